@@ -1,0 +1,1 @@
+"""Problems, corpora and filters. Knows nothing of the rest of the project."""

@@ -1,0 +1,16 @@
+"""A problem: what the model is asked, and what its verifier needs to judge the answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One question. Immutable and free of tokens: no tokenizer has seen it yet."""
+
+    id: str  # "<source>/<split>/<row>", unique, and the same in every run
+    prompt: str  # the user's words only; the template is added by pipeline.prompt
+    verifier: str  # registry name, e.g. "number"
+    reference: Mapping[str, Any]  # read by the named verifier and by nobody else
+    facts: Mapping[str, Any] = field(default_factory=dict)  # language, difficulty: for breakdowns

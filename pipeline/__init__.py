@@ -1,0 +1,1 @@
+"""Sample, grade, assemble, update, record: what every stage is made of."""

@@ -1,0 +1,1 @@
+"""Where untrusted code will run. Nothing executes model-written code yet."""

@@ -1,0 +1,1 @@
+"""The paper, one file per step, and the command line on top."""

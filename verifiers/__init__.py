@@ -1,0 +1,1 @@
+"""From a problem and a response to a verdict. Never imports torch."""

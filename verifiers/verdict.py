@@ -1,0 +1,35 @@
+"""What a verifier says about one response."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+Status = Literal["graded", "no_answer", "timeout", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A score and why.
+
+    `graded`: judged. `no_answer`: nothing to judge, score 0. `timeout`: the candidate's own work
+    ran out of time, score 0. `error`: our side or the machine failed; there is no score, so
+    nobody can train on it.
+    """
+
+    score: float | None  # in [0, 1], 1.0 fully correct; None exactly when status is "error"
+    status: Status = "graded"
+    answer: str | None = None  # what was read out of the response
+    detail: str = ""  # one line saying why
+    components: Mapping[str, float] = field(default_factory=dict)  # parts of the score, fixed keys
+    queue_s: float = 0.0  # seconds spent waiting for a worker
+    exec_s: float = 0.0  # seconds of judging
+
+    def __post_init__(self) -> None:
+        if self.status not in get_args(Status):
+            raise ValueError(f"status {self.status!r} is not one of {get_args(Status)}")
+        if (self.score is None) != (self.status == "error"):
+            raise ValueError(f"score {self.score} does not fit status {self.status!r}")
+        if self.score is not None and not 0.0 <= self.score <= 1.0:  # NaN fails this too
+            raise ValueError(f"score must lie in [0, 1], got {self.score}")
+        if self.status in ("no_answer", "timeout") and self.score != 0.0:
+            raise ValueError(f"a {self.status!r} verdict scores 0, got {self.score}")
