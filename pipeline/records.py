@@ -74,7 +74,9 @@ class Update:
     entropy: float  # nats per token, of the policy at the sampling temperature
     clipped_low: float  # share of tokens with A < 0 whose ratio fell under 1 - eps_low
     clipped_high: float  # share of tokens with A > 0 whose ratio rose over 1 + eps_high
-    ratio_mean: float  # current policy over the one before this step's updates
+    ratio_mean: float  # current policy over the old one
+    mismatch_mean: float  # nats, |current policy - sampler| before this step
+    mismatch_max: float
     grad_norm: float  # before clipping
     learning_rate: float
     tokens: int

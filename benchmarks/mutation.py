@@ -1,0 +1,300 @@
+"""Break the arithmetic one operator at a time and run its tests: a survivor is a hole in them.
+
+    python benchmarks/mutation.py [--quick] [--json FILE] [--files FILE ...] [--workers N]
+
+Each mutant is tested in a temporary copy of the tree, by a child forked from this process, which
+has imported torch once. Exits 1 when a mutant survives.
+"""
+
+import argparse
+import difflib
+import gc
+import importlib
+import json
+import os
+import platform
+import random
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from importlib.metadata import entry_points, version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # so that it runs as a script as well as a module
+
+from benchmarks.mutants import KEYWORDS_LEFT, Mutant, mutants  # noqa: E402
+
+ROOMS = ("data", "sandbox", "verifiers", "pipeline", "stages")
+PRELOAD = ("numpy", "hypothesis", "hypothesis.strategies", "torch", "torch.testing")
+ALSO = ("pipeline/assemble.py", "pipeline/update.py")
+QUICK = 12  # mutants of a quick run
+LIMIT_S = 120.0  # for the tests of one mutant: one that hangs counts as noticed
+PASSED, FAILED, INTERRUPTED, FOREIGN = 0, 1, 2, 90  # pytest's exit codes, and one of ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equivalent:
+    """A mutant that computes the same, so that no test can notice it."""
+
+    path: str
+    before: str
+    after: str
+    reason: str
+
+
+EQUIVALENT: tuple[Equivalent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Tests to run on one tree. Without a mutant: on the tree as it is."""
+
+    path: str  # the file under test, relative to the root
+    mutant: Mutant | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    job: Job
+    tree: Path
+    started: float  # monotonic seconds
+
+
+def tests_of(path: str) -> str:
+    """pipeline/losses/kl.py -> tests/pipeline/losses/test_kl.py."""
+    return Path("tests", path).with_name(f"test_{Path(path).name}").as_posix()
+
+
+def default_files(root: Path) -> list[str]:
+    losses = sorted(p for p in (root / "pipeline/losses").glob("*.py") if p.name != "__init__.py")
+    return [p.relative_to(root).as_posix() for p in losses] + [
+        f for f in ALSO if (root / f).exists()
+    ]
+
+
+def copy_tree(root: Path, into: Path) -> Path:
+    for name in (*ROOMS, "tests"):
+        if (root / name).is_dir():
+            ignore = shutil.ignore_patterns("__pycache__", ".*")
+            shutil.copytree(root / name, into / name, ignore=ignore)
+    shutil.copy(root / "pyproject.toml", into)
+    return into
+
+
+def preload() -> None:
+    """Import what is slow to import, once, before the first fork."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # read by torch when it is imported
+    for name in PRELOAD:
+        importlib.import_module(name)
+    for plugin in entry_points(group="pytest11"):
+        plugin.load()
+    settings = importlib.import_module("hypothesis").settings
+    phases = [p for p in settings().phases if p.name not in ("shrink", "explain")]
+    settings.register_profile("unshrunk", phases=phases, database=None, deadline=None)
+    gc.freeze()  # no child needs to walk, and so copy, what its parent holds
+
+
+def run_tests(tree: Path, path: str) -> int:
+    """In the child: the exit code of the tests of `path`, imported from `tree` and nowhere else."""
+    os.chdir(tree)
+    sys.dont_write_bytecode = True  # two mutants of one second and size would share a .pyc
+    sys.path.insert(0, str(tree))
+    importlib.invalidate_caches()
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--rootdir", str(tree)]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is imported already
+    options += ["--tb=line", "--hypothesis-profile=unshrunk"]
+    code = int(pytest.main([*options, "-c", str(tree / "pyproject.toml"), tests_of(path)]))
+    loaded = sys.modules.get(path.removesuffix(".py").replace("/", "."))
+    if code == PASSED and not str(getattr(loaded, "__file__", "")).startswith(str(tree)):
+        print(f"{path}: the tests imported {loaded} and not the copy in {tree}")
+        return FOREIGN
+    return code
+
+
+def start(tree: Path, job: Job) -> int:
+    """Fork a child that runs the job's tests, its output in the tree's `log`; its process id."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        return child
+    code = FOREIGN
+    try:
+        os.setsid()
+        log = os.open(tree / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        code = run_tests(tree, job.path)
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def finished(child: int, running: Running) -> int | None:
+    """The exit code of a child, FAILED for one past its time; None while it runs."""
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else FAILED  # a mutant that crashes the interpreter is noticed
+    if time.monotonic() - running.started < LIMIT_S:
+        return None
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return FAILED
+
+
+def run_all(
+    root: Path, jobs: Sequence[Job], workers: int, done: Callable[[Job, int, str], None]
+) -> None:
+    """Run every job, at most `workers` at a time; `done(job, exit code, output)` after each."""
+    with ExitStack() as stack:
+        free = [
+            copy_tree(root, Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve())
+            for _ in range(min(workers, len(jobs)))
+        ]
+        waiting, running = list(reversed(jobs)), dict[int, Running]()
+        while waiting or running:
+            while waiting and free:
+                job, tree = waiting.pop(), free.pop()
+                if job.mutant is not None:
+                    (tree / job.path).write_text(job.mutant.source)
+                running[start(tree, job)] = Running(job=job, tree=tree, started=time.monotonic())
+            for child, one in list(running.items()):
+                if (code := finished(child, one)) is not None:
+                    del running[child]
+                    shutil.copy(root / one.job.path, one.tree / one.job.path)
+                    free.append(one.tree)
+                    done(one.job, code, (one.tree / "log").read_text(errors="replace"))
+            time.sleep(0.01)
+
+
+def check_baseline(root: Path, files: Sequence[str], workers: int) -> None:
+    """Exit with the tests' own words unless every file passes its tests unmutated."""
+    for path in files:
+        if not (root / path).exists() or not (root / tests_of(path)).exists():
+            sys.exit(f"{path}: cannot be mutated without the file and its tests, {tests_of(path)}")
+
+    def passed(job: Job, code: int, output: str) -> None:
+        if code != PASSED:
+            sys.exit(f"{job.path}: its tests do not pass without a mutant (exit {code})\n{output}")
+
+    run_all(root, [Job(path=path, mutant=None) for path in files], workers, passed)
+
+
+def excluded(found: Sequence[Mutant], files: Sequence[str]) -> list[tuple[Mutant, Equivalent]]:
+    """The mutants listed as equivalent. Exits when an entry of the list matches nothing."""
+    pairs = []
+    for entry in (e for e in EQUIVALENT if e.path in files):
+        mine = [
+            m
+            for m in found
+            if (m.path, m.before, m.after) == (entry.path, entry.before, entry.after)
+        ]
+        if not mine:
+            sys.exit(f"EQUIVALENT lists {entry}, which is no mutant any more: take it out")
+        pairs += [(m, entry) for m in mine]
+    return pairs
+
+
+def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int) -> list[Mutant]:
+    survivors: list[Mutant] = []
+
+    def judged(job: Job, code: int, output: str) -> None:
+        if code not in (PASSED, FAILED, INTERRUPTED):  # no tests found, wrong tree, wrong usage
+            sys.exit(f"{job.path}: pytest could not judge a mutant (exit {code})\n{output}")
+        if code == PASSED and job.mutant is not None:
+            survivors.append(job.mutant)
+            print(f"survived {difference(root, job.mutant)}", flush=True)
+
+    run_all(root, [Job(path=m.path, mutant=m) for m in chosen], workers, judged)
+    return sorted(survivors, key=lambda m: (m.path, m.line))
+
+
+def difference(root: Path, mutant: Mutant) -> str:
+    old, new = (root / mutant.path).read_text().splitlines(), mutant.source.splitlines()
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=0))[3:]
+    return "\n    ".join([f"{mutant.path}:{mutant.line}: {mutant.operator}", *lines])
+
+
+def table(per_file: dict[str, dict[str, int]]) -> str:
+    width = max(map(len, per_file))
+    rows = [f"{'file':{width}}  mutants  killed  share"]
+    rows += [
+        f"{path:{width}}  {n['mutants']:7}  {n['killed']:6}  {n['killed'] / n['mutants']:5.0%}"
+        for path, n in per_file.items()
+        if n["mutants"]
+    ]
+    return "\n".join(rows)
+
+
+def report(
+    root: Path,
+    command: str,
+    chosen: Sequence[Mutant],
+    survivors: Sequence[Mutant],
+    left_out: Sequence[tuple[Mutant, Equivalent]],
+) -> dict[str, object]:
+    per_file: dict[str, dict[str, int]] = {}
+    for mutant in chosen:
+        counts = per_file.setdefault(mutant.path, {"mutants": 0, "killed": 0})
+        counts["mutants"] += 1
+        counts["killed"] += mutant not in survivors
+    print(table(per_file))
+    for mutant, entry in left_out:
+        print(f"equivalent {difference(root, mutant)}\n    because {entry.reason}")
+    for keyword, reason in KEYWORDS_LEFT.items():
+        print(f"not mutated: {keyword}=, {reason}")
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants killed")
+    return {
+        "command": command,
+        "machine": {
+            "processor": f"{platform.machine()}, {os.cpu_count()} cores",
+            "python": platform.python_version(),
+            "torch": version("torch"),
+        },
+        "mutants": len(chosen),
+        "killed": len(chosen) - len(survivors),
+        "survivors": [difference(root, m) for m in survivors],
+        "per_file": per_file,
+        "excluded": [asdict(e) | {"line": m.line} for m, e in left_out],
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="Break the arithmetic, run its tests.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
+    parser.add_argument("--quick", action="store_true", help=f"a fixed sample of {QUICK} mutants")
+    parser.add_argument("--files", nargs="+", metavar="FILE", help="relative to the root")
+    parser.add_argument("--workers", type=int, default=2, help="mutants tested at a time")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the tree to test")
+    args = parser.parse_args(arguments)
+    files = args.files or default_files(args.root)
+    found = [m for path in files for m in mutants(path, (args.root / path).read_text())]
+    left_out = excluded(found, files)
+    chosen = [m for m in found if all(m is not other for other, _ in left_out)]
+    if args.quick:
+        chosen = random.Random(0).sample(chosen, min(QUICK, len(chosen)))
+    preload()
+    check_baseline(args.root, sorted({m.path for m in chosen}), args.workers)
+    survivors = survivors_of(args.root, chosen, args.workers)
+    command = shlex.join(["python", "benchmarks/mutation.py", *arguments])
+    result = report(args.root, command, chosen, survivors, left_out)
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

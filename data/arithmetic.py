@@ -1,0 +1,135 @@
+"""Chains of small additions and subtractions: a task whose every step can be checked.
+
+The split of an expression is a hash of its text, so that no two splits share one. What a
+solution writes on its way (the *remainders*: `8+7-5+6` leaves `15-5+6`, then `10+6`) is an
+expression as well; no training text or training problem contains a held-out one.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Literal
+
+from data.problem import Problem
+
+Split = Literal["train", "rl", "test"]
+Language = Literal["en", "zh"]
+Sign = Literal["+", "-"]
+
+SHARES: dict[Split, int] = {"test": 26, "rl": 64, "train": 166}  # of 256 hash values
+LARGEST = 19  # no partial total leaves 0..LARGEST
+FEWEST, MOST = 3, 5  # operands of a problem; shorter chains are facts, known to everybody
+
+QUESTIONS: dict[Language, tuple[str, ...]] = {
+    "en": ("What is {}?", "Compute {}."),
+    "zh": ("计算{}。", "{}等于多少？"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """`first` followed by signed operands, each in 1..9."""
+
+    first: int
+    rest: tuple[tuple[Sign, int], ...]
+
+    def __str__(self) -> str:
+        return str(self.first) + "".join(f"{sign}{number}" for sign, number in self.rest)
+
+    def step(self) -> "Chain":
+        """The chain after its first operation is carried out."""
+        sign, number = self.rest[0]
+        return Chain(self.first + number if sign == "+" else self.first - number, self.rest[1:])
+
+    def remainders(self) -> Iterator["Chain"]:
+        """What is left after each step that still counts as a problem of its own."""
+        chain = self
+        while len(chain.rest) >= FEWEST:
+            chain = chain.step()
+            yield chain
+
+    @property
+    def value(self) -> int:
+        chain = self
+        while chain.rest:
+            chain = chain.step()
+        return chain.first
+
+
+def parse(text: str) -> Chain:
+    """Read `15-5+6`; raises ValueError for anything else."""
+    if not re.fullmatch(r"\d+([+-]\d+)*", text):
+        raise ValueError(f"{text!r} is not a chain of additions and subtractions")
+    numbers = re.findall(r"([+-]?)(\d+)", text)
+    rest: list[tuple[Sign, int]] = [("-" if s == "-" else "+", int(n)) for s, n in numbers[1:]]
+    return Chain(int(numbers[0][1]), tuple(rest))
+
+
+@lru_cache(maxsize=1 << 16)
+def split_of(expression: str) -> Split:
+    """Where an expression belongs, by the first byte of its SHA-256."""
+    value = hashlib.sha256(expression.encode()).digest()[0]
+    for split, share in SHARES.items():
+        if value < share:
+            return split
+        value -= share
+    raise AssertionError("the shares add up to 256")
+
+
+def held_out(chain: Chain) -> bool:
+    """True when the chain is a test problem, which no training text may show."""
+    return len(chain.rest) + 1 >= FEWEST and split_of(str(chain)) == "test"
+
+
+def draw(random: Random, split: Split) -> Chain:
+    """A random chain of `split`; outside the test split its remainders are not held out."""
+    while True:
+        chain = _any_chain(random)
+        if split_of(str(chain)) != split:
+            continue
+        if split == "test" or not any(held_out(left) for left in chain.remainders()):
+            return chain
+
+
+def _any_chain(random: Random) -> Chain:
+    first = total = random.randint(1, 9)
+    rest: list[tuple[Sign, int]] = []
+    for _ in range(random.randint(FEWEST, MOST) - 1):
+        number = random.randint(1, 9)
+        may_subtract, may_add = total >= number, total + number <= LARGEST
+        sign: Sign = random.choice("+-") if may_subtract and may_add else "+-"[may_subtract]  # type: ignore[assignment]
+        total = total + number if sign == "+" else total - number
+        rest.append((sign, number))
+    return Chain(first, tuple(rest))
+
+
+def question(chain: Chain, language: Language, random: Random) -> str:
+    return random.choice(QUESTIONS[language]).format(chain)
+
+
+def problem(split: Split, seed: int, index: int) -> Problem:
+    """Problem `index` of an endless list that is the same in every run and in any order."""
+    random = Random(f"arithmetic/{split}/{seed}/{index}")
+    chain = draw(random, split)
+    language: Language = random.choice(("en", "zh"))
+    return Problem(
+        id=f"arithmetic/{split}/{seed}/{index}",
+        prompt=question(chain, language, random),
+        verifier="number",
+        reference={"value": str(chain.value)},
+        facts={"language": language, "operands": len(chain.rest) + 1, "expression": str(chain)},
+    )
+
+
+def distinct(split: Split, seed: int, count: int) -> list[Problem]:
+    """The first `count` problems of the list whose expressions all differ: an evaluation set."""
+    found: dict[str, Problem] = {}
+    index = 0
+    while len(found) < count:
+        candidate = problem(split, seed, index)
+        found.setdefault(candidate.facts["expression"], candidate)
+        index += 1
+    return list(found.values())

@@ -1,0 +1,106 @@
+"""Graded rollouts to micro-batches of packed rows: who is trained on, and with what advantage."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import torch
+from torch import Tensor
+
+from pipeline.config import AlgorithmConfig, TrainerConfig
+from pipeline.losses.advantages import group_advantages
+from pipeline.packing import best_fit, lay_out
+from pipeline.records import Batch, Graded, StepCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Minibatch:
+    """What one optimizer step sees, in pieces that fit into memory."""
+
+    batches: tuple[Batch, ...]
+    counts: StepCounts
+
+
+def advantages(graded: Sequence[Graded], config: AlgorithmConfig) -> Tensor:
+    """Float32 [N] in the order given; 0 for rollouts that no verifier could judge."""
+    names = {g.rollout.group: i for i, g in enumerate(graded)}
+    return group_advantages(
+        torch.tensor([0.0 if g.reward is None else g.reward for g in graded]),
+        torch.tensor([names[g.rollout.group] for g in graded]),
+        torch.tensor([g.reward is not None for g in graded]),
+        scale=config.advantage_scale,
+        leave_one_out=config.leave_one_out,
+    )
+
+
+def minibatches(
+    graded: Sequence[Graded],
+    advantages_N: Tensor,
+    config: AlgorithmConfig,
+    trainer: TrainerConfig,
+    *,
+    max_tokens: int,
+    shuffle: Random,
+) -> list[Minibatch]:
+    """`config.minibatches` random, nearly equal shares of the rollouts that may be trained on.
+
+    Left out: rollouts whose verifier failed, and under `truncated: mask` those cut by max_tokens.
+    """
+    usable = [
+        i
+        for i, g in enumerate(graded)
+        if g.reward is not None and not (config.truncated == "mask" and g.rollout.finish == "length")
+    ]
+    shuffle.shuffle(usable)
+    shares = [usable[part :: config.minibatches] for part in range(config.minibatches)]
+    return [
+        _minibatch([graded[i] for i in share], advantages_N[share], trainer, max_tokens)
+        for share in shares
+        if share
+    ]
+
+
+def _minibatch(
+    graded: Sequence[Graded], advantages_B: Tensor, trainer: TrainerConfig, max_tokens: int
+) -> Minibatch:
+    sizes = [len(g.rollout.prompt_ids) + len(g.rollout.response_ids) - 1 for g in graded]
+    rows = best_fit(sizes, max(trainer.row, *sizes))
+    pieces = [rows[i : i + trainer.rows] for i in range(0, len(rows), trainer.rows)]
+    return Minibatch(
+        batches=tuple(_batch(graded, advantages_B, piece) for piece in pieces),
+        counts=StepCounts(
+            sequences=len(graded),
+            tokens=sum(len(g.rollout.response_ids) for g in graded),
+            max_length=max_tokens,
+        ),
+    )
+
+
+def _batch(graded: Sequence[Graded], advantages_B: Tensor, rows: Sequence[Sequence[int]]) -> Batch:
+    """The rows of one micro-batch, its sequences numbered from 0 in the order they are laid."""
+    here = [b for row in rows for b in row]
+    rollouts = [graded[b].rollout for b in here]
+    number = {b: i for i, b in enumerate(here)}
+    packed = lay_out(
+        [(*r.prompt_ids, *r.response_ids) for r in rollouts],
+        [[number[b] for b in row] for row in rows],
+    )
+    prompt_B = torch.tensor([len(r.prompt_ids) for r in rollouts])
+    inside_RT = packed.sequence_RT >= 0
+    # position t predicts token t + 1 of its sequence: a response token from prompt length - 1 on
+    mask_RT = inside_RT & (packed.positions_RT + 1 >= prompt_B[packed.sequence_RT])
+    sampler_logp_RT = torch.zeros(mask_RT.shape)
+    sampler_logp_RT[mask_RT] = torch.tensor(
+        [logp for row in rows for b in row for logp in graded[b].rollout.logp]
+    )
+    return Batch(
+        ids_RT=packed.ids_RT,
+        positions_RT=packed.positions_RT,
+        targets_RT=packed.targets_RT,
+        mask_RT=mask_RT,
+        sequence_RT=packed.sequence_RT,
+        sampler_logp_RT=sampler_logp_RT,
+        advantages_B=advantages_B[here],
+        lengths_B=torch.tensor([len(r.response_ids) for r in rollouts]),
+        temperature=rollouts[0].temperature,
+    )

@@ -1,0 +1,98 @@
+"""One step's numbers, under TRL's names where TRL has one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import fmean, pstdev
+from time import monotonic
+
+import torch
+from torch import Tensor
+
+from pipeline.losses.advantages import praised_failures, zero_variance
+from pipeline.records import Graded, Update
+from pipeline.sampling.sync import SyncReport
+
+
+class Clock:
+    """Seconds spent in each named part of a step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        begun = monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[part] = self.seconds.get(part, 0.0) + monotonic() - begun
+
+
+def of_rollouts(graded: Sequence[Graded], advantages_N: Tensor, best: float) -> dict[str, float]:
+    """Rewards, lengths and signal of a step's rollouts. `best` is the highest reward there is."""
+    rewards = [g.reward for g in graded if g.reward is not None]
+    lengths = [len(g.rollout.response_ids) for g in graded]
+    ended = [len(g.rollout.response_ids) for g in graded if g.rollout.finish == "stop"]
+    metrics = {
+        "reward": fmean(rewards) if rewards else 0.0,
+        "reward_std": pstdev(rewards) if rewards else 0.0,
+        "completions/mean_length": fmean(lengths),
+        "completions/min_length": float(min(lengths)),
+        "completions/max_length": float(max(lengths)),
+        "completions/mean_terminated_length": fmean(ended) if ended else 0.0,
+        "completions/clipped_ratio": 1.0 - len(ended) / len(graded),
+        "num_tokens": float(sum(len(g.rollout.prompt_ids) for g in graded) + sum(lengths)),
+        "unscored": float(len(graded) - len(rewards)),
+    }
+    for component in graded[0].verdicts:
+        scores = [s for g in graded if (s := g.verdicts[component].score) is not None]
+        metrics[f"rewards/{component}/mean"] = fmean(scores) if scores else 0.0
+        metrics[f"rewards/{component}/std"] = pstdev(scores) if scores else 0.0
+    return metrics | _signal(graded, advantages_N, best)
+
+
+def _signal(graded: Sequence[Graded], advantages_N: Tensor, best: float) -> dict[str, float]:
+    """How many groups taught anything, and whether failures were praised."""
+    numbers = {group: i for i, group in enumerate(dict.fromkeys(g.rollout.group for g in graded))}
+    tied = zero_variance(
+        torch.tensor([g.reward or 0.0 for g in graded]),
+        torch.tensor([numbers[g.rollout.group] for g in graded]),
+        torch.tensor([g.reward is not None for g in graded]),
+        lowest=0.0,
+        highest=best,
+    )
+    correct_N = torch.tensor([g.verdicts["accuracy"].score == 1.0 for g in graded])
+    return {
+        "frac_reward_zero_std": tied.tied,
+        "frac_groups_all_right": tied.at_highest,
+        "frac_groups_all_wrong": tied.at_lowest,
+        "frac_praised_failures": praised_failures(advantages_N, correct_N),
+    }
+
+
+def of_updates(updates: Sequence[Update]) -> dict[str, float]:
+    """Means over the optimizer steps of one rollout."""
+    return {
+        "loss": fmean(u.loss for u in updates),
+        "kl": fmean(u.kl for u in updates),
+        "entropy": fmean(u.entropy for u in updates),
+        "clip_ratio/low_mean": fmean(u.clipped_low for u in updates),
+        "clip_ratio/high_mean": fmean(u.clipped_high for u in updates),
+        "clip_ratio/region_mean": fmean(u.clipped_low + u.clipped_high for u in updates),
+        "importance_ratio/mean": fmean(u.ratio_mean for u in updates),
+        "grad_norm": fmean(u.grad_norm for u in updates),
+        "learning_rate": updates[-1].learning_rate,
+        # the first update still scores with the policy that sampled
+        "sampling/sampling_logp_difference/mean": updates[0].mismatch_mean,
+        "sampling/sampling_logp_difference/max": updates[0].mismatch_max,
+    }
+
+
+def of_sync(report: SyncReport) -> dict[str, float]:
+    moved = {} if report.moved is None else {"sync/moved": report.moved}
+    return {"sync/max": report.max, "sync/mean": report.mean, **moved}
+
+
+def of_time(clock: Clock) -> dict[str, float]:
+    parts: Mapping[str, float] = clock.seconds
+    return {"step_time": sum(parts.values())} | {f"time/{p}": s for p, s in parts.items()}

@@ -1,0 +1,80 @@
+"""The trained model: load it, save it, and score tokens with it.
+
+Axes: R packed rows, T positions, M positions picked by a mask, D width, V vocabulary.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.losses.logprob import logp_and_entropy_from_hidden
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(path))
+
+
+def load_policy(path: str | Path, dtype: torch.dtype = torch.float32) -> Any:
+    """A causal LM of transformers, ready to train; dropout off so that scores are reproducible."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    if not (Path(path) / "config.json").is_file():
+        raise FileNotFoundError(f"{path} holds no Hugging Face checkpoint: no config.json in it")
+    return without_dropout(AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype)).train()
+
+
+def save_policy(model: Any, tokenizer: Any, directory: Path) -> None:
+    """Weights, config, generation_config, tokenizer and chat template, as transformers writes them."""
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
+def without_dropout(model: Any) -> Any:
+    """Every dropout set to 0: old and new log-probs must not differ by chance."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
+    return model
+
+
+def eos_ids(generation_config: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Every id that ends a response: all of generation_config's, and the tokenizer's own."""
+    listed = generation_config.eos_token_id
+    ids = listed if isinstance(listed, list) else [listed]
+    return tuple(sorted({i for i in [*ids, tokenizer.eos_token_id] if i is not None}))
+
+
+def score(
+    model: Any,
+    ids_RT: Tensor,
+    positions_RT: Tensor,
+    targets_RT: Tensor,
+    mask_RT: Tensor,
+    *,
+    temperature: float,
+    chunk: int,
+) -> tuple[Tensor, Tensor]:
+    """Log-prob of the masked-in targets and entropy there, float32 nats, each [M].
+
+    Positions that start again at 0 begin a new sequence: attention does not cross.
+    """
+    hidden_RTD = model.base_model(
+        input_ids=ids_RT, position_ids=positions_RT, use_cache=False
+    ).last_hidden_state
+    head = model.get_output_embeddings()
+    return logp_and_entropy_from_hidden(
+        hidden_RTD[mask_RT],
+        head.weight,
+        getattr(head, "bias", None),
+        targets_RT[mask_RT],
+        temperature=temperature,
+        chunk=chunk,
+    )

@@ -1,0 +1,99 @@
+"""Find, read and check recipe files."""
+
+import json
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from pipeline.config import STAGES, Recipe
+from pipeline.failures import RecipeError
+
+FOLDER = Path(__file__).parent.parent / "recipes"
+MAY_CHANGE = ("evaluation", "checkpoint", "tensorboard", "verifier_workers", "trainer.threads")
+
+
+def shipped() -> list[Path]:
+    """The recipes that come with the project."""
+    return sorted(FOLDER.rglob("*.yaml"))
+
+
+def locate(name: str) -> Path:
+    """A file by its path, or a shipped recipe by a name such as `tiny/zero`."""
+    for path in (Path(name), FOLDER / name, FOLDER / f"{name}.yaml", FOLDER.parent / name):
+        if path.is_file():
+            return path
+    known = [p.relative_to(FOLDER).with_suffix("").as_posix() for p in shipped()]
+    close = get_close_matches(name.removeprefix("recipes/").removesuffix(".yaml"), known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise RecipeError(f"no recipe {name!r}.{hint} Shipped: {', '.join(known)}")
+
+
+def read(name: str) -> Recipe:
+    """The recipe in a file. Raises RecipeError naming the key, its value and the nearest one."""
+    path = locate(name)
+    try:
+        values = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as failure:
+        raise RecipeError(f"{path} is not YAML: {failure}") from failure
+    if not isinstance(values, dict) or values.get("stage") not in STAGES:
+        stage = values.get("stage") if isinstance(values, dict) else None
+        raise RecipeError(f"{path}: stage {stage!r} is not one of {sorted(STAGES)}")
+    try:
+        return STAGES[values["stage"]].model_validate(values)
+    except ValidationError as failure:
+        raise RecipeError(f"{path}:\n{explained(failure, STAGES[values['stage']])}") from failure
+
+
+def explained(failure: ValidationError, kind: type[Any]) -> str:
+    """One line a mistake: where, what stands there, what is allowed, the nearest key."""
+    lines: list[str] = []
+    for error in failure.errors():
+        where = ".".join(map(str, error["loc"])) or "recipe"
+        if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            known = sorted(_keys(kind, error["loc"][:-1]))
+            close = get_close_matches(str(error["loc"][-1]), known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            lines.append(f"  {where}: unknown key{hint} Allowed: {', '.join(known)}")
+        elif error["type"] == "value_error":
+            lines.append(f"  {where}: {error['msg'].removeprefix('Value error, ')}")
+        else:
+            lines.append(f"  {where}: {error['msg']}, got {error['input']!r}")
+    return "\n".join(lines)
+
+
+def refuse_changes(recorded: str, recipe: Recipe) -> None:
+    """Raise RecipeError when a run is resumed under another recipe than it was started with.
+
+    Settings that do not touch the training itself may differ.
+    """
+    old, new = dict(_flat(json.loads(recorded))), dict(_flat(recipe.model_dump(mode="json")))
+    changed = [
+        key
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)
+    ]
+    if changed:
+        told = ", ".join(f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in changed[:5])
+        raise RecipeError(
+            f"cannot resume under another recipe ({told}); start a new run with another --output"
+        )
+
+
+def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(values, dict):
+        for key, value in values.items():
+            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, values
+
+
+def _keys(kind: Any, path: tuple[Any, ...]) -> list[str]:
+    """The keys allowed at `path` of a recipe model."""
+    for part in path:
+        kind = kind.model_fields[part].annotation
+    fields = getattr(kind, "model_fields", None) or kind.__dataclass_fields__
+    return [name for name in fields if not name.startswith("__")]

@@ -1,0 +1,56 @@
+"""What every sampling engine promises."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How to sample. Nothing here cuts the support of the distribution, so that what was sampled
+    can be scored by the trainer: no top-k, top-p or penalties."""
+
+    per_prompt: int
+    temperature: float  # 0: greedy, with log-probs at temperature 1 that are not for training
+    max_tokens: int
+    seed: int
+    stop: tuple[str, ...] = ()  # a response ends with the token that completes one of these
+
+    def __post_init__(self) -> None:
+        if self.per_prompt < 1 or self.max_tokens < 1:
+            raise ValueError(
+                f"per_prompt={self.per_prompt} and max_tokens={self.max_tokens} must be at least 1"
+            )
+        if not 0.0 <= self.temperature < float("inf"):
+            raise ValueError(f"temperature={self.temperature} must be 0 (greedy) or positive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One response as the engine sampled it."""
+
+    ids: tuple[int, ...]  # with the end-of-sequence id, when the model wrote one
+    logp: tuple[float, ...]  # nats, after the temperature
+    finish: Literal["stop", "length"]
+
+
+class Sampler(Protocol):
+    """An engine with its own copy of the policy's weights."""
+
+    name: str  # "vllm", "torch", ...
+    version: int  # optimizer steps behind the weights it holds
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Replace the weights in place, under their transformers names, and drop every cache."""
+        ...
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Completion]]:
+        """`per_prompt` completions for each prompt, in order. The same seed and weights give the
+        same tokens. Raises ValueError for a prompt that leaves no room for `max_tokens`."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,156 @@
+"""Sampling with plain torch: one prefill a prompt, a key-value cache, finished rows dropped.
+
+Axes: P prompts, N = P * per_prompt rows, T positions of the padded prompts, V vocabulary.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.policy import eos_ids, load_policy, load_tokenizer
+from pipeline.sampling.sampler import Completion, Sampling
+
+
+class TorchSampler:
+    """The reference engine: slow beside vLLM on large models, exact, and runs everywhere."""
+
+    name = "torch"
+
+    def __init__(self, checkpoint: str, *, max_batch: int = 512) -> None:
+        self._model = load_policy(checkpoint).eval()
+        self._tokenizer = load_tokenizer(checkpoint)
+        self._ends = torch.tensor(eos_ids(self._model.generation_config, self._tokenizer))
+        self._max_batch = max_batch
+        self.version = 0
+
+    @torch.no_grad()
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        own = dict(self._model.named_parameters())
+        given = dict(weights)
+        if own.keys() != given.keys():
+            wrong = sorted(own.keys() ^ given.keys())
+            raise ValueError(f"{len(wrong)} weights do not match by name, first: {wrong[0]!r}")
+        for name, weight in given.items():
+            own[name].copy_(weight)
+        self.version = version
+
+    @torch.inference_mode()
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Completion]]:
+        room = self._model.config.max_position_embeddings
+        for i, prompt in enumerate(prompts):
+            if len(prompt) + sampling.max_tokens > room:
+                raise ValueError(
+                    f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
+                    f"it exceeds the model's {room} positions"
+                )
+        noise = torch.Generator().manual_seed(sampling.seed)
+        at_once = max(1, self._max_batch // sampling.per_prompt)
+        groups: list[list[Completion]] = []
+        for start in range(0, len(prompts), at_once):
+            decoding = _Decoding(self, prompts[start : start + at_once], sampling, noise)
+            groups += decoding.run()
+        return groups
+
+    def close(self) -> None:
+        del self._model
+
+
+class _Decoding:
+    """One batch on its way from prompts to completions."""
+
+    def __init__(
+        self,
+        engine: TorchSampler,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        noise: torch.Generator,
+    ) -> None:
+        self.model, self.tokenizer = engine._model, engine._tokenizer
+        self.ends, self.sampling, self.noise = engine._ends, sampling, noise
+        self.n = sampling.per_prompt
+        self.written: list[list[int]] = [[] for _ in range(len(prompts) * self.n)]
+        self.logp: list[list[float]] = [[] for _ in self.written]
+        self.finish: list[Any] = ["length"] * len(self.written)
+        self.alive_N = torch.arange(len(self.written))
+        self._prefill(prompts)
+
+    def _prefill(self, prompts: Sequence[Sequence[int]]) -> None:
+        from transformers import DynamicCache
+
+        longest = max(map(len, prompts))
+        ids_PT = torch.zeros(len(prompts), longest, dtype=torch.int64)
+        seen_PT = torch.zeros_like(ids_PT)
+        for p, prompt in enumerate(prompts):  # padded on the left: the last column is the newest
+            ids_PT[p, longest - len(prompt) :] = torch.tensor(prompt)
+            seen_PT[p, longest - len(prompt) :] = 1
+        self.cache = DynamicCache(config=self.model.config)
+        logits_PV = self._forward(ids_PT, seen_PT)
+        if self.n > 1:
+            self.cache.batch_repeat_interleave(self.n)
+        self.seen_NT = seen_PT.repeat_interleave(self.n, dim=0)
+        self.logits_NV = logits_PV.repeat_interleave(self.n, dim=0)
+
+    def _forward(self, ids_NT: Tensor, seen_NT: Tensor) -> Tensor:
+        positions_NT = (seen_NT.cumsum(1) - 1).clamp(min=0)[:, -ids_NT.shape[1] :]
+        return self.model(
+            input_ids=ids_NT,
+            attention_mask=seen_NT,
+            position_ids=positions_NT,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+
+    def run(self) -> list[list[Completion]]:
+        for written in range(1, self.sampling.max_tokens + 1):
+            token_N, logp_N = self._choose()
+            for row, token, logp in zip(
+                self.alive_N.tolist(), token_N.tolist(), logp_N.tolist(), strict=True
+            ):
+                self.written[row].append(token)
+                self.logp[row].append(logp)
+            going_N = ~torch.isin(token_N, self.ends) & ~self._stopped()
+            for row in self.alive_N[~going_N].tolist():
+                self.finish[row] = "stop"
+            if written == self.sampling.max_tokens or not going_N.any():
+                break
+            self._advance(token_N, going_N)
+        rows = [
+            Completion(ids=tuple(ids), logp=tuple(logp), finish=finish)
+            for ids, logp, finish in zip(self.written, self.logp, self.finish, strict=True)
+        ]
+        return [rows[i : i + self.n] for i in range(0, len(rows), self.n)]
+
+    def _choose(self) -> tuple[Tensor, Tensor]:
+        temperature = self.sampling.temperature
+        logp_NV = (self.logits_NV.float() / (temperature or 1.0)).log_softmax(-1)
+        if temperature:
+            exponential_NV = torch.empty_like(logp_NV).exponential_(generator=self.noise)
+            token_N = (logp_NV - exponential_NV.log()).argmax(-1)  # Gumbel's trick
+        else:
+            token_N = logp_NV.argmax(-1)
+        return token_N, logp_NV.gather(1, token_N[:, None]).squeeze(1)
+
+    def _stopped(self) -> Tensor:
+        """Which living rows have just completed a stop string."""
+        stop = self.sampling.stop
+        if not stop:
+            return torch.zeros(len(self.alive_N), dtype=torch.bool)
+        window = max(map(len, stop)) + 8  # a token is at least one byte of the string
+        tails = self.tokenizer.batch_decode(
+            [self.written[row][-window:] for row in self.alive_N.tolist()],
+            skip_special_tokens=False,
+        )
+        return torch.tensor([any(s in tail for s in stop) for tail in tails])
+
+    def _advance(self, token_N: Tensor, going_N: Tensor) -> None:
+        if not going_N.all():
+            keep = going_N.nonzero().squeeze(1)
+            token_N, self.alive_N, self.seen_NT = token_N[keep], self.alive_N[keep], self.seen_NT[keep]
+            self.cache.batch_select_indices(keep)
+        self.seen_NT = torch.cat([self.seen_NT, self.seen_NT.new_ones(len(token_N), 1)], dim=1)
+        self.logits_NV = self._forward(token_N[:, None], self.seen_NT)

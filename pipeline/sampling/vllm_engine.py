@@ -1,0 +1,128 @@
+"""Sampling with vLLM inside this process, its weights replaced in place after every update."""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.sampling.sampler import Completion, Sampling
+
+QUIET = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in this process: weights by reference
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CONFIGURE_LOGGING": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+class VllmSampler:
+    """vLLM's `LLM`, eager, with processed log-probs."""
+
+    name = "vllm"
+
+    def __init__(
+        self,
+        checkpoint: str,
+        *,
+        max_length: int,
+        dtype: str = "float32",
+        cache_gib: float = 1.0,
+        max_batch: int = 512,
+    ) -> None:
+        for variable, value in QUIET.items():
+            os.environ.setdefault(variable, value)
+        from transformers import AutoConfig, GenerationConfig
+        from vllm import LLM
+
+        from pipeline.policy import eos_ids, load_tokenizer
+
+        self._tied = bool(AutoConfig.from_pretrained(checkpoint).tie_word_embeddings)
+        generation = GenerationConfig.from_pretrained(checkpoint)
+        self._stop_ids = list(eos_ids(generation, load_tokenizer(checkpoint)))
+        self._max_length = max_length
+        self._engine = LLM(
+            checkpoint,
+            dtype=dtype,
+            max_model_len=max_length,
+            max_num_seqs=max_batch,
+            max_num_batched_tokens=max(max_length, 16_384),
+            enable_chunked_prefill=False,  # a cut prefill rewinds seeded generators; CPU's cannot
+            kv_cache_memory_bytes=int(cache_gib * 2**30),
+            enforce_eager=True,  # compiling costs 10-20 s at the start and gains little on a CPU
+            logprobs_mode="processed_logprobs",  # after the temperature, as the trainer scores
+            disable_log_stats=True,
+        )
+        self.version = 0
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        given = [(name, weight.detach()) for name, weight in weights]
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(given)})
+        if self._tied:
+            self._engine.collective_rpc(_repack_head)
+        if not self._engine.reset_prefix_cache():
+            raise RuntimeError("vLLM kept its prefix cache: old keys and values would be reused")
+        self.version = version
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Completion]]:
+        for i, prompt in enumerate(prompts):
+            if len(prompt) + sampling.max_tokens > self._max_length:
+                raise ValueError(
+                    f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
+                    f"it exceeds the engine's {self._max_length} positions"
+                )
+        outputs = self._engine.generate(
+            [{"prompt_token_ids": list(prompt)} for prompt in prompts],
+            [self._parameters(sampling, i) for i in range(len(prompts))],
+            use_tqdm=False,
+        )
+        return [[_completion(choice) for choice in output.outputs] for output in outputs]
+
+    def _parameters(self, sampling: Sampling, index: int) -> Any:
+        from vllm import SamplingParams
+
+        greedy = sampling.temperature == 0
+        return SamplingParams(
+            n=sampling.per_prompt,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+            seed=None if greedy else sampling.seed * 1_000_003 + index * sampling.per_prompt,
+            stop=list(sampling.stop) or None,
+            stop_token_ids=self._stop_ids,
+            logprobs=0,  # the sampled token's own
+            flat_logprobs=True,
+            detokenize=bool(sampling.stop),
+            skip_special_tokens=False,
+        )
+
+    def close(self) -> None:
+        import gc
+
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+        del self._engine
+        gc.collect()
+        cleanup_dist_env_and_memory()
+
+
+def _completion(choice: Any) -> Completion:
+    if choice.finish_reason not in ("stop", "length"):
+        raise RuntimeError(f"vLLM ended a response with {choice.finish_reason!r}")
+    return Completion(
+        ids=tuple(choice.token_ids),
+        logp=tuple(choice.logprobs.logprobs),
+        finish=choice.finish_reason,
+    )
+
+
+def _repack_head(worker: Any) -> None:
+    """Pack the tied head again: on a CPU it multiplies with a packed copy of the embedding, which
+    reloading leaves as it was."""
+    model = worker.model_runner.get_model()
+    head = model.lm_head
+    with torch.no_grad():
+        head.quant_method.process_weights_after_loading(head)

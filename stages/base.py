@@ -1,0 +1,212 @@
+"""The base model: a Llama of half a million parameters, pre-trained on the generated corpus.
+
+The paper starts from DeepSeek-V3-Base. Here the base is made in minutes on a CPU, so that the
+whole recipe runs anywhere; from there on nothing knows that it is small. The optimizer is Muon
+for the matrices and AdamW for the rest: at this budget AdamW alone does not learn to add.
+"""
+
+import functools
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+
+from data import arithmetic, corpus, tokenizer
+from pipeline.config import BaseRecipe, TinyModel
+from pipeline.failures import StageError
+from pipeline.optimizer import Optimizer
+from pipeline.packing import best_fit, lay_out
+from pipeline.policy import save_policy, score
+from pipeline.prompt import prompt_ids, response_text
+from pipeline.run_json import RunManifest
+from pipeline.sampling.sampler import Sampling
+from pipeline.sampling.torch_engine import TorchSampler
+from verifiers.registry import judge
+
+CACHE = Path("outputs/cache")
+ROW = 128
+MADE_BY = ("data", "stages/base.py", "pipeline/packing.py", "pipeline/optimizer.py")
+
+
+class WeakBaseError(StageError):
+    """The base cannot carry reinforcement learning; nothing was cached."""
+
+
+def run(recipe: BaseRecipe, output: Path, *, resume: bool) -> Path:
+    """`ensure`, noted in `output`/run.json. There is nothing to resume: it is cached or made anew."""
+    del resume
+    return noted(recipe, RunManifest(output / "run.json"))
+
+
+def noted(recipe: BaseRecipe, manifest: RunManifest) -> Path:
+    """`ensure`, noted as the stage "base" of a run."""
+    began = time.monotonic()
+    manifest.begin_stage("base", {"recipe": recipe.model_dump(mode="json")})
+    made = ensure(recipe)
+    facts = json.loads((made / "base.json").read_text())
+    after = {name: facts[name] for name in ("loss", "step_accuracy", "parameters")}
+    manifest.end_stage(
+        "base", time.monotonic() - began, None, {}, after, {"checkpoint": str(made)}
+    )
+    return made
+
+
+def ensure(recipe: BaseRecipe) -> Path:
+    """The checkpoint from the cache; trained, measured and cached where it is not there yet.
+
+    Raises WeakBaseError, caching nothing, when the model is too weak for RL to work on.
+    """
+    say = functools.partial(print, flush=True)
+    done = CACHE / f"{recipe.name.replace('/', '-')}-{fingerprint(recipe)}"
+    if (done / "base.json").is_file():
+        say(f"base model: cached in {done}")
+        return done
+    draft = done.with_name(f".draft-{done.name}")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    facts = train(recipe, draft, say)
+    if facts["step_accuracy"] < recipe.step_accuracy:
+        raise WeakBaseError(
+            f"forced to work step by step, the base is right on {facts['step_accuracy']:.2f} of "
+            f"the held-out problems; RL needs {recipe.step_accuracy:.2f}. Train longer "
+            f"(steps={recipe.steps}) or lower the corpus's step errors. Draft kept in {draft}"
+        )
+    (draft / "base.json").write_text(json.dumps(facts, indent=1))
+    draft.rename(done)
+    return done
+
+
+def fingerprint(recipe: BaseRecipe) -> str:
+    """Hash of the recipe and of the code that turns it into a model."""
+    root = Path(__file__).parent.parent
+    files = [f for part in MADE_BY for f in sorted(_sources(root / part))]
+    text = recipe.model_dump_json() + torch.__version__
+    return sha256(text.encode() + b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
+
+
+def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
+    """Make tokenizer and model, train, save to `directory`, and measure what was learned."""
+    started = time.monotonic()
+    torch.manual_seed(recipe.seed)
+    documents = Random(f"tokenizer/{recipe.seed}")
+    spelling = tokenizer.train(
+        (corpus.document(documents, recipe.corpus) for _ in range(recipe.tokenizer_documents)),
+        recipe.model.vocabulary,
+    )
+    model = untrained(recipe.model, spelling)
+    optimizer = Optimizer(model, recipe.optimizer)
+    losses: list[float] = []
+    for step, rows in enumerate(batches(recipe, spelling)):
+        losses.append(_learn(model, rows))
+        optimizer.step(step / recipe.steps, step)
+        if (step + 1) % 200 == 0:
+            recent = sum(losses[-200:]) / len(losses[-200:])
+            say(f"base {step + 1}/{recipe.steps}: loss {recent:.3f} nats per token, "
+                f"{time.monotonic() - started:.0f} s")  # fmt: skip
+    save_policy(model, spelling, directory)
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "loss": sum(losses[-100:]) / len(losses[-100:]),
+        "step_accuracy": step_accuracy(directory),
+        "seconds": time.monotonic() - started,
+        "recipe": recipe.model_dump(mode="json"),
+    }
+
+
+def untrained(shape: TinyModel, spelling: Any) -> Any:
+    """A Llama with random weights that fits the tokenizer."""
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    ends = {
+        "bos_token_id": spelling.bos_token_id,
+        "eos_token_id": spelling.eos_token_id,
+        "pad_token_id": spelling.pad_token_id,
+    }
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=shape.vocabulary,
+            hidden_size=shape.hidden,
+            intermediate_size=shape.feed_forward,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.heads,
+            max_position_embeddings=1024,
+            tie_word_embeddings=shape.tied,
+            dtype="float32",
+            **ends,
+        )
+    )
+    model.generation_config = GenerationConfig(**ends)
+    return model
+
+
+def batches(recipe: BaseRecipe, spelling: Any) -> Iterator[list[list[int]]]:
+    """For each step, documents as token ids whose total is about `tokens_per_step`."""
+    random = Random(f"corpus/{recipe.seed}")
+    end = [spelling.eos_token_id]
+    for _ in range(recipe.steps):
+        batch: list[list[int]] = []
+        total = 0
+        while total < recipe.tokens_per_step:
+            texts = [corpus.document(random, recipe.corpus) for _ in range(8)]
+            for ids in spelling(texts).input_ids:
+                batch.append(ids + end)
+                total += len(ids)
+        yield batch
+
+
+def _learn(model: Any, documents: Sequence[Sequence[int]]) -> float:
+    """One backward pass on the mean cross-entropy of every token; returns it in nats."""
+    lengths = [len(d) - 1 for d in documents]
+    packed = lay_out(documents, best_fit(lengths, max(ROW, *lengths)))
+    logp_M, _ = score(
+        model,
+        packed.ids_RT,
+        packed.positions_RT,
+        packed.targets_RT,
+        packed.sequence_RT >= 0,
+        temperature=1.0,
+        chunk=1 << 20,
+    )
+    loss = -logp_M.sum() / sum(lengths)
+    loss.backward()
+    return loss.item()
+
+
+def step_accuracy(checkpoint: Path, count: int = 200) -> float:
+    """Share of held-out problems solved, greedily, once the response is made to begin with a
+    first step: the ability that RL will bring out."""
+    from pipeline.policy import load_tokenizer
+
+    spelling = load_tokenizer(checkpoint)
+    asked = arithmetic.distinct("test", 1, count)
+    opening = {
+        language: spelling(f"<think>{phrases.first}", add_special_tokens=False).input_ids
+        for language, phrases in corpus.PHRASES.items()
+    }
+    prompts = [(*prompt_ids(p, spelling), *opening[p.facts["language"]]) for p in asked]
+    sampling = Sampling(per_prompt=1, temperature=0.0, max_tokens=112, seed=0)
+    engine = TorchSampler(str(checkpoint))
+    ends = (spelling.eos_token_id,)
+    right = [
+        judge(problem, response_text(group[0].ids, spelling, ends)).score == 1.0
+        for problem, group in zip(asked, engine.sample(prompts, sampling), strict=True)
+    ]
+    return sum(right) / count
+
+
+def _sources(path: Path) -> list[Path]:
+    return [path] if path.is_file() else list(path.glob("*.py"))
+
+
+if __name__ == "__main__":
+    from stages.command import main
+
+    sys.exit(main(["base", *sys.argv[1:]]))

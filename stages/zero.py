@@ -1,0 +1,176 @@
+"""R1-Zero: reinforcement learning straight on a base model, with no supervised step.
+
+The paper (DeepSeek-R1, section 2): "a straightforward template", GRPO, and a rule-based reward
+of two parts with equal weight, accuracy and format; no neural reward model. 32 questions a step,
+16 responses to each at temperature 1, 8,192 responses split into 16 mini-batches, learning rate
+3e-6, KL coefficient 0.001, the reference replaced by the latest policy every 400 steps.
+
+Where `recipes/tiny/zero.yaml` differs: a base model of half a million parameters learns chains of
+small sums, so 512 responses are split into 4 mini-batches and the learning rate is 100 times as
+high. `recipes/paper/zero.yaml` has the paper's own numbers.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+import yaml
+
+from data import arithmetic
+from pipeline import checkpoint
+from pipeline.config import BaseRecipe, RewardConfig, ZeroRecipe
+from pipeline.console import StageConsole
+from pipeline.control import CONTROLS
+from pipeline.loop import Loop, Task, Tools
+from pipeline.losses.overlong import soft_overlong_penalty
+from pipeline.policy import load_policy, load_tokenizer
+from pipeline.recipes import read, refuse_changes
+from pipeline.record import StageRecord
+from pipeline.records import Graded, Rollout
+from pipeline.run_json import RunManifest, write_versions
+from pipeline.sampling.choose import open_sampler
+from pipeline.scribe import Scribe
+from stages import base
+from verifiers.pool import VerifierPool
+from verifiers.registry import fingerprint
+from verifiers.verdict import Verdict
+
+VERIFIERS = {"accuracy": None, "format": "think_format"}  # None: the problem's own verifier
+
+
+def reward(verdicts: Mapping[str, Verdict], weights: RewardConfig) -> float:
+    """Reward_rule = Reward_accuracy + Reward_format, and nothing else."""
+    accuracy, layout = verdicts["accuracy"].score, verdicts["format"].score
+    assert accuracy is not None and layout is not None, "a failed verifier has no reward"
+    return weights.accuracy * accuracy + weights.format * layout
+
+
+def task(recipe: ZeroRecipe) -> Task:
+    """Questions of the RL split, judged by rules; held-out ones to see what was learned."""
+    weights, longest = recipe.reward, recipe.rollout.max_tokens
+
+    def value(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> float:
+        earned = reward(verdicts, weights)
+        if not weights.overlong:
+            return earned
+        return earned + soft_overlong_penalty(
+            len(rollout.response_ids), limit=longest, cache=weights.overlong
+        )
+
+    return Task(
+        problem=lambda n: arithmetic.problem("rl", recipe.problem_seed, n),
+        held_out=arithmetic.distinct("test", 0, recipe.evaluation.problems),
+        verifiers=VERIFIERS,
+        reward=value,
+        best=weights.accuracy + weights.format,
+        regrade=lambda graded, random: regraded(graded, weights, random),
+    )
+
+
+def regraded(graded: list[Graded], weights: RewardConfig, random: Random) -> list[Graded]:
+    """As graded, unless the recipe is a control experiment."""
+    return CONTROLS[weights.control](graded, random)
+
+
+def run(recipe: ZeroRecipe, output: Path, *, resume: bool) -> Path:
+    """Train as `recipe` says, under `output`/zero; returns the final checkpoint.
+
+    With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
+    is left as it is. Raises Stopped after Ctrl-C, with everything saved.
+    """
+    torch.manual_seed(recipe.seed)
+    if recipe.trainer.threads:
+        torch.set_num_threads(recipe.trainer.threads)
+    manifest = RunManifest(output / "run.json")
+    directory = output / "zero"
+    start = starting_point(recipe.start, manifest)
+    found = checkpoint.load_latest(directory) if resume else None
+    if resume and manifest.is_done("zero") and found is not None:
+        refuse_changes(found[1]["recipe"], recipe)
+        return found[0]
+    began, before = time.monotonic(), 0.0
+    manifest.begin_stage("zero", {"start": str(start), "recipe": recipe.model_dump(mode="json")})
+    with ExitStack() as stack:
+        loop = opened(stack, recipe, directory, start, found)
+        if found is not None:
+            before = found[1]["seconds"]
+        loop.run(lambda: before + time.monotonic() - began)
+        sampler = loop.tools.sampler.name
+    rows = [json.loads(line) for line in loop.evaluations.read_text().splitlines()]
+    final = checkpoint.latest(directory)
+    assert final is not None, "the loop saves a checkpoint after its last step"
+    manifest.end_stage(
+        "zero",
+        before + time.monotonic() - began,
+        sampler,
+        rows[0],
+        rows[-1],
+        {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")},
+    )
+    return final
+
+
+def opened(
+    stack: ExitStack,
+    recipe: ZeroRecipe,
+    directory: Path,
+    start: Path,
+    found: tuple[Path, dict[str, Any]] | None,
+) -> Loop:
+    """The loop with all it works with, closed when `stack` is; resumed when `found`."""
+    if found is not None:
+        refuse_changes(found[1]["recipe"], recipe)
+    latest = found[0] if found is not None else start
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    work = task(recipe)
+    names = {name or work.held_out[0].verifier for name in VERIFIERS.values()}
+    write_versions(directory / "versions.json", fingerprint(sorted(names)))
+    policy = load_policy(start)
+    if found is not None:
+        policy.load_state_dict(load_policy(latest).state_dict())
+    done = 0 if found is None else found[1]["step"]
+    console = stack.enter_context(StageConsole("zero", recipe.steps, done=done))
+    pool = stack.enter_context(VerifierPool(recipe.verifier_workers, recipe.verifier_limit_s))
+    rollout = recipe.rollout
+    sampler = open_sampler(
+        recipe.sampler,
+        str(start),
+        max_length=rollout.max_prompt + rollout.max_tokens,
+        say=console.note,
+    )
+    stack.callback(sampler.close)
+    tools = Tools(
+        scribe=Scribe(load_tokenizer(start), policy.generation_config),
+        sampler=sampler,
+        pool=pool,
+        record=stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard)),
+        console=console,
+        directory=directory,
+    )
+    loop = Loop(recipe, work, policy, tools)
+    if found is not None:
+        loop.resume(found[1])
+    return loop
+
+
+def starting_point(start: str, manifest: RunManifest) -> Path:
+    """The checkpoint to start from: a folder, or what a base recipe makes (or made before)."""
+    if not start.endswith((".yaml", ".yml")):
+        return Path(start)
+    recipe = read(start)
+    if not isinstance(recipe, BaseRecipe):
+        raise TypeError(f"start: {start} is a recipe for {recipe.stage!r}; a base recipe is needed")
+    return base.noted(recipe, manifest)
+
+
+if __name__ == "__main__":
+    from stages.command import main
+
+    sys.exit(main(["zero", *sys.argv[1:]]))

@@ -1,0 +1,229 @@
+"""The mutator makes the mutants it should, and a mutant that nobody notices is reported."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import mutation
+from benchmarks.mutants import Mutant, mutants
+
+SCRIPT = ("benchmarks/mutation.py",)
+WITHOUT_TORCH = (
+    "-c",
+    "import sys; from benchmarks import mutation; mutation.PRELOAD = ('hypothesis',); "
+    "sys.exit(mutation.main(sys.argv[1:]))",
+)
+ROOT = Path(__file__).parent.parent.parent
+
+
+def changes(source):
+    return {(m.operator, m.before, m.after) for m in mutants("x.py", source)}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("y = a + b", {("swap the operation", "a + b", "(a - b)")}),
+        ("y = a / b", {("swap the operation", "a / b", "(a * b)")}),
+        ("y += b", {("swap the operation", "y += b", "y -= b")}),
+        ("y = a & b", {("swap the operation", "a & b", "(a | b)")}),
+        (
+            "y = a < b",
+            {("swap the comparison", "a < b", f"(a {sign} b)") for sign in ("<=", ">")},
+        ),
+        ("y = a == b", {("swap the comparison", "a == b", "(a != b)")}),
+        ("y = a and b", {("swap and/or", "a and b", "(a or b)")}),
+        ("y = -a", {("drop the sign", "-a", "(a)")}),
+        ("y = ~a", {("drop the sign", "~a", "(a)")}),
+        ("y = 0.5", {("add one", "0.5", "(1.5)")}),
+        ("y = True", {("flip the flag", "True", "(False)")}),
+        ("y = x.amax", {("swap min/max", "x.amax", "(x.amin)")}),
+        ("y = torch.minimum", {("swap min/max", "torch.minimum", "(torch.maximum)")}),
+        ("y = 'amin'", {("swap min/max", "'amin'", "('amax')")}),
+        ("y = x.detach()", {("drop detach", "x.detach()", "(x)")}),
+        ("y = torch.exp(x)", {("drop exp", "torch.exp(x)", "(x)")}),
+        ("y = x.masked_fill(m, v)", {("drop masked_fill", "x.masked_fill(m, v)", "(x)")}),
+        (
+            "y = torch.where(c, a, b)",
+            {("choose always", "torch.where(c, a, b)", f"({x})") for x in "ab"},
+        ),
+        ("y = a if c else b", {("choose always", "a if c else b", f"({x})") for x in "ab"}),
+        ("y = f(x, correction=c)", {("drop correction=", "f(x, correction=c)", "(f(x))")}),
+        (
+            "y = x.f(min=a)",
+            {
+                ("drop min=", "x.f(min=a)", "(x.f())"),
+                ("swap min/max", "x.f(min=a)", "(x.f(max=a))"),
+            },
+        ),
+        (
+            "y = x[1:]",
+            {("shift the slice", "1:", ":-1"), ("add one", "1", "(2)")},
+        ),
+        (
+            "y = x[:-1]",
+            {
+                ("shift the slice", ":-1", "1:"),
+                ("drop the sign", "-1", "(1)"),
+                ("add one", "1", "(2)"),
+            },
+        ),
+        ("y = mask_RT", {("let all through", "mask_RT", "(mask_RT | True)")}),
+        ("f(x)", {("drop the call", "f(x)", "pass")}),
+        ("if a:\n    y = b", {("negate the condition", "a", "(not (a))")}),
+    ],
+)
+def test_each_operator_on_the_smallest_source_it_applies_to(source, expected):
+    assert changes(source) == expected
+
+
+def test_a_product_with_a_mask_also_loses_the_mask_on_either_side():
+    for source in ("y = x * mask_RT", "y = mask_RT * x"):
+        dropped = {m.after for m in mutants("x.py", source) if m.operator == "drop the mask"}
+        assert dropped == {"(x)"}
+
+
+@pytest.mark.parametrize(
+    "untouched",
+    [
+        '"""The sum a + b of 2."""',
+        "import torch as t",
+        "raise ValueError(f'{a + 1} and -b')",
+        "assert a < 1, 'not -1'",
+        "if not a > 0:\n    first = a + 1\n    raise ValueError(first)",
+        "y: Literal[1, 2]",
+        "@dataclass(frozen=True)\nclass C:\n    x: int",
+        "def f(x: Literal[1]) -> Literal[2]:\n    return x",
+        "y = zip(a, b, strict=True)",
+    ],
+)
+def test_what_is_no_arithmetic_is_left_alone(untouched):
+    assert changes(untouched) == set()
+
+
+def test_the_branch_after_a_refusal_is_mutated_and_the_refusal_is_not():
+    source = "if a < 0:\n    raise ValueError(a + 1)\nelse:\n    y = a + b"
+    assert changes(source) == {("swap the operation", "a + b", "(a - b)")}
+
+
+def test_results_are_negated_where_they_are_numbers_and_only_there():
+    def negated(body, returns):
+        source = f"def f(a, b) -> {returns}:\n    return {body}"
+        return {m.after for m in mutants("x.py", source) if m.operator == "negate the result"}
+
+    assert negated("a", "Tensor") == {"(-(a))"}
+    assert negated("a, b, None", "tuple[Tensor, Tensor, None]") == {"(-(a))", "(-(b))"}
+    assert negated("a, clipped_low", "tuple[Tensor, Tensor]") == {"(-(a))"}
+    assert negated("a < b", "Tensor") == negated("(a) & (b)", "Tensor") == set()
+    assert negated("a", "str") == set()
+    inner = "def f(a) -> float:\n    def g() -> str:\n        return a\n    return g"
+    assert [m.line for m in mutants("x.py", inner) if m.operator == "negate the result"] == [4]
+
+
+def test_a_mutant_changes_its_own_place_only_and_knows_the_line():
+    source = "# größer\nx = '½'; y = (a + b) * c\n\nz = -(\n    d\n)\n"
+    found = mutants("x.py", source)
+    assert [(m.line, m.operator) for m in found] == [
+        (2, "swap the operation"),
+        (2, "swap the operation"),
+        (4, "drop the sign"),
+    ]
+    assert found[0].source == source.replace("(a + b) * c", "((a + b) / c)")
+    assert found[1].source == source.replace("(a + b)", "((a - b))")
+    assert found[2].source == source.replace("-(\n    d\n)", "(d)")
+
+
+def test_no_two_mutants_are_the_same_and_none_is_the_original():
+    source = (ROOT / "pipeline/losses/policy_gradient.py").read_text()
+    sources = [m.source for m in mutants("x.py", source)]
+    assert len(sources) == len({*sources, source}) - 1 > 30
+
+
+def tree(root, files):
+    for path, source in {"pyproject.toml": "[tool.pytest.ini_options]\n", **files}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(source)
+    return root
+
+
+def run(root, *arguments, before=WITHOUT_TORCH):
+    command = [sys.executable, *before, "--root", root, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+
+
+HALF = "def half(x: float) -> float:\n    return x / 2\n"
+WELL_TESTED = "from pipeline.losses.{0} import half\n\ndef test_it():\n    assert half(6) == 3\n"
+BADLY_TESTED = "from pipeline.losses.{0} import half\n\ndef test_it():\n    assert half(0) == 0\n"
+
+
+def test_survivors_are_reported_with_place_and_difference_and_fail_the_run(tmp_path):
+    root = tree(
+        tmp_path / "tree",
+        {
+            "pipeline/__init__.py": "",
+            "pipeline/losses/__init__.py": "",
+            "pipeline/losses/good.py": HALF,
+            "pipeline/losses/bad.py": HALF,
+            "tests/pipeline/losses/test_good.py": WELL_TESTED.format("good"),
+            "tests/pipeline/losses/test_bad.py": BADLY_TESTED.format("bad"),
+        },
+    )
+    done = run(root, "--json", tmp_path / "result.json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    good, bad = (
+        result["per_file"]["pipeline/losses/good.py"],
+        result["per_file"]["pipeline/losses/bad.py"],
+    )
+    assert good == {"mutants": 3, "killed": 3} and bad == {"mutants": 3, "killed": 0}
+    assert (result["mutants"], result["killed"], len(result["survivors"])) == (6, 3, 3)
+    assert "survived pipeline/losses/bad.py:2: swap the operation\n" in done.stdout
+    assert "-    return x / 2\n    +    return (x * 2)" in done.stdout
+    assert not any("good.py" in survivor for survivor in result["survivors"])
+    assert (root / "pipeline/losses/bad.py").read_text() == HALF
+    only = run(root, "--files", "pipeline/losses/good.py", "--workers", "1", before=SCRIPT)
+    assert only.returncode == 0 and "3 of 3 mutants killed" in only.stdout
+
+
+@pytest.mark.parametrize(
+    ("test", "complaint"),
+    [
+        (
+            WELL_TESTED.format("one").replace("== 3", "== 4"),
+            "do not pass without a mutant (exit 1)",
+        ),
+        ("def test_it():\n    assert True\n", "and not the copy in"),
+        ("", "do not pass without a mutant (exit 5)"),
+        (None, "its tests, tests/pipeline/losses/test_one.py"),
+    ],
+)
+def test_tests_that_could_not_judge_a_mutant_stop_the_run(tmp_path, test, complaint):
+    files = {"pipeline/__init__.py": "", "pipeline/losses/one.py": HALF}
+    if test is not None:
+        files["tests/pipeline/losses/test_one.py"] = test
+    done = run(tree(tmp_path, files))
+    assert done.returncode == 1 and complaint in done.stderr and "killed" not in done.stdout
+
+
+def test_a_stale_entry_of_the_equivalent_mutants_is_an_error(monkeypatch):
+    mutant = Mutant(path="p.py", line=1, operator="", before="a + b", after="(a - b)", source="")
+    entry = mutation.Equivalent(path="p.py", before="a + b", after="(a - b)", reason="b is 0")
+    monkeypatch.setattr(mutation, "EQUIVALENT", (entry,))
+    assert mutation.excluded([mutant], ["p.py"]) == [(mutant, entry)]
+    assert mutation.excluded([], ["other.py"]) == []
+    with pytest.raises(SystemExit, match="no mutant any more"):
+        mutation.excluded([], ["p.py"])
+
+
+def test_the_tests_of_a_file_are_those_that_mirror_its_name():
+    assert mutation.tests_of("pipeline/losses/kl.py") == "tests/pipeline/losses/test_kl.py"
+    assert mutation.tests_of("pipeline/update.py") == "tests/pipeline/test_update.py"
+
+
+def test_the_default_is_every_loss_and_the_two_files_around_them_where_they_exist(tmp_path):
+    files = ("losses/kl.py", "losses/__init__.py", "update.py", "prompt.py")
+    root = tree(tmp_path, {f"pipeline/{name}": "" for name in files})
+    assert mutation.default_files(root) == ["pipeline/losses/kl.py", "pipeline/update.py"]

@@ -1,0 +1,150 @@
+"""Rollouts come back from disk as they were sampled and judged."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+
+from data.problem import Problem
+from pipeline.records import Graded, Rollout
+from pipeline.rollout_file import read_rollouts, write_rollouts
+from verifiers.verdict import Verdict
+
+
+def graded(number=0, **verdicts):
+    problem = Problem(
+        id=f"toy/train/{number}",
+        prompt=f"{number} 加 2?",
+        verifier="number",
+        reference={"answer": [number + 2]},
+        facts={"language": "zh"},
+    )
+    rollout = Rollout(
+        group=f"g{number}",
+        problem=problem,
+        prompt_ids=(1, 2),
+        response_ids=(3, 4, 2),
+        logp=(-0.5, -0.25, -1.0),
+        response=f"<answer>{number + 2}</answer>",
+        finish="stop",
+        temperature=0.9,
+        policy_version=7,
+    )
+    verdicts = verdicts or {"accuracy": Verdict(score=1.0, answer="2", queue_s=0.5, exec_s=0.25)}
+    failed = any(verdict.score is None for verdict in verdicts.values())
+    return Graded(rollout=rollout, verdicts=verdicts, reward=None if failed else 1.5)
+
+
+def written(tmp_path, rows, advantages):
+    path = tmp_path / "step_000003.parquet"
+    write_rollouts(path, 3, rows, advantages)
+    return read_rollouts(path)
+
+
+def test_every_field_of_a_rollout_comes_back(tmp_path):
+    one = graded(
+        5,
+        accuracy=Verdict(
+            score=0.5, answer="7", detail="off", components={"near": 0.5}, queue_s=0.5, exec_s=0.25
+        ),
+        format=Verdict(score=0.0, status="no_answer", queue_s=0.125, exec_s=1.0),
+    )
+    [row] = written(tmp_path, [one], [-0.75])
+    assert json.loads(row.pop("reference")) == {"answer": [7]}
+    assert json.loads(row.pop("facts")) == {"language": "zh"}
+    assert json.loads(row.pop("components/accuracy")) == {"near": 0.5}
+    assert row == {
+        "step": 3,
+        "group": "g5",
+        "problem_id": "toy/train/5",
+        "prompt": "5 加 2?",
+        "verifier": "number",
+        "prompt_ids": [1, 2],
+        "response_ids": [3, 4, 2],
+        "logp": [-0.5, -0.25, -1.0],
+        "response": "<answer>7</answer>",
+        "finish": "stop",
+        "temperature": 0.9,
+        "policy_version": 7,
+        "reward": 1.5,
+        "advantage": -0.75,
+        "queue_s": 0.625,
+        "exec_s": 1.25,
+        "reward/accuracy": 0.5,
+        "reward/format": 0.0,
+        "status/accuracy": "graded",
+        "status/format": "no_answer",
+        "answer/accuracy": "7",
+        "answer/format": None,
+        "detail/accuracy": "off",
+        "detail/format": "",
+        "components/format": "{}",
+    }
+
+
+def test_a_failed_verifier_is_null_and_never_a_zero(tmp_path):
+    broken = graded(1, accuracy=Verdict(score=None, status="error", detail="worker died"))
+    [row] = written(tmp_path, [broken], [None])
+    assert row["reward"] is None and row["reward/accuracy"] is None and row["advantage"] is None
+    assert row["status/accuracy"] == "error" and row["detail/accuracy"] == "worker died"
+
+
+def test_a_verifier_that_did_not_judge_a_row_is_null_there(tmp_path):
+    rows = [graded(0, accuracy=Verdict(score=1.0)), graded(1, language=Verdict(score=0.5))]
+    first, second = written(tmp_path, rows, [0.0, 0.0])
+    assert (first["reward/accuracy"], first["reward/language"]) == (1.0, None)
+    assert (second["reward/accuracy"], second["reward/language"]) == (None, 0.5)
+    assert second["status/accuracy"] is None and second["components/accuracy"] is None
+
+
+def test_order_is_kept(tmp_path):
+    rows = written(tmp_path, [graded(n) for n in (3, 1, 2)], [3.0, 1.0, 2.0])
+    assert [(row["group"], row["advantage"]) for row in rows] == [("g3", 3), ("g1", 1), ("g2", 2)]
+
+
+def test_single_precision_logps_come_back_bit_for_bit(tmp_path):
+    logp = tuple(float(x) for x in np.float32([-0.1, -1 / 3, -17.3]))
+    one = graded()
+    one = dataclasses.replace(one, rollout=dataclasses.replace(one.rollout, logp=logp))
+    [row] = written(tmp_path, [one], [0.0])
+    assert tuple(row["logp"]) == logp
+
+
+def test_half_a_surrogate_pair_is_stored_as_its_escape(tmp_path):
+    odd = graded(0, accuracy=Verdict(score=0.0, answer="\ud800", detail="saw \udfff"))
+    rollout = dataclasses.replace(odd.rollout, response="ok \ud83d")
+    [row] = written(tmp_path, [dataclasses.replace(odd, rollout=rollout)], [0.0])
+    assert row["answer/accuracy"] == "\\ud800" and row["detail/accuracy"] == "saw \\udfff"
+    assert row["response"] == "ok \\ud83d"
+
+
+def test_no_rollouts_make_an_empty_file(tmp_path):
+    assert written(tmp_path, [], []) == []
+
+
+def test_a_folder_that_looks_like_a_partition_adds_no_column(tmp_path):
+    [row] = written(tmp_path / "seed=3", [graded()], [0.0])
+    assert "seed" not in row
+
+
+def test_lengths_that_differ_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="1 advantages for 2 rollouts"):
+        written(tmp_path, [graded(0), graded(1)], [0.0])
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("advantage", [float("nan"), float("inf")])
+def test_an_advantage_that_is_not_finite_is_refused_with_its_problem(tmp_path, advantage):
+    with pytest.raises(ValueError, match=r"'toy/train/4'.*not finite"):
+        written(tmp_path, [graded(4)], [advantage])
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_reference_that_is_not_json_is_refused_with_its_problem(tmp_path):
+    one = graded(4)
+    problem = dataclasses.replace(one.rollout.problem, reference={"allowed": {1, 2}})
+    one = dataclasses.replace(one, rollout=dataclasses.replace(one.rollout, problem=problem))
+    with pytest.raises(ValueError, match="reference of 'toy/train/4' cannot be written as JSON"):
+        written(tmp_path, [one], [0.0])

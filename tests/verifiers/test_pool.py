@@ -1,0 +1,279 @@
+"""The pool keeps order, bounds every judgement, and is whole again after anything."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from data.problem import Problem
+from verifiers.pool import CHUNK, VerifierPool
+from verifiers.registry import get
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = str(Path(__file__).parent / "misbehaving.py")
+LIMIT_S = 0.6
+GOOD = "<answer>12</answer>"
+
+
+def acts(response):
+    return Problem(id="p/0", prompt="", verifier="misbehaves", reference={}), response
+
+
+def sums(value, response=GOOD):
+    problem = Problem(id="p/1", prompt="", verifier="number", reference={"value": value})
+    return problem, response
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with VerifierPool(workers=1, limit_s=LIMIT_S, memory_mb=1024, plugins=[PLUGIN]) as pool:
+        pool.warm(["number", "misbehaves"])
+        yield pool
+
+
+def assert_whole(pool):
+    assert pool.judge_all([acts("behave")])[0].score == 1.0
+
+
+def test_order_is_kept_over_many_chunks(pool):
+    tasks = [sums(12 + (i % 3 == 0)) for i in range(5 * CHUNK + 7)]
+    verdicts = pool.judge_all(tasks)
+    assert [v.score for v in verdicts] == [float(i % 3 != 0) for i in range(len(tasks))]
+
+
+def test_no_tasks_no_verdicts(pool):
+    assert pool.judge_all([]) == []
+
+
+def test_order_is_kept_under_failure(pool):
+    responses = ["behave", "exit 7", "no", "raise", "behave", "none", "behave"]
+    verdicts = pool.judge_all([acts(response) for response in responses])
+    assert [v.score for v in verdicts] == [1.0, None, 0.0, None, 1.0, None, 1.0]
+    assert verdicts[1].detail == "verifier worker died with exit code 7"
+    assert "ZeroDivisionError" in verdicts[3].detail
+    for verdict in verdicts:
+        assert verdict.status == ("error" if verdict.score is None else "graded")
+
+
+@pytest.mark.parametrize("how", ["hang", "hang holding the interpreter"])
+def test_a_hang_is_killed_in_time_and_the_next_batch_works(pool, how):
+    assert_whole(pool)
+    began = time.monotonic()
+    (verdict,) = pool.judge_all([acts(how)])
+    took = time.monotonic() - began
+    assert (verdict.score, verdict.status) == (None, "error")
+    assert verdict.detail == f"verifier exceeded its {LIMIT_S} s limit"
+    assert LIMIT_S <= took < LIMIT_S + 0.5
+    assert verdict.exec_s == LIMIT_S and verdict.queue_s < 0.5
+    assert_whole(pool)
+
+
+def test_the_neighbours_of_a_hang_are_judged_all_the_same(pool):
+    verdicts = pool.judge_all([acts("behave"), acts("hang"), acts("behave")])
+    assert [v.score for v in verdicts] == [1.0, None, 1.0]
+    assert "exceeded" in verdicts[1].detail
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("exit 7", "died with exit code 7"),
+        ("exit 0", "exceeded its 0.6 s limit"),  # a worker that leaves politely is only missed
+        ("sys.exit", "SystemExit: bye"),
+        ("bomb", "MemoryError"),
+        ("nan component", "must be finite"),
+        ("score two", "got 2.0"),
+        ("odd answer", "must be text"),
+    ],
+)
+def test_a_crash_is_an_error_and_the_pool_lives_on(pool, how, said):
+    (verdict,) = pool.judge_all([acts(how)])
+    assert (verdict.score, verdict.status) == (None, "error") and said in verdict.detail
+    assert_whole(pool)
+
+
+def test_what_cannot_be_sent_is_an_error_of_its_own(pool):
+    odd = Problem(id="p", prompt="", verifier="number", reference={"value": threading.Lock()})
+    verdicts = pool.judge_all([sums(12), (odd, GOOD), sums(12)])
+    assert [v.score for v in verdicts] == [1.0, None, 1.0] and "pickle" in verdicts[1].detail
+
+
+def test_scores_are_finite_and_bounded_and_times_are_real(pool):
+    for verdict in pool.judge_all([sums(12), sums(13), acts("behave"), sums(12, "")]):
+        assert math.isfinite(verdict.score) and 0.0 <= verdict.score <= 1.0
+        assert 0.0 < verdict.exec_s < 0.5 and 0.0 <= verdict.queue_s < 5.0
+
+
+def test_several_threads_get_their_own_verdicts(pool):
+    got = {}
+
+    def ask(value):
+        tasks = [sums(value, f"<answer>{n}</answer>") for n in range(40)]
+        got[value] = [v.score for v in pool.judge_all(tasks)]
+
+    threads = [threading.Thread(target=ask, args=(value,)) for value in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == {value: [float(n == value) for n in range(40)] for value in range(6)}
+
+
+def test_a_crash_in_one_thread_does_not_touch_another(pool):
+    got = {}
+    jobs = {"bad": [acts("exit 7")] * 2, "good": [sums(12)] * 200}
+    threads = [
+        threading.Thread(target=lambda key=key: got.update({key: pool.judge_all(jobs[key])}))
+        for key in jobs
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {v.score for v in got["good"]} == {1.0} and {v.score for v in got["bad"]} == {None}
+
+
+def test_waiting_is_reported_and_never_counts_against_the_limit(pool):
+    verdicts = pool.judge_all([acts("sleep")] * 5)  # 1 s in all, under a limit of 0.6 s each
+    assert [v.score for v in verdicts] == [1.0] * 5
+    waits = [v.queue_s for v in verdicts]
+    assert all(0.19 < v.exec_s < 0.5 for v in verdicts)
+    assert waits == sorted(waits) and waits[0] < 0.5 and waits[-1] > 0.7
+
+
+def test_fast_verifiers_pay_little_for_the_trip(pool):
+    tasks = [sums(12)] * 4_000
+    began = time.process_time()
+    pool.judge_all(tasks)
+    assert (time.process_time() - began) / len(tasks) < 100e-6
+
+
+def test_an_unknown_verifier_is_refused_before_anything_runs(pool):
+    problem = Problem(id="p", prompt="", verifier="numbr", reference={})
+    with pytest.raises(KeyError, match="Did you mean 'number'"):
+        pool.judge_all([(problem, "")])
+
+
+def test_a_worker_killed_from_outside_is_replaced(pool):
+    (verdict,) = pool.judge_all([acts("torch?")])
+    os.kill(int(verdict.answer), signal.SIGKILL)
+    verdicts = pool.judge_all([acts("torch?")] * 3)
+    assert [v.status for v in verdicts] == ["graded"] * 3
+    assert verdicts[0].answer != verdict.answer
+
+
+def test_ctrl_c_is_left_to_the_parent(pool):
+    (before,) = pool.judge_all([acts("torch?")])
+    os.kill(int(before.answer), signal.SIGINT)
+    assert pool.judge_all([acts("torch?")])[0].answer == before.answer
+
+
+@pytest.mark.parametrize("name", ["workers", "limit_s", "memory_mb"])
+def test_bounds_are_positive(name):
+    with pytest.raises(ValueError, match=f"{name} must be positive, got 0"):
+        VerifierPool(**{name: 0})
+    with pytest.raises(ImportError, match=r"absent.py"):
+        VerifierPool(plugins=["absent.py"])
+
+
+def test_a_closed_pool_says_so():
+    pool = VerifierPool()
+    pool.close()
+    pool.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.judge_all([sums(12)])
+
+
+def test_closing_frees_a_thread_that_waits():
+    pool = VerifierPool(limit_s=60.0, plugins=[PLUGIN])
+    pool.warm(["misbehaves"])
+    raised = []
+
+    def ask():
+        with pytest.raises(RuntimeError, match="closed") as info:
+            pool.judge_all([acts("hang")])
+        raised.append(info)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.3)
+    pool.close()
+    thread.join(timeout=5.0)
+    assert raised
+
+
+def test_warm_workers_do_not_bill_imports_to_the_first_item():
+    one = get("math_answer")
+    with VerifierPool(limit_s=20.0) as pool:
+        pool.warm(["math_answer"])
+        (verdict,) = pool.judge_all([(one.example_problem(), one.example.accepts)])
+    assert verdict.score == 1.0 and verdict.exec_s < 0.2  # the import alone takes longer
+
+
+def test_a_verifier_that_fails_on_its_own_example_stops_the_run(tmp_path):
+    path = tmp_path / "unready.py"
+    path.write_text(
+        "from verifiers.registry import verifier\n"
+        "@verifier('unready', reference={}, accepts='')\n"
+        "def check(problem, response):\n    raise OSError('no engine')\n"
+    )
+    problem = Problem(id="p", prompt="", verifier="unready", reference={})
+    with (
+        VerifierPool(plugins=[str(path)]) as pool,
+        pytest.raises(RuntimeError, match=r"'unready'.*OSError: no engine"),
+    ):
+        pool.judge_all([(problem, "")])
+
+
+SCRIPT = """
+import sys, time
+{imports}
+from data.problem import Problem
+from verifiers.pool import VerifierPool
+pool = VerifierPool(limit_s=60.0, plugins=[{plugin!r}])
+problem = Problem(id="p", prompt="", verifier="misbehaves", reference={{}})
+(verdict,) = pool.judge_all([(problem, "torch?")])
+print(verdict.answer, verdict.score, flush=True)
+{after}
+"""
+
+
+def script(imports, after):
+    text = SCRIPT.format(imports=imports, after=after, plugin=PLUGIN)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return text, environment
+
+
+def test_a_worker_neither_runs_the_main_script_again_nor_loads_torch(tmp_path):
+    text, environment = script("sys.modules['torch'] = sys", "pool.close(); print('once')")
+    path = tmp_path / "main.py"
+    path.write_text(text)
+    ran = subprocess.run(
+        [sys.executable, path], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split()[1:] == ["0.0", "once"]
+
+
+def test_workers_die_with_their_parent(tmp_path):
+    after = "pool.judge_all([(problem, 'hang')])"
+    text, environment = script("", after)
+    path = tmp_path / "main.py"
+    path.write_text(text)
+    with subprocess.Popen(
+        [sys.executable, path], env=environment, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        worker = int(parent.stdout.readline().split()[0])
+        time.sleep(0.3)
+        assert Path(f"/proc/{worker}").exists()
+        parent.kill()
+    deadline = time.monotonic() + 5.0
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()

@@ -1,0 +1,102 @@
+"""The two blocks, in order, once, and nothing around them."""
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.problem import Problem
+from verifiers.registry import judge
+from verifiers.think_format import matches
+
+ORACLE = re.compile(r"\s*<think>(.*?)</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
+PIECES = ["<think>", "</think>", "<answer>", "</answer>", " ", "\n", "a", "<", "think>"]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "<think>a</think><answer>b</answer>",
+        "<think></think><answer>b</answer>",
+        "\n <think>a\n\nb</think> \n\t<answer>\nb\n</answer>\n",
+        "<think>1 < 2, <b>bold</b>, <Think></think><answer>b</answer>",
+    ],
+)
+def test_the_right_form_matches(response):
+    assert matches(response)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "",
+        "a",
+        "<answer>b</answer>",
+        "<think>a</think>",
+        "<think>a</think><answer></answer>",
+        "<think>a</think><answer> \n</answer>",
+        "<think>a</think><answer>b",
+        "<think>a<answer>b</answer>",
+        "a</think><answer>b</answer>",
+        "x<think>a</think><answer>b</answer>",
+        "<think>a</think>x<answer>b</answer>",
+        "<think>a</think><answer>b</answer>x",
+        "<answer>b</answer><think>a</think>",
+        "<think>a<think></think><answer>b</answer>",
+        "<think>a</think></think><answer>b</answer>",
+        "<think>a</think><answer>b<answer></answer>",
+        "<think>a</think><answer>b</answer></answer>",
+        "<think><answer>b</answer></think>",
+        "<think>a</think><answer>b</answer><answer>c</answer>",
+        "</think><think><answer>b</answer>",
+        "<THINK>a</THINK><ANSWER>b</ANSWER>",
+        "<think >a</think><answer>b</answer>",
+    ],
+)
+def test_every_other_form_does_not(response):
+    assert not matches(response)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_it_agrees_with_the_definition(response):
+    found = ORACLE.fullmatch(response)
+    once = all(response.count(tag) == 1 for tag in PIECES[:4])
+    assert matches(response) == bool(found and once and found.group(2).strip())
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=10).map("".join))
+def test_a_prefilled_tag_counts_as_written(response):
+    whole = matches("<think>" + response)
+    assert matches(response, prefilled_think=True) == whole
+
+
+def test_the_problem_says_whether_the_tag_was_prefilled():
+    def score(response, facts):
+        problem = Problem(id="f/0", prompt="", verifier="think_format", reference={}, facts=facts)
+        return judge(problem, response).score
+
+    inside, outside = "a</think><answer>b</answer>", "<think>a</think><answer>b</answer>"
+    assert score(inside, {"prefilled_think": True}) == 1.0
+    assert score(outside, {"prefilled_think": True}) == 0.0
+    assert score(inside, {}) == 0.0
+    assert score(outside, {}) == 1.0
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        "<think>" * 150_000,
+        "<think>" + " " * 1_000_000,
+        "<think></think>" + " " * 1_000_000 + "x",
+        "<think></think><answer>" * 45_000,
+        "<" * 1_000_000,
+        "<think>a</think><answer>" + "</answe" * 140_000,
+    ],
+    ids=range(6),
+)
+def test_a_megabyte_of_junk_takes_milliseconds(junk):
+    began = time.process_time()
+    assert not matches(junk)
+    assert time.process_time() - began < 0.05

@@ -1,0 +1,299 @@
+"""Killable worker processes: every judgement is bounded in time and memory, from any thread."""
+
+import math
+import multiprocessing.context
+import os
+import pickle
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
+from typing import Any, Self
+
+from pebble import ProcessExpired, ProcessPool
+
+from data.problem import Problem
+from verifiers.registry import describe, get, judge, load_plugin
+from verifiers.verdict import Verdict
+
+Task = tuple[Problem, str]  # a problem and the response to it
+
+CHUNK = 64  # items sent to a worker at once, so that a fast verifier pays little for the trip
+CHUNK_BUDGET = 0.1  # share of the limit after which a worker hands the rest of its chunk back
+WARM_LIMIT_S = 120.0  # for imports, once per verifier
+ATTEMPTS = 3  # for an item whose whole pool broke under it
+_WAKE_S = 0.5  # how often a waiting thread looks whether its pool is still there
+
+
+class VerifierPool:
+    """Judges batches in `workers` processes; `limit_s` and `memory_mb` bound each judgement.
+
+    An item past its limit is killed and becomes an `error` verdict, as does one whose worker dies;
+    its neighbours are judged again and the workers replaced. Waiting for a worker never counts.
+    `plugins` are modules of further verifiers, as "path/to/file.py" or "package.module".
+    Raises ValueError on a bound that is not positive, ImportError on a plugin that fails.
+    """
+
+    def __init__(
+        self,
+        workers: int = 1,
+        limit_s: float = 5.0,
+        memory_mb: int = 2048,
+        *,
+        plugins: Sequence[str] = (),
+    ) -> None:
+        bounds = {"workers": workers, "limit_s": limit_s, "memory_mb": memory_mb}
+        for name, value in bounds.items():
+            if not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        for plugin in plugins:
+            load_plugin(plugin)
+        self.workers = workers
+        self.limit_s = limit_s
+        self._memory_mb = memory_mb
+        self._plugins = tuple(plugins)
+        self._warm: list[str] = []  # sent anew with every worker that replaces a dead one
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pool = self._new_pool()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def warm(self, names: Iterable[str]) -> None:
+        """Let each worker judge the examples of these verifiers, so that no item pays for imports.
+
+        `judge_all` does so for names it has not seen. Raises KeyError for an unknown name and
+        RuntimeError for a verifier that fails on its own example: it would fail on everything.
+        """
+        asked = dict.fromkeys(names)
+        fresh = tuple(get(name).name for name in asked if name not in self._warm)
+        if not fresh:
+            return
+        sent = [self.schedule(_warm_up, (fresh,), WARM_LIMIT_S)[1] for _ in range(self.workers)]
+        for future in sent:
+            if failure := future.exception(2 * WARM_LIMIT_S):
+                told = f"verifiers {list(fresh)} cannot judge their examples: {_reason(failure)}"
+                raise RuntimeError(told) from failure
+        with self._lock:
+            self._warm.extend(name for name in fresh if name not in self._warm)
+
+    def judge_all(self, tasks: Sequence[Task]) -> list[Verdict]:
+        """One verdict per task, in the order given, whatever fails.
+
+        Raises KeyError for an unknown verifier and RuntimeError once the pool is closed.
+        """
+        self.warm({problem.verifier for problem, _ in tasks})
+        return _Batch(self, tasks).run()
+
+    def close(self) -> None:
+        """Stop the workers. Harmless when repeated; calls still waiting raise RuntimeError."""
+        with self._lock:
+            self._closed = True
+            pool = self._pool
+        pool.stop()
+        pool.join()
+
+    def schedule(
+        self, function: Callable[..., Any], args: tuple[Any, ...], limit_s: float
+    ) -> tuple[ProcessPool, Future[Any]]:
+        """Queue a call; also says in which of our successive process pools it waits."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this VerifierPool is closed")
+            if not self._pool.active:
+                broken, self._pool = self._pool, self._new_pool()
+                threading.Thread(target=broken.join, daemon=True).start()
+            return self._pool, self._pool.schedule(function, args=args, timeout=limit_s)
+
+    def _new_pool(self) -> ProcessPool:
+        return ProcessPool(
+            max_workers=self.workers,
+            initializer=_prepare,
+            initargs=(os.getpid(), self._memory_mb, self._plugins, self._warm),
+            context=_CleanSpawn(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    indices: Sequence[int]  # of the tasks, in the order the worker judges them
+    attempt: int
+    pool: ProcessPool
+
+
+class _Batch:
+    """The tasks of one `judge_all` call on their way to a verdict."""
+
+    def __init__(self, owner: VerifierPool, tasks: Sequence[Task]) -> None:
+        self.owner = owner
+        self.limit_s = owner.limit_s
+        self.tasks = tasks
+        self.verdicts: dict[int, Verdict] = {}
+        self.pending: dict[Future[bytes], _Sent] = {}
+        self.began = time.monotonic()
+
+    def run(self) -> list[Verdict]:
+        self._spread(range(len(self.tasks)))
+        while self.pending:
+            done, waiting = wait(self.pending, timeout=_WAKE_S, return_when=FIRST_COMPLETED)
+            lost = [future for future in waiting if not self.pending[future].pool.active]
+            for future in [*done, *lost]:
+                self._settle(future, self.pending.pop(future))
+        return [self.verdicts[i] for i in range(len(self.tasks))]
+
+    def _spread(self, indices: Sequence[int]) -> None:
+        size = max(1, min(CHUNK, math.ceil(len(indices) / self.owner.workers)))
+        for start in range(0, len(indices), size):
+            self._send(indices[start : start + size])
+
+    def _send(self, indices: Sequence[int], attempt: int = 1) -> None:
+        try:
+            payload = pickle.dumps([self.tasks[i] for i in indices])
+        except Exception as failure:  # noqa: BLE001  a reference may hold anything
+            self._fail(indices, describe(failure))
+            return
+        args = (payload, self.began, CHUNK_BUDGET * self.limit_s)
+        pool, future = self.owner.schedule(_judge_chunk, args, self.limit_s)
+        self.pending[future] = _Sent(indices, attempt, pool)
+
+    def _settle(self, future: Future[bytes], sent: _Sent) -> None:
+        lost = not future.done() or future.cancelled()
+        failure = None if lost else future.exception()
+        if lost or isinstance(failure, BrokenProcessPool):
+            self._retry(sent)
+        elif isinstance(failure, TimeoutError):
+            told = f"verifier exceeded its {self.limit_s} s limit"
+            self._fail(sent.indices, told, self.limit_s)
+        elif failure is not None:
+            self._fail(sent.indices, _reason(failure))
+        else:
+            judged: list[Verdict] = pickle.loads(future.result())
+            self.verdicts |= zip(sent.indices, judged, strict=False)
+            self._spread(sent.indices[len(judged) :])
+
+    def _retry(self, sent: _Sent) -> None:
+        """The pool broke, through no known fault of these items: try them one by one."""
+        for index in sent.indices:
+            if sent.attempt < ATTEMPTS:
+                self._send([index], sent.attempt + 1)
+            else:
+                self._fail([index], f"the pool broke {ATTEMPTS} times under this item")
+
+    def _fail(self, indices: Sequence[int], detail: str, exec_s: float = 0.0) -> None:
+        """An error verdict for one item; several are judged again alone, to find the one."""
+        if len(indices) > 1:
+            for index in indices:
+                self._send([index])
+            return
+        queue_s = max(0.0, time.monotonic() - self.began - exec_s)
+        self.verdicts[indices[0]] = Verdict(
+            score=None, status="error", detail=detail, queue_s=queue_s, exec_s=exec_s
+        )
+
+
+def _reason(failure: BaseException) -> str:
+    if isinstance(failure, ProcessExpired):
+        return f"verifier worker died with exit code {failure.exitcode}"
+    return describe(failure)
+
+
+def _judge_chunk(payload: bytes, began: float, budget_s: float) -> bytes:
+    """In the worker: verdicts of the first items, at least one, until the budget is spent.
+
+    `began` is the caller's monotonic clock, which is one for all processes of the machine.
+    """
+    tasks: list[Task] = pickle.loads(payload)
+    started = time.monotonic()
+    verdicts: list[Verdict] = []
+    for problem, response in tasks:
+        now = time.monotonic()
+        if verdicts and now - started > budget_s:
+            break
+        verdicts.append(replace(judge(problem, response), queue_s=now - began))
+    return pickle.dumps(verdicts)
+
+
+def _warm_up(names: Sequence[str]) -> None:
+    for name in names:
+        one = get(name)
+        verdict = judge(one.example_problem(), one.example.accepts)
+        if verdict.status == "error":
+            raise RuntimeError(f"{name}: {verdict.detail}")
+
+
+def _prepare(parent: int, memory_mb: int, plugins: Sequence[str], warm: Sequence[str]) -> None:
+    """In a new worker, before it takes work: bounds, plugins, imports."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler would wait for C code to return
+    resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+    for plugin in plugins:
+        load_plugin(plugin)
+    _warm_up(warm)
+
+
+def _die_with(parent: int) -> None:
+    # The kernel's own parent-death signal fires when the starting *thread* ends: no use here.
+    while os.getppid() == parent:
+        time.sleep(_WAKE_S)
+    os._exit(1)
+
+
+class _CleanPopen(popen_spawn_posix.Popen):
+    """A spawned process that does not run the parent's main script again.
+
+    A training script imports torch, takes seconds to do so, and may lack a `__main__` guard.
+    """
+
+    _fds: list[Any]  # what the child inherits; the parent class fills it while pickling
+
+    def _launch(self, process_obj: Any) -> None:
+        data = spawn.get_preparation_data(process_obj._name)
+        kept = {key: value for key, value in data.items() if not key.startswith("init_main")}
+        tracker_fd = resource_tracker.getfd()
+        child_r, parent_w = os.pipe()
+        parent_r, child_w = os.pipe()
+        self.sentinel = parent_r
+        self.finalizer = util.Finalize(self, _close, (parent_r, parent_w))
+        try:
+            self._fds.extend([tracker_fd, child_r, child_w])
+            message = self._dump(kept, process_obj)
+            program = os.fsencode(spawn.get_executable())
+            command = spawn.get_command_line(tracker_fd=tracker_fd, pipe_handle=child_r)
+            self.pid = util.spawnv_passfds(program, command, self._fds)
+        finally:
+            _close(child_r, child_w)
+        with open(parent_w, "wb", closefd=False) as pipe:
+            pipe.write(message)
+
+    def _dump(self, *parts: Any) -> bytes:
+        multiprocessing.context.set_spawning_popen(self)
+        try:
+            return b"".join(bytes(reduction.ForkingPickler.dumps(part)) for part in parts)
+        finally:
+            multiprocessing.context.set_spawning_popen(None)
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+class _CleanProcess(multiprocessing.context.SpawnProcess):
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802
+        return _CleanPopen(process_obj)
+
+
+class _CleanSpawn(multiprocessing.context.SpawnContext):
+    Process = _CleanProcess

@@ -1,0 +1,200 @@
+"""Find verifiers by name: every module of this folder, every installed or named plugin."""
+
+import hashlib
+import importlib
+import importlib.util
+import math
+import pkgutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import verifiers
+from data.problem import Problem
+from verifiers.verdict import Verdict
+
+Check = Callable[[Problem, str], Verdict]
+
+ENTRY_POINTS = "veriloop.verifiers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One response the verifier must accept and near misses it must not; the tests run both."""
+
+    reference: Mapping[str, Any]
+    accepts: str  # scores 1.0
+    rejects: tuple[str, ...] = ()  # each scores 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """A way of judging a response."""
+
+    name: str
+    version: str  # raised by hand when verdicts change on purpose
+    check: Check
+    example: Example
+
+    def example_problem(self) -> Problem:
+        """A problem that `example.accepts` solves."""
+        return Problem(
+            id=f"example/{self.name}",
+            prompt="",
+            verifier=self.name,
+            reference=self.example.reference,
+        )
+
+
+_REGISTRY: dict[str, Verifier] = {}
+
+
+def verifier(
+    name: str,
+    *,
+    version: str = "1",
+    reference: Mapping[str, Any],
+    accepts: str,
+    rejects: Sequence[str] = (),
+) -> Callable[[Check], Check]:
+    """Register `check(problem, response) -> Verdict` under `name`, with examples of both kinds."""
+
+    def register(check: Check) -> Check:
+        if name in _REGISTRY:
+            owner = _REGISTRY[name].check.__module__
+            raise ValueError(f"verifier {name!r} of {check.__module__} is already taken by {owner}")
+        example = Example(reference=reference, accepts=accepts, rejects=tuple(rejects))
+        _REGISTRY[name] = Verifier(name=name, version=version, check=check, example=example)
+        return check
+
+    return register
+
+
+@cache
+def all_verifiers() -> Mapping[str, Verifier]:
+    """Every verifier by name, as a live read-only view; each module is imported once.
+
+    Raises ImportError naming the plugin when an installed one cannot be imported.
+    """
+    for module in pkgutil.iter_modules(verifiers.__path__):
+        if not module.ispkg:  # the service is a package, and it needs a web framework
+            importlib.import_module(f"verifiers.{module.name}")
+    for plugin in entry_points(group=ENTRY_POINTS):
+        _import_plugin(f"{plugin.name} = {plugin.value}", plugin.load)
+    return MappingProxyType(_REGISTRY)
+
+
+def load_plugin(spec: str) -> None:
+    """Import a module of verifiers, given as "path/to/file.py" or as "package.module".
+
+    A file is imported once however often it is asked for. Raises ImportError naming `spec`.
+    """
+    all_verifiers()  # so that a name taken twice is blamed on the plugin
+    if spec.endswith(".py"):
+        _import_plugin(spec, lambda: _import_file(Path(spec).resolve()))
+    else:
+        _import_plugin(spec, lambda: importlib.import_module(spec))
+
+
+def _import_plugin(label: str, load: Callable[[], Any]) -> None:
+    try:
+        load()
+    except Exception as failure:
+        raise ImportError(
+            f"verifier plugin {label!r} cannot be imported: {describe(failure)}"
+        ) from failure
+
+
+def _import_file(path: Path) -> ModuleType:
+    name = f"veriloop_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, f"{path} is no Python file"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def get(name: str) -> Verifier:
+    """The verifier called `name`. Raises KeyError with the nearest known name."""
+    known = all_verifiers()
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise KeyError(f"no verifier {name!r}.{hint} Known: {', '.join(sorted(known))}")
+    return known[name]
+
+
+def judge(problem: Problem, response: str) -> Verdict:
+    """Judge one response in this process, without a time limit; `exec_s` is filled in.
+
+    Whatever goes wrong inside the verifier is an `error` verdict, never a 0 somebody trains on.
+    Raises KeyError for an unknown verifier: a wrong configuration, not a wrong answer.
+    """
+    check = get(problem.verifier).check
+    started = time.perf_counter()
+    try:
+        verdict = _sound(check(problem, response))
+    except (Exception, SystemExit) as failure:  # noqa: BLE001  the boundary to foreign code
+        verdict = Verdict(score=None, status="error", detail=describe(failure))
+    return replace(verdict, exec_s=time.perf_counter() - started)
+
+
+def _sound(verdict: Verdict) -> Verdict:
+    """The verdict in plain numbers that pickle anywhere; raises when it is not a sound one."""
+    if type(verdict) is not Verdict:
+        raise TypeError(f"a check must return a Verdict, got {type(verdict).__name__}")
+    if not isinstance(verdict.answer, str | None) or not isinstance(verdict.detail, str):
+        raise TypeError(
+            f"answer and detail must be text, got {verdict.answer!r}, {verdict.detail!r}"
+        )
+    components = {str(key): float(part) for key, part in verdict.components.items()}
+    for key, part in components.items():
+        if not math.isfinite(part):
+            raise ValueError(f"component {key!r} must be finite, got {part}")
+    score = None if verdict.score is None else float(verdict.score)
+    return replace(verdict, score=score, components=components)
+
+
+def describe(failure: BaseException) -> str:
+    """An exception in one line: its type and the first line of what it says."""
+    said = str(failure).strip().partition("\n")[0]
+    return f"{type(failure).__name__}: {said}" if said else type(failure).__name__
+
+
+def fingerprint(names: Iterable[str]) -> dict[str, str]:
+    """What judged a run: name -> "<version>+<12 hex digits of its module's source>"."""
+    return {name: _fingerprint(get(name)) for name in names}
+
+
+def _fingerprint(one: Verifier) -> str:
+    source = sys.modules[one.check.__module__].__file__
+    if source is None:
+        raise ValueError(f"verifier {one.name!r} has no source file to take a fingerprint of")
+    return f"{one.version}+{hashlib.sha256(Path(source).read_bytes()).hexdigest()[:12]}"
+
+
+def verify_location(package: ModuleType = verifiers) -> None:
+    """Raise ImportError unless `package` is our folder: the name is taken by others as well."""
+    folder = Path(package.__file__).resolve().parent if package.__file__ else None
+    if folder is None or not (folder.parent / "pipeline" / "__init__.py").is_file():
+        raise ImportError(
+            f"`import verifiers` found {folder or 'no file at all'}, which does not lie beside "
+            "pipeline/: another package of that name hides ours. Remove it with "
+            "`pip uninstall verifiers`, then run `pip install -e .` in veriloop's folder."
+        )
