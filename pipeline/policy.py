@@ -18,6 +18,13 @@ def load_tokenizer(path: str | Path) -> Any:
     return AutoTokenizer.from_pretrained(str(path))
 
 
+def load_generation_config(path: str | Path) -> Any:
+    """What the checkpoint says about ending and padding a response."""
+    from transformers import GenerationConfig
+
+    return GenerationConfig.from_pretrained(str(path))
+
+
 def load_policy(path: str | Path, dtype: torch.dtype = torch.float32) -> Any:
     """A causal LM of transformers, ready to train; dropout off so that scores are reproducible."""
     from transformers import AutoModelForCausalLM

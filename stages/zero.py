@@ -59,9 +59,9 @@ def task(recipe: ZeroRecipe) -> Task:
         earned = reward(verdicts, weights)
         if not weights.overlong:
             return earned
-        return earned + soft_overlong_penalty(
-            len(rollout.response_ids), limit=longest, cache=weights.overlong
-        )
+        length = torch.tensor(len(rollout.response_ids))
+        penalty = soft_overlong_penalty(length, limit=longest, cache=weights.overlong)
+        return earned + penalty.item()
 
     return Task(
         problem=lambda n: arithmetic.problem("rl", recipe.problem_seed, n),

@@ -74,7 +74,9 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
         """d logp / d logits = (onehot(target) - softmax) / temperature."""
         grad_M, _ = grad_outputs  # nothing flows back through the entropy
         hidden_MD, weight_VD, bias_V, targets_M = ctx.saved_tensors

@@ -34,14 +34,14 @@ class VllmSampler:
     ) -> None:
         for variable, value in QUIET.items():
             os.environ.setdefault(variable, value)
-        from transformers import AutoConfig, GenerationConfig
+        from transformers import AutoConfig
         from vllm import LLM
 
-        from pipeline.policy import eos_ids, load_tokenizer
+        from pipeline.policy import eos_ids, load_generation_config, load_tokenizer
 
         self._tied = bool(AutoConfig.from_pretrained(checkpoint).tie_word_embeddings)
-        generation = GenerationConfig.from_pretrained(checkpoint)
-        self._stop_ids = list(eos_ids(generation, load_tokenizer(checkpoint)))
+        ends = eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint))
+        self._stop_ids = list(ends)
         self._max_length = max_length
         self._engine = LLM(
             checkpoint,

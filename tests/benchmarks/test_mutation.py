@@ -14,6 +14,7 @@ SCRIPT = ("benchmarks/mutation.py",)
 WITHOUT_TORCH = (
     "-c",
     "import sys; from benchmarks import mutation; mutation.PRELOAD = ('hypothesis',); "
+    "mutation.QUICK = 2; "
     "sys.exit(mutation.main(sys.argv[1:]))",
 )
 ROOT = Path(__file__).parent.parent.parent
@@ -186,6 +187,8 @@ def test_survivors_are_reported_with_place_and_difference_and_fail_the_run(tmp_p
     assert (root / "pipeline/losses/bad.py").read_text() == HALF
     only = run(root, "--files", "pipeline/losses/good.py", "--workers", "1", before=SCRIPT)
     assert only.returncode == 0 and "3 of 3 mutants killed" in only.stdout
+    quick = run(root, "--files", "pipeline/losses/good.py", "--quick")
+    assert quick.returncode == 0 and "2 of 2 mutants killed" in quick.stdout
 
 
 @pytest.mark.parametrize(

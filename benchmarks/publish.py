@@ -1,0 +1,49 @@
+"""What every benchmark shares: `--json FILE`, `--quick`, a table, and who measured it."""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from pipeline.identity import identity  # noqa: E402
+
+
+def arguments(description: str, **extra: Mapping[str, Any]) -> argparse.Namespace:
+    """Parse `--json` and `--quick`, and each of `extra` as a flag of its own."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", type=Path, help="write the result to this file")
+    parser.add_argument("--quick", action="store_true", help="a small run that proves it works")
+    for name, options in extra.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", **options)
+    return parser.parse_args()
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns as wide as their widest cell; numbers to four digits."""
+    cells = [[c if isinstance(c, str) else f"{c:.4g}" for c in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    lines = [list(header), ["-" * w for w in widths], *cells]
+    return "\n".join(
+        "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def publish(
+    options: argparse.Namespace, text: str, results: Any, *, failed: Sequence[str] = ()
+) -> int:
+    """Print the table and what failed, write the JSON, and return the exit code."""
+    print(text)
+    for line in failed:
+        print(f"FAILED: {line}")
+    if options.json:
+        command = shlex.join(["python", *sys.argv])
+        content = {"command": command, **identity(), "results": results, "failed": list(failed)}
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    return 1 if failed else 0

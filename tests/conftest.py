@@ -1,0 +1,35 @@
+"""Says at the end of a run which optional parts of this machine the tests really exercised."""
+
+import importlib.util
+import os
+
+import pytest
+
+OPTIONAL = {"vllm": lambda: importlib.util.find_spec("vllm") is not None}
+PARTS_TO_COME = "docker, namespaces, browser: nothing in the project uses them yet"
+
+_exercised = dict.fromkeys(OPTIONAL, 0)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed:
+        for part in OPTIONAL:
+            _exercised[part] += part in report.keywords
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.section("optional parts")
+    for part, present in OPTIONAL.items():
+        here = "installed" if present() else "not installed"
+        terminalreporter.line(f"{part}: {here}, exercised by {_exercised[part]} passing tests")
+    terminalreporter.line(PARTS_TO_COME)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """In a full run a part that can be tested here and was not is a failure."""
+    if not os.environ.get("VERILOOP_FULL_RUN") or hasattr(session.config, "workerinput"):
+        return
+    idle = [part for part, present in OPTIONAL.items() if present() and not _exercised[part]]
+    if idle and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print(f"\noptional parts that are here were not exercised: {', '.join(idle)}")
