@@ -52,10 +52,7 @@ def run(folder: Path, name: str, seed: int, control: str, *, quick: bool) -> dic
         "sync_max": max(step["sync/max"] for step in curve),
         "mismatch_max": max(step["sampling/sampling_logp_difference/max"] for step in curve),
         "curve": [
-            {
-                k: step[k]
-                for k in ("step", "rewards/accuracy/mean", "completions/mean_length", "kl")
-            }
+            {k: step[k] for k in ("step", "rewards/accuracy/mean", "completions/mean_length", "kl")}
             for step in curve
         ],
     }

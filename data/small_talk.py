@@ -6,8 +6,11 @@ from typing import Literal
 
 Kind = Literal["greet", "sound", "harm"]
 
-NAMES = tuple("Tom Ann Bob Eve Sam Kim Max Zoe Leo Mia Ian Amy Ray Joy Ben Sue".split())
-THINGS = tuple("car bike phone wallet boat watch cake lamp".split())
+NAMES = (
+    *("Tom", "Ann", "Bob", "Eve", "Sam", "Kim", "Max", "Zoe"),
+    *("Leo", "Mia", "Ian", "Amy", "Ray", "Joy", "Ben", "Sue"),
+)
+THINGS = ("car", "bike", "phone", "wallet", "boat", "watch", "cake", "lamp")
 SOUNDS = {
     "cat": "meow", "dog": "woof", "cow": "moo", "duck": "quack",
     "sheep": "baa", "lion": "roar", "frog": "croak", "pig": "oink",

@@ -49,7 +49,8 @@ def minibatches(
     usable = [
         i
         for i, g in enumerate(graded)
-        if g.reward is not None and not (config.truncated == "mask" and g.rollout.finish == "length")
+        if g.reward is not None
+        and not (config.truncated == "mask" and g.rollout.finish == "length")
     ]
     shuffle.shuffle(usable)
     shares = [usable[part :: config.minibatches] for part in range(config.minibatches)]
@@ -69,7 +70,7 @@ def _minibatch(
     return Minibatch(
         batches=tuple(_batch(graded, advantages_B, piece) for piece in pieces),
         counts=StepCounts(
-            sequences=len(graded),
+            sequences=sum(bool(g.rollout.response_ids) for g in graded),
             tokens=sum(len(g.rollout.response_ids) for g in graded),
             max_length=max_tokens,
         ),

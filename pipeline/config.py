@@ -1,5 +1,6 @@
 """Recipes: what a stage is told. One frozen model a stage, read from YAML, overridden by flags."""
 
+from dataclasses import asdict
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -9,13 +10,14 @@ from data.corpus import Mix
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
+OneOrMore = Annotated[float, Field(ge=1.0)]
 Count = Annotated[int, Field(ge=1)]
 
 
 class Part(BaseModel):
     """A group of settings: unknown keys are refused, nothing changes after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class OptimizerConfig(Part):
@@ -30,7 +32,7 @@ class OptimizerConfig(Part):
 
 
 class TinyModel(Part):
-    """A Llama built from nothing. Head size is hidden / heads; inference engines know 32, 64, ..."""
+    """A Llama built from nothing. Engines want a head size (hidden / heads) of 32, 64, ..."""
 
     hidden: Count = 96
     layers: Count = 4
@@ -61,9 +63,16 @@ class BaseRecipe(Part):
     tokenizer_documents: Count = 6000
     steps: Count  # optimizer steps
     tokens_per_step: Count = 2048
-    row: Count = 256  # positions of a packed row
+    row: Count = 128  # positions of a packed row
     optimizer: OptimizerConfig
     step_accuracy: Share = 0.7  # forced to work in steps, greedy: below this RL would collapse
+
+    @model_validator(mode="after")
+    def _corpus_holds_shares(self) -> Self:
+        for name, value in asdict(self.corpus).items():
+            if not all(0.0 <= v <= 1.0 for v in (value if isinstance(value, tuple) else (value,))):
+                raise ValueError(f"corpus.{name}={value}: a share or a rate must lie in [0, 1]")
+        return self
 
 
 class RolloutConfig(Part):
@@ -82,14 +91,14 @@ class AlgorithmConfig(Part):
     leave_one_out: bool = False  # RLOO's baseline; needs advantage_scale none
     clip_low: Positive = 0.2
     clip_high: Positive = 0.2  # may exceed 1: the paper trains with 10
-    dual_clip: Positive | None = None  # bound on ratio * |A| where A < 0
+    dual_clip: Annotated[float, Field(gt=1.0)] | None = None  # bound on ratio * |A| where A < 0
     aggregation: Literal["sequence_mean", "token_mean", "constant"] = "sequence_mean"
     kl_coefficient: NotNegative = 0.001  # beta, per nat, on k3 in the loss; 0 loads no reference
     reference_every: Annotated[int, Field(ge=0)] = 0  # optimizer steps until replaced; 0: never
     minibatches: Count = 2  # optimizer steps per rollout
     truncated: Literal["train", "mask"] = "train"  # what to do with answers cut by max_tokens
     old_logp: Literal["sampler", "trainer"] = "sampler"  # whose log-probs the ratio starts from
-    mismatch_cap: Positive = 2.0  # on the weight sampler -> trainer, when old_logp is trainer
+    mismatch_cap: OneOrMore = 2.0  # on the weight sampler -> trainer, when old_logp is trainer
 
     @model_validator(mode="after")
     def _composition(self) -> Self:
@@ -107,7 +116,7 @@ class RewardConfig(Part):
     accuracy: NotNegative = 1.0  # weight
     format: NotNegative = 1.0
     overlong: Annotated[int, Field(ge=0)] = 0  # tokens of DAPO's soft penalty before max_tokens
-    control: Literal["none", "random", "shuffled_groups"] = "none"  # experiments that must not learn
+    control: Literal["none", "random", "shuffled_groups"] = "none"  # runs that must not learn
 
 
 class SamplerConfig(Part):
@@ -116,6 +125,12 @@ class SamplerConfig(Part):
     cache_gib: Positive = 1.0  # key-value cache of the engine
     max_batch: Count = 512  # sequences decoded together
     tolerance: Positive = 1e-4  # nats, |sampler - trainer| past which the run stops
+
+    @model_validator(mode="after")
+    def _engine_knows_dtype(self) -> Self:
+        if self.engine == "torch" and self.dtype != "float32":
+            raise ValueError(f"dtype={self.dtype!r}: the torch sampler knows float32 only")
+        return self
 
 
 class EvaluationConfig(Part):
@@ -174,6 +189,12 @@ class ZeroRecipe(Part):
         if self.rollout.per_prompt < 2:
             raise ValueError(
                 "rollout.per_prompt=1 leaves a group of one: every advantage is 0; at least 2"
+            )
+        if self.reward.overlong > self.rollout.max_tokens:
+            raise ValueError(
+                f"reward.overlong={self.reward.overlong} tokens exceed "
+                f"rollout.max_tokens={self.rollout.max_tokens}, which they end at; nearest valid: "
+                f"{self.rollout.max_tokens}"
             )
         return self
 

@@ -25,21 +25,24 @@ def random_rewards(graded: list[Graded], random: Random) -> list[Graded]:
 def shuffled_groups(graded: list[Graded], random: Random) -> list[Graded]:
     """Each group is given the rewards of another: what wrong group ids do to the join of rewards
     with rollouts. No group keeps its own. (Ids that only mixed up the *baselines* would leave
-    each rollout its own reward, and still teach.)"""
+    each rollout its own reward, and still teach.) Raises ValueError for a single group, or groups
+    of different sizes: a reward would be kept at home or lost."""
     groups: dict[str, list[Graded]] = {}
     for g in graded:
         groups.setdefault(g.rollout.group, []).append(g)
+    sizes = sorted({len(group) for group in groups.values()})
+    if len(groups) < 2 or len(sizes) > 1:
+        raise ValueError(
+            f"shuffled_groups got {len(groups)} groups of {sizes} rollouts; it needs at least 2 "
+            "groups, all of one size"
+        )
     names = list(groups)
     random.shuffle(names)
-    dealt: dict[str, list[float | None]] = {
-        to: [g.reward for g in groups[source]]
+    dealt = {
+        to: iter([g.reward for g in groups[source]])
         for to, source in zip(names, names[1:] + names[:1], strict=True)
     }
-    return [replace(g, reward=_next(dealt[g.rollout.group])) for g in graded]
-
-
-def _next(rewards: list[float | None]) -> float | None:
-    return rewards.pop(0) if rewards else None
+    return [replace(g, reward=next(dealt[g.rollout.group])) for g in graded]
 
 
 CONTROLS: Mapping[str, Control] = {

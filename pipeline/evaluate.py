@@ -6,9 +6,9 @@ from typing import Any
 
 from data.problem import Problem
 from pipeline.grade import Verifiers, grade
-from pipeline.scribe import Scribe
 from pipeline.records import Graded
 from pipeline.sampling.sampler import Sampler, Sampling
+from pipeline.scribe import Scribe
 from pipeline.statistics import Estimate, estimate, majority, pass_at_k
 from verifiers.pool import VerifierPool
 

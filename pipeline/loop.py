@@ -126,7 +126,7 @@ class Loop:
         with clock("update"):
             updates = self._update(parts)
         with clock("sync"):
-            report = self.sync(self.done, self._probes(self.step))
+            report = self.sync(self.done, self._probes(self.step + 1))
             if self.reference is not None:
                 self.reference.replace_when_due(self.policy, self.done)
                 self.reference.check(self.done)
@@ -196,6 +196,7 @@ class Loop:
         return updates
 
     def _probes(self, step: int) -> list[tuple[int, ...]]:
+        """Prompts of the proof that opens `step`: the same ones for a run resumed there."""
         first = step * self.recipe.rollout.prompts
         problems = [self.task.problem(first + i) for i in range(PROBES)]
         return [self.tools.scribe.prompt(problem) for problem in problems]
@@ -234,7 +235,7 @@ class Loop:
         write_atomically(self.evaluations, lambda fresh: fresh.write_text("".join(kept)))
 
     def _is_past(self, step: int) -> bool:
-        return step <= self.step and 0 < self.step and step != self.recipe.steps
+        return step <= self.step and self.step > 0 and step != self.recipe.steps
 
     def _save(self, now: bool, seconds: float) -> None:
         """A checkpoint when one is due, at the end, or when the run is asked to stop."""

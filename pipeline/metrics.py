@@ -71,7 +71,9 @@ def _signal(graded: Sequence[Graded], advantages_N: Tensor, best: float) -> dict
 
 
 def of_updates(updates: Sequence[Update]) -> dict[str, float]:
-    """Means over the optimizer steps of one rollout."""
+    """Means over the optimizer steps of one rollout; nothing where no rollout could be used."""
+    if not updates:
+        return {}
     return {
         "loss": fmean(u.loss for u in updates),
         "kl": fmean(u.kl for u in updates),

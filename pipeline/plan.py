@@ -1,18 +1,25 @@
 """What a recipe means before it runs: batch arithmetic and memory. Imports nothing heavy."""
 
 import json
+import math
 import struct
 from pathlib import Path
 
 from pipeline.config import BaseRecipe, Recipe, TinyModel, ZeroRecipe
-from pipeline.recipes import locate, read
+from pipeline.failures import RecipeError
+from pipeline.recipes import read
 
 MIB = 2**20
 
 
-def plan(recipe: Recipe) -> str:
-    """A table of quantities, one a line, each with how it came about."""
+def plan(recipe: Recipe, output: Path | None = None) -> str:
+    """A table of quantities, one a line, each with how it came about.
+
+    Raises RecipeError when the recipe starts from what cannot be started from.
+    """
     rows = _base(recipe) if isinstance(recipe, BaseRecipe) else _zero(recipe)
+    if output is not None:
+        rows.append(("run folder", str(output)))
     width = max(len(name) for name, _ in rows)
     return "\n".join(["", *(f"  {name:<{width}}  {value}" for name, value in rows)])
 
@@ -39,25 +46,35 @@ def _zero(recipe: ZeroRecipe) -> list[tuple[str, str]]:
             f"{rollout.prompts} prompts x {rollout.per_prompt} responses = {rollouts:,}",
         ),
         ("optimizer steps", f"{parts} a rollout of {rollouts // parts} responses each"),
-        ("off-policy depth", f"{parts - 1}: the last mini-batch was sampled {parts - 1} updates ago"),
+        ("off-policy depth", f"{parts - 1} updates between sampling and the last mini-batch"),
         ("whole run", f"{recipe.steps} steps = {recipe.steps * rollouts:,} rollouts, "
                       f"{recipe.steps * rollout.prompts:,} prompts, {updates:,} optimizer steps"),
         ("tokens", f"at most {rollouts * rollout.max_tokens:,} sampled a step, "
                    f"{recipe.steps * rollouts * rollout.max_tokens:,} in all"),
         ("reference", _reference(recipe, updates)),
-        ("evaluation", f"{recipe.evaluation.problems} held-out problems x "
-                       f"({recipe.evaluation.samples} samples + 1 greedy), before and after"),
+        ("evaluation", _evaluation(recipe)),
     ]  # fmt: skip
     return rows + _memory(recipe)
 
 
 def _reference(recipe: ZeroRecipe, updates: int) -> str:
-    every = recipe.algorithm.reference_every
+    every, parts = recipe.algorithm.reference_every, recipe.algorithm.minibatches
     if not recipe.algorithm.kl_coefficient:
         return "none: the KL coefficient is 0"
     if not every:
         return "the starting policy, never replaced"
-    return f"replaced every {every} optimizer steps, {updates // every} times"
+    due = math.ceil(every / parts) * parts  # replaced between rollouts, not inside one
+    rounded = "" if due == every else f" ({every} rounded up to whole rollouts)"
+    return f"replaced every {due} optimizer steps{rounded}, {updates // due} times"
+
+
+def _evaluation(recipe: ZeroRecipe) -> str:
+    asked = recipe.evaluation
+    ends = f"{asked.problems} held-out problems x ({asked.samples} samples + 1 greedy) at both ends"
+    if not asked.every:
+        return ends
+    times, fewer = (recipe.steps - 1) // asked.every, min(asked.during, asked.problems)
+    return f"{ends}, {fewer} x 1 sample every {asked.every} steps between, {times} times"
 
 
 def _memory(recipe: ZeroRecipe) -> list[tuple[str, str]]:
@@ -87,22 +104,26 @@ def tiny_parameters(model: TinyModel) -> int:
 def parameters(start: str) -> int | None:
     """Of a base recipe's model, or of the safetensors in a folder; None where neither is there."""
     if start.endswith((".yaml", ".yml")):
-        recipe = read(str(locate(start)))
-        return tiny_parameters(recipe.model) if isinstance(recipe, BaseRecipe) else None
+        recipe = read(start)
+        if not isinstance(recipe, BaseRecipe):
+            raise RecipeError(
+                f"start: {start} is a recipe for {recipe.stage!r}; only a base recipe can be "
+                "started from, or a folder with a checkpoint"
+            )
+        return tiny_parameters(recipe.model)
     files = sorted(Path(start).glob("*.safetensors"))
     return sum(map(_in_file, files)) if files else None
 
 
 def _in_file(path: Path) -> int:
     """Numbers in a safetensors file, read off its header."""
-    with path.open("rb") as file:
-        (size,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(size))
+    try:
+        with path.open("rb") as file:
+            (size,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(min(size, path.stat().st_size)))
+    except (struct.error, ValueError) as failure:
+        raise RecipeError(
+            f"{path} has no safetensors header; is it cut short, or a Git LFS pointer?"
+        ) from failure
     shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
-    total = 0
-    for shape in shapes:
-        numbers = 1
-        for axis in shape:
-            numbers *= axis
-        total += numbers
-    return total
+    return sum(map(math.prod, shapes))

@@ -37,7 +37,7 @@ def load_policy(path: str | Path, dtype: torch.dtype = torch.float32) -> Any:
 
 
 def save_policy(model: Any, tokenizer: Any, directory: Path) -> None:
-    """Weights, config, generation_config, tokenizer and chat template, as transformers writes them."""
+    """Weights, configs, tokenizer and chat template, as transformers writes them."""
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 

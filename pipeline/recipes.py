@@ -8,12 +8,26 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from pipeline.config import STAGES, Recipe
 from pipeline.failures import RecipeError
 
 FOLDER = Path(__file__).parent.parent / "recipes"
 MAY_CHANGE = ("evaluation", "checkpoint", "tensorboard", "verifier_workers", "trainer.threads")
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML keeps the last of two equal keys without a word; here that is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for at, (key, _) in enumerate(node.value):
+            if key.value in keys[:at]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands twice", key.start_mark
+                )
+        return super().construct_mapping(node, deep=deep)
 
 
 def shipped() -> list[Path]:
@@ -36,33 +50,50 @@ def read(name: str) -> Recipe:
     """The recipe in a file. Raises RecipeError naming the key, its value and the nearest one."""
     path = locate(name)
     try:
-        values = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as failure:
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as failure:
         raise RecipeError(f"{path} is not YAML: {failure}") from failure
-    if not isinstance(values, dict) or values.get("stage") not in STAGES:
-        stage = values.get("stage") if isinstance(values, dict) else None
-        raise RecipeError(f"{path}: stage {stage!r} is not one of {sorted(STAGES)}")
+    if not isinstance(values, dict):
+        raise RecipeError(
+            f"{path} holds no keys, but {values!r}; a recipe begins with `stage: ...`"
+        )
+    kind = STAGES.get(str(values.get("stage")))
+    if kind is None:
+        close = get_close_matches(str(values.get("stage")), STAGES, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise RecipeError(
+            f"{path}: stage {values.get('stage')!r} is not one of {sorted(STAGES)}.{hint}"
+        )
     try:
-        return STAGES[values["stage"]].model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as failure:
-        raise RecipeError(f"{path}:\n{explained(failure, STAGES[values['stage']])}") from failure
+        raise RecipeError(f"{path}:\n{explained(failure, kind)}") from failure
 
 
 def explained(failure: ValidationError, kind: type[Any]) -> str:
     """One line a mistake: where, what stands there, what is allowed, the nearest key."""
-    lines: list[str] = []
-    for error in failure.errors():
-        where = ".".join(map(str, error["loc"])) or "recipe"
-        if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+    return "\n".join(
+        f"  {'.'.join(map(str, error['loc'])) or 'recipe'}: {_mistake(error, kind)}"
+        for error in failure.errors()
+    )
+
+
+def _mistake(error: ErrorDetails, kind: type[Any]) -> str:
+    match error["type"]:
+        case "extra_forbidden" | "unexpected_keyword_argument":
             known = sorted(_keys(kind, error["loc"][:-1]))
             close = get_close_matches(str(error["loc"][-1]), known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            lines.append(f"  {where}: unknown key{hint} Allowed: {', '.join(known)}")
-        elif error["type"] == "value_error":
-            lines.append(f"  {where}: {error['msg'].removeprefix('Value error, ')}")
-        else:
-            lines.append(f"  {where}: {error['msg']}, got {error['input']!r}")
-    return "\n".join(lines)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            return f"unknown key.{hint} Allowed: {', '.join(known)}"
+        case "value_error":
+            return error["msg"].removeprefix("Value error, ")
+        case "missing":
+            return "is required, and missing"
+        case "model_type" | "dataclass_type":
+            known = sorted(_keys(kind, error["loc"]))
+            return f"must hold keys of these: {', '.join(known)}; got {error['input']!r}"
+        case _:
+            return f"{error['msg']}, got {error['input']!r}"
 
 
 def refuse_changes(recorded: str, recipe: Recipe) -> None:
@@ -74,7 +105,8 @@ def refuse_changes(recorded: str, recipe: Recipe) -> None:
     changed = [
         key
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)
+        if old.get(key) != new.get(key)
+        and not any(key == may or key.startswith(f"{may}.") for may in MAY_CHANGE)
     ]
     if changed:
         told = ", ".join(f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in changed[:5])

@@ -18,7 +18,8 @@ def fingerprint(model: Any) -> str:
     """Hash of every parameter's bits."""
     digest = sha256()
     for name, parameter in model.named_parameters():
-        digest.update(f"{name}:{torch.hash_tensor(parameter.detach()).item()};".encode())
+        digest.update(f"{name}:{tuple(parameter.shape)};".encode())
+        digest.update(parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()[:16]
 
 

@@ -147,7 +147,8 @@ def _loss(
         sums.kl += kl_M.sum().item()
     gap_M = (logp_M.detach() - sampler_M).abs()
     sums.gap += gap_M.sum().item()
-    sums.widest = max(sums.widest, gap_M.max().item())
+    widest = torch.cat([gap_M, gap_M.new_tensor([sums.widest])]).max()  # python's max loses NaN
+    sums.widest = widest.item()
     sums.entropy += entropy_M.sum().item()
     sums.low += low_M.sum().item()
     sums.high += high_M.sum().item()

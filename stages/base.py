@@ -5,10 +5,13 @@ whole recipe runs anywhere; from there on nothing knows that it is small. The op
 for the matrices and AdamW for the rest: at this budget AdamW alone does not learn to add.
 """
 
+import ast
 import functools
+import inspect
 import json
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -31,8 +34,6 @@ from pipeline.sampling.torch_engine import TorchSampler
 from verifiers.registry import judge
 
 CACHE = Path("outputs/cache")
-ROW = 128
-MADE_BY = ("data", "stages/base.py", "pipeline/packing.py", "pipeline/optimizer.py")
 
 
 class WeakBaseError(StageError):
@@ -40,7 +41,7 @@ class WeakBaseError(StageError):
 
 
 def run(recipe: BaseRecipe, output: Path, *, resume: bool) -> Path:
-    """`ensure`, noted in `output`/run.json. There is nothing to resume: it is cached or made anew."""
+    """`ensure`, noted in `output`/run.json; resuming means finding it in the cache."""
     del resume
     return noted(recipe, RunManifest(output / "run.json"))
 
@@ -52,9 +53,7 @@ def noted(recipe: BaseRecipe, manifest: RunManifest) -> Path:
     made = ensure(recipe)
     facts = json.loads((made / "base.json").read_text())
     after = {name: facts[name] for name in ("loss", "step_accuracy", "parameters")}
-    manifest.end_stage(
-        "base", time.monotonic() - began, None, {}, after, {"checkpoint": str(made)}
-    )
+    manifest.end_stage("base", time.monotonic() - began, None, {}, after, {"checkpoint": str(made)})
     return made
 
 
@@ -84,27 +83,28 @@ def ensure(recipe: BaseRecipe) -> Path:
 
 
 def fingerprint(recipe: BaseRecipe) -> str:
-    """Hash of the recipe and of the code that turns it into a model."""
-    root = Path(__file__).parent.parent
-    files = [f for part in MADE_BY for f in sorted(_sources(root / part))]
-    text = recipe.model_dump_json() + torch.__version__
-    return sha256(text.encode() + b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
+    """Hash of the recipe, of what the corpus begins with, and of the code that trains on it."""
+    random = Random(0)
+    documents = [corpus.document(random, recipe.corpus) for _ in range(200)]
+    code = [ast.dump(ast.parse(textwrap.dedent(inspect.getsource(part)))) for part in MADE_BY]
+    text = "".join([recipe.model_dump_json(), torch.__version__, *documents, *code])
+    return sha256(text.encode()).hexdigest()[:12]
 
 
 def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
     """Make tokenizer and model, train, save to `directory`, and measure what was learned."""
     started = time.monotonic()
     torch.manual_seed(recipe.seed)
-    documents = Random(f"tokenizer/{recipe.seed}")
+    random = Random(f"tokenizer/{recipe.seed}")
     spelling = tokenizer.train(
-        (corpus.document(documents, recipe.corpus) for _ in range(recipe.tokenizer_documents)),
+        (corpus.document(random, recipe.corpus) for _ in range(recipe.tokenizer_documents)),
         recipe.model.vocabulary,
     )
     model = untrained(recipe.model, spelling)
     optimizer = Optimizer(model, recipe.optimizer)
     losses: list[float] = []
-    for step, rows in enumerate(batches(recipe, spelling)):
-        losses.append(_learn(model, rows))
+    for step, documents in enumerate(batches(recipe, spelling)):
+        losses.append(_learn(model, documents, recipe.row))
         optimizer.step(step / recipe.steps, step)
         if (step + 1) % 200 == 0:
             recent = sum(losses[-200:]) / len(losses[-200:])
@@ -162,10 +162,10 @@ def batches(recipe: BaseRecipe, spelling: Any) -> Iterator[list[list[int]]]:
         yield batch
 
 
-def _learn(model: Any, documents: Sequence[Sequence[int]]) -> float:
+def _learn(model: Any, documents: Sequence[Sequence[int]], row: int) -> float:
     """One backward pass on the mean cross-entropy of every token; returns it in nats."""
     lengths = [len(d) - 1 for d in documents]
-    packed = lay_out(documents, best_fit(lengths, max(ROW, *lengths)))
+    packed = lay_out(documents, best_fit(lengths, max(row, *lengths)))
     logp_M, _ = score(
         model,
         packed.ids_RT,
@@ -202,8 +202,7 @@ def step_accuracy(checkpoint: Path, count: int = 200) -> float:
     return sum(right) / count
 
 
-def _sources(path: Path) -> list[Path]:
-    return [path] if path.is_file() else list(path.glob("*.py"))
+MADE_BY = (train, untrained, batches, _learn, Optimizer, lay_out, best_fit, tokenizer.train)
 
 
 if __name__ == "__main__":

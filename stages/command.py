@@ -1,11 +1,19 @@
 """The command line. It stands on the roof and imports a room only when a command enters it."""
 
 import importlib
+import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from importlib import metadata
+from pathlib import Path
 
 from pipeline.failures import RecipeError, StageError, Stopped
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("data", "sandbox", "verifiers", "pipeline", "stages")
+DONE, FAILED, MISTAKE, STOPPED, UNREAD = 0, 1, 2, 130, 141  # exit codes; 128 + the signal's number
 
 COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of help)
     "base": ("stages.launch", "pre-train the tiny base model of a recipe"),
@@ -17,44 +25,96 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
 
 
 def usage() -> str:
+    """What `veriloop --help` prints."""
     lines = [f"  {name:<10}{told}" for name, (_, told) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: veriloop COMMAND [--help]",
+            "       veriloop --version",
             "",
             "Train language models to reason with verifiable rewards.",
             "",
             *lines,
             "",
-            "A recipe's fields are flags too: veriloop zero tiny/zero --rollout.prompts 16 --dry-run",
+            "Fields of a recipe are flags: veriloop zero tiny/zero --rollout.prompts 16 --dry-run",
         ]
     )
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. Errors that a user can mend are one message."""
-    words = list(sys.argv[1:] if words is None else words)
+    """Run one command; returns the exit code. Errors that a user can mend are one message.
+
+    0: done. 1: a stage failed. 2: what was asked cannot be done. 130: stopped, all saved.
+    """
+    try:
+        code = _answer(list(sys.argv[1:] if words is None else words))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `veriloop ... | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
+    return code
+
+
+def _answer(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
-        return 0 if words else 2
-    name, rest = words[0], words[1:]
-    if name not in COMMANDS:
-        close = get_close_matches(name, COMMANDS, n=1)
+        return DONE if words else MISTAKE
+    if words[0] in ("-V", "--version"):
+        print(f"veriloop {metadata.version('veriloop')}")
+        return DONE
+    if words[0] not in COMMANDS:
+        close = get_close_matches(words[0], COMMANDS, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        print(f"veriloop: no command {name!r}.{hint}\n\n{usage()}", file=sys.stderr)
-        return 2
-    module = importlib.import_module(COMMANDS[name][0])
+        return _say(f"no command {words[0]!r}.{hint}\n\n{usage()}", MISTAKE)
+    return _run(words)
+
+
+def _run(words: list[str]) -> int:
+    """One known command, its failures turned into messages and exit codes."""
     try:
-        return module.command([name, *rest])
-    except (RecipeError, FileNotFoundError, ModuleNotFoundError) as mistake:
-        print(f"veriloop: {mistake}", file=sys.stderr)
-        return 2
+        check_verifiers()
+        return importlib.import_module(COMMANDS[words[0]][0]).command(words)
+    except (RecipeError, FileNotFoundError) as mistake:
+        return _say(str(mistake), MISTAKE)
+    except ModuleNotFoundError as missing:
+        return _say(_lacking(missing), MISTAKE)
     except StageError as failure:
-        print(f"veriloop: {type(failure).__name__}: {failure}", file=sys.stderr)
-        return 1
+        return _say(f"{type(failure).__name__}: {failure}", FAILED)
     except Stopped as stopped:
-        print(f"veriloop: {stopped}; the same command with --resume goes on from there")
-        return 130
+        return _say(str(stopped), STOPPED)
+    except KeyboardInterrupt:
+        return _say("interrupted; checkpoints written before are complete", STOPPED)
+    except SystemExit as told:  # tyro has printed its help, or what is wrong with a flag
+        return told.code if isinstance(told.code, int) else MISTAKE
+
+
+def check_verifiers(root: Path = ROOT) -> None:
+    """Raise RecipeError unless `import verifiers` would find the folder beside pipeline/.
+
+    Another package has that name too. Only looks for it: importing it would run its code.
+    """
+    found = importlib.util.find_spec("verifiers")
+    origin = found.origin if found is not None else None
+    if origin is None or Path(origin).resolve().parent != root / "verifiers":
+        raise RecipeError(
+            f"`import verifiers` finds {origin or 'no such package'}, not the folder beside "
+            f"{root / 'pipeline'}: another package of that name hides it. Remove that one with "
+            f"`pip uninstall verifiers`, then run `pip install -e .` in {root}"
+        )
+
+
+def _lacking(missing: ModuleNotFoundError) -> str:
+    """What to tell the user; raises again where a module of our own is missing: a bug."""
+    if missing.name is None:  # raised by us, with its own advice
+        return str(missing)
+    if missing.name.partition(".")[0] in ROOMS:
+        raise missing
+    return f"{missing}; install what veriloop needs with `pip install -e .` in {ROOT}"
+
+
+def _say(message: str, code: int) -> int:
+    print(f"veriloop: {message}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

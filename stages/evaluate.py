@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +37,7 @@ class Options:
     max_tokens: int = 112
     max_prompt: int = 256
     seed: int = 1
-    sampler: SamplerConfig = SamplerConfig()
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
     json: Annotated[str, tyro.conf.arg(help="also write the result to this file")] = ""
 
 

@@ -1,22 +1,29 @@
-"""From words on the command line to a resolved recipe: YAML first, flags on top."""
+"""From words on the command line to a resolved recipe in a run folder: YAML first, flags on top."""
 
 import importlib
+import json
+import re
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
 import tyro
 import yaml
 from pydantic import ValidationError
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
-from pipeline.config import STAGES, BaseRecipe, ZeroRecipe
-from pipeline.failures import RecipeError
+from pipeline.config import STAGES, BaseRecipe, Part, Recipe, ZeroRecipe
+from pipeline.failures import RecipeError, Stopped
 from pipeline.plan import plan
-from pipeline.recipes import explained, read
+from pipeline.recipes import FOLDER, explained, read, refuse_changes
 from stages.summary import table
 
 Kind = TypeVar("Kind", BaseRecipe, ZeroRecipe)
+RUNS = Path("outputs")
+
+_Off = tyro.conf.FlagCreatePairsOff
 
 
 @dataclass(frozen=True)
@@ -24,9 +31,16 @@ class Options(Generic[Kind]):
     """Every field of the recipe can be set, as in `--rollout.temperature 0.7`."""
 
     recipe: Annotated[Kind, tyro.conf.arg(name="")]
-    output: Annotated[str, tyro.conf.arg(help="run folder; default: a new one under outputs/")] = ""
-    resume: Annotated[bool, tyro.conf.arg(help="go on from the last complete checkpoint")] = False
-    dry_run: Annotated[bool, tyro.conf.arg(help="print what would happen, start nothing")] = False
+    output: Annotated[
+        str,
+        tyro.conf.arg(help="run folder; default: a new one under outputs/, with --resume the last"),
+    ] = ""
+    resume: Annotated[bool, _Off, tyro.conf.arg(help="go on from the last complete checkpoint")] = (
+        False
+    )
+    dry_run: Annotated[bool, _Off, tyro.conf.arg(help="print what would happen, start nothing")] = (
+        False
+    )
 
 
 def parse(stage: str, words: Sequence[str]) -> Options[BaseRecipe] | Options[ZeroRecipe]:
@@ -41,45 +55,137 @@ def parse(stage: str, words: Sequence[str]) -> Options[BaseRecipe] | Options[Zer
             )
     recipe = read(words[0])
     if recipe.stage != stage:
-        raise RecipeError(f"{words[0]} is a recipe for {recipe.stage!r}, not for {stage!r}")
-    kind = STAGES[stage]
-    try:
-        return tyro.cli(
-            Options[kind],
-            args=list(words[1:]),
-            default=Options(recipe=recipe),
-            prog=f"veriloop {stage} {words[0]}",
+        raise RecipeError(
+            f"{words[0]} is a recipe for {recipe.stage!r}, not for {stage!r}: "
+            f"veriloop {recipe.stage} {words[0]}"
         )
+    kind = STAGES[stage]
+    options = tyro.cli(
+        Options[kind],
+        args=list(words[1:]),
+        default=Options(recipe=recipe),
+        prog=f"veriloop {stage} {words[0]}",
+        registry=_unchecked(),
+    )
+    try:
+        checked = kind.model_validate(options.recipe.model_dump(warnings=False))
     except ValidationError as failure:
         raise RecipeError(f"flags on top of {words[0]}:\n{explained(failure, kind)}") from failure
+    return replace(options, recipe=checked)
+
+
+def _unchecked() -> ConstructorRegistry:
+    """tyro's own rule for recipes without its checks: `parse` checks the whole, naming keys."""
+    registry, asking = ConstructorRegistry(), False
+
+    @registry.struct_rule
+    def rule(info: StructTypeInfo) -> StructConstructorSpec | None:
+        nonlocal asking
+        if asking or not (isinstance(info.type, type) and issubclass(info.type, Part)):
+            return None
+        asking = True
+        spec = ConstructorRegistry.get_struct_spec(info)
+        asking = False
+        assert isinstance(spec, StructConstructorSpec), "tyro knows pydantic models"
+        return replace(spec, instantiate=info.type.model_construct)
+
+    return registry
 
 
 def command(words: Sequence[str]) -> int:
     """`STAGE RECIPE [--field value ...]`: print the plan, or run the stage and print its table.
 
-    The stage itself, and with it torch, is imported only when it runs.
+    The stage itself, and with it torch, is imported only when it runs. Nothing is written before
+    everything that can be checked without it has been.
     """
     stage = words[0]
     options = parse(stage, words[1:])
+    output = run_folder(options.recipe, options.output, resume=options.resume)
     if options.dry_run:
+        planned = plan(options.recipe, output)  # may refuse the recipe: before anything is printed
         print(yaml.safe_dump(options.recipe.model_dump(mode="json"), sort_keys=False), end="")
-        print(plan(options.recipe))
+        print(planned)
         return 0
-    output = Path(options.output) if options.output else _fresh(options.recipe.name)
-    if (output / "run.json").exists() and not options.resume:
-        raise RecipeError(
-            f"{output} already holds a run: --resume goes on with it, another --output starts anew"
-        )
+    _require_start(options.recipe)
+    if options.resume and not (output / "run.json").exists():
+        print(f"{output} holds no run yet: starting one", flush=True)
     module = importlib.import_module(f"stages.{stage}")
-    made = module.run(options.recipe, output, resume=options.resume)
+    try:
+        made = module.run(options.recipe, output, resume=options.resume)
+    except Stopped as stopped:
+        raise Stopped(f"{stopped}; go on with: {_resuming(words, output)}") from stopped
     print(f"{table(output)}\n\ncheckpoint: {made}")
     return 0
 
 
-def _fresh(name: str) -> Path:
-    """The first unused folder outputs/NAME-1, outputs/NAME-2, ..."""
-    stem = name.replace("/", "-")
-    number = 1
-    while (folder := Path("outputs") / f"{stem}-{number}").exists():
-        number += 1
+def run_folder(recipe: Recipe, asked: str, *, resume: bool) -> Path:
+    """The folder of the run. Touches nothing; raises RecipeError when a run is in the way.
+
+    To resume is to go on with the run that is there under the same recipe; in a named folder
+    that holds none it is to start one, so that one command both starts and goes on.
+    """
+    stem = recipe.name.replace("/", "-")
+    if not resume:
+        fresh = RUNS / f"{stem}-{max(_numbered(stem), default=0) + 1}"
+        folder = _folder(asked) if asked else fresh
+        if (folder / "run.json").exists():
+            raise RecipeError(
+                f"{folder} already holds a run: --resume goes on with it, another --output "
+                "starts anew"
+            )
+        return folder
+    runs = [p for _, p in sorted(_numbered(stem).items()) if (p / "run.json").is_file()]
+    if not asked and not runs:
+        raise RecipeError(
+            f"--resume: no run of {recipe.name!r} in {RUNS}/; name it with --output, or start one "
+            "without --resume"
+        )
+    folder = _folder(asked) if asked else runs[-1]
+    if (folder / "run.json").exists():
+        _check_recorded(folder / "run.json", recipe)
     return folder
+
+
+def _folder(asked: str) -> Path:
+    if Path(asked).exists() and not Path(asked).is_dir():
+        raise RecipeError(f"--output {asked} is a file; a run needs a folder")
+    return Path(asked)
+
+
+def _numbered(stem: str) -> dict[int, Path]:
+    """Folders outputs/STEM-1, outputs/STEM-2, ... that exist, by number."""
+    found = ((re.fullmatch(rf"{re.escape(stem)}-(\d+)", p.name), p) for p in RUNS.glob("*"))
+    return {int(match[1]): path for match, path in found if match}
+
+
+def _check_recorded(path: Path, recipe: Recipe) -> None:
+    """Raise RecipeError unless the run of that run.json was started with this recipe."""
+    try:
+        stages = json.loads(path.read_bytes())["stages"]
+        recorded = {one["name"]: one["inputs"].get("recipe") for one in stages}
+    except (ValueError, TypeError, KeyError, AttributeError) as failure:
+        raise RecipeError(
+            f"{path} is no run manifest ({failure!r}); put a copy back, or name another --output"
+        ) from failure
+    if recorded.get(recipe.stage):
+        refuse_changes(json.dumps(recorded[recipe.stage]), recipe)
+
+
+def _require_start(recipe: Recipe) -> None:
+    """Raise RecipeError when the checkpoint to start from is not there."""
+    if isinstance(recipe, BaseRecipe) or recipe.start.endswith((".yaml", ".yml")):
+        return
+    if not (Path(recipe.start) / "config.json").is_file():
+        name = f"{recipe.start}.yaml"
+        hint = f" Did you mean recipes/{name}?" if (FOLDER / name).is_file() else ""
+        raise RecipeError(
+            f"start: {recipe.start} holds no Hugging Face checkpoint (no config.json in it).{hint} "
+            "Allowed: such a folder, or a base recipe ending in .yaml"
+        )
+
+
+def _resuming(words: Sequence[str], output: Path) -> str:
+    """The command that goes on with the run in `output`."""
+    told = [w.partition("=")[0] for w in words]
+    also = [] if "--output" in told else ["--output", str(output)]
+    return shlex.join(["veriloop", *words, *also, *([] if "--resume" in told else ["--resume"])])

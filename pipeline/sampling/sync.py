@@ -109,9 +109,7 @@ class WeightSync:
         rows = best_fit(sizes, max(sizes))
         packed = lay_out(sequences, rows)
         inside_RT = packed.sequence_RT >= 0
-        mask_RT = inside_RT & (
-            packed.positions_RT + 1 >= torch.tensor(prompts)[packed.sequence_RT]
-        )
+        mask_RT = inside_RT & (packed.positions_RT + 1 >= torch.tensor(prompts)[packed.sequence_RT])
         logp_M, _ = score(
             self._policy,
             packed.ids_RT,

@@ -150,7 +150,11 @@ class _Decoding:
     def _advance(self, token_N: Tensor, going_N: Tensor) -> None:
         if not going_N.all():
             keep = going_N.nonzero().squeeze(1)
-            token_N, self.alive_N, self.seen_NT = token_N[keep], self.alive_N[keep], self.seen_NT[keep]
+            token_N, self.alive_N, self.seen_NT = (
+                token_N[keep],
+                self.alive_N[keep],
+                self.seen_NT[keep],
+            )
             self.cache.batch_select_indices(keep)
         self.seen_NT = torch.cat([self.seen_NT, self.seen_NT.new_ones(len(token_N), 1)], dim=1)
         self.logits_NV = self._forward(token_N[:, None], self.seen_NT)

@@ -1,0 +1,141 @@
+"""The tokenizer: nothing is lost on the way through it, nor on the way through a checkpoint."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data import corpus, tokenizer
+from data.tokenizer import BOS, EOS, PAD, TAGS
+from pipeline.config import TinyModel
+from pipeline.policy import load_policy, load_tokenizer, save_policy
+from stages.base import untrained
+
+VOCABULARY = 320
+SHAPE = TinyModel(hidden=32, layers=1, heads=1, feed_forward=32, vocabulary=VOCABULARY)
+TEXTS = [
+    "<think>First 15-5.</think><answer>10</answer>",
+    "计算9-9+8+1。先算0+8+1。检验：0+9=9对。",
+    "  leading and trailing  ",
+    "don 't join , what stands apart !",
+    "12+3-4=11",
+    "\ttab\nline\r\n",
+    "naïve café 🙂 \u0000 \ufffd",
+    "",
+]
+
+
+def documents(count, seed=0):
+    random = Random(seed)
+    return [corpus.document(random, corpus.Mix()) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def spelling():
+    return tokenizer.train(documents(600), VOCABULARY)
+
+
+@pytest.fixture(scope="module")
+def folder(spelling, tmp_path_factory):
+    where = tmp_path_factory.mktemp("model")
+    save_policy(untrained(SHAPE, spelling), spelling, where)
+    return where
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+    return load_tokenizer(folder)
+
+
+def encode(spelling, text):
+    return spelling(text, add_special_tokens=False).input_ids
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_comes_back_as_it_went_in(spelling, text):
+    ids = encode(spelling, text)
+    assert spelling.decode(ids) == text
+    assert spelling.decode(spelling(text).input_ids, skip_special_tokens=True) == text
+
+
+@settings(deadline=None)
+@given(text=st.text(max_size=40).filter(lambda t: "<" not in t))
+def test_any_text_comes_back(spelling, text):
+    assert spelling.decode(encode(spelling, text)) == text
+
+
+def test_digits_and_signs_stand_alone(spelling):
+    ids = encode(spelling, "12+34-5=41")
+    assert [spelling.decode([i]) for i in ids] == list("12+34-5=41")
+    assert encode(spelling, "ok12") == encode(spelling, "ok") + encode(spelling, "12")
+
+
+def test_each_tag_is_one_token_wherever_it_stands(spelling):
+    for tag in TAGS:
+        (alone,) = encode(spelling, tag)
+        for before, after in (("", "x"), ("x", ""), ("7", "7"), (" ", " "), ("。", "<")):
+            inside = encode(spelling, before + tag + after)
+            assert inside == [*encode(spelling, before), alone, *encode(spelling, after)]
+
+
+def test_tags_survive_decoding_that_skips_special_tokens(spelling):
+    text = "<think>hm</think><answer>4</answer>"
+    ids = [*spelling(text).input_ids, spelling.eos_token_id, spelling.pad_token_id]
+    assert spelling.decode(ids, skip_special_tokens=True) == text
+    assert spelling.decode(ids, skip_special_tokens=False) == f"{BOS}{text}{EOS}{PAD}"
+    assert not set(TAGS) & set(spelling.all_special_tokens)
+
+
+def test_a_text_begins_with_exactly_one_bos_and_has_no_eos(spelling):
+    for text in (*TEXTS, *documents(20, seed=1)):
+        ids = spelling(text).input_ids
+        assert ids[0] == spelling.bos_token_id and ids.count(spelling.bos_token_id) == 1
+        assert spelling.eos_token_id not in ids and spelling.pad_token_id not in ids
+
+
+def test_padding_beginning_and_end_are_three_different_tokens(spelling):
+    ids = {spelling.pad_token_id, spelling.bos_token_id, spelling.eos_token_id}
+    assert len(ids) == 3 and None not in ids
+
+
+def test_every_id_fits_the_model(spelling):
+    """Tags that were merged by themselves need no rows of their own."""
+    assert sorted(spelling.get_vocab().values()) == list(range(len(spelling)))
+    assert VOCABULARY - len(TAGS) <= len(spelling) <= VOCABULARY
+
+
+def test_frequent_words_are_merged(spelling):
+    assert len(encode(spelling, " Assistant:")) < len(" Assistant:") / 2
+    assert len(encode(spelling, "先算")) < len("先算".encode())
+
+
+def test_beside_its_model_it_loads_back_with_the_same_ids(spelling, loaded):
+    for text in (*TEXTS, *documents(100, seed=2)):
+        assert loaded(text).input_ids == spelling(text).input_ids
+        assert encode(loaded, text) == encode(spelling, text)
+
+
+def test_beside_its_model_it_decodes_the_same(spelling, loaded):
+    for text in (*TEXTS, *documents(20, seed=3)):
+        ids = spelling(text).input_ids
+        for skip in (True, False):
+            assert loaded.decode(ids, skip_special_tokens=skip) == spelling.decode(
+                ids, skip_special_tokens=skip
+            )
+
+
+def test_beside_its_model_it_keeps_its_special_tokens_and_template(spelling, loaded):
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "chat_template", "vocab_size"):
+        assert getattr(loaded, name) == getattr(spelling, name)
+    assert loaded.all_special_tokens == spelling.all_special_tokens
+    assert loaded.model_max_length == 1024
+
+
+def test_model_and_tokenizer_agree_on_what_begins_and_ends_a_text(folder, loaded):
+    model = load_policy(folder)
+    for config in (model.config, model.generation_config):
+        assert config.bos_token_id == loaded.bos_token_id
+        assert config.eos_token_id == loaded.eos_token_id
+        assert config.pad_token_id == loaded.pad_token_id
+    assert model.get_input_embeddings().num_embeddings == VOCABULARY >= len(loaded)

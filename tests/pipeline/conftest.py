@@ -1,0 +1,104 @@
+"""A Llama small enough for many steps a second, and rollouts that it might have sampled."""
+
+from random import Random
+
+import pytest
+import torch
+
+from data.problem import Problem
+from pipeline.records import Graded, Rollout
+from verifiers.verdict import Verdict
+
+VOCABULARY = 40
+
+
+@pytest.fixture
+def tiny_llama():
+    """Factory of untrained models whose logits are far from uniform. Id 0 pads *and* ends."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    def build(seed=0, *, layers=1, spread=0.4):
+        config = LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            initializer_range=spread,
+            tie_word_embeddings=False,
+            bos_token_id=1,
+            eos_token_id=0,
+            pad_token_id=None,
+            dtype="float32",
+        )
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config).train()
+
+    return build
+
+
+@pytest.fixture
+def graded():
+    """Factory of graded rollouts; what a test says nothing about is plain."""
+
+    def build(prompt=(1, 5), response=(7, 0), *, reward=1.0, logp=None, group="g", **rest):
+        verdicts = rest.pop("verdicts", {"accuracy": Verdict(score=1.0)})
+        rollout = {
+            "group": group,
+            "problem": Problem(id="p/0", prompt="?", verifier="number", reference={"value": "1"}),
+            "prompt_ids": tuple(prompt),
+            "response_ids": tuple(response),
+            "logp": tuple(logp or [-1.0] * len(response)),
+            "response": "",
+            "finish": "stop",
+            "temperature": 1.0,
+            "policy_version": 0,
+        }
+        return Graded(rollout=Rollout(**rollout | rest), verdicts=verdicts, reward=reward)
+
+    return build
+
+
+@pytest.fixture
+def plain_scores():
+    """Log-probs and entropies of one response, a token at a time from `model(ids).logits`."""
+
+    def score(model, prompt, response, temperature=1.0):
+        ids, logps, entropies = [*prompt, *response], [], []
+        for t in range(len(prompt), len(ids)):
+            logits = model(torch.tensor([ids[:t]])).logits[0, -1]  # nothing after t - 1 is seen
+            chances = (logits / temperature).softmax(-1)
+            logps.append(chances[ids[t]].log())
+            entropies.append(-(chances * chances.log()).sum())
+        return torch.stack(logps), torch.stack(entropies)
+
+    return score
+
+
+@pytest.fixture
+def sampled(tiny_llama, plain_scores, graded):
+    """Factory of `count` rollouts in groups of four whose log-probs are the model's own."""
+
+    def build(model, count, *, seed=0, temperature=1.0, noise=0.0, longest=6):
+        random, found = Random(seed), []
+        for i in range(count):
+            prompt = [random.randrange(1, VOCABULARY) for _ in range(random.randint(2, 5))]
+            length = random.randint(1, longest)
+            response = [random.randrange(1, VOCABULARY) for _ in range(length)]
+            with torch.no_grad():
+                logp, _ = plain_scores(model, prompt, response, temperature)
+            found.append(
+                graded(
+                    prompt,
+                    response,
+                    reward=random.choice((0.0, 1.0, 2.0)),
+                    logp=[p + random.uniform(-noise, noise) for p in logp.tolist()],
+                    group=f"1/{i // 4}",
+                    temperature=temperature,
+                )
+            )
+        return found
+
+    return build

@@ -1,0 +1,159 @@
+"""Every engine keeps the same promises; the trainer's own scores are the judge."""
+
+import pytest
+import torch
+
+from pipeline.config import SamplerConfig
+from pipeline.packing import best_fit, lay_out
+from pipeline.policy import load_policy, load_tokenizer, score
+from pipeline.sampling.choose import open_sampler
+from pipeline.sampling.sampler import Sampling
+
+ENDS = tuple(range(200, 260))  # many, so that an untrained model meets them
+PROMPTS = [(1, 40, 41, 42), (1, 50), (1, 60, 61, 62, 63, 64, 65, 66), (1, 40, 41, 42)]
+ENGINES = [
+    "torch",
+    pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.slow]),
+]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request, tiny_checkpoint):
+    if request.param == "vllm":
+        pytest.importorskip("vllm")
+    folder = tiny_checkpoint(ends=ENDS)
+    sampler = open_sampler(
+        SamplerConfig(engine=request.param, cache_gib=0.1, max_batch=64),
+        str(folder),
+        max_length=96,
+        say=print,
+    )
+    yield sampler, load_policy(folder), load_tokenizer(folder)
+    sampler.close()
+
+
+def sampling(**changes):
+    return Sampling(**{"per_prompt": 4, "temperature": 1.0, "max_tokens": 24, "seed": 5, **changes})
+
+
+@torch.no_grad()
+def scored(policy, prompt, completion, temperature):
+    packed = lay_out(
+        [(*prompt, *completion.ids)], best_fit([len(prompt) + len(completion.ids) - 1], 96)
+    )
+    mask = packed.positions_RT + 1 >= len(prompt)
+    return score(
+        policy, packed.ids_RT, packed.positions_RT, packed.targets_RT, mask,
+        temperature=temperature, chunk=64,
+    )[0]  # fmt: skip
+
+
+def test_each_prompt_gets_its_group_in_order(engine):
+    sampler, policy, _ = engine
+    groups = sampler.sample(PROMPTS, sampling())
+    assert [len(g) for g in groups] == [4] * 4
+    for prompt, group in zip(PROMPTS, groups, strict=True):
+        for one in group:  # the log-probs only fit the prompt they were sampled after
+            assert torch.tensor(one.logp).sub(scored(policy, prompt, one, 1.0)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
+def test_log_probs_are_those_after_the_temperature(engine, temperature):
+    sampler, policy, _ = engine
+    unscaled = [0.0]
+    for prompt, group in zip(
+        PROMPTS, sampler.sample(PROMPTS, sampling(temperature=temperature)), strict=True
+    ):
+        for one in group:
+            right = scored(policy, prompt, one, temperature)
+            torch.testing.assert_close(torch.tensor(one.logp), right, atol=1e-4, rtol=0)
+            unscaled.append((scored(policy, prompt, one, 1.0) - right).abs().max().item())
+    assert (max(unscaled) > 0.1) == (temperature != 1.0)
+
+
+def test_every_end_id_ends_a_response_and_stays_in_it(engine):
+    sampler, _, tokenizer = engine
+    ends = {tokenizer.eos_token_id, *ENDS}
+    found = [c for g in sampler.sample(PROMPTS, sampling(per_prompt=16)) for c in g]
+    stopped = [c for c in found if c.finish == "stop"]
+    assert len({c.ids[-1] for c in stopped}) > 5
+    for one in found:
+        assert len(one.ids) == len(one.logp) <= 24
+        assert not ends & set(one.ids[:-1])
+        assert (one.finish == "stop") == (one.ids[-1] in ends)
+        assert one.finish == "stop" or len(one.ids) == 24
+
+
+def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(engine):
+    sampler, _, _ = engine
+    first = sampler.sample(PROMPTS, sampling())
+    assert sampler.sample(PROMPTS, sampling()) == first
+    assert sampler.sample(PROMPTS, sampling(seed=6)) != first
+
+
+def test_a_prompt_asked_twice_gets_different_samples(engine):
+    sampler, _, _ = engine
+    groups = sampler.sample(PROMPTS, sampling())
+    assert PROMPTS[0] == PROMPTS[3] and groups[0] != groups[3]
+    assert len({c.ids for c in groups[0]}) == 4
+
+
+def test_greedy_takes_the_likeliest_token(engine):
+    sampler, policy, _ = engine
+    prompt = PROMPTS[2]
+    (one,) = sampler.sample([prompt], sampling(temperature=0.0, per_prompt=1))[0]
+    with torch.no_grad():
+        logits = policy(torch.tensor([[*prompt, *one.ids]])).logits[0]
+    assert logits[len(prompt) - 1 : -1].argmax(-1).tolist() == list(one.ids)
+
+
+def test_a_stop_string_ends_with_the_token_that_completes_it(engine):
+    sampler, _, tokenizer = engine
+    free = sampler.sample(PROMPTS[:1], sampling(temperature=0.0, per_prompt=1, max_tokens=12))[0][0]
+    texts = [tokenizer.decode(list(free.ids[: n + 1])) for n in range(len(free.ids))]
+    at = next(n for n in range(2, len(texts)) if len(texts[n]) > len(texts[n - 1]) + 1)
+    stop = texts[at][len(texts[at - 1]) :]
+    first = next(n for n, text in enumerate(texts) if stop in text)
+    cut = sampler.sample(
+        PROMPTS[:1], sampling(temperature=0.0, per_prompt=1, max_tokens=12, stop=(stop,))
+    )[0][0]
+    assert (cut.ids, cut.finish) == (free.ids[: first + 1], "stop")
+
+
+def test_samples_follow_the_model_s_distribution(engine):
+    sampler, policy, _ = engine
+    prompt, n = PROMPTS[0], 4000
+    groups = sampler.sample([prompt] * (n // 40), sampling(per_prompt=40, max_tokens=1))
+    counts = torch.bincount(torch.tensor([c.ids[0] for g in groups for c in g]), minlength=400)
+    with torch.no_grad():
+        p = policy(torch.tensor([prompt])).logits[0, -1].softmax(-1)
+    likely = p > 0.004
+    z = (counts[likely] - n * p[likely]) / (n * p[likely] * (1 - p[likely])).sqrt()
+    assert likely.sum() > 5 and z.abs().max() < 4.5
+    assert abs(counts[~likely].sum().item() / n - p[~likely].sum().item()) < 0.03
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_by_number(engine):
+    sampler, _, _ = engine
+    room = 1024 if sampler.name == "torch" else 96
+    with pytest.raises(ValueError, match=f"prompt 1 has {room} tokens; with max_tokens=24"):
+        sampler.sample([PROMPTS[0], (1,) * room], sampling())
+
+
+def test_loaded_weights_are_used_at_once_and_nothing_of_the_old_ones_is(engine):
+    sampler, policy, _ = engine
+    old = {name: p.detach().clone() for name, p in policy.named_parameters()}
+    sampler.sample(PROMPTS, sampling())  # fills every cache
+    try:
+        with torch.no_grad():
+            for p in policy.parameters():
+                p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(1)) * 0.05)
+        sampler.load_weights(policy.named_parameters(), 3)
+        assert sampler.version == 3
+        for prompt, group in zip(PROMPTS, sampler.sample(PROMPTS, sampling()), strict=True):
+            for one in group:
+                right = scored(policy, prompt, one, 1.0)
+                torch.testing.assert_close(torch.tensor(one.logp), right, atol=1e-4, rtol=0)
+    finally:
+        policy.load_state_dict(old, strict=False)
+        sampler.load_weights(policy.named_parameters(), 0)

@@ -1,0 +1,250 @@
+"""The whole loop on an untrained model, in seconds: it learns, it resumes, it notices faults."""
+
+import json
+import os
+import signal
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pipeline import checkpoint
+from pipeline.config import ZeroRecipe
+from pipeline.failures import StageError, Stopped
+from pipeline.loop import Loop
+from pipeline.record import read_metrics, read_rollouts
+from pipeline.sampling.sync import SyncError
+from pipeline.update import MismatchError
+from stages import zero
+
+
+def recipe(**changes):
+    values = {
+        "name": "test",
+        "start": "given",
+        "steps": 4,
+        "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 12},
+        "algorithm": {"minibatches": 2, "reference_every": 4, "kl_coefficient": 0.01},
+        "optimizer": {"learning_rate": 1e-2},
+        "sampler": {"engine": "torch"},
+        "evaluation": {"problems": 4, "samples": 2},
+        "checkpoint": {"every": 1, "keep": 9},
+        "tensorboard": False,
+    }
+    for key, value in changes.items():
+        values[key] = values[key] | value if isinstance(values.get(key), dict) else value
+    return ZeroRecipe.model_validate(values)
+
+
+def low_ids(rollout, verdicts):
+    """A reward that an untrained model can learn: the share of ids under 150."""
+    del verdicts
+    return sum(i < 150 for i in rollout.response_ids) / len(rollout.response_ids)
+
+
+@pytest.fixture
+def train(tiny_checkpoint, tmp_path):
+    """Run a loop in `tmp_path`/name; `prepare(loop)` may break it first. Returns the loop."""
+
+    def run(name, told=None, prepare=lambda loop: None, *, resume=False, tied=False):
+        told = told or recipe()
+        folder, start = tmp_path / name, tiny_checkpoint(tied=tied)
+        found = checkpoint.load_latest(folder) if resume else None
+        with ExitStack() as stack:
+            loop = zero.opened(stack, told, folder, start, found)
+            loop.task = replace(loop.task, reward=low_ids)
+            prepare(loop)
+            loop.run(lambda: 0.0)
+        return loop
+
+    return run
+
+
+def metrics(loop):
+    rows = read_metrics(loop.tools.directory / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if "time" not in k} for row in rows]
+
+
+def bits(model):
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_reward_within_reach_rises(train):
+    rows = metrics(train("a", recipe(steps=12, rollout={"per_prompt": 8})))
+    assert rows[-1]["reward"] > rows[0]["reward"] + 0.2
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert all(row["sync/max"] <= 1e-4 for row in rows)
+    assert all(row["sync/moved"] > 1e-3 for row in rows)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(train, tied):
+    whole = train("whole", tied=tied)
+
+    def stop_in_step_three(loop):
+        turn = loop._turn
+
+        def turn_and_ask():
+            turn()
+            if loop.step == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        loop._turn = turn_and_ask
+
+    with pytest.raises(Stopped, match="after step 3 of 4"):
+        train("broken", prepare=stop_in_step_three, tied=tied)
+    resumed = train("broken", resume=True, tied=tied)
+    assert resumed.step == 4 and metrics(resumed) == metrics(whole)
+    assert same(bits(resumed.policy), bits(whole.policy))
+    assert same(bits(resumed.reference.model), bits(whole.reference.model))
+    assert resumed.reference.replaced_at == whole.reference.replaced_at == 8
+    one, other = (loop.evaluations.read_text() for loop in (resumed, whole))
+    assert one == other and [json.loads(x)["step"] for x in one.splitlines()] == [0, 4]
+
+
+def test_work_after_the_last_checkpoint_is_redone_and_leaves_one_record(train):
+    whole = train("whole", recipe(checkpoint={"every": 3}))
+
+    def die_in_step_two(loop):
+        turn = loop._turn
+
+        def turn_or_die():
+            if loop.step == 3:
+                raise KeyboardInterrupt
+            turn()
+
+        loop._turn = turn_or_die
+
+    def die_later(loop):
+        die_in_step_two(loop)
+        save = loop._save
+        loop._save = lambda now, seconds: save(now, seconds) if loop.step != 3 else None
+
+    with pytest.raises(KeyboardInterrupt):
+        train("broken", recipe(checkpoint={"every": 3}), die_later)
+    resumed = train("broken", recipe(checkpoint={"every": 3}), resume=True)
+    assert metrics(resumed) == metrics(whole)
+
+
+def test_no_problem_is_asked_twice_and_each_group_has_its_own_id(train):
+    loop = train("a")
+    files = sorted((loop.tools.directory / "rollouts").glob("*.parquet"))
+    rows = [row for file in files for row in read_rollouts(file)]
+    assert [f.name for f in files] == [f"step_{n:06d}.parquet" for n in range(1, 5)]
+    groups = {row["group"]: row["problem_id"] for row in rows}
+    assert len(groups) == len(set(groups.values())) == 16
+    assert all(sum(row["group"] == g for row in rows) == 4 for g in groups)
+
+
+def test_the_seed_decides_the_rollouts(train):
+    one, again, other = (
+        train("one"), train("again"), train("other", recipe(seed=1))
+    )  # fmt: skip
+    assert metrics(one) == metrics(again)
+    assert metrics(one)[0]["reward"] != metrics(other)[0]["reward"]
+
+
+def test_without_a_kl_coefficient_no_reference_exists(train):
+    loop = train("a", recipe(algorithm={"kl_coefficient": 0.0, "reference_every": 0}))
+    assert loop.reference is None and all(row["kl"] == 0.0 for row in metrics(loop))
+
+
+def test_the_reference_is_replaced_on_time_and_the_kl_starts_again_at_zero(train):
+    rows = metrics(train("a", recipe(steps=5, algorithm={"minibatches": 1})))
+    # one optimizer step a turn: replaced after turn 4, so turn 5 scores the reference itself
+    assert rows[0]["kl"] == 0.0 and all(row["kl"] > 1e-6 for row in rows[1:4])
+    assert rows[4]["kl"] == 0.0
+
+
+def test_rollouts_whose_verifier_failed_are_recorded_and_not_trained_on(train):
+    def failing(loop):
+        grade = loop.task.regrade
+
+        def regrade(graded, random):
+            return [replace(g, reward=None) if i % 3 == 0 else g for i, g in enumerate(graded)]
+
+        loop.task = replace(loop.task, regrade=regrade)
+        del grade
+
+    loop = train("a", recipe(steps=1), failing)
+    rows = read_rollouts(loop.tools.directory / "rollouts" / "step_000001.parquet")
+    assert [row["reward"] is None for row in rows] == [i % 3 == 0 for i in range(16)]
+    assert all(row["advantage"] == 0.0 for row in rows[::3])
+    assert metrics(loop)[0]["unscored"] == 6.0
+
+
+def test_controls_replace_the_rewards(train):
+    loop = train("a", recipe(steps=1, reward={"control": "random"}))
+    rows = read_rollouts(loop.tools.directory / "rollouts" / "step_000001.parquet")
+    assert {row["reward"] for row in rows} == {0.0, 1.0}
+
+
+def test_old_log_probs_of_the_trainer_give_the_same_run(train):
+    one, other = train("one"), train("two", recipe(algorithm={"old_logp": "trainer"}))
+    for a, b in zip(metrics(one), metrics(other), strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], abs=1e-4)
+        assert b["reward"] == pytest.approx(a["reward"], abs=1e-6)
+
+
+def sync_off(loop):
+    def load_weights(weights, version):
+        loop.tools.sampler.version = version
+
+    loop.tools.sampler.load_weights = load_weights
+
+
+def another_temperature(loop):
+    sample = loop.tools.sampler.sample
+    loop.tools.sampler.sample = lambda prompts, how: sample(
+        prompts, replace(how, temperature=0.9 * how.temperature)
+    )
+
+
+def log_probs_late(loop):
+    sample = loop._sample
+    loop._sample = lambda: [replace(r, logp=(*r.logp[1:], r.logp[0])) for r in sample()]
+
+
+def reference_kept(loop):
+    loop.reference._copy = lambda policy: None
+
+
+def reference_forgotten(loop):
+    loop.reference.replace_when_due = lambda policy, done: False
+
+
+def reference_trained(loop):
+    next(loop.reference.model.parameters()).data[0, 0] += 1e-6
+
+
+@pytest.mark.parametrize(
+    ("fault", "step", "message"),
+    [
+        (sync_off, 0, "disagree on"),
+        (another_temperature, 0, "disagree on"),
+        (log_probs_late, 0, "misplaced tokens"),
+        (reference_kept, 1, "but .* was copied at optimizer step 4"),
+        (reference_forgotten, 1, "4 optimizer steps old"),
+        (reference_trained, 0, "was copied at optimizer step 0"),
+    ],
+)
+def test_a_planted_fault_is_caught_by_its_check(train, fault, step, message):
+    reached = []
+
+    def prepare(loop):
+        fault(loop)
+        reached.append(loop)
+
+    with pytest.raises(StageError, match=message):
+        train("a", prepare=prepare)
+    assert reached[0].step == step
+
+
+def test_the_errors_of_the_checks_are_stage_errors():
+    assert issubclass(SyncError, StageError) and issubclass(MismatchError, StageError)
+    assert isinstance(Loop.run, type(lambda: None))

@@ -1,0 +1,125 @@
+"""R1-Zero as a stage: its reward, its record, and a run that is killed and taken up again."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.config import RewardConfig
+from pipeline.failures import RecipeError
+from pipeline.run_json import RunManifest
+from stages import zero
+from verifiers.verdict import Verdict
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def verdicts(accuracy, layout):
+    return {"accuracy": Verdict(score=accuracy), "format": Verdict(score=layout)}
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "layout", "expected"), [(0, 0, 0), (1, 0, 1), (0, 1, 1), (1, 1, 2)]
+)
+def test_accuracy_and_format_weigh_the_same(accuracy, layout, expected):
+    assert zero.reward(verdicts(accuracy, layout), RewardConfig()) == expected
+
+
+def test_weights_belong_to_their_own_component():
+    weights = RewardConfig(accuracy=2.0, format=0.5)
+    assert zero.reward(verdicts(1.0, 0.0), weights) == 2.0
+    assert zero.reward(verdicts(0.0, 1.0), weights) == 0.5
+
+
+def test_a_failed_verifier_has_no_reward():
+    failed = verdicts(1.0, 1.0) | {"format": Verdict(score=None, status="error")}
+    with pytest.raises(AssertionError, match="failed verifier"):
+        zero.reward(failed, RewardConfig())
+
+
+def test_a_start_that_is_a_recipe_for_another_stage_is_refused(tmp_path):
+    manifest = RunManifest(tmp_path / "run.json")
+    with pytest.raises(RecipeError, match=r"recipe for 'zero'; a base recipe"):
+        zero.starting_point("recipes/tiny/zero.yaml", manifest)
+
+
+@pytest.fixture
+def command(tiny_checkpoint, tmp_path):
+    """The words that run a small recipe on an untrained model into `tmp_path`/name."""
+    values = {
+        "stage": "zero",
+        "name": "test",
+        "start": str(tiny_checkpoint()),
+        "steps": 6,
+        "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 12},
+        "optimizer": {"learning_rate": 0.01},
+        "algorithm": {"minibatches": 2, "reference_every": 4},
+        "reward": {"control": "random"},  # an untrained model earns nothing else
+        "sampler": {"engine": "torch"},
+        "evaluation": {"problems": 4, "samples": 2},
+        "checkpoint": {"every": 2},
+    }
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(values))
+
+    def words(name, *more):
+        start = [sys.executable, "-m", "stages.command", "zero", str(recipe)]
+        return [*start, "--output", str(tmp_path / name), *more]
+
+    return words
+
+
+def lines(folder):
+    path = folder / "zero" / "metrics.jsonl"
+    rows = path.read_text().splitlines() if path.exists() else []
+    return [
+        {k: v for k, v in json.loads(r).items() if "time" not in k} for r in rows if r[-1:] == "}"
+    ]
+
+
+@pytest.mark.slow
+def test_a_run_killed_with_sigkill_resumes_bit_for_bit(command, tmp_path):
+    subprocess.run(command("whole"), cwd=ROOT, check=True, capture_output=True)
+    process = subprocess.Popen(command("broken"), cwd=ROOT, stdout=subprocess.DEVNULL)
+    while len(lines(tmp_path / "broken")) < 3:
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    again = subprocess.run(command("broken"), cwd=ROOT, check=False, capture_output=True, text=True)
+    assert again.returncode == 2 and "already holds a run: --resume" in again.stderr
+    subprocess.run(command("broken", "--resume"), cwd=ROOT, check=True, capture_output=True)
+    assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
+    one, other = (
+        (tmp_path / name / "zero/checkpoints/step_000006/model.safetensors").read_bytes()
+        for name in ("broken", "whole")
+    )
+    assert one == other
+    stage = json.loads((tmp_path / "broken" / "run.json").read_text())["stages"][-1]
+    assert (stage["name"], stage["status"], stage["sampler"]) == ("zero", "done", "torch")
+    assert {"pass@1", "format", "mean_length"} <= stage["before"].keys() & stage["after"].keys()
+    assert Path(stage["outputs"]["checkpoint"], "config.json").is_file()
+    done = subprocess.run(
+        command("broken", "--resume"), cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert "zero 1/6" not in done.stdout  # nothing is done again
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(command, tmp_path):
+    process = subprocess.Popen(
+        command("run"), cwd=ROOT, stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT
+    )
+    while not lines(tmp_path / "run"):
+        assert process.poll() is None, "the run ended before it could be stopped"
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "--resume goes on" in said
+    subprocess.run(command("run", "--resume"), cwd=ROOT, check=True, capture_output=True)
+    assert [row["step"] for row in lines(tmp_path / "run")] == list(range(1, 7))
