@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 from random import Random
 
 import torch
@@ -25,7 +26,7 @@ def advantages(graded: Sequence[Graded], config: AlgorithmConfig) -> Tensor:
     """Float32 [N] in the order given; 0 for rollouts that no verifier could judge."""
     names = {g.rollout.group: i for i, g in enumerate(graded)}
     return group_advantages(
-        torch.tensor([0.0 if g.reward is None else g.reward for g in graded]),
+        torch.tensor([nan if g.reward is None else g.reward for g in graded]),
         torch.tensor([names[g.rollout.group] for g in graded]),
         torch.tensor([g.reward is not None for g in graded]),
         scale=config.advantage_scale,
@@ -90,7 +91,7 @@ def _batch(graded: Sequence[Graded], advantages_B: Tensor, rows: Sequence[Sequen
     inside_RT = packed.sequence_RT >= 0
     # position t predicts token t + 1 of its sequence: a response token from prompt length - 1 on
     mask_RT = inside_RT & (packed.positions_RT + 1 >= prompt_B[packed.sequence_RT])
-    sampler_logp_RT = torch.zeros(mask_RT.shape)
+    sampler_logp_RT = torch.zeros(packed.ids_RT.shape)
     sampler_logp_RT[mask_RT] = torch.tensor(
         [logp for row in rows for b in row for logp in graded[b].rollout.logp]
     )

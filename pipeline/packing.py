@@ -35,7 +35,7 @@ def best_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
         length = lengths[index]
         if not 0 < length <= capacity:
             raise ValueError(f"sequence {index} has {length} positions; a row holds 1..{capacity}")
-        at = bisect_left(space, (length, 0))
+        at = bisect_left(space, (length, -1))
         if at == len(space):
             rows.append([])
             room, row = capacity, len(rows) - 1

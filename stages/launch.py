@@ -14,13 +14,13 @@ import yaml
 from pydantic import ValidationError
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
-from pipeline.config import STAGES, BaseRecipe, Part, Recipe, ZeroRecipe
+from pipeline.config import STAGES, BaseRecipe, Part, Recipe
 from pipeline.failures import RecipeError, Stopped
 from pipeline.plan import plan
 from pipeline.recipes import FOLDER, explained, read, refuse_changes
 from stages.summary import table
 
-Kind = TypeVar("Kind", BaseRecipe, ZeroRecipe)
+Kind = TypeVar("Kind", bound=Recipe)
 RUNS = Path("outputs")
 
 _Off = tyro.conf.FlagCreatePairsOff
@@ -43,7 +43,7 @@ class Options(Generic[Kind]):
     )
 
 
-def parse(stage: str, words: Sequence[str]) -> Options[BaseRecipe] | Options[ZeroRecipe]:
+def parse(stage: str, words: Sequence[str]) -> Options[Recipe]:
     """`RECIPE [--field value ...]`; raises RecipeError, or SystemExit after tyro's own message."""
     if not words or words[0].startswith("-"):
         if "--help" in words or "-h" in words:

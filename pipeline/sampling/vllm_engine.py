@@ -1,12 +1,14 @@
 """Sampling with vLLM inside this process, its weights replaced in place after every update."""
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pipeline.policy import eos_ids, load_generation_config, load_tokenizer
 from pipeline.sampling.sampler import Completion, Sampling
 
 QUIET = {
@@ -32,18 +34,13 @@ class VllmSampler:
         cache_gib: float = 1.0,
         max_batch: int = 512,
     ) -> None:
-        for variable, value in QUIET.items():
-            os.environ.setdefault(variable, value)
         from transformers import AutoConfig
-        from vllm import LLM
-
-        from pipeline.policy import eos_ids, load_generation_config, load_tokenizer
 
         self._tied = bool(AutoConfig.from_pretrained(checkpoint).tie_word_embeddings)
         ends = eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint))
         self._stop_ids = list(ends)
         self._max_length = max_length
-        self._engine = LLM(
+        self._engine = _started(
             checkpoint,
             dtype=dtype,
             max_model_len=max_length,
@@ -53,7 +50,6 @@ class VllmSampler:
             kv_cache_memory_bytes=int(cache_gib * 2**30),
             enforce_eager=True,  # compiling costs 10-20 s at the start and gains little on a CPU
             logprobs_mode="processed_logprobs",  # after the temperature, as the trainer scores
-            disable_log_stats=True,
         )
         self.version = 0
 
@@ -107,6 +103,18 @@ class VllmSampler:
         del self._engine
         gc.collect()
         cleanup_dist_env_and_memory()
+
+
+def _started(checkpoint: str, **settings: Any) -> Any:
+    """vLLM's engine, without its banners and the deprecation warnings of what it imports."""
+    for variable, value in QUIET.items():
+        os.environ.setdefault(variable, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        from vllm import LLM
+
+        return LLM(checkpoint, disable_log_stats=True, use_tqdm_on_load=False, **settings)
 
 
 def _completion(choice: Any) -> Completion:

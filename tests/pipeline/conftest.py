@@ -1,15 +1,41 @@
 """A Llama small enough for many steps a second, and rollouts that it might have sampled."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 import torch
 
 from data.problem import Problem
+from pipeline.assemble import minibatches
+from pipeline.config import AlgorithmConfig, TrainerConfig
 from pipeline.records import Graded, Rollout
+from pipeline.update import old_logp, update
 from verifiers.verdict import Verdict
 
 VOCABULARY = 40
+MAX_TOKENS = 9
+CHUNK = 5
+
+
+class Unshuffled(Random):
+    """Leaves the order alone, to be checked by hand."""
+
+    def shuffle(self, x):
+        del x
+
+
+class Keeper:
+    """Stands in for the optimizer: keeps the gradient and steps nowhere."""
+
+    def __init__(self, model):
+        self.model, self.gradient, self.told = model, None, None
+
+    def step(self, progress, done):
+        self.told = (progress, done)
+        self.gradient = torch.cat([p.grad.flatten() for p in self.model.parameters()])
+        self.model.zero_grad()
+        return 0.25, 0.125
 
 
 @pytest.fixture
@@ -102,3 +128,52 @@ def sampled(tiny_llama, plain_scores, graded):
         return found
 
     return build
+
+
+@pytest.fixture
+def unshuffled():
+    return Unshuffled()
+
+
+@pytest.fixture
+def shifted():
+    """Function: the same rollout from a sampler whose log-probs are all off by as much."""
+
+    def shift(graded, by):
+        logp = tuple(x + by for x in graded.rollout.logp)
+        return replace(graded, rollout=replace(graded.rollout, logp=logp))
+
+    return shift
+
+
+@pytest.fixture
+def whole():
+    """Function: all rollouts in one minibatch, in their order."""
+
+    def build(rollouts, advantages_N, row=32, rows=4):
+        (part,) = minibatches(
+            rollouts,
+            advantages_N,
+            AlgorithmConfig(minibatches=1),
+            TrainerConfig(row=row, rows=rows),
+            max_tokens=MAX_TOKENS,
+            shuffle=Unshuffled(),
+        )
+        return part
+
+    return build
+
+
+@pytest.fixture
+def stepped():
+    """Function: the gradient and the Update of one optimizer step that changes no weight."""
+
+    def step(model, part, algorithm, *, reference=None, old=None, **rest):
+        keeper = Keeper(model)
+        olds = None if old is None else [old_logp(old, b, CHUNK) for b in part.batches]
+        settings = {"chunk": CHUNK, "progress": 0.5, "done": 3, "old_logps": olds} | rest
+        done = update(model, reference, keeper, part, algorithm, **settings)
+        assert keeper.told == (settings["progress"], settings["done"])
+        return keeper.gradient, done
+
+    return step

@@ -15,7 +15,7 @@ ONE = AlgorithmConfig(minibatches=1)
 WIDE = TrainerConfig(row=64, rows=8)
 
 
-class Unshuffled(Random):
+class Straight(Random):
     """Leaves the order alone, to be checked by hand."""
 
     def shuffle(self, x):
@@ -24,7 +24,7 @@ class Unshuffled(Random):
 
 def cut(graded, advantages_N=None, config=ONE, trainer=WIDE, max_tokens=8, seed=None):
     advantages_N = torch.arange(1.0, len(graded) + 1) if advantages_N is None else advantages_N
-    shuffle = Unshuffled() if seed is None else Random(seed)
+    shuffle = Straight() if seed is None else Random(seed)
     return minibatches(
         graded, advantages_N, config, trainer, max_tokens=max_tokens, shuffle=shuffle
     )

@@ -104,7 +104,7 @@ def test_heads_must_divide_the_width(hidden, heads, nearest):
 
 def test_leaving_one_out_needs_an_unscaled_advantage():
     assert AlgorithmConfig(leave_one_out=True, advantage_scale="none").leave_one_out
-    with pytest.raises(ValidationError, match="'group'.*set advantage_scale: none"):
+    with pytest.raises(ValidationError, match=r"'group'.*set advantage_scale: none"):
         AlgorithmConfig(leave_one_out=True)
 
 

@@ -107,6 +107,33 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(train, tied):
     assert one == other and [json.loads(x)["step"] for x in one.splitlines()] == [0, 4]
 
 
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.parametrize("tied", [False, True])
+def test_with_vllm_every_sync_is_proven_and_a_stopped_run_goes_on(train, tied):
+    pytest.importorskip("vllm")
+    told = recipe(sampler={"engine": "vllm", "cache_gib": 0.1, "max_batch": 32})
+    whole = train("whole", told, tied=tied)
+    assert all(0 < row["sync/max"] <= 1e-4 for row in metrics(whole))
+    assert all(row["sync/moved"] > 1e-3 for row in metrics(whole))
+
+    def stop_in_step_two(loop):
+        save = loop._save
+        loop._save = lambda now, seconds: save(loop.step == 2, seconds)
+        turn = loop._turn
+
+        def turn_or_die():
+            if loop.step == 2:
+                raise KeyboardInterrupt
+            turn()
+
+        loop._turn = turn_or_die
+
+    with pytest.raises(KeyboardInterrupt):
+        train("broken", told, stop_in_step_two, tied=tied)
+    assert metrics(train("broken", told, resume=True, tied=tied)) == metrics(whole)
+
+
 def test_work_after_the_last_checkpoint_is_redone_and_leaves_one_record(train):
     whole = train("whole", recipe(checkpoint={"every": 3}))
 

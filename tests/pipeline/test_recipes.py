@@ -68,8 +68,12 @@ def test_a_file_here_goes_before_a_shipped_one(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("asked", "meant"),
-    [("tiny/zreo", "tiny/zero"), ("recipes/tiny/bsae.yaml", "tiny/base"), ("papr/zero", "paper/zero")],
-)  # fmt: skip
+    [
+        ("tiny/zreo", "tiny/zero"),
+        ("recipes/tiny/bsae.yaml", "tiny/base"),
+        ("papr/zero", "paper/zero"),
+    ],
+)
 def test_a_missing_recipe_names_the_nearest_one(asked, meant):
     with pytest.raises(RecipeError, match=rf"no recipe {asked!r}\. Did you mean {meant!r}\?"):
         read(asked)
@@ -77,7 +81,7 @@ def test_a_missing_recipe_names_the_nearest_one(asked, meant):
 
 @pytest.mark.parametrize("asked", ["", "qqqq", "/no/such/file.yaml", "recipes", "tiny"])
 def test_a_recipe_that_resembles_nothing_gets_the_list(asked):
-    with pytest.raises(RecipeError, match="Shipped: .*tiny/base, tiny/zero"):
+    with pytest.raises(RecipeError, match=r"Shipped: .*tiny/base, tiny/zero"):
         read(asked)
 
 

@@ -11,29 +11,11 @@ from torch.testing import assert_close
 from pipeline.assemble import advantages, minibatches
 from pipeline.config import AlgorithmConfig, OptimizerConfig, TrainerConfig
 from pipeline.optimizer import Optimizer
-from pipeline.update import MismatchError, old_logp, update
+from pipeline.update import old_logp, update
 
 MODES = ("sequence_mean", "token_mean", "constant")
-MAX_TOKENS = 9
+MAX_TOKENS = 9  # those of the minibatches that the fixture `whole` makes
 CHUNK = 5
-
-
-class Keeper:
-    """Stands in for the optimizer: keeps the gradient and steps nowhere."""
-
-    def __init__(self, model):
-        self.model, self.gradient, self.told = model, None, None
-
-    def step(self, progress, done):
-        self.told = (progress, done)
-        self.gradient = flat([p.grad for p in self.model.parameters()])
-        self.model.zero_grad()
-        return 0.25, 0.125
-
-
-class Straight:
-    def shuffle(self, x):
-        del x
 
 
 def flat(tensors):
@@ -42,26 +24,6 @@ def flat(tensors):
 
 def weights(model):
     return flat([p.detach().clone() for p in model.parameters()])
-
-
-def whole(rollouts, advantages_N, row=32, rows=4):
-    trainer = TrainerConfig(row=row, rows=rows)
-    (part,) = minibatches(
-        rollouts, advantages_N, AlgorithmConfig(minibatches=1), trainer,
-        max_tokens=MAX_TOKENS, shuffle=Straight(),
-    )  # fmt: skip
-    return part
-
-
-def stepped(model, part, algorithm, *, reference=None, old=None, **rest):
-    """The gradient and the Update of one step that changes nothing."""
-    keeper = Keeper(model)
-    olds = None if old is None else [old_logp(old, b, CHUNK) for b in part.batches]
-    done = update(
-        model, reference, keeper, part, algorithm,
-        chunk=CHUNK, progress=0.5, done=3, old_logps=olds, **rest,
-    )  # fmt: skip
-    return keeper.gradient, done
 
 
 def objective(ratio, advantage, algorithm):
@@ -135,7 +97,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("aggregation", MODES)
 def test_gradient_and_numbers_are_those_of_the_equations(
-    tiny_llama, sampled, plain_scores, aggregation, case
+    tiny_llama, sampled, plain_scores, whole, stepped, aggregation, case
 ):
     settings, temperature = CASES[case]
     algorithm = AlgorithmConfig(aggregation=aggregation, **settings)
@@ -169,7 +131,9 @@ def test_gradient_and_numbers_are_those_of_the_equations(
 
 @pytest.mark.parametrize("kl", [0.0, 0.5])
 @pytest.mark.parametrize("aggregation", MODES)
-def test_any_split_of_a_minibatch_gives_the_same_gradient(tiny_llama, sampled, aggregation, kl):
+def test_any_split_of_a_minibatch_gives_the_same_gradient(
+    tiny_llama, sampled, whole, stepped, aggregation, kl
+):
     algorithm = AlgorithmConfig(aggregation=aggregation, kl_coefficient=kl)
     model = tiny_llama(spread=0.2)
     reference = nearby(model, 0.05) if kl else None
@@ -188,7 +152,7 @@ def test_any_split_of_a_minibatch_gives_the_same_gradient(tiny_llama, sampled, a
         assert own == pytest.approx(numbers[0], abs=1e-6)
 
 
-def test_the_order_of_the_rollouts_does_not_matter(tiny_llama, sampled):
+def test_the_order_of_the_rollouts_does_not_matter(tiny_llama, sampled, whole, stepped):
     model, algorithm = tiny_llama(spread=0.2), AlgorithmConfig()
     rollouts = sampled(model, 8, noise=0.3)
     one, _ = stepped(model, whole(rollouts, advantages(rollouts, algorithm)), algorithm)
@@ -197,13 +161,13 @@ def test_the_order_of_the_rollouts_does_not_matter(tiny_llama, sampled):
     assert_close(one, other, atol=1e-6, rtol=1e-5)
 
 
-def test_the_first_minibatch_clips_nothing_and_later_ones_do(tiny_llama, sampled):
+def test_the_first_minibatch_clips_nothing_and_later_ones_do(tiny_llama, sampled, unshuffled):
     """Every minibatch keeps the log-probs of the policy that sampled all sixteen."""
     model, algorithm = tiny_llama(spread=0.2), AlgorithmConfig(minibatches=16, kl_coefficient=0.0)
     rollouts = sampled(model, 64)
     parts = minibatches(
         rollouts, advantages(rollouts, algorithm), algorithm, TrainerConfig(row=64, rows=4),
-        max_tokens=MAX_TOKENS, shuffle=Straight(),
+        max_tokens=MAX_TOKENS, shuffle=unshuffled,
     )  # fmt: skip
     optimizer = Optimizer(model, OptimizerConfig(learning_rate=0.01))
     updates = [
@@ -218,7 +182,7 @@ def test_the_first_minibatch_clips_nothing_and_later_ones_do(tiny_llama, sampled
     assert max(u.clipped_low for u in updates) > 0 and max(u.clipped_high for u in updates) > 0
 
 
-def test_a_step_makes_praised_answers_likelier_and_blamed_ones_rarer(tiny_llama, sampled):
+def test_a_step_makes_praised_answers_likelier_and_blamed_ones_rarer(tiny_llama, sampled, whole):
     model, algorithm = tiny_llama(spread=0.2), AlgorithmConfig(kl_coefficient=0.0)
     part = whole(sampled(model, 2), torch.tensor([1.0, -1.0]))
     (batch,) = part.batches
@@ -233,16 +197,19 @@ def test_a_step_makes_praised_answers_likelier_and_blamed_ones_rarer(tiny_llama,
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_the_optimizer_is_told_where_it_is_and_says_what_it_did(tiny_llama, sampled):
-    model, keeper = tiny_llama(), None
-    keeper = Keeper(model)
+def test_the_optimizer_is_told_where_it_is_and_says_what_it_did(
+    tiny_llama, sampled, whole, stepped
+):
+    """`stepped` checks what its optimizer was told."""
+    model = tiny_llama()
     part = whole(sampled(model, 4), torch.ones(4))
-    done = update(model, None, keeper, part, AlgorithmConfig(), chunk=9, progress=0.75, done=41)
-    assert keeper.told == (0.75, 41)
+    _, done = stepped(model, part, AlgorithmConfig(), progress=0.75, done=41)
     assert (done.grad_norm, done.learning_rate) == (0.25, 0.125)
 
 
-def test_without_a_reference_there_is_no_kl_whatever_its_coefficient(tiny_llama, sampled):
+def test_without_a_reference_there_is_no_kl_whatever_its_coefficient(
+    tiny_llama, sampled, whole, stepped
+):
     model = tiny_llama(spread=0.2)
     part = whole(sampled(model, 4), torch.tensor([1.0, -1.0, 0.5, 0.0]))
     with_kl, done = stepped(model, part, AlgorithmConfig(kl_coefficient=0.5))
@@ -250,7 +217,7 @@ def test_without_a_reference_there_is_no_kl_whatever_its_coefficient(tiny_llama,
     assert torch.equal(with_kl, without) and done.kl == 0.0
 
 
-def test_no_gradient_reaches_the_reference_or_the_old_policy(tiny_llama, sampled):
+def test_no_gradient_reaches_the_reference_or_the_old_policy(tiny_llama, sampled, whole, stepped):
     model = tiny_llama(spread=0.2)
     others = {"reference": nearby(model, 0.1), "old": nearby(model, 0.1)}
     algorithm = AlgorithmConfig(kl_coefficient=0.5, old_logp="trainer")
@@ -258,7 +225,7 @@ def test_no_gradient_reaches_the_reference_or_the_old_policy(tiny_llama, sampled
     assert all(p.grad is None for other in others.values() for p in other.parameters())
 
 
-def test_zero_advantages_leave_the_kl_alone_to_pull(tiny_llama, sampled):
+def test_zero_advantages_leave_the_kl_alone_to_pull(tiny_llama, sampled, whole, stepped):
     model = tiny_llama(spread=0.2)
     part = whole(sampled(model, 4, noise=0.4), torch.zeros(4))
     still, _ = stepped(model, part, AlgorithmConfig(kl_coefficient=0.0))
@@ -268,8 +235,10 @@ def test_zero_advantages_leave_the_kl_alone_to_pull(tiny_llama, sampled):
     assert still.count_nonzero() == 0 and pulled.norm() > 0.01
 
 
-def test_the_trainers_own_old_scores_make_a_ratio_of_one_and_weigh_the_gap(tiny_llama, sampled):
-    """A sampler off by a factor of e on every token: the weight is 1 / e, and capped the other way."""
+def test_the_trainers_own_old_scores_make_a_ratio_of_one_and_weigh_the_gap(
+    tiny_llama, sampled, whole, stepped, shifted
+):
+    """A sampler off by a factor of e on every token: the weight is 1/e; else it is capped."""
     model, advantages_N = tiny_llama(spread=0.2), torch.tensor([1.0, -1.0])
     exact = sampled(model, 2)
     plain, _ = stepped(model, whole(exact, advantages_N), AlgorithmConfig())
@@ -280,99 +249,3 @@ def test_the_trainers_own_old_scores_make_a_ratio_of_one_and_weigh_the_gap(tiny_
         assert_close(got, weight * plain, atol=1e-6, rtol=1e-4)
         assert done.ratio_mean == pytest.approx(1.0, abs=1e-6)
         assert done.mismatch_mean == pytest.approx(abs(shift), abs=1e-5)
-
-
-def shifted(graded, by):
-    moved = tuple(x + by for x in graded.rollout.logp)
-    return type(graded)(
-        rollout=replaced(graded.rollout, logp=moved), verdicts={}, reward=graded.reward
-    )
-
-
-def replaced(rollout, **changes):
-    import dataclasses
-
-    return dataclasses.replace(rollout, **changes)
-
-
-# The mismatch -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rows", [1, 8])
-def test_a_mismatch_stops_before_the_step_and_leaves_everything_as_it_was(
-    tiny_llama, sampled, rows
-):
-    model = tiny_llama(spread=0.2)
-    rollouts = sampled(model, 4)
-    rollouts[0] = shifted(rollouts[0], 2e-3)
-    part, before = whole(rollouts, torch.ones(4), row=1, rows=rows), weights(model)
-    optimizer = Optimizer(model, OptimizerConfig(learning_rate=0.1))
-    state = copy.deepcopy(optimizer.state())
-    with pytest.raises(
-        MismatchError, match=r"before optimizer step 7 .* 2\.00e-03 .* 1e-03: stale"
-    ):
-        update(
-            model, None, optimizer, part, AlgorithmConfig(),
-            chunk=9, progress=0.0, done=7, tolerance=1e-3,
-        )  # fmt: skip
-    assert torch.equal(weights(model), before)
-    assert all(p.grad is None for p in model.parameters())
-    assert optimizer.state() == state
-    _, done = stepped(model, part, AlgorithmConfig(), tolerance=3e-3)
-    assert done.mismatch_max == pytest.approx(2e-3, abs=1e-5)
-
-
-def test_no_tolerance_asks_for_no_proof(tiny_llama, sampled):
-    model = tiny_llama()
-    part = whole([shifted(g, 0.1) for g in sampled(model, 2)], torch.ones(2))
-    _, done = stepped(model, part, AlgorithmConfig(), tolerance=None)
-    assert done.mismatch_max == pytest.approx(0.1, abs=1e-4)
-
-
-@pytest.mark.parametrize("broken", range(3))
-def test_a_log_prob_that_is_no_number_is_a_mismatch_wherever_it_stands(tiny_llama, sampled, broken):
-    model = tiny_llama()
-    rollouts = sampled(model, 3)
-    rollouts[broken] = shifted(rollouts[broken], float("nan"))
-    part = whole(rollouts, torch.ones(3), row=1, rows=1)
-    with pytest.raises(MismatchError, match="up to nan nats"):
-        stepped(model, part, AlgorithmConfig(), tolerance=1e9)
-
-
-def test_a_mismatch_exactly_at_the_tolerance_is_allowed(tiny_llama, sampled):
-    model = tiny_llama()
-    part = whole([shifted(g, 0.01) for g in sampled(model, 1)], torch.ones(1))
-    _, done = stepped(model, part, AlgorithmConfig())
-    stepped(model, part, AlgorithmConfig(), tolerance=done.mismatch_max)
-
-
-# Nothing to learn from ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("aggregation", MODES)
-def test_an_empty_response_adds_nothing_and_divides_nothing(
-    tiny_llama, sampled, graded, aggregation
-):
-    model, algorithm = tiny_llama(spread=0.2), AlgorithmConfig(aggregation=aggregation)
-    rollouts = sampled(model, 4, noise=0.2)
-    advantages_N = torch.tensor([1.0, -1.0, 0.5, 2.0, 3.0])
-    alone, done = stepped(model, whole(rollouts, advantages_N[:4]), algorithm)
-    empty = graded((1, 2, 3), ())
-    for rows in (1, 8):
-        part = whole([*rollouts, empty], advantages_N, row=1, rows=rows)
-        got, too = stepped(model, part, algorithm)
-        assert_close(got, alone, atol=1e-6, rtol=1e-5)
-        assert too.loss == pytest.approx(done.loss, abs=1e-6) and too.tokens == done.tokens
-
-
-@pytest.mark.parametrize("aggregation", MODES)
-def test_a_step_without_a_token_is_all_zeros(tiny_llama, graded, aggregation):
-    model = tiny_llama()
-    part = whole([graded((1, 2, 3), ())], torch.ones(1))
-    got, done = stepped(
-        model, part, AlgorithmConfig(aggregation=aggregation), reference=model, tolerance=1e-4
-    )
-    assert got.count_nonzero() == 0 and got.isfinite().all()
-    numbers = (done.loss, done.kl, done.entropy, done.clipped_low, done.clipped_high)
-    assert numbers == (0.0,) * 5 and done.tokens == 0
-    assert (done.mismatch_mean, done.mismatch_max, done.ratio_mean) == (0.0, 0.0, 0.0)

@@ -1,0 +1,101 @@
+"""The base model: cached by its recipe, refused when too weak, saved as an ordinary checkpoint."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from data import corpus
+from data.template import R1_ZERO
+from pipeline.config import BaseRecipe
+from pipeline.run_json import RunManifest
+from stages import base
+
+
+def recipe(**changes):
+    values = {
+        "name": "test/base",
+        "steps": 3,
+        "tokens_per_step": 256,
+        "tokenizer_documents": 300,
+        "model": {"hidden": 32, "layers": 1, "heads": 1, "feed_forward": 48, "vocabulary": 400},
+        "optimizer": {"learning_rate": 4e-3, "muon_learning_rate": 2e-2},
+        "step_accuracy": 0.0,
+    }
+    return BaseRecipe.model_validate(values | changes)
+
+
+@pytest.fixture(autouse=True)
+def few_problems(monkeypatch, tmp_path):
+    monkeypatch.setattr(base, "CACHE", tmp_path / "cache")
+    measured = base.step_accuracy
+    monkeypatch.setattr(base, "step_accuracy", lambda folder: measured(folder, 4))
+
+
+def test_it_is_made_once_and_found_again(capsys):
+    made = base.ensure(recipe())
+    before = (made / "model.safetensors").stat().st_mtime_ns
+    assert base.ensure(recipe()) == made
+    assert (made / "model.safetensors").stat().st_mtime_ns == before
+    assert f"cached in {made}" in capsys.readouterr().out
+
+
+def test_another_recipe_is_another_model_and_the_same_one_the_same_bits(tmp_path, monkeypatch):
+    first = base.ensure(recipe())
+    assert base.ensure(recipe(seed=1)) != first
+    monkeypatch.setattr(base, "CACHE", tmp_path / "elsewhere")
+    again = base.ensure(recipe())
+    assert again.name == first.name
+    assert (again / "model.safetensors").read_bytes() == (first / "model.safetensors").read_bytes()
+
+
+def test_a_corpus_that_reads_otherwise_is_another_model(monkeypatch):
+    first = base.fingerprint(recipe())
+    assert base.fingerprint(recipe()) == first
+    fact = corpus.fact
+    monkeypatch.setattr(corpus, "fact", lambda random: fact(random) + " ")
+    assert base.fingerprint(recipe()) != first
+
+
+def test_a_base_too_weak_for_rl_stops_and_is_not_cached():
+    with pytest.raises(base.WeakBaseError, match=r"right on 0\.00 .* RL needs 0\.90.*steps=3"):
+        base.ensure(recipe(step_accuracy=0.9))
+    assert not [p for p in base.CACHE.iterdir() if not p.name.startswith(".draft-")]
+
+
+def test_it_is_an_ordinary_checkpoint():
+    made = base.ensure(recipe())
+    model, spelling = (
+        AutoModelForCausalLM.from_pretrained(made), AutoTokenizer.from_pretrained(made)
+    )  # fmt: skip
+    assert model.config.model_type == "llama" and model.dtype == torch.float32
+    assert model.generation_config.eos_token_id == spelling.eos_token_id == 2
+    ids = spelling.apply_chat_template(
+        [{"role": "user", "content": "What is 3+4?"}], add_generation_prompt=True
+    )["input_ids"]
+    assert spelling.decode(ids) == "<bos>" + R1_ZERO.format(prompt="What is 3+4?")
+
+
+def test_training_lowers_the_loss():
+    facts = base.train(recipe(steps=40), base.CACHE / "x", lambda text: None)
+    start = base.train(recipe(steps=1), base.CACHE / "y", lambda text: None)
+    assert facts["loss"] < start["loss"] - 0.5
+
+
+def test_it_is_noted_in_the_run(tmp_path):
+    made = base.run(recipe(), tmp_path, resume=False)
+    (stage,) = json.loads((tmp_path / "run.json").read_text())["stages"]
+    assert (stage["name"], stage["status"]) == ("base", "done")
+    assert stage["outputs"]["checkpoint"] == str(made)
+    assert set(stage["after"]) == {"loss", "step_accuracy", "parameters"}
+    assert RunManifest(tmp_path / "run.json").is_done("base")
+
+
+def test_batches_are_whole_documents_that_end_and_differ_from_step_to_step():
+    spelling = AutoTokenizer.from_pretrained(base.ensure(recipe()))
+    steps = list(base.batches(recipe(), spelling))
+    assert len(steps) == 3 and steps[0] != steps[1]
+    for documents in steps:
+        assert all(d[0] == spelling.bos_token_id and d[-1] == 2 for d in documents)
+        assert 256 <= sum(len(d) - 1 for d in documents) < 256 + 8 * 150

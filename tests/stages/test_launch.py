@@ -1,0 +1,323 @@
+"""Flags on top of a recipe, and where a run goes: refused before anything is touched."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pipeline.config import BaseRecipe, ZeroRecipe
+from pipeline.failures import RecipeError, Stopped
+from pipeline.recipes import read, shipped
+from stages import launch
+from stages.launch import Options, parse, run_folder
+
+ZERO = ["zero", "tiny/zero"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A folder without outputs/."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The calls of a stage that writes a run.json as real ones do."""
+    calls = []
+
+    def run(recipe, output, *, resume):
+        calls.append((recipe, output, resume))
+        leave_run(output, recipe)
+        return output / "zero/checkpoints/step_000001"
+
+    for name in ("stages.zero", "stages.base"):
+        module = ModuleType(name)
+        module.run = run
+        monkeypatch.setitem(sys.modules, name, module)
+    return calls
+
+
+def leave_run(folder, recipe, **inputs):
+    stage = {"name": recipe.stage, "seconds": 1.0, "sampler": "torch", "before": {}, "after": {}}
+    stage["inputs"] = {"recipe": recipe.model_dump(mode="json")} | inputs
+    Path(folder).mkdir(parents=True)
+    (Path(folder) / "run.json").write_text(json.dumps({"stages": [stage]}))
+
+
+def contents(folder):
+    return {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*") if p.is_file()}
+
+
+def flags(*words):
+    return parse("zero", ["tiny/zero", *words]).recipe
+
+
+def test_without_flags_it_is_the_recipe():
+    assert parse("zero", ["tiny/zero"]) == Options(recipe=read("tiny/zero"))
+    assert parse("base", ["tiny/base"]) == Options(recipe=read("tiny/base"))
+
+
+def test_a_flag_wins_over_the_file_and_leaves_the_rest():
+    recipe, file = flags("--rollout.prompts", "16"), read("tiny/zero")
+    assert recipe.rollout.prompts == 16 and isinstance(recipe, ZeroRecipe)
+    assert recipe.model_copy(update={"rollout": file.rollout}) == file
+
+
+@pytest.mark.parametrize("flag", ["--rollout.per-prompt", "--rollout.per_prompt"])
+def test_words_of_a_flag_are_joined_either_way(flag):
+    assert flags(flag, "8").rollout.per_prompt == 8
+
+
+def test_every_kind_of_value_has_its_flag():
+    recipe = flags(
+        *("--optimizer.learning-rate", "2e-6"), *("--optimizer.betas", "0.8", "0.99"),
+        "--no-tensorboard", *("--algorithm.dual-clip", "3"), *("--rollout.stop", "</answer>", "x"),
+        *("--algorithm.aggregation", "token_mean"), "--seed=5",
+    )  # fmt: skip
+    assert (recipe.optimizer.learning_rate, recipe.optimizer.betas) == (2e-6, (0.8, 0.99))
+    assert (recipe.tensorboard, recipe.algorithm.dual_clip) == (False, 3.0)
+    assert recipe.rollout.stop == ("</answer>", "x")
+    assert (recipe.algorithm.aggregation, recipe.seed) == ("token_mean", 5)
+
+
+def test_the_corpus_of_a_base_recipe_has_flags_too():
+    recipe = parse("base", ["tiny/base", "--corpus.worked", "0.5", "--model.tied"]).recipe
+    assert isinstance(recipe, BaseRecipe)
+    assert recipe.corpus.worked == 0.5 and recipe.model.tied is True
+
+
+def test_options_of_the_run_are_no_part_of_the_recipe():
+    options = parse("zero", ["tiny/zero", "--output", "o", "--resume", "--dry-run"])
+    assert (options.output, options.resume, options.dry_run) == ("o", True, True)
+    assert options.recipe == read("tiny/zero")
+
+
+@pytest.mark.parametrize(
+    ("flag", "nearest"),
+    [
+        ("--rollout.prompt", "--rollout.prompts"),
+        ("--algorithm.minibatch", "--algorithm.minibatches"),
+        ("--optimizer.learning_rat", "--optimizer.learning-rate"),
+        ("--dryrun", "--dry-run"),
+    ],
+)
+def test_an_unknown_flag_names_the_nearest(flag, nearest, capsys):
+    with pytest.raises(SystemExit) as left:
+        flags(flag, "4")
+    shown = capsys.readouterr().err
+    assert left.value.code == 2 and flag in shown and nearest in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rollout.prompts", "four"), ("--rollout.prompts", "'four'", "INT")),
+        (("--sampler.engine", "vlm"), ("--sampler.engine", "'vlm'", "'auto', 'vllm', 'torch'")),
+        (("--optimizer.betas", "0.9"), ("--optimizer.betas", "Expected 2 values")),
+    ],
+)
+def test_a_value_of_the_wrong_type_names_flag_value_and_what_is_allowed(words, said, capsys):
+    with pytest.raises(SystemExit) as left:
+        flags(*words)
+    shown = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert left.value.code == 2 and all(part in shown for part in said)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rollout.prompts", "0"), r"  rollout\.prompts: .* greater than or equal to 1, got 0$"),
+        (("--optimizer.learning-rate", "nan"), r"optimizer\.learning_rate: .* got nan"),
+        (("--algorithm.dual-clip", "0.5"), r"algorithm\.dual_clip: .* greater than 1, got 0.5"),
+        (("--algorithm.leave-one-out",), r"algorithm: leave_one_out .* advantage_scale: none"),
+        (("--algorithm.minibatches", "7"), r"32 \* 16 = 512 .*minibatches=7; nearest valid: 8"),
+        (("--rollout.per-prompt", "1"), r"rollout\.per_prompt=1 .* at least 2"),
+    ],
+)
+def test_an_impossible_value_names_key_value_and_the_nearest_valid(words, said):
+    with pytest.raises(RecipeError, match=r"flags on top of tiny/zero:\n(.|\n)*" + said):
+        flags(*words)
+
+
+def test_every_impossible_flag_is_told_at_once():
+    with pytest.raises(RecipeError) as told:
+        flags("--rollout.prompts", "0", "--optimizer.learning-rate", "-1")
+    assert "rollout.prompts" in str(told.value) and "learning_rate" in str(told.value)
+
+
+@pytest.mark.parametrize("words", [[], ["--dry-run"], ["--rollout.prompts", "4", "tiny/zero"]])
+def test_the_recipe_comes_first(words):
+    with pytest.raises(RecipeError, match=r"needs a recipe first: veriloop zero tiny/zero"):
+        parse("zero", words)
+
+
+def test_a_recipe_of_another_stage_names_its_command():
+    with pytest.raises(RecipeError, match=r"for 'base', not for 'zero': veriloop base tiny/base"):
+        parse("zero", ["tiny/base"])
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_every_shipped_recipe_dry_runs_and_writes_nothing(path, here, started, capsys):
+    stage = read(str(path)).stage
+    assert launch.command([stage, str(path), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert f"stage: {stage}\n" in shown and "run folder" in shown
+    assert started == [] and list(here.iterdir()) == []
+
+
+def test_what_a_dry_run_prints_first_is_the_recipe(here, capsys):
+    launch.command([*ZERO, "--rollout.prompts", "8", "--dry-run"])
+    text, _, table = capsys.readouterr().out.partition("\n\n")
+    (here / "again.yaml").write_text(text)
+    assert read("again.yaml") == flags("--rollout.prompts", "8")
+    assert "8 prompts x 16 responses = 128" in table
+
+
+def test_a_dry_run_refuses_before_it_prints(capsys):
+    with pytest.raises(RecipeError, match="only a base recipe"):
+        launch.command([*ZERO, "--start", "tiny/zero.yaml", "--dry-run"])
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_gets_the_recipe_the_folder_and_no_resume(started, capsys):
+    assert launch.command([*ZERO, "--steps", "3", "--output", "there"]) == 0
+    assert started == [(flags("--steps", "3"), Path("there"), False)]
+    shown = capsys.readouterr().out
+    assert shown.startswith("stage ") and shown.endswith(
+        "\n\ncheckpoint: there/zero/checkpoints/step_000001\n"
+    )
+
+
+def test_runs_are_numbered_and_none_is_reused(started):
+    for _ in range(2):
+        launch.command(ZERO)
+    Path("outputs/tiny-zero-1/run.json").unlink()
+    Path("outputs/tiny-zero-1").rmdir()
+    Path("outputs/tiny-zero-10").mkdir()
+    Path("outputs/tiny-zero-99-copy").mkdir()
+    launch.command(ZERO)
+    launch.command(["base", "tiny/base"])
+    names = ["tiny-zero-1", "tiny-zero-2", "tiny-zero-11", "tiny-base-1"]
+    assert [output for _, output, _ in started] == [Path("outputs") / name for name in names]
+
+
+@pytest.mark.parametrize("also", [[], ["--dry-run"]])
+def test_a_folder_with_a_run_is_refused_and_left_untouched(also, here, started):
+    leave_run("mine", read("tiny/zero"))
+    before = contents(here)
+    with pytest.raises(RecipeError, match=r"mine already holds a run: --resume goes on with it"):
+        launch.command([*ZERO, "--output", "mine", *also])
+    assert contents(here) == before and started == []
+
+
+def test_a_file_is_no_run_folder(here):
+    (here / "notes").write_text("x")
+    for resume in (True, False):
+        with pytest.raises(RecipeError, match="--output notes is a file"):
+            run_folder(read("tiny/zero"), "notes", resume=resume)
+
+
+def test_a_folder_without_a_run_is_taken(here):
+    (here / "mine").mkdir()
+    (here / "mine/log").write_text("from a shell that redirects into it")
+    assert run_folder(read("tiny/zero"), "mine", resume=False) == Path("mine")
+
+
+def test_resume_goes_on_with_the_last_run_that_there_is(started):
+    for number in (2, 9, 10):
+        leave_run(f"outputs/tiny-zero-{number}", read("tiny/zero"))
+    Path("outputs/tiny-zero-11").mkdir()  # holds no run
+    assert run_folder(read("tiny/zero"), "", resume=True) == Path("outputs/tiny-zero-10")
+
+
+def test_resume_without_a_run_to_go_on_with_is_refused():
+    leave_run("outputs/tiny-base-1", read("tiny/base"))
+    with pytest.raises(RecipeError, match="--resume: no run of 'tiny/zero' in outputs/"):
+        run_folder(read("tiny/zero"), "", resume=True)
+
+
+def test_resume_into_a_named_folder_starts_the_run_and_says_so(started, capsys):
+    launch.command([*ZERO, "--output", "mine", "--resume"])
+    assert started == [(read("tiny/zero"), Path("mine"), True)]
+    assert capsys.readouterr().out.startswith("mine holds no run yet: starting one\n")
+
+
+def test_resume_under_another_recipe_is_refused_names_the_field_and_touches_nothing(here, started):
+    leave_run("mine", read("tiny/zero"))
+    before = contents(here)
+    for also in ([], ["--dry-run"]):
+        with pytest.raises(
+            RecipeError, match=r"\(optimizer.learning_rate: 0.0003 -> 0.1\).* another --output"
+        ):
+            launch.command(
+                [*ZERO, "--output", "mine", "--resume", "--optimizer.learning-rate", "0.1", *also]
+            )
+    assert contents(here) == before and started == []
+
+
+def test_resume_may_change_what_training_never_sees(capsys):
+    leave_run("mine", read("tiny/zero"))
+    harmless = ["--checkpoint.keep", "7", "--evaluation.every", "5", "--trainer.threads", "1"]
+    assert launch.command([*ZERO, "--output", "mine", "--resume", "--dry-run", *harmless]) == 0
+    assert "keep: 7" in capsys.readouterr().out
+
+
+def test_a_run_that_was_killed_in_its_base_stage_can_go_on():
+    leave_run("mine", read("tiny/base"))
+    assert run_folder(read("tiny/zero"), "mine", resume=True) == Path("mine")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"stages": [1]}', '{"stages": [{"name": "a"}]}']
+)
+def test_a_run_json_that_is_none_is_named(text, here):
+    (here / "mine").mkdir()
+    (here / "mine/run.json").write_text(text)
+    with pytest.raises(RecipeError, match=r"mine/run.json is no run manifest"):
+        run_folder(read("tiny/zero"), "mine", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (
+            "models/none",
+            r"models/none holds no Hugging Face checkpoint \(no config.json in it\)\. A",
+        ),
+        ("tiny/base", r"Did you mean recipes/tiny/base.yaml\? Allowed: such a folder, or a base"),
+    ],
+)
+def test_a_start_that_is_not_there_is_told_before_anything_starts(start, said, here, started):
+    with pytest.raises(RecipeError, match=said):
+        launch.command([*ZERO, "--start", start])
+    assert started == [] and list(here.iterdir()) == []
+
+
+def test_a_folder_with_a_checkpoint_can_be_started_from(here, started):
+    (here / "model").mkdir()
+    (here / "model/config.json").write_text("{}")
+    launch.command([*ZERO, "--start", "model"])
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "veriloop zero tiny/zero --output outputs/tiny-zero-1 --resume"),
+        (["--output", "my run"], "veriloop zero tiny/zero --output 'my run' --resume"),
+        (["--output=a", "--resume"], "veriloop zero tiny/zero --output=a --resume"),
+    ],
+)
+def test_a_stopped_run_says_how_to_go_on(words, told, monkeypatch):
+    def run(recipe, output, *, resume):
+        raise Stopped("stopped after step 1 of 2")
+
+    module = ModuleType("stages.zero")
+    module.run = run
+    monkeypatch.setitem(sys.modules, "stages.zero", module)
+    with pytest.raises(Stopped) as stopped:
+        launch.command([*ZERO, *words])
+    assert str(stopped.value) == f"stopped after step 1 of 2; go on with: {told}"
