@@ -35,7 +35,10 @@ sys.path.insert(0, str(ROOT))  # so that it runs as a script as well as a module
 from benchmarks.mutants import KEYWORDS_LEFT, Mutant, mutants  # noqa: E402
 
 ROOMS = ("data", "sandbox", "verifiers", "pipeline", "stages")
-PRELOAD = ("numpy", "hypothesis", "hypothesis.strategies", "torch", "torch.testing")
+PRELOAD = (
+    *("numpy", "hypothesis", "hypothesis.strategies", "torch", "torch.testing"),
+    "transformers.models.llama.modeling_llama",
+)
 ALSO = ("pipeline/assemble.py", "pipeline/update.py")
 QUICK = 12  # mutants of a quick run
 LIMIT_S = 120.0  # for the tests of one mutant: one that hangs counts as noticed
@@ -52,7 +55,20 @@ class Equivalent:
     reason: str
 
 
-EQUIVALENT: tuple[Equivalent, ...] = ()
+EQUIVALENT: tuple[Equivalent, ...] = (
+    Equivalent(
+        path="pipeline/packing.py",
+        before="torch.full(shape, -1, dtype=torch.int64)",
+        after="(torch.full(shape, -1))",
+        reason="torch.full takes int64 from an int",
+    ),
+    Equivalent(
+        path="pipeline/packing.py",
+        before="torch.tensor(sequences[b], dtype=torch.int64)",
+        after="(torch.tensor(sequences[b]))",
+        reason="torch.tensor takes int64 from ints, and no sequence is empty",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

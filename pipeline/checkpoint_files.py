@@ -8,12 +8,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from pipeline.failures import StageError
+
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step_(\d+)")
 _ASIDE = re.compile(r"\.(tmp|old)-(step_\d+)-(\d+)")
 
 
-class DamagedCheckpointError(ValueError):
+class DamagedCheckpointError(StageError):
     """A checkpoint is not what was saved. Names the file and what to do."""
 
     def __init__(self, path: Path, file: str, problem: str) -> None:

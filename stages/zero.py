@@ -27,6 +27,7 @@ from pipeline import checkpoint
 from pipeline.config import BaseRecipe, RewardConfig, ZeroRecipe
 from pipeline.console import StageConsole
 from pipeline.control import CONTROLS
+from pipeline.failures import StageError
 from pipeline.loop import Loop, Task, Tools
 from pipeline.losses.overlong import soft_overlong_penalty
 from pipeline.policy import load_policy, load_tokenizer
@@ -91,28 +92,28 @@ def run(recipe: ZeroRecipe, output: Path, *, resume: bool) -> Path:
     directory = output / "zero"
     start = starting_point(recipe.start, manifest)
     found = checkpoint.load_latest(directory) if resume else None
-    if resume and manifest.is_done("zero") and found is not None:
+    if found is not None:
         refuse_changes(found[1]["recipe"], recipe)
-        return found[0]
-    began, before = time.monotonic(), 0.0
+        if manifest.is_done("zero"):
+            return found[0]
+    earlier = 0.0 if found is None else found[1]["seconds"]
+    began = time.monotonic() - earlier
     manifest.begin_stage("zero", {"start": str(start), "recipe": recipe.model_dump(mode="json")})
     with ExitStack() as stack:
         loop = opened(stack, recipe, directory, start, found)
-        if found is not None:
-            before = found[1]["seconds"]
-        loop.run(lambda: before + time.monotonic() - began)
         sampler = loop.tools.sampler.name
+        try:
+            loop.run(lambda: time.monotonic() - began)
+        except StageError as failure:
+            told = {"failure": str(failure)}
+            seconds = time.monotonic() - began
+            manifest.end_stage("zero", seconds, sampler, {}, {}, told, status="failed")
+            raise
     rows = [json.loads(line) for line in loop.evaluations.read_text().splitlines()]
     final = checkpoint.latest(directory)
     assert final is not None, "the loop saves a checkpoint after its last step"
-    manifest.end_stage(
-        "zero",
-        before + time.monotonic() - began,
-        sampler,
-        rows[0],
-        rows[-1],
-        {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")},
-    )
+    made = {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")}
+    manifest.end_stage("zero", time.monotonic() - began, sampler, rows[0], rows[-1], made)
     return final
 
 
@@ -124,8 +125,6 @@ def opened(
     found: tuple[Path, dict[str, Any]] | None,
 ) -> Loop:
     """The loop with all it works with, closed when `stack` is; resumed when `found`."""
-    if found is not None:
-        refuse_changes(found[1]["recipe"], recipe)
     latest = found[0] if found is not None else start
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))

@@ -1,27 +1,22 @@
 """Killable worker processes: every judgement is bounded in time and memory, from any thread."""
 
 import math
-import multiprocessing.context
 import os
 import pickle
-import resource
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
-from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
+from dataclasses import dataclass
 from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
-from data.problem import Problem
-from verifiers.registry import describe, get, judge, load_plugin
+from verifiers.clean_spawn import CleanSpawn
+from verifiers.registry import describe, get, load_plugin
 from verifiers.verdict import Verdict
-
-Task = tuple[Problem, str]  # a problem and the response to it
+from verifiers.worker import Task, judge_chunk, prepare, warm_up
 
 CHUNK = 64  # items sent to a worker at once, so that a fast verifier pays little for the trip
 CHUNK_BUDGET = 0.1  # share of the limit after which a worker hands the rest of its chunk back
@@ -78,7 +73,7 @@ class VerifierPool:
         fresh = tuple(get(name).name for name in asked if name not in self._warm)
         if not fresh:
             return
-        sent = [self.schedule(_warm_up, (fresh,), WARM_LIMIT_S)[1] for _ in range(self.workers)]
+        sent = [self.schedule(warm_up, (fresh,), WARM_LIMIT_S)[1] for _ in range(self.workers)]
         for future in sent:
             if failure := future.exception(2 * WARM_LIMIT_S):
                 told = f"verifiers {list(fresh)} cannot judge their examples: {_reason(failure)}"
@@ -117,9 +112,9 @@ class VerifierPool:
     def _new_pool(self) -> ProcessPool:
         return ProcessPool(
             max_workers=self.workers,
-            initializer=_prepare,
+            initializer=prepare,
             initargs=(os.getpid(), self._memory_mb, self._plugins, self._warm),
-            context=_CleanSpawn(),
+            context=CleanSpawn(),  # pyright: ignore[reportArgumentType]
         )
 
 
@@ -162,7 +157,7 @@ class _Batch:
             self._fail(indices, describe(failure))
             return
         args = (payload, self.began, CHUNK_BUDGET * self.limit_s)
-        pool, future = self.owner.schedule(_judge_chunk, args, self.limit_s)
+        pool, future = self.owner.schedule(judge_chunk, args, self.limit_s)
         self.pending[future] = _Sent(indices, attempt, pool)
 
     def _settle(self, future: Future[bytes], sent: _Sent) -> None:
@@ -204,96 +199,3 @@ def _reason(failure: BaseException) -> str:
     if isinstance(failure, ProcessExpired):
         return f"verifier worker died with exit code {failure.exitcode}"
     return describe(failure)
-
-
-def _judge_chunk(payload: bytes, began: float, budget_s: float) -> bytes:
-    """In the worker: verdicts of the first items, at least one, until the budget is spent.
-
-    `began` is the caller's monotonic clock, which is one for all processes of the machine.
-    """
-    tasks: list[Task] = pickle.loads(payload)
-    started = time.monotonic()
-    verdicts: list[Verdict] = []
-    for problem, response in tasks:
-        now = time.monotonic()
-        if verdicts and now - started > budget_s:
-            break
-        verdicts.append(replace(judge(problem, response), queue_s=now - began))
-    return pickle.dumps(verdicts)
-
-
-def _warm_up(names: Sequence[str]) -> None:
-    for name in names:
-        one = get(name)
-        verdict = judge(one.example_problem(), one.example.accepts)
-        if verdict.status == "error":
-            raise RuntimeError(f"{name}: {verdict.detail}")
-
-
-def _prepare(parent: int, memory_mb: int, plugins: Sequence[str], warm: Sequence[str]) -> None:
-    """In a new worker, before it takes work: bounds, plugins, imports."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler would wait for C code to return
-    resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
-    for plugin in plugins:
-        load_plugin(plugin)
-    _warm_up(warm)
-
-
-def _die_with(parent: int) -> None:
-    # The kernel's own parent-death signal fires when the starting *thread* ends: no use here.
-    while os.getppid() == parent:
-        time.sleep(_WAKE_S)
-    os._exit(1)
-
-
-class _CleanPopen(popen_spawn_posix.Popen):
-    """A spawned process that does not run the parent's main script again.
-
-    A training script imports torch, takes seconds to do so, and may lack a `__main__` guard.
-    """
-
-    _fds: list[Any]  # what the child inherits; the parent class fills it while pickling
-
-    def _launch(self, process_obj: Any) -> None:
-        data = spawn.get_preparation_data(process_obj._name)
-        kept = {key: value for key, value in data.items() if not key.startswith("init_main")}
-        tracker_fd = resource_tracker.getfd()
-        child_r, parent_w = os.pipe()
-        parent_r, child_w = os.pipe()
-        self.sentinel = parent_r
-        self.finalizer = util.Finalize(self, _close, (parent_r, parent_w))
-        try:
-            self._fds.extend([tracker_fd, child_r, child_w])
-            message = self._dump(kept, process_obj)
-            program = os.fsencode(spawn.get_executable())
-            command = spawn.get_command_line(tracker_fd=tracker_fd, pipe_handle=child_r)
-            self.pid = util.spawnv_passfds(program, command, self._fds)
-        finally:
-            _close(child_r, child_w)
-        with open(parent_w, "wb", closefd=False) as pipe:
-            pipe.write(message)
-
-    def _dump(self, *parts: Any) -> bytes:
-        multiprocessing.context.set_spawning_popen(self)
-        try:
-            return b"".join(bytes(reduction.ForkingPickler.dumps(part)) for part in parts)
-        finally:
-            multiprocessing.context.set_spawning_popen(None)
-
-
-def _close(*fds: int) -> None:
-    for fd in fds:
-        os.close(fd)
-
-
-class _CleanProcess(multiprocessing.context.SpawnProcess):
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:  # noqa: N802
-        return _CleanPopen(process_obj)
-
-
-class _CleanSpawn(multiprocessing.context.SpawnContext):
-    Process = _CleanProcess

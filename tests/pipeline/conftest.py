@@ -177,3 +177,12 @@ def stepped():
         return keeper.gradient, done
 
     return step
+
+
+@pytest.fixture(scope="session")
+def spelling():
+    """A tokenizer trained on a few documents of the corpus."""
+    from data import corpus, tokenizer
+
+    random = Random(0)
+    return tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(300)), 300)

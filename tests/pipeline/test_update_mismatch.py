@@ -1,4 +1,4 @@
-"""A trainer that does not find the sampler's log-probs must not step; nothing to learn is no harm."""
+"""No step without the log-probs that the sampler reported; no harm from having nothing to learn."""
 
 import copy
 
@@ -49,7 +49,9 @@ def test_no_tolerance_asks_for_no_proof(tiny_llama, sampled, whole, stepped, shi
 
 
 @pytest.mark.parametrize("broken", range(3))
-def test_a_log_prob_that_is_no_number_is_a_mismatch_wherever_it_stands(tiny_llama, sampled, broken):
+def test_a_log_prob_that_is_no_number_is_a_mismatch_wherever_it_stands(
+    tiny_llama, sampled, whole, stepped, shifted, broken
+):
     model = tiny_llama()
     rollouts = sampled(model, 3)
     rollouts[broken] = shifted(rollouts[broken], float("nan"))

@@ -1,0 +1,106 @@
+"""Prompts begin once; responses are read as they were written."""
+
+import pytest
+
+from data.arithmetic import problem
+from data.problem import Problem
+from data.template import R1_ZERO
+from pipeline.prompt import prompt_ids, response_text
+
+ASKED = Problem(id="p/0", prompt="What is 3+4?", verifier="number", reference={"value": "7"})
+
+
+class Spelled:
+    """A tokenizer of one id a character, with the beginnings that a test asks for."""
+
+    def __init__(self, *, adds_bos=True, bos=1, chat=""):
+        self.bos_token_id, self.bos_token = bos, "^"
+        self.adds_bos, self.chat = adds_bos, chat
+
+    def __call__(self, text, add_special_tokens=True):
+        ids = [self.bos_token_id if c == "^" else ord(c) for c in text]
+        self.input_ids = [self.bos_token_id, *ids] if add_special_tokens and self.adds_bos else ids
+        return self
+
+    def apply_chat_template(self, messages, *, add_generation_prompt, tokenize):
+        assert add_generation_prompt and not tokenize
+        return self.chat.format(messages[0]["content"])
+
+
+def spelled(text):
+    return tuple(ord(c) for c in text)
+
+
+@pytest.mark.parametrize("index", range(10))
+@pytest.mark.parametrize("template", ["r1_zero", "chat"])
+def test_a_prompt_is_the_template_as_the_model_read_it_in_training(spelling, template, index):
+    asked = problem("rl", 0, index)
+    ids = prompt_ids(asked, spelling, template)
+    assert list(ids) == spelling(R1_ZERO.format(prompt=asked.prompt)).input_ids
+    assert ids[0] == spelling.bos_token_id and ids.count(spelling.bos_token_id) == 1
+    assert spelling.eos_token_id not in ids
+
+
+def test_a_tokenizer_that_adds_no_bos_gets_none():
+    ids = prompt_ids(ASKED, Spelled(adds_bos=False))
+    assert ids == spelled(R1_ZERO.format(prompt=ASKED.prompt))
+
+
+def test_a_tokenizer_that_has_no_bos_at_all_gets_none():
+    ids = prompt_ids(ASKED, Spelled(adds_bos=False, bos=None))
+    assert ids == spelled(R1_ZERO.format(prompt=ASKED.prompt))
+
+
+def test_a_tokenizer_that_adds_its_bos_gets_it_once():
+    ids = prompt_ids(ASKED, Spelled())
+    assert ids == (1, *spelled(R1_ZERO.format(prompt=ASKED.prompt)))
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_a_chat_template_may_begin_the_text_itself(adds_bos):
+    ids = prompt_ids(ASKED, Spelled(adds_bos=adds_bos, chat="^Q: {}"), "chat")
+    assert ids == (1, *spelled("Q: What is 3+4?"))
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_two_beginnings_are_refused(adds_bos):
+    with pytest.raises(ValueError, match=r"begins with 2 BOS tokens \(1\)"):
+        prompt_ids(ASKED, Spelled(adds_bos=adds_bos, chat="^^Q: {}"), "chat")
+
+
+def test_a_missing_beginning_is_refused():
+    with pytest.raises(ValueError, match=r"lacks the BOS token \(1\)"):
+        prompt_ids(ASKED, Spelled(chat="Q: {}"), "chat")
+
+
+def test_a_response_keeps_its_tags_and_loses_only_its_end(spelling):
+    text = "<think>hm</think><answer>7</answer>"
+    ids = tuple(spelling(text, add_special_tokens=False).input_ids)
+    end = spelling.eos_token_id
+    assert response_text((*ids, end), spelling, (end,)) == text
+    assert response_text(ids, spelling, (end,)) == text
+
+
+def test_special_tokens_that_the_model_wrote_on_its_way_are_shown(spelling):
+    end, pad = spelling.eos_token_id, spelling.pad_token_id
+    ids = (pad, end, *spelling("7", add_special_tokens=False).input_ids, end)
+    assert response_text(ids, spelling, (end,)) == "<pad><eos>7"
+    assert response_text((end, end), spelling, (end,)) == "<eos>"
+
+
+def test_every_id_that_ends_a_response_is_taken_off(spelling):
+    seven = spelling("7", add_special_tokens=False).input_ids
+    end, pad = spelling.eos_token_id, spelling.pad_token_id
+    assert response_text((*seven, pad), spelling, (pad, end)) == "7"
+    assert response_text((*seven, pad), spelling, (end,)) == "7<pad>"
+
+
+def test_spaces_stay_where_the_model_put_them(spelling):
+    text = " don 't , clean . up ! "
+    ids = tuple(spelling(text, add_special_tokens=False).input_ids)
+    assert response_text(ids, spelling, ()) == text
+
+
+def test_nothing_written_is_an_empty_text(spelling):
+    assert response_text((), spelling, (2,)) == ""
+    assert response_text((spelling.eos_token_id,), spelling, (spelling.eos_token_id,)) == ""

@@ -1,0 +1,90 @@
+"""Rollouts hold what came back from the sampler, to the token, and know whom to thank."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from data.arithmetic import problem
+from pipeline.prompt import prompt_ids
+from pipeline.sampling.sampler import Completion, Sampling
+from pipeline.scribe import Scribe
+
+SAMPLING = Sampling(per_prompt=2, temperature=0.8, max_tokens=5, seed=3)
+
+
+class Written:
+    """A sampler that returns what a test wrote down."""
+
+    version = 17
+
+    def __init__(self, groups):
+        self.groups, self.asked = groups, None
+
+    def sample(self, prompts, sampling):
+        self.asked = (prompts, sampling)
+        return self.groups
+
+
+def done(ids, finish="stop"):
+    return Completion(ids=tuple(ids), logp=tuple(-0.1 * i for i in ids), finish=finish)
+
+
+@pytest.fixture
+def scribe(spelling):
+    return Scribe(spelling, SimpleNamespace(eos_token_id=spelling.eos_token_id))
+
+
+def test_rollouts_follow_the_questions_with_those_of_one_group_together(scribe, spelling):
+    end = spelling.eos_token_id
+    asked = [("4/0", problem("rl", 0, 0)), ("4/1", problem("rl", 0, 1))]
+    sampler = Written([[done([9, end]), done([10, 11], "length")], [done([12]), done([13, end])]])
+    rollouts = scribe.rollouts(sampler, asked, SAMPLING)
+    assert [r.group for r in rollouts] == ["4/0", "4/0", "4/1", "4/1"]
+    assert [r.problem for r in rollouts] == [asked[0][1]] * 2 + [asked[1][1]] * 2
+    assert [r.response_ids for r in rollouts] == [(9, end), (10, 11), (12,), (13, end)]
+    assert [r.finish for r in rollouts] == ["stop", "length", "stop", "stop"]
+    assert [r.logp for r in rollouts] == [c.logp for group in sampler.groups for c in group]
+    assert {(r.temperature, r.policy_version) for r in rollouts} == {(0.8, 17)}
+
+
+def test_the_sampler_is_asked_with_the_ids_that_are_written_down(scribe, spelling):
+    asked = [(str(i), problem("rl", 0, i)) for i in range(3)]
+    sampler = Written([[done([9])]] * 3)
+    rollouts = scribe.rollouts(sampler, asked, SAMPLING)
+    prompts, sampling = sampler.asked
+    assert prompts == [r.prompt_ids for r in rollouts] and sampling is SAMPLING
+    assert prompts == [prompt_ids(p, spelling) for _, p in asked]
+
+
+def test_the_sampled_ids_are_kept_where_encoding_the_text_would_give_others(scribe, spelling):
+    """A word sampled letter by letter, which the tokenizer writes in fewer tokens."""
+    word = " Assistant:"
+    letters = [i for c in word for i in spelling(c, add_special_tokens=False).input_ids]
+    assert len(spelling(word, add_special_tokens=False).input_ids) < len(letters)
+    sampler = Written([[done(letters), done([9])]])
+    one, _ = scribe.rollouts(sampler, [("g", problem("rl", 0, 0))], SAMPLING)
+    assert one.response == word and one.response_ids == tuple(letters)
+    assert len(one.logp) == len(letters)
+
+
+def test_the_text_has_the_tags_and_not_the_end(scribe, spelling):
+    text = "<think>hm</think><answer>7</answer>"
+    ids = [*spelling(text, add_special_tokens=False).input_ids, spelling.eos_token_id]
+    (rollout, _) = scribe.rollouts(
+        Written([[done(ids), done([9])]]), [("g", problem("rl", 0, 0))], SAMPLING
+    )
+    assert rollout.response == text and rollout.response_ids[-1] == spelling.eos_token_id
+
+
+def test_a_model_with_several_ends_has_each_taken_off(spelling):
+    settings = SimpleNamespace(eos_token_id=[spelling.pad_token_id])
+    seven = spelling("7", add_special_tokens=False).input_ids
+    sampler = Written([[done([*seven, e]) for e in (spelling.pad_token_id, spelling.eos_token_id)]])
+    rollouts = Scribe(spelling, settings).rollouts(sampler, [("g", problem("rl", 0, 0))], SAMPLING)
+    assert [r.response for r in rollouts] == ["7", "7"]
+
+
+def test_a_sampler_that_forgets_a_prompt_is_noticed(scribe):
+    asked = [(str(i), problem("rl", 0, i)) for i in range(2)]
+    with pytest.raises(ValueError, match="shorter"):
+        scribe.rollouts(Written([[done([9])]]), asked, SAMPLING)

@@ -1,0 +1,57 @@
+"""Spawned workers that do not run the parent's main script again.
+
+A training script imports torch, takes seconds to do so, and may lack a `__main__` guard. This
+follows the launch of the standard library's spawn, less the part that imports `__main__`.
+"""
+
+import multiprocessing.context
+import os
+from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
+from typing import Any
+
+
+class _CleanPopen(popen_spawn_posix.Popen):
+    _fds: list[Any]  # what the child inherits; the parent class fills it while pickling
+
+    def _launch(self, process_obj: Any) -> None:
+        data = spawn.get_preparation_data(process_obj._name)
+        kept = {key: value for key, value in data.items() if not key.startswith("init_main")}
+        tracker_fd = resource_tracker.getfd()
+        child_r, parent_w = os.pipe()
+        parent_r, child_w = os.pipe()
+        self.sentinel = parent_r
+        self.finalizer = util.Finalize(self, _close, (parent_r, parent_w))
+        try:
+            self._fds.extend([tracker_fd, child_r, child_w])
+            message = self._dump(kept, process_obj)
+            program = os.fsencode(spawn.get_executable())
+            command = spawn.get_command_line(tracker_fd=tracker_fd, pipe_handle=child_r)
+            self.pid = util.spawnv_passfds(program, command, self._fds)
+        finally:
+            _close(child_r, child_w)
+        with open(parent_w, "wb", closefd=False) as pipe:
+            pipe.write(message)
+
+    def _dump(self, *parts: Any) -> bytes:
+        multiprocessing.context.set_spawning_popen(self)  # pyright: ignore[reportArgumentType]
+        try:
+            return b"".join(bytes(reduction.ForkingPickler.dumps(part)) for part in parts)
+        finally:
+            multiprocessing.context.set_spawning_popen(None)
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+class _CleanProcess(multiprocessing.context.SpawnProcess):
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802
+        return _CleanPopen(process_obj)
+
+
+class CleanSpawn(multiprocessing.context.SpawnContext):
+    """The spawn context with a clean start of each process."""
+
+    Process = _CleanProcess
