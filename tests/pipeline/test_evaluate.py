@@ -1,0 +1,114 @@
+"""Evaluation against a sampler that answers as told."""
+
+import pytest
+
+from data import arithmetic
+from pipeline.evaluate import evaluate
+from pipeline.policy import load_generation_config, load_tokenizer
+from pipeline.sampling.sampler import Completion, Sampling
+from pipeline.scribe import Scribe
+from verifiers.pool import VerifierPool
+
+VERIFIERS = {"accuracy": None, "format": "think_format"}
+RIGHT, WRONG, BARE = "right", "wrong", "bare"
+
+
+class Told:
+    """Answers the n-th prompt with `answers[n]`, and greedily with its first one."""
+
+    name, version = "told", 0
+
+    def __init__(self, tokenizer, problems, answers, cut=()):
+        self.tokenizer, self.problems, self.answers, self.cut = tokenizer, problems, answers, cut
+        self.asked = []
+
+    def sample(self, prompts, sampling):
+        self.asked.append(sampling)
+        return [
+            [self.completion(n, kind) for kind in self.answers[n][: sampling.per_prompt]]
+            for n in range(len(prompts))
+        ]
+
+    def completion(self, n, kind):
+        value = int(self.problems[n].reference["value"]) + (kind == WRONG)
+        text = f"<think></think><answer>{value}</answer>" if kind != BARE else f"It is {value}."
+        ids = self.tokenizer(text, add_special_tokens=False).input_ids
+        if n not in self.cut:
+            ids.append(self.tokenizer.eos_token_id)
+        finish = "length" if n in self.cut else "stop"
+        return Completion(ids=tuple(ids), logp=(0.0,) * len(ids), finish=finish)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with VerifierPool() as pool:
+        yield pool
+
+
+@pytest.fixture
+def ask(tiny_checkpoint, pool):
+    tokenizer = load_tokenizer(tiny_checkpoint())
+    scribe = Scribe(tokenizer, load_generation_config(tiny_checkpoint()))
+
+    def run(answers, *, cut=(), greedy=True):
+        problems = arithmetic.distinct("test", 0, len(answers))
+        sampler = Told(tokenizer, problems, answers, cut)
+        how = Sampling(per_prompt=len(answers[0]), temperature=0.7, max_tokens=64, seed=1)
+        result = evaluate(sampler, scribe, problems, VERIFIERS, pool, how, greedy=greedy)
+        return result, sampler
+
+    return run
+
+
+def test_every_estimate_by_hand(ask):
+    answers = [
+        [RIGHT, WRONG, WRONG, BARE],  # pass@1 1/4, pass@4 1, majority wrong, format 3/4
+        [RIGHT, RIGHT, WRONG, RIGHT],  # 3/4, 1, right, 1
+        [WRONG, WRONG, WRONG, BARE],  # 0, 0, wrong, 3/4
+        [RIGHT, RIGHT, WRONG, WRONG],  # 1/2, 1, a tie, 1
+    ]
+    result, sampler = ask(answers)
+    values = {name: e.value for name, e in result.estimates.items()}
+    assert values == {
+        "pass@1": 0.375,
+        "pass@4": 0.75,
+        "maj@4": 0.375,
+        "format": 0.875,
+        "greedy": 0.75,
+    }
+    assert (result.problems, result.samples, result.failed, result.truncated) == (4, 4, 0, 0.0)
+    first, greedy = sampler.asked
+    assert (first.temperature, greedy.temperature, greedy.per_prompt) == (0.7, 0.0, 1)
+    for estimate in result.estimates.values():
+        assert estimate.low < estimate.value < estimate.high and estimate.n == 4
+
+
+def test_truncation_and_length_are_measured_on_the_samples(ask):
+    result, sampler = ask([[RIGHT], [BARE]], cut=(1,), greedy=False)
+    assert result.truncated == 0.5 and len(sampler.asked) == 1
+    lengths = [len(sampler.completion(n, kind).ids) for n, kind in ((0, RIGHT), (1, BARE))]
+    assert result.mean_length == sum(lengths) / 2
+    assert set(result.estimates) == {"pass@1", "format"}
+
+
+def test_the_flat_form_has_every_value_and_its_interval(ask):
+    result, _ = ask([[RIGHT, WRONG]])
+    flat = result.flat()
+    assert flat["pass@1"] == 0.5 and flat["pass@1 95%"][0] < 0.5 < flat["pass@1 95%"][1]
+    assert flat["temperature"] == 0.7 and "estimates" not in flat
+
+
+def test_samples_that_no_verifier_could_judge_count_nowhere(ask, pool, monkeypatch):
+    from verifiers.verdict import Verdict
+
+    judge_all = pool.judge_all
+
+    def failing(tasks):
+        broken = Verdict(score=None, status="error", detail="worker died")
+        verdicts = judge_all(tasks)
+        return [broken if i in (0, 1) else v for i, v in enumerate(verdicts)]
+
+    monkeypatch.setattr(pool, "judge_all", failing)
+    result, _ = ask([[WRONG, RIGHT], [WRONG, RIGHT]], greedy=False)
+    assert result.failed == 1
+    assert result.estimates["pass@1"].value == 0.75  # 1/1 of the first, 1/2 of the second

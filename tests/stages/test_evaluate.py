@@ -1,0 +1,36 @@
+"""`veriloop evaluate` on a checkpoint, and its refusals."""
+
+import json
+
+import pytest
+
+from stages import evaluate
+
+
+@pytest.fixture
+def words(tiny_checkpoint):
+    small = ["--problems", "4", "--samples", "2", "--max-tokens", "8", "--sampler.engine", "torch"]
+    return ["evaluate", str(tiny_checkpoint()), *small]
+
+
+def test_it_prints_each_estimate_and_writes_them(words, tmp_path, capsys):
+    file = tmp_path / "result.json"
+    assert evaluate.command([*words, "--json", str(file)]) == 0
+    said = capsys.readouterr().out
+    written = json.loads(file.read_text())
+    for name in ("pass@1", "pass@2", "maj@2", "greedy", "format"):
+        assert f"{name} " in said and written[name] == 0.0  # nobody has taught it anything
+        assert written[f"{name} 95%"][0] == 0.0 < written[f"{name} 95%"][1] < 0.6
+    assert written["problems"] == 4 and written["truncated"] > 0.5
+
+
+def test_a_folder_without_a_checkpoint_is_refused_by_name(words, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no Hugging Face checkpoint"):
+        evaluate.command(["evaluate", str(tmp_path), *words[2:]])
+
+
+def test_the_same_seed_gives_the_same_evaluation(words, tmp_path):
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for file in files:
+        evaluate.command([*words, "--json", str(file)])
+    assert files[0].read_text() == files[1].read_text()
