@@ -225,7 +225,7 @@ def excluded(found: Sequence[Mutant], files: Sequence[str]) -> list[tuple[Mutant
             m
             for m in found
             if (m.path, m.before, m.after) == (entry.path, entry.before, entry.after)
-            and entry.within in m.source.splitlines()[m.line - 1]
+            and entry.within in "".join(m.source.splitlines()[m.line - 1 : m.line])
         ]
         if not mine:
             sys.exit(f"EQUIVALENT lists {entry}, which is no mutant any more: take it out")

@@ -145,15 +145,11 @@ def _loss(
         kl_M = k3(logp_M, reference_M)
         objective_M = objective_M - algorithm.kl_coefficient * kl_M
         sums.kl += kl_M.sum().item()
-    gap_M = (logp_M.detach() - sampler_M).abs()
-    sums.gap += gap_M.sum().item()
-    widest = torch.cat([gap_M, gap_M.new_tensor([sums.widest])]).max()  # python's max loses NaN
-    sums.widest = widest.item()
+    _measure(sums, logp_M, old_M, sampler_M)
     sums.entropy += entropy_M.sum().item()
     sums.low += low_M.sum().item()
     sums.high += high_M.sum().item()
-    sums.ratio += importance_ratio(logp_M.detach(), old_M).sum().item()
-    values_RT = torch.zeros(batch.mask_RT.shape).masked_scatter(batch.mask_RT, -objective_M)
+    values_RT = torch.zeros_like(batch.sampler_logp_RT).masked_scatter(batch.mask_RT, -objective_M)
     return aggregate(
         values_RT,
         batch.mask_RT,
@@ -162,3 +158,13 @@ def _loss(
         counts,
         algorithm.aggregation,
     )
+
+
+@torch.no_grad()
+def _measure(sums: _Sums, logp_M: Tensor, old_M: Tensor, sampler_M: Tensor) -> None:
+    """Add how far the current policy is from the old one and from the sampler."""
+    gap_M = (logp_M - sampler_M).abs()
+    widest = torch.cat([gap_M, gap_M.new_tensor([sums.widest])]).max()  # python's max loses NaN
+    sums.widest = widest.item()
+    sums.gap += gap_M.sum().item()
+    sums.ratio += importance_ratio(logp_M, old_M).sum().item()

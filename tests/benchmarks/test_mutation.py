@@ -221,6 +221,15 @@ def test_a_stale_entry_of_the_equivalent_mutants_is_an_error(monkeypatch):
         mutation.excluded([], ["p.py"])
 
 
+def test_an_equivalent_mutant_may_be_told_by_its_line_from_others_like_it(monkeypatch):
+    source = "def f(x, y):\n    return x[-1] + y[-1]\n"
+    twins = [m for m in mutants("p.py", source) if m.operator == "add one"]
+    assert [(m.before, m.after) for m in twins] == [("1", "(2)")] * 2
+    entry = mutation.Equivalent(path="p.py", before="1", after="(2)", reason="", within="y[-(2)]")
+    monkeypatch.setattr(mutation, "EQUIVALENT", (entry,))
+    assert mutation.excluded(twins, ["p.py"]) == [(twins[1], entry)]
+
+
 def test_the_tests_of_a_file_are_those_that_mirror_its_name():
     assert mutation.tests_of("pipeline/losses/kl.py") == "tests/pipeline/losses/test_kl.py"
     assert mutation.tests_of("pipeline/update.py") == "tests/pipeline/test_update.py"

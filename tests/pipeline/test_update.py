@@ -129,6 +129,14 @@ def test_gradient_and_numbers_are_those_of_the_equations(
     assert done.clipped_low > 0 or done.clipped_high > 0 or algorithm.old_logp == "trainer"
 
 
+def test_the_means_of_a_single_token_are_its_own_numbers(tiny_llama, sampled, whole, stepped):
+    model = tiny_llama(spread=0.2)
+    one = sampled(model, 1, longest=1)
+    _, done = stepped(model, whole(one, torch.ones(1)), AlgorithmConfig())
+    assert done.tokens == 1 and done.ratio_mean == pytest.approx(1.0, abs=1e-5)
+    assert 1.0 < done.entropy < math.log(40)
+
+
 @pytest.mark.parametrize("kl", [0.0, 0.5])
 @pytest.mark.parametrize("aggregation", MODES)
 def test_any_split_of_a_minibatch_gives_the_same_gradient(
