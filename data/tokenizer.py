@@ -1,5 +1,6 @@
 """A tokenizer trained on the corpus: byte-level BPE in which digits and signs stand alone."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -7,6 +8,7 @@ from data.template import CHAT
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
+_TAG = re.compile("|".join(TAGS))
 _PIECES = r"[0-9]|[+\-=]|[^0-9+\-=]+"  # a digit, a sign, or a run of anything else
 
 
@@ -45,7 +47,9 @@ def train(documents: Iterable[str], vocabulary: int) -> Any:
         min_frequency=5,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(documents, trainer)
+    # between the tags only: a tag that merges learn as well would be two tokens of one text
+    pieces = (piece for text in documents for piece in _TAG.split(text) if piece)
+    tokenizer.train_from_iterator(pieces, trainer)
     tokenizer.add_tokens(tags)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.config import AlgorithmConfig, TrainerConfig
 from pipeline.losses.advantages import group_advantages
-from pipeline.packing import best_fit, lay_out
+from pipeline.packing import best_fit, lay_out, response_mask
 from pipeline.records import Batch, Graded, StepCounts
 
 
@@ -65,6 +65,9 @@ def minibatches(
 def _minibatch(
     graded: Sequence[Graded], advantages_B: Tensor, trainer: TrainerConfig, max_tokens: int
 ) -> Minibatch:
+    temperatures = {g.rollout.temperature for g in graded}
+    if len(temperatures) > 1:
+        raise ValueError(f"one step mixes the temperatures {sorted(temperatures)}")
     sizes = [len(g.rollout.prompt_ids) + len(g.rollout.response_ids) - 1 for g in graded]
     rows = best_fit(sizes, max(trainer.row, *sizes))
     pieces = [rows[i : i + trainer.rows] for i in range(0, len(rows), trainer.rows)]
@@ -87,10 +90,7 @@ def _batch(graded: Sequence[Graded], advantages_B: Tensor, rows: Sequence[Sequen
         [(*r.prompt_ids, *r.response_ids) for r in rollouts],
         [[number[b] for b in row] for row in rows],
     )
-    prompt_B = torch.tensor([len(r.prompt_ids) for r in rollouts])
-    inside_RT = packed.sequence_RT >= 0
-    # position t predicts token t + 1 of its sequence: a response token from prompt length - 1 on
-    mask_RT = inside_RT & (packed.positions_RT + 1 >= prompt_B[packed.sequence_RT])
+    mask_RT = response_mask(packed, [len(r.prompt_ids) for r in rollouts])
     sampler_logp_RT = torch.zeros(packed.ids_RT.shape)
     sampler_logp_RT[mask_RT] = torch.tensor(
         [logp for row in rows for b in row for logp in graded[b].rollout.logp]

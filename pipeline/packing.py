@@ -65,3 +65,10 @@ def lay_out(sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]) -
     return Packed(
         ids_RT=ids_RT, positions_RT=positions_RT, targets_RT=targets_RT, sequence_RT=sequence_RT
     )
+
+
+def response_mask(packed: Packed, prompt_lengths: Sequence[int]) -> Tensor:
+    """Bool [R, T], true where the target is a response token: position t of a sequence predicts
+    its token t + 1, so from the last prompt token on. `prompt_lengths` is by sequence."""
+    prompt_RT = torch.tensor(prompt_lengths)[packed.sequence_RT]
+    return (packed.sequence_RT >= 0) & (packed.positions_RT + 1 >= prompt_RT)

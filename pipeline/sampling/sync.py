@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipeline.failures import StageError
-from pipeline.packing import best_fit, lay_out
+from pipeline.packing import best_fit, lay_out, response_mask
 from pipeline.policy import score
 from pipeline.sampling.sampler import Sampler, Sampling
 
@@ -108,8 +108,7 @@ class WeightSync:
         sizes = [len(s) - 1 for s in sequences]
         rows = best_fit(sizes, max(sizes))
         packed = lay_out(sequences, rows)
-        inside_RT = packed.sequence_RT >= 0
-        mask_RT = inside_RT & (packed.positions_RT + 1 >= torch.tensor(prompts)[packed.sequence_RT])
+        mask_RT = response_mask(packed, prompts)
         logp_M, _ = score(
             self._policy,
             packed.ids_RT,

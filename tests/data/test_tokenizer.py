@@ -139,3 +139,9 @@ def test_model_and_tokenizer_agree_on_what_begins_and_ends_a_text(folder, loaded
         assert config.eos_token_id == loaded.eos_token_id
         assert config.pad_token_id == loaded.pad_token_id
     assert model.get_input_embeddings().num_embeddings == VOCABULARY >= len(loaded)
+
+
+def test_every_id_up_to_the_asked_for_size_is_in_use():
+    random = Random(3)
+    documents = [corpus.document(random, corpus.Mix()) for _ in range(2000)]
+    assert len(tokenizer.train(documents, 420)) == 420

@@ -159,6 +159,11 @@ def test_a_response_without_tokens_is_no_sequence_to_average_over(graded):
     assert sorted(part.batches[0].lengths_B.tolist()) == [0, 2]
 
 
+def test_rollouts_of_two_temperatures_are_not_one_step(graded):
+    with pytest.raises(ValueError, match=r"mixes the temperatures \[0\.7, 1\.0\]"):
+        cut([graded(temperature=0.7), graded(temperature=1.0)])
+
+
 def test_the_temperature_goes_with_the_tokens(graded):
     (part,) = cut([graded(temperature=0.7)])
     assert part.batches[0].temperature == 0.7

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.packing import best_fit, lay_out
+from pipeline.packing import best_fit, lay_out, response_mask
 
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=25)
 
@@ -97,3 +97,10 @@ def test_rows_are_as_wide_as_the_fullest_and_no_wider(lengths, capacity):
 def test_a_position_starts_again_at_zero_wherever_another_sequence_begins():
     packed = lay_out(filled([3, 1, 1, 2]), [[0, 1, 2, 3]])
     assert packed.positions_RT.tolist() == [[0, 1, 2, 0, 0, 0, 1]]
+
+
+def test_the_response_mask_starts_where_the_last_prompt_token_predicts():
+    packed = lay_out([[5, 6, 7, 8, 9], [3, 4], [1, 2, 3]], [[0, 1], [2]])
+    mask = response_mask(packed, [3, 1, 1])
+    assert mask.tolist() == [[False, False, True, True, True], [True, True, False, False, False]]
+    assert packed.targets_RT[mask].tolist() == [8, 9, 4, 2, 3]
