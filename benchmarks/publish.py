@@ -42,7 +42,9 @@ def publish(
     for line in failed:
         print(f"FAILED: {line}")
     if options.json:
-        command = shlex.join(["python", *sys.argv])
+        script = Path(sys.argv[0]).resolve().relative_to(ROOT)
+        quick = ["--quick"] if options.quick else []
+        command = shlex.join(["python", str(script), *quick])
         content = {"command": command, **identity(), "results": results, "failed": list(failed)}
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,36 @@
+"""What one run of untrusted code may use."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one execution. CPU time decides; the wall clock only ends what never computes.
+
+    On a busy machine an honest program waits long and computes little, so the wall limit is a
+    multiple of the CPU limit unless it is given.
+    """
+
+    cpu_s: float = 5.0
+    wall_s: float | None = None  # None: 3 * cpu_s + 1
+    memory_mb: int = 512
+    processes: int = 0  # beside the first one; 0: threads only
+    threads: int = 32
+    disk_mb: int = 32  # of a private /tmp
+    inodes: int = 2048
+    output_bytes: int = 16 << 20  # of standard output, and of a returned value
+    error_bytes: int = 64 << 10  # of standard error; what exceeds it is dropped, not an end
+    stack_mb: int = 64
+    open_files: int = 64
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            least = 0 if name == "processes" else 1e-9
+            if value is not None and not value >= least:
+                raise ValueError(f"Limits.{name} must be positive, got {value}")
+
+    @property
+    def wall(self) -> float:
+        """Seconds on the parent's clock after which a run is killed."""
+        return 3 * self.cpu_s + 1 if self.wall_s is None else self.wall_s
