@@ -22,7 +22,15 @@ def main() -> int:
     options = arguments(__doc__ or "")
     clone = Path(tempfile.mkdtemp(prefix="demo-")) / "veriloop"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
-    words = [sys.executable, "-m", "stages.command", "zero", "tiny/zero", "--output", "outputs/demo"]
+    words = [
+        sys.executable,
+        "-m",
+        "stages.command",
+        "zero",
+        "tiny/zero",
+        "--output",
+        "outputs/demo",
+    ]
     words += ["--dry-run"] if options.quick else ["--resume"]
     began = time.monotonic()
     done = subprocess.run(words, cwd=clone, check=False, stdout=subprocess.PIPE, text=True)
@@ -34,7 +42,12 @@ def main() -> int:
     run = json.loads((clone / "outputs/demo/run.json").read_text())
     stages = {stage["name"]: stage["seconds"] for stage in run["stages"]}
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    results = {"seconds": seconds, "peak_gib": peak, **stages, "sampler": run["stages"][-1]["sampler"]}
+    results = {
+        "seconds": seconds,
+        "peak_gib": peak,
+        **stages,
+        "sampler": run["stages"][-1]["sampler"],
+    }
     text = table(list(results), [list(results.values())])
     failed = [f"{seconds:.0f} s is more than {LIMIT_S} s"] if seconds > LIMIT_S else []
     return publish(options, text, results, failed=failed)

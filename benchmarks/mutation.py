@@ -32,6 +32,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that it runs as a script as well as a module
 
+from benchmarks.equivalents import EQUIVALENT, Equivalent  # noqa: E402
 from benchmarks.mutants import KEYWORDS_LEFT, Mutant, mutants  # noqa: E402
 
 ROOMS = ("data", "sandbox", "verifiers", "pipeline", "stages")
@@ -39,44 +40,10 @@ PRELOAD = (
     *("numpy", "hypothesis", "hypothesis.strategies", "torch", "torch.testing"),
     "transformers.models.llama.modeling_llama",
 )
-ALSO = ("pipeline/assemble.py", "pipeline/update.py")
+ALSO = ("pipeline/packing.py", "pipeline/assemble.py", "pipeline/update.py")
 QUICK = 12  # mutants of a quick run
 LIMIT_S = 120.0  # for the tests of one mutant: one that hangs counts as noticed
 PASSED, FAILED, INTERRUPTED, FOREIGN = 0, 1, 2, 90  # pytest's exit codes, and one of ours
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Equivalent:
-    """A mutant that computes the same, so that no test can notice it."""
-
-    path: str
-    before: str
-    after: str
-    reason: str
-    within: str = ""  # part of the mutated line, where `before` and `after` occur in others too
-
-
-EQUIVALENT: tuple[Equivalent, ...] = (
-    Equivalent(
-        path="pipeline/packing.py",
-        before="torch.full(shape, -1, dtype=torch.int64)",
-        after="(torch.full(shape, -1))",
-        reason="torch.full takes int64 from an int",
-    ),
-    Equivalent(
-        path="pipeline/packing.py",
-        before="torch.tensor(sequences[b], dtype=torch.int64)",
-        after="(torch.tensor(sequences[b]))",
-        reason="torch.tensor takes int64 from ints, and no sequence is empty",
-    ),
-    Equivalent(
-        path="pipeline/packing.py",
-        before="1",
-        after="(2)",
-        within="(length, -(2))",
-        reason="rows count from 0: any negative number sorts before all of them",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

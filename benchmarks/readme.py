@@ -7,6 +7,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,69 +26,78 @@ def machine(result: dict[str, Any]) -> str:
     return f"{told['cores']} cores of {told['cpu']}, {told['memory_gib']:.0f} GiB, no GPU"
 
 
-def zero_rows(result: dict[str, Any]) -> list[str]:
+def line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def zero_table(result: dict[str, Any]) -> list[str]:
+    """One row a run: each figure before and after."""
     names = {"random": "control: random rewards", "shuffled_groups": "control: shuffled groups"}
-    rows = [
-        "| run | pass@1, T=1 | 95 % after | greedy | maj@4 | format | mean length | seconds |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    digits = {"pass@1": 3, "greedy": 3, "maj@4": 3, "format": 3, "mean_length": 1}
+    header = ["run", "pass@1, T=1", "95 % after", "greedy", "maj@4", "format", "mean length", "s"]
+    rows = [line(header), line(["---"] * len(header))]
     for run in result["results"]:
         before, after = run["before"], run["after"]
         low, high = after["pass@1 95%"]
-        change = [
-            f"{before[k]:.{d}f} → {after[k]:.{d}f}"
-            for k, d in (("pass@1", 3), ("greedy", 3), ("maj@4", 3), ("format", 3), ("mean_length", 1))
-        ]  # fmt: skip
+        change = [f"{before[k]:.{d}f} → {after[k]:.{d}f}" for k, d in digits.items()]
         name = names.get(run["name"], run["name"].replace("-", " "))
-        rows.append(
-            f"| {name} | {change[0]} | {low:.3f} to {high:.3f} | {change[1]} | {change[2]} | "
-            f"{change[3]} | {change[4]} | {run['seconds']:.0f} |"
-        )
+        seconds = f"{run['seconds']:.0f}"
+        rows.append(line([name, change[0], f"{low:.3f} to {high:.3f}", *change[1:], seconds]))
     return rows
 
 
-def proof_rows() -> list[str]:
-    sync, resume, faults = load("sync"), load("resume"), load("faults")
-    mutation, startup, demo = load("mutation"), load("startup"), load("demo")
-    widest = max(max(r["fresh_max"], r["batch_max"]) for r in sync["results"])
-    lost = min(r["moved_least"] for r in sync["results"])
-    caught = [r for r in faults["results"] if r["wanted"]]
-    resumed = ", ".join(
-        f"{r['engine']}: metrics {'identical' if r['metrics_identical'] else 'differ'}, weights "
-        f"{'identical' if r['weights_identical'] else 'differ'}"
-        for r in resume["results"]
-    )
-    seconds = demo["results"]
+def proofs() -> list[tuple[str, str, str]]:
+    """(what, measured, the script that printed it)."""
+    demo, sync, resume = (load(n)["results"] for n in ("demo", "sync", "resume"))
+    faults, mutation = load("faults")["results"], load("mutation")
+    startup = load("startup")["results"]["veriloop --help"]["median_s"]
+    widest = max(max(r["fresh_max"], r["batch_max"]) for r in sync)
+    lost = min(r["moved_least"] for r in sync)
+    planted = [r for r in faults if r["wanted"]]
+    found = sum(r["caught"] == r["wanted"] for r in planted)
+    same = [r["engine"] for r in resume if r["metrics_identical"] and r["weights_identical"]]
     return [
-        "| what | measured | printed by |",
-        "| --- | --- | --- |",
-        f"| `make demo`, environment installed | {seconds['seconds']:.0f} s, base {seconds['base']:.0f} s "
-        f"and R1-Zero {seconds['zero']:.0f} s of it, peak {seconds['peak_gib']:.1f} GiB | "
-        "`benchmarks/demo.py` |",
-        f"| sampler against trainer, every step, torch and vLLM, tied and untied | at most {widest:.1e} "
-        f"nats; a lost sync would differ by {lost:.0e} on average or more | `benchmarks/sync.py` |",
-        f"| killed twice with SIGKILL and resumed | {resumed} | `benchmarks/resume.py` |",
-        f"| planted faults caught by their check | {sum(r['caught'] == r['wanted'] for r in caught)} "
-        f"of {len(caught)} | `benchmarks/faults.py` |",
-        f"| mutants of losses, packing, assembly and update killed | {mutation['killed']} of "
-        f"{mutation['mutants']} | `benchmarks/mutation.py` |",
-        f"| `veriloop --help` | {startup['results']['veriloop --help']['median_s']:.2f} s | `benchmarks/startup.py` |",
+        (
+            "`make demo`, environment installed",
+            f"{demo['seconds']:.0f} s: base {demo['base']:.0f} s, R1-Zero {demo['zero']:.0f} s; "
+            f"peak {demo['peak_gib']:.1f} GiB",
+            "demo",
+        ),
+        (
+            "sampler against trainer at every step; torch and vLLM, tied and untied",
+            f"at most {widest:.1e} nats (a lost sync: {lost:.0e} or more, on average)",
+            "sync",
+        ),
+        (
+            "killed twice with SIGKILL and resumed, against a run left alone",
+            f"metrics and weights identical bit for bit: {', '.join(same)}",
+            "resume",
+        ),
+        ("planted faults caught by their own check", f"{found} of {len(planted)}", "faults"),
+        (
+            "mutants of losses, packing, assembly and update killed",
+            f"{mutation['killed']} of {mutation['mutants']}",
+            "mutation",
+        ),
+        ("`veriloop --help`", f"{startup:.2f} s", "startup"),
     ]
 
 
 def section() -> str:
     zero = load("zero_seeds")
     count = zero["results"][0]["after"]["problems"]
+    table = [line(["what", "measured", "printed by"]), line(["---"] * 3)]
+    table += [line([what, told, f"`benchmarks/{name}.py`"]) for what, told, name in proofs()]
     return "\n".join(
         [
             BEGIN,
-            f"R1-Zero on the tiny base, 50 steps, {count} held-out problems, before → after. Each seed has a",
-            f"base model, problems and samples of its own. Measured on {machine(zero)},",
-            f"vLLM rollouts, by `{zero['command']}`:",
+            f"R1-Zero on the tiny base: 50 steps, {count} held-out problems, before → after. Each seed",
+            f"has a base model, problems and samples of its own. {machine(zero)};",
+            f"vLLM rollouts; printed by `{zero['command']}`.",
             "",
-            *zero_rows(zero),
+            *zero_table(zero),
             "",
-            *proof_rows(),
+            *table,
             END,
         ]
     )

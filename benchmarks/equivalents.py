@@ -1,0 +1,37 @@
+"""Mutants that compute the same as the original, each with its reason: no test can kill them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equivalent:
+    """A mutant that computes the same, so that no test can notice it."""
+
+    path: str
+    before: str
+    after: str
+    reason: str
+    within: str = ""  # part of the mutated line, where `before` and `after` occur in others too
+
+
+EQUIVALENT: tuple[Equivalent, ...] = (
+    Equivalent(
+        path="pipeline/packing.py",
+        before="torch.full(shape, -1, dtype=torch.int64)",
+        after="(torch.full(shape, -1))",
+        reason="torch.full takes int64 from an int",
+    ),
+    Equivalent(
+        path="pipeline/packing.py",
+        before="torch.tensor(sequences[b], dtype=torch.int64)",
+        after="(torch.tensor(sequences[b]))",
+        reason="torch.tensor takes int64 from ints, and no sequence is empty",
+    ),
+    Equivalent(
+        path="pipeline/packing.py",
+        before="1",
+        after="(2)",
+        within="(length, -(2))",
+        reason="rows count from 0: any negative number sorts before all of them",
+    ),
+)
