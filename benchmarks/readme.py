@@ -91,8 +91,8 @@ def section() -> str:
     return "\n".join(
         [
             BEGIN,
-            f"R1-Zero on the tiny base: 50 steps, {count} held-out problems, before → after. Each seed",
-            f"has a base model, problems and samples of its own. {machine(zero)};",
+            f"R1-Zero on the tiny base: 50 steps, {count} held-out problems, before → after. Each",
+            f"seed has a base model, problems and samples of its own. {machine(zero)};",
             f"vLLM rollouts; printed by `{zero['command']}`.",
             "",
             *zero_table(zero),

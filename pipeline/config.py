@@ -24,7 +24,8 @@ class OptimizerConfig(Part):
     learning_rate: Positive  # peak, AdamW
     muon_learning_rate: NotNegative = 0.0  # peak, for block matrices; 0: AdamW for everything
     betas: tuple[Share, Share] = (0.9, 0.95)
-    weight_decay: NotNegative = 0.0
+    weight_decay: NotNegative = 0.0  # AdamW's, times its learning rate
+    muon_weight_decay: NotNegative = 0.0  # Muon's, times its own; keeps the residual stream small
     max_grad_norm: Positive = 1.0
     warmup_steps: Annotated[int, Field(ge=0)] = 0  # optimizer steps
     schedule: Literal["constant", "cosine"] = "constant"

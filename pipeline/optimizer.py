@@ -27,7 +27,9 @@ class Optimizer:
         ]
         if matrices:
             self._parts.append(
-                torch.optim.Muon(matrices, lr=config.muon_learning_rate, weight_decay=0.0)
+                torch.optim.Muon(
+                    matrices, lr=config.muon_learning_rate, weight_decay=config.muon_weight_decay
+                )
             )
         self._peaks = [part.param_groups[0]["lr"] for part in self._parts]
 

@@ -1,0 +1,40 @@
+"""Every benchmark is a script with the same two flags, and README repeats what they measured."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PARTS = {"publish.py", "mutants.py", "equivalents.py"}  # imported by scripts, not run
+SCRIPTS = sorted(p.name for p in (ROOT / "benchmarks").glob("*.py") if p.name not in PARTS)
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+
+
+def run(script, *flags):
+    words = [sys.executable, f"benchmarks/{script}", *flags]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_takes_json_and_quick_and_says_what_it_measures(script):
+    done = run(script, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "--json" in done.stdout and "--quick" in done.stdout
+    assert f"python benchmarks/{script}" in done.stdout
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda p: p.stem)
+def test_every_result_names_its_command_and_machine_and_fell_short_of_nothing(path):
+    result = json.loads(path.read_text())
+    assert result["command"].startswith(f"python benchmarks/{path.stem}.py")
+    assert "--quick" not in result["command"]  # a full run
+    assert result["machine"]["cores"] >= 1
+    assert not result.get("failed") and not result.get("survivors")
+
+
+def test_readme_says_what_the_results_say():
+    done = run("readme.py", "--quick")
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-500:]
