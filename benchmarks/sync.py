@@ -42,6 +42,7 @@ def run(folder: Path, engine: str, tied: bool, steps: int, training: int) -> dic
         "steps": steps,
         "fresh_max": max(row["sync/max"] for row in rows),
         "fresh_mean": max(row["sync/mean"] for row in rows),
+        "batch_mean": max(row[f"{BATCH}/mean"] for row in rows),
         "batch_max": max(row[f"{BATCH}/max"] for row in rows),
         "moved_least": min(row["sync/moved"] for row in rows),
     }
@@ -58,10 +59,20 @@ def main() -> int:
     ]
     rows = [
         [r["sampler"], r["embeddings"], str(r["steps"]), f"{r['fresh_max']:.1e}",
-         f"{r['fresh_mean']:.1e}", f"{r['batch_max']:.1e}", f"{r['moved_least']:.1e}"]
+         f"{r['fresh_mean']:.1e}", f"{r['batch_max']:.1e}", f"{r['batch_mean']:.1e}",
+         f"{r['moved_least']:.1e}"]
         for r in results
     ]  # fmt: skip
-    header = ["sampler", "embeddings", "steps", "fresh max", "fresh mean", "batch max", "moved"]
+    header = [
+        "sampler",
+        "embeddings",
+        "steps",
+        "fresh max",
+        "fresh mean",
+        "batch max",
+        "batch mean",
+    ]
+    header += ["moved"]
     failed = [
         f"{r['sampler']} {r['embeddings']}: {max(r['fresh_max'], r['batch_max']):.1e} nats"
         for r in results

@@ -125,7 +125,7 @@ class SamplerConfig(Part):
     dtype: Literal["float32", "bfloat16"] = "float32"
     cache_gib: Positive = 1.0  # key-value cache of the engine
     max_batch: Count = 512  # sequences decoded together
-    tolerance: Positive = 1e-4  # nats, |sampler - trainer| past which the run stops
+    tolerance: Positive = 1e-4  # nats between sampler and trainer past which the run stops
 
     @model_validator(mode="after")
     def _engine_knows_dtype(self) -> Self:

@@ -22,13 +22,13 @@ def test_a_mismatch_stops_before_the_step_and_leaves_everything_as_it_was(
     tiny_llama, sampled, whole, stepped, shifted, rows
 ):
     model = tiny_llama(spread=0.2)
-    rollouts = sampled(model, 4)
-    rollouts[0] = shifted(rollouts[0], 2e-3)
+    rollouts = [shifted(g, 2e-3) for g in sampled(model, 4)]
     part, before = whole(rollouts, torch.ones(4), row=1, rows=rows), weights(model)
     optimizer = Optimizer(model, OptimizerConfig(learning_rate=0.1))
     state = copy.deepcopy(optimizer.state())
     with pytest.raises(
-        MismatchError, match=r"before optimizer step 7 .* 2\.00e-03 .* 1e-03: stale"
+        MismatchError,
+        match=r"before optimizer step 7 .* 2\.00e-03 nats on average, 2\.00e-03 .* 1e-03: stale",
     ):
         update(
             model, None, optimizer, part, AlgorithmConfig(),
@@ -56,7 +56,7 @@ def test_a_log_prob_that_is_no_number_is_a_mismatch_wherever_it_stands(
     rollouts = sampled(model, 3)
     rollouts[broken] = shifted(rollouts[broken], float("nan"))
     part = whole(rollouts, torch.ones(3), row=1, rows=1)
-    with pytest.raises(MismatchError, match="up to nan nats"):
+    with pytest.raises(MismatchError, match="by nan nats on average"):
         stepped(model, part, AlgorithmConfig(), tolerance=1e9)
 
 
@@ -66,7 +66,21 @@ def test_a_mismatch_exactly_at_the_tolerance_is_allowed(
     model = tiny_llama()
     part = whole([shifted(g, 0.01) for g in sampled(model, 1)], torch.ones(1))
     _, done = stepped(model, part, AlgorithmConfig())
-    stepped(model, part, AlgorithmConfig(), tolerance=done.mismatch_max)
+    stepped(model, part, AlgorithmConfig(), tolerance=done.mismatch_mean)
+
+
+def test_the_mean_decides_so_that_one_token_alone_cannot_end_a_run(
+    tiny_llama, sampled, whole, stepped, shifted
+):
+    model = tiny_llama()
+    rollouts = sampled(model, 4)
+    rollouts[2] = shifted(rollouts[2], 0.01)
+    part = whole(rollouts, torch.ones(4))
+    share = len(rollouts[2].rollout.response_ids) / part.counts.tokens
+    _, done = stepped(model, part, AlgorithmConfig(), tolerance=0.0101 * share)
+    assert done.mismatch_max == pytest.approx(0.01, abs=1e-4)
+    with pytest.raises(MismatchError):
+        stepped(model, part, AlgorithmConfig(), tolerance=0.0099 * share)
 
 
 @pytest.mark.parametrize("aggregation", MODES)
