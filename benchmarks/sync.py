@@ -63,16 +63,8 @@ def main() -> int:
          f"{r['moved_least']:.1e}"]
         for r in results
     ]  # fmt: skip
-    header = [
-        "sampler",
-        "embeddings",
-        "steps",
-        "fresh max",
-        "fresh mean",
-        "batch max",
-        "batch mean",
-    ]
-    header += ["moved"]
+    names = ["sampler", "embeddings", "steps", "fresh max", "fresh mean"]
+    header = [*names, "batch max", "batch mean", "moved"]
     failed = [
         f"{r['sampler']} {r['embeddings']}: {max(r['fresh_max'], r['batch_max']):.1e} nats"
         for r in results

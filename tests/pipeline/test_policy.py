@@ -157,3 +157,11 @@ def test_training_mode_scores_as_evaluation_mode_does_once_dropout_is_off(tiny_l
 )
 def test_every_id_that_ends_a_response_counts(listed, own, expected):
     assert eos_ids(Settings(listed), Settings(own)) == expected
+
+
+def test_bfloat16_scores_differ_by_its_rounding_and_no_more(tiny_llama):
+    exact = scored(tiny_llama(layers=2, spread=0.2), SEQUENCES, ALONE)
+    rounded = scored(tiny_llama(layers=2, spread=0.2).bfloat16(), SEQUENCES, ALONE)
+    gap = torch.cat([(a - b).abs() for (a, _), (b, _) in zip(exact, rounded, strict=True)])
+    assert rounded[0][0].dtype == torch.float32
+    assert 1e-5 < gap.mean() < 0.02 and gap.max() < 0.1
