@@ -1,7 +1,7 @@
 # `make demo` and `make test` each work as the first command on a bare machine with python3 and make.
 PYTHON ?= python3
 RUN := .venv/bin/python
-QUIET_THREADS := OMP_NUM_THREADS=1
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q
 
 .PHONY: install demo test check lint mutation clean
 
@@ -12,17 +12,19 @@ demo: install  ## base model and R1-Zero, from nothing, on a CPU
 	$(RUN) -m stages.command zero tiny/zero --output outputs/demo --resume
 
 check: install lint  ## the fast subset: lint and quick tests
-	$(QUIET_THREADS) $(RUN) -m pytest -q -n 2 --dist loadfile -m "not slow"
+	$(PYTEST) -n 2 --dist loadfile -m "not slow" --ignore=tests/sandbox
 
-test: install lint  ## everything, inference engine included
-	$(QUIET_THREADS) $(RUN) -m pytest -q -n 2 --dist loadfile
+test: install lint  ## everything; what measures time or fills a core runs alone
+	$(PYTEST) -n 2 --dist loadfile -m "not vllm" --ignore=tests/sandbox
+	VERILOOP_EXERCISE=namespaces $(PYTEST) tests/sandbox
+	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm
 
 lint: install
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m basedpyright
 
-mutation: install  ## mutate losses, advantages, assembly and update: every mutant must die
+mutation: install  ## mutate losses, packing, assembly and update: every mutant must die
 	$(RUN) benchmarks/mutation.py
 
 clean:

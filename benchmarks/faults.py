@@ -104,7 +104,7 @@ def main() -> int:
         update={
             "steps": 2,
             "rollout": recipe.rollout.model_copy(update=size),
-            "algorithm": recipe.algorithm.model_copy(update={"reference_every": 4}),
+            "algorithm": recipe.algorithm.model_copy(update={"reference_every": 8}),
             "evaluation": recipe.evaluation.model_copy(update={"problems": 8}),
             "sampler": recipe.sampler.model_copy(update={"engine": "torch"}),
         }

@@ -76,7 +76,10 @@ def shortfalls(results: list[dict[str, Any]]) -> list[str]:
             low, high = before["pass@1 95%"]
             other_low, other_high = after["pass@1 95%"]
             if high < other_low or other_high < low:
-                missed.append(f"{r['name']}: accuracy moved outside the noise")
+                change = f"{before['pass@1']:.3f} to {after['pass@1']:.3f}"
+                missed.append(
+                    f"control {r['name']}: accuracy moved from {change}, out of the noise"
+                )
     return missed
 
 

@@ -124,6 +124,8 @@ class Loop:
             advantages_N = advantages(graded, self.algorithm)
             parts = self._parts(graded, advantages_N)
         with clock("update"):
+            if self.reference is not None:
+                self.reference.check(self.done)
             updates = self._update(parts)
         with clock("sync"):
             report = self.sync(self.done, self._probes(self.step + 1))

@@ -1,1 +1,1 @@
-"""Where untrusted code will run. Nothing executes model-written code yet."""
+"""Run untrusted code: isolated, bounded, and measured from outside."""

@@ -14,7 +14,7 @@ class Program:
 
     source: str
     language: str = "python"
-    preload: tuple[str, ...] = ()  # modules imported before the fork, e.g. ("numpy",); trusted names
+    preload: tuple[str, ...] = ()  # modules imported before the fork; trusted names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,7 @@ class Executor(Protocol):
         for anything the program does. Raises RuntimeError once closed."""
         ...
 
-    def run_all(
-        self, program: Program, given: Sequence[Given], limits: Limits
-    ) -> list[Execution]:
+    def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
         """One program on several inputs, each isolated from the others; results in order. The
         source is compiled once."""
         ...

@@ -5,34 +5,57 @@ import os
 
 import pytest
 
-OPTIONAL = {"vllm": lambda: importlib.util.find_spec("vllm") is not None}
-PARTS_TO_COME = "docker, namespaces, browser: nothing in the project uses them yet"
+
+def _namespaces() -> bool:
+    from sandbox.probe import probe
+
+    return probe().tier > 0
+
+
+OPTIONAL = {
+    "vllm": lambda: importlib.util.find_spec("vllm") is not None,
+    "namespaces": _namespaces,
+}
+FOLDERS = {"tests/sandbox": "namespaces"}  # whole folders that exercise a part
+PARTS_TO_COME = "docker, browser: nothing in the project uses them yet"
 
 _exercised = dict.fromkeys(OPTIONAL, 0)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call" and report.passed:
-        for part in OPTIONAL:
-            _exercised[part] += part in report.keywords
+    if report.when != "call" or not report.passed:
+        return
+    for part in OPTIONAL:
+        _exercised[part] += part in report.keywords
+    for folder, part in FOLDERS.items():
+        _exercised[part] += report.nodeid.startswith(folder)
+
+
+def _asked() -> list[str]:
+    return [part for part in os.environ.get("VERILOOP_EXERCISE", "").split(",") if part]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("optional parts")
-    for part, present in OPTIONAL.items():
-        here = "installed" if present() else "not installed"
-        terminalreporter.line(f"{part}: {here}, exercised by {_exercised[part]} passing tests")
+    for part in _asked() or OPTIONAL:
+        terminalreporter.line(f"{part}: exercised by {_exercised[part]} passing tests")
+    if "namespaces" in _asked():
+        from sandbox.probe import probe
+
+        terminalreporter.line(str(probe()))
     terminalreporter.line(PARTS_TO_COME)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """In a full run a part that can be tested here and was not is a failure."""
-    if not os.environ.get("VERILOOP_FULL_RUN") or hasattr(session.config, "workerinput"):
+    """A part that the run was to exercise, that is here, and that was not, is a failure."""
+    if hasattr(session.config, "workerinput") or exitstatus not in (0, 5):
         return
-    idle = [part for part, present in OPTIONAL.items() if present() and not _exercised[part]]
-    if idle and exitstatus == 0:
+    idle = [part for part in _asked() if OPTIONAL[part]() and not _exercised[part]]
+    if idle:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        print(f"\noptional parts that are here were not exercised: {', '.join(idle)}")
+        print(f"\nparts that are here were not exercised: {', '.join(idle)}")
+    elif _asked() and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK  # not here, and said so above
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,139 @@
+"""Things outside the sandbox that an attack may try to reach: secrets, listeners, survivors."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+FILES = ("/root/.rlvr_canary", "/tmp/rlvr_canary_tmp")
+TCP = ("127.0.0.1", 47631)
+UDP = ("127.0.0.1", 47632)
+SOCKETS = ("/tmp/rlvr_canary.sock", "\0rlvr_canary")
+VARIABLE = "RLVR_CANARY"
+MARK = "rlvrmark"  # how attacks name processes that shall outlive them
+_SETTLE_S = 0.15  # a killed process may take this long to leave the table
+_WAKE_S = 0.2  # how often a listener looks whether it shall end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canaries:
+    """What was set up, and what could not be."""
+
+    secret: str  # in the files and the variable; no run may ever print it
+    missing: Sequence[str]  # attacks on these cannot succeed here, so they prove nothing
+
+
+@contextmanager
+def canaries() -> Iterator[Canaries]:
+    """Set everything up, in this process and on loopback only; take it all away at the end."""
+    secret = f"RLVR-CANARY-{os.urandom(8).hex()}"
+    missing: list[str] = []
+    with ExitStack() as stack:
+
+        def attempt(name: str, enter: Callable[[], None]) -> None:
+            try:
+                enter()
+            except OSError as failure:
+                missing.append(f"{name} ({failure.strerror or failure})")
+
+        stack.enter_context(_variable(secret))
+        for path in FILES:
+            attempt(path, lambda path=path: stack.enter_context(_file(Path(path), secret)))
+        attempt("tcp", lambda: stack.enter_context(_listener(socket.AF_INET, TCP)))
+        attempt("udp", lambda: stack.enter_context(_echo()))
+        for name in SOCKETS:
+            attempt(name, lambda name=name: stack.enter_context(_listener(socket.AF_UNIX, name)))
+        yield Canaries(secret=secret, missing=tuple(missing))
+
+
+def survivors() -> list[int]:
+    """Process ids of what attacks left running, by their name; zombies do not run."""
+    time.sleep(_SETTLE_S)
+    return [int(entry.name) for entry in Path("/proc").iterdir() if _survives(entry)]
+
+
+def _survives(entry: Path) -> bool:
+    if not entry.name.isdigit():
+        return False
+    with suppress(OSError):  # it has gone meanwhile
+        name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
+        return name.partition("(")[2].startswith(MARK) and rest.split()[0] not in "ZX"
+    return False
+
+
+@contextmanager
+def _variable(secret: str) -> Iterator[None]:
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = secret
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+
+
+@contextmanager
+def _file(path: Path, secret: str) -> Iterator[None]:
+    path.write_text(f"{secret}\n")
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _listener(family: socket.AddressFamily, address: str | tuple[str, int]) -> Iterator[None]:
+    path = address if isinstance(address, str) and not address.startswith("\0") else ""
+    if path:
+        Path(path).unlink(missing_ok=True)
+    with socket.socket(family, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(16)
+        if path:
+            os.chmod(path, 0o777)
+        try:
+            with _serving(listening, lambda: listening.accept()[0].close()):
+                yield
+        finally:
+            if path:
+                Path(path).unlink(missing_ok=True)
+
+
+@contextmanager
+def _echo() -> Iterator[None]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as answering:
+        answering.bind(UDP)
+
+        def answer() -> None:
+            data, sender = answering.recvfrom(64)
+            answering.sendto(data, sender)
+
+        with _serving(answering, answer):
+            yield
+
+
+@contextmanager
+def _serving(listening: socket.socket, serve: Callable[[], None]) -> Iterator[None]:
+    """Serve one caller after the other, in a thread, until the block ends."""
+    over = threading.Event()
+    listening.settimeout(_WAKE_S)
+
+    def loop() -> None:
+        while not over.is_set():
+            with suppress(OSError):  # no caller yet, or one that has left
+                serve()
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,1 @@
+"""The embedded backend: Linux namespaces, seccomp, cgroups, and a process forked per case."""

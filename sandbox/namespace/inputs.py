@@ -1,0 +1,52 @@
+"""What a slot hands to its zygote: an account, and inputs that nobody can change any more."""
+
+import fcntl
+import marshal
+import os
+
+from sandbox.executor import Call, Given, Program, Stdin
+
+_SEALS = 0x1 | 0x2 | 0x4 | 0x8  # seal, shrink, grow, write
+_MARSHAL_VERSION = 4
+_HOST_IDS = 1_000_000_000  # far above any account: one per slot, so that nothing is shared
+_SLOTS_TO_A_PROCESS = 256
+
+
+def host_id(own_map: str, pid: int, number: int) -> int:
+    """An account of the host's that nobody has, for slot `number` of process `pid`.
+
+    `own_map` is our /proc/self/uid_map: in a container we must stay among the ids it has.
+    """
+    ranges = [[int(word) for word in line.split()] for line in own_map.splitlines()]
+    first, _, count = max(ranges, key=lambda one: one[2])
+    if first + count > 2 * _HOST_IDS + _SLOTS_TO_A_PROCESS:
+        own = pid * _SLOTS_TO_A_PROCESS % _HOST_IDS
+        return _HOST_IDS + own + number % _SLOTS_TO_A_PROCESS
+    return first + count - 1 - number % max(1, count // 2)
+
+
+def payload(program: Program, given: Given) -> bytes:
+    """What the child reads. Raises ValueError for arguments that are not plain data."""
+    call = given if isinstance(given, Call) else Call(function="")
+    parts = (program.source, call.function or None, list(call.args), dict(call.kwargs))
+    try:
+        return marshal.dumps(parts, _MARSHAL_VERSION)
+    except ValueError as failure:
+        raise ValueError(
+            f"arguments of {call.function!r} are not plain data: {failure}"
+        ) from failure
+
+
+def standard_input(given: Given) -> bytes:
+    return given.data if isinstance(given, Stdin) else b""
+
+
+def sealed(data: bytes) -> int:
+    """A memory file that nobody can change any more, positioned at its start."""
+    fd = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

@@ -1,0 +1,201 @@
+"""The embedded executor: slots in a queue, each lent to one execution at a time."""
+
+import atexit
+import os
+import queue
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Self
+
+from sandbox.executor import Given, Program
+from sandbox.limits import Limits
+from sandbox.namespace import cgroup
+from sandbox.namespace.inputs import payload
+from sandbox.namespace.slot import LostSlotError, Setup, Slot
+from sandbox.probe import Probe, SandboxUnavailableError, probe
+from sandbox.result import Execution
+
+ATTEMPTS = 2
+LANGUAGES = ("python",)
+_CLOSE_LIMIT_S = 30.0
+
+
+class NamespaceExecutor:
+    """Runs untrusted Python in namespaces (tier 1), or behind Landlock and seccomp (tier 2).
+
+    `slots`: executions at a time; None: one per core. `tier`: the one wanted; None: tier 1, or
+    with `allow_reduced` tier 2 where that is all there is. `preload`: modules every case finds
+    imported; a program that names more makes its slot start again with them, once.
+    Raises SandboxUnavailableError when the machine gives less than what was asked for.
+    """
+
+    backend = "namespace"
+
+    def __init__(
+        self,
+        slots: int | None = None,
+        tier: int | None = None,
+        allow_reduced: bool = False,
+        preload: Sequence[str] = (),
+    ) -> None:
+        count = len(os.sched_getaffinity(0)) if slots is None else slots
+        if count < 1:
+            raise ValueError(f"slots must be at least 1, got {slots}")
+        self.probe = probe()
+        self.tier = chosen_tier(self.probe, tier, allow_reduced)
+        self._setup = _setup(self.probe, self.tier)
+        self._preload = tuple(preload)
+        self._pid = os.getpid()
+        self._closed = False
+        self._places = [_Place(_setup(self.probe, self.tier), tuple(preload)) for _ in range(count)]
+        self._places[-1].ready(())  # one at once, so that failure shows here; the rest when needed
+        self._idle: queue.LifoQueue[_Place] = queue.LifoQueue()
+        for place in self._places:
+            self._idle.put(place)
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, program: Program, given: Given, limits: Limits) -> Execution:
+        """One execution; see `sandbox.executor.Executor`.
+
+        Raises ValueError for another language or arguments that are not plain data,
+        SandboxUnavailableError for `limits.processes` where nothing can bound them together.
+        """
+        work = self._checked(program, given, limits)
+        place = self._take()
+        try:
+            return self._tried(place, program, work, given, limits)
+        finally:
+            self._idle.put(place)
+
+    def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
+        """Each input in a fresh fork, on as many slots as are free; results in order."""
+        workers = min(len(self._places), len(given))
+        if workers < 2:
+            return [self.run(program, one, limits) for one in given]
+        with ThreadPoolExecutor(workers) as threads:
+            return list(threads.map(lambda one: self.run(program, one, limits), given))
+
+    def close(self) -> None:
+        """End all slots; runs in progress raise RuntimeError. Harmless when repeated."""
+        if self._closed or os.getpid() != self._pid:
+            return  # in a fork of ours the slots are not its own
+        self._closed = True
+        atexit.unregister(self.close)
+        for place in self._places:
+            place.interrupt()
+        with ExitStack() as stack:  # one that fails to close keeps no other open
+            for _ in self._places:
+                stack.callback(self._idle.get(timeout=_CLOSE_LIMIT_S).close)
+        for place in self._places:
+            self._idle.put(place)  # whoever still waits for one learns that we are closed
+
+    def _checked(self, program: Program, given: Given, limits: Limits) -> bytes:
+        if program.language not in LANGUAGES:
+            known = ", ".join(LANGUAGES)
+            raise ValueError(f"language {program.language!r} cannot run here; known: {known}")
+        if limits.processes and (self.tier == 2 or not self.probe.cgroup):
+            raise SandboxUnavailableError(
+                f"Limits.processes={limits.processes} needs tier 1 and a cgroup\n{self.probe}"
+            )
+        return payload(program, given)
+
+    def _take(self) -> "_Place":
+        if os.getpid() != self._pid:
+            raise RuntimeError("this NamespaceExecutor was opened in another process")
+        place = self._idle.get()
+        if self._closed:
+            self._idle.put(place)
+            raise RuntimeError("this NamespaceExecutor is closed")
+        return place
+
+    def _tried(
+        self, place: "_Place", program: Program, work: bytes, given: Given, limits: Limits
+    ) -> Execution:
+        """Run; a failure of ours is tried again on a fresh slot."""
+        why = ""
+        for _ in range(ATTEMPTS):
+            try:
+                done = place.run(program.preload, work, given, limits)
+            except LostSlotError as failure:
+                if failure.out_of_memory:
+                    return Execution(ended="memory", why="the kernel ended the whole slot")
+                why = str(failure)
+            except (SandboxUnavailableError, OSError) as failure:
+                why = str(failure)
+            else:
+                if done.ended != "sandbox_error":
+                    return done
+                why = done.why
+                place.close()
+            if self._closed:
+                raise RuntimeError("this NamespaceExecutor was closed during the run")
+        return Execution(ended="sandbox_error", why=why)
+
+
+class _Place:
+    """Room for one slot, which is started when it is needed and replaced when it is lost."""
+
+    def __init__(self, setup: Setup, preload: tuple[str, ...]) -> None:
+        self._setup = setup
+        self._preload = preload
+        self._slot: Slot | None = None
+
+    def run(self, preload: tuple[str, ...], work: bytes, given: Given, limits: Limits) -> Execution:
+        """Raises LostSlotError; the next run then starts a fresh slot."""
+        slot = self.ready(preload)
+        try:
+            return slot.run(work, given, limits)
+        except BaseException:
+            self.close()  # an interrupted slot may still be in the middle of its answer
+            raise
+
+    def ready(self, preload: tuple[str, ...]) -> Slot:
+        """A slot with these modules imported; one that lacks some is started again with them."""
+        missing = tuple(name for name in preload if name not in self._preload)
+        if missing:
+            self.close()
+            self._preload += missing
+        if self._slot is None:
+            self._slot = Slot(self._setup, self._preload)
+        return self._slot
+
+    def interrupt(self) -> None:
+        if self._slot is not None:
+            self._slot.interrupt()
+
+    def close(self) -> None:
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            slot.close()
+
+
+def chosen_tier(found: Probe, wanted: int | None, allow_reduced: bool) -> int:
+    """The tier to run at. Raises SandboxUnavailableError with the table, never takes less."""
+    if wanted not in (None, 1, 2):
+        raise ValueError(f"tier must be 1, 2 or None, got {wanted}")
+    if wanted == 2 and found.tier and found.works("landlock"):
+        return 2
+    if found.tier == 1 and wanted != 2:
+        return 1
+    if found.tier == 2 and wanted is None and allow_reduced:
+        return 2
+    hint = "; allow_reduced=True would accept tier 2" if found.tier == 2 and wanted is None else ""
+    raise SandboxUnavailableError(f"tier {wanted or 1} is not to be had here{hint}\n{found}")
+
+
+def _setup(found: Probe, tier: int) -> Setup:
+    """Raises SandboxUnavailableError where there is no Python to run."""
+    if found.python is None:
+        raise SandboxUnavailableError(str(found))
+    site, _ = cgroup.find() if found.cgroup else (None, "")
+    if site is not None:
+        cgroup.remove_stale(site)
+    way = found.way if tier == 1 else "root" if os.geteuid() == 0 else "user"
+    return Setup(python=found.python, tier=tier, way=way, site=site)

@@ -1,0 +1,182 @@
+"""What the kernel refuses to untrusted code: a deny list, compiled to a balanced search tree.
+
+The kernel runs a filter once per call number when it is installed, on every execution, so a tree
+is worth its trouble: a linear list costs 0.5 ms more.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+
+from sandbox.namespace.syscalls import Machine, call, machine, numbers
+
+Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if false, constant
+
+_LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
+_IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _JUMP = 0x15, 0x35, 0x45, 0x05
+_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+_ARCH_OFFSET, _NUMBER_OFFSET, _ARGUMENTS_OFFSET = 4, 0, 16
+_SET_MODE_FILTER = 1
+_SELF = 0x7EADBEEF  # stands for the pid of the process that installs the filter
+
+_ABSENT = """
+clone3 io_uring_setup io_uring_enter io_uring_register keyctl add_key request_key memfd_secret
+"""  # programs look for these and do without
+_REFUSED = """
+ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_getfd bpf
+perf_event_open userfaultfd fanotify_init fanotify_mark inotify_init inotify_init1
+inotify_add_watch mount umount2 pivot_root chroot move_mount open_tree open_tree_attr fsopen
+fsconfig fsmount fspick mount_setattr unshare setns swapon swapoff reboot kexec_load
+kexec_file_load init_module finit_module delete_module acct quotactl quotactl_fd settimeofday
+clock_settime clock_adjtime adjtimex sethostname setdomainname iopl ioperm modify_ldt
+lookup_dcookie syslog vhangup name_to_handle_at open_by_handle_at personality migrate_pages
+move_pages memfd_create shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop
+semtimedop semctl mq_open mq_unlink mq_notify nfsservctl uselib _sysctl sysfs ustat
+landlock_create_ruleset landlock_add_rule landlock_restrict_self remap_file_pages io_setup vmsplice
+mknod mknodat setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid
+capset statmount listmount sync syncfs cachestat flock bind connect listen accept accept4
+pidfd_open pidfd_send_signal tkill rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity
+sched_setscheduler sched_setparam sched_setattr ioprio_set setpriority
+"""
+_BEYOND_LANDLOCK = """
+chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
+setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat
+file_setattr truncate
+"""  # changes to files that it lets through
+_SIGNALS_OF_A_TREE = "pidfd_open pidfd_send_signal tkill rt_sigqueueinfo rt_tgsigqueueinfo"
+
+_NEW_NAMESPACES = 0x7E020080
+_CLONE_THREAD = 0x10000
+_AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
+_TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+_SIGNAL_OWNERS = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
+_LOCKS = (6, 7, 37, 38, 1024, 1026)  # record locks of both kinds, leases, F_NOTIFY
+_OWNERS = (8, 10, 15, 1031)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETPIPE_SZ
+_PR_SET_PDEATHSIG = 1
+
+
+def filter_bytes(on: Machine, *, processes: bool, alone: bool) -> bytes:
+    """The filter as an array of struct sock_filter.
+
+    `processes`: may fork; threads are always allowed. `alone`: there is no pid namespace and no
+    private file tree, so signals may name only the process itself and no file's owner, rights,
+    times or attributes may change. Needs `for_process` before use.
+    """
+    program: list[Instruction] = [
+        (_LOAD, 0, 0, _ARCH_OFFSET),
+        (_IF_EQUAL, 1, 0, on.audit),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER_OFFSET),
+    ]
+    if on.compat_bit is not None:
+        program += [(_IF_AT_LEAST, 0, 1, on.compat_bit), (_RETURN, 0, 0, _error(errno.ENOSYS))]
+    program += _tree(sorted(_rules(on, processes=processes, alone=alone).items()))
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+
+
+def for_process(program: bytes, pid: int) -> bytes:
+    """Put the pid where the filter speaks of the process itself."""
+    return program.replace(struct.pack("I", _SELF), struct.pack("I", pid))
+
+
+def install(program: bytes) -> None:
+    """Bind this thread and all it starts. Needs no_new_privs. Raises OSError."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    call("seccomp", _SET_MODE_FILTER, 0, ctypes.byref(_Program(len(program) // 8, buffer)))
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
+
+    def __init__(self, length: int, buffer: ctypes.Array[ctypes.c_char]) -> None:
+        super().__init__(length, ctypes.addressof(buffer))
+
+
+def _rules(on: Machine, *, processes: bool, alone: bool) -> dict[int, list[Instruction]]:
+    """What happens at each call number; every body ends in a return."""
+    by_name = {name: _deny(errno.EPERM) for name in _REFUSED.split()}
+    if processes:
+        for name in _SIGNALS_OF_A_TREE.split():
+            del by_name[name]
+    by_name |= {name: _deny(errno.ENOSYS) for name in _ABSENT.split()}
+    by_name |= {
+        "socket": _deny(errno.EAFNOSUPPORT),
+        "socketpair": _stream_pair(),
+        "clone": _clone(processes=processes),
+        "ioctl": _argument(1, _TERMINAL_INJECTION + _SIGNAL_OWNERS, _deny(errno.EPERM), _allow()),
+        "fcntl": _argument(1, _LOCKS + _OWNERS, _deny(errno.EPERM), _allow()),
+        "prctl": _argument(0, (_PR_SET_PDEATHSIG,), _deny(errno.EPERM), _allow()),
+        "prlimit64": _argument(0, (0, _SELF), _allow(), _deny(errno.EPERM)),
+    }
+    if not processes:
+        by_name |= {"fork": _deny(errno.EAGAIN), "vfork": _deny(errno.EAGAIN)}
+    if alone:
+        to_self = _argument(0, (_SELF,), _allow(), _deny(errno.EPERM))
+        by_name |= {"kill": to_self, "tgkill": to_self}
+        by_name |= {name: _deny(errno.EPERM) for name in _BEYOND_LANDLOCK.split()}
+    known = numbers(on)
+    return {known[name]: body for name, body in by_name.items() if name in known}
+
+
+def _error(code: int) -> int:
+    return 0x00050000 | code
+
+
+def _deny(code: int) -> list[Instruction]:
+    return [(_RETURN, 0, 0, _error(code))]
+
+
+def _allow() -> list[Instruction]:
+    return [(_RETURN, 0, 0, _ALLOW)]
+
+
+def _load(index: int) -> Instruction:
+    """The low word of an argument: all the kernel reads of an int, on both (little-endian)."""
+    return (_LOAD, 0, 0, _ARGUMENTS_OFFSET + 8 * index)
+
+
+def _argument(
+    index: int, values: tuple[int, ...], hit: list[Instruction], miss: list[Instruction]
+) -> list[Instruction]:
+    """`hit` where the argument is one of `values`, else `miss`."""
+    last = len(values) - 1
+    tests = [(_IF_EQUAL, last - place + len(miss), 0, value) for place, value in enumerate(values)]
+    return [_load(index), *tests, *miss, *hit]
+
+
+def _stream_pair() -> list[Instruction]:
+    """Pairs of connected Unix streams; a datagram pair could send to other addresses."""
+    streams = [_load(1), (_AND, 0, 0, _SOCK_TYPE_MASK), (_IF_EQUAL, 0, 1, _SOCK_STREAM)]
+    refused = _deny(errno.EAFNOSUPPORT)
+    return _argument(0, (_AF_UNIX,), [*streams, *_allow(), *refused], refused)
+
+
+def _clone(*, processes: bool) -> list[Instruction]:
+    """No new namespaces; without `processes`, threads only."""
+    body = [_load(0), (_IF_ANY_BIT, 0, 1, _NEW_NAMESPACES), *_deny(errno.EPERM)]
+    if not processes:
+        body += [(_IF_ANY_BIT, 1, 0, _CLONE_THREAD), *_deny(errno.EAGAIN)]
+    return body + _allow()
+
+
+def _tree(rules: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
+    """Search by call number, three rules to a leaf; a number not found is allowed."""
+    if len(rules) <= 3:
+        leaf = [i for number, body in rules for i in [(_IF_EQUAL, 0, len(body), number), *body]]
+        return leaf + _allow()
+    middle = len(rules) // 2
+    left, right = _tree(rules[:middle]), _tree(rules[middle:])
+    split = rules[middle][0]
+    if len(left) < 256:
+        return [(_IF_AT_LEAST, len(left), 0, split), *left, *right]
+    return [(_IF_AT_LEAST, 0, 1, split), (_JUMP, 0, 0, len(left)), *left, *right]
+
+
+def here(*, processes: bool, alone: bool) -> bytes:
+    """The filter for this machine."""
+    return filter_bytes(machine(), processes=processes, alone=alone)
+
+
+def install_for_self(program: bytes) -> None:
+    install(for_process(program, os.getpid()))

@@ -1,0 +1,214 @@
+"""Data, and nothing but data, on its way out of the sandbox: one frame of tagged JSON.
+
+Only exact types are data: an int is an int, never something that claims to be one. The reader
+trusts nothing: one frame, nothing after it, bounded size, depth, item count and hash collisions.
+"""
+
+import json
+import math
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+MAX_DEPTH = 200
+MAX_ITEMS = 2_000_000
+MAX_INTEGER_DIGITS = 300_000  # hexadecimal, sign and 0x included
+LENGTH_BYTES = 8
+_MAX_COLLISIONS = 64  # keys beyond the first with equal hashes: more would hang a dictionary
+_SAFE_INTEGER = 1 << 53
+_MAX_LITERAL = 17  # characters of an integer written as a JSON number
+
+
+class WireError(ValueError):
+    """What came is not one well-formed value, or what should go is no plain data."""
+
+
+def encode(value: Any) -> bytes:
+    """A frame: 8 bytes of length, then ASCII JSON. Raises WireError for what is not plain data.
+
+    None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict, and of
+    collections deque (becomes a list), defaultdict, OrderedDict and Counter (become dicts).
+    """
+    try:
+        body = json.dumps(_plain(value, 0), allow_nan=False).encode("ascii")
+    except RecursionError as failure:
+        raise WireError("value is nested too deep") from failure
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def decode(raw: bytes, cap: int) -> Any:
+    """The value of exactly one frame of at most `cap` bytes. Raises WireError, and nothing else."""
+    size = int.from_bytes(raw[:LENGTH_BYTES], "big")
+    if len(raw) < LENGTH_BYTES:
+        raise WireError(f"no value came back: {len(raw)} bytes")
+    if size > cap or size != len(raw) - LENGTH_BYTES:
+        found = len(raw) - LENGTH_BYTES
+        raise WireError(f"frame says {size} bytes and holds {found}; at most {cap} are allowed")
+    body = raw[LENGTH_BYTES:]
+    if sum(body.count(sign) for sign in (b"[", b"{", b",")) > MAX_ITEMS:
+        raise WireError(f"value has more than {MAX_ITEMS} items")
+    try:
+        return _value(_DECODER.decode(body.decode("ascii")), 0)
+    except WireError:
+        raise
+    except (ValueError, RecursionError, MemoryError, OverflowError) as failure:
+        raise WireError(f"unreadable frame: {type(failure).__name__}") from failure
+
+
+class _Tagged(NamedTuple):
+    tag: str
+    content: Any
+
+
+def _plain(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if depth > MAX_DEPTH:
+        raise WireError(f"value is nested deeper than {MAX_DEPTH}")
+    if value is None or kind is bool or kind is str:
+        return value
+    if kind is int:
+        return value if -_SAFE_INTEGER < value < _SAFE_INTEGER else {"i": hex(value)}
+    writer = _WRITERS.get(kind)
+    if writer is None:
+        raise WireError(f"a value of type {kind.__name__[:80]!r} is no plain data")
+    return writer(value, depth + 1)
+
+
+def _many(values: Any, depth: int) -> list[Any]:
+    return [_plain(value, depth) for value in values]
+
+
+def _pairs(value: Any, depth: int) -> dict[str, Any]:
+    return {"d": [_plain(part, depth) for pair in value.items() for part in pair]}
+
+
+def _float(value: float, depth: int = 0) -> Any:
+    del depth
+    return value if math.isfinite(value) else {"f": repr(value)}
+
+
+_WRITERS: dict[type, Callable[[Any, int], Any]] = {
+    float: _float,
+    complex: lambda value, depth: {"c": [_float(value.real), _float(value.imag)]},
+    bytes: lambda value, depth: {"b": value.hex()},
+    list: _many,
+    deque: _many,
+    tuple: lambda value, depth: {"t": _many(value, depth)},
+    set: lambda value, depth: {"s": _many(value, depth)},
+    frozenset: lambda value, depth: {"z": _many(value, depth)},
+    dict: _pairs,
+    defaultdict: _pairs,
+    OrderedDict: _pairs,
+    Counter: _pairs,
+}
+
+
+def _one_tag(pairs: list[tuple[str, Any]]) -> _Tagged:
+    if len(pairs) != 1:
+        raise WireError(f"an object has {len(pairs)} tags, not one")
+    return _Tagged(*pairs[0])
+
+
+def _short_integer(literal: str) -> int:
+    if len(literal) > _MAX_LITERAL:
+        raise WireError(f"an integer of {len(literal)} characters is not hexadecimal")
+    return int(literal)
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if not math.isfinite(number):
+        raise WireError("a number is not finite")
+    return number
+
+
+def _no_constant(literal: str) -> None:
+    raise WireError(f"{literal} must be tagged")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_one_tag,
+    parse_int=_short_integer,
+    parse_float=_finite,
+    parse_constant=_no_constant,
+)
+
+
+def _value(node: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise WireError(f"value is nested deeper than {MAX_DEPTH}")
+    if type(node) is str:
+        return _text(node)
+    if type(node) is list:
+        return [_value(part, depth + 1) for part in node]
+    if type(node) is not _Tagged:
+        return node
+    reader = _READERS.get(node.tag)
+    content_type = str if node.tag in _OF_TEXT else list
+    if reader is None or type(node.content) is not content_type:
+        raise WireError(f"unknown tag {node.tag[:20]!r}")
+    return reader(node.content, depth + 1)
+
+
+def _text(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as failure:
+            raise WireError("a text holds lone surrogates") from failure
+    return text
+
+
+def _integer(digits: str, depth: int) -> int:
+    del depth
+    if len(digits) > MAX_INTEGER_DIGITS:
+        raise WireError(f"an integer of {len(digits)} digits; at most {MAX_INTEGER_DIGITS}")
+    return int(digits, 16)
+
+
+def _special(name: str, depth: int) -> float:
+    del depth
+    if name not in ("nan", "inf", "-inf"):
+        raise WireError(f"no such float: {name[:20]!r}")
+    return float(name)
+
+
+def _complex(parts: Sequence[Any], depth: int) -> complex:
+    values = [_value(part, depth) for part in parts]
+    if [type(value) for value in values] != [float, float]:
+        raise WireError("a complex number is two floats")
+    return complex(*values)
+
+
+def _keys(nodes: Sequence[Any], depth: int) -> list[Any]:
+    """Hashable, all different, and not made to collide."""
+    keys = [_value(node, depth) for node in nodes]
+    try:
+        hashes = {hash(key) for key in keys}
+    except TypeError as failure:
+        raise WireError("a key is not hashable") from failure
+    if len(keys) - len(hashes) > _MAX_COLLISIONS:
+        raise WireError(f"more than {_MAX_COLLISIONS} keys have equal hashes")
+    if len(frozenset(keys)) != len(keys):
+        raise WireError("the same key comes twice")
+    return keys
+
+
+def _mapping(flat: Sequence[Any], depth: int) -> dict[Any, Any]:
+    if len(flat) % 2:
+        raise WireError("a key has no value")
+    values = [_value(node, depth) for node in flat[1::2]]
+    return dict(zip(_keys(flat[::2], depth), values, strict=True))
+
+
+_OF_TEXT = ("i", "f", "b")
+_READERS: dict[str, Callable[[Any, int], Any]] = {
+    "i": _integer,
+    "f": _special,
+    "b": lambda digits, depth: bytes.fromhex(digits),
+    "c": _complex,
+    "t": lambda nodes, depth: tuple(_value(node, depth) for node in nodes),
+    "s": lambda nodes, depth: set(_keys(nodes, depth)),
+    "z": lambda nodes, depth: frozenset(_keys(nodes, depth)),
+    "d": _mapping,
+}

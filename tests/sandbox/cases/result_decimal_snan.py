@@ -1,0 +1,3 @@
+from decimal import Decimal
+def zigzag(xs):
+    return Decimal('sNaN')

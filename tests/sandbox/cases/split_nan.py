@@ -1,0 +1,2 @@
+def zigzag(xs):
+    return float('nan')

@@ -1,0 +1,2 @@
+def runs(xs):
+    return ["passed"]

@@ -1,0 +1,7 @@
+import sys
+
+def answer():
+    xs = list(map(int, sys.stdin.read().split()))[1:]
+    return sum((i + 1) * abs(a - b) for i, (a, b) in enumerate(zip(xs, xs[1:]))) % 99991
+
+sys.stdout.write(f"{answer()}\x0b\x0c\x1c\x85\u2028wrong\n")

@@ -1,0 +1,30 @@
+import dataclasses
+
+import pytest
+
+from sandbox.limits import Limits
+
+
+def test_the_wall_limit_is_a_multiple_of_the_cpu_limit_unless_given():
+    assert Limits(cpu_s=2).wall == 7
+    assert Limits(cpu_s=2, wall_s=0.5).wall == 0.5
+
+
+@pytest.mark.parametrize(
+    "name", [field.name for field in dataclasses.fields(Limits) if field.name != "processes"]
+)
+@pytest.mark.parametrize("value", [0, -1, float("nan")])
+def test_every_bound_must_be_positive(name, value):
+    with pytest.raises(ValueError, match=f"Limits.{name} must be positive, got {value}"):
+        Limits(**{name: value})
+
+
+def test_no_further_process_is_the_default_and_a_negative_number_is_refused():
+    assert Limits().processes == 0
+    with pytest.raises(ValueError, match=r"Limits\.processes"):
+        Limits(processes=-1)
+
+
+def test_limits_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Limits().cpu_s = 9

@@ -1,0 +1,212 @@
+"""`veriloop sandbox check`: the matrix, the file and the exit code; refusals name what is known."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sandbox import probe
+from sandbox.canaries import Canaries
+from sandbox.result import Execution
+from sandbox.suite import Accepted, Attacked, Report, load
+from stages import command, sandbox_command
+from stages.sandbox_command import grade, matrix, open_backend
+
+LIMITS = {"wall_s": 3, "cpu_s": 2, "mem_mb": 64, "disk_mb": 8, "procs": 3, "out_mb": 1}
+DOUBLE = {"args": [4], "expected": 8}
+
+
+class Answering:
+    """An executor that answers 8 to the source "right", and fails on our side for "lost"."""
+
+    backend, tier = "answering", 2
+
+    def __init__(self, allow_reduced=False):
+        self.allow_reduced = allow_reduced
+        self.limits = []
+        self.closed = False
+
+    def run_all(self, program, given, limits):
+        self.limits.append(limits)
+        ended = "sandbox_error" if program.source == "lost" else "ok"
+        value = 8 if program.source == "right" else 7
+        return [Execution(ended=ended, value=value, why="gone")] * len(given)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def boxes(monkeypatch):
+    """Backends that answer; every one that was opened."""
+    opened = []
+
+    def opening(**options):
+        opened.append(Answering(**options))
+        return opened[-1]
+
+    monkeypatch.setattr(sandbox_command, "BACKENDS", {"namespace": "there:Box"})
+    monkeypatch.setitem(sys.modules, "there", SimpleNamespace(Box=opening))
+    return opened
+
+
+@pytest.fixture
+def suite(tmp_path):
+    def make(attacks, honest):
+        for name, sources in (("manifest", attacks), ("honest_manifest", honest)):
+            rows = []
+            for file, source in sources.items():
+                (tmp_path / file).write_text(source)
+                row = {"file": file, "kind": "function", "fn_name": "f", "tests": [DOUBLE]}
+                rows.append({**row, "must": "no_reward", "class": file[0], "limits": LIMITS})
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            (tmp_path / f"{name}.jsonl").write_text(text)
+        return str(tmp_path)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def no_targets(monkeypatch):
+    """Without listeners and files outside: they have tests of their own."""
+
+    class Nothing:
+        def __enter__(self):
+            return Canaries(secret="RLVR-CANARY-x", missing=("tcp (in use)",))
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(sandbox_command, "canaries", Nothing)
+
+
+def test_a_clean_suite_is_exit_code_0(boxes, suite, tmp_path, capsys):
+    folder = suite({"a.py": "wrong", "b.py": "wrong"}, {"h.py": "right"})
+    file = tmp_path / "found.json"
+    words = ["sandbox", "check", "--suite", folder, "--json", str(file)]
+    assert sandbox_command.command(words) == 0 == command.main(words)
+    said = capsys.readouterr().out
+    assert "answering, tier 2: 2 attacks, 1 honest" in said
+    assert "could not be set up as a target: tcp (in use)" in said
+    found = json.loads(file.read_text())
+    assert {name: found[name] for name in ("tier", "backend", "missing")} == {
+        "tier": 2, "backend": "answering", "missing": ["tcp (in use)"]
+    }  # fmt: skip
+    assert found["attacks"][0] == {
+        "file": "a.py", "effect": "none", "reward": 0.0, "ended": "ok",
+        "why": "0 of 1 tests passed; ended otherwise: 1 wrong",
+    }  # fmt: skip
+    assert found["honest"] == [{"file": "h.py", "accepted": True, "why": "1 of 1 tests passed"}]
+    assert all(box.closed and not box.allow_reduced for box in boxes) and len(boxes) == 2
+
+
+@pytest.mark.parametrize(
+    ("attacks", "honest", "said"),
+    [
+        ({"a.py": "right"}, {}, "a.py: rewarded (reward 1.0, 1 of 1 tests passed)"),
+        ({"a.py": "lost"}, {}, "a.py: no verdict (reward None, sandbox_error: gone;"),
+        ({"a.py": "wrong"}, {"h.py": "wrong"}, "h.py: refused (0 of 1 tests passed;"),
+    ],
+)
+def test_whatever_gets_through_is_told_and_exit_code_1(boxes, suite, capsys, attacks, honest, said):
+    assert sandbox_command.command(["sandbox", "check", "--suite", suite(attacks, honest)]) == 1
+    assert said in capsys.readouterr().out and boxes[0].closed
+
+
+def test_limits_of_the_suite_reach_the_runs(boxes, suite):
+    folder = suite({"a.py": "wrong"}, {})
+    words = ["sandbox", "check", "--suite", folder]
+    sandbox_command.command([*words, "--processes", "--allow-reduced"])
+    sandbox_command.command(words)
+    first, second = (box.limits[0] for box in boxes)
+    assert (first.cpu_s, first.wall_s, first.memory_mb, first.disk_mb) == (2, 3, 64, 8)
+    assert (first.processes, second.processes) == (3, 0)
+    assert boxes[0].allow_reduced and not boxes[1].allow_reduced
+
+
+def test_an_executor_that_breaks_is_closed(boxes, suite, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("out of the blue")
+
+    monkeypatch.setattr(sandbox_command, "run_suite", broken)
+    with pytest.raises(RuntimeError, match="out of the blue"):
+        sandbox_command.command(["sandbox", "check", "--suite", suite({"a.py": "x"}, {})])
+    assert boxes[0].closed
+
+
+def test_the_matrix_has_a_line_for_each_class(suite):
+    cases, _ = load_from(suite({"a.py": "x", "a2.py": "x", "b.py": "x"}, {}))
+    effects = ["none", "rewarded", "none"]
+    report = Report(
+        tier=1,
+        backend="x",
+        attacks=[
+            Attacked(file="", effect=effect, reward=0.0, ended="ok", why="") for effect in effects
+        ],
+        honest=[Accepted(file="", accepted=accepted, why="") for accepted in (True, False, True)],
+        missing=(),
+    )
+    lines = [line.split() for line in matrix(report, cases).splitlines()]
+    assert lines == [
+        ["class", "attacks", "through"], ["a", "2", "1"], ["b", "1", "0"], ["all", "3", "1"],
+        ["honest", "programs:", "3,", "refused:", "1"],
+    ]  # fmt: skip
+
+
+def load_from(folder):
+    return load(Path(folder))
+
+
+def test_grading_is_the_verifiers(suite):
+    cases, _ = load_from(suite({"a.py": "right", "b.py": "wrong", "c.py": "lost"}, {}))
+    assert [grade(Answering(), case)[0] for case in cases] == [1.0, 0.0, None]
+
+
+def test_a_folder_without_a_suite_is_a_mistake(tmp_path, capsys):
+    assert command.main(["sandbox", "check", "--suite", str(tmp_path)]) == 2
+    assert "is no suite: it has no manifest.jsonl" in capsys.readouterr().err
+
+
+def test_an_unknown_backend_names_the_nearest(capsys):
+    assert command.main(["sandbox", "check", "--backend", "namespaces"]) == 2
+    assert "no backend 'namespaces'. Did you mean 'namespace'?" in capsys.readouterr().err
+
+
+def test_a_machine_that_cannot_isolate_is_refused_with_the_table(suite, monkeypatch, capsys):
+    def refusing(**_):
+        raise probe.SandboxUnavailableError("tier 1 is not to be had here\n  seccomp  no")
+
+    module = SimpleNamespace(NamespaceExecutor=refusing)
+    monkeypatch.setitem(sys.modules, "sandbox.namespace.pool", module)
+    with pytest.raises(sandbox_command.SandboxRefusedError, match="seccomp  no"):
+        open_backend("namespace")
+    folder = suite({"a.py": "x"}, {})
+    assert command.main(["sandbox", "check", "--suite", folder]) == 1
+    assert "SandboxRefusedError: tier 1 is not to be had here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["sandbox"], ["sandbox", "chekc"], ["sandbox", "run", "x"]])
+def test_anything_else_shows_the_usage(words, capsys):
+    assert command.main(words) == 2
+    assert "Usage: veriloop sandbox check [--suite DIR]" in capsys.readouterr().err
+
+
+def test_help_is_there_on_both_levels(capsys):
+    assert command.main(["sandbox", "--help"]) == 0
+    assert "usage: veriloop sandbox check" in capsys.readouterr().out
+    assert command.main(["sandbox", "check", "--help"]) == 0
+    assert "--allow-reduced" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_projects_own_suite_is_contained_here(tmp_path, capsys, monkeypatch):
+    monkeypatch.undo()
+    file = tmp_path / "found.json"
+    assert command.main(["sandbox", "check", "--json", str(file)]) == 0, capsys.readouterr().out
+    found = json.loads(file.read_text())
+    assert len(found["attacks"]) >= 40 and len(found["honest"]) >= 10
+    assert {one["effect"] for one in found["attacks"]} == {"none"}
+    ends = {one["ended"] for one in found["attacks"]}
+    assert {"ok", "error", "signal", "protocol", "wall"} <= ends and "sandbox_error" not in ends

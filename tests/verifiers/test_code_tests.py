@@ -1,0 +1,424 @@
+"""The verdict on a program: what its tests said, what was ours to answer for, and nothing else."""
+
+import dataclasses
+import importlib
+import sys
+from types import ModuleType
+
+import pytest
+
+from data.problem import Problem
+from sandbox.executor import Stdin
+from sandbox.result import Execution
+from verifiers import code_tests
+from verifiers.code_outcome import NOTHING, Outcome, to_verdict
+from verifiers.code_reference import CodeReference
+from verifiers.code_tests import judge_program
+from verifiers.registry import get, judge
+
+ADD = "def add(a, b):\n    return a + b\n"
+PARTLY = "def add(a, b):\n    return a + b if b < 4 else 0\n"
+SECRET = 123456789
+FUNCTION = {
+    "function": "add",
+    "tests": [{"args": [n, n + 1], "expected": 2 * n + 1} for n in range(6)],
+}
+STDIN = {"tests": [{"stdin": f"{n} 1\n", "expected_stdout": f"{n + 1}\n"} for n in range(4)]}
+SCRIPT = "a, b = map(int, input().split())\nprint(a + b)\n"
+
+
+@pytest.fixture
+def verdict(open_box):
+    def reach(source, reference):
+        return judge_program(open_box, source, CodeReference.read(reference))
+
+    return reach
+
+
+class Scripted:
+    """An executor whose runs end as listed; it executes nothing."""
+
+    backend, tier = "scripted", 0
+
+    def __init__(self, *ends):
+        self.ends = list(ends)
+        self.limits = []
+
+    def run(self, program, given, limits):
+        self.limits.append(limits)
+        end = self.ends.pop(0)
+        return end if isinstance(end, Execution) else Execution(ended=end, value=1)
+
+    def run_all(self, program, given, limits):
+        return [self.run(program, one, limits) for one in given]
+
+
+@pytest.mark.parametrize(("source", "reference"), [(ADD, FUNCTION), (SCRIPT, STDIN)])
+def test_a_right_program_scores_one(verdict, source, reference):
+    found = verdict(source, reference)
+    assert (found.score, found.status, found.answer) == (1.0, "graded", source)
+    assert found.components == {
+        "all_passed": 1.0, "share_passed": 1.0, "share_out_of_time": 0.0, "share_crashed": 0.0
+    }  # fmt: skip
+    assert found.detail == f"{len(reference['tests'])} of {len(reference['tests'])} tests passed"
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "detail"),
+    [
+        (PARTLY, FUNCTION, "3 of 6 tests passed; ended otherwise: 3 wrong"),
+        ("def add(a, b:", FUNCTION, "0 of 6 tests passed; ended otherwise: 1 error"),
+        ("x = '\ud800'", FUNCTION, "0 of 6 tests passed; ended otherwise: 1 error"),
+        ("1 // 0", STDIN, "0 of 4 tests passed; ended otherwise: 1 error"),
+        ("print(2)", STDIN, "0 of 4 tests passed; ended otherwise: 1 wrong"),
+    ],
+)
+def test_all_or_nothing_scores_zero_at_the_first_failure(verdict, source, reference, detail):
+    found = verdict(source, reference)
+    assert (found.score, found.status) == (0.0, "graded")
+    assert found.detail == detail and found.components["all_passed"] == 0.0
+
+
+def test_a_share_is_the_share_of_all_tests(verdict):
+    found = verdict(PARTLY, {**FUNCTION, "scoring": "share"})
+    assert found.score == 3 / 6 == found.components["share_passed"]
+    assert found.detail == "3 of 6 tests passed; ended otherwise: 3 wrong"
+    broken = verdict("def add(a, b):\n    return a + b if b < 2 else 1 // 0", {
+        **FUNCTION, "scoring": "share"
+    })  # fmt: skip
+    assert broken.score == 1 / 6 and broken.components["share_crashed"] == 5 / 6
+
+
+def test_batches_double_and_stop_where_the_verdict_is_certain(verdict, open_box):
+    many = {**FUNCTION, "tests": [{"args": [n, 0], "expected": n} for n in range(20)]}
+    assert verdict(ADD, many).score == 1.0 and open_box.batches == [1, 2, 4, 8, 5]
+    open_box.batches.clear()
+    assert verdict("def add(a, b):\n    return a if a < 2 else 0", many).score == 0.0
+    assert open_box.batches == [1, 2]
+    open_box.batches.clear()
+    assert verdict("def add(a, b):\n    return 0", {**many, "scoring": "share"}).score == 1 / 20
+    assert open_box.batches == [1, 2, 4, 8, 5]
+
+
+def test_expected_values_never_enter_the_sandbox(verdict, open_box):
+    reference = {
+        "function": "add",
+        "tests": [{"args": [SECRET - 5, 5], "expected": SECRET}] * 3,
+    }
+    assert verdict(ADD, reference).score == 1.0 and len(open_box.seen) == 3
+    verdict(SCRIPT, {"tests": [{"stdin": "1 2", "expected_stdout": str(SECRET)}]})
+    assert str(SECRET) not in repr(open_box.seen)
+
+
+def test_the_verdict_tells_nothing_of_inputs_outputs_and_expectations(verdict):
+    source = f"import sys\ndef add(a, b):\n    print({SECRET})\n    raise ValueError({SECRET})"
+    reference = {"function": "add", "tests": [{"args": [777001, 2], "expected": 777003}]}
+    said = verdict(source, reference).detail
+    assert said == "0 of 1 tests passed; ended otherwise: 1 error"
+
+
+@pytest.mark.parametrize("ended", ["cpu", "wall"])
+def test_out_of_time_everywhere_is_a_timeout(ended):
+    found = judge_program(Scripted(ended), "x", CodeReference.read(FUNCTION))
+    assert (found.score, found.status) == (0.0, "timeout")
+    assert found.components["share_out_of_time"] == 1 / 6
+    share = CodeReference.read({**FUNCTION, "scoring": "share"})
+    found = judge_program(Scripted(*[ended] * 6), "x", share)
+    assert (found.score, found.status) == (0.0, "timeout")
+    assert found.components["share_out_of_time"] == 1.0
+
+
+def test_out_of_time_somewhere_is_graded():
+    reference = CodeReference.read({**FUNCTION, "scoring": "share"})
+    found = judge_program(Scripted("ok", *["wall"] * 5), "x", reference)
+    assert (found.score, found.status) == (1 / 6, "graded")
+    found = judge_program(Scripted("error", *["cpu"] * 5), "x", reference)
+    assert (found.score, found.status) == (0.0, "graded")
+
+
+@pytest.mark.parametrize("ended", ["error", "signal", "memory", "output", "protocol"])
+def test_every_other_way_to_die_is_graded_zero(ended):
+    found = judge_program(Scripted(ended), "x", CodeReference.read(FUNCTION))
+    assert (found.score, found.status) == (0.0, "graded")
+    assert found.components["share_crashed"] == 1 / 6
+
+
+@pytest.mark.parametrize("scoring", ["all", "share"])
+def test_one_failure_of_the_sandbox_is_no_verdict(scoring):
+    reference = CodeReference.read({**FUNCTION, "scoring": scoring})
+    lost = Execution(ended="sandbox_error", why="the zygote is gone")
+    box = Scripted("ok", "ok", lost, "ok")
+    if scoring == "all":
+        reference = CodeReference.read({**FUNCTION, "tests": [{"args": [], "expected": 1}] * 6})
+    found = judge_program(box, "x", reference)
+    assert (found.score, found.status) == (None, "error")
+    assert found.detail.startswith("sandbox_error: the zygote is gone; ")
+    assert len(box.ends) == 1  # nothing was run after the batch
+
+
+def test_all_statuses_have_the_same_components():
+    made = [
+        to_verdict([Outcome(ended)], tests=2, scoring="share", answer="")
+        for ended in ("passed", "wrong", "cpu", "sandbox_error", "broken", "signal", "no_time")
+    ]
+    assert {frozenset(one.components) for one in made} == {frozenset(NOTHING)}
+    assert [one.status for one in made] == [
+        "graded", "graded", "timeout", "error", "error", "graded", "timeout"
+    ]  # fmt: skip
+    assert all(0.0 <= part <= 1.0 for one in made for part in one.components.values())
+
+
+def test_long_programs_are_cut_in_the_verdict_alone(verdict):
+    source = "#" * 10_000 + "\n" + ADD
+    found = verdict(source, FUNCTION)
+    assert found.score == 1.0 and found.answer == "#" * 4_000
+
+
+def test_the_clock_bounds_all_tests_together(monkeypatch):
+    now = [50.0]
+    monkeypatch.setattr(code_tests.time, "monotonic", lambda: now[0])
+
+    class Slow(Scripted):
+        def run(self, program, given, limits):
+            now[0] += limits.wall
+            return super().run(program, given, limits)
+
+    limits = {"cpu_s": 1.0, "wall_s": 3.0}
+    box = Slow(*["ok"] * 20)
+    tests = [{"args": [], "expected": 1}] * 20
+    reference = CodeReference.read(
+        {"function": "f", "tests": tests, "limits": limits, "total_s": 10.0, "scoring": "share"}
+    )
+    found = judge_program(box, "x", reference)
+    assert [limit.wall for limit in box.limits] == [3.0, 3.0, 3.0, 1.0]
+    assert now[0] == 60.0 and found.score == 4 / 20 and found.status == "graded"
+    assert found.components["share_out_of_time"] == 16 / 20
+    assert found.detail == "4 of 20 tests passed; ended otherwise: 16 no_time"
+
+
+def test_a_checker_gets_half_of_the_time_that_is_left(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(code_tests.time, "monotonic", lambda: now[0])
+
+    class Slow(Scripted):
+        def run(self, program, given, limits):
+            now[0] += limits.wall
+            return super().run(program, given, limits)
+
+    box = Slow("ok", Execution(ended="ok", value=True), "wall")
+    reference = CodeReference.read(
+        {**FUNCTION, "checker": "x", "limits": {"wall_s": 3.0}, "total_s": 8.0}
+    )
+    judge_program(box, "x", reference)
+    assert [limit.wall for limit in box.limits] == [3.0, 3.0, 1.0] and now[0] <= 8.0
+
+
+def test_by_default_all_tests_together_get_ten_walls():
+    assert CodeReference.read({**FUNCTION, "limits": {"wall_s": 3.0}}).seconds == 30.0
+    assert CodeReference.read({**FUNCTION, "limits": {"cpu_s": 1.0}}).seconds == 40.0
+    assert CodeReference.read({**FUNCTION, "total_s": 7}).seconds == 7
+
+
+CHECKER = """
+def check(given, output, reference):
+    if isinstance(given, str):
+        return sum(map(int, output.split())) == int(reference)
+    return sorted(output) == sorted(reference) and given[0] == 3
+"""
+
+
+def test_a_special_checker_sees_input_output_and_reference(verdict, open_box):
+    reference = {
+        "tests": [{"stdin": "3\n", "expected_stdout": "3"}],
+        "checker": CHECKER,
+    }
+    assert verdict("print(1, 2)", reference).score == 1.0
+    assert verdict("print(1, 1)", reference).score == 0.0
+    checked = [given for program, given, _ in open_box.seen if program.source == CHECKER]
+    assert [list(given.args) for given in checked] == [["3\n", "1 2\n", "3"], ["3\n", "1 1\n", "3"]]
+    called = {"function": "f", "tests": [{"args": [3], "expected": [1, 2]}], "checker": CHECKER}
+    assert verdict("def f(n):\n    return [2, 1]", called).score == 1.0
+    assert verdict("def f(n):\n    return [2, 2]", called).score == 0.0
+
+
+def test_a_checker_that_breaks_on_an_output_has_not_accepted_it(verdict):
+    reference = {"tests": [{"stdin": "", "expected_stdout": "3"}], "checker": CHECKER}
+    assert verdict("print('x')", reference).score == 0.0
+    not_text = Scripted(Execution(ended="ok", stdout=b"\xff"))
+    assert judge_program(not_text, "x", CodeReference.read(reference)).score == 0.0
+    for ended in ("cpu", "wall", "memory", "signal", "protocol"):
+        found = judge_program(Scripted("ok", ended), "x", CodeReference.read(reference))
+        assert (found.score, found.status) == (0.0, "graded")
+
+
+@pytest.mark.parametrize("value", [1, "True", None, [True], 1.0])
+def test_a_checker_that_returns_no_bool_is_our_failure(value):
+    reference = CodeReference.read({**FUNCTION, "checker": "x"})
+    found = judge_program(Scripted("ok", Execution(ended="ok", value=value)), "x", reference)
+    assert found.status == "error" and "checker must return a bool" in found.detail
+
+
+def test_a_checker_whose_sandbox_fails_is_our_failure():
+    reference = CodeReference.read({**FUNCTION, "checker": "x"})
+    lost = Execution(ended="sandbox_error", why="gone")
+    assert judge_program(Scripted("ok", lost), "x", reference).status == "error"
+
+
+def test_assert_tests_are_judged_apart(verdict):
+    tests = [{"assert": f"assert add({n}, TWO) == {n + 2}"} for n in range(3)]
+    reference = {"function": "add", "tests": tests, "setup": "TWO = 2"}
+    assert verdict(ADD, reference).score == 1.0
+    assert verdict(PARTLY, reference).score == 1.0
+    wrong = verdict("def add(a, b):\n    return 3", {**reference, "scoring": "share"})
+    assert wrong.score == 1 / 3 and wrong.detail.endswith("2 wrong")
+    broken = verdict(ADD, {"function": "add", "tests": [{"assert": "assert sub(1) == 0"}]})
+    assert broken.status == "error" and "broken: NameError" in broken.detail
+
+
+def test_mode_tolerance_preload_and_keywords_are_passed_on(verdict, open_box):
+    reference = {
+        "tests": [{"stdin": "", "expected_stdout": "1.0 2"}],
+        "mode": "numbers", "tolerance": 0.1, "preload": ["math"],
+        "limits": {"cpu_s": 2.5, "memory_mb": 99},
+    }  # fmt: skip
+    assert verdict("print(1.05)\nprint(2)", reference).score == 1.0
+    assert verdict("print(1.2)\nprint(2)", reference).score == 0.0
+    program, given, limits = open_box.seen[0]
+    assert program.preload == ("math",) and isinstance(given, Stdin)
+    assert (limits.cpu_s, limits.memory_mb) == (2.5, 99)
+    named = {"function": "add", "tests": [{"args": [1], "kwargs": {"b": 2}, "expected": 3}]}
+    assert verdict(ADD, named).score == 1.0
+
+
+def test_input_bytes_survive_the_trip():
+    reference = CodeReference.read({"tests": [
+        {"stdin": "\udcff\n", "expected_stdout": ""}, {"stdin": b"\xfe", "expected_stdout": ""}
+    ]})  # fmt: skip
+    assert [test.given.data for test in reference.tests] == [b"\xff\n", b"\xfe"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tests": []}, "at least one test, got none"),
+        ({"test": []}, r"no reference key 'test'. Did you mean 'tests'\?"),
+        ({"scorin": "all"}, "Did you mean 'scoring'"),
+        ({"scoring": "some"}, "no scoring 'some'"),
+        ({"mode": "token"}, r"no mode 'token'. Did you mean 'tokens'\?"),
+        ({"limits": {"cpu": 1}}, r"no limit 'cpu'. Did you mean 'cpu_s'\?"),
+        ({"limits": {"cpu_s": 0}}, "Limits.cpu_s must be positive, got 0"),
+        ({"function": ""}, "need the name of a function, got ''"),
+        ({"function": None}, "need the name of a function, got ''"),
+        ({"function": "a.b"}, "need the name of a function, got 'a.b'"),
+        ({"tests": [{"args": [1]}]}, r"a test with keys \['args'\] is none of: "),
+        ({"tests": [{"args": [], "expected": 1, "stdin": ""}]}, "no test key 'stdin'"),
+        ({"tests": [{"assert": "x"}, {"args": [], "expected": 1}]}, "cannot be mixed"),
+        ({"tests": [{"assert": "x"}], "checker": "y"}, "a checker has nothing to check"),
+    ],
+)
+def test_a_reference_that_makes_no_sense_is_refused(change, said):
+    with pytest.raises(ValueError, match=said):
+        CodeReference.read({**FUNCTION, **change})
+
+
+def test_a_reference_without_tests_names_what_it_has():
+    with pytest.raises(ValueError, match=r"needs `tests`, got \['function'\]"):
+        CodeReference.read({"function": "add"})
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """What NamespaceExecutor is asked for, without one: (slots, allow_reduced), one per opening."""
+    asked = []
+
+    class Pretended:
+        def __init__(self, slots, allow_reduced):
+            asked.append((slots, allow_reduced))
+
+        def close(self):
+            asked.append("closed")
+
+    module = ModuleType("sandbox.namespace.pool")
+    module.NamespaceExecutor = Pretended
+    monkeypatch.setitem(sys.modules, "sandbox.namespace.pool", module)
+    monkeypatch.setattr(code_tests, "_opened", {})
+    monkeypatch.setattr(code_tests.atexit, "register", lambda close: asked.append("at exit"))
+    return asked
+
+
+def test_the_executor_is_opened_once_per_process_and_closed_at_exit(opened, monkeypatch):
+    first = code_tests.executor()
+    assert code_tests.executor() is first and opened == [(1, False), "at exit"]
+    monkeypatch.setattr(code_tests.os, "getpid", lambda: -1)
+    assert code_tests.executor() is not first and len(opened) == 4
+
+
+def test_a_weaker_sandbox_must_be_allowed_by_name(opened, monkeypatch):
+    monkeypatch.setenv("VERILOOP_SANDBOX", "reduced")
+    code_tests.executor()
+    assert opened[0] == (1, True)
+    monkeypatch.setattr(code_tests, "_opened", {})
+    monkeypatch.setenv("VERILOOP_SANDBOX", "1")
+    with pytest.raises(ValueError, match="VERILOOP_SANDBOX must be 'reduced' or unset, got '1'"):
+        code_tests.executor()
+
+
+def test_a_machine_that_cannot_isolate_gives_errors_and_runs_nothing(monkeypatch):
+    def refused():
+        raise RuntimeError("tier 1 is not to be had here\nsandbox: no tier: refused")
+
+    monkeypatch.setattr(code_tests, "executor", refused)
+    one = get("code_tests")
+    for response in (one.example.accepts, one.example.rejects[0]):
+        found = judge(one.example_problem(), response)
+        assert (found.score, found.status) == (None, "error")
+        assert "tier 1 is not to be had here" in found.detail
+    assert judge(one.example_problem(), "no program").status == "no_answer"
+
+
+def test_a_response_is_judged_in_this_process_executor(monkeypatch, open_box):
+    monkeypatch.setattr(code_tests, "executor", lambda: open_box)
+    one = get("code_tests")
+    assert judge(one.example_problem(), one.example.accepts).score == 1.0
+    assert [judge(one.example_problem(), bad).score for bad in one.example.rejects[:3]] == [0.0] * 3
+    prefilled = dataclasses.replace(one.example_problem(), facts={"prefilled_think": True})
+    assert judge(prefilled, "<answer>x = 1</answer>").status == "no_answer"
+
+
+def test_a_reference_of_ours_that_is_wrong_is_an_error_verdict(monkeypatch, open_box):
+    monkeypatch.setattr(code_tests, "executor", lambda: open_box)
+    bad = Problem(id="x/1", prompt="", verifier="code_tests", reference={"tests": []})
+    found = judge(bad, "<answer>x = 1</answer>")
+    assert found.status == "error" and "at least one test" in found.detail
+
+
+@pytest.fixture(scope="module")
+def real_box():
+    pool = importlib.import_module("sandbox.namespace.pool")
+    with pool.NamespaceExecutor(slots=1) as box:
+        yield box
+
+
+@pytest.mark.slow
+def test_in_the_real_sandbox_programs_get_their_verdicts(real_box):
+    def found(source, reference):
+        verdict = judge_program(real_box, source, CodeReference.read(reference))
+        return verdict.score, verdict.status
+
+    short = {"limits": {"cpu_s": 0.5, "memory_mb": 128}}
+    assert found(ADD, FUNCTION) == (1.0, "graded")
+    assert found(SCRIPT, STDIN) == (1.0, "graded")
+    assert found(PARTLY, {**FUNCTION, "scoring": "share"}) == (0.5, "graded")
+    assert found("while True: pass", {**STDIN, **short}) == (0.0, "timeout")
+    assert found("x = [0] * 10**9", {**STDIN, **short}) == (0.0, "graded")
+    assert found("def add(a, b", FUNCTION) == (0.0, "graded")
+    asserts = [{"assert": f"assert add({n}, 1) == {n + 1}"} for n in range(3)]
+    assert found(ADD, {"function": "add", "tests": asserts}) == (1.0, "graded")
+    assert found("def add(a, b): return 1", {"function": "add", "tests": asserts})[0] == 0.0
+    expects = "try:\n    add(1, 'x')\nexcept TypeError:\n    pass\nelse:\n    assert False"
+    assert found(ADD, {"function": "add", "tests": [{"assert": expects}]}) == (1.0, "graded")
+    unsent = [{"assert": "assert add(lambda: 1, 2) == 3"}]
+    assert found(ADD, {"function": "add", "tests": unsent}) == (None, "error")
+    checked = {"tests": [{"stdin": "3\n", "expected_stdout": "3"}], "checker": CHECKER}
+    assert found("print(1, 2)", checked) == (1.0, "graded")
+    assert found("print(1, 3)", checked) == (0.0, "graded")

@@ -1,0 +1,235 @@
+"""Equality that cannot be talked into anything, against cases and against Python's own."""
+
+import enum
+import math
+import time
+from collections import Counter, OrderedDict
+from decimal import Decimal
+from fractions import Fraction
+from unittest.mock import ANY
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifiers.compare import MAX_DEPTH, MAX_DIGITS, same_output, same_value
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text() | st.binary(max_size=20)
+PLAIN = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+class Sure(int):
+    def __eq__(self, other):
+        return True
+
+    def __sub__(self, other):
+        return 0
+
+    __rsub__ = __sub__
+    __hash__ = int.__hash__
+
+
+class Shy(list):
+    def __len__(self):
+        return 0
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@given(PLAIN)
+def test_plain_data_equals_itself(value):
+    assert same_value(value, value) and same_value([value], (value,))
+
+
+@given(PLAIN, PLAIN)
+def test_what_python_calls_unequal_is_never_equal(one, other):
+    if one != other:
+        assert not same_value(one, other) and not same_value({"x": one}, {"x": other})
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (1, 1.0), (1.0, 1), (0.0, -0.0), (3.0000000001, 3), (1e9 + 100, 1e9), (2, 2.0000001),
+        ((1, (2, 3)), [1, [2, 3]]), ([], ()), ({"a": (1,)}, {"a": [1]}), (10**400, 10**400),
+        (math.inf, math.inf), (-math.inf, -math.inf), ({1, 2}, frozenset({2, 1})),
+        (1 + 2j, 1.0000000001 + 2j), (b"ab", b"ab"), ({1: 2}, {1.0: 2}), (None, None),
+        ({(1, 2): 3}, {(1, 2): 3}), ("\ud800", "\ud800"), ({}, {}),
+    ],
+)  # fmt: skip
+def test_equal(found, expected):
+    assert same_value(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (True, 1), (1, True), (False, 0), (True, 1.0), ([True], [1]), ({True: 1}, {1: 1}),
+        ({1}, {True}), ({(1, True)}, {(1, 1)}), (None, 0), ("1", 1), (1, "1"), ({1: 2}, {"1": 2}),
+        (math.nan, math.nan), ([math.nan], [math.nan]), (math.nan, 1.0), (1, math.nan),
+        (complex(math.nan, 0), complex(math.nan, 0)), (math.inf, 1e308), (1e308, math.inf),
+        (math.inf, -math.inf), (math.inf, 10**400), (10**400, 1e308), (10**400, 10**400 + 1),
+        (1000003.4, 1000003), (1e9 + 5000, 1e9), (1.00001, 1.0), (2, 1 + 1j), (1, 1 + 0j),
+        ([], [1]), ([1], []), ([1, 2], [1]), ([1], [1, 2]), ([2, 1], [1, 2]), ([1], {1}),
+        ({1}, [1]), ({}, []), ({"a": 1}, {"a": 1, "b": 2}), ({"a": 1, "b": 2}, {"a": 1}),
+        ({"a": 1}, {"b": 1}), ({"a": 1}, {"a": 2}), ({1, 2}, {1, 3}), (b"a", "a"), ("a", b"a"),
+        (bytearray(b"a"), b"a"), ("a", "a "), ([[1, 2], [3]], [[1, 2], [4]]),
+    ],
+)  # fmt: skip
+def test_unequal(found, expected):
+    assert not same_value(found, expected)
+
+
+@pytest.mark.parametrize(
+    "liar",
+    [
+        Sure(7), ANY, Shy([1]), Colour.RED, OrderedDict(a=1), Counter("a"), Decimal(1),
+        Fraction(1), object(), (x for x in [1]), range(1), int, Exception("x"), Decimal("sNaN"),
+    ],
+    ids=lambda liar: type(liar).__name__,
+)  # fmt: skip
+def test_what_is_no_exact_plain_type_equals_nothing(liar):
+    for expected in (1, 7, 1.0, [1], [], {"a": 1}, "1", None, True):
+        assert not same_value(liar, expected) and not same_value([liar], [expected])
+    assert not same_value(liar, liar)
+
+
+def test_the_tolerance_is_absolute_below_one_and_relative_above():
+    assert same_value(1e-7, 0.0) and not same_value(2e-6, 0.0)
+    assert same_value(1e6 + 0.9, 1e6) and not same_value(1e6 + 1.1, 1e6)
+    assert same_value(10.4, 10, tolerance=0.5) and not same_value(10.6, 10, tolerance=0.5)
+    assert same_value(14.0, 10.0, tolerance=0.5) and not same_value(15.1, 10.0, tolerance=0.5)
+    assert same_value(0.1 + 0.2, 0.3) and not same_value(0.1 + 0.2, 0.3, tolerance=0.0)
+
+
+def test_keys_and_members_have_no_tolerance():
+    assert not same_value({0.1 + 0.2: 1}, {0.3: 1}) and not same_value({0.1 + 0.2}, {0.3})
+
+
+@pytest.mark.parametrize("tolerance", [math.nan, math.inf, -1e-9])
+def test_a_tolerance_that_lets_everything_pass_is_refused(tolerance):
+    with pytest.raises(ValueError, match="finite and not negative"):
+        same_value(1.0, 2.0, tolerance)
+    with pytest.raises(ValueError, match="finite and not negative"):
+        same_output(b"1", "2", "numbers", tolerance)
+
+
+def test_depth_is_capped_on_both_sides():
+    assert same_value(nested(MAX_DEPTH), nested(MAX_DEPTH))
+    assert not same_value(nested(MAX_DEPTH + 1), nested(MAX_DEPTH + 1))
+    assert not same_value(nested(100_000), nested(100_000))
+    cyclic = []
+    cyclic.append(cyclic)
+    assert not same_value(cyclic, cyclic) and not same_value(cyclic, [[1]])
+
+
+def test_lengths_are_compared_before_anything_else():
+    began = time.process_time()
+    assert not same_value([0] * 2_000_000, [0])
+    assert not same_value(dict.fromkeys(range(300_000)), {0: None})
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("stdout", "expected"),
+    [
+        (b"1 2\n3\n", "1 2\n3"), (b"1 2  \r\n3\t\n\n\n", "1 2\n3\n"), (b"", ""), (b"\n \n", ""),
+        ("Grüße\n".encode(), "Grüße"), (b" 1", " 1\n"), (b"a\r\nb", "a\nb"),
+        (b"a\nb", "a\r\nb\r\n"),
+    ],
+)  # fmt: skip
+def test_text_ignores_blanks_at_ends(stdout, expected):
+    assert same_output(stdout, expected) and same_output(stdout, expected, "unordered")
+
+
+@pytest.mark.parametrize(
+    ("stdout", "expected"),
+    [
+        (b"7\r42\n", "42\n"), (b"42\r", "42"), (b"42", "7\r42"), (b"1\n2\n3\n", "1\n2\n"),
+        (b"1\n", "1\n2\n"), (b"", "1"), (b"1", ""), (b"\n1", "1"), (b" 1", "1"), (b"1  2", "1 2"),
+        (b"\xff", "\ufffd"), (b"42\xff", "42"), (b"\xef\xbb\xbf42", "42"), (b"42\x00", "42"),
+        (b"4\x0b2", "4\n2"), (b"4\x0c2", "4\n2"), (b"4\xc2\x852", "4\n2"), (b"42\x0b", "42"),
+        ("4\u20282".encode(), "4\n2"), ("٤٢".encode(), "42"), ("4\u200b2".encode(), "42"),
+        ("42".encode("utf-16"), "42"), (b"42.0", "42"), (b"\xed\xa0\x80", "\ud800"), (b"A", "a"),
+    ],
+)  # fmt: skip
+def test_text_ignores_nothing_else(stdout, expected):
+    assert not same_output(stdout, expected)
+    assert not same_output(stdout, expected, "unordered")
+
+
+def test_tokens_are_words_between_ascii_white_space():
+    assert same_output(b"1  2\n\n3", "1 2\n3\n", "tokens") and same_output(b"", " \n", "tokens")
+    for stdout in (b"1 2", b"1 2 3 4", b"1 2 30", "1\u00a02 3".encode(), b"1 2 3\xff", b"3 2 1"):
+        assert not same_output(stdout, "1 2 3", "tokens"), stdout
+
+
+@pytest.mark.parametrize(
+    ("stdout", "expected"),
+    [
+        (b"0.3333333", "0.33333333333"), (b"1.0", "1"), (b"1", "1.0000000001"), (b"+5", "5"),
+        (b"1e3 x", "1000.0 x"), (b".5", "0.5"), (b"-0", "0"), (b"007", "7"), (b"5.", "5"),
+        (b"YES 2.0000001", "YES 2"), (b"1" * 400, "1" * 400), (b"nan", "nan"), (b"1e400", "1e400"),
+    ],
+)  # fmt: skip
+def test_numbers_may_differ_a_little(stdout, expected):
+    assert same_output(stdout, expected, "numbers")
+
+
+@pytest.mark.parametrize(
+    ("stdout", "expected"),
+    [
+        (b"0.3334", "0.33333333333"), (b"1000004", "1000003"), (b"1000003.4", "1000003"),
+        (b"nan", "1.0"), (b"1.0", "nan"), (b"inf", "1e400"), (b"1e400", "2e400"), (b"NaN", "nan"),
+        (b"1 2", "1"), (b"1", "1 2"), (b"", "0"), (b"yes", "YES"), (b"1_0", "10"), (b"0x10", "16"),
+        ("٤".encode(), "4"), (b"1e99999", "1e99998"), (b"1/2", "0.5"), (b"12345678901234567890",
+        "12345678901234567891"), (b"1,5", "1.5"), (b"1" * 5000, "1" * 4999 + "2"),
+        (b"1e309", "1e9999"), (b"--1", "1"),
+    ],
+)  # fmt: skip
+def test_numbers_may_not_differ_more(stdout, expected):
+    assert not same_output(stdout, expected, "numbers")
+
+
+def test_numbers_too_long_to_read_are_text():
+    assert MAX_DIGITS == 400
+    began = time.process_time()
+    assert not same_output(b"9" * 3_000_000, "9" * 2_999_999 + "8", "numbers")
+    assert same_output(b"9" * 3_000_000, "9" * 3_000_000, "numbers")
+    assert not same_output(b"0" + b"9" * 400, "9" * 400, "numbers")
+    assert time.process_time() - began < 0.5
+
+
+def test_unordered_lines_count():
+    assert same_output(b"b\na\nb\n", "a\nb\nb", "unordered")
+    for stdout in (b"a\nb", b"a\na\nb", b"a\nb\nb\nb", b"a\nb\nc", b"a b\nb"):
+        assert not same_output(stdout, "a\nb\nb", "unordered"), stdout
+
+
+@given(st.text(alphabet="ab \n\t\r", max_size=12), st.text(alphabet="ab \n\t\r", max_size=12))
+def test_what_is_equal_as_text_is_equal_in_every_mode(one, other):
+    if same_output(one.encode(), other):
+        for mode in ("tokens", "numbers", "unordered"):
+            assert same_output(one.encode(), other, mode)
+    assert same_output(one.encode(), one)
+
+
+def test_an_unknown_mode_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match=r"no mode 'token'. Did you mean 'tokens'\? Known: text"):
+        same_output(b"", "", "token")
