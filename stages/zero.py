@@ -27,7 +27,7 @@ from pipeline import checkpoint
 from pipeline.config import BaseRecipe, RewardConfig, ZeroRecipe
 from pipeline.console import StageConsole
 from pipeline.control import CONTROLS
-from pipeline.failures import StageError
+from pipeline.failures import RecipeError, StageError
 from pipeline.loop import Loop, Task, Tools
 from pipeline.losses.overlong import soft_overlong_penalty
 from pipeline.policy import load_policy, load_tokenizer
@@ -165,7 +165,7 @@ def starting_point(start: str, manifest: RunManifest) -> Path:
         return Path(start)
     recipe = read(start)
     if not isinstance(recipe, BaseRecipe):
-        raise TypeError(f"start: {start} is a recipe for {recipe.stage!r}; a base recipe is needed")
+        raise RecipeError(f"start: {start} is a recipe for {recipe.stage!r}, not a base recipe")
     return base.noted(recipe, manifest)
 
 
