@@ -48,8 +48,7 @@ class Executor(Protocol):
         ...
 
     def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """One program on several inputs, each isolated from the others; results in order. The
-        source is compiled once."""
+        """One program on several inputs, each isolated from the others; results in order."""
         ...
 
     def close(self) -> None: ...
