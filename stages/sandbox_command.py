@@ -15,8 +15,7 @@ from pipeline.failures import RecipeError, StageError
 from sandbox.canaries import canaries
 from sandbox.executor import Executor
 from sandbox.suite import CONTAINED, Accepted, Attacked, Case, Report, load, run_suite
-from verifiers.code_reference import CodeReference
-from verifiers.code_tests import judge_program
+from verifiers.code_suite import grade
 
 SUITE = Path(__file__).parent.parent / "tests" / "sandbox" / "cases"
 BACKENDS = {"namespace": "sandbox.namespace.pool:NamespaceExecutor"}
@@ -82,19 +81,6 @@ def open_backend(name: str, *, allow_reduced: bool = False) -> Executor:
         return getattr(importlib.import_module(module), kind)(allow_reduced=allow_reduced)
     except SandboxUnavailableError as refusal:
         raise SandboxRefusedError(str(refusal)) from refusal
-
-
-def grade(box: Executor, case: Case) -> tuple[float | None, str]:
-    """The reward a case earns from the verifier of programs, and how its tests ended."""
-    reference = CodeReference.read(
-        {"tests": case.tests, "function": case.function, "limits": _flat(case)}
-    )
-    verdict = judge_program(box, case.source, reference)
-    return verdict.score, verdict.detail
-
-
-def _flat(case: Case) -> dict[str, object]:
-    return {name: getattr(case.limits, name) for name in case.limits.__slots__}
 
 
 def _tell(record: Attacked | Accepted) -> None:

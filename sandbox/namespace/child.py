@@ -26,6 +26,7 @@ _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
 _PARKED = 40  # descriptors are moved up here first, so that none is overwritten
 _CHUNK = 1 << 20
 _TRACEBACK_FRAMES = 20
+_PENDING = 1024  # signals and timers: without a bound they are the kernel's memory, not ours
 _ZERO_LIMITS = ("CORE", "MSGQUEUE", "MEMLOCK", "RTPRIO", "NICE")
 
 
@@ -97,6 +98,7 @@ def forbid_for_all(last_capability: int) -> None:
     linux.no_new_privileges()
     for name in _ZERO_LIMITS:
         _bound(name, 0)
+    _bound("SIGPENDING", _PENDING)
 
 
 def _bound(name: str, wanted: int, *, for_good: bool = True) -> None:
