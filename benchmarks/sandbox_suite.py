@@ -80,7 +80,8 @@ def _cut(suite: Path) -> None:
     """Keep a few attacks, and those that they or an honest program need."""
     manifest = suite / "manifest.jsonl"
     rows = [json.loads(line) for line in manifest.read_text().splitlines()]
-    honest = [json.loads(line) for line in (suite / "honest_manifest.jsonl").open()]
+    fair = (suite / "honest_manifest.jsonl").read_text().splitlines()
+    honest = [json.loads(line) for line in fair]
     kept = [row for row in rows if row["file"].startswith(QUICK)] or rows[:5]
     needed = {row.get(key) for row in kept + honest for key in ("run_after", "run_beside")}
     kept += [row for row in rows if row["file"] in needed and row not in kept]
