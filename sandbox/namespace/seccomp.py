@@ -121,6 +121,7 @@ def _rules(on: Machine, *, processes: bool, alone: bool) -> dict[int, list[Instr
     if alone:
         to_self = _argument(0, (_SELF,), _allow(), _deny(errno.EPERM))
         by_name |= {"kill": to_self, "tgkill": to_self}
+        by_name["timer_create"] = _deny(errno.EAGAIN)  # bounded for a whole account at once
         by_name |= {name: _deny(errno.EPERM) for name in _BEYOND_LANDLOCK.split()}
     known = numbers(on)
     return {known[name]: body for name, body in by_name.items() if name in known}

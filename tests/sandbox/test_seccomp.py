@@ -204,6 +204,7 @@ def test_alone_a_process_signals_only_itself(on):
         for pid in (1, PID + 1, 0, -1, -PID):
             assert ask(on, name, pid, 9, alone=True) == errno.EPERM
             assert ask(on, name, pid, 9) == "allow"  # its pid namespace holds nobody else
+    assert ask(on, "timer_create", alone=True) == errno.EAGAIN
     for name in ("tkill", "pidfd_open", "pidfd_send_signal", "rt_sigqueueinfo"):
         assert ask(on, name, PID, alone=True) == errno.EPERM
 

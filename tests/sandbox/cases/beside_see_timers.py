@@ -14,11 +14,11 @@ libc.syscall.restype = ctypes.c_long
 
 
 import time
-seen = False
+outcomes = set()
 end = time.monotonic() + 1.0
-while time.monotonic() < end and not seen:
+while time.monotonic() < end:
     timer = ctypes.c_int()
-    if libc.timer_create(1, None, ctypes.byref(timer)): seen = True
-    else: libc.timer_delete(timer)
+    outcomes.add(libc.timer_create(1, None, ctypes.byref(timer)))
+    if 0 in outcomes: libc.timer_delete(timer)
     time.sleep(0.02)
-verdict(seen)
+verdict(len(outcomes) > 1)  # it depends on somebody else
