@@ -35,7 +35,8 @@ def canaries() -> Iterator[Canaries]:
             try:
                 enter()
             except OSError as failure:
-                missing.append(f"{name} ({failure.strerror or failure})")
+                shown = name.replace("\0", "@")  # an abstract socket
+                missing.append(f"{shown} ({failure.strerror or failure})")
 
         stack.enter_context(_variable(secret))
         for path in FILES:
@@ -66,6 +67,11 @@ def _file(path: Path, secret: str) -> Iterator[None]:
     try:
         yield
     finally:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with suppress(PermissionError):  # another account has put its own there meanwhile
         path.unlink(missing_ok=True)
 
 
@@ -85,7 +91,7 @@ def _listener(family: socket.AddressFamily, address: str | tuple[str, int]) -> I
                 yield
         finally:
             if path:
-                Path(path).unlink(missing_ok=True)
+                _remove(Path(path))
 
 
 @contextmanager

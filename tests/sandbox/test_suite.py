@@ -362,6 +362,16 @@ def test_a_target_that_cannot_be_set_up_is_told(places, monkeypatch):
     assert setting.VARIABLE not in os.environ
 
 
+def test_what_another_account_put_in_place_of_ours_is_left_alone(places, monkeypatch):
+    def refuse(path, missing_ok):
+        raise PermissionError(path)
+
+    with canaries() as targets:
+        assert len(targets.missing) == 1
+        monkeypatch.setattr(Path, "unlink", refuse)
+    assert sorted(path.name for path in places.iterdir()) == ["canary", "socket"]
+
+
 def test_two_sets_of_canaries_have_different_secrets(places):
     with canaries() as one:
         pass

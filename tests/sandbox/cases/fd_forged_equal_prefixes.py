@@ -1,6 +1,6 @@
 import itertools, os
 def zigzag(xs):
-    long = ",".join(["0.5"] * 28_000)
+    long = ",".join(["0.5"] * 10_000)
     keys = ('{"t":[%s,%s]}' % (long, ",".join(map(str, end))) for end in itertools.product((-1, -2), repeat=6))
     body = ('{"s":[%s]}' % ",".join(keys)).encode()
     frame = memoryview(len(body).to_bytes(8, "big") + body)
