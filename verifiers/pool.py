@@ -14,7 +14,7 @@ from typing import Any, Self
 from pebble import ProcessExpired, ProcessPool
 
 from verifiers.clean_spawn import CleanSpawn
-from verifiers.registry import describe, get, load_plugin
+from verifiers.registry import describe, get, load_plugin, seconds_for
 from verifiers.verdict import Verdict
 from verifiers.worker import Task, judge_chunk, prepare, warm_up
 
@@ -27,6 +27,9 @@ _WAKE_S = 0.5  # how often a waiting thread looks whether its pool is still ther
 
 class VerifierPool:
     """Judges batches in `workers` processes; `limit_s` and `memory_mb` bound each judgement.
+
+    `limit_s` is for the verifier; where one states how long a candidate's own work may take, as
+    those that run programs do, these seconds are added.
 
     An item past its limit is killed and becomes an `error` verdict, as does one whose worker dies;
     its neighbours are judged again and the workers replaced. Waiting for a worker never counts.
@@ -122,6 +125,7 @@ class VerifierPool:
 class _Sent:
     indices: Sequence[int]  # of the tasks, in the order the worker judges them
     attempt: int
+    limit_s: float
     pool: ProcessPool
 
 
@@ -157,8 +161,9 @@ class _Batch:
             self._fail(indices, describe(failure))
             return
         args = (payload, self.began, CHUNK_BUDGET * self.limit_s)
-        pool, future = self.owner.schedule(judge_chunk, args, self.limit_s)
-        self.pending[future] = _Sent(indices, attempt, pool)
+        limit_s = self.limit_s + max(seconds_for(self.tasks[i][0]) for i in indices)
+        pool, future = self.owner.schedule(judge_chunk, args, limit_s)
+        self.pending[future] = _Sent(indices, attempt, limit_s, pool)
 
     def _settle(self, future: Future[bytes], sent: _Sent) -> None:
         lost = not future.done() or future.cancelled()
@@ -166,8 +171,8 @@ class _Batch:
         if lost or isinstance(failure, BrokenProcessPool):
             self._retry(sent)
         elif isinstance(failure, TimeoutError):
-            told = f"verifier exceeded its {self.limit_s} s limit"
-            self._fail(sent.indices, told, self.limit_s)
+            told = f"verifier exceeded its {sent.limit_s} s limit"
+            self._fail(sent.indices, told, sent.limit_s)
         elif failure is not None:
             self._fail(sent.indices, _reason(failure))
         else:
