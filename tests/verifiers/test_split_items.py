@@ -1,5 +1,7 @@
 """Items as data sets have them: their tests accept right programs, and refuse wrong ones."""
 
+# ruff: noqa: E501 -- programs and their tests as they come
+
 import pytest
 
 from sandbox.executor import Program
