@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
@@ -134,8 +135,8 @@ class _Batch:
 
     def __init__(self, owner: VerifierPool, tasks: Sequence[Task]) -> None:
         self.owner = owner
-        self.limit_s = owner.limit_s
         self.tasks = tasks
+        self.limits = [owner.limit_s + seconds_for(problem) for problem, _ in tasks]
         self.verdicts: dict[int, Verdict] = {}
         self.pending: dict[Future[bytes], _Sent] = {}
         self.began = time.monotonic()
@@ -151,8 +152,10 @@ class _Batch:
 
     def _spread(self, indices: Sequence[int]) -> None:
         size = max(1, min(CHUNK, math.ceil(len(indices) / self.owner.workers)))
-        for start in range(0, len(indices), size):
-            self._send(indices[start : start + size])
+        for _, alike in groupby(indices, key=self.limits.__getitem__):  # one limit to a chunk
+            same = list(alike)
+            for start in range(0, len(same), size):
+                self._send(same[start : start + size])
 
     def _send(self, indices: Sequence[int], attempt: int = 1) -> None:
         try:
@@ -160,8 +163,8 @@ class _Batch:
         except Exception as failure:  # noqa: BLE001  a reference may hold anything
             self._fail(indices, describe(failure))
             return
-        args = (payload, self.began, CHUNK_BUDGET * self.limit_s)
-        limit_s = self.limit_s + max(seconds_for(self.tasks[i][0]) for i in indices)
+        args = (payload, self.began, CHUNK_BUDGET * self.owner.limit_s)
+        limit_s = self.limits[indices[0]]
         pool, future = self.owner.schedule(judge_chunk, args, limit_s)
         self.pending[future] = _Sent(indices, attempt, limit_s, pool)
 

@@ -258,7 +258,7 @@ NOT_PASSED = {"wrong", "error", "protocol", "cpu", "wall", "memory", "output", "
 
 
 def ended(box, source, tests, needed=("f",)):
-    limits = Limits(cpu_s=2.0, wall_s=20.0)
+    limits = Limits(cpu_s=2.0, wall_s=60.0)
     return run_trial(box, Program(source=source), needed, tests, limits).ended
 
 

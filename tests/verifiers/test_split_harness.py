@@ -10,7 +10,7 @@ from verifiers.code_outcome import Outcome
 from verifiers.split.talk import digest
 from verifiers.split_harness import run_trial
 
-LIMITS = Limits(cpu_s=1.0)
+LIMITS = Limits(cpu_s=1.0, wall_s=60.0)
 ADD = "def add(a, b=1):\n    return a + b\n"
 SECRET = 987654321
 
@@ -229,12 +229,12 @@ def test_the_wall_limit_bounds_the_whole_trial(open_box, monkeypatch):
 
     def slow(program, given, limits):
         walls.append(limits.wall)
-        now[0] += 2.0
+        now[0] += 30.0
         return plain(program, given, limits)
 
     monkeypatch.setattr(open_box, "run", slow)
     found = run_trial(open_box, Program(source=ADD), ["add"], "assert add(1, 2) == 3", LIMITS)
-    assert found == Outcome("wall") and walls == [4.0, 2.0]
+    assert found == Outcome("wall") and walls == [60.0, 30.0]
 
 
 def test_the_cpu_limit_is_for_each_answer_and_what_is_done_again_is_added():

@@ -403,7 +403,7 @@ WRONG = [(name, number) for name, item in ITEMS.items() for number in range(len(
 
 
 def tried(box, needed, tests, source):
-    return run_trial(box, Program(source=source), [needed], tests, Limits(cpu_s=2.0))
+    return run_trial(box, Program(source=source), [needed], tests, Limits(cpu_s=2.0, wall_s=60.0))
 
 
 def test_there_are_forty_items():

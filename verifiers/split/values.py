@@ -125,7 +125,11 @@ def _unpack(
     known: Mapping[int, Any],
     foreign: Callable[[Sequence[Any], Callable[[Item], Any]], Any],
 ) -> tuple[list[Any], dict[int, Any]]:
-    items, table = packed
+    match packed:
+        case [list() as items, list() as table]:
+            pass
+        case _:
+            raise MalformedError("no items and table")
     shells = {
         place: _shell(entry, known) for place, entry in enumerate(table) if entry[0] in SHELLS
     }
@@ -161,7 +165,8 @@ def _fill(shell: Any, parts: list[Any]) -> None:
     if kind in MAPPINGS:
         pairs = list(zip(parts[::2], parts[1::2], strict=True))
         shell.clear()
-        dict.update(shell, pairs)
+        for part, held in pairs:
+            shell[part] = held
     elif kind is bytearray:
         shell[:] = parts[0]
     elif kind is set:
