@@ -52,6 +52,8 @@ def test_only_when_everything_is_late_it_is_a_timeout():
     for ends in (["cpu"], ["wall", "no_time"], ["cpu", "cpu", "wall"]):
         found = verdict(*ends, answer="y")
         assert (found.score, found.status, found.answer) == (0.0, "timeout", "y")
+        assert found.detail.startswith(f"0 of {len(ends)} tests passed; ended otherwise: ")
+        assert found.components["share_out_of_time"] == 1.0
     assert verdict("cpu", "wrong").status == verdict("cpu", "passed").status == "graded"
     assert verdict(tests=3).status == "graded" and verdict(tests=3).score == 0.0
 
