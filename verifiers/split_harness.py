@@ -27,7 +27,7 @@ from verifiers.split.talk import digest
 MAX_QUESTIONS = 300  # of the tests to the program, in one trial
 MAX_CALLBACKS = 300  # of the program to the tests
 
-_SHARED = ("values", "talk", "proxies")  # files of both sides
+_SHARED = ("values", "talk", "errors", "proxies")  # files of both sides
 _FILES = {"trial": (*_SHARED, "stand_in", "tests_side"), "replay": (*_SHARED, "program_side")}
 _OWN_IMPORT = re.compile(r"^from verifiers\.\S+ import (\([^)]*\)|[^\n]*)\n", re.MULTILINE)
 _LOADER = """

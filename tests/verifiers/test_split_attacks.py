@@ -273,6 +273,33 @@ def test_the_sly_fail(open_box, name):
     assert ended(open_box, *SLY[name]) in NOT_PASSED
 
 
+POINT = """
+class Point:
+    def __init__(s, x, y): s.x, s.y = x, y
+    def __sub__(s, o): return 0
+    def __gt__(s, o): return True
+    def __abs__(s): return 0
+    def __contains__(s, x): return True
+def dist(a, b): return a
+def origin(): return Point(0, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "assert abs(dist(Point(0, 0), Point(3, 4)) - 5) < 1e-9",
+        "a = Point(0, 0)\nassert dist(a, Point(3, 4)) > 4",
+        "assert 4 < dist(Point(0, 0), Point(3, 4))",
+        "assert 5 in dist(Point(0, 0), Point(3, 4))",
+        "Point(0, 0)\nassert origin() - 5 == 0",
+    ],
+)
+def test_an_object_of_the_tests_does_not_come_back_as_the_number_they_ask_for(open_box, tests):
+    assert ended(open_box, POINT, tests, ["dist"]) == "wrong"
+    assert ended(open_box, POINT, "assert (Point(1, 2) - 5) == 0", ["dist"]) == "passed"
+
+
 def test_what_programs_say_of_their_own_objects_is_their_word(open_box):
     """The rule, and its price: nothing else than a program could say whether two Points are one."""
     named = LIAR.replace("class Liar:", "class Point:\n    def __init__(self, *a): pass")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from verifiers.split.errors import error, error_class
 from verifiers.split.talk import Talk
 
 MAX_TAKEN = 1024  # items of an iterator at once; twice as many each time
@@ -91,7 +92,7 @@ class Proxy:
         self._split_talk.ask("delitem", self, key)
 
     def __enter__(self) -> Any:
-        return self._split_talk.ask("enter", self)
+        return _like(self, self._split_talk.ask("enter", self))
 
     def __exit__(self, *failure: object) -> Any:
         return self._split_talk.ask("exit", self, failure[1])
@@ -104,10 +105,10 @@ class Proxy:
         raise UnusableError("the tests derive from a class of the program")
 
     def __copy__(self) -> Any:
-        return self._split_talk.ask("copy", self)
+        return _like(self, self._split_talk.ask("copy", self))
 
     def __deepcopy__(self, memo: object) -> Any:
-        return self._split_talk.ask("deepcopy", self)
+        return _like(self, self._split_talk.ask("deepcopy", self))
 
     def __reduce_ex__(self, protocol: object) -> Any:
         raise TypeError("an object of the program cannot be pickled")
@@ -127,9 +128,7 @@ class CallableProxy(Proxy):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         made = self._split_talk.ask("call", self, args, kwargs)
-        if self._split_makes_instances and isinstance(made, Proxy):
-            object.__setattr__(made, "__class__", Instance)
-        return made
+        return _as_instance(made) if self._split_makes_instances else made
 
 
 class Stream(Proxy):
@@ -145,7 +144,11 @@ class Stream(Proxy):
 
 
 class Instance(Proxy):
-    """An object that the tests made themselves, from a class they name: it may meet data."""
+    """An object that the tests made themselves, from a class they name: it may meet data.
+
+    A function that returns the same object returns a Proxy of it: the number that was asked for
+    may not come back as one of the tests' own objects.
+    """
 
     __slots__ = ()
 
@@ -153,7 +156,7 @@ class Instance(Proxy):
         return self._split_talk.ask("len", self)
 
     def __iter__(self) -> Iterator[Any]:
-        found = self._split_talk.ask("iter", self)
+        found = _like(self, self._split_talk.ask("iter", self))
         return self if found is self else iter(found)
 
     def __next__(self) -> Any:
@@ -215,7 +218,16 @@ def take(iterator: Iterator[Any], size: int) -> tuple[list[Any], BaseException |
 
 
 def _question(name: str) -> Callable[[Proxy], Any]:
-    return lambda self: self._split_talk.ask(name, self)
+    return lambda self: _like(self, self._split_talk.ask(name, self))
+
+
+def _as_instance(made: Any) -> Any:
+    return made._split_talk.twin(made, _proxy(Instance)) if isinstance(made, Proxy) else made
+
+
+def _like(self: Proxy, made: Any) -> Any:
+    """What an operator makes of an instance is one too."""
+    return _as_instance(made) if type(self) is Instance else made
 
 
 def _meets(self: Proxy, other: Any) -> bool:
@@ -224,14 +236,18 @@ def _meets(self: Proxy, other: Any) -> bool:
 
 def _forward(name: str) -> Callable[[Proxy, Any], Any]:
     def method(self: Proxy, other: Any) -> Any:
-        return self._split_talk.ask(name, self, other) if _meets(self, other) else NotImplemented
+        if not _meets(self, other):
+            return NotImplemented
+        return _like(self, self._split_talk.ask(name, self, other))
 
     return method
 
 
 def _backward(name: str) -> Callable[[Proxy, Any], Any]:
     def method(self: Proxy, other: Any) -> Any:
-        return self._split_talk.ask(name, other, self) if _meets(self, other) else NotImplemented
+        if not _meets(self, other):
+            return NotImplemented
+        return _like(self, self._split_talk.ask(name, other, self))
 
     return method
 
@@ -255,38 +271,11 @@ def _proxy(kind: type[Proxy]) -> Callable[[Talk], Proxy]:
     return made
 
 
-def _error_class(talk: Talk, name: str, *bases: type) -> type:
-    """A class of exceptions, whose instances can be asked for what they hold."""
-
-    def attribute(self: BaseException, name: str) -> Any:
-        if name.startswith("_") or not talk.holds(self):
-            raise AttributeError(name)
-        return talk.ask("getattr", self, name)
-
-    def text(self: BaseException) -> str:
-        return talk.ask("str", self) if talk.holds(self) else BaseException.__str__(self)
-
-    if not all(issubclass(one, BaseException) for one in bases):
-        raise TypeError("a base is no exception")
-    return type(name, bases, {"__getattr__": attribute, "__str__": text, "__module__": "solution"})
-
-
-def _error(talk: Talk, kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
-    if not issubclass(kind, BaseException):
-        raise TypeError("no exception")
-    try:
-        failure = kind(*args)
-    except Exception:  # noqa: BLE001  a class that wants other arguments than it keeps
-        failure = kind.__new__(kind)
-    failure.args = args
-    return failure
-
-
 PROXIES: Mapping[str, Callable[..., Any]] = {
     "object": _proxy(Proxy),
     "callable": _proxy(CallableProxy),
     "stream": _proxy(Stream),
     "iterator": IteratorProxy,
-    "class": _error_class,
-    "error": _error,
+    "class": error_class,
+    "error": error,
 }

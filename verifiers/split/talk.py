@@ -59,6 +59,7 @@ class Talk:
         self._ours_places: dict[int, int] = {}
         self._theirs: dict[int, Any] = {}
         self._theirs_places: dict[int, int] = {}
+        self._twins: dict[int, Any] = {}
         self._observed: dict[tuple[Any, ...], Any] = {}
 
     def hear(self) -> Message:
@@ -134,6 +135,14 @@ class Talk:
     def holds(self, value: object) -> bool:
         """Whether this is a proxy, or an exception, that the other side made."""
         return id(value) in self._theirs_places
+
+    def twin(self, proxy: object, make: Callable[["Talk"], Any]) -> Any:
+        """Another proxy of the same object, always the same one."""
+        place = self._theirs_places[id(proxy)]
+        if place not in self._twins:
+            self._twins[place] = make(self)
+            self._theirs_places[id(self._twins[place])] = place
+        return self._twins[place]
 
     def place_of(self, value: object) -> int:
         """Where we keep what the other side holds of ours; the same in every run."""
