@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.canaries import Canaries, survivors
-from sandbox.executor import Executor, Given, Program
+from sandbox.executor import Executor, Given, Program, Stdin
+from sandbox.languages.polyglot import compile_seconds
+from sandbox.languages.table import LANGUAGES, named
 from sandbox.limits import Limits
+from sandbox.probe import SandboxUnavailableError
 from sandbox.result import Execution
 
 GRACE_S = 3.0  # past its wall limit, until an attack that is to be killed counts as overrun
@@ -34,6 +37,7 @@ class Case:
     must: str  # "no_reward", "contained", "killed_within_limit" or "full_reward"
     group: str  # class of attack
     function: str
+    language: str
     limits: Limits
     run_after: str  # a file to be graded first, on the same executor
     observe: Sequence[str]
@@ -43,7 +47,7 @@ class Case:
         """Seconds after which grading this case has taken too long."""
         once = self.must == "killed_within_limit"
         runs = 1 if once else len(self.tests)
-        return runs * self.limits.wall + GRACE_S
+        return runs * self.limits.wall + compile_seconds(self.language) + GRACE_S
 
 
 Grade = Callable[[Executor, Case], tuple[float | None, str]]  # reward, None for no verdict; why
@@ -77,7 +81,7 @@ class Report:
     backend: str
     attacks: Sequence[Attacked]
     honest: Sequence[Accepted]
-    missing: Sequence[str]  # targets that could not be set up for the attacks
+    missing: Sequence[str]  # targets that could not be set up, languages that are refused
 
     @property
     def clean(self) -> bool:
@@ -122,6 +126,7 @@ def _case(manifest: Path, number: int, line: str) -> Case:
             must=row["must"],
             group=row.get("class", ""),
             function=row.get("fn_name", ""),
+            language=named(row.get("language", "python")).name,
             limits=_limits(row["limits"]),
             run_after=row.get("run_after", ""),
             observe=tuple(row.get("observe", ())),
@@ -153,7 +158,11 @@ def run_suite(
     """Grade every case, watching the machine; `seen` is told of each record as it comes.
 
     Set up `targets` before the executor is opened, so that it could inherit what it must not.
+    Cases in a language that the executor refuses are left out, and the report says so.
     """
+    absent = refused_languages(box, [*attacks, *honest])
+    attacks = [case for case in attacks if case.language not in absent]
+    honest = [case for case in honest if case.language not in absent]
     watched = _Watched(box)
     by_file = {case.file: case for case in attacks}
     attacked, accepted = [], []
@@ -169,8 +178,19 @@ def run_suite(
         backend=box.backend,
         attacks=attacked,
         honest=accepted,
-        missing=targets.missing,
+        missing=(*targets.missing, *absent.values()),
     )
+
+
+def refused_languages(box: Executor, cases: Sequence[Case]) -> dict[str, str]:
+    """The languages of these cases that this executor refuses, and the first line of why."""
+    refused = {}
+    for name in sorted({case.language for case in cases} - {"python"}):
+        try:
+            box.run(Program(source=LANGUAGES[name].sample, language=name), Stdin(), Limits())
+        except SandboxUnavailableError as refusal:
+            refused[name] = str(refusal).splitlines()[0]
+    return refused
 
 
 def _attack(
