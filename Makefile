@@ -3,10 +3,13 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q
 
-.PHONY: install demo test check lint mutation clean
+.PHONY: install languages demo test check lint mutation clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
+
+languages:
+	@sh requirements/languages.sh
 
 demo: install  ## base model and R1-Zero, from nothing, on a CPU
 	$(RUN) -m stages.command zero tiny/zero --output outputs/demo --resume
@@ -14,9 +17,9 @@ demo: install  ## base model and R1-Zero, from nothing, on a CPU
 check: install lint  ## the fast subset: lint and quick tests
 	$(PYTEST) -n 2 --dist loadfile -m "not slow" --ignore=tests/sandbox
 
-test: install lint  ## everything; what measures time or fills a core runs alone
+test: install lint languages  ## everything; what measures time or fills a core runs alone
 	$(PYTEST) -n 2 --dist loadfile -m "not vllm" --ignore=tests/sandbox
-	VERILOOP_EXERCISE=namespaces $(PYTEST) tests/sandbox
+	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) tests/sandbox
 	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm
 
 lint: install

@@ -16,7 +16,10 @@ from typing import Any
 
 from sandbox.canaries import Canaries
 from sandbox.executor import Executor, Program, Stdin
+from sandbox.languages.polyglot import compile_seconds
+from sandbox.languages.table import LANGUAGES, named
 from sandbox.limits import Limits
+from sandbox.probe import SandboxUnavailableError
 from sandbox.result import Execution
 from sandbox.survivors import Watch
 from sandbox.watched import Watched
@@ -37,6 +40,7 @@ class Case:
     must: str  # "no_reward", "contained", "killed_within_limit" or "full_reward"
     group: str  # class of attack
     function: str
+    language: str
     limits: Limits
     run_after: str  # a file to be graded first, on the same executor
     run_beside: str  # a file that runs at the same time, in another slot
@@ -48,7 +52,7 @@ class Case:
         once = self.must == "killed_within_limit"
         runs = 1 if once else len(self.tests)
         told = [float(one.partition(":")[2]) for one in self.observe if one.startswith(_WITHIN)]
-        return min([runs * self.limits.wall + GRACE_S, *told])
+        return min([runs * self.limits.wall + compile_seconds(self.language) + GRACE_S, *told])
 
 
 Grade = Callable[[Executor, Case], tuple[float | None, str]]  # reward, None for no verdict; why
@@ -82,7 +86,7 @@ class Report:
     backend: str
     attacks: Sequence[Attacked]
     honest: Sequence[Accepted]
-    missing: Sequence[str]  # targets that could not be set up for the attacks
+    missing: Sequence[str]  # targets that could not be set up, languages that are refused
 
     @property
     def clean(self) -> bool:
@@ -127,6 +131,7 @@ def _case(manifest: Path, number: int, line: str) -> Case:
             must=row["must"],
             group=row.get("class", ""),
             function=row.get("fn_name", ""),
+            language=named(row.get("language", "python")).name,
             limits=_limits(row["limits"]),
             run_after=row.get("run_after", ""),
             run_beside=row.get("run_beside", ""),
@@ -160,7 +165,11 @@ def run_suite(
 
     After each attack the first honest program is graded again: the grader must have survived.
     Set up `targets` before the executor is opened, so that it could inherit what it must not.
+    Cases in a language that the executor refuses are left out, and the report says so.
     """
+    absent = refused_languages(box, [*attacks, *honest])
+    attacks = [case for case in attacks if case.language not in absent]
+    honest = [case for case in honest if case.language not in absent]
     run = _Run(Watched(box), {case.file: case for case in attacks}, grade, targets)
     run.witness = next((one for one in honest[:1] if grade(box, one)[0] == 1.0), None)
     attacked, accepted = [], []
@@ -177,7 +186,7 @@ def run_suite(
         backend=box.backend,
         attacks=attacked,
         honest=accepted,
-        missing=targets.missing,
+        missing=(*targets.missing, *absent.values()),
     )
 
 
@@ -219,8 +228,9 @@ class _Run:
             yield []
             return
         other = self._other(case, case.run_beside)
+        program = Program(source=other.source, language=other.language)
         given = Stdin(data=str(other.tests[0].get("stdin", "")).encode())
-        with self.box.beside(Program(source=other.source), given, other.limits) as runs:
+        with self.box.beside(program, given, other.limits) as runs:
             yield runs
 
     def _other(self, case: Case, file: str) -> Case:
@@ -239,6 +249,17 @@ class _Run:
             yield "no verdict for its neighbour"
         if self.witness is not None and self.grade(self.box.box, self.witness)[0] != 1.0:
             yield f"{self.witness.file} is refused afterwards"
+
+
+def refused_languages(box: Executor, cases: Sequence[Case]) -> dict[str, str]:
+    """The languages of these cases that this executor refuses, and the first line of why."""
+    refused = {}
+    for name in sorted({case.language for case in cases} - {"python"}):
+        try:
+            box.run(Program(source=LANGUAGES[name].sample, language=name), Stdin(), Limits())
+        except SandboxUnavailableError as refusal:
+            refused[name] = str(refusal).splitlines()[0]
+    return refused
 
 
 def _reward_effect(case: Case, reward: float | None) -> Iterator[str]:

@@ -134,8 +134,9 @@ def _tell(record: Attacked | Accepted) -> None:
 def matrix(report: Report, attacks: Sequence[Case]) -> str:
     """One line per class of attack, then the honest programs and what could not be tried."""
     groups: dict[str, list[bool]] = {}
-    for case, record in zip(attacks, report.attacks, strict=True):
-        groups.setdefault(case.group, []).append(record.effect == CONTAINED)
+    group_of = {case.file: case.group for case in attacks}
+    for record in report.attacks:
+        groups.setdefault(group_of[record.file], []).append(record.effect == CONTAINED)
     lines = [f"{'class':<16}{'attacks':>8}{'through':>9}"]
     for group, held in sorted(groups.items()):
         lines.append(f"{group:<16}{len(held):>8}{held.count(False):>9}")
@@ -144,7 +145,7 @@ def matrix(report: Report, attacks: Sequence[Case]) -> str:
     refused = sum(not record.accepted for record in report.honest)
     lines.append(f"honest programs: {len(report.honest)}, refused: {refused}")
     if report.missing:
-        lines.append(f"could not be set up as a target: {', '.join(report.missing)}")
+        lines.append("could not be tried: " + "\n  ".join(report.missing))
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 
 import pytest
 
@@ -12,11 +13,25 @@ def _namespaces() -> bool:
     return probe().tier > 0
 
 
+LANGUAGE_TOOLS = ("gcc", "g++", "node", "bash", "awk")
+
+
+def _languages() -> bool:
+    """Whether the tools of all other languages are here, and what bounds their processes."""
+    from sandbox.probe import probe
+
+    return probe().tier == 1 and probe().cgroup and all(map(shutil.which, LANGUAGE_TOOLS))
+
+
 OPTIONAL = {
     "vllm": lambda: importlib.util.find_spec("vllm") is not None,
     "namespaces": _namespaces,
+    "languages": _languages,
 }
-FOLDERS = {"tests/sandbox": "namespaces"}  # whole folders that exercise a part
+FOLDERS = {
+    "tests/sandbox": "namespaces",
+    "tests/sandbox/languages": "languages",
+}  # whole folders that exercise a part
 PARTS_TO_COME = "docker, browser: nothing in the project uses them yet"
 
 _exercised = dict.fromkeys(OPTIONAL, 0)
@@ -26,9 +41,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when != "call" or not report.passed:
         return
     for part in OPTIONAL:
-        _exercised[part] += part in report.keywords
-    for folder, part in FOLDERS.items():
-        _exercised[part] += report.nodeid.startswith(folder)
+        folders = tuple(folder for folder, of in FOLDERS.items() if of == part)
+        _exercised[part] += part in report.keywords or report.nodeid.startswith(folders)
 
 
 def _asked() -> list[str]:
@@ -43,6 +57,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         from sandbox.probe import probe
 
         terminalreporter.line(str(probe()))
+    if "languages" in _asked() and (absent := [x for x in LANGUAGE_TOOLS if not shutil.which(x)]):
+        terminalreporter.line(f"languages: not installed: {', '.join(absent)}")
     terminalreporter.line(PARTS_TO_COME)
 
 

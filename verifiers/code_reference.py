@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from typing import Any, Self, cast, get_args
 
 from sandbox.executor import Call, Given, Stdin
+from sandbox.languages.polyglot import compile_seconds
+from sandbox.languages.table import named
 from sandbox.limits import Limits
 from verifiers.code_outcome import Scoring
 from verifiers.compare import TOLERANCE, Mode
@@ -43,14 +45,16 @@ class CodeReference:
     function: str = ""  # to be called, or a class; or a method of the program's class `Solution`
     names: Sequence[str] = ()  # whatever else assert tests use and the program must define
     setup: str = ""  # trusted code in front of assert tests, such as their imports
-    language: str = "python"
+    language: str = "python"  # a name or an alias of sandbox.languages.table
     mode: Mode = "text"  # of comparing standard output
     tolerance: float = TOLERANCE
     scoring: Scoring = "all"
     checker: str = ""  # source that defines check(input, output, reference) -> bool
     preload: Sequence[str] = ()  # modules the program finds imported
     limits: Limits = field(default_factory=Limits)  # of each run
-    total_s: float = 0.0  # on the clock, for all tests of one program; 0: TOTAL_WALLS walls
+    total_s: float = (
+        0.0  # on the clock, for all tests of one program, compiled; 0: TOTAL_WALLS walls
+    )
 
     def __post_init__(self) -> None:
         for name, allowed in (("mode", get_args(Mode)), ("scoring", get_args(Scoring))):
@@ -65,6 +69,7 @@ class CodeReference:
             raise ValueError(f"these tests need the name of a function, got {self.function!r}")
         if isinstance(self.tests[0], AssertTest):
             self._check_asserts()
+        self._check_language(calls=calls)
 
     def _check_asserts(self) -> None:
         if self.checker:
@@ -75,10 +80,18 @@ class CodeReference:
             if not name.isidentifier():
                 raise ValueError(f"`names` are identifiers, got {name!r}")
 
+    def _check_language(self, *, calls: bool) -> None:
+        language = named(self.language)
+        if calls:
+            language.check_call(self.function)
+        if self.preload and language.name != "python":
+            raise ValueError(f"preload is for Python alone, and the language is {language.title}")
+
     @property
     def seconds(self) -> float:
         """Within which a verdict on one program is reached, whatever it does."""
-        return self.total_s or TOTAL_WALLS * self.limits.wall
+        tests_s = self.total_s or TOTAL_WALLS * self.limits.wall
+        return tests_s + compile_seconds(self.language)
 
     @classmethod
     def read(cls, reference: Mapping[str, Any]) -> Self:
@@ -91,6 +104,7 @@ class CodeReference:
         _known("limit", limits, [one.name for one in fields(Limits)])
         name = given.get("function") or ""
         given["function"] = name
+        given["language"] = named(given.get("language") or "python").name
         given["tests"] = tuple(_test(test, name) for test in given["tests"])
         given["limits"] = Limits(**limits)
         for key in ("preload", "names"):

@@ -9,7 +9,12 @@ from verifiers.code_tests import judge_program
 def grade(box: Executor, case: Case) -> tuple[float | None, str]:
     """The reward a case earns from the verifier of programs, and how its tests ended."""
     reference = CodeReference.read(
-        {"tests": case.tests, "function": case.function, "limits": _flat(case)}
+        {
+            "tests": case.tests,
+            "function": case.function,
+            "language": case.language,
+            "limits": _flat(case),
+        }
     )
     verdict = judge_program(box, case.source, reference)
     return verdict.score, verdict.detail

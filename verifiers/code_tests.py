@@ -16,6 +16,7 @@ from dataclasses import replace
 from data.problem import Problem
 from sandbox.backends import DEFAULT, VARIABLE, open_backend
 from sandbox.executor import Call, Executor, Program, Stdin
+from sandbox.languages.polyglot import compile_seconds
 from sandbox.limits import Limits
 from sandbox.result import Execution
 from verifiers.code_answer import program
@@ -63,7 +64,8 @@ def _run_tests(box: Executor, written: Program, reference: CodeReference) -> lis
     outcomes: list[Outcome] = []
     size = 1
     while left := list(reference.tests[len(outcomes) :]):
-        seconds = ends - time.monotonic()
+        compiling = 0.0 if outcomes else compile_seconds(reference.language)  # in the first batch
+        seconds = ends - time.monotonic() - compiling
         if seconds <= 0:
             return outcomes + [Outcome("no_time")] * len(left)
         room = max(1, int(seconds / (runs * reference.limits.wall)))

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from sandbox import wire
 from sandbox.namespace import account, landlock, linux, mounts, seccomp
-from sandbox.namespace.protocol import READY, Request, Streams
+from sandbox.namespace.protocol import COUNTED, READY, Request, Streams
 
 Payload = tuple[str, str | None, list[Any], dict[str, Any]]  # source, function, args, kwargs
 
@@ -38,6 +38,7 @@ class Walls:
     tier: int
     threads_only: bytes  # seccomp filters
     with_processes: bytes
+    private_memory: bytes
     landlock_rules: int | None
     address_bytes: int  # the zygote's own
     import_path: tuple[str, ...]
@@ -85,10 +86,16 @@ def _enclose(request: Request, walls: Walls) -> None:
 
 def _limit(request: Request, walls: Walls) -> None:
     _bound("CPU", request.cpu_s)  # soft is hard: pid 1 would not see SIGXCPU
-    _bound("AS", walls.address_bytes + request.address_bytes)
+    counted = COUNTED[request.counted]
+    if counted != "group":
+        kind = "AS" if counted == "address" else "DATA"
+        _bound(kind, walls.address_bytes + request.address_bytes)
+    if counted == "data":
+        seccomp.install(walls.private_memory)
     _bound("FSIZE", request.disk_mb << 20)
     _bound("NOFILE", request.open_files)
-    _bound("STACK", request.stack_bytes, for_good=False)  # honest programs raise it; AS is there
+    # honest programs raise it, which the bound of all addresses allows
+    _bound("STACK", request.stack_bytes, for_good=counted == "data")
     others = account.tasks() + _MORE_OF_OTHERS if request.shared_account else 0
     _bound("NPROC", others + request.tasks)
 

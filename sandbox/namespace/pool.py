@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Self
 
 from sandbox.executor import Given, Program
+from sandbox.languages.polyglot import Polyglot
 from sandbox.limits import Limits
 from sandbox.namespace import cgroup
 from sandbox.namespace.inputs import payload
@@ -17,12 +18,11 @@ from sandbox.probe import Probe, SandboxUnavailableError, probe
 from sandbox.result import Execution
 
 ATTEMPTS = 2
-LANGUAGES = ("python",)
 _CLOSE_LIMIT_S = 30.0
 
 
 class NamespaceExecutor:
-    """Runs untrusted Python in namespaces (tier 1), or behind Landlock and seccomp (tier 2).
+    """Runs untrusted code in namespaces (tier 1), or behind Landlock and seccomp (tier 2).
 
     `slots`: executions at a time; None: one per core. `tier`: the one wanted; None: tier 1, or
     with `allow_reduced` tier 2 where that is all there is. `preload`: modules every case finds
@@ -46,6 +46,7 @@ class NamespaceExecutor:
         self.tier = chosen_tier(self.probe, tier, allow_reduced)
         self._setup = _setup(self.probe, self.tier)
         self._preload = tuple(preload)
+        self._others = Polyglot(self)
         self._pid = os.getpid()
         self._closed = False
         self._places = [_Place(_setup(self.probe, self.tier), tuple(preload)) for _ in range(count)]
@@ -64,9 +65,11 @@ class NamespaceExecutor:
     def run(self, program: Program, given: Given, limits: Limits) -> Execution:
         """One execution; see `sandbox.executor.Executor`.
 
-        Raises ValueError for another language or arguments that are not plain data,
+        Raises ValueError for an unknown language or arguments that are not plain data,
         SandboxUnavailableError for `limits.processes` where nothing can bound them together.
         """
+        if program.language != "python":
+            return self._others.run_all(program, [given], limits)[0]
         work = self._checked(program, given, limits)
         place = self._take()
         try:
@@ -76,6 +79,8 @@ class NamespaceExecutor:
 
     def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
         """Each input in a fresh fork, on as many slots as are free; results in order."""
+        if program.language != "python":
+            return self._others.run_all(program, given, limits)
         workers = min(len(self._places), len(given))
         if workers < 2:
             return [self.run(program, one, limits) for one in given]
@@ -97,13 +102,10 @@ class NamespaceExecutor:
             self._idle.put(place)  # whoever still waits for one learns that we are closed
 
     def _checked(self, program: Program, given: Given, limits: Limits) -> bytes:
-        if program.language not in LANGUAGES:
-            known = ", ".join(LANGUAGES)
-            raise ValueError(f"language {program.language!r} cannot run here; known: {known}")
-        if limits.processes and (self.tier == 2 or not self.probe.cgroup):
-            raise SandboxUnavailableError(
-                f"Limits.processes={limits.processes} needs tier 1 and a cgroup\n{self.probe}"
-            )
+        grouped = limits.counted == "group"
+        if (limits.processes or grouped) and (self.tier == 2 or not self.probe.cgroup):
+            asked = "counted='group'" if grouped else f"processes={limits.processes}"
+            raise SandboxUnavailableError(f"Limits.{asked} needs tier 1 and a cgroup\n{self.probe}")
         return payload(program, given)
 
     def _take(self) -> "_Place":

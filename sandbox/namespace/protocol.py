@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass, fields
 
 _SIZE_OF_FD = array.array("i").itemsize
+COUNTED = ("address", "data", "group")
 READY = b"\x01"  # first byte of the result pipe: our side has set everything up
 
 
@@ -17,6 +18,7 @@ class Request:
 
     cpu_s: int
     address_bytes: int  # beyond what the zygote itself maps
+    counted: int  # the place of Limits.counted in COUNTED
     disk_mb: int
     inodes: int
     stack_bytes: int

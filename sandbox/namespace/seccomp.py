@@ -57,6 +57,7 @@ _SOCKET_NUMBERS = (57, 71)  # SO_COOKIE, SO_NETNS_COOKIE: counters of the whole 
 _RWF_NOWAIT, _FADV_DONTNEED = 8, 4  # to ask whether a page is in the cache, and to evict it
 _OWNERS = (8, 10, 15, 1031)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETPIPE_SZ
 _PR_SET_PDEATHSIG = 1
+_UNCOUNTED = 0x101  # MAP_SHARED (MAP_SHARED_VALIDATE holds its bit), MAP_GROWSDOWN
 
 
 def filter_bytes(on: Machine, *, processes: bool, alone: bool) -> bytes:
@@ -66,6 +67,16 @@ def filter_bytes(on: Machine, *, processes: bool, alone: bool) -> bytes:
     pid namespace and no private file tree, so signals may name only the process itself and no
     file's owner, rights, times or attributes may change. Needs `for_process` before use.
     """
+    return _assemble(on, _rules(on, processes=processes, alone=alone))
+
+
+def private_memory(on: Machine) -> bytes:
+    """A filter beside the other: no memory that RLIMIT_DATA does not count, shared or a stack's."""
+    countable = [_load(3), (_IF_ANY_BIT, 0, 1, _UNCOUNTED), *_deny(errno.EPERM), *_allow()]
+    return _assemble(on, {numbers(on)["mmap"]: countable})
+
+
+def _assemble(on: Machine, rules: dict[int, list[Instruction]]) -> bytes:
     program: list[Instruction] = [
         (_LOAD, 0, 0, _ARCH_OFFSET),
         (_IF_EQUAL, 1, 0, on.audit),
@@ -74,7 +85,7 @@ def filter_bytes(on: Machine, *, processes: bool, alone: bool) -> bytes:
     ]
     if on.compat_bit is not None:
         program += [(_IF_AT_LEAST, 0, 1, on.compat_bit), (_RETURN, 0, 0, _error(errno.ENOSYS))]
-    program += _tree(sorted(_rules(on, processes=processes, alone=alone).items()))
+    program += _tree(sorted(rules.items()))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
 
 

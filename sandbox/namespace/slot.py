@@ -19,7 +19,14 @@ from sandbox.namespace.cgroup import Cgroup, Site
 from sandbox.namespace.inputs import host_id, sealed, standard_input
 from sandbox.namespace.interpreter import ENVIRONMENT, Interpreter
 from sandbox.namespace.judge import judge
-from sandbox.namespace.protocol import Report, Request, Streams, receive_report, send_request
+from sandbox.namespace.protocol import (
+    COUNTED,
+    Report,
+    Request,
+    Streams,
+    receive_report,
+    send_request,
+)
 from sandbox.probe import SandboxUnavailableError, Way
 from sandbox.result import Execution
 
@@ -194,6 +201,7 @@ class Slot:
         return Request(
             cpu_s=math.ceil(limits.cpu_s),
             address_bytes=limits.memory_mb << 20,
+            counted=COUNTED.index(limits.counted),
             disk_mb=limits.disk_mb,
             inodes=limits.inodes,
             stack_bytes=limits.stack_mb << 20,

@@ -23,6 +23,7 @@ from sandbox.namespace.cgroup import remove_folder
 from sandbox.namespace.child import Walls, become, forbid_for_all
 from sandbox.namespace.interpreter import ENVIRONMENT
 from sandbox.namespace.protocol import Report, Request, Streams, receive_request
+from sandbox.namespace.syscalls import machine
 from sandbox.namespace.trial import own_user_namespace
 
 ID = 1000  # the sandboxed user's and group's id inside
@@ -144,6 +145,7 @@ def _walls(settings: dict[str, Any]) -> Walls:
         tier=settings["tier"],
         threads_only=seccomp.here(processes=False, alone=alone),
         with_processes=seccomp.here(processes=True, alone=alone),
+        private_memory=seccomp.private_memory(machine()),
         landlock_rules=landlock.ruleset(readable, ["/dev/null"]) if alone else None,
         address_bytes=linux.address_space(),
         import_path=tuple(sys.path),

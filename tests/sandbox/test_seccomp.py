@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.namespace.seccomp import filter_bytes, for_process
+from sandbox.namespace.seccomp import filter_bytes, for_process, private_memory
 from sandbox.namespace.syscalls import MACHINES, call, machine, numbers
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -195,6 +195,18 @@ def test_limits_of_others_cannot_be_changed(on):
     assert ask(on, "prlimit64", 0) == "allow"
     assert ask(on, "prlimit64", PID) == "allow"
     assert ask(on, "prlimit64", PID + 1) == errno.EPERM
+
+
+@both
+def test_memory_that_no_limit_counts_can_be_refused(on):
+    program, number = private_memory(on), numbers(on)["mmap"]
+    shared, private, checked, anonymous, grows_down, stack = 1, 2, 3, 0x20, 0x100, 0x20000
+    for flags in (private, private | anonymous, private | anonymous | stack):
+        assert verdict(program, on, number, 0, 4096, 3, flags) == "allow"
+    for flags in (shared | anonymous, shared, checked, private | anonymous | grows_down):
+        assert verdict(program, on, number, 0, 4096, 3, flags) == errno.EPERM
+    others = {verdict(program, on, other) for other in range(470) if other != number}
+    assert others == {"allow"} and ask(on, "mmap", 0, 4096, 3, shared) == "allow"
 
 
 @both

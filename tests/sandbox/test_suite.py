@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,10 @@ import pytest
 from sandbox import canaries as setting
 from sandbox.canaries import canaries
 from sandbox.executor import Program, Stdin
+from sandbox.languages.polyglot import compile_seconds
+from sandbox.languages.table import LANGUAGES
 from sandbox.limits import Limits
+from sandbox.probe import SandboxUnavailableError
 from sandbox.result import Execution
 from sandbox.suite import CONTAINED, load, run_suite
 
@@ -96,6 +100,28 @@ def test_a_suite_is_read_as_it_is_written(suite):
     assert suite({}, processes=True)[0][0].limits.processes == 3
 
 
+def test_a_case_may_be_in_another_language_and_has_time_to_be_compiled(suite):
+    (case,), _ = suite({"file": "a.cc", "language": "c++"})
+    assert case.language == "cpp"
+    assert case.slowest_s == suite({})[0][0].slowest_s + compile_seconds("cpp")
+
+
+def test_cases_in_a_language_that_is_refused_are_left_out_and_named(suite):
+    class WithoutCompiler(Echo):
+        def run(self, program, given, limits):
+            if program.language == "c":
+                raise SandboxUnavailableError("C cannot run here; no gcc\nthe table")
+            return super().run(program, given, limits)
+
+    attacks, honest = suite(
+        {"file": "a.c", "language": "c"}, {"file": "b.js", "language": "js"}, {},
+        honest=[{"file": "h.c", "language": "c"}],
+    )  # fmt: skip
+    report = run_suite(WithoutCompiler(), TARGETS, attacks, honest, running)
+    assert [one.file for one in report.attacks] == ["b.js", "a.py"] and report.honest == []
+    assert report.missing == (*TARGETS.missing, "C cannot run here; no gcc")
+
+
 def test_a_folder_without_a_suite_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"is no suite: it has no manifest.jsonl"):
         load(tmp_path)
@@ -111,6 +137,7 @@ def test_a_folder_without_a_suite_is_refused(tmp_path):
         ("[]", "TypeError"),
         ('{"file": "a.py"}', "KeyError: 'kind'"),
         (json.dumps({**ROW, "file": "none.py"}), "FileNotFoundError"),
+        (json.dumps({**ROW, "language": "cobol"}), "no language 'cobol'"),
         (json.dumps({**ROW, "limits": {**LIMITS, "cpu_s": -1}}), "cpu_s must be positive, got -1"),
     ],
 )
@@ -383,7 +410,7 @@ def test_the_projects_own_suite_is_whole():
     attacks, honest = load(CASES)
     assert len(attacks) >= 40 and len(honest) >= 10
     listed = {case.file for case in attacks + honest}
-    assert listed == {path.relative_to(CASES).as_posix() for path in CASES.rglob("*.py")}
+    assert listed == {path.relative_to(CASES).as_posix() for path in programs()}
     assert len(listed) == len(attacks) + len(honest)
     order = [case.file for case in attacks]
     for case in attacks:
@@ -391,10 +418,22 @@ def test_the_projects_own_suite_is_whole():
         assert not case.run_after or order.index(case.run_after) < order.index(case.file)
         assert case.limits.wall <= 4, case.file
     assert {case.must for case in honest} == {"full_reward"}
+    suffixes = {"py": "python", "js": "javascript", "sh": "bash"}
+    for case in attacks + honest:
+        suffix = case.file.rpartition(".")[2]
+        assert suffixes.get(suffix, suffix) == case.language, case.file
+    counts = Counter(case.language for case in attacks)
+    assert counts.keys() == LANGUAGES.keys() and counts.total() - counts["python"] >= 60
+
+
+def programs():
+    """Every program of our own suite, in any language."""
+    suffixes = ("py", "c", "cpp", "js", "sh", "sql")
+    return [path for suffix in suffixes for path in CASES.rglob(f"*.{suffix}")]
 
 
 def test_the_projects_own_attacks_stay_on_this_machine_and_end():
-    for path in CASES.rglob("*.py"):
+    for path in programs():
         source = path.read_text()
         assert "http" not in source and "0.0.0.0" not in source, path
         assert "rlvrmark" in source or "setsid" not in source, path

@@ -96,7 +96,7 @@ def test_a_clean_suite_is_exit_code_0(boxes, suite, tmp_path, capsys):
     assert sandbox_command.command(words) == 0 == command.main(words)
     said = capsys.readouterr().out
     assert "answering, tier 2: 2 attacks, 1 honest" in said
-    assert "could not be set up as a target: tcp (in use)" in said
+    assert "could not be tried: tcp (in use)" in said
     found = json.loads(file.read_text())
     assert {name: found[name] for name in ("tier", "backend", "missing")} == {
         "tier": 2, "backend": "answering", "missing": ["tcp (in use)"]
@@ -151,7 +151,8 @@ def test_the_matrix_has_a_line_for_each_class(suite):
         tier=1,
         backend="x",
         attacks=[
-            Attacked(file="", effect=effect, reward=0.0, ended="ok", why="") for effect in effects
+            Attacked(file=case.file, effect=effect, reward=0.0, ended="ok", why="")
+            for case, effect in zip(cases, effects, strict=True)
         ],
         honest=[Accepted(file="", accepted=accepted, why="") for accepted in (True, False, True)],
         missing=(),
