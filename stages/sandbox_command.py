@@ -1,4 +1,4 @@
-"""`veriloop sandbox check`: does the sandbox of this machine hold against a suite of attacks?"""
+"""`veriloop sandbox check`: does a sandbox hold against attacks? `build-image`: for Docker."""
 
 import importlib
 import json
@@ -15,12 +15,17 @@ from pipeline.failures import RecipeError, StageError
 from sandbox.canaries import canaries
 from sandbox.executor import Executor
 from sandbox.suite import CONTAINED, Accepted, Attacked, Case, Report, load, run_suite
+from stages import sandbox_image
 from verifiers.code_reference import CodeReference
 from verifiers.code_tests import judge_program
 
 SUITE = Path(__file__).parent.parent / "tests" / "sandbox" / "cases"
-BACKENDS = {"namespace": "sandbox.namespace.pool:NamespaceExecutor"}
-USAGE = "veriloop sandbox check [--suite DIR] [--backend NAME] [--json FILE] [--help]"
+BACKENDS = {
+    "namespace": "sandbox.namespace.pool:NamespaceExecutor",
+    "docker": "sandbox.docker.pool:DockerExecutor",
+}
+USAGE = """veriloop sandbox check [--suite DIR] [--backend NAME] [--json FILE] [--help]
+       veriloop sandbox build-image [--tag NAME] [--from-rootfs TAR] [--help]"""
 
 
 class SandboxRefusedError(StageError):
@@ -43,6 +48,9 @@ def command(words: Sequence[str]) -> int:
     match list(words):
         case ["sandbox", "check", *flags]:
             return _check(tyro.cli(Options, args=flags, prog="veriloop sandbox check"))
+        case ["sandbox", "build-image", *flags]:
+            asked = tyro.cli(sandbox_image.Options, args=flags, prog="veriloop sandbox build-image")
+            return sandbox_image.build_image(asked)
         case [_, *rest] if {"-h", "--help"} & set(rest):
             print(f"usage: {USAGE}")
             return 0
