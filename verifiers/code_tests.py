@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from data.problem import Problem
+from sandbox.backends import DEFAULT, VARIABLE, open_backend
 from sandbox.executor import Call, Executor, Program, Stdin
 from sandbox.limits import Limits
 from sandbox.result import Execution
@@ -26,26 +27,16 @@ from verifiers.registry import verifier
 from verifiers.split_harness import run_trial
 from verifiers.verdict import Verdict
 
-REDUCED = "VERILOOP_SANDBOX"  # set to "reduced", it allows a machine without namespaces
-
 _opening = threading.Lock()
 _opened: dict[int, Executor] = {}  # by process id: a forked process must not share its parent's
 
 
 def executor() -> Executor:
-    """This process's sandbox: opened at the first call, closed at exit.
-
-    Raises what the backend raises where the machine cannot isolate, and ValueError when the
-    environment allows something that does not exist.
-    """
+    """This process's sandbox: the backend that VERILOOP_SANDBOX names, else namespaces. Opened at
+    the first call, closed at exit. Raises what `open_backend` raises."""
     with _opening:
         if (owner := os.getpid()) not in _opened:
-            from sandbox.namespace.pool import NamespaceExecutor
-
-            allowed = os.environ.get(REDUCED, "")
-            if allowed not in ("", "reduced"):
-                raise ValueError(f"{REDUCED} must be 'reduced' or unset, got {allowed!r}")
-            _opened[owner] = NamespaceExecutor(slots=1, allow_reduced=allowed == "reduced")
+            _opened[owner] = open_backend(os.environ.get(VARIABLE) or DEFAULT, slots=1)
             atexit.register(_opened[owner].close)
         return _opened[owner]
 

@@ -16,7 +16,7 @@ from sandbox.wire import WireError
 
 START_S = 90.0
 GRACE_S = 30.0  # for the server's own part of a request
-_TRIES_INSIDE = 2  # the executor in the container tries again what failed on its side
+PATIENCE = 20  # wall limits for a case, as the executor inside is patient and tries twice
 _HELLO_BYTES = 1 << 16
 
 
@@ -63,7 +63,7 @@ class Container:
         and what the executor inside raises for a request that it refuses."""
         if not self._stream.idle:
             raise LostContainerError("the container speaks without being asked")
-        allowed = _TRIES_INSIDE * len(given) * limits.wall + GRACE_S
+        allowed = PATIENCE * len(given) * limits.wall + GRACE_S
         end = time.monotonic() + allowed
         self._stream.send(messages.run_request(program, given, limits), end)
         self.runs += len(given)

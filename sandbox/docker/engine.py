@@ -79,13 +79,20 @@ def connect() -> Any:
     return engine
 
 
+def package_files() -> list[tuple[str, Path]]:
+    """The sandbox package: each file's name within it, and where it lies."""
+    files = (path for path in PACKAGE.rglob("*") if path.is_file())
+    names = [(path.relative_to(PACKAGE).as_posix(), path) for path in files]
+    return sorted(one for one in names if "__pycache__" not in one[0])
+
+
 @cache
 def code_digest() -> str:
     """What identifies the sandbox package: host and container must have the same one."""
     digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for name, path in package_files():
         text = path.read_bytes()
-        digest.update(f"{path.relative_to(PACKAGE).as_posix()} {len(text)}\n".encode())
+        digest.update(f"{name} {len(text)}\n".encode())
         digest.update(text)
     return digest.hexdigest()[:16]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from sandbox.docker.engine import PACKAGE
+from sandbox.docker.engine import package_files
 from sandbox.namespace import interpreter
 
 HOME = "/veriloop"  # the folder above our package, in the image
@@ -47,9 +47,8 @@ def write(target: IO[bytes], base: Path | None = None) -> str:
                 _add(tar, seen, path, path)
         for name in _FOLDERS:
             _folder(tar, seen, name)
-        for path in sorted(PACKAGE.rglob("*.py")):
-            place = f"{HOME}/sandbox/{path.relative_to(PACKAGE).as_posix()}"
-            _add(tar, seen, place, str(path), ours=True)
+        for name, path in package_files():
+            _add(tar, seen, f"{HOME}/sandbox/{name}", str(path), ours=True)
     return python
 
 

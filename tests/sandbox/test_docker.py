@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from docker.errors import APIError
 
+from sandbox.backends import open_backend
 from sandbox.docker import container, owner
 from sandbox.docker import engine as engine_code
 from sandbox.docker.pool import DockerExecutor
@@ -97,6 +98,15 @@ def test_a_run_ends_as_in_the_embedded_executor(docked, embedded, name):
 def test_the_backend_says_what_it_is(docked):
     assert docked.backend == "docker" and docked.tier in (1, 2)
     assert "seccomp" in docked.table
+
+
+def test_the_setting_docker_opens_it(image):
+    box = open_backend("docker", slots=1)
+    try:
+        assert box.backend == "docker" and box.tier == 1
+        assert box.run(ECHO, Stdin(data=b"hello"), LIMITS).stdout == b"hello\n"
+    finally:
+        box.close()
 
 
 def test_results_come_in_order_from_all_containers(docked):
@@ -226,11 +236,12 @@ def test_a_container_that_hangs_is_killed_and_the_run_done_on_a_fresh_one(
     image, engine, monkeypatch
 ):
     monkeypatch.setattr(container, "GRACE_S", 1.0)
+    monkeypatch.setattr(container, "PATIENCE", 1)
     others = ours(engine)
     with DockerExecutor(slots=1) as box:
         (frozen,) = ours(engine) - others
         engine.api.pause(frozen)
-        done = script(box, "print(1)", limits=Limits(cpu_s=1, wall_s=0.5))
+        done = script(box, "print(1)", limits=Limits(cpu_s=1, wall_s=2))
         assert done.stdout == b"1\n" and gone(engine, {frozen})
 
 

@@ -2,8 +2,6 @@
 
 import dataclasses
 import importlib
-import sys
-from types import ModuleType
 
 import pytest
 
@@ -328,19 +326,18 @@ def test_a_reference_without_tests_names_what_it_has():
 
 @pytest.fixture
 def opened(monkeypatch):
-    """What NamespaceExecutor is asked for, without one: (slots, allow_reduced), one per opening."""
+    """What backends are asked for, without any: (setting, slots), one per opening."""
     asked = []
 
     class Pretended:
-        def __init__(self, slots, allow_reduced):
-            asked.append((slots, allow_reduced))
+        def __init__(self, setting, slots):
+            asked.append((setting, slots))
 
         def close(self):
             asked.append("closed")
 
-    module = ModuleType("sandbox.namespace.pool")
-    module.NamespaceExecutor = Pretended
-    monkeypatch.setitem(sys.modules, "sandbox.namespace.pool", module)
+    monkeypatch.setattr(code_tests, "open_backend", Pretended)
+    monkeypatch.delenv("VERILOOP_SANDBOX", raising=False)
     monkeypatch.setattr(code_tests, "_opened", {})
     monkeypatch.setattr(code_tests.atexit, "register", lambda close: asked.append("at exit"))
     return asked
@@ -348,18 +345,30 @@ def opened(monkeypatch):
 
 def test_the_executor_is_opened_once_per_process_and_closed_at_exit(opened, monkeypatch):
     first = code_tests.executor()
-    assert code_tests.executor() is first and opened == [(1, False), "at exit"]
+    assert code_tests.executor() is first and opened == [("namespace", 1), "at exit"]
     monkeypatch.setattr(code_tests.os, "getpid", lambda: -1)
     assert code_tests.executor() is not first and len(opened) == 4
 
 
-def test_a_weaker_sandbox_must_be_allowed_by_name(opened, monkeypatch):
-    monkeypatch.setenv("VERILOOP_SANDBOX", "reduced")
-    code_tests.executor()
-    assert opened[0] == (1, True)
+def test_the_environment_names_another_sandbox(opened, monkeypatch):
+    for setting, asked in (
+        ("reduced", "reduced"),
+        ("remote:http://x", "remote:http://x"),
+        ("", "namespace"),
+    ):
+        monkeypatch.setenv("VERILOOP_SANDBOX", setting)
+        monkeypatch.setattr(code_tests, "_opened", {})
+        opened.clear()
+        code_tests.executor()
+        assert opened[0] == (asked, 1)
+
+
+def test_a_sandbox_that_does_not_exist_is_refused(monkeypatch):
     monkeypatch.setattr(code_tests, "_opened", {})
     monkeypatch.setenv("VERILOOP_SANDBOX", "1")
-    with pytest.raises(ValueError, match="VERILOOP_SANDBOX must be 'reduced' or unset, got '1'"):
+    with pytest.raises(
+        ValueError, match=r"no backend .1.\. Known: namespace, reduced, docker, remote"
+    ):
         code_tests.executor()
 
 
