@@ -11,6 +11,7 @@ from sandbox.docker import rootfs
 from sandbox.docker.engine import CODE_LABEL, REPOSITORY, code_digest, connect
 from sandbox.probe import SandboxUnavailableError
 
+_CHUNK = 1 << 20
 _FLAGS = ("-P", "-s", "-B", "-X", "utf8", "-m", "sandbox.docker.server")
 
 
@@ -48,8 +49,12 @@ def build(tag: str = "", base: Path | None = None) -> Built:
 
 
 def _digest(file: IO[bytes]) -> str:
+    """Of the whole file, which is then at its end."""
+    digest = hashlib.sha256()
     file.seek(0)
-    return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()[:16]
 
 
 def _take_in(engine: Any, path: str, name: str, python: str) -> None:
