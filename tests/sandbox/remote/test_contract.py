@@ -179,10 +179,13 @@ def test_one_attack_of_every_class_fails_over_there_too():
 
 
 @pytest.mark.slow
-def test_no_attack_of_the_suite_gets_through_over_there():
+def test_two_attacks_of_every_class_and_all_honest_programs_end_as_they_should_over_there():
     attacks, honest = load(OWN)
-    assert len({one.group for one in attacks}) >= 12 and len(attacks) >= 90
-    assert outcome(attacks, honest) == ([], [])
+    alone = [one for one in attacks if not one.run_after]
+    first = {one.group: one for one in reversed(alone)}.values()
+    last = {one.group: one for one in alone}.values()
+    assert len(first) >= 12
+    assert outcome([*first, *last], honest) == ([], [])
 
 
 CLIENT = """
