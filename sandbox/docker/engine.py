@@ -18,6 +18,7 @@ REPOSITORY = "veriloop-sandbox"
 CODE_LABEL = "veriloop.code"  # of an image: which sandbox package it holds
 BUILD = "veriloop sandbox build-image"
 PACKAGE = Path(__file__).resolve().parent.parent
+_SOCKET = "unix:///var/run/docker.sock"
 _CALL_LIMIT_S = 60  # of one request to the daemon
 _SPARE_MB = 96  # the server, the zygote and the watchman
 _SPARE_TASKS = 16
@@ -68,6 +69,7 @@ def connect() -> Any:
     from docker.errors import DockerException
 
     try:
+        _knock(os.environ.get("DOCKER_HOST") or _SOCKET)
         engine = docker.from_env(timeout=_CALL_LIMIT_S)
     except (DockerException, OSError) as failure:
         told = f"no Docker daemon answers here: {failure}"
@@ -77,6 +79,13 @@ def connect() -> Any:
         told = "containers are reached over a Unix socket or plain TCP, not TLS or SSH"
         raise SandboxUnavailableError(f"{told}: {os.environ.get('DOCKER_HOST')}")
     return engine
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens: there the SDK would leave a socket open."""
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as trial:
+            trial.connect(address.removeprefix("unix://"))
 
 
 def package_files() -> list[tuple[str, Path]]:
