@@ -28,7 +28,7 @@ lint: install
 	$(RUN) -m ruff format --check .
 	$(RUN) -m basedpyright
 
-mutation: install  ## mutate losses, packing, assembly and update: every mutant must die
+mutation: install  ## mutate losses, packing, assembly, update and what judges code: every mutant must die
 	$(RUN) benchmarks/mutation.py
 
 clean:

@@ -21,8 +21,7 @@ from sandbox.remote.routes import sandbox_routes
 from sandbox.remote.service import LOCAL, Service
 from sandbox.suite import CONTAINED, Accepted, Attacked, Case, Report, load, run_suite
 from stages import sandbox_image
-from verifiers.code_reference import CodeReference
-from verifiers.code_tests import judge_program
+from verifiers.code_suite import grade
 
 SUITE = Path(__file__).parent.parent / "tests" / "sandbox" / "cases"
 USAGE = """veriloop sandbox check [--suite DIR] [--backend NAME] [--json FILE] [--help]
@@ -128,19 +127,6 @@ def open_backend(setting: str, *, allow_reduced: bool = False) -> Executor:
         raise SandboxRefusedError(str(refusal)) from refusal
     except ValueError as mistake:
         raise RecipeError(str(mistake)) from mistake
-
-
-def grade(box: Executor, case: Case) -> tuple[float | None, str]:
-    """The reward a case earns from the verifier of programs, and how its tests ended."""
-    reference = CodeReference.read(
-        {"tests": case.tests, "function": case.function, "limits": _flat(case)}
-    )
-    verdict = judge_program(box, case.source, reference)
-    return verdict.score, verdict.detail
-
-
-def _flat(case: Case) -> dict[str, object]:
-    return {name: getattr(case.limits, name) for name in case.limits.__slots__}
 
 
 def _tell(record: Attacked | Accepted) -> None:

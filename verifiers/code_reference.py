@@ -40,7 +40,8 @@ class CodeReference:
     """The reference of a `code_tests` problem, checked."""
 
     tests: Sequence[DataTest] | Sequence[AssertTest]  # all of one sort, at least one
-    function: str = ""  # to be called; or a method of the program's class `Solution`
+    function: str = ""  # to be called, or a class; or a method of the program's class `Solution`
+    names: Sequence[str] = ()  # whatever else assert tests use and the program must define
     setup: str = ""  # trusted code in front of assert tests, such as their imports
     language: str = "python"
     mode: Mode = "text"  # of comparing standard output
@@ -62,13 +63,21 @@ class CodeReference:
         calls = any(not isinstance(getattr(test, "given", None), Stdin) for test in self.tests)
         if calls and not self.function.isidentifier():
             raise ValueError(f"these tests need the name of a function, got {self.function!r}")
-        if self.checker and isinstance(self.tests[0], AssertTest):
+        if isinstance(self.tests[0], AssertTest):
+            self._check_asserts()
+
+    def _check_asserts(self) -> None:
+        if self.checker:
             raise ValueError("assert tests judge by themselves: a checker has nothing to check")
+        if self.language != "python":
+            raise ValueError(f"assert tests call python programs, not {self.language!r}")
+        for name in self.names:
+            if not name.isidentifier():
+                raise ValueError(f"`names` are identifiers, got {name!r}")
 
     @property
     def seconds(self) -> float:
-        """Within which a verdict on one program is reached, whatever it does. A VerifierPool that
-        is to judge such problems needs a `limit_s` above this."""
+        """Within which a verdict on one program is reached, whatever it does."""
         return self.total_s or TOTAL_WALLS * self.limits.wall
 
     @classmethod
@@ -84,8 +93,17 @@ class CodeReference:
         given["function"] = name
         given["tests"] = tuple(_test(test, name) for test in given["tests"])
         given["limits"] = Limits(**limits)
-        given["preload"] = tuple(given.get("preload") or ())
+        for key in ("preload", "names"):
+            given[key] = tuple(given.get(key) or ())
         return cls(**{key: value for key, value in given.items() if value is not None})
+
+
+def worst_seconds(reference: Mapping[str, Any]) -> float:
+    """`CodeReference.seconds`, without reading the tests. Raises ValueError on limits that make no
+    sense."""
+    limits = dict(reference.get("limits") or {})
+    _known("limit", limits, [one.name for one in fields(Limits)])
+    return reference.get("total_s") or TOTAL_WALLS * Limits(**limits).wall
 
 
 def _test(test: Mapping[str, Any], function: str) -> DataTest | AssertTest:

@@ -2,9 +2,8 @@
 
 Expected values never enter the sandbox that holds the program; what comes out of it is bytes and
 plain data, and is compared in this process. The first failing test ends an all-or-nothing
-judgement. All tests together take at most `CodeReference.seconds`; the limit of the VerifierPool
-bounds the whole call and must be longer, or a program that hangs is an `error` of the pool instead
-of a `timeout` of its own.
+judgement. All tests together take at most `CodeReference.seconds`, which the verifier states, so
+that a VerifierPool adds them to its own limit: a program that hangs is a `timeout`, not an error.
 """
 
 import atexit
@@ -21,7 +20,7 @@ from sandbox.limits import Limits
 from sandbox.result import Execution
 from verifiers.code_answer import program
 from verifiers.code_outcome import NOTHING, OURS, Outcome, to_verdict
-from verifiers.code_reference import AssertTest, CodeReference, DataTest
+from verifiers.code_reference import AssertTest, CodeReference, DataTest, worst_seconds
 from verifiers.compare import same_output, same_value
 from verifiers.registry import verifier
 from verifiers.split_harness import run_trial
@@ -92,8 +91,10 @@ def _batch(
     asserts = [test for test in tests if isinstance(test, AssertTest)]
     data = [test for test in tests if isinstance(test, DataTest)]
     if asserts:
-        name, setup = reference.function, reference.setup
-        return [run_trial(box, written, name, test.code, limits, setup) for test in asserts]
+        needed = (reference.function, *reference.names)
+        return [
+            run_trial(box, written, needed, one.code, limits, reference.setup) for one in asserts
+        ]
     ran = box.run_all(written, [test.given for test in data], limits)
     return [
         _outcome(box, test, execution, limits, reference)
@@ -155,6 +156,7 @@ def _special(
         "<think>```python\ndef add(a, b):\n    return a + b\n```</think>",
         "<answer>5</answer>",
     ),
+    seconds=lambda problem: worst_seconds(problem.reference),
 )
 def check(problem: Problem, response: str) -> Verdict:
     """The program in the response against the tests of the reference; see CodeReference."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sandbox import wire
-from sandbox.namespace import landlock, linux, mounts, seccomp
+from sandbox.namespace import account, landlock, linux, mounts, seccomp
 from sandbox.namespace.protocol import READY, Request, Streams
 
 Payload = tuple[str, str | None, list[Any], dict[str, Any]]  # source, function, args, kwargs
@@ -26,6 +26,8 @@ _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
 _PARKED = 40  # descriptors are moved up here first, so that none is overwritten
 _CHUNK = 1 << 20
 _TRACEBACK_FRAMES = 20
+_MORE_OF_OTHERS = 64  # tasks that an account may start elsewhere meanwhile
+_PENDING = 1024  # signals and timers: without a bound they are the kernel's memory, not ours
 _ZERO_LIMITS = ("CORE", "MSGQUEUE", "MEMLOCK", "RTPRIO", "NICE")
 
 
@@ -87,8 +89,8 @@ def _limit(request: Request, walls: Walls) -> None:
     _bound("FSIZE", request.disk_mb << 20)
     _bound("NOFILE", request.open_files)
     _bound("STACK", request.stack_bytes, for_good=False)  # honest programs raise it; AS is there
-    if request.tasks:
-        _bound("NPROC", request.tasks)
+    others = account.tasks() + _MORE_OF_OTHERS if request.shared_account else 0
+    _bound("NPROC", others + request.tasks)
 
 
 def forbid_for_all(last_capability: int) -> None:
@@ -97,6 +99,7 @@ def forbid_for_all(last_capability: int) -> None:
     linux.no_new_privileges()
     for name in _ZERO_LIMITS:
         _bound(name, 0)
+    _bound("SIGPENDING", _PENDING)
 
 
 def _bound(name: str, wanted: int, *, for_good: bool = True) -> None:

@@ -21,7 +21,8 @@ class Request:
     inodes: int
     stack_bytes: int
     open_files: int
-    tasks: int  # processes and threads, 0: not bounded here
+    tasks: int  # processes and threads
+    shared_account: int  # 1: the kernel counts tasks of the account that are none of ours
     processes: int  # 0: threads only
 
     def pack(self) -> bytes:

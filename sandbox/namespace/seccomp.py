@@ -37,7 +37,7 @@ landlock_create_ruleset landlock_add_rule landlock_restrict_self remap_file_page
 mknod mknodat setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid
 capset statmount listmount sync syncfs cachestat flock bind connect listen accept accept4
 pidfd_open pidfd_send_signal tkill rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity
-sched_setscheduler sched_setparam sched_setattr ioprio_set setpriority
+sched_setscheduler sched_setparam sched_setattr ioprio_set setpriority sysinfo
 """
 _BEYOND_LANDLOCK = """
 chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
@@ -51,7 +51,10 @@ _CLONE_THREAD = 0x10000
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _SIGNAL_OWNERS = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
-_LOCKS = (6, 7, 37, 38, 1024, 1026)  # record locks of both kinds, leases, F_NOTIFY
+_LOCKS = (5, 6, 7, 36, 37, 38, 1024, 1026)  # record locks of both kinds, leases, F_NOTIFY
+_WRITE_HINTS = (1036, 1038)  # they stay with a shared file
+_SOCKET_NUMBERS = (57, 71)  # SO_COOKIE, SO_NETNS_COOKIE: counters of the whole machine
+_RWF_NOWAIT, _FADV_DONTNEED = 8, 4  # to ask whether a page is in the cache, and to evict it
 _OWNERS = (8, 10, 15, 1031)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETPIPE_SZ
 _PR_SET_PDEATHSIG = 1
 
@@ -59,9 +62,9 @@ _PR_SET_PDEATHSIG = 1
 def filter_bytes(on: Machine, *, processes: bool, alone: bool) -> bytes:
     """The filter as an array of struct sock_filter.
 
-    `processes`: may fork; threads are always allowed. `alone`: there is no pid namespace and no
-    private file tree, so signals may name only the process itself and no file's owner, rights,
-    times or attributes may change. Needs `for_process` before use.
+    `processes`: may fork and pass descriptors; threads are always allowed. `alone`: there is no
+    pid namespace and no private file tree, so signals may name only the process itself and no
+    file's owner, rights, times or attributes may change. Needs `for_process` before use.
     """
     program: list[Instruction] = [
         (_LOAD, 0, 0, _ARCH_OFFSET),
@@ -105,15 +108,20 @@ def _rules(on: Machine, *, processes: bool, alone: bool) -> dict[int, list[Instr
         "socketpair": _stream_pair(),
         "clone": _clone(processes=processes),
         "ioctl": _argument(1, _TERMINAL_INJECTION + _SIGNAL_OWNERS, _deny(errno.EPERM), _allow()),
-        "fcntl": _argument(1, _LOCKS + _OWNERS, _deny(errno.EPERM), _allow()),
+        "fcntl": _argument(1, _LOCKS + _OWNERS + _WRITE_HINTS, _deny(errno.EPERM), _allow()),
+        "getsockopt": _argument(2, _SOCKET_NUMBERS, _deny(errno.ENOPROTOOPT), _allow()),
+        "preadv2": _flag(5, _RWF_NOWAIT, _deny(errno.EOPNOTSUPP), _allow()),
+        "fadvise64": _argument(3, (_FADV_DONTNEED,), _deny(errno.EPERM), _allow()),
         "prctl": _argument(0, (_PR_SET_PDEATHSIG,), _deny(errno.EPERM), _allow()),
         "prlimit64": _argument(0, (0, _SELF), _allow(), _deny(errno.EPERM)),
     }
     if not processes:
         by_name |= {"fork": _deny(errno.EAGAIN), "vfork": _deny(errno.EAGAIN)}
+        by_name |= {"sendmsg": _deny(errno.EPERM), "sendmmsg": _deny(errno.EPERM)}
     if alone:
         to_self = _argument(0, (_SELF,), _allow(), _deny(errno.EPERM))
         by_name |= {"kill": to_self, "tgkill": to_self}
+        by_name["timer_create"] = _deny(errno.EAGAIN)  # bounded for a whole account at once
         by_name |= {name: _deny(errno.EPERM) for name in _BEYOND_LANDLOCK.split()}
     known = numbers(on)
     return {known[name]: body for name, body in by_name.items() if name in known}
@@ -143,6 +151,13 @@ def _argument(
     last = len(values) - 1
     tests = [(_IF_EQUAL, last - place + len(miss), 0, value) for place, value in enumerate(values)]
     return [_load(index), *tests, *miss, *hit]
+
+
+def _flag(
+    index: int, bit: int, hit: list[Instruction], miss: list[Instruction]
+) -> list[Instruction]:
+    """`hit` where the argument has this bit, else `miss`."""
+    return [_load(index), (_IF_ANY_BIT, len(miss), 0, bit), *miss, *hit]
 
 
 def _stream_pair() -> list[Instruction]:

@@ -191,8 +191,6 @@ class Slot:
         return pipes, (out, err, result)
 
     def _request(self, limits: Limits) -> Request:
-        alone_of_user = self.setup.tier == 2 and self.setup.way == "user"
-        tasks = limits.processes + limits.threads + _SPARE_TASKS
         return Request(
             cpu_s=math.ceil(limits.cpu_s),
             address_bytes=limits.memory_mb << 20,
@@ -200,7 +198,8 @@ class Slot:
             inodes=limits.inodes,
             stack_bytes=limits.stack_mb << 20,
             open_files=limits.open_files,
-            tasks=0 if alone_of_user else tasks,  # there the kernel counts all the user's processes
+            tasks=limits.processes + limits.threads + _SPARE_TASKS,
+            shared_account=self.setup.tier == 2 and self.setup.way == "user",
             processes=limits.processes,
         )
 

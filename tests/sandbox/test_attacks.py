@@ -20,7 +20,7 @@ def outcome(executor_tier, attacks, honest):
     """All that went wrong, as text."""
     with canaries() as targets:
         try:
-            executor = NamespaceExecutor(slots=1, tier=executor_tier)
+            executor = NamespaceExecutor(slots=2, tier=executor_tier)  # one for a neighbour
         except SandboxUnavailableError as refusal:
             pytest.skip(str(refusal))
         with executor:

@@ -81,7 +81,7 @@ io_uring_setup memfd_create memfd_secret shmget msgget semget mq_open flock inot
 fanotify_init name_to_handle_at open_by_handle_at kexec_load init_module setresuid capset
 personality pidfd_getfd kcmp cachestat syncfs sync bind connect listen accept4 clone3
 vmsplice mknodat quotactl syslog reboot swapon clock_settime sched_setaffinity
-sched_setscheduler setpriority
+sched_setscheduler setpriority sysinfo
 """
 
 
@@ -154,11 +154,34 @@ def test_no_clone_into_a_new_namespace(on, bit):
         ("ioctl", 0x5401, "allow"),
         ("fcntl", 1, "allow"),
         ("fcntl", 1030, "allow"),
-        *[("fcntl", number, errno.EPERM) for number in (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1031)],
+        *[("fcntl", number, errno.EPERM) for number in (5, 6, 7, 8, 10, 15, 36, 37, 38)],
+        *[("fcntl", number, errno.EPERM) for number in (1024, 1026, 1031, 1036, 1038)],
+        ("fcntl", 1035, "allow"),
     ],
 )
 def test_commands_that_reach_others_are_refused(on, name, command, answer):
     assert ask(on, name, 0, command) == answer
+
+
+@both
+def test_counters_of_the_whole_machine_are_not_told_by_sockets(on):
+    for option, answer in ((57, errno.ENOPROTOOPT), (71, errno.ENOPROTOOPT), (3, "allow")):
+        assert ask(on, "getsockopt", 4, 1, option) == answer
+
+
+@both
+def test_the_page_cache_is_neither_asked_nor_emptied(on):
+    for flags, answer in ((8, errno.EOPNOTSUPP), (9, errno.EOPNOTSUPP), (0, "allow"), (1, "allow")):
+        assert ask(on, "preadv2", 4, 0, 1, 0, 0, flags) == answer
+    for advice, answer in ((4, errno.EPERM), (0, "allow"), (3, "allow")):
+        assert ask(on, "fadvise64", 4, 0, 0, advice) == answer
+
+
+@both
+def test_descriptors_are_passed_only_where_there_are_processes_to_pass_them_to(on):
+    for name in ("sendmsg", "sendmmsg"):
+        assert ask(on, name) == errno.EPERM
+        assert ask(on, name, processes=True) == "allow"
 
 
 @both
@@ -181,6 +204,7 @@ def test_alone_a_process_signals_only_itself(on):
         for pid in (1, PID + 1, 0, -1, -PID):
             assert ask(on, name, pid, 9, alone=True) == errno.EPERM
             assert ask(on, name, pid, 9) == "allow"  # its pid namespace holds nobody else
+    assert ask(on, "timer_create", alone=True) == errno.EAGAIN
     for name in ("tkill", "pidfd_open", "pidfd_send_signal", "rt_sigqueueinfo"):
         assert ask(on, name, PID, alone=True) == errno.EPERM
 

@@ -3,14 +3,15 @@
 import json
 import os
 import socket
-import subprocess
-import sys
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandbox import canaries as setting
-from sandbox.canaries import canaries, survivors
+from sandbox.canaries import canaries
 from sandbox.executor import Program, Stdin
 from sandbox.limits import Limits
 from sandbox.result import Execution
@@ -35,13 +36,13 @@ class Echo:
 
     backend, tier = "echo", 1
 
-    def __init__(self, printed=b"", ended="ok", value=None):
-        self.printed, self.ended, self.value = printed, ended, value
+    def __init__(self, printed=b"", ended="ok", value=None, why=""):
+        self.answer = Execution(ended=ended, stdout=printed, value=value, why=why)
         self.ran = []
 
     def run(self, program, given, limits):
         self.ran.append(program.source)
-        return Execution(ended=self.ended, stdout=self.printed, value=self.value)
+        return self.answer
 
     def run_all(self, program, given, limits):
         return [self.run(program, one, limits) for one in given]
@@ -181,42 +182,56 @@ def test_taking_too_long_is_an_effect(found, monkeypatch, must, allowed):
     assert found(grade(allowed + 0.1), must=must).effect == f"took {allowed}.1 s of {allowed}.0 s"
 
 
-@pytest.fixture
-def mark(monkeypatch):
-    """A mark of this test's own, so that no suite that runs elsewhere is disturbed."""
-    monkeypatch.setattr(setting, "MARK", f"mark{os.getpid()}")
+def test_a_limit_of_seconds_that_a_case_names_holds_where_it_is_the_shorter(suite):
+    observed = [["returns_within:2.5"], ["returns_within:60"], ["no_survivors"]]
+    attacks, _ = suite(*({"file": f"{n}.py", "observe": o} for n, o in enumerate(observed)))
+    assert [case.slowest_s for case in attacks] == [2.5, 5.0, 5.0]
 
 
-def marked_process():
-    """A child that calls itself as attacks call theirs."""
-    code = (
-        f"import ctypes, time; ctypes.CDLL(None).prctl(15, b'{setting.MARK}_x', 0, 0, 0);"
-        "print('up', flush=True); time.sleep(60)"
+@pytest.mark.parametrize("value", [{(1, ("x",)): [b"RLVR-CANARY-of-the-test"]}, {1 << 50_000}])
+def test_values_of_any_shape_are_searched_and_numbers_too_long_to_print_do_no_harm(found, value):
+    effect = found(running, Echo(value=value)).effect
+    assert effect == ("printed a secret of the host" if type(value) is dict else CONTAINED)
+
+
+@pytest.mark.parametrize("how", [lambda b: b[::-1], lambda b: b.hex().encode()])
+def test_a_secret_in_another_spelling_is_told_too(found, how):
+    printed = how(b"RLVR-CANARY-of-the-test")
+    assert found(running, Echo(printed)).effect == "printed a secret of the host"
+
+
+def test_a_reason_that_would_reach_a_terminal_is_an_effect(found):
+    box = Echo(why="Error: \x1b[2J")
+    assert found(running, box).effect == "put control characters into a reason"
+
+
+class Breaking(Echo):
+    """Runs nothing any more once an attack has run."""
+
+    def run(self, program, given, limits):
+        ran = super().run(program, given, limits)
+        return replace(ran, ended="error") if "# a.py" in self.ran else ran
+
+
+def fair(box, case):
+    return (
+        1.0 if box.run(Program(source=case.source), Stdin(), case.limits).ended == "ok" else 0.0
+    ), ""
+
+
+def test_a_grader_that_an_attack_breaks_is_an_effect(suite):
+    attacks, honest = suite({}, honest=[{"file": "h.py"}])
+    report = run_suite(Breaking(), TARGETS, attacks, honest, fair)
+    assert (
+        report.attacks[0].effect == "h.py is refused afterwards" and not report.honest[0].accepted
     )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    child.stdout.readline()
-    return child
 
+    def wrong_for_attacks(box, case):
+        return 1.0 if case.file == "h.py" else 0.0, ""
 
-def test_a_process_that_survives_is_an_effect_and_is_ended(found, mark):
-    children = []
-
-    def grade(box, case):
-        children.append(marked_process())
-        return 0.0, "wrong"
-
-    assert found(grade).effect == "1 processes survived"
-    with children[0] as child:
-        assert child.wait(5) == -9
-    assert survivors() == []
-
-
-def test_a_zombie_is_no_survivor(mark):
-    with marked_process() as child:
-        assert survivors() == [child.pid]
-        child.kill()
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert survivors() == []
+    assert run_suite(Echo(), TARGETS, attacks, honest, wrong_for_attacks).clean
+    refused = run_suite(Echo(), TARGETS, attacks, honest, lambda box, case: (0.0, ""))
+    assert refused.attacks[0].effect == CONTAINED  # it was refused before the attack as well
 
 
 def test_what_an_attack_runs_after_is_graded_first_on_the_same_executor(suite):
@@ -224,8 +239,61 @@ def test_what_an_attack_runs_after_is_graded_first_on_the_same_executor(suite):
     box = Echo()
     run_suite(box, TARGETS, attacks, [], running)
     assert box.ran == ["# plant.py", "# plant.py", "# check.py"]
-    with pytest.raises(ValueError, match=r"check.py runs after plant.py, which is not in"):
+    with pytest.raises(ValueError, match=r"check.py runs with plant.py, which is not in"):
         run_suite(box, TARGETS, attacks[1:], [], running)
+
+
+class Beside(Echo):
+    """A neighbour waits until it has company; the programs note whether one was there."""
+
+    def __init__(self, ended="ok"):
+        super().__init__()
+        self.beside_ended = ended
+        self.neighbour, self.given, self.company = threading.Event(), [], []
+
+    def run(self, program, given, limits):
+        if program.source == "# neighbour.py":
+            self.given.append(given)
+            self.neighbour.set()
+            time.sleep(0.01)
+            return Execution(ended=self.beside_ended)
+        self.company.append(self.neighbour.wait(0.2))
+        return Execution(ended="ok")
+
+
+@pytest.fixture
+def neighbours(suite):
+    return suite(
+        {"file": "neighbour.py", "tests": [{"stdin": "7", "expected_stdout": ""}]},
+        {"file": "check.py", "run_beside": "neighbour.py"},
+        honest=[{"file": "alone.py"}, {"file": "h.py", "run_beside": "neighbour.py"}],
+    )
+
+
+def beside(box, case):
+    return running(box, case) if case.file != "neighbour.py" else (0.0, "")
+
+
+@pytest.mark.parametrize("ended", ["ok", "sandbox_error"])
+def test_a_neighbour_runs_beside_an_attack_on_input_of_its_own(neighbours, ended):
+    attacks, _ = neighbours
+    box = Beside(ended)
+    report = run_suite(box, TARGETS, attacks, [], beside)
+    effect = CONTAINED if ended == "ok" else "no verdict for its neighbour"
+    assert [one.effect for one in report.attacks] == [CONTAINED, effect]
+    assert box.company == [True] and set(box.given) == {Stdin(data=b"7")}
+    count = len(box.given)
+    time.sleep(0.05)
+    assert len(box.given) == count  # it has stopped
+    with pytest.raises(ValueError, match=r"check.py runs with neighbour.py, which is not in"):
+        run_suite(box, TARGETS, attacks[1:], [], beside)
+
+
+def test_a_neighbour_runs_beside_an_honest_program_that_names_one(neighbours):
+    attacks, honest = neighbours
+    box = Beside()
+    run_suite(box, TARGETS, attacks[:1], honest, beside)
+    assert box.company == [False, False, True]  # at the start, in its turn, and with company
 
 
 def test_a_report_counts_both_kinds_and_tells_as_it_goes(suite):
@@ -292,6 +360,16 @@ def test_a_target_that_cannot_be_set_up_is_told(places, monkeypatch):
     with socket.create_server(setting.TCP), canaries() as targets:
         assert any(one.startswith("tcp (Address already in use") for one in targets.missing)
     assert setting.VARIABLE not in os.environ
+
+
+def test_what_another_account_put_in_place_of_ours_is_left_alone(places, monkeypatch):
+    def refuse(path, missing_ok):
+        raise PermissionError(path)
+
+    with canaries() as targets:
+        assert len(targets.missing) == 1
+        monkeypatch.setattr(Path, "unlink", refuse)
+    assert sorted(path.name for path in places.iterdir()) == ["canary", "socket"]
 
 
 def test_two_sets_of_canaries_have_different_secrets(places):

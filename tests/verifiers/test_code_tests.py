@@ -12,7 +12,7 @@ from verifiers import code_tests
 from verifiers.code_outcome import NOTHING, Outcome, to_verdict
 from verifiers.code_reference import CodeReference
 from verifiers.code_tests import judge_program
-from verifiers.registry import get, judge
+from verifiers.registry import get, judge, seconds_for
 
 ADD = "def add(a, b):\n    return a + b\n"
 PARTLY = "def add(a, b):\n    return a + b if b < 4 else 0\n"
@@ -211,6 +211,18 @@ def test_a_checker_gets_half_of_the_time_that_is_left(monkeypatch):
     assert [limit.wall for limit in box.limits] == [3.0, 3.0, 1.0] and now[0] <= 8.0
 
 
+@pytest.mark.parametrize(
+    "change", [{}, {"limits": {"cpu_s": 2.0}}, {"limits": {"wall_s": 0.5}}, {"total_s": 7.0},
+               {"limits": None}, {"total_s": 0.0, "limits": {"cpu_s": 1.0}}],
+)  # fmt: skip
+def test_the_verifier_states_the_seconds_it_may_take(change):
+    reference = {**FUNCTION, **change}
+    problem = Problem(id="x", prompt="", verifier="code_tests", reference=reference)
+    assert seconds_for(problem) == CodeReference.read(reference).seconds > 0.0
+    problem = Problem(id="x", prompt="", verifier="code_tests", reference={"limits": {"cpu": 1}})
+    assert seconds_for(problem) == 0.0
+
+
 def test_by_default_all_tests_together_get_ten_walls():
     assert CodeReference.read({**FUNCTION, "limits": {"wall_s": 3.0}}).seconds == 30.0
     assert CodeReference.read({**FUNCTION, "limits": {"cpu_s": 1.0}}).seconds == 40.0
@@ -269,6 +281,9 @@ def test_assert_tests_are_judged_apart(verdict):
     assert verdict(PARTLY, reference).score == 1.0
     wrong = verdict("def add(a, b):\n    return 3", {**reference, "scoring": "share"})
     assert wrong.score == 1 / 3 and wrong.detail.endswith("2 wrong")
+    lacks = verdict(ADD, {**reference, "names": ["sub"]})
+    assert (lacks.score, lacks.status) == (0.0, "graded") and lacks.detail.endswith("1 error")
+    assert verdict(ADD + "sub = add", {**reference, "names": ["sub"]}).score == 1.0
     broken = verdict(ADD, {"function": "add", "tests": [{"assert": "assert sub(1) == 0"}]})
     assert broken.status == "error" and "broken: NameError" in broken.detail
 
@@ -312,6 +327,8 @@ def test_input_bytes_survive_the_trip():
         ({"tests": [{"args": [], "expected": 1, "stdin": ""}]}, "no test key 'stdin'"),
         ({"tests": [{"assert": "x"}, {"args": [], "expected": 1}]}, "cannot be mixed"),
         ({"tests": [{"assert": "x"}], "checker": "y"}, "a checker has nothing to check"),
+        ({"tests": [{"assert": "x"}], "language": "cpp"}, "call python programs, not 'cpp'"),
+        ({"tests": [{"assert": "x"}], "names": ["a b"]}, "`names` are identifiers, got 'a b'"),
     ],
 )
 def test_a_reference_that_makes_no_sense_is_refused(change, said):
@@ -426,7 +443,7 @@ def test_in_the_real_sandbox_programs_get_their_verdicts(real_box):
     assert found("def add(a, b): return 1", {"function": "add", "tests": asserts})[0] == 0.0
     expects = "try:\n    add(1, 'x')\nexcept TypeError:\n    pass\nelse:\n    assert False"
     assert found(ADD, {"function": "add", "tests": [{"assert": expects}]}) == (1.0, "graded")
-    unsent = [{"assert": "assert add(lambda: 1, 2) == 3"}]
+    unsent = [{"assert": "assert add('\\ud800', '') == ''"}]
     assert found(ADD, {"function": "add", "tests": unsent}) == (None, "error")
     checked = {"tests": [{"stdin": "3\n", "expected_stdout": "3"}], "checker": CHECKER}
     assert found("print(1, 2)", checked) == (1.0, "graded")
