@@ -18,10 +18,8 @@ NEEDS_FILES = {"honest/023_temp_files.py"}
 
 def outcome(tier, attacks, honest):
     """All that went wrong."""
-    with (
-        canaries() as targets,
-        DockerExecutor(slots=2, tier=tier) as executor,
-    ):  # one for a neighbour
+    slots = 2  # one for a neighbour
+    with canaries() as targets, DockerExecutor(slots=slots, tier=tier) as executor:
         report = run_suite(executor, targets, attacks, honest, grade)
     refused = [one for one in report.honest if not one.accepted]
     if tier == 2:
