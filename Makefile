@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q
 
-.PHONY: install languages demo test check lint mutation clean
+.PHONY: install languages docker demo test check lint mutation clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
@@ -15,11 +15,15 @@ demo: install  ## base model and R1-Zero, from nothing, on a CPU
 	$(RUN) -m stages.command zero tiny/zero --output outputs/demo --resume
 
 check: install lint  ## the fast subset: lint and quick tests
-	$(PYTEST) -n 2 --dist loadfile -m "not slow" --ignore=tests/sandbox
+	$(PYTEST) -n 2 --dist loadfile -m "not slow and not docker" --ignore=tests/sandbox
 
-test: install lint languages  ## everything; what measures time or fills a core runs alone
-	$(PYTEST) -n 2 --dist loadfile -m "not vllm" --ignore=tests/sandbox
-	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) tests/sandbox
+docker:  ## a Docker daemon, where we are root and can have one; says so where not
+	@sh requirements/docker.sh
+
+test: install lint languages docker  ## everything; what measures time or fills a core runs alone
+	$(PYTEST) -n 2 --dist loadfile -m "not vllm and not docker" --ignore=tests/sandbox
+	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -m "not docker" tests/sandbox
+	VERILOOP_EXERCISE=docker $(PYTEST) -m docker
 	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm
 
 lint: install

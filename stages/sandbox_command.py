@@ -1,4 +1,4 @@
-"""`veriloop sandbox check`: does a sandbox hold against a suite of attacks? `serve`: lend one."""
+"""`veriloop sandbox`: does it hold against attacks? Lend it; make the image that Docker runs."""
 
 import json
 import os
@@ -20,11 +20,13 @@ from sandbox.probe import SandboxUnavailableError
 from sandbox.remote.routes import sandbox_routes
 from sandbox.remote.service import LOCAL, Service
 from sandbox.suite import CONTAINED, Accepted, Attacked, Case, Report, load, run_suite
+from stages import sandbox_image
 from verifiers.code_suite import grade
 
 SUITE = Path(__file__).parent.parent / "tests" / "sandbox" / "cases"
 USAGE = """veriloop sandbox check [--suite DIR] [--backend NAME] [--json FILE] [--help]
-       veriloop sandbox serve [--host HOST] [--port PORT] [--backend NAME] [--help]"""
+       veriloop sandbox serve [--host HOST] [--port PORT] [--backend NAME] [--help]
+       veriloop sandbox build-image [--tag NAME] [--from-rootfs TAR] [--help]"""
 
 
 class SandboxRefusedError(StageError):
@@ -58,6 +60,9 @@ def command(words: Sequence[str]) -> int:
     match list(words):
         case ["sandbox", "check", *flags]:
             return _check(tyro.cli(Options, args=flags, prog="veriloop sandbox check"))
+        case ["sandbox", "build-image", *flags]:
+            asked = tyro.cli(sandbox_image.Options, args=flags, prog="veriloop sandbox build-image")
+            return sandbox_image.build_image(asked)
         case ["sandbox", "serve", *flags]:
             return _serve(tyro.cli(Serving, args=flags, prog="veriloop sandbox serve"))
         case [_, *rest] if {"-h", "--help"} & set(rest):
