@@ -1,5 +1,7 @@
 """Mathematical equality of the final answer and the gold one, by the rules of docs/verifiers.md."""
 
+import re
+
 from data.problem import Problem
 from verifiers.answer import after_think, final_answer, hidden, unboxed
 from verifiers.math.decide import MAX_CHARS, decide
@@ -7,6 +9,9 @@ from verifiers.math.decimal_comma import decimal_comma
 from verifiers.registry import verifier
 from verifiers.statement import committed, stated_answer
 from verifiers.verdict import Verdict
+
+
+_SEPARATED = re.compile(r"\d(?:,|\{,\}|\.)\s?\d")
 
 
 def given_answer(response: str, *, prefilled_think: bool = False) -> str | None:
@@ -43,7 +48,7 @@ def check(problem: Problem, response: str) -> Verdict:
     if len(answer) > MAX_CHARS:
         return Verdict(score=0.0, answer=shown, detail=f"longer than {MAX_CHARS} characters")
     gold = unboxed(str(problem.reference["answer"]).strip())
-    comma = "," in answer and decimal_comma(_prose(response))
+    comma = _SEPARATED.search(answer) is not None and decimal_comma(_prose(response))
     right, detail = decide(gold, unboxed(answer), comma)
     return Verdict(score=float(right), answer=shown, detail=detail)
 

@@ -18,11 +18,11 @@ _MARK = (
     r"risposta|risultato|resposta|odpowied\u017a|\u043e\u0442\u0432\u0435\u0442|svaret|antwoord|"
     r"\u7b54\u6848|\u7b54\u3048|\u7ed3\u679c"
 )
-_IS = r"is|are|equals?|:|=|lautet|ist|est|es|\u00e8|\u00e9|\u662f|\u4e3a|\u2014|-"
+_IS = r"(?:is|are|equals?|lautet|ist|est|es|\u00e8|\u00e9)\b|[:=\u662f\u4e3a\u2014-]"
 _HEADING = re.compile(rf"(?i)^\W*(?:the\s+)?(?:final\s+)?(?:{_MARK})\s*:?\s*$")
 _EXPLICIT = re.compile(
     rf"(?i)(?:\b|(?<=[\u3040-\u9fff]))(?:{_MARK})"
-    rf"(?:\s+(?!is\b|are\b|equals?\b|or\b|and\b|not\b)\w+){{0,4}}?\s*(?:{_IS})+\s*(?::\s*)?"
+    rf"(?:\s+(?!is\b|are\b|equals?\b|or\b|and\b|not\b)\w+){{0,4}}?\s*(?:(?:{_IS})\s*)+"
 )
 _LINK = re.compile(
     r"(?i)(?:\b(?:is|are|equals?|be|was|becomes?|gives|give|yields?|gets?|obtains?|has|have|finds?|"
@@ -65,6 +65,9 @@ def stated_answer(text: str) -> str | None:
     closing = True
     for sentence in reversed(sentences):
         marked = _explicit(sentence)
+        phrase = _PHRASE.search(sentence) if closing else None
+        if marked is None and phrase is not None:
+            return phrase.group(1)
         if marked is not None or _HEDGED.match(sentence):
             return marked or None
         if not closing or not _says_something(sentence):
@@ -110,9 +113,6 @@ def _explicit(sentence: str) -> str | None:
 
 def _closing(sentence: str) -> str | None:
     """What a closing sentence says; "" where it is in doubt, None where it states nothing."""
-    phrase = _PHRASE.search(sentence)
-    if phrase:
-        return phrase.group(1)
     if _DOUBT.search(sentence) or _SPLIT.search(sentence):
         return ""
     if _CHOICE.match(sentence):

@@ -43,15 +43,30 @@ def same_items(gold: Items, answer: Items) -> bool:
 
 
 def _one(gold: Item, answer: Items) -> bool:
-    if answer.kind in ("row", "named"):
-        return answer.kind == "row" and _as_column(gold.node, answer)
+    if answer.kind == "row":
+        row = Node("seq", tuple(member.node for member in answer.members), answer.brackets)
+        return gold.node.op == "matrix" and _same_structure(gold.node, row)
+    if answer.kind == "named":
+        return False
+    if answer.kind == "list" and (total := _total(answer.members)) is not None:
+        return same_node(gold.node, total)
     return all(same_item(gold, member) for member in answer.members)
 
 
-def _as_column(gold: Node, answer: Items) -> bool:
-    """A vector written as a matrix of one row or one column."""
-    entries = vector(gold)
-    return entries is not None and _in_order(entries, [m.node for m in answer.members])
+def _total(members: Sequence[Item]) -> Node | None:
+    """One quantity told in units that get smaller, as in 1 hour and 30 minutes."""
+    try:
+        units = [quantity(member.node).unit for member in members]
+    except UnreadableError:
+        return None
+    known = [unit for unit in units if unit is not None]
+    falling = all(a.factor > b.factor for a, b in zip(known, known[1:], strict=False))
+    if len(known) < len(units) or not falling or len({unit.dims for unit in known}) > 1:
+        return None
+    total = members[0].node
+    for member in members[1:]:
+        total = Node("add", (total, member.node))
+    return total
 
 
 def vector(node: Node) -> list[Node] | None:

@@ -26,6 +26,7 @@ _TAIL = re.compile(
     r"(?<=[A-Za-z}])[\s~]+(?:to|of|in|for|that|which|with|from|on|at|by|such|when|so|because|since)\b"
     r"[^0-9\\$=<>]*$"
 )
+_SEPARATED = re.compile(r"\d(?:,|\{,\}|\.)\d")
 _DECIMAL = re.compile(r"\d[\d\s.]*(?:,|\{,\})\d")
 _SPECIAL = {
     "empty": EMPTY, "infinity": INFINITY, "reals": REALS, "minus infinity": Node("neg", (INFINITY,))
@@ -59,7 +60,7 @@ def decide(gold: str, answer: str, decimal_comma: bool = False) -> tuple[bool, s
     in a language that writes 2,5. Raises ValueError when nothing can read the gold answer.
     """
     one, other = normal(gold), normal(answer)
-    decimal = decimal_comma and _DECIMAL.search(answer) is not None
+    decimal = decimal_comma and _SEPARATED.search(answer) is not None
     if not decimal:
         if one == other and one:
             return True, "same text"

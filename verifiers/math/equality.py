@@ -107,7 +107,7 @@ def points(names: frozenset[str], *, whole: bool = False) -> Iterator[dict[str, 
     """Where to compare: rationals of both signs, or natural numbers."""
     if whole:
         for start in (4, 7, 12):
-            yield {name: start + rank for rank, name in enumerate(_spread(names))}
+            yield {name: Fraction(start + rank) for rank, name in enumerate(_spread(names))}
         return
     for trial in "abc":
         yield {name: arbitrary(trial + name) for name in names}

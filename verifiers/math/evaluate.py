@@ -244,6 +244,12 @@ def _series(at: Evaluation, node: Node) -> Number:
     return total
 
 
+def _unit(at: Evaluation, node: Node) -> Number:
+    if node.name not in ("degree", "degrees", "deg"):
+        raise NoValueError(f"a number of {node.name}")
+    return at.mp.pi / 180
+
+
 def _root(at: Evaluation, node: Node) -> Number:
     return at.root(at.of(node.args[0]), at.integer(node.args[1], 10_000))
 
@@ -251,6 +257,8 @@ def _root(at: Evaluation, node: Node) -> Number:
 RULES: dict[str, Any] = {  # by operation; `functions` adds the calls
     "num": lambda at, node: node.value,
     "sym": _symbol,
+    "unit": _unit,
+    "root": _root,
     "add": _sum,
     "sub": _sum,
     "mixed": _sum,
@@ -259,7 +267,6 @@ RULES: dict[str, Any] = {  # by operation; `functions` adds the calls
     "div": lambda at, node: at.divide(*at.all(node.args)),
     "ratio": lambda at, node: at.divide(*at.all(node.args)),
     "pow": lambda at, node: at.power(*at.all(node.args)),
-    "root": _root,
     "percent": lambda at, node: at.divide(at.of(node.args[0]), Fraction(100)),
     "sum": _series,
     "prod": _series,

@@ -78,6 +78,8 @@ def _of_chain(chain: Chain) -> Solution | None:
 
 def _one_sided(chain: Chain) -> Solution | None:
     (left, right), op = chain.sides, chain.ops[0]
+    if left.op == "call" and left.name == "abs" and op in ("<", "<=", ">", ">="):
+        return _around_zero(left.args[0], op, right)
     if left.op != "sym" or left.name in ("e", "pi"):
         left, right, op = right, left, _FLIP.get(op, op)
     if left.op != "sym" or left.name in free(right) or op not in _FLIP:
@@ -88,6 +90,18 @@ def _one_sided(chain: Chain) -> Solution | None:
     if op in ("<", "<="):
         return Solution((Interval(_MINUS, right, False, op == "<="),), left.name)
     return Solution((Interval(right, INFINITY, op == ">=", False),), left.name)
+
+
+def _around_zero(inner: Node, op: str, size: Node) -> Solution | None:
+    """|x| < 3, and |x| > 3, for a positive number."""
+    number = constant(size)
+    if inner.op != "sym" or number is None or hasattr(number, "_mpc_") or not number > 0:
+        return None
+    ends, closed = (Node("neg", (size,)), size), "=" in op
+    if op.startswith("<"):
+        return Solution((Interval(*ends, closed, closed),), inner.name)
+    left = Interval(_MINUS, ends[0], False, closed)
+    return Solution((left, Interval(size, INFINITY, closed, False)), inner.name)
 
 
 def _two_sided(chain: Chain) -> Solution | None:

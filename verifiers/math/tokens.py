@@ -26,6 +26,7 @@ _PROSE = {
 }  # fmt: skip
 _QUIET = {"boxed", "fbox", "ensuremath", "boldsymbol", "bm", "underline", "pmb"}  # no prose inside
 
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{(\d{1,60})\}")
 _MARKUP = frozenset(", ; : ! ( ) [ ]".split()) | {" "}
 
 _E = r"(?:[eE][+-]?\d+(?![A-Za-z\d]))?"
@@ -69,6 +70,7 @@ def tokens(text: str, comma: Comma = "thousands") -> list[Token]:
     Inside brackets a comma separates. Raises UnreadableError for a character without a meaning
     here, unbalanced braces, and more than MAX_TOKENS tokens.
     """
+    text = _REPEATING.sub(_rational, text)
     if comma == "thousands":
         text = _GROUPED_BRACES.sub(lambda run: run.group().replace("{,}", "\x1f"), text)
         text = _BRACED_COMMA.sub(".", text)
@@ -77,6 +79,13 @@ def tokens(text: str, comma: Comma = "thousands") -> list[Token]:
     cutter = _Cutter(_SURE_GROUP.sub("\x1f", text), comma)
     cutter.run()
     return cutter.found
+
+
+def _rational(match: re.Match[str]) -> str:
+    """0.1\\overline{6} as the fraction it is."""
+    whole, before, again = match.groups()
+    over = int(whole + before + again or "0") - int(whole + before or "0")
+    return rf"\frac{{{over}}}{{{(10 ** len(again) - 1) * 10 ** len(before)}}}"
 
 
 class _Cutter:

@@ -146,9 +146,9 @@ def _split(node: Node) -> tuple[Node, Unit]:
         return _raised(node)
     if node.op in ("add", "sub", "pm", "mp", "neg"):
         return _summed(node)
-    if any(_split(arg)[1].dims for arg in node.args):
+    if any(_split(arg)[1] not in (NONE, DEGREE) for arg in node.args):
         raise UnreadableError(f"a unit inside {node.op}")
-    return node, NONE
+    return node, NONE  # an angle in degrees is left for its function
 
 
 def _raised(node: Node) -> tuple[Node, Unit]:

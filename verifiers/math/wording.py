@@ -41,6 +41,7 @@ _SUBJECT = re.compile(r"^(?:(?:the|this|that|it|its|they)\b[\w\s]{0,40}?\b|)(?:i
 _CHOICE = re.compile(
     r"(?:(?:the\s+)?(?:correct\s+)?(?:answer|option|choice)\s*(?:is|:)?\s*)?"
     r"(?:option|choice|answer)?\s*[\[(]?\s*([A-Za-z])\s*(?:[\])]\s*[:.]?|[.:](?!\d)|\s[-\u2013]\s|$)\s*",
+    re.IGNORECASE,
 )
 _MORE_CHOICES = re.compile(r"(?<![A-Za-z])[\[(]?[A-J][\])]|(?:\bor\b|\band\b|,|/)\s*[\[(]?[A-J]\b")
 _DENIAL = re.compile(
