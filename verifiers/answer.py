@@ -7,7 +7,8 @@ _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s*([+-]?\d+(?:\.\d+)?)")
 _GLUE = r"(?:[\s$,;/]|\\quad|\\qquad|\\[,;: ]|\\\\)*"
 _JOINT = re.compile(
-    rf"{_GLUE}(?:(?:\\text\s*\{{)?\s*(?:and|or|also|and/or|and also|or also|as well as)\s*\}}?)?{_GLUE}"
+    rf"{_GLUE}(?:(?:\\text\s*\{{)?\s*"
+    rf"(?:and|or|also|and/or|and also|or also|as well as)\s*\}}?)?{_GLUE}"
 )
 _JOINT_CHARS = 40  # boxes further apart are separate answers, however blank the gap
 _NEAR = 100  # characters before and after a box that may take it back
@@ -27,10 +28,13 @@ _DENIED = re.compile(
 )
 _TAKEN_BACK = re.compile(
     r"[\s$).,*]*(?:\\[)\]]\s*)?(?:(?:which|that|but (?:this|that|it)|this|it)\s+)?"
-    r"(?:(?:is|was|are|were|would be|must be|seems|looks)\s+(?:\w+\s+)?(?:not|wrong|incorrect|false)\b"
-    r"|(?:is|was|ca|does|wo)n't\b|cannot be\b|[\s$]*\?|(?:or|and/or)\s+(?:maybe |perhaps )?[\d$\\-])",
+    r"(?:(?:is|was|are|were|would be|must be|seems|looks)\s+"
+    r"(?:\w+\s+)?(?:not|wrong|incorrect|false)\b|(?:is|was|ca|does|wo)n't\b|cannot be\b"
+    r"|[\s$]*\?|(?:or|and/or)\s+(?:maybe |perhaps )?[\d$\\-])",
     re.IGNORECASE,
 )
+_INTEGER_BOX = re.compile(r"\\boxed\{(-?(?:\d{1,3}(?:,\d{3})+|\d+))\}[\s$.]*\Z", re.ASCII)
+_NO_SHORTCUT = re.compile(rf"{_DENIED.pattern}|\bor\b", re.IGNORECASE)
 _OR_BEFORE = re.compile(r"[\d})$]\s*,?\s+or\s*\$?\s*$", re.IGNORECASE)
 _HEDGE = re.compile(
     r"\b(?:alternatively|might|maybe|perhaps|(?:cannot|can't|unable to) (?:decide|choose|tell)|"
@@ -71,6 +75,20 @@ def final_answer(response: str, *, prefilled_think: bool = False) -> str | None:
 def hidden(text: str) -> bool:
     """Whether it holds something a reader would not see: phantoms, comments, white ink."""
     return _HIDDEN.search(text) is not None
+
+
+def boxed_integer(text: str) -> str | None:
+    """The integer of a text that ends in its only box and is otherwise plain; else None.
+
+    A shortcut: where it finds one, `final_answer` finds the same.
+    """
+    at = text.rfind("\\boxed")
+    match = _INTEGER_BOX.match(text, at) if at >= 0 else None
+    if match is None or text.count("\\") != 1 or any(sign in text for sign in "<%~"):
+        return None
+    if _NO_SHORTCUT.search(text, max(0, at - _NEAR), at) or "display" in text:
+        return None
+    return match.group(1)
 
 
 def unboxed(text: str) -> str:

@@ -3,14 +3,14 @@
 import re
 
 from data.problem import Problem
-from verifiers.answer import after_think, final_answer, hidden, unboxed
+from verifiers.answer import after_think, boxed_integer, final_answer, hidden, unboxed
 from verifiers.math.decide import MAX_CHARS, decide
 from verifiers.math.decimal_comma import decimal_comma
 from verifiers.registry import verifier
 from verifiers.statement import committed, stated_answer
 from verifiers.verdict import Verdict
 
-
+_INTEGER = re.compile(r"-?\d{1,400}", re.ASCII)
 _SEPARATED = re.compile(r"\d(?:,|\{,\}|\.)\s?\d")
 
 
@@ -37,10 +37,14 @@ def given_answer(response: str, *, prefilled_think: bool = False) -> str | None:
         r"The answer isn't \boxed{2\sqrt{3}}.",
         r"\boxed{9^{9^{9}}}",
     ),
+    parts=("verifiers.math", "verifiers.answer", "verifiers.statement"),
 )
 def check(problem: Problem, response: str) -> Verdict:
     """1 when the final answer equals `reference["answer"]`, a bare LaTeX or text answer."""
     prefilled = problem.facts.get("prefilled_think", False)
+    quick = None if prefilled else _two_integers(problem.reference["answer"], response)
+    if quick is not None:
+        return quick
     answer = given_answer(response, prefilled_think=prefilled)
     if answer is None:
         return Verdict(score=0.0, status="no_answer", detail="no final answer")
@@ -51,6 +55,20 @@ def check(problem: Problem, response: str) -> Verdict:
     comma = _SEPARATED.search(answer) is not None and decimal_comma(_prose(response))
     right, detail = decide(gold, unboxed(answer), comma)
     return Verdict(score=float(right), answer=shown, detail=detail)
+
+
+def _two_integers(gold: object, response: str) -> Verdict | None:
+    """The verdict where both are plainly integers, as most are; None where they are not."""
+    if type(gold) is not str or not _INTEGER.fullmatch(gold):
+        return None
+    visible = response.rpartition("</think>")[2]
+    answer = boxed_integer(visible)
+    if answer is None or len(answer) > MAX_CHARS:
+        return None
+    if "," in answer and not ("The " in visible or " the " in visible):
+        return None  # perhaps a decimal comma
+    right = answer == gold or int(answer.replace(",", "")) == int(gold)
+    return Verdict(score=float(right), answer=answer, detail="integers")
 
 
 def _prose(response: str) -> str:

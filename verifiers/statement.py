@@ -7,14 +7,17 @@ import re
 
 from verifiers.answer import last_box
 from verifiers.math.glyphs import plain
+from verifiers.math.names import words
 
 MAX_CHARS = 4_000  # from the end of the text are looked at
 
-_MARKUP = re.compile(r"\*\*|__|`|(?m:^\s*(?:#{1,3}|#{5,})\s+|^\s*[-*]\s+(?=[A-Z\\$]))")
+_MARKUP = re.compile(
+    r"(?<![\w)])\*\*|\*\*(?![\w(])|__|`|(?m:^\s*(?:#{1,3}|#{5,})\s+|^\s*[-*]\s+(?=[A-Z\\$]))"
+)
 _ASIDE = re.compile(r"\([^()]*\b[A-Za-z]{2,}\s+[^()]*\b[A-Za-z]{2,}\s+[^()]*\)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(\\$#\d])|(?<=[\u3002\uff01])|\n+")
 _MARK = (
-    r"answers?|results?|solutions?|r\u00e9ponse|r\u00e9sultat|respuesta|resultado|antwort|ergebnis|"
+    r"answers?|results?|solutions?|choice|option|r\u00e9ponse|r\u00e9sultat|respuesta|resultado|antwort|ergebnis|"
     r"risposta|risultato|resposta|odpowied\u017a|\u043e\u0442\u0432\u0435\u0442|svaret|antwoord|"
     r"\u7b54\u6848|\u7b54\u3048|\u7ed3\u679c"
 )
@@ -24,14 +27,29 @@ _EXPLICIT = re.compile(
     rf"(?i)(?:\b|(?<=[\u3040-\u9fff]))(?:{_MARK})"
     rf"(?:\s+(?!is\b|are\b|equals?\b|or\b|and\b|not\b)\w+){{0,4}}?\s*(?:(?:{_IS})\s*)+"
 )
+_TURNED = re.compile(
+    r"(?i)^(?:so|thus|therefore|hence)?,?\s*(\S+(?:\s\S+){0,3}?)\s+(?:is|are|must be)\s+"
+    r"(?:then |therefore )?(?:the|our|my)\s+(?:final |correct |right |desired |required )*"
+    r"(?:answers?|result|solutions?|choice|option|value)\W*$"
+)
+_TAKEN_BACK = re.compile(
+    r"(?i)\b(?:wrong|incorrect|mistaken?|not (?:right|correct|sure|certain|the answer|able)|"
+    r"(?:cannot|can't) (?:be right|decide|determine|say|tell)|refuse|"
+    r"(?:don't|do not) know|unable)\b"
+)
 _LINK = re.compile(
     r"(?i)(?:\b(?:is|are|equals?|be|was|becomes?|gives|give|yields?|gets?|obtains?|has|have|finds?|"
+    r"reach(?:es)?|totals?|(?:comes?(?: out)?|amounts?|adds? up|sums? up|works? out|leads?|"
+    r"simplif(?:y|ies)|reduces?) to|leaves?|remains?|costs?|needs?|(?:it|that|this|there)['\u2019]s|"
     r"ist|sind|betr\u00e4gt|ergibt|est|sont|vaut|es|son|\u00e8|sono|vale|\u00e9|s\u00e3o|wynosi|jest|"
     r"\u0440\u0430\u0432\u043d\u043e|\u0440\u0430\u0432\u0435\u043d|\u0440\u0430\u0432\u043d\u0430|\u00e4r|er)\b)"
     r"(?:\s+(?:equal to|exactly|therefore|thus|given by|simply|just|then|donc|also|precisely|"
-    r"the (?:value|number|line|curve|set|point|interval)|a total of|in total|to be|again))*\s*:?\s*"
+    r"the (?:value|number|line|curve|set|point|interval)|a total of|"
+    r"on|at|in total|to be))*\s*:?\s*"
 )
-_CONCLUSION = re.compile(r"(?i)^(?:thus|therefore|so|hence|consequently|in conclusion|finally)\b[,:]?\s*")
+_CONCLUSION = re.compile(
+    r"(?i)^(?:thus|therefore|so|hence|consequently|in conclusion|finally)\b[,:]?\s*"
+)
 _PHRASE = re.compile(
     r"(?i)\b(does not exist|(?:there (?:is|are) |has |have )?no (?:real )?solutions?(?: exists?)?|"
     r"infinitely many(?: solutions)?|undefined)\W*$"
@@ -46,11 +64,14 @@ _DOUBT = re.compile(
     r"neither|idea|guess)\b|n't\b"
 )
 _SPLIT = re.compile(r"(?i)\b(?:otherwise|either|if)\b")
-_CORRECTION = re.compile(r"(?i)\b(?:wait|no|actually|correction|sorry|rather|mean|instead|forgot)\b")
+_CORRECTION = re.compile(
+    r"(?i)\b(?:wait|no|actually|correction|sorry|rather|mean|instead|forgot)\b"
+)
 _HEDGED = re.compile(r"(?i)^(?:or|alternatively|maybe|perhaps|otherwise|possibly)\b")
 _VALUE = re.compile(r"\$[^$]+\$|\\\(.+?\\\)|-?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
-_FORMULA_WORDS = frozenset("and or sin cos tan log ln pi sqrt exp cm mm km kg".split())
+_FORMULA_WORDS = words("and or sin cos tan log ln pi sqrt exp cm mm km kg")
+_LAST_FORMULA = re.compile(r"(?:\$([^$]*=[^$]*)\$|:([^:=]+=[^:]+)|=([^=]+))\W*$")
 _YES_NO = re.compile(r"(?i)^(yes|no|true|false)\b(?=[.,!;:]|$)")
 _CHOICE = re.compile(r"\(?[A-J][).:](?=\s|$)")
 
@@ -62,22 +83,16 @@ def stated_answer(text: str) -> str | None:
     a closing sentence "... is 42" or "Thus there are 42 ways", a closing formula.
     """
     sentences = _sentences(plain(text[-MAX_CHARS:]))
-    closing = True
     for sentence in reversed(sentences):
         marked = _explicit(sentence)
-        phrase = _PHRASE.search(sentence) if closing else None
-        if marked is None and phrase is not None:
-            return phrase.group(1)
-        if marked is not None or _HEDGED.match(sentence):
+        if marked is not None:
             return marked or None
-        if not closing or not _says_something(sentence):
-            if _DOUBT.search(sentence):
-                return None
-            continue
-        closing = False
-        found = _closing(sentence)
-        if found is not None:
-            return found or None
+        if _TAKEN_BACK.search(sentence) or _HEDGED.match(sentence):
+            return None
+    closing = next((one for one in reversed(sentences) if _says_something(one)), None)
+    found = None if closing is None else _closing(closing)
+    if found is not None:
+        return found or None
     return _opening(sentences[0]) if sentences else None
 
 
@@ -98,6 +113,9 @@ def _explicit(sentence: str) -> str | None:
     """The answer that is called so; "" where it is denied or one of several."""
     if sentence.startswith("####"):
         return sentence.strip("# ")
+    turned = _TURNED.match(sentence)
+    if turned:
+        return turned.group(1).strip()
     marks = list(_EXPLICIT.finditer(sentence))
     if not marks:
         return None
@@ -113,6 +131,9 @@ def _explicit(sentence: str) -> str | None:
 
 def _closing(sentence: str) -> str | None:
     """What a closing sentence says; "" where it is in doubt, None where it states nothing."""
+    phrase = _PHRASE.search(sentence)
+    if phrase:
+        return phrase.group(1)
     if _DOUBT.search(sentence) or _SPLIT.search(sentence):
         return ""
     if _CHOICE.match(sentence):
@@ -125,7 +146,11 @@ def _closing(sentence: str) -> str | None:
         said = _cleaned(bare[links[-1].end() :])
         if said:
             return said
-    return _main_clause(bare) if bare != sentence else None
+    if bare != sentence and (clause := _main_clause(bare)):
+        return clause
+    formula = _LAST_FORMULA.search(bare)
+    said = formula.group(formula.lastindex or 0) if formula else ""
+    return _cleaned(said) if said and _is_formula(said) else None
 
 
 def _main_clause(sentence: str) -> str | None:
@@ -141,7 +166,8 @@ def _opening(sentence: str) -> str | None:
 
 
 def _says_something(sentence: str) -> bool:
-    return _VALUE.search(sentence) is not None or _LINK.search(sentence) is not None
+    found = (pattern.search(sentence) for pattern in (_VALUE, _LINK, _PHRASE))
+    return any(match is not None for match in found)
 
 
 def _is_formula(sentence: str) -> bool:

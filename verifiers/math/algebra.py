@@ -1,4 +1,4 @@
-"""Computer algebra, for gold answers that our own grammar does not read: integrals, cases, arrays."""
+"""Computer algebra, for gold answers that our own grammar does not read."""
 
 import logging
 import re

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 from verifiers.math.curves import same_relation
-from verifiers.math.equality import accepts, constant, equal
+from verifiers.math.equality import accepts, constant, equal, free, value
 from verifiers.math.items import Item, Items, is_name, items
 from verifiers.math.regions import same_region, solution
-from verifiers.math.tree import Form, Node, UnreadableError, number, symbol
+from verifiers.math.tree import Form, Node, UnreadableError, number, symbol, symbols
 from verifiers.math.units import Quantity, Unit, quantity
 
 MAX_PAIRS = 2_500  # comparisons between two lists
@@ -60,7 +61,7 @@ def _total(members: Sequence[Item]) -> Node | None:
     except UnreadableError:
         return None
     known = [unit for unit in units if unit is not None]
-    falling = all(a.factor > b.factor for a, b in zip(known, known[1:], strict=False))
+    falling = all(a.factor > b.factor for a, b in pairwise(known))
     if len(known) < len(units) or not falling or len({unit.dims for unit in known}) > 1:
         return None
     total = members[0].node
@@ -81,16 +82,17 @@ def vector(node: Node) -> list[Node] | None:
 
 def _row(gold: Items, answer: Items) -> bool:
     members = list(answer.members)
-    if len(members) == 2 and gold.brackets != answer.brackets:
-        if "<>" not in (gold.brackets, answer.brackets) and "[]" in (gold.brackets, answer.brackets):
-            return False  # one of the two is a closed interval
+    marks = {gold.brackets, answer.brackets}
+    if len(members) == 2 and len(marks) == 2 and "[]" in marks and "<>" not in marks:
+        return False  # one of the two is a closed interval
     wanted = [member.node for member in gold.members]
     if answer.kind == "one":
-        entries = vector(members[0].node)
+        node = members[0].node
+        entries = vector(node) or _unit_vectors(node, len(wanted))
         return entries is not None and _in_order(wanted, entries)
     if answer.kind == "named":
-        order = {member.name: at for at, member in enumerate(gold.members) if member.name}
-        members.sort(key=lambda m: (order.get(m.name, 0), m.name.name if m.name else ""))
+        order = {str(member.name): at for at, member in enumerate(gold.members)}
+        members.sort(key=lambda m: (order.get(str(m.name), 0), m.name.name if m.name else ""))
     elif answer.kind == "set":
         return False
     return _in_order(wanted, [member.node for member in members])
@@ -162,6 +164,8 @@ def _same_structure(gold: Node, answer: Node) -> bool:
     if gold.op == "seq" and answer.op == "seq" and not _brackets_agree(gold, answer):
         return False
     wanted, given = vector(gold), vector(answer)
+    if wanted is not None and given is None:
+        given = _unit_vectors(answer, len(wanted))
     if wanted is not None and given is not None:
         return _in_order(wanted, given)
     return gold == answer
@@ -177,11 +181,37 @@ def _congruent(gold: Node, answer: Node) -> bool:
     if gold.op != "mod":
         return same_node(gold, answer.args[0])
     if answer.op != "mod":
-        return same_node(gold.args[0], answer)
+        return same_node(gold.args[0], answer) or _progression(gold, answer)
     modulus = constant(gold.args[1])
     gap = constant(Node("sub", (gold.args[0], answer.args[0])))
-    whole = isinstance(modulus, Fraction) and isinstance(gap, Fraction) and modulus
-    return bool(whole) and equal(gold.args[1], answer.args[1]) and (gap / modulus).denominator == 1
+    if not isinstance(modulus, Fraction) or not isinstance(gap, Fraction) or not modulus:
+        return False
+    return equal(gold.args[1], answer.args[1]) and (gap / modulus).denominator == 1
+
+
+def _progression(gold: Node, answer: Node) -> bool:
+    """7k+3 for 3 modulo 7."""
+    names = free(answer)
+    modulus, residue = constant(gold.args[1]), constant(gold.args[0])
+    if len(names) != 1 or not isinstance(modulus, Fraction) or not isinstance(residue, Fraction):
+        return False
+    at = [value(answer, dict.fromkeys(names, Fraction(k))) for k in range(4)]
+    whole = [v for v in at if isinstance(v, Fraction)]
+    if len(whole) < len(at) or not modulus:
+        return False
+    steps = {abs(b - a) for a, b in pairwise(whole)}
+    return steps == {abs(modulus)} and ((whole[0] - residue) / modulus).denominator == 1
+
+
+def _unit_vectors(node: Node, size: int) -> list[Node] | None:
+    """The entries of 5i - 2j + k."""
+    letters = "ijk"[:size]
+    if not 2 <= size <= 3 or not symbols(node) & {"j", "k"} or symbols(node) - set(letters):
+        return None
+    zeros = dict.fromkeys(letters, Fraction(0))
+    at = [value(node, zeros | {letter: Fraction(1)}) for letter in letters]
+    flat = value(node, zeros) == 0 and all(isinstance(v, Fraction) for v in at)
+    return [number(v) for v in at if isinstance(v, Fraction)] if flat else None
 
 
 def _based_ten(gold: Node, answer: Node) -> bool:

@@ -115,5 +115,3 @@ def _times(one: Node | None, other: Node | None) -> Node | None:
     if one is None or other is None:
         return one or other
     return Node("mul", (one, other))
-
-

@@ -7,20 +7,36 @@ from functools import lru_cache
 from verifiers.math.algebra import equal_by_algebra, refusal
 from verifiers.math.compare import same
 from verifiers.math.glyphs import plain
+from verifiers.math.names import words
 from verifiers.math.statements import read
 from verifiers.math.tokens import Comma
-from verifiers.math.tree import EMPTY, INFINITY, REALS, Chain, Form, Node, UnreadableError, number
+from verifiers.math.tree import (
+    EMPTY,
+    INFINITY,
+    REALS,
+    Chain,
+    Form,
+    Node,
+    UnreadableError,
+    contains,
+    number,
+)
 from verifiers.math.units import UNITS
 from verifiers.math.wording import bare_words, choice, meaning, number_words
 
 MAX_CHARS = 2_000
 
-_SPACING = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![a-zA-Z])|\\[()\[\]]|[$~]|\*\*(?=\s*$)")
+_SPACING = re.compile(
+    r"\\(?:left|right|displaystyle|[,;:! ])(?![a-zA-Z])|\\[()\[\]]|[$~]|\*\*(?=\s*$)"
+)
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
 _NUMBER = re.compile(r"[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)")
 _FRACTION = re.compile(r"([+-]?)(?:\\frac\{([+-]?\d+)\}\{([+-]?\d+)\}|(\d+)/(\d+))")
-_CHOICE_GOLD = re.compile(r"\W*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*(?:\(\s*[A-Ja-j]\s*\)|[A-J])(?![A-Za-z]).*")
-_KNOWN_WORDS = frozenset("yes no odd even true false none dne red blue both".split())
+_CHOICE_GOLD = re.compile(
+    r"\W*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*(?:\(\s*[A-Ja-j]\s*\)|[A-J])(?![A-Za-z]).*"
+)
+_HEAD = re.compile(r" (?:function|number|integer|curve|shape|triangle|day)$")  # an odd function
+_KNOWN_WORDS = words("yes no odd even true false none dne red blue both")
 _WORDS_GOLD = re.compile(r"\\text|\\mathrm|\\mbox|[A-Za-z]{4}")
 _TAIL = re.compile(
     r"(?<=[A-Za-z}])[\s~]+(?:to|of|in|for|that|which|with|from|on|at|by|such|when|so|because|since)\b"
@@ -77,12 +93,12 @@ def _by_kind(gold: str, answer: str, decimal_comma: bool) -> tuple[bool, str]:
     picked = _choice_of(gold)
     if picked is not None:
         return _same_choice(picked, answer)
-    words = _words_of(gold)
-    if words is not None and words not in _SPECIAL:
-        return _same_words(words, answer), "words"
+    said = _words_of(gold)
+    if said is not None and said not in _SPECIAL:
+        return _same_words(said, answer), "words"
     wanted = _forms(gold, "gold")
-    if words is not None:
-        wanted = (_single(_SPECIAL[words]),)
+    if said is not None:
+        wanted = (_single(_SPECIAL[said]),)
     if not wanted:
         return _by_algebra(gold, answer)
     given = _given(answer, decimal_comma, any(map(_has_unit, wanted)))
@@ -105,23 +121,26 @@ def _same_choice(picked: tuple[str, str], answer: str) -> tuple[bool, str]:
 
 def _words_of(gold: str) -> str | None:
     """The meaning of a gold answer in words; None where it is mathematics."""
-    words = bare_words(gold)
-    if words is None or number_words(words) is not None:
+    bare = bare_words(gold)
+    if bare is None or number_words(bare) is not None:
         return None
-    said = meaning(words)
-    verbal = said in _SPECIAL or words in _KNOWN_WORDS or _WORDS_GOLD.search(gold)
-    if not verbal or (len(words) == 1) or (len(words) < 4 and words in UNITS):
+    said = meaning(bare)
+    verbal = said in _SPECIAL or bare in _KNOWN_WORDS or _WORDS_GOLD.search(gold)
+    if not verbal or (len(bare) == 1) or (len(bare) < 4 and bare in UNITS):
         return None
     if said not in _SPECIAL and "\\text" not in gold and _forms(gold, "gold"):
         return None  # log x, sin x
     return said
 
 
-def _same_words(words: str, answer: str) -> bool:
+def _same_words(wanted: str, answer: str) -> bool:
     given = bare_words(answer)
-    if given is None and words in ("yes", "no", "true", "false"):
+    if given is None and wanted in ("yes", "no", "true", "false"):
         given = bare_words(re.split(r"[,.;:]", answer, maxsplit=1)[0])
-    return given is not None and meaning(given) == words
+    if given is None:
+        return False
+    said = meaning(given)
+    return wanted in (said, _HEAD.sub("", said))
 
 
 def _single(node: Node) -> Form:
@@ -132,9 +151,9 @@ def _single(node: Node) -> Form:
 def _forms(text: str, role: str, comma: Comma = "thousands", letters: int = 1) -> tuple[Form, ...]:
     """Every reading of the text: letters as symbols, and as units."""
     found: list[Form] = []
-    for units_first in range(letters + 1):
+    for unit_letters in range(letters + 1):
         try:
-            form = read(text, comma=comma, units_first=units_first)
+            form = read(text, comma=comma, unit_letters=unit_letters)
         except (UnreadableError, RecursionError):
             continue
         if form not in found:
@@ -143,13 +162,13 @@ def _forms(text: str, role: str, comma: Comma = "thousands", letters: int = 1) -
 
 
 def _given(answer: str, decimal_comma: bool, units: bool) -> tuple[Form, ...]:
-    words = bare_words(answer)
-    if words is not None:
-        special = _SPECIAL.get(meaning(words))
+    bare = bare_words(answer)
+    if bare is not None:
+        special = _SPECIAL.get(meaning(bare))
         if special is not None:
             return (_single(special),)
         for cut in (None, -1, -2):
-            value = number_words(" ".join(words.split()[:cut]))
+            value = number_words(" ".join(bare.split()[:cut]))
             if value is not None:
                 return (_single(number(value)),)
     commas: list[Comma] = ["thousands"]
@@ -164,8 +183,6 @@ def _given(answer: str, decimal_comma: bool, units: bool) -> tuple[Form, ...]:
 
 
 def _has_unit(form: Form) -> bool:
-    from verifiers.math.tree import contains
-
     return any(contains(side, "unit") for part in form.parts for side in part.sides)
 
 

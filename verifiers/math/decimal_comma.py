@@ -37,8 +37,6 @@ MAX_WORDS = 400  # of a response are looked at
 def decimal_comma(text: str) -> bool:
     """Whether more of its words are known from such a language than from English."""
     words = [w.lower() for w in _WORD.findall(_MATHS.sub(" ", text[-8_000:]))[-MAX_WORDS:]]
-    counts = {
-        language: sum(word in known for word in words) for language, known in _SETS.items()
-    }
+    counts = {language: sum(word in known for word in words) for language, known in _SETS.items()}
     english = counts.pop("en")
     return max(counts.values()) > english

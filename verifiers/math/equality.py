@@ -11,14 +11,14 @@ from functools import lru_cache
 
 from verifiers.math.evaluate import Evaluation, NoValueError, Number
 from verifiers.math.functions import arbitrary
-from verifiers.math.tree import Node, contains, symbols
+from verifiers.math.tree import Node, symbols
 
 SIGNIFICANT = 6  # digits that make a decimal good enough for a value it cannot reach
 DIGITS = (50, 180)
 CONSTANTS = frozenset({"pi", "e", "i"})
 
 _WHOLE_ONLY = ("sum", "prod")
-_WHOLE_CALLS = frozenset({"factorial", "doublefactorial", "binom", "floor", "ceil", "gcd", "lcm"})
+_WHOLE_CALLS = frozenset({"factorial", "doublefactorial", "binom", "gcd", "lcm"})
 
 
 def free(node: Node) -> frozenset[str]:

@@ -42,7 +42,7 @@ _HIDDEN = re.compile("[\u202a-\u202e\u2066-\u2069\u0300-\u036f\u20d0-\u20f0]")
 
 
 def plain(text: str) -> str:
-    """The text with every glyph written out: `x²` as `x^{2}`, `½` as `\\frac{1}{2}`, `√` as `\\surd`.
+    """The text with every glyph written out: `x²` as `x^{2}`, `½` as `\\frac{1}{2}`.
 
     Marks that turn or strike out what a reader sees become a sign that nothing reads.
     """

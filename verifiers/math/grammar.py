@@ -1,49 +1,15 @@
 """Expressions: a recursive descent from tokens to a tree. Nothing is evaluated here."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+from verifiers.math.cursor import Cursor
 from verifiers.math.names import ASCII_COMMANDS, CALLED, FUNCTIONS, GREEK, OPENERS
+from verifiers.math.numerals import ends_in_unit, literal, subscripted
 from verifiers.math.tokens import END, Token
 from verifiers.math.tree import EMPTY, INFINITY, Node, UnreadableError, number, symbol
 
 MAX_DEPTH = 60
-
-
-class Cursor:
-    """A place in the tokens."""
-
-    def __init__(self, found: Sequence[Token]) -> None:
-        self.found = [*found, END]
-        self.at = 0
-        self.depth = 0
-
-    @property
-    def next(self) -> Token:
-        return self.found[self.at]
-
-    def peek(self, ahead: int = 1) -> Token:
-        return self.found[min(self.at + ahead, len(self.found) - 1)]
-
-    def take(self) -> Token:
-        token = self.next
-        self.at += token is not END
-        return token
-
-    def sees(self, *texts: str) -> bool:
-        return self.next.text in texts and self.next.kind in ("op", "cmd")
-
-    def accept(self, *texts: str) -> bool:
-        if not self.sees(*texts):
-            return False
-        self.at += 1
-        return True
-
-    def expect(self, *texts: str) -> Token:
-        if not self.sees(*texts):
-            raise UnreadableError(f"expected {' or '.join(texts)}, found {self.next.text!r}")
-        return self.take()
 
 
 class Expressions(Cursor):
@@ -221,7 +187,9 @@ class Expressions(Cursor):
             elif self.accept("$"):
                 base = Node("mul", (base, Node("unit", name="dollar")))
             elif self.accept("euro", "pounds", "cents"):
-                base = Node("mul", (base, Node("unit", name=CURRENCY[self.found[self.at - 1].text])))
+                base = Node(
+                    "mul", (base, Node("unit", name=CURRENCY[self.found[self.at - 1].text]))
+                )
             else:
                 return base
 
@@ -302,41 +270,3 @@ class Expressions(Cursor):
 
 
 CURRENCY = {"euro": "euro", "pounds": "GBP", "cents": "cent"}
-
-
-def literal(text: str) -> Node:
-    """A number token as a node with its digits after the point."""
-    mantissa, _, exponent = text.lower().partition("e")
-    whole, point, part = mantissa.partition(".")
-    value = Fraction(int(whole + part or "0"), 10 ** len(part))
-    if not exponent:
-        return number(value, len(part) if point and part else None)
-    if abs(int(exponent)) > 400:
-        raise UnreadableError("an exponent over 400")
-    power = int(exponent)
-    places = max(len(part) - power, 0) or None
-    return number(value * Fraction(10) ** power, places)
-
-
-def ends_in_unit(node: Node) -> bool:
-    """Whether the last thing said is a unit."""
-    if node.op in ("mul", "div", "add"):
-        return ends_in_unit(node.args[-1])
-    return node.op == "unit" or (node.op == "pow" and ends_in_unit(node.args[0]))
-
-
-def subscripted(base: Node, mark: str) -> Node:
-    """A symbol with an index, or digits in a base."""
-    if base.op == "sym":
-        return replace(base, name=f"{base.name}_{mark}")
-    if base.op != "num" or base.places is not None:
-        raise UnreadableError("an index on what is no symbol")
-    return Node("based", (base,), name=BASES.get(mark, mark))
-
-
-BASES = {
-    name: str(size)
-    for size, name in enumerate(
-        "two three four five six seven eight nine ten eleven twelve".split(), start=2
-    )
-} | {"sixteen": "16"}  # fmt: skip

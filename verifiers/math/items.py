@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Literal
 
 from verifiers.math.equality import constant, decimal, equal, free, same_number
@@ -33,6 +34,8 @@ def items(form: Form) -> Items | None:
     """What the form lists; None where it states something else, or something false."""
     found: list[Item] = []
     for part in form.parts:
+        if found and part.ops == ("in",) and part.sides[1].name in ("mathbb:Z", "mathbb:N"):
+            continue  # 7k+3, k in Z
         item = assigned(part)
         if item is None:
             return None
@@ -112,7 +115,7 @@ def is_name(node: Node) -> bool:
 def _definition(first: Node, last: Node) -> bool:
     if first.op == "opaque" or not free(last):
         return True
-    return is_name(first) and not _occurs(first, last) or equal(first, last)
+    return (is_name(first) and not _occurs(first, last)) or equal(first, last)
 
 
 def _occurs(name: Node, node: Node) -> bool:
@@ -124,7 +127,7 @@ def _consistent(chain: Chain) -> bool:
     known = [(side, constant(side)) for side in chain.sides]
     ops = ("=", *chain.ops)
     values = [(side, v, op) for (side, v), op in zip(known, ops, strict=True) if v is not None]
-    for (_, before, _), (side, after, op) in zip(values, values[1:], strict=False):
+    for (_, before, _), (side, after, op) in pairwise(values):
         if same_number(before, after):
             continue
         shown = decimal(side)

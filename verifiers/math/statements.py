@@ -18,16 +18,20 @@ from verifiers.math.wording import SCALES
 
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
 _STOPS = ALSO | EITHER | DENIED | {"equals", "mod"}
+_PER_SECOND = Node("div", (Node("unit", name="m"), Node("unit", name="s")))  # ms^{-1} in print
 MAX_PARTS = 200
 
 
 class Statements(Commands):
-    """The whole grammar. `units_first`: a letter after a number is a unit where one is called so."""
+    """The whole grammar. `unit_letters`: whether a bare letter after a number may be a unit.
 
-    units_first = False
+    0: it is a symbol; 1: after a space it is a unit where one has that name; 2: always.
+    """
+
+    unit_letters = 0
 
     def joins(self, token: Token) -> bool:
-        if token.text in ALSO | EITHER or token.text in ("equals", "mod", "U"):
+        if token.text in ALSO | EITHER or token.text in ("equals", "mod", "U", "to"):
             return False
         if token.text.lower() in DENIED and len(token.text) > 1:
             raise UnreadableError(f"{token.text!r} is no part of an answer")
@@ -58,7 +62,8 @@ class Statements(Commands):
     def _is_unit(self, token: Token) -> bool:
         if len(token.text) == 1:
             known = token.text in UNITS
-            return known and (token.prose or (self.units_first and token.text in BARE_LETTERS))
+            bare = self.unit_letters > 1 - token.spaced and token.text in BARE_LETTERS
+            return known and (token.prose or bare)
         if token.text in UNITS or token.prose:
             return True
         return len(token.text) > 3 or (token.spaced and len(token.text) == 3)
@@ -81,7 +86,8 @@ class Statements(Commands):
             exponent = _POWERS[self.take().text]
         found = Node("unit", name=name)
         if self.accept("^", "**"):
-            return Node("pow", (found, self._signed_argument()))
+            power = Node("pow", (found, self._signed_argument()))
+            return _PER_SECOND if name == "ms" and power.args[1].op == "neg" else power
         return found if exponent == 1 else Node("pow", (found, number(exponent)))
 
     def word(self, token: Token) -> Node:
@@ -157,12 +163,18 @@ class Statements(Commands):
             self.take()
         self._approximate()
         found = self.expression()
-        if self.accept(":"):
+        if self.accept(":") or self._to():
             items = [found, self.expression()]
             while self.accept(":"):
                 items.append(self.expression())
             return Node("ratio", tuple(items))
         return self._modulus(found)
+
+    def _to(self) -> bool:
+        """The word of a ratio, 2 to 3."""
+        found = self.next.kind == "word" and self.next.text == "to"
+        self.at += found
+        return found
 
     def _approximate(self) -> None:
         """A leading sign that says "about" is left out; the number after it is what counts."""
@@ -180,11 +192,11 @@ class Statements(Commands):
         return Node("mod", (found, modulus))
 
 
-def read(text: str, *, comma: Comma = "thousands", units_first: bool = False) -> Form:
+def read(text: str, *, comma: Comma = "thousands", unit_letters: int = 0) -> Form:
     """The form of a glyph-free answer. Raises UnreadableError when the grammar has no reading."""
     found = _unwrapped(_with_unions(tokens(text, comma)))
     reader = Statements(found)
-    reader.units_first = units_first
+    reader.unit_letters = unit_letters
     form = reader.whole()
     if reader.next.kind != "end":
         raise UnreadableError(f"{reader.next.text!r} is out of place")
@@ -194,7 +206,11 @@ def read(text: str, *, comma: Comma = "thousands", units_first: bool = False) ->
 def _with_unions(found: list[Token]) -> list[Token]:
     """A capital U between two brackets is a union."""
     for at in range(1, len(found) - 1):
-        around = found[at - 1].text in (")", "]", "rbrace") and found[at + 1].text in ("(", "[", "lbrace")
+        around = found[at - 1].text in (")", "]", "rbrace") and found[at + 1].text in (
+            "(",
+            "[",
+            "lbrace",
+        )
         if around and found[at].text == "U":
             found[at] = Token("cmd", "cup")
     return found

@@ -17,7 +17,7 @@ _SKIP = {
     "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl",
     "biggr", "Biggl", "Biggr", "displaystyle", "textstyle", "scriptstyle", "limits", "nolimits",
     "quad", "qquad", "thinspace", "enspace", "middle", "hfill", "bf", "rm", "it", "large", "Large",
-    "huge", "Huge", "small", "thinspace", "hspace", "mathstrut", "strut", "nonumber",
+    "huge", "Huge", "small", "hspace", "mathstrut", "strut", "nonumber",
 }  # fmt: skip
 _PROSE = {
     "text", "textbf", "textit", "textrm", "textnormal", "texttt", "textsf", "mbox", "hbox", "emph",
@@ -27,13 +27,13 @@ _PROSE = {
 _QUIET = {"boxed", "fbox", "ensuremath", "boldsymbol", "bm", "underline", "pmb"}  # no prose inside
 
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{(\d{1,60})\}")
-_MARKUP = frozenset(", ; : ! ( ) [ ]".split()) | {" "}
+_MARKUP = frozenset(",;:!()[] ")
 
 _E = r"(?:[eE][+-]?\d+(?![A-Za-z\d]))?"
 _GROUP = "[,\x1f]"
 _NUMBERS = {
-    "thousands": rf"(?:\d{{1,3}}(?:{_GROUP}\d{{3}})+(?![\d,])|\d{{1,3}}(?: \d{{3}})+(?![\d/,.])|\d+)"
-    rf"(?:\.\d+)?{_E}|\.\d+{_E}",
+    "thousands": rf"(?:\d{{1,3}}(?:{_GROUP}\d{{3}})+(?![\d,])"
+    rf"|\d{{1,3}}(?: \d{{3}})+(?![\d/,.])|\d+)(?:\.\d+)?{_E}|\.\d+{_E}",
     "decimal": r"(?:\d{1,3}(?:[.\x1f ]\d{3})+(?=,\d)|\d{1,3}(?:[.]\d{3}){2,}(?!\d)"
     rf"|\d{{1,3}}(?:[\x1f ]\d{{3}})+(?!\d)|\d{{1,3}}(?:,\d{{3}}){{2,}}(?!\d)|\d+)(?:[.,]\d+)?{_E}",
     "decimal, grouped points": rf"(?:\d{{1,3}}(?:[.\x1f ]\d{{3}})+(?!\d)|\d+)(?:,\d+)?{_E}",

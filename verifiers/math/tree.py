@@ -52,7 +52,9 @@ def symbols(node: Node) -> frozenset[str]:
     """Names of all symbols in it, unknown functions such as f among them."""
     if node.op == "sym":
         return frozenset({node.name})
-    own = {f"{node.name}()"} if node.op == "call" and len(node.name.rstrip("'")) == 1 else set[str]()
+    own = (
+        {f"{node.name}()"} if node.op == "call" and len(node.name.rstrip("'")) == 1 else set[str]()
+    )
     return frozenset(own).union(*map(symbols, node.args))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from verifiers.math.names import words
 from verifiers.math.tree import Node, UnreadableError, number
 
 Dimensions = tuple[tuple[str, int], ...]
@@ -91,18 +92,24 @@ def _table() -> dict[str, Unit]:
 
 UNITS = _table()
 DEGREE = UNITS["degree"]
-BARE_LETTERS = frozenset("m g s h L l t N J W V K".split())
+BARE_LETTERS = words("m g s h L l t N J W V K")
 
 
 def unit_of(word: str) -> Unit:
     """The unit a word names; any other noun counts things of its own kind."""
-    if word in UNITS or word.lower() in UNITS and len(word) > 2:
+    if word in UNITS or (word.lower() in UNITS and len(word) > 2):
         return UNITS.get(word) or UNITS[word.lower()]
     return Unit(((singular(word.lower()), 1),))
 
 
 def singular(noun: str) -> str:
-    for ending, stem in (("ies", "y"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("sses", "ss")):
+    for ending, stem in (
+        ("ies", "y"),
+        ("ches", "ch"),
+        ("shes", "sh"),
+        ("xes", "x"),
+        ("sses", "ss"),
+    ):
         if noun.endswith(ending):
             return noun.removesuffix(ending) + stem
     return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun

@@ -3,16 +3,13 @@
 import re
 from fractions import Fraction
 
-_ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen eighteen nineteen"
-).split()
-_TENS = dict(
-    zip(
-        "twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 91, 10),
-        strict=True,
-    )
-)  # fmt: skip
+_ONES = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen",
+]  # fmt: skip
+_TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
+         "eighty": 80, "ninety": 90}  # fmt: skip
 SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
           "trillion": 10**12}  # fmt: skip
 _PARTS = {
@@ -35,7 +32,9 @@ _SAME = {  # phrases of one meaning
     "undefined": "undefined; not defined; indeterminate; is undefined",
 }
 _MEANING = {said: key for key, many in _SAME.items() for said in many.split("; ")}
-_STYLE = re.compile(r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf|it|sf)|mbox|emph|operatorname)\b")
+_STYLE = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf|it|sf)|mbox|emph|operatorname)\b"
+)
 _ARTICLE = re.compile(r"^(?:an?|the)\s+(?=.)")
 _SUBJECT = re.compile(r"^(?:(?:the|this|that|it|its|they)\b[\w\s]{0,40}?\b|)(?:is|are)\s+(?=.)")
 _CHOICE = re.compile(
