@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -77,7 +78,7 @@ def bracketed(rng: Random) -> Pair:
 
 def other(rng: Random) -> Pair:
     a, b, c, d = (rng.randint(1, 20) for _ in range(4))
-    matrix = rf"{a}&{b}\\{c}&{d}"
+    matrix = rf"\begin{{pmatrix}}{a}&{b}\\{c}&{d}\end{{pmatrix}}"
     return rng.choice([
         (f"{a}.{b}", f"{a}.{b}0"),
         (rf"{a * 5}\%", str(a * 5)),
@@ -85,7 +86,7 @@ def other(rng: Random) -> Pair:
         (rf"{a}\text{{ cm}}", str(a)),
         (rf"{a * 10}^\circ", str(a * 10)),
         (r"\text{even}", "even"),
-        (rf"\begin{{pmatrix}}{matrix}\end{{pmatrix}}", rf"\begin{{bmatrix}}{matrix}\end{{bmatrix}}"),
+        (matrix, matrix.replace("pmatrix", "bmatrix")),
         (f"{a}+{b}i", f"{b}i+{a}"),
         (rf"\log_{{{a + 1}}}{b + 1}", rf"\frac{{\ln {b + 1}}}{{\ln {a + 1}}}"),
         (f"{a}, {a + b}", f"{a + b}, {a}"),
@@ -118,13 +119,17 @@ def mixed(rng: Random) -> Pair:
     return rng.choices([kind for _, kind in MIX], [share for share, _ in MIX])[0](rng)
 
 
+@cache
+def problem_of(gold: str) -> Problem:
+    return Problem(id="s/0", prompt="", verifier="math_answer", reference={"answer": gold})
+
+
 CHECK = get("math_answer").check
 
 
 def by_us(pair: Pair) -> bool:
     gold, response = pair
-    problem = Problem(id="s/0", prompt="", verifier="math_answer", reference={"answer": gold})
-    return CHECK(problem, response).score == 1.0
+    return CHECK(problem_of(gold), response).score == 1.0
 
 
 def by_math_verify() -> Callable[[Pair], bool]:

@@ -38,10 +38,10 @@ _TAKEN_BACK = re.compile(
     r"(?:don't|do not) know|unable)\b"
 )
 _LINK = re.compile(
-    r"(?i)(?:\b(?:is|are|equals?|be|was|becomes?|gives|give|yields?|gets?|obtains?|has|have|finds?|"
+    r"(?i)(?:\b(?:is|are|equals?|be|was|becomes?|gives|yields?|gets?|obtains?|has|have|finds?|"
     r"reach(?:es)?|totals?|(?:comes?(?: out)?|amounts?|adds? up|sums? up|works? out|leads?|"
-    r"simplif(?:y|ies)|reduces?) to|leaves?|remains?|costs?|needs?|(?:it|that|this|there)['\u2019]s|"
-    r"ist|sind|betr\u00e4gt|ergibt|est|sont|vaut|es|son|\u00e8|sono|vale|\u00e9|s\u00e3o|wynosi|jest|"
+    r"simplif(?:y|ies)|reduces?) to|leaves?|remains?|costs?|needs?|"
+    r"(?:it|that|this|there)['\u2019]s|ist|sind|betr\u00e4gt|ergibt|est|sont|vaut|es|son|\u00e8|sono|vale|\u00e9|s\u00e3o|wynosi|jest|"
     r"\u0440\u0430\u0432\u043d\u043e|\u0440\u0430\u0432\u0435\u043d|\u0440\u0430\u0432\u043d\u0430|\u00e4r|er)\b)"
     r"(?:\s+(?:equal to|exactly|therefore|thus|given by|simply|just|then|donc|also|precisely|"
     r"the (?:value|number|line|curve|set|point|interval)|a total of|"
@@ -121,7 +121,7 @@ def _explicit(sentence: str) -> str | None:
         return None
     before, said = sentence[: marks[-1].start()], _cleaned(sentence[marks[-1].end() :])
     clause = re.split(r"[,;:]|\bbut\b|\bso\b", before)[-1]
-    if _DOUBT.search(clause) or not said:
+    if not said or _DOUBT.search(clause) or (_DOUBT.search(said) and not _PHRASE.search(said)):
         return ""
     several = len(marks) > 1 or _SPLIT.search(before)
     if several and (_SPLIT.search(sentence) or not _CORRECTION.search(before)):

@@ -268,10 +268,18 @@ def _times_pi(node: Node, times: int) -> Node:
     return node if not times else Node("mul" if times > 0 else "div", (node, symbol("pi")))
 
 
+def _outside(node: Node) -> Node:
+    """-20% with the percent sign outermost."""
+    if node.op != "neg" or node.args[0].op != "percent":
+        return node
+    return Node("percent", (Node("neg", node.args[0].args),))
+
+
 def _same_share(gold: Node, answer: Node) -> bool:
     """x% is x/100; a bare number of at least 1 may have left the percent sign out."""
     if accepts(gold, answer):
         return True
+    gold, answer = _outside(gold), _outside(answer)
     if gold.op == answer.op or "percent" not in (gold.op, answer.op):
         return False
     share, bare = (gold, answer) if gold.op == "percent" else (answer, gold)
