@@ -14,7 +14,7 @@ MAX_CHARS = 4_000  # from the end of the text are looked at
 _MARKUP = re.compile(
     r"(?<![\w)])\*\*|\*\*(?![\w(])|__|`|(?m:^\s*(?:#{1,3}|#{5,})\s+|^\s*[-*]\s+(?=[A-Z\\$]))"
 )
-_ASIDE = re.compile(r"\([^()]*\b[A-Za-z]{2,}\s+[^()]*\b[A-Za-z]{2,}\s+[^()]*\)")
+_ASIDE = re.compile(r"\(not [^()]*\)|\([^()]*\b[A-Za-z]{2,}\s+[^()]*\b[A-Za-z]{2,}\s+[^()]*\)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(\\$#\d])|(?<=[\u3002\uff01])|\n+")
 _MARK = (
     r"answers?|results?|solutions?|choice|option|r\u00e9ponse|r\u00e9sultat|respuesta|resultado|antwort|ergebnis|"
@@ -25,11 +25,11 @@ _IS = r"(?:is|are|equals?|lautet|ist|est|es|\u00e8|\u00e9)\b|[:=\u662f\u4e3a\u20
 _HEADING = re.compile(rf"(?i)^\W*(?:the\s+)?(?:final\s+)?(?:{_MARK})\s*:?\s*$")
 _EXPLICIT = re.compile(
     rf"(?i)(?:\b|(?<=[\u3040-\u9fff]))(?:{_MARK})"
-    rf"(?:\s+(?!is\b|are\b|equals?\b|or\b|and\b|not\b)\w+){{0,4}}?\s*(?:(?:{_IS})\s*)+"
+    rf"(?:\s+(?!is\b|are\b|equals?\b|or\b|and\b|not\b)\w+){{0,4}}?\s*(?:(?:{_IS})\s*)+(?:(?:donc|also|thus|therefore|then|entonces|quindi|portanto|simply)\s+)?"
 )
 _TURNED = re.compile(
     r"(?i)^(?:so|thus|therefore|hence)?,?\s*(\S+(?:\s\S+){0,3}?)\s+(?:is|are|must be)\s+"
-    r"(?:then |therefore )?(?:the|our|my)\s+(?:final |correct |right |desired |required )*"
+    r"(?:then |therefore )?(?:the|our|my)\s+(?:final |correct |right |desired |required |only )*"
     r"(?:answers?|result|solutions?|choice|option|value)\W*$"
 )
 _TAKEN_BACK = re.compile(
@@ -56,7 +56,7 @@ _PHRASE = re.compile(
 )
 _TAIL = re.compile(
     r"(?:,\s*(?:because|since|which|as|where|using|with|when|by|so|and\s+(?:we|this))\b"
-    r"|\s+(?:because|since|as (?:required|desired|claimed))\b).*$",
+    r"|\s+(?:because|since|as (?:required|desired|claimed|the|our))\b).*$",
     re.DOTALL,
 )
 _DOUBT = re.compile(
@@ -73,6 +73,7 @@ _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _FORMULA_WORDS = words("and or sin cos tan log ln pi sqrt exp cm mm km kg")
 _LAST_FORMULA = re.compile(r"(?:\$([^$]*=[^$]*)\$|:([^:=]+=[^:]+)|=([^=]+))\W*$")
 _YES_NO = re.compile(r"(?i)^(yes|no|true|false)\b(?=[.,!;:]|$)")
+_LETTER = re.compile(r"^\(?[A-J]\)?\.?$")
 _CHOICE = re.compile(r"\(?[A-J][).:](?=\s|$)")
 
 
@@ -166,7 +167,7 @@ def _opening(sentence: str) -> str | None:
 
 
 def _says_something(sentence: str) -> bool:
-    found = (pattern.search(sentence) for pattern in (_VALUE, _LINK, _PHRASE))
+    found = (pattern.search(sentence) for pattern in (_VALUE, _LINK, _PHRASE, _LETTER))
     return any(match is not None for match in found)
 
 
@@ -186,7 +187,8 @@ def committed(content: str) -> str:
     outside = re.sub(r"\\boxed\s*\{.*\}", " ", content, flags=re.DOTALL)
     prose = len(_PROSE.findall(re.sub(r"\\[A-Za-z]+(?:\{[A-Za-z ]*\})?", " ", outside)))
     if "\\boxed" in content:
-        return (last_box(content) or "") if prose > 2 else content
+        listed = re.search(r"\b(?:or|and)\b", outside) and prose < 3
+        return (last_box(content) or "") if prose and not listed else content
     if prose < 4 or len(content) > MAX_CHARS:
         return content
     return stated_answer(content) or content

@@ -26,7 +26,7 @@ from verifiers.statement import committed, stated_answer
         ("$$x = 42$$", "$$x = 42$$"),
         ("The limit does not exist.", "does not exist"),
         ("No, since it diverges.", "No"),
-        ("B) 12 is the only value.", "B) 12 is the only value."),
+        ("B) 12 is the only value.", "B) 12"),
         ("The answer is 42, because 6 times 7 is 42.", "42"),
     ],
 )

@@ -123,7 +123,8 @@ def _bag(gold: Sequence[Item], answer: Sequence[Item]) -> bool:
 def same_item(gold: Item, answer: Item) -> bool:
     if gold.name and answer.name and gold.name != answer.name:
         plain = is_name(gold.name) and is_name(answer.name)
-        if not plain or (gold.name.op, answer.name.op) == ("sym", "sym"):
+        letters = {name.name.partition("_")[0] for name in (gold.name, answer.name)}
+        if not plain or ((gold.name.op, answer.name.op) == ("sym", "sym") and len(letters) > 1):
             return False
     if same_node(gold.node, answer.node):
         return True

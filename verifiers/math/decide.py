@@ -42,6 +42,9 @@ _TAIL = re.compile(
     r"(?<=[A-Za-z}])[\s~]+(?:to|of|in|for|that|which|with|from|on|at|by|such|when|so|because|since)\b"
     r"[^0-9\\$=<>]*$"
 )
+_EXCEPT = re.compile(
+    r"^\s*(?:\\text\s*\{)?\s*(?:all\s+)?(?:real numbers|reals)\s+except\s*\}?\s*(?:x\s*=)?(.+)$"
+)
 _SEPARATED = re.compile(r"\d(?:,|\{,\}|\.)\d")
 _DECIMAL = re.compile(r"\d[\d\s.]*(?:,|\{,\})\d")
 _SPECIAL = {
@@ -150,6 +153,7 @@ def _single(node: Node) -> Form:
 @lru_cache(maxsize=2048)
 def _forms(text: str, role: str, comma: Comma = "thousands", letters: int = 1) -> tuple[Form, ...]:
     """Every reading of the text: letters as symbols, and as units."""
+    text = _EXCEPT.sub(r"\\mathbb{R}\\setminus\\{\1\\}", text)
     found: list[Form] = []
     for unit_letters in range(letters + 1):
         try:

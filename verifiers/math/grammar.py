@@ -62,7 +62,7 @@ class Expressions(Cursor):
             if self.accept("*", "cdot", "times", "ast"):
                 found = Node("mul", (found, self._factor()))
             elif self.accept("/", "div"):
-                found = Node("div", (found, self._factor()))
+                found = Node("div", (found, self.per(found) or self._factor()))
             elif self._juxtaposed():
                 found = self._beside(found)
             else:
@@ -96,12 +96,18 @@ class Expressions(Cursor):
             return token.text in OPENERS or token.text in GREEK or token.text in CALLED
         if token.text == "[":
             return self.peek().kind != "end" and self.peek().text not in ("cup", ",", "or", ")")
-        return token.text in ("(", "{") or (token.text == "|" and self.bars_open)
+        if token.text == "(":
+            return self.peek().text not in ("mod", "bmod")
+        return token.text == "{" or (token.text == "|" and self.bars_open)
 
     bars_open = True  # a bar opens an absolute value here; inside one, and in a set, it does not
 
     def joins(self, token: Token) -> bool:
         """Whether a word goes on with the product; defined by the class that knows words."""
+        raise NotImplementedError
+
+    def per(self, left: Node) -> Node | None:
+        """The unit that `left` is divided by; defined by the class that knows words."""
         raise NotImplementedError
 
     def noun(self, left: Node) -> Node | None:

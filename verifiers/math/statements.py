@@ -11,6 +11,7 @@ from verifiers.math.names import (
     LEADING,
     RELATIONS,
 )
+from verifiers.math.numerals import ends_in_unit
 from verifiers.math.tokens import Comma, Token, tokens
 from verifiers.math.tree import Chain, Form, Node, UnreadableError, number
 from verifiers.math.units import BARE_LETTERS, UNITS
@@ -59,6 +60,10 @@ class Statements(Commands):
             return Node("mul", (left, self._unit()))
         return None
 
+    def per(self, left: Node) -> Node | None:
+        known = self.next.kind == "word" and self.next.text in UNITS
+        return self._unit() if known and ends_in_unit(left) else None
+
     def _is_unit(self, token: Token) -> bool:
         if len(token.text) == 1:
             known = token.text in UNITS
@@ -93,7 +98,8 @@ class Statements(Commands):
     def word(self, token: Token) -> Node:
         if token.text.lower() in DENIED and len(token.text) > 1:
             raise UnreadableError(f"{token.text!r} is no part of an answer")
-        if token.prose and token.text in UNITS and self._after_slash():
+        letter = self.unit_letters > 1 and token.text in BARE_LETTERS
+        if letter or (token.prose and token.text in UNITS and self._after_slash()):
             return Node("unit", name=token.text)
         return super().word(token)
 
@@ -105,6 +111,7 @@ class Statements(Commands):
         """All of the text: a form, after a few words that announce it."""
         while self.next.kind == "word" and self.next.text.lower() in ANNOUNCING:
             self.take()
+        self.accept("=")
         if self.at:
             self.accept(":", "=")
         return self.form()

@@ -39,7 +39,7 @@ _ARTICLE = re.compile(r"^(?:an?|the)\s+(?=.)")
 _SUBJECT = re.compile(r"^(?:(?:the|this|that|it|its|they)\b[\w\s]{0,40}?\b|)(?:is|are)\s+(?=.)")
 _CHOICE = re.compile(
     r"(?:(?:the\s+)?(?:correct\s+)?(?:answer|option|choice)\s*(?:is|:)?\s*)?"
-    r"(?:option|choice|answer)?\s*[\[(]?\s*([A-Za-z])\s*(?:[\])]\s*[:.]?|[.:](?!\d)|\s[-\u2013]\s|$)\s*",
+    r"(?:option|choice|answer)?\s*[\[(]?\s*([A-Za-z])\s*(?:[\])]\s*[:.]?|[.:](?!\d)|\s[-\u2013]\s|\s{2,}(?=[\d\\])|$)\s*",
     re.IGNORECASE,
 )
 _MORE_CHOICES = re.compile(r"(?<![A-Za-z])[\[(]?[A-J][\])]|(?:\bor\b|\band\b|,|/)\s*[\[(]?[A-J]\b")
