@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from verifiers.math.curves import same_relation
 from verifiers.math.equality import accepts, constant, equal, free, value
-from verifiers.math.items import Item, Items, is_name, items
+from verifiers.math.items import Item, Items, is_compound, is_name, items
 from verifiers.math.regions import same_region, solution
 from verifiers.math.tree import Form, Node, UnreadableError, number, symbol, symbols
 from verifiers.math.units import Quantity, Unit, quantity
@@ -121,6 +121,8 @@ def _bag(gold: Sequence[Item], answer: Sequence[Item]) -> bool:
 
 
 def same_item(gold: Item, answer: Item) -> bool:
+    if gold.name and not answer.name and is_compound(gold.name):
+        return False  # one side of an equation is not the equation
     if gold.name and answer.name and gold.name != answer.name:
         plain = is_name(gold.name) and is_name(answer.name)
         letters = {name.name.partition("_")[0] for name in (gold.name, answer.name)}

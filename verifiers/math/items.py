@@ -9,6 +9,8 @@ from verifiers.math.equality import constant, decimal, equal, free, same_number
 from verifiers.math.evaluate import Evaluation
 from verifiers.math.tree import Chain, Form, Node, contains
 
+_COORDINATES = frozenset("xyz")
+
 Kind = Literal["one", "list", "set", "row", "named"]
 
 
@@ -112,9 +114,21 @@ def is_name(node: Node) -> bool:
     return node.op == "sym" or (node.op == "call" and len(node.name.rstrip("'")) == 1)
 
 
+_COMPOUND = frozenset({"add", "sub", "mul", "div", "pow", "neg", "root"})
+
+
+def is_compound(node: Node) -> bool:
+    """Whether it is worked out of symbols, as the side of an equation is."""
+    return node.op in _COMPOUND and bool(free(node))
+
+
 def _definition(first: Node, last: Node) -> bool:
-    if first.op == "opaque" or not free(last):
+    """Whether `first = last` says what a thing is: p+q=8, but no line 3x-4y=12."""
+    if first.op == "opaque":
         return True
+    if not free(last):
+        curve = free(first) <= _COORDINATES and contains(first, "num")
+        return not is_compound(first) or not (curve or constant(last) == 0)
     return (is_name(first) and not _occurs(first, last)) or equal(first, last)
 
 
