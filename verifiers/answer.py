@@ -34,7 +34,10 @@ _TAKEN_BACK = re.compile(
     re.IGNORECASE,
 )
 _INTEGER_BOX = re.compile(r"\\boxed\{(-?(?:\d{1,3}(?:,\d{3})+|\d+))\}[\s$.]*\Z", re.ASCII)
-_NO_SHORTCUT = re.compile(rf"{_DENIED.pattern}|\bor\b", re.IGNORECASE)
+_SUSPECT = (  # in lower case, before a box: then the long way looks closer
+    "not", "n't", "never", "neither", "nor", "wrong", "incorrect", "false", "impossible", "rather",
+    "instead", "anything", "other", "except", "exclud", "unlike", " or ", "\nor ",
+)  # fmt: skip
 _OR_BEFORE = re.compile(r"[\d})$]\s*,?\s+or\s*\$?\s*$", re.IGNORECASE)
 _HEDGE = re.compile(
     r"\b(?:alternatively|might|maybe|perhaps|(?:cannot|can't|unable to) (?:decide|choose|tell)|"
@@ -84,11 +87,12 @@ def boxed_integer(text: str) -> str | None:
     """
     at = text.rfind("\\boxed")
     match = _INTEGER_BOX.match(text, at) if at >= 0 else None
-    if match is None or text.count("\\") != 1 or any(sign in text for sign in "<%~"):
+    if match is None or text.count("\\") != 1 or "<" in text or "%" in text or "~" in text:
         return None
-    if _NO_SHORTCUT.search(text, max(0, at - _NEAR), at) or "display" in text:
+    before = text[max(0, at - _NEAR) : at].lower()
+    if any(map(before.__contains__, _SUSPECT)):
         return None
-    return match.group(1)
+    return None if "display" in text else match.group(1)
 
 
 def unboxed(text: str) -> str:

@@ -104,7 +104,8 @@ def assigned(chain: Chain) -> Item | None:
         first, last = last, first
     if not _definition(first, last):
         return None
-    return Item(last, first if free(first) or first.op == "opaque" else None, rounded)
+    named = first.op == "opaque" or (free(first) and not (len(exact) > 2 and is_compound(first)))
+    return Item(last, first if named else None, rounded)
 
 
 def is_name(node: Node) -> bool:

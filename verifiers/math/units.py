@@ -67,7 +67,8 @@ def _table() -> dict[str, Unit]:
     add({"sterling": 1}, {"GBP gbp": "1", "pence": "1/100"})
     add({"length": 3}, {"L l liter liters litre litres": "1/1000", "cc": "1/1000000",
         "mL ml milliliter milliliters millilitre millilitres": "1/1000000",
-        "cl cL centiliter centiliters": "1/100000", "gallon gallons gal": "3785411784/1000000000000",
+        "cl cL centiliter centiliters": "1/100000",
+        "gallon gallons gal": "3785411784/1000000000000",
         "quart quarts": "946352946/1000000000000", "pint pints": "473176473/1000000000000",
         "cup cups": "2365882365/10000000000000"})  # fmt: skip
     add({"length": 2}, {"hectare hectares ha": "10000", "acre acres": "40468564224/10000000"})
