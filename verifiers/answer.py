@@ -16,7 +16,7 @@ _HIDDEN = re.compile(
     r"\\(?:[hv]?phantom|iffalse|if0)(?![a-zA-Z])|<!--|\\begin\s*\{comment\}"
     r"|\\(?:text)?color\s*\{\s*white\s*\}|display\s*:\s*none"
     r"|\\(?:cancel|sout|xcancel|bcancel|st)\s*\{[^{}]*\\boxed|~~[^~\n]*\\boxed"
-    r"|(?<![\\\d])(?<!\d )%[^\n]*\\boxed"
+    r"|(?<![\\\d])(?<!\d )%[^\n%]*\\boxed"
 )
 _CLAUSE = re.compile(
     r"[.!?;:\n,]|\b(?:but|so|thus|hence|therefore|then|and|because|since)\b", re.IGNORECASE

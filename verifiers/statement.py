@@ -184,11 +184,13 @@ def _cleaned(said: str) -> str:
 
 def committed(content: str) -> str:
     """The content of answer tags without the prose around its one commitment."""
+    if len(content) > MAX_CHARS:
+        return content
     outside = re.sub(r"\\boxed\s*\{.*\}", " ", content, flags=re.DOTALL)
     prose = len(_PROSE.findall(re.sub(r"\\[A-Za-z]+(?:\{[A-Za-z ]*\})?", " ", outside)))
     if "\\boxed" in content:
         listed = re.search(r"\b(?:or|and)\b", outside) and prose < 3
         return (last_box(content) or "") if prose and not listed else content
-    if prose < 4 or len(content) > MAX_CHARS:
+    if prose < 4:
         return content
     return stated_answer(content) or content

@@ -63,7 +63,21 @@ def test_tags_may_hold_a_sentence():
 
 
 @pytest.mark.parametrize(
-    "junk", ["the answer is ", "(a b ", "= ", "$", "answer: ", "1, ", "so ", "\n", "** ", "# "]
+    "junk",
+    [
+        "the answer is ",
+        "(a b ",
+        "= ",
+        "$",
+        "answer: ",
+        "1, ",
+        "so ",
+        "\n",
+        "** ",
+        "# ",
+        r"\boxed{",
+        "%",
+    ],
 )
 def test_time_grows_with_length_alone(junk):
     began = time.process_time()
