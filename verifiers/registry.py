@@ -44,6 +44,7 @@ class Verifier:
     check: Check
     example: Example
     seconds: Seconds | None = None  # of the candidate's own work, at worst; see `verifier`
+    parts: tuple[str, ...] = ()  # modules and packages whose source decides its verdicts too
 
     def example_problem(self) -> Problem:
         """A problem that `example.accepts` solves."""
@@ -66,6 +67,7 @@ def verifier(
     accepts: str,
     rejects: Sequence[str] = (),
     seconds: Seconds | None = None,
+    parts: Sequence[str] = (),
 ) -> Callable[[Check], Check]:
     """Register `check(problem, response) -> Verdict` under `name`, with examples of both kinds.
 
@@ -79,7 +81,12 @@ def verifier(
             raise ValueError(f"verifier {name!r} of {check.__module__} is already taken by {owner}")
         example = Example(reference=reference, accepts=accepts, rejects=tuple(rejects))
         _REGISTRY[name] = Verifier(
-            name=name, version=version, check=check, example=example, seconds=seconds
+            name=name,
+            version=version,
+            check=check,
+            example=example,
+            seconds=seconds,
+            parts=tuple(parts),
         )
         return check
 
@@ -198,15 +205,21 @@ def describe(failure: BaseException) -> str:
 
 
 def fingerprint(names: Iterable[str]) -> dict[str, str]:
-    """What judged a run: name -> "<version>+<12 hex digits of its module's source>"."""
+    """What judged a run: name -> "<version>+<12 hex digits of its sources>"."""
     return {name: _fingerprint(get(name)) for name in names}
 
 
 def _fingerprint(one: Verifier) -> str:
-    source = sys.modules[one.check.__module__].__file__
-    if source is None:
-        raise ValueError(f"verifier {one.name!r} has no source file to take a fingerprint of")
-    return f"{one.version}+{hashlib.sha256(Path(source).read_bytes()).hexdigest()[:12]}"
+    digest = hashlib.sha256()
+    for module in (one.check.__module__, *one.parts):
+        source = importlib.import_module(module).__file__
+        if source is None:
+            raise ValueError(f"verifier {one.name!r} has no source file to take a fingerprint of")
+        path = Path(source)
+        files = sorted(path.parent.glob("*.py")) if path.stem == "__init__" else [path]
+        for file in files:
+            digest.update(file.read_bytes())
+    return f"{one.version}+{digest.hexdigest()[:12]}"
 
 
 def verify_location(package: ModuleType = verifiers) -> None:

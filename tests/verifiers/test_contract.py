@@ -208,6 +208,21 @@ def test_the_fingerprint_follows_version_and_source(scratch, tmp_path):
     assert fingerprint(["one"]) == {"one": found["one"]}
 
 
+def test_the_fingerprint_follows_the_parts_too(scratch, tmp_path, monkeypatch):
+    package = tmp_path / "graded_parts"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "rules.py").write_text("LIMIT = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.verifier("odd", reference={}, accepts="", parts=("graded_parts",))(
+        lambda problem, response: None
+    )
+    before = fingerprint(["odd"])
+    assert fingerprint(["odd"]) == before
+    (package / "rules.py").write_text("LIMIT = 2\n")
+    assert fingerprint(["odd"]) != before
+
+
 def test_a_broken_plugin_is_named(tmp_path):
     path = tmp_path / "broken.py"
     path.write_text("1 // 0")
