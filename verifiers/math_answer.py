@@ -169,6 +169,7 @@ def _parse(text: str) -> list[Any]:
         r"The answer isn't \boxed{2\sqrt{3}}.",
         r"\boxed{9^{9^{9}}}",
     ),
+    other=({"answer": r"3\sqrt{2}"}, r"<think>t</think> \boxed{\sqrt{18}}"),
 )
 def check(problem: Problem, response: str) -> Verdict:
     """1 when the final answer equals `reference["answer"]`, a bare LaTeX or text answer."""
