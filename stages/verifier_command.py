@@ -137,6 +137,8 @@ def _check(options: Check) -> int:
     one = find(options.name, options.plugin)
     findings = list(examine(one, judge))
     print(f"{one.name} (version {one.version}, kind {one.kind})")
+    if one.needs:
+        print(f"needs {one.needs}")
     print(table(findings))
     if options.json:
         rows = [

@@ -65,7 +65,7 @@ def _labelled(said: str, options: Mapping[str, str]) -> str | None:
     if not carried:
         return label
     if options[label]:
-        same = plain(carried) in (plain(options[label]), f"({plain(options[label])})")
+        same = plain(carried.strip("()")) == plain(options[label])
     else:
         same = bool(mark) and not _ANOTHER.search(carried) and not _HEDGE.search(carried)
     return label if same else None

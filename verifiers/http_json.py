@@ -33,9 +33,9 @@ def post(url: str, body: Mapping[str, Any], *, key: str = "", seconds: float) ->
 
     Raises EndpointError with the last reason.
     """
-    headers = {"Content-Type": "application/json"} | (
-        {"Authorization": f"Bearer {key}"} if key else {}
-    )
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
     data = json.dumps(body).encode("utf-8")
     ends = time.monotonic() + seconds
     why = "no time left"

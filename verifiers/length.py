@@ -60,9 +60,9 @@ def _measured(problem: Problem, response: str, given: Mapping[str, Any]) -> int 
 def check(problem: Problem, response: str) -> Verdict:
     """1 inside the bounds, 0 from `slack` outside them on, and a straight line between.
 
-    They stand in `reference["length"]`, or else in `facts["length"]`. Its keys: `at_least`, `at_most`, `slack` (0: a hard edge), `unit` ("words", "characters", or
-    "tokens", counted by the caller in `facts["response_tokens"]`), `part` ("all", "thinking",
-    "answer").
+    They stand in `reference["length"]`, or else in `facts["length"]`: `at_least`, `at_most`,
+    `slack` (0: a hard edge), `unit` ("words", "characters", or "tokens", which the caller counts
+    in `facts["response_tokens"]`) and `part` ("all", "thinking" or "answer").
     """
     given = _settings(problem, "length")
     low, high = given.get("at_least", 0), given.get("at_most", float("inf"))

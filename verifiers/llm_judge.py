@@ -115,7 +115,7 @@ def _better(question: str, a: str, b: str, rubric: str) -> str:
             f"Rubric:\n{rubric}",
             f"Response A:\n{fenced(a, mark)}",
             f"Response B:\n{fenced(b, mark)}",
-            'Which is better? Answer with this JSON and nothing else: {"better": "A", "B" or "tie"}',
+            'Which is better? Answer with JSON and nothing else: {"better": "A" or "B" or "tie"}',
         ]
     )
     better = ask(SYSTEM.format(mark=mark), user).get("better")
@@ -131,7 +131,7 @@ def _better(question: str, a: str, b: str, rubric: str) -> str:
     rejects=(":", "Thought process:", "<think>Paris.</think>", "<answer></answer>", "Solution"),
     components=("raw",),
     kind="text",
-    package="endpoint: " + URL,
+    needs=f"an endpoint: {URL}, {MODEL}",
 )
 def check(problem: Problem, response: str) -> Verdict:
     """The judge's score of the text after the thinking, from 0 to 1.

@@ -46,7 +46,7 @@ class Verifier:
     example: Example
     kind: Kind = "answer"
     components: tuple[str, ...] = ()  # keys of the parts of its score
-    package: str = ""  # what it imports that veriloop does not bring: "package" or "extra: package"
+    needs: str = ""  # what it cannot do without and veriloop does not bring: a package, an endpoint
 
     def problem(self, reference: Mapping[str, Any], id: str = "") -> Problem:
         """A problem of this verifier without a prompt; `id` is "example/<name>" unless given."""
@@ -76,14 +76,14 @@ def verifier(
     other: tuple[Mapping[str, Any], str] | None = None,
     components: Sequence[str] = (),
     kind: Kind = "answer",
-    package: str = "",
+    needs: str = "",
 ) -> Callable[[Check], Check]:
     """Register `check(problem, response) -> Verdict` under `name`, with examples of both kinds.
 
     `reference` and `accepts` are a problem and a response that solves it, `other` a second such
     pair, `rejects` near misses of the first. `components` are the keys every verdict has.
     `kind`: "answer" is right or wrong; "partial" pays for parts of an answer; "text" judges how a
-    response is written, whatever it answers. `package`: the optional package it cannot do without.
+    response is written, whatever it answers. `needs`: an optional package or an endpoint.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"kind of verifier {name!r} must be one of {get_args(Kind)}, got {kind!r}")
@@ -100,7 +100,7 @@ def verifier(
             example=example,
             kind=kind,
             components=tuple(components),
-            package=package,
+            needs=needs,
         )
         return check
 

@@ -1,6 +1,7 @@
 """A scalar reward model behind an HTTP endpoint, as vLLM and its like serve one."""
 
 import math
+import os
 from typing import Any
 
 from data.problem import Problem
@@ -21,17 +22,13 @@ def raw_score(question: str, text: str, *, seconds: float = SECONDS) -> float:
 
     The form of the request follows the end of the URL. Raises EndpointError.
     """
-    import os
-
     url = setting(URL, "the reward model's /classify, /pooling or /score endpoint")
     body: dict[str, Any] = {"model": setting(MODEL, "the reward model's name")}
     if url.rstrip("/").endswith("/score"):
         body |= {"text_1": question, "text_2": text}
     elif url.rstrip("/").endswith("/pooling"):
-        user, assistant = (
-            {"role": r, "content": c} for r, c in (("user", question), ("assistant", text))
-        )
-        body |= {"messages": [user, assistant]}
+        asked = {"role": "user", "content": question}
+        body |= {"messages": [asked, {"role": "assistant", "content": text}]}
     else:
         body |= {"input": f"{question}\n\n{text}"}
     value = _scalar(post(url, body, key=os.environ.get(KEY, ""), seconds=seconds))
@@ -73,7 +70,7 @@ def squashed(value: float, *, middle: float = 0.0, scale: float = 1.0) -> float:
     rejects=("", "<think>Hello!</think>"),
     components=("raw", "squashed"),
     kind="text",
-    package="endpoint: " + URL,
+    needs=f"an endpoint: {URL}, {MODEL}",
 )
 def check(problem: Problem, response: str) -> Verdict:
     """The model's scalar, squashed into [0, 1]; the component `raw` is the scalar itself.

@@ -116,10 +116,17 @@ def counted(text: str, language: str) -> tuple[int, int]:
             inside, previous = _alphabetic(sentence, tokens, script, language, previous)
         total = len(tokens)
         if script != "latin":
-            total -= sum(1 for token in tokens if token.isascii() and _NOTATION.fullmatch(token))
+            total -= sum(map(_is_notation, tokens))
         target += inside
         others += total - inside
     return target, others
+
+
+def _is_notation(token: str) -> bool:
+    """Whether a Latin token looks like a variable, a unit or a function, and like no word."""
+    if not token.isascii() or _NOTATION.fullmatch(token) is None:
+        return False
+    return len(token) != 2 or token.lower() not in _SHORT_WORDS
 
 
 def _ideographs(sentence: str, tokens: list[str], language: str, previous: str) -> tuple[int, str]:
@@ -192,6 +199,7 @@ def _marks() -> dict[str, str]:
 
 
 _MARKS = _marks()
+_SHORT_WORDS = frozenset(word for word in COMMON["en"].split() if len(word) == 2)
 
 
 def _votes(own: list[str], script: str) -> list[str]:

@@ -3,7 +3,6 @@
 A step is what stands between two equality signs or breaks: `8+7-5 = 15-5 = 10; 10+3 = 13`.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,8 +17,8 @@ from verifiers.verdict import Verdict
 
 MAX_STEPS = 512
 
-_SIDE = r"[-+−–]?\s*(?:\d|\()[\d\s()+*/×÷·−–-]*"
-_EQUATION = re.compile(rf"{_SIDE}(?:=\s*{_SIDE})+")
+_SIGNS = frozenset("0123456789 	()+-*/×÷·−–")
+_OPERATORS = " 	+-*/×÷·−–"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +35,40 @@ def steps(text: str) -> list[Step]:
     """Every equality `a = b` of integers and + - * /, in order; in a chain `a = b = c` each link
     is a step of its own, which spans its two sides. At most MAX_STEPS are read."""
     found: list[Step] = []
-    for match in _EQUATION.finditer(text):
-        sides = _sides(match.group(), match.start())
-        for (start, _, one), (_, end, other) in pairwise(sides):
-            right = one is not None and one == other
-            found.append(Step(start, end, text[start:end], float(right)))
-            if len(found) == MAX_STEPS:
-                return found
+    chunks = text.split("=")
+    at = 0  # where the left side's chunk begins
+    for left, right in pairwise(chunks):
+        equals = at + len(left)
+        start = equals - _run(left[::-1])
+        end = equals + 1 + _run(right)
+        one, other = text[start:equals], text[equals + 1 : end]
+        whole = not _goes_on(text[:start][-1:], one) and not _is_decimal(text[end : end + 2])
+        if text[:start][-1:] in ("", "\n"):  # the mark of a list is no sign
+            one = one.lstrip().removeprefix("- ")
+        start = equals - len(one.lstrip())
+        end -= len(other) - len(other.rstrip(f"{_OPERATORS}("))
+        values = _worth(text[start:equals]), _worth(text[equals + 1 : end])
+        if whole and None not in values and len(found) < MAX_STEPS:
+            found.append(Step(start, end, text[start:end], float(values[0] == values[1])))
+        at = equals + 1
     return found
 
 
-def _sides(equation: str, offset: int) -> list[tuple[int, int, Fraction | None]]:
-    """(start, end, value) of each side of the equality signs, spaces left out."""
-    found: list[tuple[int, int, Fraction | None]] = []
-    at = 0
-    for side in equation.split("="):
-        bare = side.strip()
-        start = at + side.index(bare) if bare else at
-        found.append((offset + start, offset + start + len(bare), _worth(bare)))
-        at += len(side) + 1
-    return found
+def _run(text: str) -> int:
+    """How many leading characters can be part of an expression, MAX_CHARS at most."""
+    read = text[:MAX_CHARS]
+    return next((i for i, c in enumerate(read) if c not in _SIGNS), len(read))
+
+
+def _goes_on(before: str, side: str) -> bool:
+    """Whether a left side began earlier, with something that is no integer: x+3, 1.5, f(2)."""
+    attached = before.isascii() and (before.isalnum() or before in (".", "}", "_", "^"))
+    return attached and before != "" and side[:1] not in (" ", "\t", "")
+
+
+def _is_decimal(after: str) -> bool:
+    """Whether a right side goes on behind a decimal point."""
+    return len(after) == 2 and after[0] in ".," and after[1].isdigit()
 
 
 def _worth(side: str) -> Fraction | None:
