@@ -16,7 +16,7 @@ GENEROUS = """
 from verifiers.registry import verifier
 from verifiers.verdict import Verdict
 
-@verifier("generous", reference={"a": 1}, accepts="<answer>1</answer>", rejects=("<answer>2</answer>",))
+@verifier("generous", reference={"a": 1}, accepts="<answer>1</answer>", rejects=("2",))
 def check(problem, response):
     return Verdict(score=float("1" in response))
 """

@@ -2,7 +2,9 @@
 
 import dataclasses
 import math
+import re
 import textwrap
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -239,3 +241,13 @@ def test_a_package_of_the_same_name_elsewhere_is_refused(tmp_path):
     other.__file__ = None
     with pytest.raises(ImportError, match="no file at all"):
         verify_location(other)
+
+
+def test_the_documentation_lists_every_verifier_with_its_kind_and_components():
+    text = (Path(__file__).parent.parent.parent / "docs" / "verifiers.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    listed = {row[0].strip("`"): row for row in rows if len(row) == 5 and row[0].startswith("`")}
+    assert set(listed) == set(ALL)
+    for name, row in listed.items():
+        assert row[1] == get(name).kind, name
+        assert re.findall(r"`(\w+)`", row[4]) == list(get(name).components), name

@@ -63,12 +63,25 @@ def test_tasks_that_evaluate_answers_are_judged_without_their_scorer(task, made,
 @pytest.mark.parametrize(
     "answer",
     [
-        "__import__('os').abort()", "[__import__('os').getpid()]", "(lambda: 1)()", "9**9**9**9",
-        "x.__class__", "[x for x in (1,)]", "f'{1}'", "exec('1')", "[" * 5_000, "x" * 10_000,
-        "(" * 200 + "x" + ")" * 200, "N(9**9)", "S('x')", "factorial(9)", "x if x else y", "'a'",
+        "__import__('os').abort()",
+        "[__import__('os').getpid()]",
+        "(lambda: 1)()",
+        "9**9**9**9",
+        "x.__class__",
+        "[x for x in (1,)]",
+        "f'{1}'",
+        "exec('1')",
+        "[" * 5_000,
+        "x" * 10_000,
+        "(" * 300 + "x" + ")" * 300,
+        "N(9**9)",
+        "S('x')",
+        "factorial(9)",
+        "x if x else y",
+        "'a'",
     ],
     ids=range(16),
-)  # fmt: skip
+)
 def test_nothing_but_data_reaches_a_scorer(scorer, task, answer):
     made = entry("17", numbers=[4, 6], target=10)
     assert not accepted(task, answer, made)[0] and scorer.shown == []
@@ -77,11 +90,20 @@ def test_nothing_but_data_reaches_a_scorer(scorer, task, answer):
 @pytest.mark.parametrize(
     "text",
     [
-        "2240*x**5 - 896*x**4", "-34*x**8/15 - 5*x/4 + C", "-4*(-2*x - 8)**(3/2)/3 + C", "x*sin(x)",
-        "exp(2*x)/2 + C", "log(Abs(x)) + C", "2*pi*x", "(x + 1)**2*(x - 1)", "+x", "x**(-1)", "1.5*x",
+        "2240*x**5 - 896*x**4",
+        "-34*x**8/15 - 5*x/4 + C",
+        "-4*(-2*x - 8)**(3/2)/3 + C",
+        "x*sin(x)",
+        "exp(2*x)/2 + C",
+        "log(Abs(x)) + C",
+        "2*pi*x",
+        "(x + 1)**2*(x - 1)",
+        "+x",
+        "x**(-1)",
+        "1.5*x",
         "exp(-x**2/2)",
     ],
-)  # fmt: skip
+)
 def test_plain_formulas_pass(text):
     plain_formula(text)
 
@@ -89,10 +111,30 @@ def test_plain_formulas_pass(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "x^2", "2x", "x**100", "x**(9*9*9)", "9**9**9", "(9**9)**9", "x**x**x", "10**16", "True",
-        "foo(x)", "sin(x, 2)", "sin", "x; y", "x = 1", "x!", "[x]", "x.y", "x[0]", "1j", "x // 2", "x % 2",
+        "",
+        "x^2",
+        "2x",
+        "x**100",
+        "x**(9*9*9)",
+        "9**9**9",
+        "(9**9)**9",
+        "x**x**x",
+        "9**61",
+        "True",
+        "foo(x)",
+        "sin(x, 2)",
+        "sin",
+        "x; y",
+        "x = 1",
+        "x!",
+        "[x]",
+        "x.y",
+        "x[0]",
+        "1j",
+        "x // 2",
+        "x % 2",
     ],
-)  # fmt: skip
+)
 def test_anything_else_does_not(text):
     with pytest.raises(NotPlain):
         plain_formula(text)
