@@ -5,6 +5,7 @@ Python. Here those nine see plain data that a parser of ours wrote, or are not a
 """
 
 import ast
+import importlib
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -37,13 +38,13 @@ class NotPlain(ValueError):  # noqa: N818  says what the text is, and is never s
 @cache
 def _scorer(task: str) -> Callable[[str, Mapping[str, Any]], float]:
     try:
-        import reasoning_gym
+        package = importlib.import_module("reasoning_gym")
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
             f"verifier 'reasoning_gym' needs the package {missing.name}: "
             "pip install --no-deps -r requirements/reasoning-gym.txt"
         ) from missing
-    return reasoning_gym.get_score_answer_fn(task)
+    return package.get_score_answer_fn(task)
 
 
 def accepted(task: str, answer: str, entry: Mapping[str, Any]) -> tuple[bool, str]:
