@@ -88,9 +88,14 @@ def starts_with(text: str, word: str) -> bool:
     return first_word(text) == word.strip().lower()
 
 
+def _filled(pattern: str, text: str) -> int:
+    """How many matches hold a letter or a digit."""
+    return sum(any(map(str.isalnum, inside)) for inside in re.findall(pattern, text))
+
+
 @instruction("detectable_content:number_placeholders")
 def number_placeholders(text: str, num_placeholders: float) -> bool:
-    return len(re.findall(r"\[[^\[\]\n]*\w[^\[\]\n]*\]", text)) >= num_placeholders
+    return _filled(r"\[([^\[\]\n]*)\]", text) >= num_placeholders
 
 
 @instruction("detectable_content:postscript")
@@ -137,7 +142,7 @@ def json_format(text: str) -> bool:
 
 @instruction("detectable_format:title")
 def title(text: str) -> bool:
-    return re.search(r"<<[^\n<>]*\w[^\n<>]*>>", text) is not None
+    return _filled(r"<<([^\n<>]*)>>", text) > 0
 
 
 @instruction("combination:two_responses")

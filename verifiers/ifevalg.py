@@ -73,7 +73,8 @@ def sentence_hyphens(text: str) -> bool:
 
 @instruction("detectable_format:square_brackets")
 def square_brackets(text: str) -> bool:
-    return all(re.fullmatch(r"\[[^\[\]\s]*\w[^\[\]\s]*\][.,!?;:]?", word) for word in text.split())
+    found = [re.fullmatch(r"\[([^\[\]]+)\][.,!?;:]?", word) for word in text.split()]
+    return all(match and any(map(str.isalnum, match.group(1))) for match in found)
 
 
 @instruction("detectable_format:bigram_wrapping")

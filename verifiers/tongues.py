@@ -51,7 +51,7 @@ COMMON: dict[str, str] = {  # words that mark one of these languages; those of s
     "zahl lösung gleichung antwort jetzt weil zwei drei ich an bleiben hier",
     "es": "el los las que es una por para con como entonces del se su pero más está esto esta lo y "
     "ese tenemos ahora primero ambos lados también cuando donde porque hay cada al la de un en "
-    "podemos así número ecuación respuesta luego tanto dos tres debe nos sus son todo lados",
+    "podemos así número ecuación respuesta luego tanto dos tres debe nos sus son todo da",
     "fr": "le les est une des dans que qui nous pour par avec donc sur ce cette sont pas il elle "
     "alors aussi mais ou où du au aux ces cela deux trois on et peut faut chaque puis ensuite de "
     "un la l'équation nombre réponse d'abord c'est maintenant comme être avons reste obtient son "

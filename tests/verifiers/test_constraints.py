@@ -1,6 +1,7 @@
 """Every instruction id with texts that follow it and texts that do not."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -356,3 +357,13 @@ def test_sentences_end_where_a_reader_ends_them():
         "他来了。",
         "好。",
     ]
+
+
+@pytest.mark.parametrize(
+    "junk", ["[" + "a" * 20_000, "<<" + "a" * 20_000, "*a" * 10_000, "a. " * 7_000]
+)
+def test_long_junk_is_judged_in_no_time(junk):
+    began = time.process_time()
+    for id, (given_, _, _) in CASES.items():
+        follows(junk, id, given_)
+    assert time.process_time() - began < 3.0
