@@ -38,6 +38,7 @@ def given_answer(response: str, *, prefilled_think: bool = False) -> str | None:
         r"\boxed{9^{9^{9}}}",
     ),
     parts=("verifiers.math", "verifiers.answer", "verifiers.statement"),
+    other=({"answer": r"3\sqrt{2}"}, r"<think>t</think> \boxed{\sqrt{18}}"),
 )
 def check(problem: Problem, response: str) -> Verdict:
     """1 when the final answer equals `reference["answer"]`, a bare LaTeX or text answer."""
