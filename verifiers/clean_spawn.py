@@ -9,6 +9,8 @@ import os
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
 from typing import Any
 
+LEFT = 256  # what no process can end with
+
 
 class _CleanPopen(popen_spawn_posix.Popen):
     _fds: list[Any]  # what the child inherits; the parent class fills it while pickling
@@ -46,6 +48,13 @@ def _close(*fds: int) -> None:
 
 
 class _CleanProcess(multiprocessing.context.SpawnProcess):
+    @property
+    def exitcode(self) -> int | None:
+        """As the system has it, but for 0: who watches takes that for an orderly end, and a worker
+        has no reason to leave. It is LEFT then."""
+        code = super().exitcode
+        return LEFT if code == 0 else code
+
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802
         return _CleanPopen(process_obj)

@@ -5,7 +5,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -14,15 +14,17 @@ from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
-from verifiers.clean_spawn import CleanSpawn
-from verifiers.registry import describe, get, load_plugin, seconds_for
+from verifiers.clean_spawn import LEFT, CleanSpawn
+from verifiers.registry import describe, fingerprint, get, load_plugin, seconds_for
 from verifiers.verdict import Verdict
 from verifiers.worker import Task, judge_chunk, prepare, warm_up
 
 CHUNK = 64  # items sent to a worker at once, so that a fast verifier pays little for the trip
 CHUNK_BUDGET = 0.1  # share of the limit after which a worker hands the rest of its chunk back
+GROUP_S = 0.002  # of judging that is worth a trip of its own; fast items are sent in groups
 WARM_LIMIT_S = 120.0  # for imports, once per verifier
 ATTEMPTS = 3  # for an item whose whole pool broke under it
+_PAST = 0.8  # weight of earlier items in what one of a verifier costs
 _WAKE_S = 0.5  # how often a waiting thread looks whether its pool is still there
 
 
@@ -54,6 +56,8 @@ class VerifierPool:
             load_plugin(plugin)
         self.workers = workers
         self.limit_s = limit_s
+        self.restarts = 0  # workers that were replaced
+        self.costs: dict[str, float] = {}  # seconds that an item takes, by verifier
         self._memory_mb = memory_mb
         self._plugins = tuple(plugins)
         self._warm: list[str] = []  # sent anew with every worker that replaces a dead one
@@ -90,8 +94,19 @@ class VerifierPool:
 
         Raises KeyError for an unknown verifier and RuntimeError once the pool is closed.
         """
+        verdicts: dict[int, Verdict] = {}
+        for settled in self.judge_groups(tasks):
+            verdicts |= settled
+        return [verdicts[index] for index in range(len(tasks))]
+
+    def judge_groups(self, tasks: Sequence[Task]) -> Iterator[Mapping[int, Verdict]]:
+        """The same as they come: verdicts by index into `tasks`, each exactly once."""
         self.warm({problem.verifier for problem, _ in tasks})
         return _Batch(self, tasks).run()
+
+    def fingerprint(self, names: Iterable[str]) -> dict[str, str]:
+        """What judges here; see `registry.fingerprint`."""
+        return fingerprint(names)
 
     def close(self) -> None:
         """Stop the workers. Harmless when repeated; calls still waiting raise RuntimeError."""
@@ -110,8 +125,18 @@ class VerifierPool:
                 raise RuntimeError("this VerifierPool is closed")
             if not self._pool.active:
                 broken, self._pool = self._pool, self._new_pool()
+                self.restarts += self.workers
                 threading.Thread(target=broken.join, daemon=True).start()
             return self._pool, self._pool.schedule(function, args=args, timeout=limit_s)
+
+    def note(self, judged: Iterable[tuple[str, float]]) -> None:
+        """Learn what items cost: (verifier, seconds) of each."""
+        for name, seconds in judged:
+            self.costs[name] = _PAST * self.costs.get(name, seconds) + (1 - _PAST) * seconds
+
+    def note_restart(self) -> None:
+        with self._lock:
+            self.restarts += 1
 
     def _new_pool(self) -> ProcessPool:
         return ProcessPool(
@@ -131,31 +156,40 @@ class _Sent:
 
 
 class _Batch:
-    """The tasks of one `judge_all` call on their way to a verdict."""
+    """The tasks of one call on their way to a verdict."""
 
     def __init__(self, owner: VerifierPool, tasks: Sequence[Task]) -> None:
         self.owner = owner
         self.tasks = tasks
         self.limits = [owner.limit_s + seconds_for(problem) for problem, _ in tasks]
-        self.verdicts: dict[int, Verdict] = {}
+        self.verdicts: dict[int, Verdict] = {}  # not told yet
         self.pending: dict[Future[bytes], _Sent] = {}
         self.began = time.monotonic()
 
-    def run(self) -> list[Verdict]:
+    def run(self) -> Iterator[dict[int, Verdict]]:
         self._spread(range(len(self.tasks)))
-        while self.pending:
+        while self.pending or self.verdicts:
             done, waiting = wait(self.pending, timeout=_WAKE_S, return_when=FIRST_COMPLETED)
             lost = [future for future in waiting if not self.pending[future].pool.active]
             for future in [*done, *lost]:
                 self._settle(future, self.pending.pop(future))
-        return [self.verdicts[i] for i in range(len(self.tasks))]
+            settled, self.verdicts = self.verdicts, {}
+            if settled:
+                yield settled
 
     def _spread(self, indices: Sequence[int]) -> None:
-        size = max(1, min(CHUNK, math.ceil(len(indices) / self.owner.workers)))
         for _, alike in groupby(indices, key=self.limits.__getitem__):  # one limit to a chunk
             same = list(alike)
+            size = self._group(same)
             for start in range(0, len(same), size):
                 self._send(same[start : start + size])
+
+    def _group(self, indices: Sequence[int]) -> int:
+        """How many go together: a share for each worker, or more if that is not worth a trip."""
+        names = {self.tasks[index][0].verifier for index in indices}
+        dearest = max(self.owner.costs.get(name, GROUP_S) for name in names)
+        share = math.ceil(len(indices) / self.owner.workers)
+        return min(CHUNK, max(share, int(GROUP_S / max(dearest, GROUP_S / CHUNK))))
 
     def _send(self, indices: Sequence[int], attempt: int = 1) -> None:
         try:
@@ -171,6 +205,8 @@ class _Batch:
     def _settle(self, future: Future[bytes], sent: _Sent) -> None:
         lost = not future.done() or future.cancelled()
         failure = None if lost else future.exception()
+        if isinstance(failure, TimeoutError | ProcessExpired):
+            self.owner.note_restart()
         if lost or isinstance(failure, BrokenProcessPool):
             self._retry(sent)
         elif isinstance(failure, TimeoutError):
@@ -180,6 +216,8 @@ class _Batch:
             self._fail(sent.indices, _reason(failure))
         else:
             judged: list[Verdict] = pickle.loads(future.result())
+            names = [self.tasks[index][0].verifier for index in sent.indices]
+            self.owner.note(zip(names, (one.exec_s for one in judged), strict=False))
             self.verdicts |= zip(sent.indices, judged, strict=False)
             self._spread(sent.indices[len(judged) :])
 
@@ -210,5 +248,6 @@ class _Batch:
 
 def _reason(failure: BaseException) -> str:
     if isinstance(failure, ProcessExpired):
-        return f"verifier worker died with exit code {failure.exitcode}"
+        code = 0 if failure.exitcode == LEFT else failure.exitcode
+        return f"verifier worker died with exit code {code}"
     return describe(failure)
