@@ -23,6 +23,7 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
     "config": ("stages.recipe_files", "schema: the JSON schema of every recipe, for editors"),
     "verify": ("stages.verify_command", "judge the responses of a JSONL file by one verifier"),
     "verifier": ("stages.verifier_command", "ls | new NAME | check NAME: write one, try one out"),
+    "serve": ("stages.serve", "judge responses over HTTP, for any trainer"),
     "sandbox": ("stages.sandbox_command", "check: run attacks on it; serve: lend it over HTTP"),
 }
 

@@ -96,6 +96,11 @@ def open_box():
     return OpenBox()
 
 
+@pytest.fixture(scope="session")
+def open_box_kind():
+    return OpenBox
+
+
 class Endpoint:
     """An HTTP endpoint whose answers a test sets: `answers` by the end of the path."""
 

@@ -1,0 +1,73 @@
+"""Labels of other people's data sets become problems, or are refused with a reason."""
+
+import numpy
+import pytest
+
+from verifiers.labels import find_label, problem_for
+
+
+@pytest.mark.parametrize(
+    ("label", "reference"),
+    [
+        ("12", {"value": "12"}),
+        (12, {"value": 12}),
+        (["12"], {"value": "12"}),
+        (numpy.int64(12), {"value": 12}),
+        (numpy.array(["12"]), {"value": "12"}),
+        ({"value": "12"}, {"value": "12"}),
+        ('{"value": "12"}', {"value": '{"value": "12"}'}),
+    ],
+)
+def test_a_label_is_the_reference_or_its_only_value(label, reference):
+    found = problem_for(label, "number")
+    assert (found.verifier, found.reference, found.facts) == ("number", reference, {})
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        {"verifier": "number", "reference": {"value": 1}, "facts": {"a": 1}},
+        '{"verifier": "number", "reference": {"value": 1}, "facts": {"a": 1}}',
+        {"verifier": "number", "reference": 1, "facts": {"a": 1}},
+    ],
+)
+def test_a_label_may_say_all_by_itself(label):
+    found = problem_for(label, "math_answer", facts={"b": 2, "a": 0})
+    assert found.verifier == "number" and found.reference == {"value": 1}
+    assert found.facts == {"a": 1, "b": 2}
+
+
+def test_the_end_of_the_prompt_says_where_the_response_starts():
+    assert problem_for("1", "number", prompt="Q <think>\n").facts == {"prefilled_think": True}
+    assert problem_for("1", "number", prompt="Q <think> 1").facts == {}
+    told = {"prefilled_think": False}
+    assert problem_for("1", "number", prompt="<think>", facts=told).facts == told
+
+
+def test_a_verifier_without_reference_needs_no_label():
+    assert problem_for(None, "think_format").reference == {}
+    assert problem_for("for others", "think_format").reference == {}
+
+
+@pytest.mark.parametrize(
+    ("label", "verifier", "said"),
+    [
+        ("1", "", "names no verifier"),
+        (None, "number", "needs a label, got None"),
+        ("x", "code_tests", "'tests'"),
+        ({"verifier": "number", "value": 1}, "", "no key 'value'"),
+    ],
+)
+def test_what_cannot_be_taken_is_told(label, verifier, said):
+    with pytest.raises(ValueError, match=said):
+        problem_for(label, verifier)
+    with pytest.raises(KeyError, match="Did you mean 'number'"):
+        problem_for("1", "numbr")
+
+
+def test_the_label_column_is_found_or_named():
+    assert find_label({"answer": 1, "solution": 2}) == 2
+    assert find_label({"answer": 1, "mine": 3}, "mine") == 3
+    assert find_label({"other": 1}) is None
+    with pytest.raises(KeyError, match="no column 'mine'; there are"):
+        find_label({"answer": 1}, "mine")

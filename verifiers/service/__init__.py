@@ -1,0 +1,1 @@
+"""The reward service: verdicts over HTTP, for whoever trains."""

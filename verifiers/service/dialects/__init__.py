@@ -1,0 +1,1 @@
+"""How other trainers ask for rewards: one file per dialect, each with its traps."""
