@@ -1,0 +1,30 @@
+"""OpenRLHF: a file with `reward_func = reward("math_answer")` given as `--reward.remote_url`.
+
+What it raises is logged and leaves the sample without a reward, as a failing server does.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from verifiers.adapters.grading import OnError, judged, score
+from verifiers.labels import problem_for
+from verifiers.queries import response_of
+
+
+def reward(verifier: str = "", *, on_error: OnError = "raise") -> Callable[..., dict[str, Any]]:
+    """`reward_func(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`, lists."""
+
+    def reward_func(
+        queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **unused: Any
+    ) -> dict[str, Any]:
+        del unused
+        tasks = [
+            (problem_for(label, verifier, prompt=prompt), response_of(query, prompt))
+            for query, prompt, label in zip(queries, prompts, labels, strict=True)
+        ]
+        verdicts = judged(tasks)
+        scores = [score(verdict, on_error) for verdict in verdicts]
+        failed = [float(verdict.score is None) for verdict in verdicts]
+        return {"rewards": scores, "scores": scores, "extra_logs": {"verifier_error": failed}}
+
+    return reward_func

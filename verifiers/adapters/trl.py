@@ -1,0 +1,41 @@
+"""TRL: `GRPOTrainer(reward_funcs=[reward("math_answer")])`. A failure of ours is None, which TRL
+leaves out of the sample's reward."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from verifiers.adapters.grading import judged
+from verifiers.labels import find_label, problem_for
+
+
+def reward(verifier: str, column: str = "") -> Callable[..., list[float | None]]:
+    """A reward function named after the verifier; `column` of the data set holds the labels.
+
+    It raises KeyError when the data set has no such column, ValueError for unusable labels.
+    """
+
+    def function(
+        prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+    ) -> list[float | None]:
+        labels = find_label(columns, column) or [None] * len(completions)
+        tasks = [
+            (problem_for(label, verifier, prompt=text(prompt)), text(completion))
+            for prompt, completion, label in zip(prompts, completions, labels, strict=True)
+        ]
+        verdicts = judged(tasks)
+        if log_extra := columns.get("log_extra"):
+            log_extra(f"{verifier}/status", [verdict.status for verdict in verdicts])
+        return [verdict.score for verdict in verdicts]
+
+    function.__name__ = function.__qualname__ = verifier
+    return function
+
+
+def text(message: Any) -> str:
+    """A completion or prompt: plain text, or the last message of a conversation."""
+    if isinstance(message, str):
+        return message
+    content = message[-1]["content"] if message else ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content or () if part.get("type") == "text")
