@@ -174,6 +174,7 @@ class ZeroRecipe(Part):
     checkpoint: CheckpointConfig = CheckpointConfig()
     verifier_workers: Count = 1
     verifier_limit_s: Positive = 5.0
+    verifier_service: str = ""  # URL of a reward service that judges instead of the workers
     tensorboard: bool = True
 
     @model_validator(mode="after")

@@ -5,12 +5,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from data.problem import Problem
-from pipeline.grade import Verifiers, grade
+from pipeline.grade import Judges, Verifiers, grade
 from pipeline.records import Graded
 from pipeline.sampling.sampler import Sampler, Sampling
 from pipeline.scribe import Scribe
 from pipeline.statistics import Estimate, estimate, majority, pass_at_k
-from verifiers.pool import VerifierPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +38,7 @@ def evaluate(
     scribe: Scribe,
     problems: Sequence[Problem],
     verifiers: Verifiers,
-    pool: VerifierPool,
+    pool: Judges,
     sampling: Sampling,
     *,
     greedy: bool = True,
@@ -68,7 +67,7 @@ def _graded(
     scribe: Scribe,
     problems: Sequence[Problem],
     verifiers: Verifiers,
-    pool: VerifierPool,
+    pool: Judges,
     sampling: Sampling,
 ) -> list[list[Graded]]:
     """The judged samples of each problem, those that could not be judged left in place."""

@@ -21,7 +21,7 @@ from pipeline.console import StageConsole
 from pipeline.durable import write_atomically
 from pipeline.evaluate import Evaluation, evaluate
 from pipeline.failures import Stopped
-from pipeline.grade import Reward, Verifiers, grade
+from pipeline.grade import Judges, Reward, Verifiers, grade
 from pipeline.optimizer import Optimizer
 from pipeline.policy import save_policy
 from pipeline.record import StageRecord
@@ -32,7 +32,6 @@ from pipeline.sampling.sync import WeightSync
 from pipeline.scribe import Scribe
 from pipeline.stop import StopRequest
 from pipeline.update import old_logp, update
-from verifiers.pool import VerifierPool
 
 PROBES = 8  # prompts of each sync proof
 
@@ -55,7 +54,7 @@ class Tools:
 
     scribe: Scribe
     sampler: Sampler
-    pool: VerifierPool
+    pool: Judges
     record: StageRecord
     console: StageConsole
     directory: Path

@@ -14,7 +14,14 @@ from pipeline.config import STAGES, Recipe
 from pipeline.failures import RecipeError
 
 FOLDER = Path(__file__).parent.parent / "recipes"
-MAY_CHANGE = ("evaluation", "checkpoint", "tensorboard", "verifier_workers", "trainer.threads")
+MAY_CHANGE = (
+    "evaluation",
+    "checkpoint",
+    "tensorboard",
+    "verifier_workers",
+    "verifier_service",
+    "trainer.threads",
+)
 
 
 class _Loader(yaml.SafeLoader):

@@ -17,11 +17,11 @@ import tyro
 from data import arithmetic
 from pipeline.config import SamplerConfig
 from pipeline.evaluate import Evaluation, evaluate
+from pipeline.grade import names_of, open_judges
 from pipeline.policy import load_generation_config, load_tokenizer
 from pipeline.sampling.choose import open_sampler
 from pipeline.sampling.sampler import Sampling
 from pipeline.scribe import Scribe
-from verifiers.pool import VerifierPool
 
 VERIFIERS = {"accuracy": None, "format": "think_format"}
 
@@ -37,13 +37,19 @@ class Options:
     max_tokens: int = 112
     max_prompt: int = 256
     seed: int = 1
+    verifier_service: Annotated[
+        str, tyro.conf.arg(help="URL of a reward service that judges instead of workers here")
+    ] = ""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     json: Annotated[str, tyro.conf.arg(help="also write the result to this file")] = ""
 
 
 def run(options: Options) -> Evaluation:
     """Open the sampler on the checkpoint, evaluate, close."""
+    problems = arithmetic.distinct("test", 0, options.problems)
     with ExitStack() as stack:
+        pool = open_judges(names_of(VERIFIERS, problems[0]), options.verifier_service)
+        stack.enter_context(pool)
         sampler = open_sampler(
             options.sampler,
             options.checkpoint,
@@ -57,9 +63,9 @@ def run(options: Options) -> Evaluation:
         return evaluate(
             sampler,
             scribe,
-            arithmetic.distinct("test", 0, options.problems),
+            problems,
             VERIFIERS,
-            stack.enter_context(VerifierPool()),
+            pool,
             Sampling(
                 per_prompt=options.samples,
                 temperature=options.temperature,

@@ -28,6 +28,7 @@ from pipeline.config import BaseRecipe, RewardConfig, ZeroRecipe
 from pipeline.console import StageConsole
 from pipeline.control import CONTROLS
 from pipeline.failures import RecipeError, StageError
+from pipeline.grade import Judges, names_of, open_judges
 from pipeline.loop import Loop, Task, Tools
 from pipeline.losses.overlong import soft_overlong_penalty
 from pipeline.policy import load_policy, load_tokenizer
@@ -38,8 +39,6 @@ from pipeline.run_json import RunManifest, write_versions
 from pipeline.sampling.choose import open_sampler
 from pipeline.scribe import Scribe
 from stages import base
-from verifiers.pool import VerifierPool
-from verifiers.registry import fingerprint
 from verifiers.verdict import Verdict
 
 VERIFIERS = {"accuracy": None, "format": "think_format"}  # None: the problem's own verifier
@@ -129,14 +128,12 @@ def opened(
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     work = task(recipe)
-    names = {name or work.held_out[0].verifier for name in VERIFIERS.values()}
-    write_versions(directory / "versions.json", fingerprint(sorted(names)))
     policy = load_policy(start)
     if found is not None:
         policy.load_state_dict(load_policy(latest).state_dict())
     done = 0 if found is None else found[1]["step"]
     console = stack.enter_context(StageConsole("zero", recipe.steps, done=done))
-    pool = stack.enter_context(VerifierPool(recipe.verifier_workers, recipe.verifier_limit_s))
+    pool = stack.enter_context(judges(recipe, work, directory))
     rollout = recipe.rollout
     sampler = open_sampler(
         recipe.sampler,
@@ -157,6 +154,19 @@ def opened(
     if found is not None:
         loop.resume(found[1])
     return loop
+
+
+def judges(recipe: ZeroRecipe, work: Task, directory: Path) -> Judges:
+    """The verifiers of the run, where the recipe has them; their versions go on record."""
+    names = names_of(VERIFIERS, work.held_out[0])
+    pool = open_judges(
+        names,
+        recipe.verifier_service,
+        workers=recipe.verifier_workers,
+        limit_s=recipe.verifier_limit_s,
+    )
+    write_versions(directory / "versions.json", pool.fingerprint(names))
+    return pool
 
 
 def starting_point(start: str, manifest: RunManifest) -> Path:

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from pipeline.failures import RecipeError
 from stages import evaluate
+from verifiers.service.server import RewardService, Settings
 
 
 @pytest.fixture
@@ -22,6 +24,19 @@ def test_it_prints_each_estimate_and_writes_them(words, tmp_path, capsys):
         assert f"{name} " in said and written[name] == 0.0  # nobody has taught it anything
         assert written[f"{name} 95%"][0] == 0.0 < written[f"{name} 95%"][1] < 0.6
     assert written["problems"] == 4 and written["truncated"] > 0.5
+
+
+def test_a_service_may_judge_instead(words, tmp_path):
+    own, there = tmp_path / "own.json", tmp_path / "there.json"
+    assert evaluate.command([*words, "--json", str(own)]) == 0
+    with RewardService(Settings(verifiers=("number", "think_format"))) as service:
+        asked = [*words, "--verifier-service", service.url]
+        assert evaluate.command([*asked, "--json", str(there)]) == 0
+    assert own.read_text() == there.read_text()
+    with RewardService(Settings(verifiers=("number",))) as service:
+        asked = [*words, "--verifier-service", service.url]
+        with pytest.raises(RecipeError, match="no verifier 'think_format'"):
+            evaluate.command(asked)
 
 
 def test_a_folder_without_a_checkpoint_is_refused_by_name(words, tmp_path):
