@@ -6,25 +6,24 @@ import linecache
 import marshal
 import os
 import resource
-import signal
 import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sandbox import wire
 from sandbox.namespace import landlock, linux, mounts, seccomp
-from sandbox.namespace.protocol import READY, Request, Streams
+from sandbox.namespace.interpreter import ENVIRONMENT
+from sandbox.namespace.protocol import READY, Request, pack_code
 
-Payload = tuple[str, str | None, list[Any], dict[str, Any]]  # source, function, args, kwargs
+Payload = tuple[str, bytes, bool, bytes]  # source, compiled, share, called: see `inputs.payload`
+Called = tuple[str | None, list[Any], dict[str, Any]]  # function, args, kwargs
 
 FILE_NAME = "solution.py"
 _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
-_PARKED = 40  # descriptors are moved up here first, so that none is overwritten
-_CHUNK = 1 << 20
 _TRACEBACK_FRAMES = 20
 _ZERO_LIMITS = ("CORE", "MSGQUEUE", "MEMLOCK", "RTPRIO", "NICE")
 
@@ -38,47 +37,40 @@ class Walls:
     with_processes: bytes
     landlock_rules: int | None
     address_bytes: int  # the zygote's own
-    import_path: tuple[str, ...]
+    open_files: int  # one more than the highest descriptor there can be
 
 
-def become(request: Request, streams: Streams, walls: Walls) -> NoReturn:
-    """Turn this fresh fork into the sandboxed program. Never returns."""
+def become(request: Request, walls: Walls) -> NoReturn:
+    """Turn this fresh fork into the sandboxed program. Never returns.
+
+    Its streams are in place: stdin, stdout, stderr, result, payload at 0 to 4. Few functions and
+    few objects: each page that is touched here is copied for each execution.
+    """
     code = 1
     try:
-        if walls.landlock_rules is not None:
-            landlock.restrict_self(walls.landlock_rules)
-        _take(streams)
         _enclose(request, walls)
-        payload = marshal.loads(_read_all(_PAYLOAD))
+        payload = marshal.loads(os.read(_PAYLOAD, request.payload_bytes))
         os.close(_PAYLOAD)
         _limit(request, walls)
         seccomp.install_for_self(walls.with_processes if request.processes else walls.threads_only)
         os.write(_RESULT, READY)
-        code = _run(payload, walls.import_path)
+        code = _run(payload)
     except BaseException:  # noqa: BLE001  no frame of ours may be left by an exception
         traceback.print_exc()
     finally:
         _leave(code)
 
 
-def _take(streams: Streams) -> None:
-    """Only 0 to 4 stay open: stdin, stdout, stderr, result, payload."""
-    ours = (streams.stdin, streams.stdout, streams.stderr, streams.result, streams.payload)
-    for place, fd in enumerate(ours):
-        os.dup2(fd, _PARKED + place)
-    for place in range(len(ours)):
-        os.dup2(_PARKED + place, place)
-
-
 def _enclose(request: Request, walls: Walls) -> None:
     """Own process group, own /tmp, no privileges, no descriptor but ours."""
-    os.closerange(_FIRST_FREE, os.sysconf("SC_OPEN_MAX"))
+    if walls.landlock_rules is not None:
+        landlock.restrict_self(walls.landlock_rules)
+    os.closerange(_FIRST_FREE, walls.open_files)
     os.setpgid(0, 0)
     if walls.tier == 1:
         mounts.fresh_tmp(request.disk_mb, request.inodes)
-    os.chdir("/tmp" if walls.tier == 1 else "/")
+        os.chdir("/tmp")
     linux.drop_capabilities()
-    linux.die_with_parent()
 
 
 def _limit(request: Request, walls: Walls) -> None:
@@ -107,32 +99,26 @@ def _bound(name: str, wanted: int, *, for_good: bool = True) -> None:
     resource.setrlimit(kind, (allowed, allowed if for_good else ceiling))
 
 
-def _read_all(fd: int) -> bytes:
-    chunks = []
-    while chunk := os.read(fd, _CHUNK):
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _run(payload: Payload, path: tuple[str, ...]) -> int:
+def _run(payload: Payload) -> int:
     """Run the program to its end; its exit code. Anything may happen from here on."""
-    code = _execute(payload, path)
-    if payload[1] is None:  # a script ends as an interpreter does; a call ends with its value
+    called: Called = marshal.loads(payload[3])
+    code = _execute(payload, called)
+    if called[0] is None:  # a script ends as an interpreter does; a call ends with its value
         for step in (threading._shutdown, atexit._run_exitfuncs):  # pyright: ignore[reportAttributeAccessIssue]
             failed = _survives(step)
             code = code or failed
     return code
 
 
-def _execute(payload: Payload, path: tuple[str, ...]) -> int:
-    source, function, args, kwargs = payload
+def _execute(payload: Payload, called: Called) -> int:
+    function, args, kwargs = called
     solution = types.ModuleType("__main__" if function is None else "solution")
     solution.__dict__["__builtins__"] = builtins
-    _clear_the_table(solution, path)
+    sys.modules["__main__"] = sys.modules[solution.__name__] = solution
     try:
-        exec(compile(source, FILE_NAME, "exec", dont_inherit=True), solution.__dict__)
+        exec(_compiled(payload), solution.__dict__)
         if function is not None:
-            _send(_callable(solution, function)(*args, **kwargs))
+            _send(wire.encode(_callable(solution, function)(*args, **kwargs)))
     except SystemExit as left:
         return _exit_code(left.code)
     except BaseException as failure:  # noqa: BLE001  the program's own, whatever it is
@@ -142,15 +128,17 @@ def _execute(payload: Payload, path: tuple[str, ...]) -> int:
     return 0
 
 
-def _clear_the_table(solution: types.ModuleType, path: tuple[str, ...]) -> None:
-    """Tidiness, not safety: the program finds itself, and nothing of ours."""
+def tidy(path: Sequence[str]) -> None:
+    """In the zygote, once: a program finds itself and nothing of ours. Tidiness, not safety."""
     for name in [name for name in sys.modules if name.split(".")[0] == "sandbox"]:
         del sys.modules[name]
-    sys.modules["__main__"] = sys.modules[solution.__name__] = solution
     sys.argv[:] = [FILE_NAME]
+    sys.orig_argv[:] = [""]
     sys.path[:] = ["/tmp", *path]
     linecache.clearcache()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.umask(0o077)
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT)
 
 
 def _callable(solution: types.ModuleType, function: str) -> Any:
@@ -163,10 +151,25 @@ def _callable(solution: types.ModuleType, function: str) -> Any:
     return found
 
 
-def _send(value: Any) -> None:
-    frame = memoryview(wire.encode(value))
-    while frame:
-        frame = frame[os.write(_RESULT, frame) :]
+def _compiled(payload: Payload) -> types.CodeType:
+    """The program's code; handed out, if wanted, before any of it runs."""
+    source, compiled, share, _ = payload
+    if compiled:
+        return marshal.loads(compiled)
+    code = compile(source, FILE_NAME, "exec", dont_inherit=True)
+    if share:
+        try:
+            shared = marshal.dumps(code)
+        except ValueError:  # nested too deep: each compiles for itself
+            shared = b""
+        _send(pack_code(shared))
+    return code
+
+
+def _send(frame: bytes) -> None:
+    view = memoryview(frame)
+    while view:
+        view = view[os.write(_RESULT, view) :]
 
 
 def _exit_code(code: Any) -> int:

@@ -66,6 +66,5 @@ def _fill_dev_and_etc() -> None:
 
 def fresh_tmp(disk_mb: int, inodes: int) -> None:
     """In a mount namespace of its own: an empty /tmp, bounded in bytes and in files."""
-    linux.unshare(linux.CLONE_NEWNS)
     bounds = f"size={disk_mb}m,nr_inodes={inodes},mode=700"
     linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, bounds)
