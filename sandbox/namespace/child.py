@@ -18,13 +18,17 @@ from sandbox import wire
 from sandbox.namespace import landlock, linux, mounts, seccomp
 from sandbox.namespace.interpreter import ENVIRONMENT
 from sandbox.namespace.protocol import READY, Request, pack_code
+from sandbox.namespace.syscalls import failure
 
 Payload = tuple[str, bytes, bool, bytes]  # source, compiled, share, called: see `inputs.payload`
+Filter = Callable[[], int] | bytes  # ready to install, or still to be told the process's id
 Called = tuple[str | None, list[Any], dict[str, Any]]  # function, args, kwargs
 
 FILE_NAME = "solution.py"
 _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
 _TRACEBACK_FRAMES = 20
+_LIMITS = tuple(getattr(resource, f"RLIMIT_{n}") for n in ("CPU", "AS", "FSIZE", "NOFILE", "NPROC"))
+_UNLIMITED = (1 << 62) - 1  # what RLIM_INFINITY, -1, is masked to
 _ZERO_LIMITS = ("CORE", "MSGQUEUE", "MEMLOCK", "RTPRIO", "NICE")
 
 
@@ -33,11 +37,12 @@ class Walls:
     """What the zygote prepared once for all its children."""
 
     tier: int
-    threads_only: bytes  # seccomp filters
-    with_processes: bytes
+    threads_only: Filter
+    with_processes: Filter
     landlock_rules: int | None
     address_bytes: int  # the zygote's own
     open_files: int  # one more than the highest descriptor there can be
+    ceilings: tuple[int, ...]  # the zygote's own limits, in the order of _LIMITS
 
 
 def become(request: Request, walls: Walls) -> NoReturn:
@@ -52,7 +57,7 @@ def become(request: Request, walls: Walls) -> NoReturn:
         payload = marshal.loads(os.read(_PAYLOAD, request.payload_bytes))
         os.close(_PAYLOAD)
         _limit(request, walls)
-        seccomp.install_for_self(walls.with_processes if request.processes else walls.threads_only)
+        _filter_calls(walls.with_processes if request.processes else walls.threads_only)
         os.write(_RESULT, READY)
         code = _run(payload)
     except BaseException:  # noqa: BLE001  no frame of ours may be left by an exception
@@ -74,13 +79,27 @@ def _enclose(request: Request, walls: Walls) -> None:
 
 
 def _limit(request: Request, walls: Walls) -> None:
-    _bound("CPU", request.cpu_s)  # soft is hard: pid 1 would not see SIGXCPU
-    _bound("AS", walls.address_bytes + request.address_bytes)
-    _bound("FSIZE", request.disk_mb << 20)
-    _bound("NOFILE", request.open_files)
-    _bound("STACK", request.stack_bytes, for_good=False)  # honest programs raise it; AS is there
-    if request.tasks:
-        _bound("NPROC", request.tasks)
+    """Set limits for good, or keep inherited ones that are tighter.
+
+    Soft is hard for CPU time, as pid 1 would not see SIGXCPU. Honest programs raise the soft limit
+    of the stack; address space bounds it anyway.
+    """
+    address = walls.address_bytes + request.address_bytes
+    wanted = (request.cpu_s, address, request.disk_mb << 20, request.open_files, request.tasks)
+    for kind, value, ceiling in zip(_LIMITS, wanted, walls.ceilings, strict=True):
+        if value:
+            allowed = min(value, ceiling)
+            resource.setrlimit(kind, (allowed, allowed))
+    stack = resource.RLIMIT_STACK
+    ceiling = resource.getrlimit(stack)[1]
+    resource.setrlimit(stack, (min(request.stack_bytes, ceiling & _UNLIMITED), ceiling))
+
+
+def _filter_calls(wanted: Filter) -> None:
+    if isinstance(wanted, bytes):
+        wanted = seccomp.installer(seccomp.for_process(wanted, os.getpid()))
+    if wanted() < 0:
+        raise failure("seccomp")
 
 
 def forbid_for_all(last_capability: int) -> None:
@@ -88,15 +107,12 @@ def forbid_for_all(last_capability: int) -> None:
     linux.bound_capabilities(last_capability)
     linux.no_new_privileges()
     for name in _ZERO_LIMITS:
-        _bound(name, 0)
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (0, 0))
 
 
-def _bound(name: str, wanted: int, *, for_good: bool = True) -> None:
-    """Set a limit, or keep the inherited one where that is the tighter."""
-    kind = getattr(resource, f"RLIMIT_{name}")
-    ceiling = resource.getrlimit(kind)[1]
-    allowed = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
-    resource.setrlimit(kind, (allowed, allowed if for_good else ceiling))
+def ceilings() -> tuple[int, ...]:
+    """Hard limits as `Walls` wants them; one without end is larger than all we ask for."""
+    return tuple(resource.getrlimit(kind)[1] & _UNLIMITED for kind in _LIMITS)
 
 
 def _run(payload: Payload) -> int:

@@ -1,53 +1,63 @@
-"""When a run is over by the clock: time that it only waited for a processor does not count."""
+"""When a run is over: by the CPU time it used, or by a clock that stops while it has to wait."""
 
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from sandbox.limits import Limits
+
 PATIENCE = 10  # wall limits, after which a run that could not compute is given up
-_STEP_S = 0.02  # least extension, so that we do not ask all the time
+_STEP_S = 0.02  # at least between two looks
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_USER_TICKS, _SYSTEM_TICKS = 11, 12  # in /proc/PID/stat, behind the name
 
 
 class Deadline:
-    """The end of one run, moved by what it had to wait.
+    """When to look at a run again, and what was found: `verdict` is "" while it may go on.
 
-    On a busy machine an honest program makes no progress, through no fault of its own. After
-    PATIENCE times its limit it is given up all the same, and that is our failure, not its own.
+    The kernel's own limit of CPU time counts by ticks, and on a busy machine it may come a quarter
+    too early; the wall clock says nothing there. So a run is looked at: by what it used, and by
+    how long it wanted to compute and had no processor, which does not count. One that could not
+    compute for PATIENCE times its wall limit is given up: our failure, not its own.
     """
 
-    def __init__(self, started: float, wall_s: float) -> None:
+    def __init__(self, started: float, limits: Limits) -> None:
         self._started = started
-        self._wall_s = wall_s
-        self._end = started + wall_s
-        self.verdict = "wall"
+        self._limits = limits
+        self._next = started + min(limits.wall, limits.cpu_s)
+        self.verdict = ""
 
     def left(self) -> float:
-        """Seconds."""
-        return self._end - time.monotonic()
+        """Seconds until it is time to look."""
+        return self._next - time.monotonic()
 
-    def extend(self, waited_s: float) -> None:
-        """`waited_s`: since it started, in which it wanted to compute and had no processor."""
-        now = time.monotonic()
-        last = self._started + PATIENCE * self._wall_s
-        if now - self._started - waited_s >= self._wall_s:
-            return
-        if now >= last:
+    def looked(self, used_s: float, waited_s: float) -> None:
+        """`waited_s`: since it started, ready to compute and without a processor."""
+        now, wall = time.monotonic(), self._limits.wall
+        end, last = self._started + wall + waited_s, self._started + PATIENCE * wall
+        if used_s > self._limits.cpu_s:
+            self.verdict = "cpu"
+        elif now >= end:
+            self.verdict = "wall"
+        elif now >= last:
             self.verdict = "starved"
-            return
-        self._end = min(last, max(now + _STEP_S, self._started + self._wall_s + waited_s))
+        self._next = min(end, last, max(now + _STEP_S, now + self._limits.cpu_s - used_s))
 
 
-def waited_s(handle: int) -> float:
-    """How long the process behind a pidfd was ready to run and did not; 0 where nobody counts.
+def usage(handle: int) -> tuple[float, float]:
+    """Of the process behind a pidfd: CPU seconds, and seconds of waiting for a processor.
 
-    The thread that waited longest; a program that crowds out its own threads pays in CPU time.
+    The thread that waited longest counts; a program that crowds out its own threads pays in CPU
+    time. Zero where the kernel does not tell, or the process has ended.
     """
-    waited = 0.0
-    with suppress(OSError, ValueError, IndexError):
+    used = waited = 0.0
+    with suppress(OSError, ValueError, IndexError, StopIteration):
         told = Path(f"/proc/self/fdinfo/{handle}").read_text()
-        pid = next(line.split()[1] for line in told.splitlines() if line.startswith("Pid:"))
-        for task in os.scandir(f"/proc/{int(pid)}/task"):
+        pid = next(int(line.split()[1]) for line in told.splitlines() if line.startswith("Pid:"))
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        used = (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / _TICKS_PER_S
+        for task in os.scandir(f"/proc/{pid}/task"):
             with suppress(OSError):  # a thread that has ended
                 waited = max(waited, int(Path(task, "schedstat").read_text().split()[1]) / 1e9)
-    return waited
+    return used, waited

@@ -58,13 +58,10 @@ def _ended(
 ) -> tuple[Ended, str]:
     if stopped == "output":
         return "output", f"wrote more than {limits.output_bytes} bytes"
-    if report.cpu_s > limits.cpu_s or _killed_for_cpu(limits, report, code):
+    if stopped == "cpu" or report.cpu_s > limits.cpu_s or _killed_for_cpu(limits, report, code):
         return "cpu", f"used {report.cpu_s:.2f} s of CPU; {limits.cpu_s:g} are allowed"
     if stopped == "starved":
-        return (
-            "sandbox_error",
-            f"the machine is too busy: no processor within {PATIENCE} wall limits",
-        )
+        return "sandbox_error", f"no processor to run on for {PATIENCE} times the wall limit"
     if stopped == "wall":
         return "wall", f"still running after {limits.wall:g} s"
     if out_of_memory:

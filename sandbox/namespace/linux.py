@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-from sandbox.namespace.syscalls import call, failure, libc, machine, numbers
+from sandbox.namespace.syscalls import call, failure, libc, prepared
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -114,9 +114,8 @@ class _CapabilityData(ctypes.Structure):
 
 
 _CLONE_PIDFD, _SIGCHLD = 0x1000, 17
-_holding = ctypes.PyDLL(None, use_errno=True)  # calls that keep the interpreter's lock
-_plain_fork = getattr(_holding, "_Fork", os.fork)  # glibc before 2.34 lacks it
-_CLONE = ctypes.c_long(numbers(machine())["clone"])
+_clone = prepared("clone")
+_plain_fork = getattr(ctypes.PyDLL(None), "_Fork", os.fork)  # glibc before 2.34 lacks it
 
 
 def fork(spaces: int) -> tuple[int, int]:
@@ -127,17 +126,17 @@ def fork(spaces: int) -> tuple[int, int]:
     In a new pid namespace the child's thread id is 1, as in a zygote that is pid 1 itself;
     without one the C library has to be told of the new id.
     """
-    handle = ctypes.c_int(-1)
     if not spaces:
         pid = _plain_fork()
+        handle = os.pidfd_open(pid) if pid > 0 else -1
     else:
+        opened = ctypes.c_int(-1)
         flags = ctypes.c_long(spaces | _CLONE_PIDFD | _SIGCHLD)
-        pid = _holding.syscall(_CLONE, flags, None, ctypes.byref(handle), None, None)
+        pid = _clone(flags, None, ctypes.byref(opened), None, None)
+        handle = opened.value if pid else -1
     if pid < 0:
         raise failure(f"clone({spaces:#x})")
-    if pid and not spaces:
-        return pid, os.pidfd_open(pid)
-    return pid, handle.value if pid else -1
+    return pid, handle
 
 
 _HEADER = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
@@ -156,9 +155,12 @@ def lock_capabilities() -> None:
     libc.prctl(_PR_SET_SECUREBITS, _SECUREBITS, 0, 0, 0)  # refused to who has none: fine
 
 
+_nothing = prepared("capset", ctypes.byref(_HEADER), _NOTHING)
+
+
 def drop_capabilities() -> None:
     """Give up every capability for good."""
-    if libc.capset(ctypes.byref(_HEADER), _NOTHING) != 0:
+    if _nothing() < 0:
         raise failure("capset")
 
 

@@ -7,10 +7,10 @@ and what names a process, is a small second filter that each child installs.
 
 import ctypes
 import errno
-import os
 import struct
+from collections.abc import Callable
 
-from sandbox.namespace.syscalls import Machine, call, machine, numbers
+from sandbox.namespace.syscalls import Machine, failure, machine, numbers, prepared
 
 Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if false, constant
 
@@ -102,17 +102,23 @@ def for_process(program: bytes, pid: int) -> bytes:
     return program.replace(struct.pack("I", _SELF), struct.pack("I", pid))
 
 
+def installer(program: bytes) -> Callable[[], int]:
+    """Binds the thread that calls it and all it starts, which needs no_new_privs.
+
+    The result is negative when it fails: see `syscalls.failure`.
+    """
+    record = _Program(len(program) // 8, program)
+    return prepared("seccomp", _SET_MODE_FILTER, 0, ctypes.byref(record))
+
+
 def install(program: bytes) -> None:
-    """Bind this thread and all it starts. Needs no_new_privs. Raises OSError."""
-    buffer = ctypes.create_string_buffer(program, len(program))
-    call("seccomp", _SET_MODE_FILTER, 0, ctypes.byref(_Program(len(program) // 8, buffer)))
+    """The same at once. Raises OSError."""
+    if installer(program)() < 0:
+        raise failure("seccomp")
 
 
 class _Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
-
-    def __init__(self, length: int, buffer: ctypes.Array[ctypes.c_char]) -> None:
-        super().__init__(length, ctypes.addressof(buffer))
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
 def _rules(on: Machine, *, processes: bool, alone: bool) -> dict[int, list[Instruction]]:
@@ -197,7 +203,3 @@ def _tree(rules: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
 
 def install_in_zygote(*, alone: bool) -> None:
     install(zygote_filter(machine(), alone=alone))
-
-
-def install_for_self(program: bytes) -> None:
-    install(for_process(program, os.getpid()))

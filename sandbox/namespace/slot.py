@@ -15,7 +15,7 @@ from pathlib import Path
 from sandbox.executor import Given
 from sandbox.limits import Limits
 from sandbox.namespace.cgroup import Cgroup, Site
-from sandbox.namespace.deadline import Deadline, waited_s
+from sandbox.namespace.deadline import Deadline, usage
 from sandbox.namespace.inputs import host_id, standard_input
 from sandbox.namespace.interpreter import ENVIRONMENT, Interpreter
 from sandbox.namespace.judge import judge
@@ -38,6 +38,7 @@ from sandbox.result import Execution
 _START_LIMIT_S = 60.0
 _REPLY_LIMIT_S = 20.0  # for the zygote's own part: it does next to nothing
 _UNWATCHED_MS = 5  # of a new child: a pipe that fills up waits no longer
+_CPU_SLACK = 1.5  # for the kernel's own limit, which counts by ticks; we look more closely
 _SPARE_TASKS = 4  # the slot's own processes
 _SPARE_BYTES = 64 << 20  # the slot's own memory
 
@@ -98,7 +99,7 @@ def _request(setup: Setup, limits: Limits, payload_bytes: int) -> Request:
     alone_of_user = setup.tier == 2 and setup.way == "user"
     tasks = limits.processes + limits.threads + _SPARE_TASKS
     return Request(
-        cpu_s=math.ceil(limits.cpu_s),
+        cpu_s=math.ceil(limits.cpu_s if limits.processes else _CPU_SLACK * limits.cpu_s + 1),
         address_bytes=limits.memory_mb << 20,
         disk_mb=limits.disk_mb,
         inodes=limits.inodes,
@@ -225,16 +226,14 @@ class Slot:
 
     def _watch(self, ticket: Ticket, started: float) -> str:
         """Read all pipes until the child ends; why it must be ended, or ""."""
-        pipes, deadline = ticket.pipes, Deadline(started, ticket.limits.wall)
+        pipes, deadline = ticket.pipes, Deadline(started, ticket.limits)
         poll = select.poll()
         for fd in (self.control, *pipes.read):
             poll.register(fd, select.POLLIN)
         while True:
             left = deadline.left()
             if left <= 0:
-                if self._ended_before(deadline):
-                    return ""
-                if deadline.left() <= 0:
+                if self._ended_before(deadline) or deadline.verdict:
                     return deadline.verdict
                 continue
             ready = [fd for fd, _ in poll.poll(math.ceil(left * 1000))]
@@ -247,14 +246,14 @@ class Slot:
                 return ""
 
     def _ended_before(self, deadline: Deadline) -> bool:
-        """Whether the child has ended meanwhile; otherwise it gets the time it had to wait."""
+        """Look at the child; whether it has ended meanwhile."""
         self.control.send(WHICH)
         self._await_answer()
         handle = receive_handle(self.control)
         if handle is None:
             return True
         try:
-            deadline.extend(waited_s(handle))
+            deadline.looked(*usage(handle))
         finally:
             os.close(handle)
         return False

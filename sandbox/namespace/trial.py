@@ -72,7 +72,8 @@ def _tree(root: bool, read_only: Sequence[str]) -> None:
 def _seccomp() -> None:
     linux.no_new_privileges()
     seccomp.install_in_zygote(alone=True)
-    seccomp.install_for_self(seccomp.child_filter(machine(), processes=False, alone=True))
+    own = seccomp.child_filter(machine(), processes=False, alone=True)
+    seccomp.install(seccomp.for_process(own, os.getpid()))
 
 
 def _landlock(read_only: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from sandbox.namespace import landlock, linux, mounts, seccomp, signals
 from sandbox.namespace.cgroup import remove_folder
-from sandbox.namespace.child import Walls, become, forbid_for_all, tidy
+from sandbox.namespace.child import Filter, Walls, become, ceilings, forbid_for_all, tidy
 from sandbox.namespace.protocol import (
     HANDLE,
     KILL,
@@ -41,7 +41,7 @@ _CHILDS_SPACES = linux.CLONE_NEWPID | linux.CLONE_NEWNS
 _ABOVE = 20  # lower descriptors are for streams
 _USUAL = """
 abc array atexit base64 bisect builtins cmath collections contextlib copy dataclasses datetime
-decimal enum fractions functools hashlib heapq io itertools json linecache math marshal operator os
+decimal enum fractions functools heapq io itertools json linecache math marshal operator os
 queue random re resource statistics string struct sys textwrap threading time traceback types
 typing unicodedata
 """
@@ -155,12 +155,18 @@ def _walls(settings: dict[str, Any]) -> Walls:
     readable = (*settings["read_only"], *_READABLE_IN_TIER_2)
     return Walls(
         tier=settings["tier"],
-        threads_only=seccomp.child_filter(here, processes=False, alone=alone),
-        with_processes=seccomp.child_filter(here, processes=True, alone=alone),
+        threads_only=_ready(seccomp.child_filter(here, processes=False, alone=alone), alone),
+        with_processes=_ready(seccomp.child_filter(here, processes=True, alone=alone), alone),
         landlock_rules=_moved_up(landlock.ruleset(readable, ["/dev/null"])) if alone else None,
         address_bytes=linux.address_space(),
         open_files=os.sysconf("SC_OPEN_MAX"),
+        ceilings=ceilings(),
     )
+
+
+def _ready(program: bytes, alone: bool) -> Filter:
+    """In a pid namespace of its own every child is process 1."""
+    return program if alone else seccomp.installer(seccomp.for_process(program, 1))
 
 
 def _serve(control: socket.socket, walls: Walls) -> NoReturn:

@@ -27,7 +27,7 @@ CHANNELS = {
     "module state": ("import json; json.mark = 1", "hasattr(__import__('json'), 'mark')"),
     "builtins": ("import builtins; builtins.mark = 1", "hasattr(__builtins__, 'mark')"),
     "interned constants": ("CELL.append(1)", "len(CELL)"),
-    "function defaults": ("keep(1)", "len(keep.__defaults__[0])"),
+    "function defaults": ("keep(1)", "len(keep.__defaults__[1])"),
     "code object": ("keep.__code__ = (lambda: 7).__code__", "keep.__code__.co_name"),
     "modules": ("import sys; sys.modules['mark'] = sys", "'mark' in __import__('sys').modules"),
     "import path": ("import sys; sys.path.append('mark')", "__import__('sys').path"),
@@ -43,7 +43,7 @@ CHANNELS = {
     "umask": ("import os; os.umask(0)", "umask()"),
     "files": ("attempt(lambda: open('/tmp/mark', 'w').close())", "os_listdir('/tmp')"),
     "shared memory": ("attempt(lambda: open('/dev/shm/mark', 'w').close())", "os_listdir('/tmp')"),
-    "nice value": ("import os; os.nice(5)", "__import__('os').getpriority(0, 0)"),
+    "nice value": ("import os; attempt(lambda: os.nice(5))", "__import__('os').getpriority(0, 0)"),
     "affinity": (
         "import os; attempt(lambda: os.sched_setaffinity(0, {0}))",
         "__import__('os').sched_getaffinity(0)",
@@ -172,7 +172,7 @@ def test_the_body_runs_for_every_case_and_is_compiled_for_the_first_alone(sandbo
     [
         ("def f(x) return x", "error", "SyntaxError"),
         ("x = '\ud800'", "error", "UnicodeEncodeError"),
-        ("a = " + "lambda: " * 3000 + "1", "error", "RecursionError"),
+        ("(" * 300, "error", "SyntaxError"),
     ],
 )
 def test_a_program_that_does_not_compile_ends_all_cases_alike(single, source, ended, why):
@@ -190,9 +190,9 @@ def test_a_compile_bomb_is_met_once(single):
 
 
 def test_code_too_large_to_hand_out_is_compiled_by_each_case(single):
-    source = f"data = {list(range(300_000))}\nprint(len(data), input())"
+    source = f"data = '{'x' * 1_200_000}'\nprint(len(data), input())"
     done = cases(single, source, b"1", b"2")
-    assert [one.stdout for one in done] == [b"300000 1\n", b"300000 2\n"], done[1].why
+    assert [one.stdout for one in done] == [b"1200000 1\n", b"1200000 2\n"], done[1].why
 
 
 def test_a_case_cannot_speak_for_the_code_of_the_next(single):

@@ -9,7 +9,7 @@ import pytest
 from sandbox.executor import Program, Stdin
 from sandbox.limits import Limits
 from sandbox.namespace import deadline, slot
-from sandbox.namespace.deadline import PATIENCE, Deadline, waited_s
+from sandbox.namespace.deadline import PATIENCE, Deadline, usage
 from sandbox.namespace.pool import NamespaceExecutor
 
 
@@ -24,42 +24,52 @@ def clock(monkeypatch):
     return Clock
 
 
-def test_a_run_ends_at_its_limit_when_it_never_waited(clock):
-    end = Deadline(100.0, 2.0)
-    assert end.left() == 2
+def deadline_of(cpu_s, wall_s):
+    return Deadline(100.0, Limits(cpu_s=cpu_s, wall_s=wall_s))
+
+
+def test_a_run_ends_at_its_wall_limit_when_it_never_waited(clock):
+    end = deadline_of(cpu_s=2.0, wall_s=2.0)
+    assert end.left() == 2 and not end.verdict
     clock.now = 102.0
-    end.extend(0.0)
-    assert end.left() <= 0 and end.verdict == "wall"
+    end.looked(0.1, 0.0)
+    assert end.verdict == "wall"
+
+
+def test_it_is_looked_at_when_it_may_have_used_its_cpu_time(clock):
+    end = deadline_of(cpu_s=1.0, wall_s=9.0)
+    assert end.left() == 1
+    clock.now = 101.0
+    end.looked(0.7, 0.0)
+    assert end.left() == pytest.approx(0.3) and not end.verdict
+    clock.now = 101.3
+    end.looked(0.999, 0.0)
+    assert end.left() == pytest.approx(0.02) and not end.verdict
+    end.looked(1.01, 0.0)
+    assert end.verdict == "cpu"
 
 
 def test_the_time_it_waited_for_a_processor_does_not_count(clock):
-    end = Deadline(100.0, 2.0)
+    end = deadline_of(cpu_s=5.0, wall_s=2.0)
     clock.now = 102.0
-    end.extend(1.5)
-    assert end.left() == pytest.approx(1.5)
+    end.looked(0.5, 1.5)
+    assert end.left() == pytest.approx(1.5) and not end.verdict
     clock.now = 103.5
-    end.extend(1.6)
-    assert end.left() == pytest.approx(0.1)
+    end.looked(0.5, 1.6)
+    assert end.left() == pytest.approx(0.1) and not end.verdict
     clock.now = 103.7
-    end.extend(1.6)
-    assert end.left() <= 0 and end.verdict == "wall"
-
-
-def test_it_asks_again_only_after_a_moment(clock):
-    end = Deadline(100.0, 2.0)
-    clock.now = 102.0
-    end.extend(1e-6)
-    assert end.left() > 0.01
+    end.looked(0.5, 1.6)
+    assert end.verdict == "wall"
 
 
 def test_one_that_could_never_compute_is_our_failure(clock):
-    end = Deadline(100.0, 2.0)
+    end = deadline_of(cpu_s=99.0, wall_s=2.0)
     clock.now = 102.0
-    end.extend(1e6)
+    end.looked(0.5, 1e6)
     assert end.left() == pytest.approx(2 * PATIENCE - 2)
     clock.now = 100.0 + 2 * PATIENCE
-    end.extend(2 * PATIENCE - 1.0)
-    assert end.left() <= 0 and end.verdict == "starved"
+    end.looked(0.5, 2 * PATIENCE - 1.0)
+    assert end.verdict == "starved"
 
 
 def on_one_core(*words):
@@ -70,18 +80,19 @@ def on_one_core(*words):
     )
 
 
-def test_the_kernel_tells_how_long_a_process_waited():
+def test_the_kernel_tells_how_long_a_process_computed_and_waited():
     spin = "import time\nend = time.monotonic() + 0.6\nwhile time.monotonic() < end: pass"
     racing = [on_one_core(spin) for _ in range(4)]
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.7)"])
     handles = [os.pidfd_open(one.pid) for one in (*racing, sleeper)]
     time.sleep(0.5)
-    waits = [waited_s(handle) for handle in handles]
+    used, waits = zip(*(usage(handle) for handle in handles), strict=True)
     for one in (*racing, sleeper):
         one.wait()
     assert max(waits[:-1]) > 0.15
     assert waits[-1] < 0.5 * max(waits[:-1])
-    assert waited_s(handles[0]) == 0  # it has gone
+    assert sum(used[:-1]) > 0.2 and used[-1] < 0.2
+    assert usage(handles[0]) == (0, 0)  # it has gone
     for handle in handles:
         os.close(handle)
 
@@ -91,12 +102,12 @@ def test_a_run_that_waited_gets_more_time_and_a_sleeper_does_not(sandbox, monkey
     limits = Limits(cpu_s=1, wall_s=0.25)
     run = lambda: sandbox.run(Program(source=source), Stdin(), limits)  # noqa: E731
     assert run().ended == "wall"
-    monkeypatch.setattr(slot, "waited_s", lambda handle: 0.5)
+    monkeypatch.setattr(slot, "usage", lambda handle: (0.0, 0.5))
     assert run().stdout == b"done\n"
 
 
 def test_a_run_that_never_got_a_processor_has_no_verdict(sandbox, monkeypatch):
-    monkeypatch.setattr(slot, "waited_s", lambda handle: 1e9)
+    monkeypatch.setattr(slot, "usage", lambda handle: (0.0, 1e9))
     with NamespaceExecutor(slots=1, tier=sandbox.tier) as executor:
         began = time.monotonic()
         limits = Limits(cpu_s=1, wall_s=0.03)
