@@ -185,7 +185,7 @@ def _attack(
         grade(box, by_file[case.run_after])
     began = time.monotonic()
     reward, why = grade(box, case)
-    took = time.monotonic() - began
+    took = time.monotonic() - began - box.waited_s
     left = [path for path in paths if path not in already and os.path.lexists(path)]
     effects = [*_reward_effect(case, reward), *_left_behind(left)]
     if box.told_secret:
@@ -231,6 +231,7 @@ class _Watched:
         """Before the next case; `secret` is what none of its runs may print."""
         self.ended = "not run"
         self.told_secret = False
+        self.waited_s = 0.0  # for a processor, on a busy machine: no attack's doing
         self._secret = secret
 
     def run(self, program: Program, given: Given, limits: Limits) -> Execution:
@@ -247,6 +248,7 @@ class _Watched:
 
     def _seen(self, ran: Execution) -> Execution:
         self.ended = ran.ended
+        self.waited_s += ran.waited_s
         if self._secret:
             told = self._secret.encode() in ran.stdout + ran.stderr
             self.told_secret |= told or self._secret in repr(ran.value)

@@ -27,6 +27,7 @@ class Deadline:
         self._limits = limits
         self._next = started + min(limits.wall, limits.cpu_s)
         self.verdict = ""
+        self.waited_s = 0.0
 
     def left(self) -> float:
         """Seconds until it is time to look."""
@@ -34,6 +35,7 @@ class Deadline:
 
     def looked(self, used_s: float, waited_s: float) -> None:
         """`waited_s`: since it started, ready to compute and without a processor."""
+        self.waited_s = waited_s
         now, wall = time.monotonic(), self._limits.wall
         end, last = self._started + wall + waited_s, self._started + PATIENCE * wall
         if used_s > self._limits.cpu_s:

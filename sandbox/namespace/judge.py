@@ -27,6 +27,7 @@ def judge(
     stderr: bytes,
     result: bytes,
     wall_s: float,
+    waited_s: float,
 ) -> Execution:
     """Put the record together. `stopped`: why the parent ended it, "" when it did not."""
     code = os.waitstatus_to_exitcode(report.status)
@@ -48,6 +49,7 @@ def judge(
         value=value,
         cpu_s=report.cpu_s,
         wall_s=wall_s,
+        waited_s=waited_s,
         peak_mb=report.peak_kb / 1024,
         why=why,
     )

@@ -160,9 +160,10 @@ class Slot:
     def run(self, ticket: Ticket) -> Execution:
         """One execution. Raises LostSlotError when our side failed."""
         started = time.monotonic()
+        deadline = Deadline(started, ticket.limits)
         try:
             self._start(ticket)
-            stopped, report = self._follow(ticket, started)
+            stopped, report = self._follow(ticket, deadline)
             out, err, result = ticket.pipes.finish()
         except OSError as failure:
             raise LostSlotError(f"zygote: {failure}", out_of_memory=self._oom()) from failure
@@ -181,6 +182,7 @@ class Slot:
             stderr=err,
             result=result,
             wall_s=time.monotonic() - started,
+            waited_s=deadline.waited_s,
         )
 
     def interrupt(self) -> None:
@@ -212,21 +214,20 @@ class Slot:
         finally:
             ticket.streams.close()
 
-    def _follow(self, ticket: Ticket, started: float) -> tuple[str, Report]:
+    def _follow(self, ticket: Ticket, deadline: Deadline) -> tuple[str, Report]:
         """Until the child has ended, or end it. Why we did ("" when not), and its report.
 
         Most programs are done before anybody need look: their pipes hold all they write.
         """
         stopped = ""
         if not self._poll.poll(min(_UNWATCHED_MS, 1000 * ticket.limits.wall)):
-            stopped = self._watch(ticket, started)
+            stopped = self._watch(ticket.pipes, deadline)
         if stopped:
             self.control.send(KILL)
         return stopped, self._report()
 
-    def _watch(self, ticket: Ticket, started: float) -> str:
+    def _watch(self, pipes: Pipes, deadline: Deadline) -> str:
         """Read all pipes until the child ends; why it must be ended, or ""."""
-        pipes, deadline = ticket.pipes, Deadline(started, ticket.limits)
         poll = select.poll()
         for fd in (self.control, *pipes.read):
             poll.register(fd, select.POLLIN)

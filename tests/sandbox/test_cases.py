@@ -232,11 +232,11 @@ def test_each_case_has_limits_and_an_end_of_its_own(single):
 def test_a_failure_of_ours_in_one_case_is_tried_again_by_itself(sandbox, monkeypatch):
     genuine, failed = slot.Slot._follow, []
 
-    def failing(self, ticket, started):
+    def failing(self, ticket, deadline):
         if ticket.given.data == b"2" and not failed:
             failed.append(self)
             raise OSError("gone")
-        return genuine(self, ticket, started)
+        return genuine(self, ticket, deadline)
 
     monkeypatch.setattr(slot.Slot, "_follow", failing)
     with NamespaceExecutor(slots=1, tier=sandbox.tier) as executor:
@@ -247,10 +247,10 @@ def test_a_failure_of_ours_in_one_case_is_tried_again_by_itself(sandbox, monkeyp
 def test_a_failure_of_ours_in_the_first_case_does_not_doom_the_others(sandbox, monkeypatch):
     genuine = slot.Slot._follow
 
-    def failing(self, ticket, started):
+    def failing(self, ticket, deadline):
         if ticket.given.data == b"1":
             raise OSError("gone")
-        return genuine(self, ticket, started)
+        return genuine(self, ticket, deadline)
 
     monkeypatch.setattr(slot.Slot, "_follow", failing)
     with NamespaceExecutor(slots=1, tier=sandbox.tier) as executor:

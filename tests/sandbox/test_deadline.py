@@ -80,19 +80,24 @@ def on_one_core(*words):
     )
 
 
+SPIN = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
+
+
 def test_the_kernel_tells_how_long_a_process_computed_and_waited():
-    spin = "import time\nend = time.monotonic() + 0.6\nwhile time.monotonic() < end: pass"
-    racing = [on_one_core(spin) for _ in range(4)]
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.7)"])
+    racing = [on_one_core(SPIN) for _ in range(4)]
+    sleeper = on_one_core("import time; time.sleep(60)")
     handles = [os.pidfd_open(one.pid) for one in (*racing, sleeper)]
-    time.sleep(0.5)
-    used, waits = zip(*(usage(handle) for handle in handles), strict=True)
+    end = time.monotonic() + 25
+    used = waited = [0.0]
+    while (max(used) < 0.2 or max(waited) < 0.3) and time.monotonic() < end:
+        time.sleep(0.1)
+        used, waited = zip(*map(usage, handles), strict=True)
     for one in (*racing, sleeper):
+        one.kill()
         one.wait()
-    assert max(waits[:-1]) > 0.15
-    assert waits[-1] < 0.5 * max(waits[:-1])
-    assert sum(used[:-1]) > 0.2 and used[-1] < 0.2
-    assert usage(handles[0]) == (0, 0)  # it has gone
+    assert max(used) >= 0.2 and max(waited) >= 0.3
+    assert used[-1] < max(used) and waited[-1] < max(waited)
+    assert usage(handles[0]) == (0, 0), "it has gone"
     for handle in handles:
         os.close(handle)
 
@@ -103,7 +108,8 @@ def test_a_run_that_waited_gets_more_time_and_a_sleeper_does_not(sandbox, monkey
     run = lambda: sandbox.run(Program(source=source), Stdin(), limits)  # noqa: E731
     assert run().ended == "wall"
     monkeypatch.setattr(slot, "usage", lambda handle: (0.0, 0.5))
-    assert run().stdout == b"done\n"
+    done = run()
+    assert done.stdout == b"done\n" and done.waited_s == 0.5
 
 
 def test_a_run_that_never_got_a_processor_has_no_verdict(sandbox, monkeypatch):
@@ -114,9 +120,6 @@ def test_a_run_that_never_got_a_processor_has_no_verdict(sandbox, monkeypatch):
         done = executor.run(Program(source="import time; time.sleep(9)"), Stdin(), limits)
         assert done.ended == "sandbox_error" and "10 times the wall limit" in done.why
         assert time.monotonic() - began < 5
-
-
-SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 
 
 def test_an_honest_program_is_judged_by_its_cpu_time_on_a_crowded_core(sandbox):

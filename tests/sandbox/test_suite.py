@@ -35,13 +35,16 @@ class Echo:
 
     backend, tier = "echo", 1
 
-    def __init__(self, printed=b"", ended="ok", value=None):
+    def __init__(self, printed=b"", ended="ok", value=None, waited_s=0.0):
         self.printed, self.ended, self.value = printed, ended, value
+        self.waited_s = waited_s
         self.ran = []
 
     def run(self, program, given, limits):
         self.ran.append(program.source)
-        return Execution(ended=self.ended, stdout=self.printed, value=self.value)
+        return Execution(
+            ended=self.ended, stdout=self.printed, value=self.value, waited_s=self.waited_s
+        )
 
     def run_all(self, program, given, limits):
         return [self.run(program, one, limits) for one in given]
@@ -179,6 +182,18 @@ def test_taking_too_long_is_an_effect(found, monkeypatch, must, allowed):
 
     assert found(grade(allowed - 0.1), must=must).effect == CONTAINED
     assert found(grade(allowed + 0.1), must=must).effect == f"took {allowed}.1 s of {allowed}.0 s"
+
+
+def test_time_spent_waiting_for_a_processor_is_not_the_attacks_doing(found, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("sandbox.suite.time.monotonic", lambda: now[0])
+
+    def grade(box, case):
+        now[0] += 9.0
+        return running(box, case)
+
+    assert found(grade, Echo()).effect == "took 9.0 s of 5.0 s"
+    assert found(grade, Echo(waited_s=4.5)).effect == CONTAINED
 
 
 @pytest.fixture
