@@ -1,8 +1,8 @@
 """The inputs of one program, taken one by one by as many slots as are free; compiled once.
 
 Each case runs in a fork of its own from the pristine zygote. Only compiled code passes from one
-to the next, and only through the parent: the first case hands it out before anything of the
-program runs and before anybody has seen an input that another could learn of.
+to the next, and only through the parent: the first case hands it out before any of the program
+runs.
 """
 
 import threading
@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 from sandbox.executor import Given, Program
 from sandbox.limits import Limits
-from sandbox.namespace.inputs import call_bytes, payload
+from sandbox.namespace.inputs import arguments, payload
 from sandbox.namespace.slot import Setup, Ticket, ticket
 from sandbox.result import Execution
+
+_SMALL = 1 << 20  # bytes of arguments that cannot be what a program fails to compile for
 
 
 class Cases:
@@ -22,7 +24,7 @@ class Cases:
         self.program = program
         self.limits = limits
         self._given = given
-        self._called = [call_bytes(one) for one in given]
+        self._packed = [arguments(one) for one in given]
         self._compiled = b""
         self._results: list[Execution | None] = [None] * len(given)
         self._left = iter(range(len(given)))
@@ -35,11 +37,10 @@ class Cases:
 
     def ticket(self, setup: Setup, number: int) -> Ticket:
         """To run a case, with the compiled code where an earlier one has handed it out."""
-        share = number == 0 and len(self._given) > 1 and not self._compiled
-        work = payload(
-            self.program.source, self._called[number], compiled=self._compiled, share=share
-        )
-        return ticket(setup, work, self._given[number], self.limits, share=share)
+        given, packed = self._given[number], self._packed[number]
+        share = number == 0 and len(self._given) > 1 and len(packed) <= _SMALL
+        work = payload(self.program.source, given, packed, compiled=self._compiled, share=share)
+        return ticket(setup, work, given, self.limits, share=share)
 
     def done(self, number: int, ended: Execution, used: Ticket | None) -> None:
         """Keep a result. A program that does not compile ends all cases not yet begun alike."""
@@ -54,4 +55,7 @@ class Cases:
 
     def results(self) -> list[Execution]:
         """In order; to be called when all are done."""
-        return [one for one in self._results if one is not None]
+        done = [one for one in self._results if one is not None]
+        if len(done) < len(self._results):
+            raise RuntimeError(f"only {len(done)} of {len(self._results)} cases were run")
+        return done

@@ -20,9 +20,8 @@ from sandbox.namespace.interpreter import ENVIRONMENT
 from sandbox.namespace.protocol import READY, Request, pack_code
 from sandbox.namespace.syscalls import failure
 
-Payload = tuple[str, bytes, bool, bytes]  # source, compiled, share, called: see `inputs.payload`
+Payload = tuple[str, bytes, bool, str | None, bytes]  # see `inputs.payload`
 Filter = Callable[[], int] | bytes  # ready to install, or still to be told the process's id
-Called = tuple[str | None, list[Any], dict[str, Any]]  # function, args, kwargs
 
 FILE_NAME = "solution.py"
 _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
@@ -117,22 +116,23 @@ def ceilings() -> tuple[int, ...]:
 
 def _run(payload: Payload) -> int:
     """Run the program to its end; its exit code. Anything may happen from here on."""
-    called: Called = marshal.loads(payload[3])
-    code = _execute(payload, called)
-    if called[0] is None:  # a script ends as an interpreter does; a call ends with its value
+    code = _execute(payload)
+    if payload[3] is None:  # a script ends as an interpreter does; a call ends with its value
         for step in (threading._shutdown, atexit._run_exitfuncs):  # pyright: ignore[reportAttributeAccessIssue]
             failed = _survives(step)
             code = code or failed
     return code
 
 
-def _execute(payload: Payload, called: Called) -> int:
-    function, args, kwargs = called
+def _execute(payload: Payload) -> int:
+    source, compiled, share, function, packed = payload
     solution = types.ModuleType("__main__" if function is None else "solution")
     solution.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = sys.modules[solution.__name__] = solution
     try:
-        exec(_compiled(payload), solution.__dict__)
+        code = marshal.loads(compiled) if compiled else _compile(source, share)
+        args, kwargs = marshal.loads(packed)
+        exec(code, solution.__dict__)
         if function is not None:
             _send(wire.encode(_callable(solution, function)(*args, **kwargs)))
     except SystemExit as left:
@@ -167,11 +167,8 @@ def _callable(solution: types.ModuleType, function: str) -> Any:
     return found
 
 
-def _compiled(payload: Payload) -> types.CodeType:
+def _compile(source: str, share: bool) -> types.CodeType:
     """The program's code; handed out, if wanted, before any of it runs."""
-    source, compiled, share, _ = payload
-    if compiled:
-        return marshal.loads(compiled)
     code = compile(source, FILE_NAME, "exec", dont_inherit=True)
     if share:
         try:

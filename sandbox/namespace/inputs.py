@@ -22,24 +22,27 @@ def host_id(own_map: str, pid: int, number: int) -> int:
     return first + count - 1 - number % max(1, count // 2)
 
 
-def call_bytes(given: Given) -> bytes:
-    """What is called, and with what. Raises ValueError for arguments that are not plain data."""
+def arguments(given: Given) -> bytes:
+    """What a function is called with. Raises ValueError for what is not plain data."""
     call = given if isinstance(given, Call) else Call(function="")
-    parts = (call.function or None, list(call.args), dict(call.kwargs))
     try:
-        return marshal.dumps(parts, _MARSHAL_VERSION)
+        return marshal.dumps((list(call.args), dict(call.kwargs)), _MARSHAL_VERSION)
     except ValueError as failure:
         raise ValueError(
             f"arguments of {call.function!r} are not plain data: {failure}"
         ) from failure
 
 
-def payload(source: str, called: bytes, *, compiled: bytes = b"", share: bool = False) -> bytes:
-    """What the child reads: `called` by `call_bytes`, and the program.
+def payload(
+    source: str, given: Given, packed: bytes, *, compiled: bytes = b"", share: bool = False
+) -> bytes:
+    """What the child reads; `packed` by `arguments`.
 
     `share`: the child shall hand its compiled code out. `compiled`: what an earlier one handed out.
     """
-    return marshal.dumps(("" if compiled else source, compiled, share, called), _MARSHAL_VERSION)
+    function = given.function if isinstance(given, Call) else None
+    parts = ("" if compiled else source, compiled, share, function or None, packed)
+    return marshal.dumps(parts, _MARSHAL_VERSION)
 
 
 def standard_input(given: Given) -> bytes:

@@ -195,6 +195,14 @@ def test_code_too_large_to_hand_out_is_compiled_by_each_case(single):
     assert [one.stdout for one in done] == [b"1200000 1\n", b"1200000 2\n"], done[1].why
 
 
+def test_a_first_case_that_cannot_hold_its_input_does_not_end_the_others(single):
+    source = "def f(x): return len(x)"
+    given = [Call(function="f", args=[bytes(n)]) for n in (50 << 20, 1, 2)]
+    done = single.run_all(Program(source=source), given, Limits(cpu_s=2, memory_mb=32))
+    assert [one.ended for one in done] == ["memory", "ok", "ok"]
+    assert [one.value for one in done] == [None, 1, 2]
+
+
 def test_a_case_cannot_speak_for_the_code_of_the_next(single):
     forged = "(len(code)).to_bytes(8, 'big') + code"
     source = (
