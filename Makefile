@@ -3,20 +3,27 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q
 
-.PHONY: install demo test check lint mutation clean
+.PHONY: install languages docker demo test check lint mutation clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
+
+languages:
+	@sh requirements/languages.sh
 
 demo: install  ## base model and R1-Zero, from nothing, on a CPU
 	$(RUN) -m stages.command zero tiny/zero --output outputs/demo --resume
 
 check: install lint  ## the fast subset: lint and quick tests
-	$(PYTEST) -n 2 --dist loadfile -m "not slow" --ignore=tests/sandbox
+	$(PYTEST) -n 2 --dist loadfile -m "not slow and not docker" --ignore=tests/sandbox
 
-test: install lint  ## everything; what measures time or fills a core runs alone
-	$(PYTEST) -n 2 --dist loadfile -m "not vllm" --ignore=tests/sandbox
-	VERILOOP_EXERCISE=namespaces $(PYTEST) tests/sandbox
+docker:  ## a Docker daemon, where we are root and can have one; says so where not
+	@sh requirements/docker.sh
+
+test: install lint languages docker  ## everything; what measures time or fills a core runs alone
+	$(PYTEST) -n 2 --dist loadfile -m "not vllm and not docker" --ignore=tests/sandbox
+	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -m "not docker" tests/sandbox
+	VERILOOP_EXERCISE=docker $(PYTEST) -m docker
 	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm
 
 lint: install
@@ -24,7 +31,7 @@ lint: install
 	$(RUN) -m ruff format --check .
 	$(RUN) -m basedpyright
 
-mutation: install  ## mutate losses, packing, assembly and update: every mutant must die
+mutation: install  ## mutate losses, packing, assembly, update and what judges code: every mutant must die
 	$(RUN) benchmarks/mutation.py
 
 clean:

@@ -40,7 +40,11 @@ PRELOAD = (
     *("numpy", "hypothesis", "hypothesis.strategies", "torch", "torch.testing"),
     "transformers.models.llama.modeling_llama",
 )
-ALSO = ("pipeline/packing.py", "pipeline/assemble.py", "pipeline/update.py")
+ALSO = (
+    *("pipeline/packing.py", "pipeline/assemble.py", "pipeline/update.py"),
+    *("verifiers/compare.py", "verifiers/code_outcome.py", "verifiers/code_answer.py"),
+    "verifiers/split/values.py",
+)
 QUICK = 12  # mutants of a quick run
 LIMIT_S = 120.0  # for the tests of one mutant: one that hangs counts as noticed
 PASSED, FAILED, INTERRUPTED, FOREIGN = 0, 1, 2, 90  # pytest's exit codes, and one of ours

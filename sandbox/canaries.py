@@ -1,9 +1,8 @@
-"""Things outside the sandbox that an attack may try to reach: secrets, listeners, survivors."""
+"""Things outside the sandbox that an attack may try to reach: secrets and listeners."""
 
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -14,8 +13,6 @@ TCP = ("127.0.0.1", 47631)
 UDP = ("127.0.0.1", 47632)
 SOCKETS = ("/tmp/rlvr_canary.sock", "\0rlvr_canary")
 VARIABLE = "RLVR_CANARY"
-MARK = "rlvrmark"  # how attacks name processes that shall outlive them
-_SETTLE_S = 0.15  # a killed process may take this long to leave the table
 _WAKE_S = 0.2  # how often a listener looks whether it shall end
 
 
@@ -38,7 +35,8 @@ def canaries() -> Iterator[Canaries]:
             try:
                 enter()
             except OSError as failure:
-                missing.append(f"{name} ({failure.strerror or failure})")
+                shown = name.replace("\0", "@")  # an abstract socket
+                missing.append(f"{shown} ({failure.strerror or failure})")
 
         stack.enter_context(_variable(secret))
         for path in FILES:
@@ -48,21 +46,6 @@ def canaries() -> Iterator[Canaries]:
         for name in SOCKETS:
             attempt(name, lambda name=name: stack.enter_context(_listener(socket.AF_UNIX, name)))
         yield Canaries(secret=secret, missing=tuple(missing))
-
-
-def survivors() -> list[int]:
-    """Process ids of what attacks left running, by their name; zombies do not run."""
-    time.sleep(_SETTLE_S)
-    return [int(entry.name) for entry in Path("/proc").iterdir() if _survives(entry)]
-
-
-def _survives(entry: Path) -> bool:
-    if not entry.name.isdigit():
-        return False
-    with suppress(OSError):  # it has gone meanwhile
-        name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
-        return name.partition("(")[2].startswith(MARK) and rest.split()[0] not in "ZX"
-    return False
 
 
 @contextmanager
@@ -84,6 +67,11 @@ def _file(path: Path, secret: str) -> Iterator[None]:
     try:
         yield
     finally:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with suppress(PermissionError):  # another account has put its own there meanwhile
         path.unlink(missing_ok=True)
 
 
@@ -103,7 +91,7 @@ def _listener(family: socket.AddressFamily, address: str | tuple[str, int]) -> I
                 yield
         finally:
             if path:
-                Path(path).unlink(missing_ok=True)
+                _remove(Path(path))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ class Program:
     """Untrusted source."""
 
     source: str
-    language: str = "python"
+    language: str = "python"  # any name that sandbox.languages.table knows
     preload: tuple[str, ...] = ()  # modules imported before the fork; trusted names
 
 

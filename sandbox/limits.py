@@ -1,6 +1,11 @@
 """What one run of untrusted code may use."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
+
+# What memory_mb bounds: the address space of each process; its private writable memory, where
+# much is reserved and little used; or all processes together and no single one, by their cgroup.
+Counted = Literal["address", "data", "group"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +19,7 @@ class Limits:
     cpu_s: float = 5.0
     wall_s: float | None = None  # None: 3 * cpu_s + 1
     memory_mb: int = 512
+    counted: Counted = "address"
     processes: int = 0  # beside the first one; 0: threads only
     threads: int = 32
     disk_mb: int = 32  # of a private /tmp
@@ -24,7 +30,10 @@ class Limits:
     open_files: int = 64
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        if self.counted not in get_args(Counted):
+            known = ", ".join(get_args(Counted))
+            raise ValueError(f"no such way to count memory: {self.counted!r}; known: {known}")
+        for name in [name for name in self.__slots__ if name != "counted"]:
             value = getattr(self, name)
             least = 0 if name == "processes" else 1e-9
             if value is not None and not value >= least:

@@ -9,17 +9,23 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sandbox.canaries import Canaries, survivors
-from sandbox.executor import Executor, Given, Program
+from sandbox.canaries import Canaries
+from sandbox.executor import Executor, Program, Stdin
+from sandbox.languages.polyglot import compile_seconds
+from sandbox.languages.table import LANGUAGES, named
 from sandbox.limits import Limits
+from sandbox.probe import SandboxUnavailableError
 from sandbox.result import Execution
+from sandbox.survivors import Watch
+from sandbox.watched import Watched
 
 GRACE_S = 3.0  # past its wall limit, until an attack that is to be killed counts as overrun
+_WITHIN = "returns_within:"  # an observation: so many seconds at most
 CONTAINED = "none"  # the effect of an attack that failed
 
 
@@ -34,8 +40,10 @@ class Case:
     must: str  # "no_reward", "contained", "killed_within_limit" or "full_reward"
     group: str  # class of attack
     function: str
+    language: str
     limits: Limits
     run_after: str  # a file to be graded first, on the same executor
+    run_beside: str  # a file that runs at the same time, in another slot
     observe: Sequence[str]
 
     @property
@@ -43,7 +51,8 @@ class Case:
         """Seconds after which grading this case has taken too long."""
         once = self.must == "killed_within_limit"
         runs = 1 if once else len(self.tests)
-        return runs * self.limits.wall + GRACE_S
+        told = [float(one.partition(":")[2]) for one in self.observe if one.startswith(_WITHIN)]
+        return min([runs * self.limits.wall + compile_seconds(self.language) + GRACE_S, *told])
 
 
 Grade = Callable[[Executor, Case], tuple[float | None, str]]  # reward, None for no verdict; why
@@ -77,7 +86,7 @@ class Report:
     backend: str
     attacks: Sequence[Attacked]
     honest: Sequence[Accepted]
-    missing: Sequence[str]  # targets that could not be set up for the attacks
+    missing: Sequence[str]  # targets that could not be set up, languages that are refused
 
     @property
     def clean(self) -> bool:
@@ -122,8 +131,10 @@ def _case(manifest: Path, number: int, line: str) -> Case:
             must=row["must"],
             group=row.get("class", ""),
             function=row.get("fn_name", ""),
+            language=named(row.get("language", "python")).name,
             limits=_limits(row["limits"]),
             run_after=row.get("run_after", ""),
+            run_beside=row.get("run_beside", ""),
             observe=tuple(row.get("observe", ())),
         )
     except (KeyError, TypeError, ValueError, OSError) as failure:
@@ -152,16 +163,22 @@ def run_suite(
 ) -> Report:
     """Grade every case, watching the machine; `seen` is told of each record as it comes.
 
+    After each attack the first honest program is graded again: the grader must have survived.
     Set up `targets` before the executor is opened, so that it could inherit what it must not.
+    Cases in a language that the executor refuses are left out, and the report says so.
     """
-    watched = _Watched(box)
-    by_file = {case.file: case for case in attacks}
+    absent = refused_languages(box, [*attacks, *honest])
+    attacks = [case for case in attacks if case.language not in absent]
+    honest = [case for case in honest if case.language not in absent]
+    run = _Run(Watched(box), {case.file: case for case in attacks}, grade, targets)
+    run.witness = next((one for one in honest[:1] if grade(box, one)[0] == 1.0), None)
     attacked, accepted = [], []
     for case in attacks:
-        attacked.append(_attack(watched, case, by_file, grade, targets))
+        attacked.append(run.attack(case))
         seen(attacked[-1])
     for case in honest:
-        reward, why = grade(watched, case)
+        with run.neighbour(case):
+            reward, why = grade(run.box, case)
         accepted.append(Accepted(file=case.file, accepted=reward == 1.0, why=why))
         seen(accepted[-1])
     return Report(
@@ -169,33 +186,80 @@ def run_suite(
         backend=box.backend,
         attacks=attacked,
         honest=accepted,
-        missing=targets.missing,
+        missing=(*targets.missing, *absent.values()),
     )
 
 
-def _attack(
-    box: "_Watched", case: Case, by_file: Mapping[str, Case], grade: Grade, targets: Canaries
-) -> Attacked:
-    paths = [one.removeprefix("absent:") for one in case.observe if one.startswith("absent:")]
-    already = [path for path in paths if os.path.lexists(path)]
-    box.forget(targets.secret)
-    if case.run_after:
-        if case.run_after not in by_file:
-            raise ValueError(f"{case.file} runs after {case.run_after}, which is not in the suite")
-        grade(box, by_file[case.run_after])
-    began = time.monotonic()
-    reward, why = grade(box, case)
-    took = time.monotonic() - began - box.waited_s
-    left = [path for path in paths if path not in already and os.path.lexists(path)]
-    effects = [*_reward_effect(case, reward), *_left_behind(left)]
-    if box.told_secret:
-        effects.append("printed a secret of the host")
-    if took > case.slowest_s:
-        effects.append(f"took {took:.1f} s of {case.slowest_s:.1f} s")
-    if already:
-        why = f"{why}; not watched, as they were there before: {', '.join(already)}"
-    effect = "; ".join(effects) or CONTAINED
-    return Attacked(file=case.file, effect=effect, reward=reward, ended=box.ended, why=why)
+@dataclass(slots=True)
+class _Run:
+    """One suite on one executor."""
+
+    box: Watched
+    by_file: Mapping[str, Case]
+    grade: Grade
+    targets: Canaries
+    witness: Case | None = None  # an honest program that was accepted at the start
+
+    def attack(self, case: Case) -> Attacked:
+        """Grade it, and look at what it did."""
+        paths = [one.removeprefix("absent:") for one in case.observe if one.startswith("absent:")]
+        already = [path for path in paths if os.path.lexists(path)]
+        box, watch = self.box, Watch(self.targets.secret)
+        box.forget(self.targets.secret)
+        if case.run_after:
+            self.grade(box, self._other(case, case.run_after))
+        with self.neighbour(case) as beside:
+            began = time.monotonic()
+            reward, why = self.grade(box, case)
+            took = time.monotonic() - began - box.waited_s
+        ended = box.ended
+        left = [path for path in paths if path not in already and os.path.lexists(path)]
+        effects = [*_reward_effect(case, reward), *_left_behind(left, watch)]
+        effects += self._more_effects(case, took, beside)
+        if already:
+            why = f"{why}; not watched, as they were there before: {', '.join(already)}"
+        effect = "; ".join(effects) or CONTAINED
+        return Attacked(file=case.file, effect=effect, reward=reward, ended=ended, why=why)
+
+    @contextmanager
+    def neighbour(self, case: Case) -> Iterator[list[Execution]]:
+        """Keep the program that this one names running beside it; its runs."""
+        if not case.run_beside:
+            yield []
+            return
+        other = self._other(case, case.run_beside)
+        program = Program(source=other.source, language=other.language)
+        given = Stdin(data=str(other.tests[0].get("stdin", "")).encode())
+        with self.box.beside(program, given, other.limits) as runs:
+            yield runs
+
+    def _other(self, case: Case, file: str) -> Case:
+        if file not in self.by_file:
+            raise ValueError(f"{case.file} runs with {file}, which is not in the suite")
+        return self.by_file[file]
+
+    def _more_effects(self, case: Case, took: float, beside: list[Execution]) -> Iterator[str]:
+        if self.box.told_secret:
+            yield "printed a secret of the host"
+        if self.box.told_controls:
+            yield "put control characters into a reason"
+        if took > case.slowest_s:
+            yield f"took {took:.1f} s of {case.slowest_s:.1f} s"
+        if any(ran.ended == "sandbox_error" for ran in beside):
+            yield "no verdict for its neighbour"
+        if self.witness is not None and self.grade(self.box.box, self.witness)[0] != 1.0:
+            yield f"{self.witness.file} is refused afterwards"
+
+
+def refused_languages(box: Executor, cases: Sequence[Case]) -> dict[str, str]:
+    """The languages of these cases that this executor refuses, and the first line of why."""
+    refused = {}
+    for name in sorted({case.language for case in cases} - {"python"}):
+        try:
+            box.run(Program(source=LANGUAGES[name].sample, language=name), Stdin(), Limits())
+        except SandboxUnavailableError as refusal:
+            refused[name] = str(refusal).splitlines()[0]
+    return refused
 
 
 def _reward_effect(case: Case, reward: float | None) -> Iterator[str]:
@@ -205,51 +269,14 @@ def _reward_effect(case: Case, reward: float | None) -> Iterator[str]:
         yield "escaped" if case.must == "contained" else "rewarded"
 
 
-def _left_behind(paths: Sequence[str]) -> Iterator[str]:
+def _left_behind(paths: Sequence[str], watch: Watch) -> Iterator[str]:
     """What is still there, which is then removed, so that the next case starts clean."""
     for path in paths:
         yield f"left {path}"
         with suppress(OSError):
             os.unlink(path)
-    if running := survivors():
+    if running := watch.survivors():
         yield f"{len(running)} processes survived"
         for process in running:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-
-
-class _Watched:
-    """An executor that remembers how the last run ended, and whether any told a secret."""
-
-    def __init__(self, box: Executor) -> None:
-        self.box = box
-        self.backend = box.backend
-        self.tier = box.tier
-        self.forget("")
-
-    def forget(self, secret: str) -> None:
-        """Before the next case; `secret` is what none of its runs may print."""
-        self.ended = "not run"
-        self.told_secret = False
-        self.waited_s = 0.0  # for a processor, on a busy machine: no attack's doing
-        self._secret = secret
-
-    def run(self, program: Program, given: Given, limits: Limits) -> Execution:
-        """As Executor.run."""
-        return self._seen(self.box.run(program, given, limits))
-
-    def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """As Executor.run_all."""
-        return [self._seen(ran) for ran in self.box.run_all(program, given, limits)]
-
-    def close(self) -> None:
-        """As Executor.close."""
-        self.box.close()
-
-    def _seen(self, ran: Execution) -> Execution:
-        self.ended = ran.ended
-        self.waited_s += ran.waited_s
-        if self._secret:
-            told = self._secret.encode() in ran.stdout + ran.stderr
-            self.told_secret |= told or self._secret in repr(ran.value)
-        return ran

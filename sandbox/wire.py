@@ -14,7 +14,7 @@ MAX_DEPTH = 200
 MAX_ITEMS = 2_000_000
 MAX_INTEGER_DIGITS = 300_000  # hexadecimal, sign and 0x included
 LENGTH_BYTES = 8
-_MAX_COLLISIONS = 64  # keys beyond the first with equal hashes: more would hang a dictionary
+_MAX_COLLISIONS = 64  # keys of equal hash: more would hang a table; -1 and -2 are such a pair
 _SAFE_INTEGER = 1 << 53
 _MAX_LITERAL = 17  # characters of an integer written as a JSON number
 
@@ -181,16 +181,14 @@ def _complex(parts: Sequence[Any], depth: int) -> complex:
 
 
 def _keys(nodes: Sequence[Any], depth: int) -> list[Any]:
-    """Hashable, all different, and not made to collide."""
+    """Hashable, and not made to collide."""
     keys = [_value(node, depth) for node in nodes]
     try:
-        hashes = {hash(key) for key in keys}
+        alike = Counter(map(hash, keys))
     except TypeError as failure:
         raise WireError("a key is not hashable") from failure
-    if len(keys) - len(hashes) > _MAX_COLLISIONS:
+    if alike and max(alike.values()) > _MAX_COLLISIONS:
         raise WireError(f"more than {_MAX_COLLISIONS} keys have equal hashes")
-    if len(frozenset(keys)) != len(keys):
-        raise WireError("the same key comes twice")
     return keys
 
 
@@ -198,7 +196,14 @@ def _mapping(flat: Sequence[Any], depth: int) -> dict[Any, Any]:
     if len(flat) % 2:
         raise WireError("a key has no value")
     values = [_value(node, depth) for node in flat[1::2]]
-    return dict(zip(_keys(flat[::2], depth), values, strict=True))
+    return _whole(dict(zip(_keys(flat[::2], depth), values, strict=True)), len(values))
+
+
+def _whole(table: Any, count: int) -> Any:
+    """The table, when it has as many keys as were sent."""
+    if len(table) != count:
+        raise WireError("the same key comes twice")
+    return table
 
 
 _OF_TEXT = ("i", "f", "b")
@@ -208,7 +213,7 @@ _READERS: dict[str, Callable[[Any, int], Any]] = {
     "b": lambda digits, depth: bytes.fromhex(digits),
     "c": _complex,
     "t": lambda nodes, depth: tuple(_value(node, depth) for node in nodes),
-    "s": lambda nodes, depth: set(_keys(nodes, depth)),
-    "z": lambda nodes, depth: frozenset(_keys(nodes, depth)),
+    "s": lambda nodes, depth: _whole(set(_keys(nodes, depth)), len(nodes)),
+    "z": lambda nodes, depth: _whole(frozenset(_keys(nodes, depth)), len(nodes)),
     "d": _mapping,
 }

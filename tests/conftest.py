@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 
 import pytest
 
@@ -12,21 +13,55 @@ def _namespaces() -> bool:
     return probe().tier > 0
 
 
+LANGUAGE_TOOLS = ("gcc", "g++", "node", "bash", "awk")
+
+
+def _languages() -> bool:
+    """Whether the tools of all other languages are here, and what bounds their processes."""
+    from sandbox.probe import probe
+
+    return probe().tier == 1 and probe().cgroup and all(map(shutil.which, LANGUAGE_TOOLS))
+
+
+def _no_docker() -> str:
+    """Why no Docker daemon can be used here; "" where one can."""
+    from sandbox.docker.engine import connect
+    from sandbox.probe import SandboxUnavailableError
+
+    try:
+        connect().close()
+    except SandboxUnavailableError as refusal:
+        return str(refusal)
+    return ""
+
+
 OPTIONAL = {
     "vllm": lambda: importlib.util.find_spec("vllm") is not None,
     "namespaces": _namespaces,
+    "languages": _languages,
+    "docker": lambda: not _no_docker(),
 }
-FOLDERS = {"tests/sandbox": "namespaces"}  # whole folders that exercise a part
-PARTS_TO_COME = "docker, browser: nothing in the project uses them yet"
+FOLDERS = {
+    "tests/sandbox": "namespaces",
+    "tests/sandbox/languages": "languages",
+}  # whole folders that exercise a part
+PARTS_TO_COME = "browser: nothing in the project uses it yet"
 
 _exercised = dict.fromkeys(OPTIONAL, 0)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A report's keywords hold folder names too, so what a test exercises is told apart."""
+    marked = [part for part in OPTIONAL if item.get_closest_marker(part)]
+    item.user_properties += [("exercises", part) for part in marked]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when != "call" or not report.passed:
         return
-    for part in OPTIONAL:
-        _exercised[part] += part in report.keywords
+    for kind, part in report.user_properties:
+        if kind == "exercises":
+            _exercised[str(part)] += 1
     for folder, part in FOLDERS.items():
         _exercised[part] += report.nodeid.startswith(folder)
 
@@ -43,6 +78,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         from sandbox.probe import probe
 
         terminalreporter.line(str(probe()))
+    if "languages" in _asked() and (absent := [x for x in LANGUAGE_TOOLS if not shutil.which(x)]):
+        terminalreporter.line(f"languages: not installed: {', '.join(absent)}")
+    if "docker" in _asked():
+        terminalreporter.line(_no_docker() or "a Docker daemon answers")
     terminalreporter.line(PARTS_TO_COME)
 
 

@@ -1,16 +1,11 @@
 """Take the program out of a response: after the thinking, in the answer tags, else in a fence."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sandbox.languages.table import LANGUAGES
 from verifiers.answer import after_think
-
-NAMES: Mapping[str, frozenset[str]] = {  # what a fence may call a language
-    "python": frozenset({"python", "py", "python3", "py3"}),
-    "cpp": frozenset({"cpp", "c++", "cc", "cxx"}),
-    "javascript": frozenset({"javascript", "js", "node"}),
-}
 
 _TAG = re.compile(r"</?answer>")
 _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})\s*([^`\s]*)[^`]*")
@@ -50,7 +45,7 @@ def _last_block(text: str, language: str) -> str | None:
     blocks = list(_blocks(text))
     if not blocks or None in blocks:
         return None
-    names = NAMES.get(language, frozenset({language}))
+    names = next((one.aliases for one in LANGUAGES.values() if language in one.aliases), {language})
     closed = [block for block in blocks if block is not None]
     named = [block for block in closed if block.language in names]
     return _solid((named or closed)[-1].source)

@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from typing import Any, Self, cast, get_args
 
 from sandbox.executor import Call, Given, Stdin
+from sandbox.languages.polyglot import compile_seconds
+from sandbox.languages.table import named
 from sandbox.limits import Limits
 from verifiers.code_outcome import Scoring
 from verifiers.compare import TOLERANCE, Mode
@@ -40,16 +42,19 @@ class CodeReference:
     """The reference of a `code_tests` problem, checked."""
 
     tests: Sequence[DataTest] | Sequence[AssertTest]  # all of one sort, at least one
-    function: str = ""  # to be called; or a method of the program's class `Solution`
+    function: str = ""  # to be called, or a class; or a method of the program's class `Solution`
+    names: Sequence[str] = ()  # whatever else assert tests use and the program must define
     setup: str = ""  # trusted code in front of assert tests, such as their imports
-    language: str = "python"
+    language: str = "python"  # a name or an alias of sandbox.languages.table
     mode: Mode = "text"  # of comparing standard output
     tolerance: float = TOLERANCE
     scoring: Scoring = "all"
     checker: str = ""  # source that defines check(input, output, reference) -> bool
     preload: Sequence[str] = ()  # modules the program finds imported
     limits: Limits = field(default_factory=Limits)  # of each run
-    total_s: float = 0.0  # on the clock, for all tests of one program; 0: TOTAL_WALLS walls
+    total_s: float = (
+        0.0  # on the clock, for all tests of one program, compiled; 0: TOTAL_WALLS walls
+    )
 
     def __post_init__(self) -> None:
         for name, allowed in (("mode", get_args(Mode)), ("scoring", get_args(Scoring))):
@@ -62,14 +67,31 @@ class CodeReference:
         calls = any(not isinstance(getattr(test, "given", None), Stdin) for test in self.tests)
         if calls and not self.function.isidentifier():
             raise ValueError(f"these tests need the name of a function, got {self.function!r}")
-        if self.checker and isinstance(self.tests[0], AssertTest):
+        if isinstance(self.tests[0], AssertTest):
+            self._check_asserts()
+        self._check_language(calls=calls)
+
+    def _check_asserts(self) -> None:
+        if self.checker:
             raise ValueError("assert tests judge by themselves: a checker has nothing to check")
+        if self.language != "python":
+            raise ValueError(f"assert tests call python programs, not {self.language!r}")
+        for name in self.names:
+            if not name.isidentifier():
+                raise ValueError(f"`names` are identifiers, got {name!r}")
+
+    def _check_language(self, *, calls: bool) -> None:
+        language = named(self.language)
+        if calls:
+            language.check_call(self.function)
+        if self.preload and language.name != "python":
+            raise ValueError(f"preload is for Python alone, and the language is {language.title}")
 
     @property
     def seconds(self) -> float:
-        """Within which a verdict on one program is reached, whatever it does. A VerifierPool that
-        is to judge such problems needs a `limit_s` above this."""
-        return self.total_s or TOTAL_WALLS * self.limits.wall
+        """Within which a verdict on one program is reached, whatever it does."""
+        tests_s = self.total_s or TOTAL_WALLS * self.limits.wall
+        return tests_s + compile_seconds(self.language)
 
     @classmethod
     def read(cls, reference: Mapping[str, Any]) -> Self:
@@ -82,10 +104,20 @@ class CodeReference:
         _known("limit", limits, [one.name for one in fields(Limits)])
         name = given.get("function") or ""
         given["function"] = name
+        given["language"] = named(given.get("language") or "python").name
         given["tests"] = tuple(_test(test, name) for test in given["tests"])
         given["limits"] = Limits(**limits)
-        given["preload"] = tuple(given.get("preload") or ())
+        for key in ("preload", "names"):
+            given[key] = tuple(given.get(key) or ())
         return cls(**{key: value for key, value in given.items() if value is not None})
+
+
+def worst_seconds(reference: Mapping[str, Any]) -> float:
+    """`CodeReference.seconds`, without reading the tests. Raises ValueError on limits that make no
+    sense."""
+    limits = dict(reference.get("limits") or {})
+    _known("limit", limits, [one.name for one in fields(Limits)])
+    return reference.get("total_s") or TOTAL_WALLS * Limits(**limits).wall
 
 
 def _test(test: Mapping[str, Any], function: str) -> DataTest | AssertTest:

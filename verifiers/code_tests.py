@@ -2,9 +2,8 @@
 
 Expected values never enter the sandbox that holds the program; what comes out of it is bytes and
 plain data, and is compared in this process. The first failing test ends an all-or-nothing
-judgement. All tests together take at most `CodeReference.seconds`; the limit of the VerifierPool
-bounds the whole call and must be longer, or a program that hangs is an `error` of the pool instead
-of a `timeout` of its own.
+judgement. All tests together take at most `CodeReference.seconds`, which the verifier states, so
+that a VerifierPool adds them to its own limit: a program that hangs is a `timeout`, not an error.
 """
 
 import atexit
@@ -15,37 +14,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from data.problem import Problem
+from sandbox.backends import DEFAULT, VARIABLE, open_backend
 from sandbox.executor import Call, Executor, Program, Stdin
+from sandbox.languages.polyglot import compile_seconds
 from sandbox.limits import Limits
 from sandbox.result import Execution
 from verifiers.code_answer import program
 from verifiers.code_outcome import NOTHING, OURS, Outcome, to_verdict
-from verifiers.code_reference import AssertTest, CodeReference, DataTest
+from verifiers.code_reference import AssertTest, CodeReference, DataTest, worst_seconds
 from verifiers.compare import same_output, same_value
 from verifiers.registry import verifier
 from verifiers.split_harness import run_trial
 from verifiers.verdict import Verdict
-
-REDUCED = "VERILOOP_SANDBOX"  # set to "reduced", it allows a machine without namespaces
 
 _opening = threading.Lock()
 _opened: dict[int, Executor] = {}  # by process id: a forked process must not share its parent's
 
 
 def executor() -> Executor:
-    """This process's sandbox: opened at the first call, closed at exit.
-
-    Raises what the backend raises where the machine cannot isolate, and ValueError when the
-    environment allows something that does not exist.
-    """
+    """This process's sandbox: the backend that VERILOOP_SANDBOX names, else namespaces. Opened at
+    the first call, closed at exit. Raises what `open_backend` raises."""
     with _opening:
         if (owner := os.getpid()) not in _opened:
-            from sandbox.namespace.pool import NamespaceExecutor
-
-            allowed = os.environ.get(REDUCED, "")
-            if allowed not in ("", "reduced"):
-                raise ValueError(f"{REDUCED} must be 'reduced' or unset, got {allowed!r}")
-            _opened[owner] = NamespaceExecutor(slots=1, allow_reduced=allowed == "reduced")
+            _opened[owner] = open_backend(os.environ.get(VARIABLE) or DEFAULT, slots=1)
             atexit.register(_opened[owner].close)
         return _opened[owner]
 
@@ -73,7 +64,8 @@ def _run_tests(box: Executor, written: Program, reference: CodeReference) -> lis
     outcomes: list[Outcome] = []
     size = 1
     while left := list(reference.tests[len(outcomes) :]):
-        seconds = ends - time.monotonic()
+        compiling = 0.0 if outcomes else compile_seconds(reference.language)  # in the first batch
+        seconds = ends - time.monotonic() - compiling
         if seconds <= 0:
             return outcomes + [Outcome("no_time")] * len(left)
         room = max(1, int(seconds / (runs * reference.limits.wall)))
@@ -101,8 +93,10 @@ def _batch(
     asserts = [test for test in tests if isinstance(test, AssertTest)]
     data = [test for test in tests if isinstance(test, DataTest)]
     if asserts:
-        name, setup = reference.function, reference.setup
-        return [run_trial(box, written, name, test.code, limits, setup) for test in asserts]
+        needed = (reference.function, *reference.names)
+        return [
+            run_trial(box, written, needed, one.code, limits, reference.setup) for one in asserts
+        ]
     ran = box.run_all(written, [test.given for test in data], limits)
     return [
         _outcome(box, test, execution, limits, reference)
@@ -164,6 +158,7 @@ def _special(
         "<think>```python\ndef add(a, b):\n    return a + b\n```</think>",
         "<answer>5</answer>",
     ),
+    seconds=lambda problem: worst_seconds(problem.reference),
 )
 def check(problem: Problem, response: str) -> Verdict:
     """The program in the response against the tests of the reference; see CodeReference."""

@@ -83,22 +83,22 @@ def _same_plain(found: Any, expected: Any, tolerance: float, depth: int) -> bool
     return found == expected
 
 
-def _same_number(found: float, expected: float, tolerance: float, depth: int = 0) -> bool:
+def _same_number(found: float, expected: float, tolerance: float, depth: int) -> bool:
     if type(found) is int and type(expected) is int:
         return found == expected
     try:
-        close = float(found), float(expected)
+        told, wanted = float(found), float(expected)
     except OverflowError:  # an integer past every float
         return found == expected
-    if not (math.isfinite(close[0]) and math.isfinite(close[1])):
-        return found == expected
-    scale = 1.0 if type(expected) is int else max(1.0, abs(close[1]))
-    return abs(close[0] - close[1]) <= tolerance * scale
+    if math.isinf(wanted):
+        return told == wanted
+    scale = 1.0 if type(expected) is int else max(1.0, abs(wanted))
+    return abs(told - wanted) <= tolerance * scale  # never for a NaN or an infinity
 
 
 def _same_complex(found: complex, expected: complex, tolerance: float, depth: int) -> bool:
-    return _same_number(found.real, expected.real, tolerance) and _same_number(
-        found.imag, expected.imag, tolerance
+    return _same_number(found.real, expected.real, tolerance, depth) and _same_number(
+        found.imag, expected.imag, tolerance, depth
     )
 
 
@@ -156,7 +156,7 @@ def _same_word(word: bytes, wanted: bytes, tolerance: float) -> bool:
     if not (_NUMBER.fullmatch(word) and _NUMBER.fullmatch(wanted)):
         return False
     one, other = _number(word), _number(wanted)
-    return abs(one) < math.inf and _same_number(one, other, tolerance)
+    return abs(one) < math.inf and _same_number(one, other, tolerance, MAX_DEPTH)
 
 
 def _number(word: bytes) -> float:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
 from verifiers.clean_spawn import CleanSpawn
-from verifiers.registry import describe, get, load_plugin
+from verifiers.registry import describe, get, load_plugin, seconds_for
 from verifiers.verdict import Verdict
 from verifiers.worker import Task, judge_chunk, prepare, warm_up
 
@@ -27,6 +28,9 @@ _WAKE_S = 0.5  # how often a waiting thread looks whether its pool is still ther
 
 class VerifierPool:
     """Judges batches in `workers` processes; `limit_s` and `memory_mb` bound each judgement.
+
+    `limit_s` is for the verifier; where one states how long a candidate's own work may take, as
+    those that run programs do, these seconds are added.
 
     An item past its limit is killed and becomes an `error` verdict, as does one whose worker dies;
     its neighbours are judged again and the workers replaced. Waiting for a worker never counts.
@@ -122,6 +126,7 @@ class VerifierPool:
 class _Sent:
     indices: Sequence[int]  # of the tasks, in the order the worker judges them
     attempt: int
+    limit_s: float
     pool: ProcessPool
 
 
@@ -130,8 +135,8 @@ class _Batch:
 
     def __init__(self, owner: VerifierPool, tasks: Sequence[Task]) -> None:
         self.owner = owner
-        self.limit_s = owner.limit_s
         self.tasks = tasks
+        self.limits = [owner.limit_s + seconds_for(problem) for problem, _ in tasks]
         self.verdicts: dict[int, Verdict] = {}
         self.pending: dict[Future[bytes], _Sent] = {}
         self.began = time.monotonic()
@@ -147,8 +152,10 @@ class _Batch:
 
     def _spread(self, indices: Sequence[int]) -> None:
         size = max(1, min(CHUNK, math.ceil(len(indices) / self.owner.workers)))
-        for start in range(0, len(indices), size):
-            self._send(indices[start : start + size])
+        for _, alike in groupby(indices, key=self.limits.__getitem__):  # one limit to a chunk
+            same = list(alike)
+            for start in range(0, len(same), size):
+                self._send(same[start : start + size])
 
     def _send(self, indices: Sequence[int], attempt: int = 1) -> None:
         try:
@@ -156,9 +163,10 @@ class _Batch:
         except Exception as failure:  # noqa: BLE001  a reference may hold anything
             self._fail(indices, describe(failure))
             return
-        args = (payload, self.began, CHUNK_BUDGET * self.limit_s)
-        pool, future = self.owner.schedule(judge_chunk, args, self.limit_s)
-        self.pending[future] = _Sent(indices, attempt, pool)
+        args = (payload, self.began, CHUNK_BUDGET * self.owner.limit_s)
+        limit_s = self.limits[indices[0]]
+        pool, future = self.owner.schedule(judge_chunk, args, limit_s)
+        self.pending[future] = _Sent(indices, attempt, limit_s, pool)
 
     def _settle(self, future: Future[bytes], sent: _Sent) -> None:
         lost = not future.done() or future.cancelled()
@@ -166,8 +174,8 @@ class _Batch:
         if lost or isinstance(failure, BrokenProcessPool):
             self._retry(sent)
         elif isinstance(failure, TimeoutError):
-            told = f"verifier exceeded its {self.limit_s} s limit"
-            self._fail(sent.indices, told, self.limit_s)
+            told = f"verifier exceeded its {sent.limit_s} s limit"
+            self._fail(sent.indices, told, sent.limit_s)
         elif failure is not None:
             self._fail(sent.indices, _reason(failure))
         else:

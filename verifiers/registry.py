@@ -21,6 +21,7 @@ from data.problem import Problem
 from verifiers.verdict import Verdict
 
 Check = Callable[[Problem, str], Verdict]
+Seconds = Callable[[Problem], float]
 
 ENTRY_POINTS = "veriloop.verifiers"
 
@@ -42,6 +43,7 @@ class Verifier:
     version: str  # raised by hand when verdicts change on purpose
     check: Check
     example: Example
+    seconds: Seconds | None = None  # of the candidate's own work, at worst; see `verifier`
 
     def example_problem(self) -> Problem:
         """A problem that `example.accepts` solves."""
@@ -63,15 +65,22 @@ def verifier(
     reference: Mapping[str, Any],
     accepts: str,
     rejects: Sequence[str] = (),
+    seconds: Seconds | None = None,
 ) -> Callable[[Check], Check]:
-    """Register `check(problem, response) -> Verdict` under `name`, with examples of both kinds."""
+    """Register `check(problem, response) -> Verdict` under `name`, with examples of both kinds.
+
+    `seconds(problem)`: for how long the check may run what the candidate wrote, which it bounds
+    by itself. A VerifierPool grants that on top of its own limit.
+    """
 
     def register(check: Check) -> Check:
         if name in _REGISTRY:
             owner = _REGISTRY[name].check.__module__
             raise ValueError(f"verifier {name!r} of {check.__module__} is already taken by {owner}")
         example = Example(reference=reference, accepts=accepts, rejects=tuple(rejects))
-        _REGISTRY[name] = Verifier(name=name, version=version, check=check, example=example)
+        _REGISTRY[name] = Verifier(
+            name=name, version=version, check=check, example=example, seconds=seconds
+        )
         return check
 
     return register
@@ -153,6 +162,17 @@ def judge(problem: Problem, response: str) -> Verdict:
     except (Exception, SystemExit) as failure:  # noqa: BLE001  the boundary to foreign code
         verdict = Verdict(score=None, status="error", detail=describe(failure))
     return replace(verdict, exec_s=time.perf_counter() - started)
+
+
+def seconds_for(problem: Problem) -> float:
+    """What the verifier of this problem states as its candidate's seconds; 0.0 if it states none
+    or if the problem's reference makes no sense, which `judge` then says."""
+    seconds = get(problem.verifier).seconds
+    try:
+        stated = 0.0 if seconds is None else float(seconds(problem))
+    except Exception:  # noqa: BLE001  the boundary to foreign code
+        return 0.0
+    return stated if 0.0 <= stated < math.inf else 0.0
 
 
 def _sound(verdict: Verdict) -> Verdict:

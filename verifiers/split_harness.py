@@ -1,157 +1,163 @@
 """Tests that are code, run without letting what they expect come near the program.
 
-The tests run in one sandbox against a stub, the program in another. Where the tests call the
-function, the stub has no result yet, and the run ends by asking for one; the program is run on
-those arguments, and the tests start again with all results so far. Only arguments and results
-cross, as plain data, so the program reaches neither the tests nor their verdict.
-
-What cannot cross is not supported: callables, generators and objects as arguments or results,
-and arguments changed in place. Every call finds a freshly loaded program.
+The tests run in one sandbox, the program in another, and messages go between them: the tests ask
+(call this, read that attribute, give the next item), the program answers, or asks back where it
+was given a callback. A run cannot wait, so each message costs one: the side that is to speak next
+starts again with all it has heard so far and ends with its next word. Only plain data crosses;
+objects, generators and functions stay where they were made, and the other side holds a proxy
+(`verifiers/split`). The program reaches neither the tests nor their verdict.
 """
 
+import importlib.util
+import marshal
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sandbox.executor import Call, Executor, Program
 from sandbox.limits import Limits
 from sandbox.result import Execution
 from verifiers.code_outcome import OURS, Outcome
+from verifiers.split.talk import digest
 
-MAX_CALLS = 200  # of the function under test, in one test
+MAX_QUESTIONS = 300  # of the tests to the program, in one trial
+MAX_CALLBACKS = 300  # of the program to the tests
 
-_RAISED = re.compile(r"^(?:\w+\.)*([A-Z]\w*)(?=:|$)", re.MULTILINE)  # as a traceback ends
-_UNLOADED = {  # there is no such function: no test may count this as the error it waits for
-    "SyntaxError", "IndentationError", "TabError", "NameError", "ImportError",
-    "ModuleNotFoundError",
-}  # fmt: skip
+_SHARED = ("values", "talk", "errors", "proxies")  # files of both sides
+_FILES = {"trial": (*_SHARED, "stand_in", "tests_side"), "replay": (*_SHARED, "program_side")}
+_OWN_IMPORT = re.compile(r"^from verifiers\.\S+ import (\([^)]*\)|[^\n]*)\n", re.MULTILINE)
+_LOADER = """
+import importlib.util, marshal
 
-_TESTS_SIDE = '''
-import builtins, copy, random
-
-class _Ask(BaseException):
-    """No result yet: leave the tests."""
-
-def _failure(kind):
-    found = getattr(builtins, kind, None)
-    if not (isinstance(found, type) and issubclass(found, Exception)):
-        found = RuntimeError
-    try:
-        return found("raised by the program under test")
-    except TypeError:
-        return RuntimeError("raised by the program under test")
-
-def trial(function, setup, tests, log):
-    random.seed(0)
-    asked, raised, strayed, calls = [], [], [], []
-
-    def stub(*args, **kwargs):
-        if asked:
-            raise _Ask
-        if len(calls) == len(log):
-            asked.append(["call", list(copy.deepcopy(args)), copy.deepcopy(kwargs)])
-            raise _Ask
-        was_args, was_kwargs, kind, result = log[len(calls)]
-        calls.append(None)
-        now = list(args), kwargs
-        if (was_args, was_kwargs) != now and repr((was_args, was_kwargs)) != repr(now):
-            strayed.append(None)
-        if kind:
-            raised.append(_failure(kind))
-            raise raised[-1]
-        return result
-
-    def run():
-        names = {"__name__": "tests"}
-        exec(compile(setup, "setup.py", "exec"), names)
-        names[function] = names["candidate"] = stub
-        names["Solution"] = type("Solution", (), {function: staticmethod(stub)})
-        exec(compile(tests, "tests.py", "exec"), names)
-        check = names.get("check")
-        if callable(check) and check is not stub and not (calls or asked):
-            check(stub)
-
-    ended = ["passed"]
-    try:
-        run()
-    except BaseException as failure:
-        theirs = any(failure is one for one in raised)
-        broken = isinstance(failure, (NameError, ImportError, SyntaxError, SystemExit))
-        ended = ["broken", type(failure).__name__] if broken and not theirs else ["wrong"]
-    if asked:
-        return asked[0]
-    if strayed:
-        return ["broken", "calls differ from one run to the next"]
-    if not calls and ended == ["passed"]:
-        return ["broken", "the function is never called"]
-    return ended
-'''
+def run(magic, files, entry, args):
+    names = {}
+    for code, source in files:  # each finds the public names of those before it
+        names = {name: value for name, value in names.items() if not name.startswith("_")}
+        names["__name__"] = "split"
+        same = magic == importlib.util.MAGIC_NUMBER
+        exec(marshal.loads(code) if same else compile(source, "split.py", "exec"), names)
+    return names[entry](*args)
+"""
 
 
 def run_trial(
-    box: Executor, program: Program, function: str, tests: str, limits: Limits, setup: str = ""
+    box: Executor,
+    program: Program,
+    needed: Sequence[str],
+    tests: str,
+    limits: Limits,
+    setup: str = "",
 ) -> Outcome:
-    """Whether `tests` pass on the program's `function`.
+    """Whether `tests` pass on the program: on its function or class `needed[0]`, on the other
+    names it must define, and on whatever else of it they use.
 
-    `limits` hold for each run of either side, their wall time for the whole trial. Tests that
-    call `check(candidate)` by themselves or leave it to us both work. "broken" when the tests
-    cannot be used: they fail without any call, never call, pass what is not plain data, differ
-    from run to run, or call more than MAX_CALLS times.
+    `limits` hold for each answer of either side, their wall time for the whole trial. Tests may
+    be statements, define `check(candidate)`, be functions and classes for pytest or unittest, and
+    import the program as `solution`. "broken" when they cannot be used: they fail by themselves,
+    never ask the program, differ from run to run, ask for what cannot cross, or too often.
     """
-    ends = time.monotonic() + limits.wall
-    log: list[tuple[list[Any], dict[str, Any], str, Any]] = []
+    return _Trial(box, program, needed, (setup, tests), limits).run()
 
-    def run(what: Program, call: Call) -> Execution:
-        left = ends - time.monotonic()
+
+class _Trial:
+    def __init__(
+        self,
+        box: Executor,
+        program: Program,
+        needed: Sequence[str],
+        tests: tuple[str, str],
+        limits: Limits,
+    ) -> None:
+        self._box = box
+        self._limits = limits
+        self._ends = time.monotonic() + limits.wall
+        self._program = _Side(program.preload, "replay", (program.source, list(needed)))
+        self._tests = _Side(program.preload, "trial", (needed[0], *tests))
+
+    def run(self) -> Outcome:
+        while True:
+            if over := self._tests_speak() or self._program_speaks():
+                return over
+
+    def _tests_speak(self) -> Outcome | None:
+        begun = bool(self._program.said)
+        ran = self._speak(self._tests, heard=self._program.said)
+        if ran.ended in OURS:
+            return Outcome(ran.ended, ran.why)
+        if ran.ended != "ok" and not begun:  # the program has no part in it
+            return Outcome("broken", f"ended {ran.ended} unasked")
+        if ran.ended in ("protocol", "error"):  # `trial` itself never raises
+            return Outcome("broken", "the tests pass what cannot cross")
+        if ran.ended != "ok":
+            return Outcome(ran.ended)
+        if not self._tests.takes(ran.value):
+            return Outcome("broken", "questions differ from one run to the next")
+        match self._tests.said[-1]:
+            case ["over", ended]:
+                return Outcome(ended)
+            case ["over", "broken" as ended, why]:
+                return Outcome(ended, why)
+        if self._tests.questions > MAX_QUESTIONS:
+            return Outcome("broken", f"more than {MAX_QUESTIONS} questions to the program")
+        return None
+
+    def _program_speaks(self) -> Outcome | None:
+        ran = self._speak(self._program, heard=self._tests.said)
+        if ran.ended in OURS:
+            return Outcome(ran.ended, ran.why)
+        if ran.ended != "ok":
+            return Outcome(ran.ended)
+        if not self._program.takes(ran.value):
+            return Outcome("wrong")
+        return Outcome("wall") if self._program.questions > MAX_CALLBACKS else None
+
+    def _speak(self, side: "_Side", heard: Sequence[Any]) -> Execution:
+        """One run of a side. What it took to come this far before is added to its CPU limit."""
+        left = self._ends - time.monotonic()
         if left <= 0:
             return Execution(ended="wall")
-        return box.run(what, call, replace(limits, wall_s=left))
-
-    tests_side = Program(source=_TESTS_SIDE, preload=program.preload)
-    for _ in range(MAX_CALLS + 1):
-        told = run(tests_side, Call(function="trial", args=(function, setup, tests, log)))
-        asked = _asked(told, begun=bool(log))
-        if isinstance(asked, Outcome):
-            return asked
-        answered = _answer(run, program, Call(function=function, args=asked[0], kwargs=asked[1]))
-        if isinstance(answered, Outcome):
-            return answered
-        log.append((*asked, *answered))
-    return Outcome("broken", f"the tests call the function more than {MAX_CALLS} times")
+        limits = replace(self._limits, cpu_s=self._limits.cpu_s + side.cpu_s, wall_s=left)
+        ran = self._box.run(side.program, side.call(heard), limits)
+        side.cpu_s = ran.cpu_s
+        return ran
 
 
-def _asked(told: Execution, *, begun: bool) -> tuple[list[Any], dict[str, Any]] | Outcome:
-    """The arguments the tests ask a result for, or how they ended."""
-    if told.ended in OURS:
-        return Outcome(told.ended, told.why)
-    if told.ended in ("protocol", "error"):  # `trial` itself never raises
-        return Outcome("broken", "the tests pass arguments that are not plain data")
-    if told.ended != "ok":  # with no result yet, the program has no part in it
-        return Outcome(told.ended) if begun else Outcome("broken", f"ended {told.ended} unasked")
-    match told.value:
-        case ["call", list() as args, dict() as kwargs]:
-            return args, kwargs
-        case ["broken", str() as why]:
-            return Outcome("broken", why)
-        case ["passed" | "wrong" as ended]:
-            return Outcome(ended)
-        case _:
-            return Outcome("broken", "the harness lost its place")
+class _Side:
+    """What one side has said, and how to run it."""
+
+    def __init__(self, preload: tuple[str, ...], entry: str, args: tuple[Any, ...]) -> None:
+        self.program = Program(source=_LOADER, preload=preload)
+        self.said: list[Any] = []
+        self.cpu_s = 0.0  # of its last run
+        self.questions = 0
+        self._entry = entry
+        self._args = args
+
+    def call(self, heard: Sequence[Any]) -> Call:
+        files = [_shipped(name) for name in _FILES[self._entry]]
+        args = (importlib.util.MAGIC_NUMBER, files, self._entry, (*self._args, list(heard)))
+        return Call(function="run", args=args)
+
+    def takes(self, told: Any) -> bool:
+        """Keep what was said, if it goes on from what was said before."""
+        match told:
+            case [int() as count, str() as before, [str() as kind, *_] as last]:
+                if count != len(self.said) + 1 or before != digest(self.said):
+                    return False
+                self.said.append(last)
+                self.questions += kind == "ask"
+                return True
+            case _:
+                return False
 
 
-def _answer(
-    run: Callable[[Program, Call], Execution], program: Program, call: Call
-) -> tuple[str, Any] | Outcome:
-    """("", result) or (name of the exception, None); an outcome where the trial is over."""
-    ran = run(program, call)
-    if ran.ended == "ok":
-        return "", ran.value
-    if ran.ended in OURS:
-        return Outcome(ran.ended, ran.why)
-    if ran.ended != "error":
-        return Outcome(ran.ended)
-    named = _RAISED.findall(ran.stderr.decode("utf-8", "replace"))
-    kind = named[-1] if named else "RuntimeError"
-    return Outcome("error") if kind in _UNLOADED else (kind, None)
+@cache
+def _shipped(name: str) -> tuple[bytes, str]:
+    """A file of what runs inside: compiled for a Python of our own version, and as source."""
+    text = (Path(__file__).parent / "split" / f"{name}.py").read_text(encoding="utf-8")
+    source = _OWN_IMPORT.sub("", text)
+    return marshal.dumps(compile(source, "split.py", "exec", dont_inherit=True)), source

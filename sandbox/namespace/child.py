@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sandbox import wire
-from sandbox.namespace import landlock, linux, mounts, seccomp
+from sandbox.namespace import account, landlock, linux, mounts, seccomp
 from sandbox.namespace.interpreter import ENVIRONMENT
-from sandbox.namespace.protocol import READY, Request, pack_code
+from sandbox.namespace.protocol import COUNTED, READY, Request, pack_code
 from sandbox.namespace.syscalls import failure
 
 Payload = tuple[str, bytes, bool, str | None, bytes]  # see `inputs.payload`
@@ -26,8 +26,11 @@ Filter = Callable[[], int] | bytes  # ready to install, or still to be told the 
 FILE_NAME = "solution.py"
 _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
 _TRACEBACK_FRAMES = 20
-_LIMITS = tuple(getattr(resource, f"RLIMIT_{n}") for n in ("CPU", "AS", "FSIZE", "NOFILE", "NPROC"))
+_NAMES = ("CPU", "AS", "DATA", "FSIZE", "NOFILE", "NPROC")
+_LIMITS = tuple(getattr(resource, f"RLIMIT_{name}") for name in _NAMES)
 _UNLIMITED = (1 << 62) - 1  # what RLIM_INFINITY, -1, is masked to
+_MORE_OF_OTHERS = 64  # tasks that an account may start elsewhere meanwhile
+_PENDING = 1024  # signals and timers: without a bound they are the kernel's memory, not ours
 _ZERO_LIMITS = ("CORE", "MSGQUEUE", "MEMLOCK", "RTPRIO", "NICE")
 
 
@@ -38,6 +41,7 @@ class Walls:
     tier: int
     threads_only: Filter
     with_processes: Filter
+    private_memory: Callable[[], int]
     landlock_rules: int | None
     address_bytes: int  # the zygote's own
     open_files: int  # one more than the highest descriptor there can be
@@ -81,17 +85,28 @@ def _limit(request: Request, walls: Walls) -> None:
     """Set limits for good, or keep inherited ones that are tighter.
 
     Soft is hard for CPU time, as pid 1 would not see SIGXCPU. Honest programs raise the soft limit
-    of the stack; address space bounds it anyway.
+    of the stack, which a bound of all addresses allows.
     """
-    address = walls.address_bytes + request.address_bytes
-    wanted = (request.cpu_s, address, request.disk_mb << 20, request.open_files, request.tasks)
+    counted = COUNTED[request.counted]
+    memory = walls.address_bytes + request.address_bytes
+    wanted = (
+        request.cpu_s,
+        memory if counted == "address" else 0,
+        memory if counted == "data" else 0,
+        request.disk_mb << 20,
+        request.open_files,
+        request.tasks + (account.tasks() + _MORE_OF_OTHERS if request.shared_account else 0),
+    )
     for kind, value, ceiling in zip(_LIMITS, wanted, walls.ceilings, strict=True):
         if value:
             allowed = min(value, ceiling)
             resource.setrlimit(kind, (allowed, allowed))
     stack = resource.RLIMIT_STACK
     ceiling = resource.getrlimit(stack)[1]
-    resource.setrlimit(stack, (min(request.stack_bytes, ceiling & _UNLIMITED), ceiling))
+    allowed = min(request.stack_bytes, ceiling & _UNLIMITED)
+    resource.setrlimit(stack, (allowed, allowed if counted == "data" else ceiling))
+    if counted == "data" and walls.private_memory() < 0:
+        raise failure("seccomp")
 
 
 def _filter_calls(wanted: Filter) -> None:
@@ -107,6 +122,8 @@ def forbid_for_all(last_capability: int) -> None:
     linux.no_new_privileges()
     for name in _ZERO_LIMITS:
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (0, 0))
+    pending = min(_PENDING, resource.getrlimit(resource.RLIMIT_SIGPENDING)[1] & _UNLIMITED)
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (pending, pending))
 
 
 def ceilings() -> tuple[int, ...]:

@@ -38,6 +38,9 @@ def build(read_only: Sequence[str]) -> None:
         linux.bind_read_only(_OLD + path, path)
     for name in _TOP_FOLDERS:
         _same_as_outside(name)
+    if Path(_OLD, "etc/alternatives").is_dir():  # links only; /usr/bin/awk is a link to one
+        Path("/etc/alternatives").mkdir()
+        linux.bind_read_only(f"{_OLD}/etc/alternatives", "/etc/alternatives")
     _fill_dev_and_etc()
     linux.detach(_OLD)
     Path(_OLD).rmdir()

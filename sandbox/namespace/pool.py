@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Self
 
 from sandbox.executor import Given, Program
+from sandbox.languages.polyglot import Polyglot
 from sandbox.limits import Limits
 from sandbox.namespace import cgroup
 from sandbox.namespace.cases import Cases
@@ -17,13 +18,12 @@ from sandbox.probe import Probe, SandboxUnavailableError, probe
 from sandbox.result import Execution
 
 ATTEMPTS = 2
-LANGUAGES = ("python",)
 _CLOSE_LIMIT_S = 30.0
 _CLOSED = "this NamespaceExecutor was closed"
 
 
 class NamespaceExecutor:
-    """Runs untrusted Python in namespaces (tier 1), or behind Landlock and seccomp (tier 2).
+    """Runs untrusted code in namespaces (tier 1), or behind Landlock and seccomp (tier 2).
 
     `slots`: executions at a time; None: one per core. `tier`: the one wanted; None: tier 1, or
     with `allow_reduced` tier 2 where that is all there is. `preload`: modules every case finds
@@ -47,6 +47,7 @@ class NamespaceExecutor:
         self.tier = chosen_tier(self.probe, tier, allow_reduced)
         self._setup = _setup(self.probe, self.tier)
         self._preload = tuple(preload)
+        self._others = Polyglot(self)
         self._pid = os.getpid()
         self._closed = False
         self._places = [_Place(_setup(self.probe, self.tier), tuple(preload)) for _ in range(count)]
@@ -66,7 +67,7 @@ class NamespaceExecutor:
     def run(self, program: Program, given: Given, limits: Limits) -> Execution:
         """One execution; see `sandbox.executor.Executor`.
 
-        Raises ValueError for another language or arguments that are not plain data,
+        Raises ValueError for an unknown language or arguments that are not plain data,
         SandboxUnavailableError for `limits.processes` where nothing can bound them together.
         """
         return self.run_all(program, [given], limits)[0]
@@ -76,7 +77,9 @@ class NamespaceExecutor:
 
         The program is compiled once: one that does not compile ends all its cases alike.
         """
-        self._check(program, limits)
+        if program.language != "python":
+            return self._others.run_all(program, given, limits)
+        self._check(limits)
         cases = Cases(program, given, limits)
         if not given:
             return []
@@ -104,14 +107,11 @@ class NamespaceExecutor:
         for place in self._places:
             self._idle.put(place)  # whoever still waits for one learns that we are closed
 
-    def _check(self, program: Program, limits: Limits) -> None:
-        if program.language not in LANGUAGES:
-            known = ", ".join(LANGUAGES)
-            raise ValueError(f"language {program.language!r} cannot run here; known: {known}")
-        if limits.processes and (self.tier == 2 or not self.probe.cgroup):
-            raise SandboxUnavailableError(
-                f"Limits.processes={limits.processes} needs tier 1 and a cgroup\n{self.probe}"
-            )
+    def _check(self, limits: Limits) -> None:
+        grouped = limits.counted == "group"
+        if (limits.processes or grouped) and (self.tier == 2 or not self.probe.cgroup):
+            asked = "counted='group'" if grouped else f"processes={limits.processes}"
+            raise SandboxUnavailableError(f"Limits.{asked} needs tier 1 and a cgroup\n{self.probe}")
 
     def _take(self, wanted: int) -> "list[_Place]":
         """One place, when there is one, and as many more as are free, up to `wanted`."""

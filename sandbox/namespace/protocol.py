@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
+COUNTED = ("address", "data", "group")
 READY = b"\x01"  # first byte of the result pipe: our side has set everything up
 KILL = b"K"  # to the zygote: end the execution in progress; stale when there is none
 WHICH = b"?"  # to the zygote: a pidfd of the execution in progress, please
@@ -23,11 +24,13 @@ class Request(NamedTuple):
 
     cpu_s: int
     address_bytes: int  # beyond what the zygote itself maps
+    counted: int  # the place of Limits.counted in COUNTED
     disk_mb: int
     inodes: int
     stack_bytes: int
     open_files: int
-    tasks: int  # processes and threads, 0: not bounded here
+    tasks: int  # processes and threads
+    shared_account: int  # 1: the kernel counts tasks of the account that are none of ours
     processes: int  # 0: threads only
     payload_bytes: int
 

@@ -38,7 +38,7 @@ landlock_create_ruleset landlock_add_rule landlock_restrict_self remap_file_page
 mknod mknodat setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid
 capset statmount listmount sync syncfs cachestat flock bind connect listen accept accept4
 pidfd_open pidfd_send_signal tkill rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity
-sched_setscheduler sched_setparam sched_setattr ioprio_set setpriority
+sched_setscheduler sched_setparam sched_setattr ioprio_set setpriority sysinfo
 """
 _BEYOND_LANDLOCK = """
 chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
@@ -48,7 +48,7 @@ file_setattr truncate
 _SIGNALS_OF_A_TREE = "pidfd_open pidfd_send_signal tkill rt_sigqueueinfo rt_tgsigqueueinfo"
 
 _LEFT_TO_CHILD = f"""
-clone fork vfork mount capset prctl prlimit64 kill tgkill landlock_restrict_self
+clone fork vfork mount capset prctl prlimit64 kill tgkill landlock_restrict_self sendmsg sendmmsg
 {_SIGNALS_OF_A_TREE}
 """  # all but clone: the zygote needs them for its children, or they speak of the process itself
 _NEW_NAMESPACES = 0x7E020080
@@ -57,9 +57,13 @@ _CLONE_THREAD = 0x10000
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _SIGNAL_OWNERS = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
-_LOCKS = (6, 7, 37, 38, 1024, 1026)  # record locks of both kinds, leases, F_NOTIFY
+_LOCKS = (5, 6, 7, 36, 37, 38, 1024, 1026)  # record locks of both kinds, leases, F_NOTIFY
+_WRITE_HINTS = (1036, 1038)  # they stay with a shared file
+_SOCKET_NUMBERS = (57, 71)  # SO_COOKIE, SO_NETNS_COOKIE: counters of the whole machine
+_RWF_NOWAIT, _FADV_DONTNEED = 8, 4  # to ask whether a page is in the cache, and to evict it
 _OWNERS = (8, 10, 15, 1031)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETPIPE_SZ
 _PR_SET_PDEATHSIG = 1
+_UNCOUNTED = 0x101  # MAP_SHARED (MAP_SHARED_VALIDATE holds its bit), MAP_GROWSDOWN
 
 
 def zygote_filter(on: Machine, *, alone: bool) -> bytes:
@@ -74,14 +78,20 @@ def zygote_filter(on: Machine, *, alone: bool) -> bytes:
 def child_filter(on: Machine, *, processes: bool, alone: bool) -> bytes:
     """The rest, for a child of a zygote under `zygote_filter`. Needs `for_process` before use.
 
-    `processes`: may fork; threads are always allowed. `alone`: there is no pid namespace and no
-    private file tree, so signals may name only the process itself and no file's owner, rights,
-    times or attributes may change.
+    `processes`: may fork and pass descriptors; threads are always allowed. `alone`: there is no
+    pid namespace and no private file tree, so signals may name only the process itself and no
+    file's owner, rights, times or attributes may change.
     """
     known = numbers(on)
     left = {known[name] for name in _LEFT_TO_CHILD.split() if name in known}
     rules = _rules(on, processes=processes, alone=alone)
     return _assemble(on, {number: body for number, body in rules.items() if number in left})
+
+
+def private_memory(on: Machine) -> bytes:
+    """A filter beside the other: no memory that RLIMIT_DATA does not count, shared or a stack's."""
+    countable = [_load(3), (_IF_ANY_BIT, 0, 1, _UNCOUNTED), *_deny(errno.EPERM), *_allow()]
+    return _assemble(on, {numbers(on)["mmap"]: countable})
 
 
 def _assemble(on: Machine, rules: dict[int, list[Instruction]]) -> bytes:
@@ -133,15 +143,20 @@ def _rules(on: Machine, *, processes: bool, alone: bool) -> dict[int, list[Instr
         "socketpair": _stream_pair(),
         "clone": _clone(_NEW_NAMESPACES, processes=processes),
         "ioctl": _argument(1, _TERMINAL_INJECTION + _SIGNAL_OWNERS, _deny(errno.EPERM), _allow()),
-        "fcntl": _argument(1, _LOCKS + _OWNERS, _deny(errno.EPERM), _allow()),
+        "fcntl": _argument(1, _LOCKS + _OWNERS + _WRITE_HINTS, _deny(errno.EPERM), _allow()),
+        "getsockopt": _argument(2, _SOCKET_NUMBERS, _deny(errno.ENOPROTOOPT), _allow()),
+        "preadv2": _flag(5, _RWF_NOWAIT, _deny(errno.EOPNOTSUPP), _allow()),
+        "fadvise64": _argument(3, (_FADV_DONTNEED,), _deny(errno.EPERM), _allow()),
         "prctl": _argument(0, (_PR_SET_PDEATHSIG,), _deny(errno.EPERM), _allow()),
         "prlimit64": _argument(0, (0, _SELF), _allow(), _deny(errno.EPERM)),
     }
     if not processes:
         by_name |= {"fork": _deny(errno.EAGAIN), "vfork": _deny(errno.EAGAIN)}
+        by_name |= {"sendmsg": _deny(errno.EPERM), "sendmmsg": _deny(errno.EPERM)}
     if alone:
         to_self = _argument(0, (_SELF,), _allow(), _deny(errno.EPERM))
         by_name |= {"kill": to_self, "tgkill": to_self}
+        by_name["timer_create"] = _deny(errno.EAGAIN)  # bounded for a whole account at once
         by_name |= {name: _deny(errno.EPERM) for name in _BEYOND_LANDLOCK.split()}
     known = numbers(on)
     return {known[name]: body for name, body in by_name.items() if name in known}
@@ -171,6 +186,13 @@ def _argument(
     last = len(values) - 1
     tests = [(_IF_EQUAL, last - place + len(miss), 0, value) for place, value in enumerate(values)]
     return [_load(index), *tests, *miss, *hit]
+
+
+def _flag(
+    index: int, bit: int, hit: list[Instruction], miss: list[Instruction]
+) -> list[Instruction]:
+    """`hit` where the argument has this bit, else `miss`."""
+    return [_load(index), (_IF_ANY_BIT, len(miss), 0, bit), *miss, *hit]
 
 
 def _stream_pair() -> list[Instruction]:

@@ -21,6 +21,7 @@ from sandbox.namespace.interpreter import ENVIRONMENT, Interpreter
 from sandbox.namespace.judge import judge
 from sandbox.namespace.protocol import (
     CODE_BYTES,
+    COUNTED,
     KILL,
     WHICH,
     Report,
@@ -96,16 +97,16 @@ def ticket(setup: Setup, work: bytes, given: Given, limits: Limits, *, share: bo
 
 
 def _request(setup: Setup, limits: Limits, payload_bytes: int) -> Request:
-    alone_of_user = setup.tier == 2 and setup.way == "user"
-    tasks = limits.processes + limits.threads + _SPARE_TASKS
     return Request(
         cpu_s=math.ceil(limits.cpu_s if limits.processes else _CPU_SLACK * limits.cpu_s + 1),
         address_bytes=limits.memory_mb << 20,
+        counted=COUNTED.index(limits.counted),
         disk_mb=limits.disk_mb,
         inodes=limits.inodes,
         stack_bytes=limits.stack_mb << 20,
         open_files=limits.open_files,
-        tasks=0 if alone_of_user else tasks,  # there the kernel counts all the user's processes
+        tasks=limits.processes + limits.threads + _SPARE_TASKS,
+        shared_account=setup.tier == 2 and setup.way == "user",
         processes=limits.processes,
         payload_bytes=payload_bytes,
     )

@@ -41,7 +41,10 @@ sched_setattr:314:274 ioprio_set:251:30 setpriority:141:140 seccomp:317:277 getp
 chmod:90:- fchmod:91:52 fchmodat:268:53 fchmodat2:452:452 chown:92:- fchown:93:55 lchown:94:-
 fchownat:260:54 utime:132:- utimes:235:- futimesat:261:- utimensat:280:88 setxattr:188:5
 lsetxattr:189:6 fsetxattr:190:7 setxattrat:463:463 removexattr:197:14 lremovexattr:198:15
-fremovexattr:199:16 removexattrat:466:466 file_setattr:469:469 truncate:76:45
+fremovexattr:199:16 removexattrat:466:466 file_setattr:469:469 truncate:76:45 sysinfo:99:179
+sendmsg:46:211 sendmmsg:307:269 getsockopt:55:209 preadv2:327:286 fadvise64:221:223
+timer_create:222:107
+mmap:9:222
 """
 
 

@@ -157,6 +157,7 @@ def _walls(settings: dict[str, Any]) -> Walls:
         tier=settings["tier"],
         threads_only=_ready(seccomp.child_filter(here, processes=False, alone=alone), alone),
         with_processes=_ready(seccomp.child_filter(here, processes=True, alone=alone), alone),
+        private_memory=seccomp.installer(seccomp.private_memory(here)),
         landlock_rules=_moved_up(landlock.ruleset(readable, ["/dev/null"])) if alone else None,
         address_bytes=linux.address_space(),
         open_files=os.sysconf("SC_OPEN_MAX"),

@@ -20,12 +20,12 @@ def outcome(executor_tier, attacks, honest):
     """All that went wrong, as text."""
     with canaries() as targets:
         try:
-            executor = NamespaceExecutor(slots=1, tier=executor_tier)
+            executor = NamespaceExecutor(slots=2, tier=executor_tier)  # one for a neighbour
         except SandboxUnavailableError as refusal:
             pytest.skip(str(refusal))
         with executor:
             report = run_suite(executor, targets, attacks, honest, grade)
-            table = str(executor.probe)
+            table = "\n".join([str(executor.probe), "not tried:", *report.missing])
     refused = [one for one in report.honest if not one.accepted]
     if executor_tier == 2:
         refused = [one for one in refused if one.file not in NEEDS_FILES]
@@ -51,7 +51,8 @@ def test_no_attack_gets_through_and_no_honest_program_is_refused(name, tier, cap
 @pytest.mark.parametrize("tier", [1, 2])
 def test_one_attack_of_every_class_fails_and_two_honest_programs_pass(tier):
     attacks, honest = load(SUITES["own"])
-    quick = [one for one in attacks if one.must == "no_reward" and not one.run_after]
+    python = [one for one in attacks if one.language == "python" and not one.run_after]
+    quick = [one for one in python if one.must == "no_reward"]
     sample = list({one.group: one for one in quick}.values())
     assert len(sample) >= 4
     through, refused, _ = outcome(tier, sample, honest[:2])

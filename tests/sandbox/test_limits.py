@@ -10,8 +10,11 @@ def test_the_wall_limit_is_a_multiple_of_the_cpu_limit_unless_given():
     assert Limits(cpu_s=2, wall_s=0.5).wall == 0.5
 
 
+NO_BOUNDS = ("processes", "counted")
+
+
 @pytest.mark.parametrize(
-    "name", [field.name for field in dataclasses.fields(Limits) if field.name != "processes"]
+    "name", [field.name for field in dataclasses.fields(Limits) if field.name not in NO_BOUNDS]
 )
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_every_bound_must_be_positive(name, value):
@@ -23,6 +26,12 @@ def test_no_further_process_is_the_default_and_a_negative_number_is_refused():
     assert Limits().processes == 0
     with pytest.raises(ValueError, match=r"Limits\.processes"):
         Limits(processes=-1)
+
+
+def test_memory_is_counted_in_one_of_three_ways():
+    assert [Limits(counted=way).counted for way in ("address", "data", "group")]
+    with pytest.raises(ValueError, match="'pages'; known: address, data, group"):
+        Limits(counted="pages")
 
 
 def test_limits_are_frozen():

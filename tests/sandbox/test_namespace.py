@@ -435,6 +435,29 @@ def test_processes_need_a_cgroup_and_tier_1(sandbox):
             script(sandbox, source, limits=limits)
 
 
+def test_memory_that_only_a_cgroup_counts_needs_one(sandbox):
+    limits = Limits(cpu_s=2, counted="group", memory_mb=64)
+    if sandbox.tier == 1 and sandbox.probe.cgroup:
+        assert answer(
+            script(sandbox, "import mmap; mmap.mmap(-1, 1 << 30); print(1)", limits=limits)
+        )
+        assert script(sandbox, "x = bytearray(1 << 30)", limits=limits).ended == "memory"
+    else:
+        with pytest.raises(SandboxUnavailableError, match="counted='group' needs tier 1 and a cg"):
+            script(sandbox, "print(1)", limits=limits)
+
+
+def test_reserved_memory_is_free_where_private_writable_memory_is_counted(sandbox):
+    limits = Limits(cpu_s=2, counted="data", memory_mb=64)
+    reserve = "import mmap; m = mmap.mmap(-1, 1 << 40, flags={}, prot={}); print(m[0])"
+    for flags, rights, fine in (("2 | 32", 1, True), ("2 | 32", 3, False), ("1 | 32", 1, False)):
+        done = script(sandbox, reserve.format(flags, rights), limits=limits)
+        assert (done.ended == "ok") is fine, (flags, rights, done)
+    assert script(sandbox, "x = bytearray(1 << 30)", limits=limits).ended == "memory"
+    deeper = "import resource as r; r.setrlimit(r.RLIMIT_STACK, (r.RLIM_INFINITY,) * 2)"
+    assert script(sandbox, deeper, limits=limits).ended == "error"
+
+
 needs_cgroup = pytest.mark.skipif(not probe().cgroup, reason="no cgroup with memory and pids here")
 
 
@@ -698,7 +721,7 @@ def test_two_hundred_runs_leave_everything_as_it_was(strong):
 
 
 def test_another_language_and_odd_arguments_are_the_callers_mistake(sandbox):
-    with pytest.raises(ValueError, match="language 'cobol' cannot run here; known: python"):
+    with pytest.raises(ValueError, match=r"no language 'cobol'\. Known: python, c, "):
         sandbox.run(Program(source="", language="cobol"), Stdin(), LIMITS)
     with pytest.raises(ValueError, match="arguments of 'f' are not plain data"):
         call(sandbox, "def f(x): return x", object())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.namespace.seccomp import child_filter, for_process, zygote_filter
+from sandbox.namespace.seccomp import child_filter, for_process, private_memory, zygote_filter
 from sandbox.namespace.syscalls import MACHINES, call, machine, numbers
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -90,7 +90,7 @@ io_uring_setup memfd_create memfd_secret shmget msgget semget mq_open flock inot
 fanotify_init name_to_handle_at open_by_handle_at kexec_load init_module setresuid capset
 personality pidfd_getfd kcmp cachestat syncfs sync bind connect listen accept4 clone3
 vmsplice mknodat quotactl syslog reboot swapon clock_settime sched_setaffinity
-sched_setscheduler setpriority
+sched_setscheduler setpriority sysinfo
 """
 
 
@@ -163,11 +163,34 @@ def test_no_clone_into_a_new_namespace(on, bit):
         ("ioctl", 0x5401, "allow"),
         ("fcntl", 1, "allow"),
         ("fcntl", 1030, "allow"),
-        *[("fcntl", number, errno.EPERM) for number in (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1031)],
+        *[("fcntl", number, errno.EPERM) for number in (5, 6, 7, 8, 10, 15, 36, 37, 38)],
+        *[("fcntl", number, errno.EPERM) for number in (1024, 1026, 1031, 1036, 1038)],
+        ("fcntl", 1035, "allow"),
     ],
 )
 def test_commands_that_reach_others_are_refused(on, name, command, answer):
     assert ask(on, name, 0, command) == answer
+
+
+@both
+def test_counters_of_the_whole_machine_are_not_told_by_sockets(on):
+    for option, answer in ((57, errno.ENOPROTOOPT), (71, errno.ENOPROTOOPT), (3, "allow")):
+        assert ask(on, "getsockopt", 4, 1, option) == answer
+
+
+@both
+def test_the_page_cache_is_neither_asked_nor_emptied(on):
+    for flags, answer in ((8, errno.EOPNOTSUPP), (9, errno.EOPNOTSUPP), (0, "allow"), (1, "allow")):
+        assert ask(on, "preadv2", 4, 0, 1, 0, 0, flags) == answer
+    for advice, answer in ((4, errno.EPERM), (0, "allow"), (3, "allow")):
+        assert ask(on, "fadvise64", 4, 0, 0, advice) == answer
+
+
+@both
+def test_descriptors_are_passed_only_where_there_are_processes_to_pass_them_to(on):
+    for name in ("sendmsg", "sendmmsg"):
+        assert ask(on, name) == errno.EPERM
+        assert ask(on, name, processes=True) == "allow"
 
 
 @both
@@ -184,12 +207,25 @@ def test_limits_of_others_cannot_be_changed(on):
 
 
 @both
+def test_memory_that_no_limit_counts_can_be_refused(on):
+    program, number = private_memory(on), numbers(on)["mmap"]
+    shared, private, checked, anonymous, grows_down, stack = 1, 2, 3, 0x20, 0x100, 0x20000
+    for flags in (private, private | anonymous, private | anonymous | stack):
+        assert verdict(program, on, number, 0, 4096, 3, flags) == "allow"
+    for flags in (shared | anonymous, shared, checked, private | anonymous | grows_down):
+        assert verdict(program, on, number, 0, 4096, 3, flags) == errno.EPERM
+    others = {verdict(program, on, other) for other in range(470) if other != number}
+    assert others == {"allow"} and ask(on, "mmap", 0, 4096, 3, shared) == "allow"
+
+
+@both
 def test_alone_a_process_signals_only_itself(on):
     for name in ("kill", "tgkill"):
         assert ask(on, name, PID, 9, alone=True) == "allow"
         for pid in (1, PID + 1, 0, -1, -PID):
             assert ask(on, name, pid, 9, alone=True) == errno.EPERM
             assert ask(on, name, pid, 9) == "allow"  # its pid namespace holds nobody else
+    assert ask(on, "timer_create", alone=True) == errno.EAGAIN
     for name in ("tkill", "pidfd_open", "pidfd_send_signal", "rt_sigqueueinfo"):
         assert ask(on, name, PID, alone=True) == errno.EPERM
 

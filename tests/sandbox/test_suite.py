@@ -3,16 +3,21 @@
 import json
 import os
 import socket
-import subprocess
-import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandbox import canaries as setting
-from sandbox.canaries import canaries, survivors
+from sandbox.canaries import canaries
 from sandbox.executor import Program, Stdin
+from sandbox.languages.polyglot import compile_seconds
+from sandbox.languages.table import LANGUAGES
 from sandbox.limits import Limits
+from sandbox.probe import SandboxUnavailableError
 from sandbox.result import Execution
 from sandbox.suite import CONTAINED, load, run_suite
 
@@ -35,16 +40,15 @@ class Echo:
 
     backend, tier = "echo", 1
 
-    def __init__(self, printed=b"", ended="ok", value=None, waited_s=0.0):
-        self.printed, self.ended, self.value = printed, ended, value
-        self.waited_s = waited_s
+    def __init__(self, printed=b"", ended="ok", value=None, why="", waited_s=0.0):
+        self.answer = Execution(
+            ended=ended, stdout=printed, value=value, why=why, waited_s=waited_s
+        )
         self.ran = []
 
     def run(self, program, given, limits):
         self.ran.append(program.source)
-        return Execution(
-            ended=self.ended, stdout=self.printed, value=self.value, waited_s=self.waited_s
-        )
+        return self.answer
 
     def run_all(self, program, given, limits):
         return [self.run(program, one, limits) for one in given]
@@ -98,6 +102,28 @@ def test_a_suite_is_read_as_it_is_written(suite):
     assert suite({}, processes=True)[0][0].limits.processes == 3
 
 
+def test_a_case_may_be_in_another_language_and_has_time_to_be_compiled(suite):
+    (case,), _ = suite({"file": "a.cc", "language": "c++"})
+    assert case.language == "cpp"
+    assert case.slowest_s == suite({})[0][0].slowest_s + compile_seconds("cpp")
+
+
+def test_cases_in_a_language_that_is_refused_are_left_out_and_named(suite):
+    class WithoutCompiler(Echo):
+        def run(self, program, given, limits):
+            if program.language == "c":
+                raise SandboxUnavailableError("C cannot run here; no gcc\nthe table")
+            return super().run(program, given, limits)
+
+    attacks, honest = suite(
+        {"file": "a.c", "language": "c"}, {"file": "b.js", "language": "js"}, {},
+        honest=[{"file": "h.c", "language": "c"}],
+    )  # fmt: skip
+    report = run_suite(WithoutCompiler(), TARGETS, attacks, honest, running)
+    assert [one.file for one in report.attacks] == ["b.js", "a.py"] and report.honest == []
+    assert report.missing == (*TARGETS.missing, "C cannot run here; no gcc")
+
+
 def test_a_folder_without_a_suite_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"is no suite: it has no manifest.jsonl"):
         load(tmp_path)
@@ -113,6 +139,7 @@ def test_a_folder_without_a_suite_is_refused(tmp_path):
         ("[]", "TypeError"),
         ('{"file": "a.py"}', "KeyError: 'kind'"),
         (json.dumps({**ROW, "file": "none.py"}), "FileNotFoundError"),
+        (json.dumps({**ROW, "language": "cobol"}), "no language 'cobol'"),
         (json.dumps({**ROW, "limits": {**LIMITS, "cpu_s": -1}}), "cpu_s must be positive, got -1"),
     ],
 )
@@ -196,42 +223,56 @@ def test_time_spent_waiting_for_a_processor_is_not_the_attacks_doing(found, monk
     assert found(grade, Echo(waited_s=4.5)).effect == CONTAINED
 
 
-@pytest.fixture
-def mark(monkeypatch):
-    """A mark of this test's own, so that no suite that runs elsewhere is disturbed."""
-    monkeypatch.setattr(setting, "MARK", f"mark{os.getpid()}")
+def test_a_limit_of_seconds_that_a_case_names_holds_where_it_is_the_shorter(suite):
+    observed = [["returns_within:2.5"], ["returns_within:60"], ["no_survivors"]]
+    attacks, _ = suite(*({"file": f"{n}.py", "observe": o} for n, o in enumerate(observed)))
+    assert [case.slowest_s for case in attacks] == [2.5, 5.0, 5.0]
 
 
-def marked_process():
-    """A child that calls itself as attacks call theirs."""
-    code = (
-        f"import ctypes, time; ctypes.CDLL(None).prctl(15, b'{setting.MARK}_x', 0, 0, 0);"
-        "print('up', flush=True); time.sleep(60)"
+@pytest.mark.parametrize("value", [{(1, ("x",)): [b"RLVR-CANARY-of-the-test"]}, {1 << 50_000}])
+def test_values_of_any_shape_are_searched_and_numbers_too_long_to_print_do_no_harm(found, value):
+    effect = found(running, Echo(value=value)).effect
+    assert effect == ("printed a secret of the host" if type(value) is dict else CONTAINED)
+
+
+@pytest.mark.parametrize("how", [lambda b: b[::-1], lambda b: b.hex().encode()])
+def test_a_secret_in_another_spelling_is_told_too(found, how):
+    printed = how(b"RLVR-CANARY-of-the-test")
+    assert found(running, Echo(printed)).effect == "printed a secret of the host"
+
+
+def test_a_reason_that_would_reach_a_terminal_is_an_effect(found):
+    box = Echo(why="Error: \x1b[2J")
+    assert found(running, box).effect == "put control characters into a reason"
+
+
+class Breaking(Echo):
+    """Runs nothing any more once an attack has run."""
+
+    def run(self, program, given, limits):
+        ran = super().run(program, given, limits)
+        return replace(ran, ended="error") if "# a.py" in self.ran else ran
+
+
+def fair(box, case):
+    return (
+        1.0 if box.run(Program(source=case.source), Stdin(), case.limits).ended == "ok" else 0.0
+    ), ""
+
+
+def test_a_grader_that_an_attack_breaks_is_an_effect(suite):
+    attacks, honest = suite({}, honest=[{"file": "h.py"}])
+    report = run_suite(Breaking(), TARGETS, attacks, honest, fair)
+    assert (
+        report.attacks[0].effect == "h.py is refused afterwards" and not report.honest[0].accepted
     )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    child.stdout.readline()
-    return child
 
+    def wrong_for_attacks(box, case):
+        return 1.0 if case.file == "h.py" else 0.0, ""
 
-def test_a_process_that_survives_is_an_effect_and_is_ended(found, mark):
-    children = []
-
-    def grade(box, case):
-        children.append(marked_process())
-        return 0.0, "wrong"
-
-    assert found(grade).effect == "1 processes survived"
-    with children[0] as child:
-        assert child.wait(5) == -9
-    assert survivors() == []
-
-
-def test_a_zombie_is_no_survivor(mark):
-    with marked_process() as child:
-        assert survivors() == [child.pid]
-        child.kill()
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert survivors() == []
+    assert run_suite(Echo(), TARGETS, attacks, honest, wrong_for_attacks).clean
+    refused = run_suite(Echo(), TARGETS, attacks, honest, lambda box, case: (0.0, ""))
+    assert refused.attacks[0].effect == CONTAINED  # it was refused before the attack as well
 
 
 def test_what_an_attack_runs_after_is_graded_first_on_the_same_executor(suite):
@@ -239,8 +280,61 @@ def test_what_an_attack_runs_after_is_graded_first_on_the_same_executor(suite):
     box = Echo()
     run_suite(box, TARGETS, attacks, [], running)
     assert box.ran == ["# plant.py", "# plant.py", "# check.py"]
-    with pytest.raises(ValueError, match=r"check.py runs after plant.py, which is not in"):
+    with pytest.raises(ValueError, match=r"check.py runs with plant.py, which is not in"):
         run_suite(box, TARGETS, attacks[1:], [], running)
+
+
+class Beside(Echo):
+    """A neighbour waits until it has company; the programs note whether one was there."""
+
+    def __init__(self, ended="ok"):
+        super().__init__()
+        self.beside_ended = ended
+        self.neighbour, self.given, self.company = threading.Event(), [], []
+
+    def run(self, program, given, limits):
+        if program.source == "# neighbour.py":
+            self.given.append(given)
+            self.neighbour.set()
+            time.sleep(0.01)
+            return Execution(ended=self.beside_ended)
+        self.company.append(self.neighbour.wait(0.2))
+        return Execution(ended="ok")
+
+
+@pytest.fixture
+def neighbours(suite):
+    return suite(
+        {"file": "neighbour.py", "tests": [{"stdin": "7", "expected_stdout": ""}]},
+        {"file": "check.py", "run_beside": "neighbour.py"},
+        honest=[{"file": "alone.py"}, {"file": "h.py", "run_beside": "neighbour.py"}],
+    )
+
+
+def beside(box, case):
+    return running(box, case) if case.file != "neighbour.py" else (0.0, "")
+
+
+@pytest.mark.parametrize("ended", ["ok", "sandbox_error"])
+def test_a_neighbour_runs_beside_an_attack_on_input_of_its_own(neighbours, ended):
+    attacks, _ = neighbours
+    box = Beside(ended)
+    report = run_suite(box, TARGETS, attacks, [], beside)
+    effect = CONTAINED if ended == "ok" else "no verdict for its neighbour"
+    assert [one.effect for one in report.attacks] == [CONTAINED, effect]
+    assert box.company == [True] and set(box.given) == {Stdin(data=b"7")}
+    count = len(box.given)
+    time.sleep(0.05)
+    assert len(box.given) == count  # it has stopped
+    with pytest.raises(ValueError, match=r"check.py runs with neighbour.py, which is not in"):
+        run_suite(box, TARGETS, attacks[1:], [], beside)
+
+
+def test_a_neighbour_runs_beside_an_honest_program_that_names_one(neighbours):
+    attacks, honest = neighbours
+    box = Beside()
+    run_suite(box, TARGETS, attacks[:1], honest, beside)
+    assert box.company == [False, False, True]  # at the start, in its turn, and with company
 
 
 def test_a_report_counts_both_kinds_and_tells_as_it_goes(suite):
@@ -309,6 +403,16 @@ def test_a_target_that_cannot_be_set_up_is_told(places, monkeypatch):
     assert setting.VARIABLE not in os.environ
 
 
+def test_what_another_account_put_in_place_of_ours_is_left_alone(places, monkeypatch):
+    def refuse(path, missing_ok):
+        raise PermissionError(path)
+
+    with canaries() as targets:
+        assert len(targets.missing) == 1
+        monkeypatch.setattr(Path, "unlink", refuse)
+    assert sorted(path.name for path in places.iterdir()) == ["canary", "socket"]
+
+
 def test_two_sets_of_canaries_have_different_secrets(places):
     with canaries() as one:
         pass
@@ -320,7 +424,7 @@ def test_the_projects_own_suite_is_whole():
     attacks, honest = load(CASES)
     assert len(attacks) >= 40 and len(honest) >= 10
     listed = {case.file for case in attacks + honest}
-    assert listed == {path.relative_to(CASES).as_posix() for path in CASES.rglob("*.py")}
+    assert listed == {path.relative_to(CASES).as_posix() for path in programs()}
     assert len(listed) == len(attacks) + len(honest)
     order = [case.file for case in attacks]
     for case in attacks:
@@ -328,10 +432,22 @@ def test_the_projects_own_suite_is_whole():
         assert not case.run_after or order.index(case.run_after) < order.index(case.file)
         assert case.limits.wall <= 4, case.file
     assert {case.must for case in honest} == {"full_reward"}
+    suffixes = {"py": "python", "js": "javascript", "sh": "bash"}
+    for case in attacks + honest:
+        suffix = case.file.rpartition(".")[2]
+        assert suffixes.get(suffix, suffix) == case.language, case.file
+    counts = Counter(case.language for case in attacks)
+    assert counts.keys() == LANGUAGES.keys() and counts.total() - counts["python"] >= 60
+
+
+def programs():
+    """Every program of our own suite, in any language."""
+    suffixes = ("py", "c", "cpp", "js", "sh", "sql")
+    return [path for suffix in suffixes for path in CASES.rglob(f"*.{suffix}")]
 
 
 def test_the_projects_own_attacks_stay_on_this_machine_and_end():
-    for path in CASES.rglob("*.py"):
+    for path in programs():
         source = path.read_text()
         assert "http" not in source and "0.0.0.0" not in source, path
         assert "rlvrmark" in source or "setsid" not in source, path

@@ -1,5 +1,6 @@
 import json
 import math
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from enum import IntEnum
 
@@ -224,6 +225,22 @@ def test_keys_made_to_collide_cannot_hang_the_reader():
     raw = framed(json.dumps({"s": [{"i": key} for key in keys]}))
     with pytest.raises(WireError, match="equal hashes"):
         decode(raw, 1 << 24)
+
+
+def test_cells_with_negative_coordinates_are_no_collision_attack():
+    cells = {(x, y, z) for x in range(-9, 9) for y in range(-9, 9) for z in range(-9, 9)}
+    collisions = len(cells) - len(set(map(hash, cells)))
+    assert collisions > 500  # -1 and -2 have one hash
+    assert decode(encode(cells), 1 << 20) == cells
+    assert decode(encode(dict.fromkeys(cells, 1)), 1 << 20) == dict.fromkeys(cells, 1)
+
+
+def test_one_key_more_than_may_share_a_hash_is_refused():
+    modulus = sys.hash_info.modulus
+    keys = [place * modulus for place in range(1, 66)]
+    assert decode(encode(set(keys[:64])), 1 << 20) == set(keys[:64])
+    with pytest.raises(WireError, match="more than 64 keys have equal hashes"):
+        decode(encode(set(keys)), 1 << 20)
 
 
 def test_too_many_items_are_refused_before_they_are_built():

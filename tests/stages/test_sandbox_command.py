@@ -1,7 +1,13 @@
 """`veriloop sandbox check`: the matrix, the file and the exit code; refusals name what is known."""
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,11 +50,12 @@ def boxes(monkeypatch):
     opened = []
 
     def opening(**options):
+        assert options.pop("slots") is None
         opened.append(Answering(**options))
         return opened[-1]
 
-    monkeypatch.setattr(sandbox_command, "BACKENDS", {"namespace": "there:Box"})
-    monkeypatch.setitem(sys.modules, "there", SimpleNamespace(Box=opening))
+    module = SimpleNamespace(NamespaceExecutor=opening)
+    monkeypatch.setitem(sys.modules, "sandbox.namespace.pool", module)
     return opened
 
 
@@ -89,7 +96,7 @@ def test_a_clean_suite_is_exit_code_0(boxes, suite, tmp_path, capsys):
     assert sandbox_command.command(words) == 0 == command.main(words)
     said = capsys.readouterr().out
     assert "answering, tier 2: 2 attacks, 1 honest" in said
-    assert "could not be set up as a target: tcp (in use)" in said
+    assert "could not be tried: tcp (in use)" in said
     found = json.loads(file.read_text())
     assert {name: found[name] for name in ("tier", "backend", "missing")} == {
         "tier": 2, "backend": "answering", "missing": ["tcp (in use)"]
@@ -120,10 +127,11 @@ def test_limits_of_the_suite_reach_the_runs(boxes, suite):
     words = ["sandbox", "check", "--suite", folder]
     sandbox_command.command([*words, "--processes", "--allow-reduced"])
     sandbox_command.command(words)
-    first, second = (box.limits[0] for box in boxes)
+    sandbox_command.command([*words, "--backend", "reduced"])
+    first, second, _ = (box.limits[0] for box in boxes)
     assert (first.cpu_s, first.wall_s, first.memory_mb, first.disk_mb) == (2, 3, 64, 8)
     assert (first.processes, second.processes) == (3, 0)
-    assert boxes[0].allow_reduced and not boxes[1].allow_reduced
+    assert [box.allow_reduced for box in boxes] == [True, False, True]
 
 
 def test_an_executor_that_breaks_is_closed(boxes, suite, monkeypatch):
@@ -143,7 +151,8 @@ def test_the_matrix_has_a_line_for_each_class(suite):
         tier=1,
         backend="x",
         attacks=[
-            Attacked(file="", effect=effect, reward=0.0, ended="ok", why="") for effect in effects
+            Attacked(file=case.file, effect=effect, reward=0.0, ended="ok", why="")
+            for case, effect in zip(cases, effects, strict=True)
         ],
         honest=[Accepted(file="", accepted=accepted, why="") for accepted in (True, False, True)],
         missing=(),
@@ -174,6 +183,85 @@ def test_an_unknown_backend_names_the_nearest(capsys):
     assert "no backend 'namespaces'. Did you mean 'namespace'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--backend", "remote"], "backend 'remote' must be written remote:URL"),
+        (["--backend", "remote:nowhere"], "'nowhere' is no address of a server"),
+        (["--backend", "remote:http://127.0.0.1:9", "--allow-reduced"],
+         "--allow-reduced means --backend reduced, and not 'remote:http://127.0.0.1:9'"),
+    ],
+)  # fmt: skip
+def test_a_backend_that_is_written_wrong_is_a_mistake(suite, capsys, flags, said):
+    assert command.main(["sandbox", "check", "--suite", suite({"a.py": "x"}, {}), *flags]) == 2
+    assert said in capsys.readouterr().err
+
+
+def served(boxes, flags, capsys, ask):
+    """Serve until `ask` has been called with the address; (exit code, what was printed)."""
+    said = []
+
+    def interrupt_when_told():
+        while not (text := capsys.readouterr().out):
+            time.sleep(0.01)
+        said.append(text)
+        try:
+            ask(text.split()[0].rstrip(":"))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    asking = threading.Thread(target=interrupt_when_told)
+    asking.start()
+    try:
+        code = command.main(["sandbox", "serve", "--port", "0", *flags])
+    finally:
+        asking.join()
+        signal.signal(signal.SIGTERM, before)
+    return code, said[0]
+
+
+def test_a_sandbox_is_lent_until_an_interrupt(boxes, capsys):
+    health = []
+
+    def ask(url):
+        with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+            health.append(json.load(answer))
+
+    code, said = served(boxes, [], capsys, ask)
+    assert code == 0 and said.endswith(": answering, tier 2; Ctrl-C ends it\n")
+    assert health == [{"backend": "answering", "tier": 2}] and boxes[0].closed
+
+
+def test_a_token_of_the_environment_guards_it(boxes, capsys, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "s3cret")
+    found = []
+
+    def ask(url):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{url}/health", timeout=10)
+        found.append(refused.value.code)
+        refused.value.close()
+
+    assert served(boxes, ["--token-variable", "MY_TOKEN"], capsys, ask)[0] == 0
+    assert found == [401]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--host", "0.0.0.0"], "cannot listen on 0.0.0.0:8080: host '0.0.0.0' is not loopback"),
+        (["--port", "99999"], "cannot listen on 127.0.0.1:99999"),
+        (["--token-variable", "NOT_SET"], "--token-variable NOT_SET: no such variable is set"),
+        (["--backend", "dokcer"], "Did you mean 'docker'?"),
+    ],
+)
+def test_what_cannot_be_lent_is_a_mistake_and_leaves_nothing_open(boxes, capsys, flags, said):
+    assert command.main(["sandbox", "serve", *flags]) == 2
+    assert said in capsys.readouterr().err
+    assert all(box.closed for box in boxes)
+
+
 def test_a_machine_that_cannot_isolate_is_refused_with_the_table(suite, monkeypatch, capsys):
     def refusing(**_):
         raise probe.SandboxUnavailableError("tier 1 is not to be had here\n  seccomp  no")
@@ -198,6 +286,8 @@ def test_help_is_there_on_both_levels(capsys):
     assert "usage: veriloop sandbox check" in capsys.readouterr().out
     assert command.main(["sandbox", "check", "--help"]) == 0
     assert "--allow-reduced" in capsys.readouterr().out
+    assert command.main(["sandbox", "serve", "--help"]) == 0
+    assert "--token-variable" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -18,6 +18,11 @@ def _sleep_a_little():
     return Verdict(score=1.0)
 
 
+def _work():
+    time.sleep(0.9)
+    return Verdict(score=1.0)
+
+
 ACTIONS = {
     "behave": lambda: Verdict(score=1.0, components={"half": 0.5}),
     "hang": lambda: time.sleep(600),
@@ -33,9 +38,16 @@ ACTIONS = {
     "odd answer": lambda: Verdict(score=1.0, answer=object()),
     "torch?": _torch_loaded,
     "sleep": _sleep_a_little,
+    "work": _work,
 }
 
 
-@verifier("misbehaves", reference={}, accepts="behave", rejects=("something else",))
+@verifier(
+    "misbehaves",
+    reference={},
+    accepts="behave",
+    rejects=("something else",),
+    seconds=lambda problem: problem.reference.get("states", 0.0),
+)
 def check(problem, response):
     return ACTIONS.get(response, lambda: Verdict(score=0.0))()

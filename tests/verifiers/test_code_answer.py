@@ -96,6 +96,20 @@ def test_a_language_chooses_its_own_fence():
     assert program(response, language="rust") == "{}\n"
 
 
+@pytest.mark.parametrize(
+    ("tag", "language"),
+    [
+        ("cpp", "cpp"), ("C++", "cpp"), ("cc", "cpp"), ("c", "c"), ("js", "javascript"),
+        ("node", "javascript"), ("javascript", "javascript"), ("sh", "bash"), ("shell", "bash"),
+        ("bash", "bash"), ("sql", "sql"), ("sqlite", "sql"),
+    ],
+)  # fmt: skip
+def test_a_fence_may_call_a_language_by_any_of_its_names(tag, language):
+    response = f"{fenced('right', tag)}\n{fenced('x = 1', 'python')}\n{fenced('out', 'text')}"
+    assert program(response, language=language) == "right\n"
+    assert program(response, language=tag.lower()) == "right\n"
+
+
 def test_a_longer_fence_may_hold_a_shorter_one():
     body = f"text = '''\n{FENCE}\n'''"
     assert program(fenced(body, fence="````")) == body + "\n"

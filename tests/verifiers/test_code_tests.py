@@ -2,8 +2,6 @@
 
 import dataclasses
 import importlib
-import sys
-from types import ModuleType
 
 import pytest
 
@@ -14,7 +12,7 @@ from verifiers import code_tests
 from verifiers.code_outcome import NOTHING, Outcome, to_verdict
 from verifiers.code_reference import CodeReference
 from verifiers.code_tests import judge_program
-from verifiers.registry import get, judge
+from verifiers.registry import get, judge, seconds_for
 
 ADD = "def add(a, b):\n    return a + b\n"
 PARTLY = "def add(a, b):\n    return a + b if b < 4 else 0\n"
@@ -213,6 +211,18 @@ def test_a_checker_gets_half_of_the_time_that_is_left(monkeypatch):
     assert [limit.wall for limit in box.limits] == [3.0, 3.0, 1.0] and now[0] <= 8.0
 
 
+@pytest.mark.parametrize(
+    "change", [{}, {"limits": {"cpu_s": 2.0}}, {"limits": {"wall_s": 0.5}}, {"total_s": 7.0},
+               {"limits": None}, {"total_s": 0.0, "limits": {"cpu_s": 1.0}}],
+)  # fmt: skip
+def test_the_verifier_states_the_seconds_it_may_take(change):
+    reference = {**FUNCTION, **change}
+    problem = Problem(id="x", prompt="", verifier="code_tests", reference=reference)
+    assert seconds_for(problem) == CodeReference.read(reference).seconds > 0.0
+    problem = Problem(id="x", prompt="", verifier="code_tests", reference={"limits": {"cpu": 1}})
+    assert seconds_for(problem) == 0.0
+
+
 def test_by_default_all_tests_together_get_ten_walls():
     assert CodeReference.read({**FUNCTION, "limits": {"wall_s": 3.0}}).seconds == 30.0
     assert CodeReference.read({**FUNCTION, "limits": {"cpu_s": 1.0}}).seconds == 40.0
@@ -271,6 +281,9 @@ def test_assert_tests_are_judged_apart(verdict):
     assert verdict(PARTLY, reference).score == 1.0
     wrong = verdict("def add(a, b):\n    return 3", {**reference, "scoring": "share"})
     assert wrong.score == 1 / 3 and wrong.detail.endswith("2 wrong")
+    lacks = verdict(ADD, {**reference, "names": ["sub"]})
+    assert (lacks.score, lacks.status) == (0.0, "graded") and lacks.detail.endswith("1 error")
+    assert verdict(ADD + "sub = add", {**reference, "names": ["sub"]}).score == 1.0
     broken = verdict(ADD, {"function": "add", "tests": [{"assert": "assert sub(1) == 0"}]})
     assert broken.status == "error" and "broken: NameError" in broken.detail
 
@@ -314,6 +327,8 @@ def test_input_bytes_survive_the_trip():
         ({"tests": [{"args": [], "expected": 1, "stdin": ""}]}, "no test key 'stdin'"),
         ({"tests": [{"assert": "x"}, {"args": [], "expected": 1}]}, "cannot be mixed"),
         ({"tests": [{"assert": "x"}], "checker": "y"}, "a checker has nothing to check"),
+        ({"tests": [{"assert": "x"}], "language": "cpp"}, "call python programs, not 'cpp'"),
+        ({"tests": [{"assert": "x"}], "names": ["a b"]}, "`names` are identifiers, got 'a b'"),
     ],
 )
 def test_a_reference_that_makes_no_sense_is_refused(change, said):
@@ -328,19 +343,18 @@ def test_a_reference_without_tests_names_what_it_has():
 
 @pytest.fixture
 def opened(monkeypatch):
-    """What NamespaceExecutor is asked for, without one: (slots, allow_reduced), one per opening."""
+    """What backends are asked for, without any: (setting, slots), one per opening."""
     asked = []
 
     class Pretended:
-        def __init__(self, slots, allow_reduced):
-            asked.append((slots, allow_reduced))
+        def __init__(self, setting, slots):
+            asked.append((setting, slots))
 
         def close(self):
             asked.append("closed")
 
-    module = ModuleType("sandbox.namespace.pool")
-    module.NamespaceExecutor = Pretended
-    monkeypatch.setitem(sys.modules, "sandbox.namespace.pool", module)
+    monkeypatch.setattr(code_tests, "open_backend", Pretended)
+    monkeypatch.delenv("VERILOOP_SANDBOX", raising=False)
     monkeypatch.setattr(code_tests, "_opened", {})
     monkeypatch.setattr(code_tests.atexit, "register", lambda close: asked.append("at exit"))
     return asked
@@ -348,18 +362,30 @@ def opened(monkeypatch):
 
 def test_the_executor_is_opened_once_per_process_and_closed_at_exit(opened, monkeypatch):
     first = code_tests.executor()
-    assert code_tests.executor() is first and opened == [(1, False), "at exit"]
+    assert code_tests.executor() is first and opened == [("namespace", 1), "at exit"]
     monkeypatch.setattr(code_tests.os, "getpid", lambda: -1)
     assert code_tests.executor() is not first and len(opened) == 4
 
 
-def test_a_weaker_sandbox_must_be_allowed_by_name(opened, monkeypatch):
-    monkeypatch.setenv("VERILOOP_SANDBOX", "reduced")
-    code_tests.executor()
-    assert opened[0] == (1, True)
+def test_the_environment_names_another_sandbox(opened, monkeypatch):
+    for setting, asked in (
+        ("reduced", "reduced"),
+        ("remote:http://x", "remote:http://x"),
+        ("", "namespace"),
+    ):
+        monkeypatch.setenv("VERILOOP_SANDBOX", setting)
+        monkeypatch.setattr(code_tests, "_opened", {})
+        opened.clear()
+        code_tests.executor()
+        assert opened[0] == (asked, 1)
+
+
+def test_a_sandbox_that_does_not_exist_is_refused(monkeypatch):
     monkeypatch.setattr(code_tests, "_opened", {})
     monkeypatch.setenv("VERILOOP_SANDBOX", "1")
-    with pytest.raises(ValueError, match="VERILOOP_SANDBOX must be 'reduced' or unset, got '1'"):
+    with pytest.raises(
+        ValueError, match=r"no backend .1.\. Known: namespace, reduced, docker, remote"
+    ):
         code_tests.executor()
 
 
@@ -417,7 +443,7 @@ def test_in_the_real_sandbox_programs_get_their_verdicts(real_box):
     assert found("def add(a, b): return 1", {"function": "add", "tests": asserts})[0] == 0.0
     expects = "try:\n    add(1, 'x')\nexcept TypeError:\n    pass\nelse:\n    assert False"
     assert found(ADD, {"function": "add", "tests": [{"assert": expects}]}) == (1.0, "graded")
-    unsent = [{"assert": "assert add(lambda: 1, 2) == 3"}]
+    unsent = [{"assert": "assert add('\\ud800', '') == ''"}]
     assert found(ADD, {"function": "add", "tests": unsent}) == (None, "error")
     checked = {"tests": [{"stdin": "3\n", "expected_stdout": "3"}], "checker": CHECKER}
     assert found("print(1, 2)", checked) == (1.0, "graded")

@@ -13,7 +13,7 @@ import pytest
 
 from data.problem import Problem
 from verifiers.pool import CHUNK, VerifierPool
-from verifiers.registry import get
+from verifiers.registry import get, seconds_for
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = str(Path(__file__).parent / "misbehaving.py")
@@ -21,8 +21,8 @@ LIMIT_S = 0.6
 GOOD = "<answer>12</answer>"
 
 
-def acts(response):
-    return Problem(id="p/0", prompt="", verifier="misbehaves", reference={}), response
+def acts(response, **reference):
+    return Problem(id="p/0", prompt="", verifier="misbehaves", reference=reference), response
 
 
 def sums(value, response=GOOD):
@@ -72,6 +72,37 @@ def test_a_hang_is_killed_in_time_and_the_next_batch_works(pool, how):
     assert LIMIT_S <= took < LIMIT_S + 0.5
     assert verdict.exec_s == LIMIT_S and verdict.queue_s < 0.5
     assert_whole(pool)
+
+
+def test_the_seconds_a_verifier_states_come_on_top_of_the_limit(pool):
+    late, fine = pool.judge_all([acts("work"), acts("work", states=0.6)])
+    assert late.status == "error" and late.detail == f"verifier exceeded its {LIMIT_S} s limit"
+    assert (fine.score, fine.status) == (1.0, "graded") and 0.9 <= fine.exec_s < 1.2
+    began = time.monotonic()
+    (verdict,) = pool.judge_all([acts("hang", states=0.5)])
+    assert verdict.detail == "verifier exceeded its 1.1 s limit" and verdict.exec_s == 1.1
+    assert 1.1 <= time.monotonic() - began < 1.6
+    assert_whole(pool)
+
+
+@pytest.mark.parametrize("states", [math.nan, math.inf, -1.0, "x", None])
+def test_seconds_that_make_no_sense_add_nothing(pool, states):
+    assert seconds_for(acts("behave", states=states)[0]) == 0.0
+    assert pool.judge_all([acts("behave", states=states)])[0].score == 1.0
+    assert seconds_for(acts("behave", states=2)[0]) == 2.0 and seconds_for(sums(12)[0]) == 0.0
+
+
+@pytest.mark.slow
+def test_a_program_that_hangs_is_a_timeout_however_short_the_pools_own_limit():
+    tests = [{"args": [n], "expected": n} for n in range(4)]
+    limits = {"cpu_s": 0.5, "wall_s": 0.5}
+    reference = {"function": "f", "tests": tests, "limits": limits, "scoring": "share"}
+    problem = Problem(id="p", prompt="", verifier="code_tests", reference=reference)
+    with VerifierPool(limit_s=1.0) as short:
+        hangs = "<answer>import time\ndef f(n): time.sleep(60)</answer>"
+        (verdict,) = short.judge_all([(problem, hangs)])
+    assert (verdict.score, verdict.status) == (0.0, "timeout"), verdict
+    assert verdict.exec_s > 1.0
 
 
 def test_the_neighbours_of_a_hang_are_judged_all_the_same(pool):

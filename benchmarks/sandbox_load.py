@@ -1,0 +1,208 @@
+"""Honest code on a busy machine: CPU time decides, so waiting for a core costs nobody a reward.
+
+    python benchmarks/sandbox_load.py [--quick] [--json FILE] [--loops 50]
+
+Busy loops, each in a session of its own so that the scheduler counts every one, compete with the
+honest programs of the suite and with computations that need most of their CPU limit. Next to
+what happened stands what a limit on wall time alone would have done to the same runs.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from publish import ROOT, arguments, publish, table
+
+from sandbox.executor import Program, Stdin
+from sandbox.limits import Limits
+from sandbox.namespace.pool import NamespaceExecutor
+from sandbox.probe import probe
+from sandbox.result import Execution
+from sandbox.suite import Case, load
+from verifiers.code_reference import CodeReference
+from verifiers.code_tests import judge_program
+
+SUITE = ROOT / "tests" / "sandbox" / "cases"
+CPU_S = 2.0
+SHARE = 0.8  # of its CPU limit that a heavy honest program needs
+SLEEP_WALL_S = 2.0
+LATE_S = 5.0  # within which a busy machine gets to end what slept too long
+COMPUTE = f"""
+import time
+while time.process_time() < {SHARE * CPU_S}:
+    sum(range(1000))
+print("done")
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """One program: what became of it, and for how long."""
+
+    name: str
+    wanted: str
+    ended: str
+    cpu_s: float
+    wall_s: float
+    cpu_limit_s: float
+    wall_limit_s: float  # the default one, of the wall clock
+
+    @property
+    def right(self) -> bool:
+        return self.ended == self.wanted
+
+
+class Timed:
+    """An executor that remembers the slowest of its runs."""
+
+    def __init__(self, box: NamespaceExecutor) -> None:
+        self.box, self.backend, self.tier = box, box.backend, box.tier
+        self.slowest = Execution(ended="ok")
+
+    def run(self, *words: Any) -> Execution:
+        return self._seen(self.box.run(*words))
+
+    def run_all(self, *words: Any) -> list[Execution]:
+        return [self._seen(ran) for ran in self.box.run_all(*words)]
+
+    def close(self) -> None:
+        """It is not ours to close."""
+
+    def _seen(self, ran: Execution) -> Execution:
+        self.slowest = max(self.slowest, ran, key=lambda one: one.wall_s)
+        return ran
+
+
+@contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """So many processes that never rest, at our own priority, until the block ends."""
+    command = [sys.executable, "-S", "-c", "while True: pass"]
+    started = [subprocess.Popen(command, start_new_session=True) for _ in range(loops)]
+    try:
+        time.sleep(1 if loops else 0)
+        yield
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.wait()
+
+
+def judged(box: NamespaceExecutor, case: Case) -> Ran:
+    """An honest program of the suite, with the wall limit that follows from its CPU limit."""
+    timed = Timed(box)
+    limits = replace(case.limits, wall_s=None)
+    flat = {name: getattr(limits, name) for name in limits.__slots__}
+    reference = CodeReference.read(
+        {"tests": case.tests[:1], "function": case.function, "limits": flat}
+    )
+    score = judge_program(timed, case.source, reference).score
+    slowest = timed.slowest
+    ended = "right" if score == 1 else slowest.ended if slowest.ended != "ok" else "refused"
+    return _ran(case.file, "right", ended, slowest, limits)
+
+
+def ended(box: NamespaceExecutor, name: str, wanted: str, source: str, limits: Limits) -> Ran:
+    ran = box.run(Program(source=source), Stdin(), limits)
+    return _ran(name, wanted, ran.ended, ran, limits)
+
+
+def _ran(name: str, wanted: str, ended: str, ran: Execution, limits: Limits) -> Ran:
+    return Ran(
+        name=name,
+        wanted=wanted,
+        ended=ended,
+        cpu_s=ran.cpu_s,
+        wall_s=ran.wall_s,
+        cpu_limit_s=limits.cpu_s,
+        wall_limit_s=limits.wall,
+    )
+
+
+def measure(loops: int, heavy: int, slots: int) -> list[Ran]:
+    """Everything once, `slots` at a time, on a machine with that many busy loops."""
+    _, honest = load(SUITE)
+    plain = Limits(cpu_s=CPU_S)
+    sleeper = Limits(cpu_s=CPU_S, wall_s=SLEEP_WALL_S)
+    with NamespaceExecutor(slots=slots) as box, busy(loops), ThreadPoolExecutor(slots) as threads:
+        todo = [threads.submit(judged, box, case) for case in honest if not case.run_beside]
+        for name, wanted, source, limits in (
+            *[(f"computes {SHARE:.0%} of its limit", "ok", COMPUTE, plain)] * heavy,
+            ("computes without end", "cpu", "while True: pass", plain),
+            ("sleeps", "wall", "import time; time.sleep(600)", sleeper),
+            ("sleeps and computes a little", "wall", _NAPS, sleeper),
+        ):
+            todo.append(threads.submit(ended, box, name, wanted, source, limits))
+        return [one.result() for one in todo]
+
+
+_NAPS = """
+import time
+while True:
+    time.sleep(0.01)
+"""
+
+
+def summary(ran: list[Ran]) -> dict[str, Any]:
+    """How many honest ones each kind of limit would have refused."""
+    honest = [one for one in ran if one.wanted in ("ok", "right")]
+    return {
+        "honest": len(honest),
+        "refused": sum(not one.right for one in honest),
+        "refused_by_wall_of_cpu_limit": sum(one.wall_s > one.cpu_limit_s for one in honest),
+        "refused_by_default_wall": sum(one.wall_s > one.wall_limit_s for one in honest),
+        "slowest_s": max(one.wall_s for one in honest),
+    }
+
+
+def missed(ran: list[Ran]) -> list[str]:
+    """What was judged wrong, and sleepers that outstayed."""
+    told = [
+        f"{one.name}: {one.ended}, not {one.wanted}, after {one.cpu_s:.2f} s of CPU "
+        f"and {one.wall_s:.1f} s ({one.cpu_limit_s:g} s of CPU were allowed)"
+        for one in ran
+        if not one.right
+    ]
+    late = [one for one in ran if one.wanted == "wall" and one.wall_s > SLEEP_WALL_S + LATE_S]
+    return told + [f"{one.name}: ended only after {one.wall_s:.1f} s" for one in late]
+
+
+def main() -> int:
+    options = arguments(
+        __doc__ or "",
+        loops={"type": int, "default": 50, "help": "busy loops beside the programs"},
+        heavy={"type": int, "default": 2, "help": "computations near their limit"},
+        slots={"type": int, "default": 2},
+    )
+    if not probe().tier:
+        print(probe())
+        return 1
+    loops = 4 if options.quick else options.loops
+    ran = measure(loops, options.heavy, options.slots)
+    rows = [
+        [one.name, one.wanted, one.ended, one.cpu_s, one.wall_s, one.wall_limit_s] for one in ran
+    ]
+    header = ["program", "wanted", "ended", "CPU s", "wall s", "default wall limit"]
+    found = summary(ran)
+    text = (
+        f"{table(header, rows)}\n\n{loops} busy loops, load average {os.getloadavg()[0]:.0f}: "
+        f"{found['refused']} of {found['honest']} honest programs refused; on wall time alone "
+        f"{found['refused_by_wall_of_cpu_limit']} at the CPU limit's figure, "
+        f"{found['refused_by_default_wall']} at the default wall limit's"
+    )
+    results = {"loops": loops, **found, "ran": [_flat(one) for one in ran]}
+    return publish(options, text, results, failed=missed(ran))
+
+
+def _flat(one: Ran) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__slots__}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The Docker backend: the embedded executor inside warm, hardened containers."""

@@ -1,0 +1,1 @@
+"""Programs in other languages, run as trusted Python programs that become them in the sandbox."""

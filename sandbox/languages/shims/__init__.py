@@ -1,0 +1,1 @@
+"""Trusted programs that run inside the sandbox; they are read as text, never imported."""

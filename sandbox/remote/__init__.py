@@ -1,0 +1,1 @@
+"""Executions on other machines, over HTTP: a client and a service of the same API."""

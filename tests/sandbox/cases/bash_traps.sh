@@ -1,0 +1,2 @@
+trap '' HUP INT QUIT TERM XCPU ALRM
+trap 'while :; do sleep 1; done' EXIT

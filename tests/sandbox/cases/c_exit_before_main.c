@@ -1,0 +1,3 @@
+#include <unistd.h>
+__attribute__((constructor)) static void early(void) { _exit(0); }
+int main(void) { return 1; }

@@ -1,0 +1,2 @@
+int giant[1 << 29] = {1};
+int main(void) { return giant[7]; }

@@ -1,0 +1,2 @@
+struct Again { ~Again() noexcept(false) { throw 1; } };
+int main() { Again again; throw 2; }

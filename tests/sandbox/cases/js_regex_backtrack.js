@@ -1,0 +1,1 @@
+console.log(/^(a+)+$/.test('a'.repeat(60) + 'b'));

@@ -1,0 +1,2 @@
+def zigzag(xs):
+    return 7 << 500_000

@@ -1,0 +1,2 @@
+attach '/tmp/other.db' as other;
+select sum(x) from numbers;

@@ -1,0 +1,1 @@
+select cast(sum(x) as text) from numbers;

@@ -1,0 +1,2 @@
+vacuum into '/tmp/copy.db';
+select sum(x) from numbers;

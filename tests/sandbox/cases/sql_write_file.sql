@@ -1,0 +1,2 @@
+select writefile('/tmp/x', readfile('/root/.rlvr_canary'));
+select sum(x) from numbers;

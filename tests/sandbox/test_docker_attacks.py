@@ -1,0 +1,52 @@
+"""Every known attack fails in a container too, and every honest program passes."""
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.canaries import canaries
+from sandbox.docker.pool import DockerExecutor
+from sandbox.suite import CONTAINED, load, run_suite
+from stages.sandbox_command import grade
+
+pytestmark = pytest.mark.docker
+HERE = Path(__file__).resolve()
+SUITES = {"own": HERE.parent / "cases", "given": HERE.parents[3] / "shared/cases/attacks"}
+# Tier 2 has no writable file: honest programs that need one are refused there, by design.
+NEEDS_FILES = {"honest/023_temp_files.py"}
+
+
+def outcome(tier, attacks, honest):
+    """All that went wrong."""
+    slots = 2  # one for a neighbour
+    with canaries() as targets, DockerExecutor(slots=slots, tier=tier) as executor:
+        report = run_suite(executor, targets, attacks, honest, grade)
+    refused = [one for one in report.honest if not one.accepted]
+    if tier == 2:
+        refused = [one for one in refused if one.file not in NEEDS_FILES]
+    return [one for one in report.attacks if one.effect != CONTAINED], refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", [1, 2])
+@pytest.mark.parametrize("name", SUITES)
+def test_no_attack_gets_through_and_no_honest_program_is_refused(image, name, tier, capsys):
+    if not (SUITES[name] / "manifest.jsonl").is_file():
+        pytest.skip(f"no suite at {SUITES[name]}")
+    attacks, honest = load(SUITES[name])
+    assert attacks and honest
+    through, refused = outcome(tier, attacks, honest)
+    with capsys.disabled():
+        print(
+            f"\n{name} suite in Docker at tier {tier}: {len(attacks)} attacks, {len(honest)} honest"
+        )
+    assert (through, refused) == ([], [])
+
+
+@pytest.mark.parametrize("tier", [1, 2])
+def test_one_attack_of_every_class_fails_and_two_honest_programs_pass(image, tier):
+    attacks, honest = load(SUITES["own"])
+    quick = [one for one in attacks if one.must == "no_reward" and not one.run_after]
+    sample = list({one.group: one for one in quick}.values())
+    assert len(sample) >= 4
+    assert outcome(tier, sample, honest[:2]) == ([], [])
