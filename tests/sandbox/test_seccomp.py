@@ -208,7 +208,7 @@ def test_limits_of_others_cannot_be_changed(on):
 
 @both
 def test_memory_that_no_limit_counts_can_be_refused(on):
-    program, number = private_memory(on), numbers(on)["mmap"]
+    program, number = [private_memory(on)], numbers(on)["mmap"]
     shared, private, checked, anonymous, grows_down, stack = 1, 2, 3, 0x20, 0x100, 0x20000
     for flags in (private, private | anonymous, private | anonymous | stack):
         assert verdict(program, on, number, 0, 4096, 3, flags) == "allow"
