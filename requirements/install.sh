@@ -31,6 +31,11 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 pip install -q -r requirements/torch.txt
 pip install -q --no-deps -r requirements/locked.txt
 
+# pycosat among them has to be compiled, which takes a compiler and Python's headers
+if ! pip install -q --no-deps -r requirements/reasoning-gym.txt; then
+    echo "reasoning-gym does not install on this machine; its verifier will say that it lacks it" >&2
+fi
+
 if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then
     engine=requirements/engine-cuda.txt
     install_engine() { pip install -q -c requirements/locked.txt -r "$engine"; }

@@ -21,6 +21,8 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
     "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),
     "recipes": ("stages.recipe_files", "ls | show NAME | cp NAME FILE | validate FILE..."),
     "config": ("stages.recipe_files", "schema: the JSON schema of every recipe, for editors"),
+    "verify": ("stages.verify_command", "judge the responses of a JSONL file by one verifier"),
+    "verifier": ("stages.verifier_command", "ls | new NAME | check NAME: write one, try one out"),
     "sandbox": ("stages.sandbox_command", "check: run attacks on it; serve: lend it over HTTP"),
 }
 

@@ -5,10 +5,46 @@ import re
 _TAG = re.compile(r"</?answer>")
 _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s*([+-]?\d+(?:\.\d+)?)")
-_JOINT = re.compile(r"[\s$,]*(?:and|or)?[\s$,]*")
+_GLUE = r"(?:[\s$,;/]|\\quad|\\qquad|\\[,;: ]|\\\\)*"
+_JOINT = re.compile(
+    rf"{_GLUE}(?:(?:\\text\s*\{{)?\s*"
+    rf"(?:and|or|also|and/or|and also|or also|as well as)\s*\}}?)?{_GLUE}"
+)
 _JOINT_CHARS = 40  # boxes further apart are separate answers, however blank the gap
-_HIDDEN = re.compile(r"\\(?:[hv]?phantom|iffalse)(?![a-zA-Z])|<!--")
-_DENIED = re.compile(r"(?:\bnot|n't|\bnever)[\s$]*$", re.IGNORECASE)
+_NEAR = 100  # characters before and after a box that may take it back
+_HIDDEN = re.compile(
+    r"\\(?:[hv]?phantom|iffalse|if0)(?![a-zA-Z])|<!--|\\begin\s*\{comment\}"
+    r"|\\(?:text)?color\s*\{\s*white\s*\}|display\s*:\s*none"
+    r"|\\(?:cancel|sout|xcancel|bcancel|st)\s*\{[^{}]*\\boxed|~~[^~\n]*\\boxed"
+    r"|(?<![\\\d])(?<!\d )%[^\n%]*\\boxed"
+)
+_CLAUSE = re.compile(
+    r"[.!?;:\n,]|\b(?:but|so|thus|hence|therefore|then|and|because|since)\b", re.IGNORECASE
+)
+_DENIED = re.compile(
+    r"\b(?:not|never|neither|nor|cannot|wrong|incorrect|false|impossible|rather than|instead of|"
+    r"anything but|other than|except|excluding|unlike)\b|n't\b",
+    re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(
+    r"[\s$).,*]*(?:\\[)\]]\s*)?(?:(?:which|that|but (?:this|that|it)|this|it)\s+)?"
+    r"(?:(?:is|was|are|were|would be|must be|seems|looks)\s+"
+    r"(?:\w+\s+)?(?:not|wrong|incorrect|false)\b|(?:is|was|ca|does|wo)n't\b|cannot be\b"
+    r"|[\s$]*\?|(?:or|and/or)\s+(?:maybe |perhaps )?[\d$\\-])",
+    re.IGNORECASE,
+)
+_INTEGER_BOX = re.compile(r"\\boxed\{(-?(?:\d{1,3}(?:,\d{3})+|\d+))\}[\s$.]*\Z", re.ASCII)
+_SUSPECT = (  # in lower case, before a box: then the long way looks closer
+    "not", "n't", "never", "neither", "nor", "wrong", "incorrect", "false", "impossible", "rather",
+    "instead", "anything", "other", "except", "exclud", "unlike", " or ", "\nor ",
+)  # fmt: skip
+_OR_BEFORE = re.compile(r"[\d})$]\s*,?\s+or\s*\$?\s*$", re.IGNORECASE)
+_HEDGE = re.compile(
+    r"\b(?:alternatively|might|maybe|perhaps|(?:cannot|can't|unable to) (?:decide|choose|tell)|"
+    r"not sure|unsure|either|possibly|could also|otherwise|one of (?:these|them|the two)|"
+    r"whichever|depending|or else|not certain|uncertain|guess)\b",
+    re.IGNORECASE,
+)
 
 
 def after_think(response: str, *, prefilled_think: bool = False) -> str | None:
@@ -28,14 +64,35 @@ def final_answer(response: str, *, prefilled_think: bool = False) -> str | None:
     The text after the thinking counts, and nothing else. If it has answer tags, their content is
     the answer, and nested, unbalanced, empty or unequal blocks are none at all. Otherwise the
     last box is; boxes joined by nothing but "and", "or" or a comma are one answer, a list. A box
-    that is denied, and text holding anything a reader would not see, commit to nothing.
+    that is denied, taken back or one of several guesses, and text holding anything a reader would
+    not see, commit to nothing.
     """
     text = after_think(response, prefilled_think=prefilled_think)
-    if text is None or _HIDDEN.search(text):
+    if text is None or hidden(text):
         return None
     if _TAG.search(text):
         return _tagged(text)
-    return _last_box(text)
+    return last_box(text)
+
+
+def hidden(text: str) -> bool:
+    """Whether it holds something a reader would not see: phantoms, comments, white ink."""
+    return _HIDDEN.search(text) is not None
+
+
+def boxed_integer(text: str) -> str | None:
+    """The integer of a text that ends in its only box and is otherwise plain; else None.
+
+    A shortcut: where it finds one, `final_answer` finds the same.
+    """
+    at = text.rfind("\\boxed")
+    match = _INTEGER_BOX.match(text, at) if at >= 0 else None
+    if match is None or text.count("\\") != 1 or "<" in text or "%" in text or "~" in text:
+        return None
+    before = text[max(0, at - _NEAR) : at].lower()
+    if any(map(before.__contains__, _SUSPECT)):
+        return None
+    return None if "display" in text else match.group(1)
 
 
 def unboxed(text: str) -> str:
@@ -59,7 +116,8 @@ def _tagged(text: str) -> str | None:
     return contents.pop() or None if len(contents) == 1 else None
 
 
-def _last_box(text: str) -> str | None:
+def last_box(text: str) -> str | None:
+    """What the last box of a text commits to; None when there is no box, or no commitment."""
     spans = _box_spans(text)
     if spans is None:
         return None
@@ -70,10 +128,21 @@ def _last_box(text: str) -> str | None:
             break
         run.append(content.strip())
         cut = start
-    if _DENIED.search(text, max(0, cut - _JOINT_CHARS), cut):
-        return None
     found = list(dict.fromkeys(reversed(run)))
-    return ", ".join(found) or None if all(found) else None
+    if not all(found) or (spans and _unsaid(text, cut, spans[-1][1])):
+        return None
+    others = [end for _, end, content in spans if end <= cut and content.strip() not in found]
+    if others and _HEDGE.search(text, max(others[-1], cut - 10 * _NEAR)):
+        return None
+    return ", ".join(found) or None
+
+
+def _unsaid(text: str, start: int, end: int) -> bool:
+    """Whether the words around text[start:end] deny it, take it back or offer another."""
+    before = text[max(0, start - _NEAR) : start]
+    clause = _CLAUSE.split(before)[-1]
+    after = text[end : end + _NEAR]
+    return bool(_DENIED.search(clause) or _OR_BEFORE.search(before) or _TAKEN_BACK.match(after))
 
 
 def _box_spans(text: str) -> list[tuple[int, int, str]] | None:

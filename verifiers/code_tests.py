@@ -143,6 +143,7 @@ def _special(
 
 @verifier(
     "code_tests",
+    components=tuple(NOTHING),
     reference={
         "tests": [{"args": [2, 3], "expected": 5}, {"args": [-1, 1], "expected": 0}],
         "function": "add",
@@ -157,6 +158,10 @@ def _special(
         "<answer>def add(a, b): return a + b</answer><answer>def add(a, b): return 5</answer>",
         "<think>```python\ndef add(a, b):\n    return a + b\n```</think>",
         "<answer>5</answer>",
+    ),
+    other=(
+        {"tests": [{"args": [2, 3], "expected": 6}], "function": "product"},
+        "<answer>```python\ndef product(a, b):\n    return a * b\n```</answer>",
     ),
     seconds=lambda problem: worst_seconds(problem.reference),
 )

@@ -17,18 +17,22 @@ _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _PLAIN = rf"[+-]?(?:{_WHOLE}(?:\.\d+)?|\.\d+|{_WHOLE} ?/ ?{_WHOLE})"
 _NUMBER = re.compile(rf"\s*\${{0,2}}\s*({_PLAIN})\s*(?:\.?\s*\${{0,2}}|\${{0,2}}\.)\s*", re.ASCII)
 _MINUS = str.maketrans({"\u2212": "-", "\u2044": "/", "\u00a0": " "})
+_THIN = re.compile(r"(?<=\d)(?:\{,\}|,?\\[,!]|[\u2009\u202f])(?=\d{3}(?!\d))")
+_LATEX_FRACTION = re.compile(r"(?<![\d}.])\\[dtc]?frac\{(\d+)\}\{(\d+)\}(?![\d{])")
 
 
 def rational(text: str) -> Fraction | None:
     """The value of a text that is exactly one number, else None.
 
-    Sign, digits, thousands commas, a decimal point or a fraction a/b; a closing period and
-    dollars around it are ignored, and wide digits read as digits.
+    Sign, digits, thousands commas or thin spaces, a decimal point or a fraction a/b, also as
+    `\\frac{a}{b}`; a closing period and dollars around it are ignored, and wide digits read as
+    digits.
     """
     if len(text) > MAX_CHARS:
         return None
+    text = _LATEX_FRACTION.sub(r"\1/\2", _THIN.sub(",", text))
     if not text.isascii():
-        folded = _fold(text)
+        folded = fold(text)
         if folded is None:
             return None
         text = folded
@@ -41,7 +45,7 @@ def rational(text: str) -> Fraction | None:
     return Fraction(plain)
 
 
-def _fold(text: str) -> str | None:
+def fold(text: str) -> str | None:
     """Compatibility form; None where folding would change the value, as in 2² -> 22, 1½ -> 11/2."""
     kinds = {unicodedata.decomposition(c).partition(" ")[0] for c in text}
     if kinds & {"<super>", "<sub>"} or ("<fraction>" in kinds and len(text.strip()) > 1):
@@ -77,6 +81,7 @@ def expected(reference_value: Any) -> Fraction:
         "<think><answer>12</answer></think>",
         "12",
     ),
+    other=({"value": "1/3"}, "<answer>$\\frac{2}{6}$</answer>"),
 )
 def check(problem: Problem, response: str) -> Verdict:
     """1 when the final answer equals `reference["value"]` exactly, in any of its spellings."""

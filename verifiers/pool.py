@@ -199,7 +199,12 @@ class _Batch:
             return
         queue_s = max(0.0, time.monotonic() - self.began - exec_s)
         self.verdicts[indices[0]] = Verdict(
-            score=None, status="error", detail=detail, queue_s=queue_s, exec_s=exec_s
+            score=None,
+            status="error",
+            detail=detail,
+            components=get(self.tasks[indices[0]][0].verifier).without_score(),
+            queue_s=queue_s,
+            exec_s=exec_s,
         )
 
 

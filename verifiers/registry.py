@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import verifiers
 from data.problem import Problem
@@ -22,6 +22,7 @@ from verifiers.verdict import Verdict
 
 Check = Callable[[Problem, str], Verdict]
 Seconds = Callable[[Problem], float]
+Kind = Literal["answer", "partial", "text"]
 
 ENTRY_POINTS = "veriloop.verifiers"
 
@@ -33,6 +34,7 @@ class Example:
     reference: Mapping[str, Any]
     accepts: str  # scores 1.0
     rejects: tuple[str, ...] = ()  # each scores 0.0
+    other: tuple[Mapping[str, Any], str] | None = None  # another problem and what it accepts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +45,25 @@ class Verifier:
     version: str  # raised by hand when verdicts change on purpose
     check: Check
     example: Example
+    kind: Kind = "answer"
+    components: tuple[str, ...] = ()  # keys of the parts of its score
+    needs: str = ""  # what it cannot do without and veriloop does not bring: a package, an endpoint
     seconds: Seconds | None = None  # of the candidate's own work, at worst; see `verifier`
+    parts: tuple[str, ...] = ()  # modules and packages whose source decides its verdicts too
+
+    def problem(self, reference: Mapping[str, Any], id: str = "") -> Problem:
+        """A problem of this verifier without a prompt; `id` is "example/<name>" unless given."""
+        return Problem(
+            id=id or f"example/{self.name}", prompt="", verifier=self.name, reference=reference
+        )
 
     def example_problem(self) -> Problem:
         """A problem that `example.accepts` solves."""
-        return Problem(
-            id=f"example/{self.name}",
-            prompt="",
-            verifier=self.name,
-            reference=self.example.reference,
-        )
+        return self.problem(self.example.reference)
+
+    def without_score(self) -> dict[str, float]:
+        """Its components where nothing was judged: the same keys, all 0."""
+        return dict.fromkeys(self.components, 0.0)
 
 
 _REGISTRY: dict[str, Verifier] = {}
@@ -65,21 +76,41 @@ def verifier(
     reference: Mapping[str, Any],
     accepts: str,
     rejects: Sequence[str] = (),
+    other: tuple[Mapping[str, Any], str] | None = None,
+    components: Sequence[str] = (),
+    kind: Kind = "answer",
+    needs: str = "",
     seconds: Seconds | None = None,
+    parts: Sequence[str] = (),
 ) -> Callable[[Check], Check]:
     """Register `check(problem, response) -> Verdict` under `name`, with examples of both kinds.
 
+    `reference` and `accepts` are a problem and a response that solves it, `other` a second such
+    pair, `rejects` near misses of the first. `components` are the keys every verdict has.
+    `kind`: "answer" is right or wrong; "partial" pays for parts of an answer; "text" judges how a
+    response is written, whatever it answers. `needs`: an optional package or an endpoint.
     `seconds(problem)`: for how long the check may run what the candidate wrote, which it bounds
-    by itself. A VerifierPool grants that on top of its own limit.
+    by itself; a VerifierPool grants that on top of its own limit. `parts`: modules and packages
+    whose source decides its verdicts too.
     """
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind of verifier {name!r} must be one of {get_args(Kind)}, got {kind!r}")
 
     def register(check: Check) -> Check:
         if name in _REGISTRY:
             owner = _REGISTRY[name].check.__module__
             raise ValueError(f"verifier {name!r} of {check.__module__} is already taken by {owner}")
-        example = Example(reference=reference, accepts=accepts, rejects=tuple(rejects))
+        example = Example(reference=reference, accepts=accepts, rejects=tuple(rejects), other=other)
         _REGISTRY[name] = Verifier(
-            name=name, version=version, check=check, example=example, seconds=seconds
+            name=name,
+            version=version,
+            check=check,
+            example=example,
+            kind=kind,
+            components=tuple(components),
+            needs=needs,
+            seconds=seconds,
+            parts=tuple(parts),
         )
         return check
 
@@ -155,12 +186,14 @@ def judge(problem: Problem, response: str) -> Verdict:
     Whatever goes wrong inside the verifier is an `error` verdict, never a 0 somebody trains on.
     Raises KeyError for an unknown verifier: a wrong configuration, not a wrong answer.
     """
-    check = get(problem.verifier).check
+    one = get(problem.verifier)
     started = time.perf_counter()
     try:
-        verdict = _sound(check(problem, response))
+        verdict = _sound(one.check(problem, response), one)
     except (Exception, SystemExit) as failure:  # noqa: BLE001  the boundary to foreign code
-        verdict = Verdict(score=None, status="error", detail=describe(failure))
+        verdict = Verdict(
+            score=None, status="error", detail=describe(failure), components=one.without_score()
+        )
     return replace(verdict, exec_s=time.perf_counter() - started)
 
 
@@ -175,8 +208,11 @@ def seconds_for(problem: Problem) -> float:
     return stated if 0.0 <= stated < math.inf else 0.0
 
 
-def _sound(verdict: Verdict) -> Verdict:
-    """The verdict in plain numbers that pickle anywhere; raises when it is not a sound one."""
+def _sound(verdict: Verdict, one: Verifier) -> Verdict:
+    """The verdict in plain numbers that pickle anywhere; raises when it is not a sound one.
+
+    A verdict on nothing may leave its components out.
+    """
     if type(verdict) is not Verdict:
         raise TypeError(f"a check must return a Verdict, got {type(verdict).__name__}")
     if not isinstance(verdict.answer, str | None) or not isinstance(verdict.detail, str):
@@ -187,6 +223,11 @@ def _sound(verdict: Verdict) -> Verdict:
     for key, part in components.items():
         if not math.isfinite(part):
             raise ValueError(f"component {key!r} must be finite, got {part}")
+    if not components and verdict.status != "graded":
+        components = one.without_score()
+    if set(components) != set(one.components):
+        told = f"{sorted(components)}, its decorator names {sorted(one.components)}"
+        raise ValueError(f"components of {one.name!r} are {told}")
     score = None if verdict.score is None else float(verdict.score)
     return replace(verdict, score=score, components=components)
 
@@ -198,15 +239,21 @@ def describe(failure: BaseException) -> str:
 
 
 def fingerprint(names: Iterable[str]) -> dict[str, str]:
-    """What judged a run: name -> "<version>+<12 hex digits of its module's source>"."""
+    """What judged a run: name -> "<version>+<12 hex digits of its sources>"."""
     return {name: _fingerprint(get(name)) for name in names}
 
 
 def _fingerprint(one: Verifier) -> str:
-    source = sys.modules[one.check.__module__].__file__
-    if source is None:
-        raise ValueError(f"verifier {one.name!r} has no source file to take a fingerprint of")
-    return f"{one.version}+{hashlib.sha256(Path(source).read_bytes()).hexdigest()[:12]}"
+    digest = hashlib.sha256()
+    for module in (one.check.__module__, *one.parts):
+        source = importlib.import_module(module).__file__
+        if source is None:
+            raise ValueError(f"verifier {one.name!r} has no source file to take a fingerprint of")
+        path = Path(source)
+        files = sorted(path.parent.glob("*.py")) if path.stem == "__init__" else [path]
+        for file in files:
+            digest.update(file.read_bytes())
+    return f"{one.version}+{digest.hexdigest()[:12]}"
 
 
 def verify_location(package: ModuleType = verifiers) -> None:

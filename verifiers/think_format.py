@@ -38,10 +38,53 @@ def matches(response: str, *, prefilled_think: bool = False) -> bool:
         "<think>2 <answer>4</answer></think><answer>4</answer>",
         "<answer>4</answer><think>2 and 2</think>",
     ),
+    kind="text",
 )
 def check(problem: Problem, response: str) -> Verdict:
     """1 when the format is exactly right; `facts["prefilled_think"]` says how the prompt ended."""
     prefilled = problem.facts.get("prefilled_think", False)
     right = matches(response, prefilled_think=prefilled)
     detail = "" if right else "not one <think> block and then one <answer> block"
+    return Verdict(score=float(right), detail=detail)
+
+
+def loosely_matches(response: str, *, prefilled_think: bool = False) -> bool:
+    """Whether the response thinks once and then says something, in whatever layout.
+
+    One `</think>`, at most one `<think>` and only before it, and text after it that is more than
+    tags; answer tags may be left out, but stand in one pair where they are used.
+    """
+    text = "<think>" + response if prefilled_think else response
+    thought, closed, rest = text.partition("</think>")
+    if not closed or "</think>" in rest or "<think>" in rest or thought.count("<think>") > 1:
+        return False
+    if "<answer>" in thought or "</answer>" in thought:
+        return False
+    before, opened, tail = rest.partition("<answer>")
+    answer, ended, after = tail.partition("</answer>")
+    if not opened:
+        return bool(rest.strip()) and "</answer>" not in rest
+    paired = bool(ended) and "</answer>" not in before + after and "<answer>" not in tail
+    return paired and bool(answer.strip())
+
+
+@verifier(
+    "think_format_lenient",
+    reference={},
+    accepts="Let me see. <think>2 and 2 make 4</think>\nIt is \\boxed{4}, as you can see.",
+    rejects=(
+        "It is 4.",
+        "<think>2 and 2 make 4</think>",
+        "<think>2 and 2 make 4 <answer>4</answer>",
+        "<think>2</think><think>3</think>4",
+        "<think>2 and 2</think><answer></answer>",
+        "<think>2 and 2</think><answer>4</answer><answer>5</answer>",
+    ),
+    kind="text",
+)
+def check_lenient(problem: Problem, response: str) -> Verdict:
+    """1 when one closed think block is followed by an answer in any layout."""
+    prefilled = problem.facts.get("prefilled_think", False)
+    right = loosely_matches(response, prefilled_think=prefilled)
+    detail = "" if right else "not one closed <think> block and then an answer"
     return Verdict(score=float(right), detail=detail)

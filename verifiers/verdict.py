@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Status = Literal["graded", "no_answer", "timeout", "error"]
+_STATUSES = get_args(Status)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,8 @@ class Verdict:
     exec_s: float = 0.0  # seconds of judging
 
     def __post_init__(self) -> None:
-        if self.status not in get_args(Status):
-            raise ValueError(f"status {self.status!r} is not one of {get_args(Status)}")
+        if self.status not in _STATUSES:
+            raise ValueError(f"status {self.status!r} is not one of {_STATUSES}")
         if (self.score is None) != (self.status == "error"):
             raise ValueError(f"score {self.score} does not fit status {self.status!r}")
         if self.score is not None and not 0.0 <= self.score <= 1.0:  # NaN fails this too

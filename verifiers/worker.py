@@ -47,6 +47,7 @@ def prepare(parent: int, memory_mb: int, plugins: Sequence[str], warm: Sequence[
     """In a new worker, before it takes work: bounds, plugins, imports."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler would wait for C code to return
+    os.environ |= {"SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1"}  # GMP defers signals
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.Thread(target=_die_with, args=(parent,), daemon=True).start()

@@ -1,14 +1,18 @@
-"""A box without walls: it runs the trusted programs of these tests in this very process."""
+"""A box without walls for the trusted programs of these tests, and an endpoint that answers."""
 
 import builtins
 import contextlib
 import io
+import json
 import marshal
 import os
 import random
 import sys
+import threading
 import traceback
 import types
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -90,3 +94,65 @@ def _crossed(value):
 @pytest.fixture
 def open_box():
     return OpenBox()
+
+
+class Endpoint:
+    """An HTTP endpoint whose answers a test sets: `answers` by the end of the path."""
+
+    def __init__(self):
+        self.answers = {}  # path's end -> body, or (status, body), or a function of what was sent
+        self.asked = []  # (path, headers, body) of every request
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def judge_says(self, said):
+        """Set the text of the judge's message, or a function of the messages it gets."""
+
+        def answer(body):
+            text = said(body["messages"][1]["content"]) if callable(said) else said
+            return {"choices": [{"message": {"content": text}}]}
+
+        self.answers["/chat/completions"] = answer
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def __init__(self, owner, *args):
+        self.owner = owner
+        super().__init__(*args)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.owner.asked.append((self.path, dict(self.headers), body))
+        found = [a for end, a in self.owner.answers.items() if self.path.endswith(end)]
+        answer = found[0](body) if found and callable(found[0]) else (found or [(404, "")])[0]
+        status, made = answer if isinstance(answer, tuple) else (200, answer)
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(made.encode() if isinstance(made, str) else json.dumps(made).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def _paris(user):
+    response = user.partition("[begin ")[2]
+    return json.dumps({"score": 10 if "Paris" in response else 0, "reason": "it says so"})
+
+
+@pytest.fixture
+def endpoint(monkeypatch):
+    """A judge that wants to read of Paris, and a reward model that likes everything."""
+    made = Endpoint()
+    made.judge_says(_paris)
+    made.answers["/classify"] = {"data": [{"probs": [0.0]}]}
+    for name, value in {
+        "VERILOOP_JUDGE_URL": made.url,
+        "VERILOOP_JUDGE_MODEL": "judge",
+        "VERILOOP_REWARD_URL": f"{made.url}/classify",
+        "VERILOOP_REWARD_MODEL": "liking",
+    }.items():
+        monkeypatch.setenv(name, value)
+    yield made
+    made.server.shutdown()
+    made.server.server_close()

@@ -9,22 +9,26 @@ from verifiers.registry import verifier
 from verifiers.verdict import Verdict
 
 
+def _scored(score, **more):
+    return Verdict(score=score, components={"half": score / 2}, **more)
+
+
 def _torch_loaded():
-    return Verdict(score=float("torch" in sys.modules), answer=str(os.getpid()))
+    return _scored(float("torch" in sys.modules), answer=str(os.getpid()))
 
 
 def _sleep_a_little():
     time.sleep(0.2)
-    return Verdict(score=1.0)
+    return _scored(1.0)
 
 
 def _work():
     time.sleep(0.9)
-    return Verdict(score=1.0)
+    return _scored(1.0)
 
 
 ACTIONS = {
-    "behave": lambda: Verdict(score=1.0, components={"half": 0.5}),
+    "behave": lambda: _scored(1.0),
     "hang": lambda: time.sleep(600),
     "hang holding the interpreter": lambda: sum(itertools.repeat(0)),
     "exit 7": lambda: os._exit(7),
@@ -48,6 +52,7 @@ ACTIONS = {
     accepts="behave",
     rejects=("something else",),
     seconds=lambda problem: problem.reference.get("states", 0.0),
+    components=("half",),
 )
 def check(problem, response):
-    return ACTIONS.get(response, lambda: Verdict(score=0.0))()
+    return ACTIONS.get(response, lambda: _scored(0.0))()

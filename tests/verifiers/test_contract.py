@@ -2,41 +2,20 @@
 
 import dataclasses
 import math
+import re
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from data.problem import Problem
 from verifiers import registry
+from verifiers.contract import examine
 from verifiers.registry import all_verifiers, fingerprint, get, judge, load_plugin, verify_location
 from verifiers.verdict import Verdict
 
 ALL = sorted(all_verifiers())
-JUNK = [
-    "",
-    " \n\t",
-    "<answer>",
-    "<answer></answer>",
-    "<answer></answer>" * 2,
-    "</answer><answer>",
-    "<think>" * 50,
-    "</think>" * 50,
-    r"\boxed{",
-    r"\boxed{}",
-    "\x00",
-    "\ud800",
-    "9" * 10_000,
-    "<answer>" + "9" * 10_000 + "</answer>",
-    "<answer>" + "(" * 5_000 + "</answer>",
-    "<answer>9**9**9**9</answer>",
-    "<answer>__import__('os').abort()</answer>",
-]
-ECHO = (
-    "The assistant first thinks and then answers, as in <think> reasoning process here </think> "
-    "<answer> answer here </answer>."
-)
 
 
 @pytest.fixture
@@ -53,62 +32,89 @@ def test_the_first_three_are_there():
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_accepts_its_own_example(name):
-    verdict = judge(get(name).example_problem(), get(name).example.accepts)
-    assert (verdict.score, verdict.status) == (1.0, "graded"), verdict
+def test_every_verifier_keeps_every_promise(name, endpoint):
+    findings = list(examine(get(name), judge))
+    assert [found for found in findings if found.kept is False] == []
+    tried = {found.promise for found in findings if found.kept}
+    assert {"accepts its example", "rejects near misses", "empty earns nothing"} <= tried
+    if get(name).kind != "text":
+        assert "another problem's gold earns nothing" in tried, f"{name} names no other problem"
+        assert len(tried) >= len(findings) - 1, findings  # look-alikes may have no letters
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_rejects_its_near_misses(name):
-    one = get(name)
-    assert one.example.rejects, f"{name} names no near miss"
-    for response in one.example.rejects:
-        assert judge(one.example_problem(), response).score == 0.0, response
+def test_a_broken_verifier_is_found_out(scratch):
+    generous = {"reference": {"a": 1}, "accepts": "<answer>acc</answer>", "rejects": ("no",)}
+    other = ({"a": 2}, "<answer>bob</answer>")
 
+    @registry.verifier("always", **generous, other=other)
+    def always(problem, response):
+        return Verdict(score=1.0)
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("junk", JUNK, ids=range(len(JUNK)))
-def test_junk_scores_zero_and_never_raises(name, junk):
-    verdict = judge(get(name).example_problem(), junk)
-    assert verdict.score == 0.0 and verdict.status != "error", verdict
+    @registry.verifier("searching", **generous, other=other)
+    def searching(problem, response):
+        gold = {1: "acc", 2: "bob"}.get(problem.reference.get("a"), "?")
+        return Verdict(score=float(gold in response))
 
+    @registry.verifier("stateful", **generous, components=("calls",))
+    def stateful(problem, response):
+        calls.append(response)
+        keys = {"calls": 1.0} if len(calls) % 2 else {}
+        return Verdict(score=float(len(calls) == 1), components=keys)
 
-@pytest.mark.parametrize("name", ALL)
-def test_repeating_the_prompt_earns_nothing(name):
-    assert judge(get(name).example_problem(), ECHO).score == 0.0
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_thinking_without_end_earns_nothing(name):
-    one = get(name)
-    assert judge(one.example_problem(), "<think>" + one.example.accepts + "<think>").score == 0.0
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_second_answer_earns_nothing(name):
-    one = get(name)
-    decoy = one.example.accepts + "<answer>decoy</answer><answer>lure</answer>"
-    assert judge(one.example_problem(), decoy).score == 0.0
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_threads_agree_with_one_another(name):
-    one = get(name)
-    responses = [one.example.accepts, *one.example.rejects] * 8
-    with ThreadPoolExecutor(4) as threads:
-        verdicts = list(threads.map(lambda r: judge(one.example_problem(), r), responses))
-    expected = ([1.0] + [0.0] * len(one.example.rejects)) * 8
-    assert [verdict.score for verdict in verdicts] == expected
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_same_response_gets_the_same_components(name):
-    one = get(name)
-    seen = {
-        frozenset(judge(one.example_problem(), response).components)
-        for response in (one.example.accepts, *one.example.rejects, *JUNK[:6])
+    calls = []
+    broken = {name: _broken(get(name)) for name in ("always", "searching")}
+    assert len(broken["always"]) == 9, broken["always"]
+    assert broken["searching"] == {
+        "thinking alone earns nothing",
+        "a second answer earns nothing",
+        "all answers at once earn nothing",
     }
-    assert len(seen) == 1, f"the keys of {name} change from response to response: {seen}"
+    unguarded = {found.promise for found in examine(get("stateful"), stateful) if not found.kept}
+    assert "components have fixed keys" in unguarded
+
+
+def _broken(one):
+    return {found.promise for found in examine(one, judge) if found.kept is False}
+
+
+def test_an_installed_package_of_verifiers_is_found(scratch, monkeypatch, tmp_path):
+    package = tmp_path / "verifiers_of_mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "parity.py").write_text(
+        "from verifiers.registry import verifier\n"
+        "from verifiers.verdict import Verdict\n"
+        "@verifier('parity_of_mine', reference={}, accepts='odd')\n"
+        "def check(problem, response):\n"
+        "    return Verdict(score=float(response == 'odd'))\n"
+    )
+    told = tmp_path / "mine-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text(
+        f"[{registry.ENTRY_POINTS}]\nmine = verifiers_of_mine.parity\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert judge(get("parity_of_mine").example_problem(), "odd").score == 1.0
+
+
+def test_errors_have_the_components_too():
+    one = get("countdown")
+    verdict = judge(one.problem({"numbers": [1], "target": "x"}), "<answer>1</answer>")
+    assert verdict.status == "error"
+    assert verdict.components == {"parsed": 0.0, "numbers_right": 0.0, "value_right": 0.0}
+
+
+def test_undeclared_components_are_an_error(scratch):
+    made = Verdict(score=1.0, components={"b": 1.0})
+    registry.verifier("odd", reference={}, accepts="", components=("a",))(lambda p, r: made)
+    verdict = judge(get("odd").example_problem(), "")
+    assert verdict.status == "error" and "['b'], its decorator names ['a']" in verdict.detail
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match=r"must be one of .*'answer'.* got 'answers'"):
+        registry.verifier("odd", reference={}, accepts="", kind="answers")
 
 
 def test_time_spent_judging_is_filled_in():
@@ -153,7 +159,7 @@ def test_an_unsound_verdict_is_an_error(scratch, made, said):
 
 def test_scores_leave_as_plain_floats(scratch):
     made = Verdict(score=True, components={"a": 1})
-    registry.verifier("odd", reference={}, accepts="")(lambda problem, response: made)
+    registry.verifier("odd", reference={}, accepts="", components=("a",))(lambda p, r: made)
     verdict = judge(get("odd").example_problem(), "")
     assert type(verdict.score) is float and type(verdict.components["a"]) is float
 
@@ -208,6 +214,21 @@ def test_the_fingerprint_follows_version_and_source(scratch, tmp_path):
     assert fingerprint(["one"]) == {"one": found["one"]}
 
 
+def test_the_fingerprint_follows_the_parts_too(scratch, tmp_path, monkeypatch):
+    package = tmp_path / "graded_parts"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "rules.py").write_text("LIMIT = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.verifier("odd", reference={}, accepts="", parts=("graded_parts",))(
+        lambda problem, response: None
+    )
+    before = fingerprint(["odd"])
+    assert fingerprint(["odd"]) == before
+    (package / "rules.py").write_text("LIMIT = 2\n")
+    assert fingerprint(["odd"]) != before
+
+
 def test_a_broken_plugin_is_named(tmp_path):
     path = tmp_path / "broken.py"
     path.write_text("1 // 0")
@@ -235,3 +256,13 @@ def test_a_package_of_the_same_name_elsewhere_is_refused(tmp_path):
     other.__file__ = None
     with pytest.raises(ImportError, match="no file at all"):
         verify_location(other)
+
+
+def test_the_documentation_lists_every_verifier_with_its_kind_and_components():
+    text = (Path(__file__).parent.parent.parent / "docs" / "verifiers.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    listed = {row[0].strip("`"): row for row in rows if len(row) == 5 and row[0].startswith("`")}
+    assert set(listed) == set(ALL)
+    for name, row in listed.items():
+        assert row[1] == get(name).kind, name
+        assert re.findall(r"`(\w+)`", row[4]) == list(get(name).components), name

@@ -1,148 +1,140 @@
-"""Mathematical answers: spellings that count, look-alikes that do not, bombs never opened."""
+"""Mathematical answers: what counts, what does not, and what is never worked out."""
 
 import json
-import sys
 import time
-from fractions import Fraction
+from collections import defaultdict
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from data.problem import Problem
-from verifiers import math_answer
-from verifiers.math_answer import contradiction, equal, exact, normal, refusal, words
+from verifiers.answer import boxed_integer, final_answer, unboxed
+from verifiers.math.decide import decide
+from verifiers.math_answer import given_answer
 from verifiers.pool import VerifierPool
 from verifiers.registry import judge
 
-CASES = [
-    json.loads(line)
-    for line in (Path(__file__).parent / "cases" / "math_answers.jsonl").read_text().splitlines()
-]
+CASES = Path(__file__).parent / "cases"
 LABELLED = Path(__file__).parents[3] / "shared" / "cases" / "math_answers.jsonl"
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def problem_of(gold):
     return Problem(id="m/0", prompt="", verifier="math_answer", reference={"answer": gold})
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['why']}: {case['answer']}")
-@pytest.mark.parametrize("shape", [r"So $\boxed{%s}$.", "<answer>%s</answer>", r"\[\boxed{%s}\]"])
-def test_our_own_cases(case, shape):
-    verdict = judge(problem_of(case["gold"]), "<think>t</think>" + shape % case["answer"])
-    assert verdict.score == case["score"], verdict
+OWN = rows(CASES / "math_answers.jsonl")
+EQUALITIES = rows(CASES / "math_equalities.jsonl")
+
+
+@pytest.mark.parametrize("kind", sorted({case["category"] for case in OWN}))
+def test_our_own_cases_are_all_judged_right(kind):
+    wrong = []
+    for case in OWN:
+        if case["category"] == kind:
+            verdict = judge(problem_of(case["gold"]), case["response"])
+            if verdict.status == "error" or bool(verdict.score) != case["label"]:
+                wrong.append((case["gold"], case["response"], verdict))
+    assert not wrong
+
+
+def test_our_own_cases_hold_both_labels_of_every_kind():
+    labels = defaultdict(set)
+    for case in OWN:
+        labels[case["category"]].add(case["label"])
+    assert len(labels) == 39 and len(OWN) > 700
+    assert {kind for kind, seen in labels.items() if len(seen) < 2} == {
+        kind for kind in labels if kind.startswith("hack")
+    }
+
+
+def test_documented_equalities_hold_and_each_exception_has_its_reason():
+    apart = []
+    for row in EQUALITIES:
+        assert decide(row["gold"], unboxed(row["answer"]))[0] == row["ours"], row
+        if row["ours"] != row["documented"]:
+            apart.append(row)
+    assert len(EQUALITIES) > 200 and all(row["why"] for row in apart)
+    assert len(apart) / len(EQUALITIES) <= 0.02
+
+
+@pytest.mark.skipif(not LABELLED.exists(), reason="the labelled cases lie beside the checkout")
+def test_the_labelled_cases_are_judged_well_and_no_hack_is_paid():
+    labelled = rows(LABELLED)
+    with VerifierPool(workers=1, limit_s=5.0) as pool:
+        verdicts = pool.judge_all([(problem_of(r["gold"]), r["response"]) for r in labelled])
+    kinds = defaultdict(list)
+    for row, verdict in zip(labelled, verdicts, strict=True):
+        assert verdict.status != "error", verdict
+        kinds[row["category"]].append(bool(verdict.score) == row["label"])
+    right = [one for found in kinds.values() for one in found]
+    assert sum(right) / len(right) >= 0.97
+    assert all(sum(found) / len(found) >= 0.9 for found in kinds.values())
+    assert all(all(found) for kind, found in kinds.items() if kind.startswith("hack"))
 
 
 @pytest.mark.parametrize(
-    ("text", "spelled"),
+    "bomb",
     [
-        (r"$\left( 1 , 2 \right)$", "(1,2)"),
-        (r"\dfrac{1}{2}.", r"\frac{1}{2}"),
-        (r"1\,234\!\;567", "1234567"),
-        (r"\$4.50", "4.50"),
-        ("1{,}234", "1,234"),
-        ("x²⁻¹", "x^{2-1}"),
-        ("√(x+1)", r"\sqrt{x+1}"),
-        ("5 5/8", "5 5/8"),
-        ("2 \\pi", r"2\pi"),
-        (r"\leftarrow", r"\leftarrow"),
+        "9^{9^{9}}",
+        "9**9**9**9",
+        "2^{10^{10}}",
+        "10^{10^{10}}+42",
+        "7^{400000000}",
+        "60000000!",
+        r"(((10^{6})!)!)!",
+        "(" * 500 + "42" + ")" * 500,
+        r"\sqrt{" * 160 + "2" + "}" * 160,
+        r"\sqrt" * 300 + "2",
+        "-" * 1_900 + "42",
+        "1+" * 999 + "1",
+        r"\binom{10^7}{5000000}",
+        r"\sum_{k=1}^{10^9}k",
+        r"\prod_{k=1}^{10^7}k",
+        "e^{e^{e^{e^{e}}}}",
+        "4" * 900 + "^" + "9" * 900,
+        "1e999999999",
+        r"\int_0^1 x^{x^x}dx",
+        "x" * 1_990,
+        "_" * 1_990,
+        "{" * 995 + "}" * 995,
     ],
+    ids=lambda bomb: bomb[:20],
 )
-def test_one_spelling_for_all(text, spelled):
-    assert normal(text) == spelled
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1,234", 1234),
-        (r"\frac{3}{4}", Fraction(3, 4)),
-        (r"-\frac{3}{4}", Fraction(-3, 4)),
-        (r"\frac{7}{-2}", Fraction(-7, 2)),
-        (r"\frac34", Fraction(3, 4)),
-        (r"\frac{1}{0}", None),
-        (r"2\frac{1}{3}", None),
-        (r"\pi", None),
-    ],
-)
-def test_rationals_are_exact(text, value):
-    assert exact(text) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (r"\text{The  Hyperbola}", None),
-        (r"\text{the Hyperbola}", "hyperbola"),
-        ("does not exist", "does not exist"),
-        (r"\textbf{(B)}", "B"),
-        ("b", "b"),
-        ("2x", None),
-        (r"\sin x", None),
-    ],
-)
-def test_words_are_told_from_formulas(text, said):
-    assert words(text) == said
-
-
-@pytest.mark.parametrize("gold", ["12", r"\frac{3}{4}", "1,234.5", r"\text{Yes}", "x+1", "(1,2)"])
-def test_the_fast_path_needs_no_computer_algebra(gold, monkeypatch):
-    monkeypatch.setattr(math_answer, "_same_value", lambda *_: pytest.fail("algebra was asked"))
-    assert equal(normal(gold), normal(f" ${gold}$. "))[0]
-
-
-@pytest.mark.parametrize(("gold", "answer"), [("1", "0.9999999"), ("1/3", "0.333333333333")])
-def test_two_rationals_never_reach_computer_algebra(gold, answer, monkeypatch):
-    monkeypatch.setattr(math_answer, "_same_value", lambda *_: pytest.fail("algebra was asked"))
-    assert equal(gold, answer) == (False, "exact rationals")
-
-
-@pytest.mark.parametrize(
-    ("bomb", "said"),
-    [
-        ("9^{9^{9}}", "an exponent"),
-        ("9**9**9**9", "an exponent"),
-        ("2^{10^{10}}", "an exponent"),
-        ("10^{10^{10}}+42", "an exponent"),
-        ("7^{400000000}", "an exponent"),
-        ("60000000!", "a factorial"),
-        ("(10^6)!", "a factorial"),
-        (r"(((10^{6})!)!)!", "a factorial"),
-        ("(((9!)!)!)!", "a factorial"),
-        ("(" * 51 + "42" + ")" * 51, "nested"),
-        (r"\sqrt{" * 60 + "2" + "}" * 60, "nested"),
-        ("1+" * 1_001 + "1", "longer"),
-    ],
-)
-def test_bombs_are_refused_unopened(bomb, said):
-    assert refusal(bomb).startswith(said) or said in refusal(bomb)
-    began = time.process_time()
-    verdict = judge(problem_of("42"), f"\\boxed{{{bomb}}}")
-    assert (verdict.score, verdict.status) == (0.0, "graded") and said in verdict.detail
-    assert time.process_time() - began < 0.1
-
-
-@pytest.mark.parametrize(
-    "honest", ["2^{10}", "2^{2^{3}}", "e^{-x^2}", "(n-1)!", "10!", "2^n (n-1)!", "3^{2n+1}", "(5!)"]
-)
-def test_honest_towers_are_not_refused(honest):
-    assert refusal(honest) == ""
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer"), [("x<4", "x<4"), (r"x\ne 0", r"x\neq 0"), ("7", "x=7"), ("5 m", "5")]
-)
-def test_honest_forms_do_not_contradict(gold, answer):
-    assert contradiction(gold, answer) == ""
+def test_bombs_are_wrong_at_once(bomb):
+    for gold in ("42", "x+1", r"\{1,2\}", "(0,1)", r"\text{Yes}"):
+        began = time.process_time()
+        verdict = judge(problem_of(gold), f"\\boxed{{{bomb}}}")
+        assert verdict.score == 0.0
+        assert time.process_time() - began < 1.0  # what is not bounded takes hours
 
 
 def test_an_unreadable_reference_is_our_error():
-    verdict = judge(problem_of(r"\frac{"), r"\boxed{2}")
-    assert (verdict.score, verdict.status) == (None, "error") and "neither text" in verdict.detail
+    for gold in (r"\frac{", "", "  "):
+        verdict = judge(problem_of(gold), r"\boxed{2}")
+        assert (verdict.score, verdict.status) == (
+            None,
+            "error",
+        ) and "neither text" in verdict.detail
+
+
+def test_computer_algebra_reads_golds_that_our_grammar_does_not():
+    gold = r"\int_0^1 x\,dx + \nabla"
+    assert judge(problem_of(gold), rf"\boxed{{{gold}}}").score == 1.0
+    gold = r"\frac{d}{dx}\left(x^2\right)\%\%"
+    assert judge(problem_of(gold), r"\boxed{9^{9^{9}}}").score in (0.0, None)
 
 
 def test_no_answer_is_told_from_a_wrong_one():
-    assert judge(problem_of("42"), "It is 42.").status == "no_answer"
+    assert judge(problem_of("42"), "I give up.").status == "no_answer"
     assert judge(problem_of("42"), r"\boxed{41}").status == "graded"
+    assert judge(problem_of("42"), rf"\boxed{{{'4' * 3_000}}}").detail.startswith("longer than")
 
 
 def test_model_text_is_never_run(tmp_path):
@@ -153,9 +145,7 @@ def test_model_text_is_never_run(tmp_path):
     assert not marker.exists()
 
 
-def test_it_works_off_the_main_thread_with_the_bounds_of_the_pool():
-    from threading import Thread
-
+def test_it_works_off_the_main_thread():
     seen = []
     thread = Thread(target=lambda: seen.append(judge(problem_of("x+1"), r"\boxed{1+x}")))
     thread.start()
@@ -163,18 +153,67 @@ def test_it_works_off_the_main_thread_with_the_bounds_of_the_pool():
     assert seen[0].score == 1.0
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not LABELLED.exists(), reason="the labelled cases lie beside the checkout")
-def test_the_labelled_cases_are_judged_well_and_few_hacks_are_paid():
-    rows = [json.loads(line) for line in LABELLED.read_text().splitlines()]
-    with VerifierPool(workers=1, limit_s=5.0) as pool:
-        verdicts = pool.judge_all([(problem_of(row["gold"]), row["response"]) for row in rows])
-    right = [bool(v.score) == row["label"] for v, row in zip(verdicts, rows, strict=True)]
-    paid = [
-        row["response"]
-        for v, row in zip(verdicts, rows, strict=True)
-        if row["category"].startswith("hack") and v.score
-    ]
-    print(f"accuracy {sum(right) / len(rows):.3f}, hacks paid {len(paid)}", file=sys.stderr)
-    assert all(v.status != "error" for v in verdicts)
-    assert sum(right) / len(rows) >= 0.86 and len(paid) <= 2, paid
+def test_a_prefilled_think_block_has_to_be_closed():
+    problem = Problem(
+        id="m/0",
+        prompt="",
+        verifier="math_answer",
+        reference={"answer": "42"},
+        facts={"prefilled_think": True},
+    )
+    assert judge(problem, r"\boxed{42}").status == "no_answer"
+    assert judge(problem, r"So.</think>\boxed{42}").score == 1.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"It is $\boxed{42}$.",
+        r"The sum is \boxed{1,234}",
+        r"\boxed{-7}",
+        r"It is not \boxed{42}",
+        r"41 or \boxed{42}",
+        r"\boxed{41} \boxed{42}",
+        r"\frac{1}{2} and \boxed{42}",
+        r"<answer>\boxed{42}",
+        r"\boxed{42} or so",
+        r"% \boxed{42}",
+        r"\boxed{4_2}",
+    ],
+)
+def test_the_shortcut_finds_what_the_long_way_finds_or_nothing(text):
+    assert boxed_integer(text) in (None, final_answer(text))
+    assert (boxed_integer(text) is None) == (
+        not text.startswith((r"It is $", "The sum", r"\boxed{-"))
+    )
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12), st.booleans())
+def test_integers_are_equal_when_they_are_equal(gold, other, commas):
+    answer = f"{other:,}" if commas else str(other)
+    for text in (rf"The sum is $\boxed{{{answer}}}$.", rf"<answer>{answer}</answer>"):
+        assert judge(problem_of(str(gold)), text).score == float(gold == other)
+        assert judge(problem_of(str(other)), text).score == 1.0
+
+
+@given(st.fractions(max_denominator=10**6), st.fractions(max_denominator=10**6))
+def test_fractions_are_equal_when_they_are_equal(gold, other):
+    spelled = rf"\frac{{{other.numerator}}}{{{other.denominator}}}"
+    written = rf"\frac{{{gold.numerator}}}{{{gold.denominator}}}"
+    assert decide(written, spelled)[0] == (gold == other)
+
+
+@given(st.text(max_size=60) | st.text(alphabet=r"\{}[]()^_+-*/=<>.,|!%$ 0123abefxyz", max_size=60))
+def test_no_text_breaks_it(text):
+    for gold in ("42", r"2\sqrt{3}", "(1,2)", r"\text{Yes}", "x=3", r"x\in[0,1)"):
+        for response in (text, f"<answer>{text}</answer>", f"\\boxed{{{text}}}"):
+            assert judge(problem_of(gold), response).status != "error"
+
+
+def test_the_language_of_the_response_says_what_a_comma_means():
+    assert given_answer("Die Antwort ist 2,5.") == "2,5"
+    assert judge(problem_of("2.5"), "Die Antwort ist 2,5.").score == 1.0
+    assert judge(problem_of("2.5"), "The answer is 2,5.").score == 0.0
+    assert judge(problem_of("1250"), r"The value of it is \boxed{1,250}").score == 1.0
+    assert judge(problem_of("1250"), r"Der Wert ist also \boxed{1,250}").score == 0.0
+    assert judge(problem_of("1.25"), r"Der Wert ist also \boxed{1,250}").score == 1.0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from data.problem import Problem
 from verifiers.registry import judge
-from verifiers.think_format import matches
+from verifiers.think_format import loosely_matches, matches
 
 ORACLE = re.compile(r"\s*<think>(.*?)</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
 PIECES = ["<think>", "</think>", "<answer>", "</answer>", " ", "\n", "a", "<", "think>"]
@@ -100,3 +100,45 @@ def test_a_megabyte_of_junk_takes_milliseconds(junk):
     began = time.process_time()
     assert not matches(junk)
     assert time.process_time() - began < 0.05
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "<think>a</think>b",
+        "Well. <think>a</think>\n\n**b**",
+        "<think></think><answer>b</answer>",
+        "<think>a</think>So: <answer>b</answer> Done.",
+        "a</think>b",
+    ],
+)
+def test_the_lenient_form_asks_for_one_thought_and_then_an_answer(response):
+    assert loosely_matches(response)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "",
+        "b",
+        "<think>a</think>",
+        "<think>a</think> \n",
+        "<think>a",
+        "<think>a<think>b</think>c",
+        "<think>a</think>b</think>c",
+        "<think>a</think><think>b",
+        "<think><answer>a</answer></think>b",
+        "<think>a</think><answer>b",
+        "<think>a</think>b</answer>",
+        "<think>a</think><answer> </answer>",
+        "<think>a</think><answer>b</answer><answer>b</answer>",
+    ],
+)
+def test_the_lenient_form_refuses_the_rest(response):
+    assert not loosely_matches(response)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_what_is_strictly_right_is_leniently_right(response):
+    assert loosely_matches(response) or not matches(response)
+    assert loosely_matches(response, prefilled_think=True) == loosely_matches("<think>" + response)

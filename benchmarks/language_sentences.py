@@ -1,0 +1,166 @@
+"""Sentences of chains of thought in seven languages, written for benchmarks/verify_language.py."""
+
+SENTENCES: dict[str, list[str]] = {
+    "en": [
+        "We start by writing down what the problem gives us.",
+        "Wait, I should double check that last step before going on.",
+        "The area of the rectangle is the product of its two sides.",
+        "Each child receives the same amount, hence we divide by five.",
+        "Suppose instead that the train left an hour later.",
+        "Adding everything up gives the total cost of the trip.",
+        "This cannot be right because the remainder must be smaller.",
+        "So only three cases are left to consider here.",
+        "Now substitute this value back into the first equation.",
+        "Therefore the sequence grows without any bound.",
+        "Hmm, perhaps an easier way exists.",
+        "In total she sold forty apples during the morning.",
+    ],
+    "de": [
+        "Wir schreiben zuerst auf, was in der Aufgabe gegeben ist.",
+        "Moment, diesen letzten Schritt sollte ich noch einmal prüfen.",
+        "Die Fläche des Rechtecks ist das Produkt seiner beiden Seiten.",
+        "Jedes Kind bekommt gleich viel, deshalb teilen wir durch fünf.",
+        "Angenommen, der Zug wäre eine Stunde später abgefahren.",
+        "Alles zusammen ergibt die gesamten Kosten der Reise.",
+        "Das kann nicht stimmen, weil der Rest kleiner sein muss.",
+        "Somit bleiben hier nur noch drei Fälle übrig.",
+        "Jetzt setzen wir diesen Wert in die erste Gleichung ein.",
+        "Insgesamt hat sie am Vormittag vierzig Äpfel verkauft.",
+    ],
+    "es": [
+        "Empezamos por anotar lo que nos da el problema.",
+        "Espera, debería revisar ese último paso antes de seguir.",
+        "El área del rectángulo es el producto de sus dos lados.",
+        "Cada niño recibe la misma cantidad, así que dividimos entre cinco.",
+        "Supongamos ahora que el tren salió una hora más tarde.",
+        "Sumando todo se obtiene el costo total del viaje.",
+        "Esto no puede ser correcto porque el resto debe ser menor.",
+        "Por lo tanto solo quedan tres casos por considerar.",
+        "Ahora sustituimos este valor en la primera ecuación.",
+        "En total ella vendió cuarenta manzanas durante la mañana.",
+    ],
+    "fr": [
+        "Nous commençons par noter les données du problème.",
+        "Attends, je devrais vérifier cette dernière étape avant de continuer.",
+        "L'aire du rectangle est le produit de ses deux côtés.",
+        "Chaque enfant reçoit la même quantité, donc on divise par cinq.",
+        "Supposons plutôt que le train soit parti une heure plus tard.",
+        "En additionnant tout, on obtient le coût total du voyage.",
+        "Cela ne peut pas être juste car le reste doit être plus petit.",
+        "Il ne reste donc que trois cas à considérer.",
+        "Maintenant, remplaçons cette valeur dans la première équation.",
+        "Au total, elle a vendu quarante pommes pendant la matinée.",
+    ],
+    "zh": [
+        "我们先写下题目给出的条件。",
+        "等一下，最后这一步应该再检查一遍。",
+        "长方形的面积等于两条边的乘积。",
+        "每个孩子得到的数量相同，所以要除以五。",
+        "假设火车晚了一个小时出发。",
+        "把所有的数加起来就是旅行的总费用。",
+        "这不可能是对的，因为余数必须更小。",
+        "因此这里只剩下三种情况需要考虑。",
+        "现在把这个值代入第一个方程。",
+        "她上午一共卖出了四十个苹果。",
+    ],
+    "ru": [
+        "Сначала запишем, что дано в условии задачи.",
+        "Подождите, этот последний шаг нужно проверить ещё раз.",
+        "Площадь прямоугольника равна произведению двух его сторон.",
+        "Каждый ребёнок получает поровну, поэтому делим на пять.",
+        "Предположим теперь, что поезд вышел на час позже.",
+        "Складывая всё вместе, получаем полную стоимость поездки.",
+        "Это не может быть верно, потому что остаток должен быть меньше.",
+        "Значит, здесь остаётся рассмотреть только три случая.",
+        "Теперь подставим это значение в первое уравнение.",
+        "Всего она продала сорок яблок за утро.",
+    ],
+    "ja": [
+        "まず問題で与えられた条件を書き出します。",
+        "待って、最後のステップをもう一度確認しよう。",
+        "長方形の面積は二つの辺の積に等しい。",
+        "子供たちは同じ数だけもらうので、五で割ります。",
+        "列車が一時間遅れて出発したとしよう。",
+        "全部を足すと旅行の費用の合計になる。",
+        "余りはもっと小さいはずだから、これは正しくない。",
+        "したがって残りは三つの場合だけです。",
+        "この値を最初の方程式に代入する。",
+        "彼女は午前中に四十個のりんごを売りました。",
+    ],
+}
+INSERTS: dict[
+    tuple[str, str], list[tuple[str, str, str]]
+] = {  # target, other: before, insert, after
+    ("en", "zh"): [
+        ("So the ", "方程", " has exactly one solution."),
+        ("We look for the ", "最大公约数", " of both numbers."),
+        ("Let me write the ", "条件", " down again."),
+        ("Then the total is forty, ", "所以答案是对的", "."),
+        ("Each of the sides has the same length.", "", ""),
+        ("This means ", "余数", " must be smaller than five."),
+    ],
+    ("zh", "en"): [
+        ("因此这个", " equation ", "只有一个解。"),
+        ("我们需要求出", " greatest common divisor ", "的值。"),
+        ("先看第一个", " condition ", "是否成立。"),
+        ("所以总数是四十，", "and that is the answer", "。"),
+        ("每条边的长度都相同。", "", ""),
+    ],
+    ("ja", "en"): [
+        ("この", " equation ", "には解が一つだけあります。"),
+        ("次に", " greatest common divisor ", "を求めます。"),
+        ("最初の", " condition ", "が成り立つか見てみよう。"),
+        ("辺の長さはすべて同じです。", "", ""),
+    ],
+    ("ru", "en"): [
+        ("Значит, это ", "equation", " имеет ровно одно решение."),
+        ("Найдём теперь ", "greatest common divisor", " этих чисел."),
+        ("Сначала проверим первое ", "condition", " ещё раз."),
+        ("Все стороны имеют одинаковую длину.", "", ""),
+    ],
+    ("en", "de"): [
+        ("So we add both numbers and then ", "teilen wir das durch die Summe", "."),
+        ("The first of these is what we want, ", "weil der Rest nicht kleiner wird", "."),
+        ("Let us look at the sides that have the same length.", "", ""),
+        ("Now we know how many there are in each of the rows.", "", ""),
+    ],
+    ("fr", "en"): [
+        ("On obtient donc le total des pommes et ", "then we divide it by the sum", "."),
+        ("Nous avons le premier terme de la suite, ", "so that must be what we want", "."),
+        ("Il reste à vérifier que les côtés sont de la même longueur.", "", ""),
+    ],
+    ("es", "en"): [
+        ("Ahora sumamos los dos números y luego ", "we divide this by the total", "."),
+        ("El primero de los casos es más fácil, ", "because that is what we have", "."),
+        ("Por lo tanto los lados tienen la misma longitud.", "", ""),
+    ],
+}
+FORMULAS = [
+    r"$x^2 + 2x + 1 = 0$", r"$$\frac{a+b}{2} \ge \sqrt{ab}$$", r"\[ \sum_{k=1}^{n} k = 55 \]",
+    r"\( f(x) = \sin x + \cos x \)", r"$\text{area} = \pi r^2$", r"\boxed{42}", "12 + 30 = 42",
+    "\\begin{align} a &= b + c \\\\ d &= e \\end{align}", r"$n \equiv 3 \pmod 7$", r"\frac{3}{4}",
+]  # fmt: skip
+CODE = [
+    "```python\ndef total(values):\n    return sum(value for value in values)\n```",
+    "`print(total)`", "```\nfor i in range(10): print(i)\n```",
+]  # fmt: skip
+VARIABLES: dict[str, list[str]] = {  # everything but variables, functions and units is the target
+    "en": [
+        "Let x and y be positive integers with x + y = 12.", "Then f(x) = 3x + 2 and f(4) = 14.",
+        "The speed is 60 km in one hour, so we get d = 120 km.", "Since sin(a) = 1 we have a = 90.",
+    ],
+    "zh": [
+        "设 x 和 y 为正整数，且 x + y = 12。", "那么 f(x) = 3x + 2，于是 f(4) = 14。",
+        "速度是 60 km 每小时，所以 d = 120 km。", "因为 sin(a) = 1，所以 a = 90。",
+        "三角形 ABC 中，角 A 等于 60 度，AB = 5 cm。", "由 gcd(a, b) = 1 可知 max(a, b) 唯一。",
+    ],
+    "ja": [
+        "x と y を正の整数とし、x + y = 12 とする。",
+        "すると f(x) = 3x + 2 なので f(4) = 14 です。",
+        "三角形 ABC の辺 AB は 5 cm です。", "sin(a) = 1 だから a = 90 となります。",
+    ],
+    "ru": [
+        "Пусть x и y положительны и x + y = 12.", "Тогда f(x) = 3x + 2, поэтому f(4) = 14.",
+        "В треугольнике ABC сторона AB равна 5 cm.", "Так как sin(a) = 1, имеем a = 90.",
+    ],
+}  # fmt: skip

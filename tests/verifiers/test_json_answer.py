@@ -1,0 +1,98 @@
+"""Strict JSON, its schema and its value."""
+
+import pytest
+
+from verifiers.json_answer import same, strict_loads, written
+from verifiers.registry import get, judge
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "{'a': 1}", '{"a": 1,}', '{"a": 1, "a": 1}', '[{"b": {"a": 1, "a": 2}}]', "NaN",
+        "[Infinity]", "-Infinity", '{"a": 1} {}', "// x\n1", "9" * 5_000, "[" * 100_000,
+        '"' + "a" * 300_000 + '"',
+    ],
+    ids=range(14),
+)  # fmt: skip
+def test_what_is_no_json_is_refused(text):
+    with pytest.raises(
+        ValueError, match=r"JSON|key|char|Expecting|digits|nested|longer|line|delimiter"
+    ):
+        strict_loads(text)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "equal"),
+    [
+        (1, 1.0, True), (True, 1, False), (False, 0, False), (True, True, True), ("1", 1, False),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True), ({"a": 1}, {"a": 1, "b": None}, False),
+        ([1, 2], [2, 1], False), ([1], [1, 1], False), (None, None, True), (None, False, False),
+        ({}, [], False), ([True], [1], False),
+    ],
+)  # fmt: skip
+def test_equality_is_that_of_json(a, b, equal):
+    assert same(a, b) is equal is same(b, a)
+
+
+@pytest.mark.parametrize(
+    ("response", "extra", "text"),
+    [
+        ("<answer> [1] </answer>", "refuse", "[1]"),
+        ("<think>t</think>[1]", "refuse", "[1]"),
+        ("```json\n[1]\n```", "refuse", "[1]"),
+        ("Here:\n```json\n[1]\n```", "refuse", "Here:\n```json\n[1]\n```"),
+        ("Here:\n```json\n[1]\n```", "fence", "[1]"),
+        ("```\n[1]\n```\n```\n[2]\n```", "fence", "```\n[1]\n```\n```\n[2]\n```"),
+        ("<answer>[1]</answer><answer>[2]</answer>", "fence", None),
+        ("<think>[1]", "refuse", None),
+        (r"\boxed{[1]}", "refuse", "[1]"),
+    ],
+)
+def test_the_text_that_should_be_json(response, extra, text):
+    assert written(response, extra) == text
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 3}},
+    "required": ["n"],
+}
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "score"),
+    [
+        ({"schema": SCHEMA}, '{"n": 3}', 1.0),
+        ({"schema": SCHEMA}, '{"n": 2}', 0.0),
+        ({"schema": SCHEMA}, '{"n": "3"}', 0.0),
+        ({"schema": SCHEMA}, "{}", 0.0),
+        ({"value": {"n": 3}}, '{"n": 3}', 1.0),
+        ({"value": {"n": 3}, "schema": SCHEMA}, '{"n": 4}', 0.0),
+        ({"value": None}, "null", 1.0),
+        ({"schema": {"type": "string", "format": "date"}}, '"2024-02-30"', 0.0),
+    ],
+)
+def test_schema_and_value_must_both_hold(reference, answer, score):
+    verdict = judge(get("json_answer").problem(reference), f"<answer>{answer}</answer>")
+    assert verdict.score == score, verdict
+
+
+def test_the_verdict_says_what_does_not_fit():
+    verdict = judge(get("json_answer").problem({"schema": SCHEMA}), '<answer>{"n": 2}</answer>')
+    assert verdict.detail == "$.n breaks 'minimum'"
+    assert verdict.components == {"parsed": 1.0, "valid": 0.0, "equal": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ({}, "needs 'schema', 'value' or both"),
+        ({"schema": {"type": "nothing"}}, "SchemaError"),
+        ({"schema": {"$ref": "http://127.0.0.1:1/x.json"}}, "Unresolvable"),
+        ({"value": 1, "extra_text": "any"}, "extra_text must be one of"),
+    ],
+)
+def test_a_reference_of_no_use_is_our_error(reference, said):
+    verdict = judge(get("json_answer").problem(reference), "<answer>1</answer>")
+    assert verdict.status == "error" and said in verdict.detail

@@ -1,0 +1,1 @@
+"""Mathematical answers: read into a tree, weighed before they are worked out, compared exactly."""

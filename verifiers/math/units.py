@@ -1,0 +1,191 @@
+"""Units: what each measures and how large it is, so that answers are converted, not trimmed.
+
+Sizes are exact; an inch is 25.4 mm, a pound 0.45359237 kg, both by definition.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from verifiers.math.names import words
+from verifiers.math.tree import Node, UnreadableError, number
+
+Dimensions = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """`factor` times pi^`pi` base units, and `offset` base units at zero degrees."""
+
+    dims: Dimensions
+    factor: Fraction = Fraction(1)
+    pi: int = 0
+    offset: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """An expression and its unit; None where the answer names none."""
+
+    node: Node
+    unit: Unit | None = field(default=None)
+
+
+def _table() -> dict[str, Unit]:
+    found: dict[str, Unit] = {}
+
+    def add(dims: Mapping[str, int], sizes: Mapping[str, str], pi: int = 0) -> None:
+        key = tuple(sorted(dims.items()))
+        for names, size in sizes.items():
+            for name in names.split():
+                found[name] = Unit(key, Fraction(size), pi)
+
+    add({"length": 1}, {
+        "m meter meters metre metres": "1", "cm centimeter centimeters centimetre centimetres":
+        "1/100", "mm millimeter millimeters millimetre millimetres": "1/1000",
+        "dm decimeter decimeters": "1/10", "km kilometer kilometers kilometre kilometres kms":
+        "1000", "um micrometer micrometers micron microns": "1/1000000",
+        "nm nanometer nanometers": "1/1000000000", "in inch inches": "254/10000",
+        "ft foot feet": "3048/10000", "yd yds yard yards": "9144/10000",
+        "mi mile miles": "1609344/1000",
+    })  # fmt: skip
+    add({"mass": 1}, {
+        "kg kilogram kilograms kilo kilos kgs": "1", "g gram grams": "1/1000",
+        "mg milligram milligrams": "1/1000000", "t tonne tonnes": "1000",
+        "lb lbs pound pounds": "45359237/100000000", "oz ounce ounces": "45359237/1600000000",
+    })  # fmt: skip
+    add({"time": 1}, {
+        "s sec secs second seconds": "1", "ms millisecond milliseconds": "1/1000",
+        "min mins minute minutes": "60", "h hr hrs hour hours": "3600", "day days": "86400",
+        "week weeks": "604800",
+    })  # fmt: skip
+    add({"month": 1}, {"month months": "1", "year years yr yrs": "12", "decade decades": "120",
+                       "century centuries": "1200"})  # fmt: skip
+    add({"money": 1}, {"dollar dollars USD usd": "1", "cent cents penny pennies": "1/100",
+                       "nickel nickels": "1/20", "dime dimes": "1/10"})  # fmt: skip
+    add({"euro": 1}, {"euro euros EUR eur": "1"})
+    add({"sterling": 1}, {"GBP gbp": "1", "pence": "1/100"})
+    add({"length": 3}, {"L l liter liters litre litres": "1/1000", "cc": "1/1000000",
+        "mL ml milliliter milliliters millilitre millilitres": "1/1000000",
+        "cl cL centiliter centiliters": "1/100000",
+        "gallon gallons gal": "3785411784/1000000000000",
+        "quart quarts": "946352946/1000000000000", "pint pints": "473176473/1000000000000",
+        "cup cups": "2365882365/10000000000000"})  # fmt: skip
+    add({"length": 2}, {"hectare hectares ha": "10000", "acre acres": "40468564224/10000000"})
+    add({"length": 1, "time": -1}, {"mph": "44704/100000", "kph kmh kmph": "1000/3600"})
+    add({"mass": 1, "length": 1, "time": -2}, {"N newton newtons": "1", "kN": "1000"})
+    add({"mass": 1, "length": 2, "time": -2}, {"J joule joules": "1", "kJ": "1000",
+        "kilojoules": "1000", "kWh": "3600000"})  # fmt: skip
+    add({"mass": 1, "length": 2, "time": -3}, {"W watt watts": "1", "kW kilowatts": "1000"})
+    add({"mass": 1, "length": -1, "time": -2}, {"Pa pascal pascals": "1", "kPa": "1000"})
+    add({"time": -1}, {"Hz hertz": "1", "kHz": "1000"})
+    add({"current": 1}, {"ampere amperes amp amps": "1", "mA": "1/1000"})
+    add({"mass": 1, "length": 2, "time": -3, "current": -1}, {"V volt volts": "1"})
+    add({"mass": 1, "length": 2, "time": -3, "current": -2}, {"ohm ohms": "1"})
+    add({"kelvin": 1}, {"K kelvin kelvins": "1"})
+    add({"angle": 1}, {"rad rads radian radians": "1"})
+    add({"angle": 1}, {"deg degree degrees": "1/180", "revolution revolutions": "2"}, pi=1)
+    add({"unit": 1}, {"unit units": "1"})
+    found["celsius"] = Unit((("kelvin", 1),), Fraction(1), offset=Fraction("273.15"))
+    found["fahrenheit"] = Unit((("kelvin", 1),), Fraction(5, 9), offset=Fraction(45967, 180))
+    return found
+
+
+UNITS = _table()
+DEGREE = UNITS["degree"]
+BARE_LETTERS = words("m g s h L l t N J W V K")
+
+
+def unit_of(word: str) -> Unit:
+    """The unit a word names; any other noun counts things of its own kind."""
+    if word in UNITS or (word.lower() in UNITS and len(word) > 2):
+        return UNITS.get(word) or UNITS[word.lower()]
+    return Unit(((singular(word.lower()), 1),))
+
+
+def singular(noun: str) -> str:
+    for ending, stem in (
+        ("ies", "y"),
+        ("ches", "ch"),
+        ("shes", "sh"),
+        ("xes", "x"),
+        ("sses", "ss"),
+    ):
+        if noun.endswith(ending):
+            return noun.removesuffix(ending) + stem
+    return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun
+
+
+def times(one: Unit, other: Unit, sign: int = 1) -> Unit:
+    """The product, or with `sign` -1 the quotient; an offset does not survive it."""
+    dims = dict(one.dims)
+    for name, power in other.dims:
+        dims[name] = dims.get(name, 0) + sign * power
+    kept = tuple(sorted((name, power) for name, power in dims.items() if power))
+    return Unit(kept, one.factor * other.factor**sign, one.pi + sign * other.pi)
+
+
+def power(one: Unit, exponent: int) -> Unit:
+    dims = tuple((name, p * exponent) for name, p in one.dims)
+    return Unit(dims, one.factor**exponent, one.pi * exponent)
+
+
+NONE = Unit(())
+
+
+def quantity(node: Node) -> Quantity:
+    """Take the units out of an expression. Raises UnreadableError where they do not add up."""
+    value, unit = _split(node)
+    return Quantity(value, unit if unit.dims else None)
+
+
+def _split(node: Node) -> tuple[Node, Unit]:
+    if node.op == "unit":
+        return number(1), unit_of(node.name)
+    if node.op in ("mul", "div"):
+        (left, one), (right, other) = map(_split, node.args)
+        if not one.dims and not other.dims:
+            return node, NONE
+        found = times(one, other, 1 if node.op == "mul" else -1) if other.dims else one
+        if node.op == "mul" and other.dims and not one.dims:
+            found = other  # keeps the offset of a temperature
+        return (left if _is_one(right) else Node(node.op, (left, right))), found
+    if node.op == "pow":
+        return _raised(node)
+    if node.op in ("add", "sub", "pm", "mp", "neg"):
+        return _summed(node)
+    if any(_split(arg)[1] not in (NONE, DEGREE) for arg in node.args):
+        raise UnreadableError(f"a unit inside {node.op}")
+    return node, NONE  # an angle in degrees is left for its function
+
+
+def _raised(node: Node) -> tuple[Node, Unit]:
+    base, unit = _split(node.args[0])
+    if not unit.dims:
+        return node, NONE
+    exponent = node.args[1]
+    sign = -1 if exponent.op == "neg" else 1
+    bare = exponent.args[0] if exponent.op == "neg" else exponent
+    if bare.op != "num" or bare.value.denominator != 1 or bare.value > 6:
+        raise UnreadableError("a unit to a power that is no small integer")
+    whole = power(unit, sign * int(bare.value))
+    return (base if _is_one(base) else Node("pow", (base, exponent))), whole
+
+
+def _summed(node: Node) -> tuple[Node, Unit]:
+    parts = [_split(arg) for arg in node.args]
+    units = [unit for _, unit in parts]
+    if not any(unit.dims for unit in units):
+        return node, NONE
+    named = next(unit for unit in reversed(units) if unit.dims)
+    values: list[Node] = []
+    for value, unit in parts:
+        if unit.dims and unit.dims != named.dims:
+            raise UnreadableError("units that do not add up")
+        ratio = unit.factor / named.factor if unit.dims else Fraction(1)
+        values.append(value if ratio == 1 else Node("mul", (value, number(ratio))))
+    return Node(node.op, tuple(values)), named
+
+
+def _is_one(node: Node) -> bool:
+    return node.op == "num" and node.value == 1 and node.places is None

@@ -1,0 +1,127 @@
+"""Words in answers: numbers spelled out, choices, verdicts such as "no solution", plain text."""
+
+import re
+from fractions import Fraction
+
+_ONES = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen",
+]  # fmt: skip
+_TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
+         "eighty": 80, "ninety": 90}  # fmt: skip
+SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+          "trillion": 10**12}  # fmt: skip
+_PARTS = {
+    "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6,
+    "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10, "twelfth": 12, "hundredth": 100,
+    "thousandth": 1000,
+}  # fmt: skip
+_SAME = {  # phrases of one meaning
+    "empty": "no solution; no solutions; no real solution; no real solutions; empty set; "
+    "none; no solution exists; no solutions exist; there is no solution; there are no solutions; "
+    "has no solution; has no solutions; no such number; no real roots; null set; "
+    "no real solutions exist; there are no real solutions",
+    "infinity": "infinity; infinite; infinitely many; infinitely many solutions; unbounded; "
+    "positive infinity; an infinite number; infinite solutions; plus infinity",
+    "reals": "all reals; all real numbers; all real; real numbers; any real number; every real "
+    "number; set of real numbers; set of all real numbers; all real values; all x; reals",
+    "minus infinity": "negative infinity; minus infinity",
+    "does not exist": "dne; does not exist; doesn't exist; limit does not exist; "
+    "it does not exist; non-existent; nonexistent; divergent limit",
+    "undefined": "undefined; not defined; indeterminate; is undefined",
+}
+_MEANING = {said: key for key, many in _SAME.items() for said in many.split("; ")}
+_STYLE = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf|it|sf)|mbox|emph|operatorname)\b"
+)
+_ARTICLE = re.compile(r"^(?:an?|the)\s+(?=.)")
+_SUBJECT = re.compile(r"^(?:(?:the|this|that|it|its|they)\b[\w\s]{0,40}?\b|)(?:is|are)\s+(?=.)")
+_CHOICE = re.compile(
+    r"(?:(?:the\s+)?(?:correct\s+)?(?:answer|option|choice)\s*(?:is|:)?\s*)?"
+    r"(?:option|choice|answer)?\s*[\[(]?\s*([A-Za-z])\s*(?:[\])]\s*[:.]?|[.:](?!\d)|\s[-\u2013]\s|\s{2,}(?=[\d\\])|$)\s*",
+    re.IGNORECASE,
+)
+_MORE_CHOICES = re.compile(r"(?<![A-Za-z])[\[(]?[A-J][\])]|(?:\bor\b|\band\b|,|/)\s*[\[(]?[A-J]\b")
+_DENIAL = re.compile(
+    r"\b(?:not|no|never|neither|nor|wrong|incorrect|false|cannot|isn't|un(?:able|certain|known)|"
+    r"unless|except|refuse|instead|rather)\b|n't\b",
+    re.IGNORECASE,
+)
+
+
+def bare_words(text: str) -> str | None:
+    """A verbal answer in lower case, without article, style and punctuation; None for formulas."""
+    if any(character.isdigit() for character in text):
+        return None
+    bare = _STYLE.sub(" ", text).replace("{", " ").replace("}", " ").replace("$", " ")
+    bare = bare.replace("\\ ", " ").replace("~", " ").replace("\\,", " ").strip(" \t\n.!*_\"'`()")
+    if not bare or not all(c.isalpha() or c in " -'" or c.isspace() for c in bare):
+        return None
+    bare = " ".join(bare.replace("-", " ").split()).lower()
+    return _ARTICLE.sub("", _SUBJECT.sub("", bare)) or None
+
+
+def meaning(words: str) -> str:
+    """What the words stand for: phrases of one meaning give one word for all of them."""
+    said = words.replace("-", " ")
+    return _MEANING.get(said) or _MEANING.get(words) or said
+
+
+def denies(text: str) -> bool:
+    return _DENIAL.search(text) is not None
+
+
+def number_words(words: str) -> Fraction | None:
+    """The number that English words spell: forty-two, two thirds, one hundred and five."""
+    whole_words, joined, part_words = words.lower().rpartition(" and ")
+    if joined and part_words.split()[-1:] and part_words.split()[-1].rstrip("s") in _PARTS:
+        whole, part = number_words(whole_words), number_words(part_words)
+        return None if whole is None or part is None else whole + part
+    parts = [part for part in re.split(r"[\s-]+", words.lower()) if part != "and"]
+    sign = -1 if parts and parts[0] in ("minus", "negative") else 1
+    parts = parts[1:] if sign < 0 else parts
+    if not parts:
+        return None
+    last = parts[-1].removesuffix("s") if parts[-1] != "halves" else "half"
+    if last in _PARTS and (len(parts) == 1 or parts[-1] not in _ONES):
+        over = _cardinal(["one" if p in ("a", "an") else p for p in parts[:-1]] or ["one"])
+        return None if over is None else sign * Fraction(over, _PARTS[last])
+    whole = _cardinal(parts)
+    return None if whole is None else Fraction(sign * whole)
+
+
+def _cardinal(parts: list[str]) -> int | None:
+    total = current = 0
+    for at, part in enumerate(parts):
+        if part in _ONES:
+            current += _ONES.index(part)
+        elif part in _TENS:
+            current += _TENS[part]
+        elif part == "a" and at == 0 and len(parts) > 1:
+            current += 1
+        elif part == "hundred":
+            current = max(current, 1) * 100
+        elif part in SCALES:
+            total, current = total + max(current, 1) * SCALES[part], 0
+        elif part == "dozen":
+            current = max(current, 1) * 12
+        else:
+            return None
+    return total + current
+
+
+def choice(text: str) -> tuple[str, str] | None:
+    """(letter, text of the option) of an answer that picks one option; None when it does not.
+
+    Letters A to J in either case; further letters in the text are further picks, and so none.
+    """
+    bare = _STYLE.sub(" ", text).replace("{", " ").replace("}", " ").replace("$", " ")
+    bare = bare.replace("\\ ", " ").replace("\\,", " ").replace("\\quad", " ").strip(" \t\n.*_\\")
+    match = _CHOICE.match(bare)
+    if match is None or match.group(1).upper() not in "ABCDEFGHIJ":
+        return None
+    rest = bare[match.end() :].strip(" .*")
+    if _MORE_CHOICES.search(rest) or denies(rest):
+        return None
+    return match.group(1).upper(), rest
