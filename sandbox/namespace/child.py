@@ -155,7 +155,9 @@ def _execute(payload: Payload) -> int:
     except SystemExit as left:
         return _exit_code(left.code)
     except BaseException as failure:  # noqa: BLE001  the program's own, whatever it is
-        below = failure.__traceback__ and failure.__traceback__.tb_next  # without our own frame
+        below = failure.__traceback__
+        while below and below.tb_frame.f_code.co_filename == __file__:
+            below = below.tb_next  # nothing of ours is shown
         traceback.print_exception(failure.with_traceback(below), limit=-_TRACEBACK_FRAMES)
         return 1
     return 0

@@ -68,12 +68,13 @@ control.send(repr((request and request.payload_bytes, found)).encode())
 
 def test_late_orders_are_passed_over_and_streams_land_where_the_child_needs_them():
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(60)
     with ours, subprocess.Popen([sys.executable, "-c", ZYGOTE], stdin=theirs, cwd=ROOT) as zygote:
         theirs.close()
         ours.send(KILL)
         ours.send(WHICH)
         streams = Streams(*[os.memfd_create(f"stream {n}") for n in range(5)])
-        send_request(ours, Request(1, 2, 3, 4, 5, 6, 7, 8, 99), streams)
+        send_request(ours, Request(1, 2, 0, 3, 4, 5, 6, 7, 0, 8, payload_bytes=99), streams)
         told = ours.recv(4096).decode()
         assert told == repr((99, [os.fstat(fd).st_ino for fd in streams]))
         streams.close()
@@ -84,7 +85,7 @@ def test_a_request_without_its_streams_is_none():
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-c", ZYGOTE]
     with ours, theirs, subprocess.Popen(command, stdin=theirs, cwd=ROOT) as zygote:
-        ours.send(bytes(72))
+        ours.send(bytes(8 * len(Request._fields)))
         assert ours.recv(4096) == b"(None, None)"
     assert zygote.returncode == 0
 
