@@ -136,7 +136,8 @@ def one_attack():
     from sandbox.suite import Case
 
     case = Case(
-        file="a.py", source="", kind="stdin", tests=[{}], must="no_reward", group="", function="", language="python",
+        file="a.py", source="", kind="stdin", tests=[{}], must="no_reward", group="", function="",
+        language="python",
         limits=Limits(wall_s=1), run_after="", run_beside="", observe=("no_survivors",),
     )  # fmt: skip
     return case, Canaries(secret="", missing=())
