@@ -13,7 +13,8 @@ class Limits:
     """Bounds of one execution. CPU time decides; the wall clock only ends what never computes.
 
     On a busy machine an honest program waits long and computes little, so the wall limit is a
-    multiple of the CPU limit unless it is given.
+    multiple of the CPU limit unless it is given, and the embedded executor leaves out the time in
+    which a program waited for a processor (`sandbox.namespace.deadline`).
     """
 
     cpu_s: float = 5.0

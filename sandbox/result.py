@@ -28,5 +28,6 @@ class Execution:
     value: Any = None  # of a call that ended ok: plain data, exact types
     cpu_s: float = 0.0
     wall_s: float = 0.0
+    waited_s: float = 0.0  # of wall_s, at least: ready to compute, and no processor was free
     peak_mb: float = 0.0
     why: str = ""  # one line for the log

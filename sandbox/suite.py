@@ -211,7 +211,7 @@ class _Run:
         with self.neighbour(case) as beside:
             began = time.monotonic()
             reward, why = self.grade(box, case)
-            took = time.monotonic() - began
+            took = time.monotonic() - began - box.waited_s
         ended = box.ended
         left = [path for path in paths if path not in already and os.path.lexists(path)]
         effects = [*_reward_effect(case, reward), *_left_behind(left, watch)]

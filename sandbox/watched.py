@@ -26,6 +26,7 @@ class Watched:
         self.ended = "not run"
         self.told_secret = False
         self.told_controls = False  # a reason, which goes to a log, holds what a terminal obeys
+        self.waited_s = 0.0  # for a processor, on a busy machine: no attack's doing
         raw = secret.encode()
         self._spellings = (raw, raw[::-1], raw.hex().encode()) if secret else ()
 
@@ -62,6 +63,7 @@ class Watched:
 
     def _seen(self, ran: Execution) -> Execution:
         self.ended = ran.ended
+        self.waited_s += ran.waited_s
         self.told_controls |= not ran.why.isprintable()
         told = ran.stdout + ran.stderr + "\n".join(_texts(ran.value)).encode(errors="replace")
         self.told_secret |= any(spelling in told for spelling in self._spellings)

@@ -22,7 +22,7 @@ HEAD_BYTES = 1 << 16  # of a reply's frame, for each case in it
 _VALUE_FACTOR = 4  # a value written by us may be longer than the frame it came in
 _MARSHAL_VERSION = 4  # read by every Python from 3.4 on: the container's may be another one
 _ENDED = get_args(Ended)
-_NUMBERS = ("cpu_s", "wall_s", "peak_mb")
+_NUMBERS = ("cpu_s", "wall_s", "waited_s", "peak_mb")
 _MAY_RAISE = ("ValueError", "SandboxUnavailableError")
 
 

@@ -6,26 +6,29 @@ import linecache
 import marshal
 import os
 import resource
-import signal
 import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sandbox import wire
 from sandbox.namespace import account, landlock, linux, mounts, seccomp
-from sandbox.namespace.protocol import COUNTED, READY, Request, Streams
+from sandbox.namespace.interpreter import ENVIRONMENT
+from sandbox.namespace.protocol import COUNTED, READY, Request, pack_code
+from sandbox.namespace.syscalls import failure
 
-Payload = tuple[str, str | None, list[Any], dict[str, Any]]  # source, function, args, kwargs
+Payload = tuple[str, bytes, bool, str | None, bytes]  # see `inputs.payload`
+Filter = Callable[[], int] | bytes  # ready to install, or still to be told the process's id
 
 FILE_NAME = "solution.py"
 _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
-_PARKED = 40  # descriptors are moved up here first, so that none is overwritten
-_CHUNK = 1 << 20
 _TRACEBACK_FRAMES = 20
+_NAMES = ("CPU", "AS", "DATA", "FSIZE", "NOFILE", "NPROC")
+_LIMITS = tuple(getattr(resource, f"RLIMIT_{name}") for name in _NAMES)
+_UNLIMITED = (1 << 62) - 1  # what RLIM_INFINITY, -1, is masked to
 _MORE_OF_OTHERS = 64  # tasks that an account may start elsewhere meanwhile
 _PENDING = 1024  # signals and timers: without a bound they are the kernel's memory, not ours
 _ZERO_LIMITS = ("CORE", "MSGQUEUE", "MEMLOCK", "RTPRIO", "NICE")
@@ -36,68 +39,81 @@ class Walls:
     """What the zygote prepared once for all its children."""
 
     tier: int
-    threads_only: bytes  # seccomp filters
-    with_processes: bytes
-    private_memory: bytes
+    threads_only: Filter
+    with_processes: Filter
+    private_memory: Callable[[], int]
     landlock_rules: int | None
     address_bytes: int  # the zygote's own
-    import_path: tuple[str, ...]
+    open_files: int  # one more than the highest descriptor there can be
+    ceilings: tuple[int, ...]  # the zygote's own limits, in the order of _LIMITS
 
 
-def become(request: Request, streams: Streams, walls: Walls) -> NoReturn:
-    """Turn this fresh fork into the sandboxed program. Never returns."""
+def become(request: Request, walls: Walls) -> NoReturn:
+    """Turn this fresh fork into the sandboxed program. Never returns.
+
+    Its streams are in place: stdin, stdout, stderr, result, payload at 0 to 4. Few functions and
+    few objects: each page that is touched here is copied for each execution.
+    """
     code = 1
     try:
-        if walls.landlock_rules is not None:
-            landlock.restrict_self(walls.landlock_rules)
-        _take(streams)
         _enclose(request, walls)
-        payload = marshal.loads(_read_all(_PAYLOAD))
+        payload = marshal.loads(os.read(_PAYLOAD, request.payload_bytes))
         os.close(_PAYLOAD)
         _limit(request, walls)
-        seccomp.install_for_self(walls.with_processes if request.processes else walls.threads_only)
+        _filter_calls(walls.with_processes if request.processes else walls.threads_only)
         os.write(_RESULT, READY)
-        code = _run(payload, walls.import_path)
+        code = _run(payload)
     except BaseException:  # noqa: BLE001  no frame of ours may be left by an exception
         traceback.print_exc()
     finally:
         _leave(code)
 
 
-def _take(streams: Streams) -> None:
-    """Only 0 to 4 stay open: stdin, stdout, stderr, result, payload."""
-    ours = (streams.stdin, streams.stdout, streams.stderr, streams.result, streams.payload)
-    for place, fd in enumerate(ours):
-        os.dup2(fd, _PARKED + place)
-    for place in range(len(ours)):
-        os.dup2(_PARKED + place, place)
-
-
 def _enclose(request: Request, walls: Walls) -> None:
     """Own process group, own /tmp, no privileges, no descriptor but ours."""
-    os.closerange(_FIRST_FREE, os.sysconf("SC_OPEN_MAX"))
+    if walls.landlock_rules is not None:
+        landlock.restrict_self(walls.landlock_rules)
+    os.closerange(_FIRST_FREE, walls.open_files)
     os.setpgid(0, 0)
     if walls.tier == 1:
         mounts.fresh_tmp(request.disk_mb, request.inodes)
-    os.chdir("/tmp" if walls.tier == 1 else "/")
+        os.chdir("/tmp")
     linux.drop_capabilities()
-    linux.die_with_parent()
 
 
 def _limit(request: Request, walls: Walls) -> None:
-    _bound("CPU", request.cpu_s)  # soft is hard: pid 1 would not see SIGXCPU
+    """Set limits for good, or keep inherited ones that are tighter.
+
+    Soft is hard for CPU time, as pid 1 would not see SIGXCPU. Honest programs raise the soft limit
+    of the stack, which a bound of all addresses allows.
+    """
     counted = COUNTED[request.counted]
-    if counted != "group":
-        kind = "AS" if counted == "address" else "DATA"
-        _bound(kind, walls.address_bytes + request.address_bytes)
-    if counted == "data":
-        seccomp.install(walls.private_memory)
-    _bound("FSIZE", request.disk_mb << 20)
-    _bound("NOFILE", request.open_files)
-    # honest programs raise it, which the bound of all addresses allows
-    _bound("STACK", request.stack_bytes, for_good=counted == "data")
-    others = account.tasks() + _MORE_OF_OTHERS if request.shared_account else 0
-    _bound("NPROC", others + request.tasks)
+    memory = walls.address_bytes + request.address_bytes
+    wanted = (
+        request.cpu_s,
+        memory if counted == "address" else 0,
+        memory if counted == "data" else 0,
+        request.disk_mb << 20,
+        request.open_files,
+        request.tasks + (account.tasks() + _MORE_OF_OTHERS if request.shared_account else 0),
+    )
+    for kind, value, ceiling in zip(_LIMITS, wanted, walls.ceilings, strict=True):
+        if value:
+            allowed = min(value, ceiling)
+            resource.setrlimit(kind, (allowed, allowed))
+    stack = resource.RLIMIT_STACK
+    ceiling = resource.getrlimit(stack)[1]
+    allowed = min(request.stack_bytes, ceiling & _UNLIMITED)
+    resource.setrlimit(stack, (allowed, allowed if counted == "data" else ceiling))
+    if counted == "data" and walls.private_memory() < 0:
+        raise failure("seccomp")
+
+
+def _filter_calls(wanted: Filter) -> None:
+    if isinstance(wanted, bytes):
+        wanted = seccomp.installer(seccomp.for_process(wanted, os.getpid()))
+    if wanted() < 0:
+        raise failure("seccomp")
 
 
 def forbid_for_all(last_capability: int) -> None:
@@ -105,62 +121,59 @@ def forbid_for_all(last_capability: int) -> None:
     linux.bound_capabilities(last_capability)
     linux.no_new_privileges()
     for name in _ZERO_LIMITS:
-        _bound(name, 0)
-    _bound("SIGPENDING", _PENDING)
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (0, 0))
+    pending = min(_PENDING, resource.getrlimit(resource.RLIMIT_SIGPENDING)[1] & _UNLIMITED)
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (pending, pending))
 
 
-def _bound(name: str, wanted: int, *, for_good: bool = True) -> None:
-    """Set a limit, or keep the inherited one where that is the tighter."""
-    kind = getattr(resource, f"RLIMIT_{name}")
-    ceiling = resource.getrlimit(kind)[1]
-    allowed = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
-    resource.setrlimit(kind, (allowed, allowed if for_good else ceiling))
+def ceilings() -> tuple[int, ...]:
+    """Hard limits as `Walls` wants them; one without end is larger than all we ask for."""
+    return tuple(resource.getrlimit(kind)[1] & _UNLIMITED for kind in _LIMITS)
 
 
-def _read_all(fd: int) -> bytes:
-    chunks = []
-    while chunk := os.read(fd, _CHUNK):
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _run(payload: Payload, path: tuple[str, ...]) -> int:
+def _run(payload: Payload) -> int:
     """Run the program to its end; its exit code. Anything may happen from here on."""
-    code = _execute(payload, path)
-    if payload[1] is None:  # a script ends as an interpreter does; a call ends with its value
+    code = _execute(payload)
+    if payload[3] is None:  # a script ends as an interpreter does; a call ends with its value
         for step in (threading._shutdown, atexit._run_exitfuncs):  # pyright: ignore[reportAttributeAccessIssue]
             failed = _survives(step)
             code = code or failed
     return code
 
 
-def _execute(payload: Payload, path: tuple[str, ...]) -> int:
-    source, function, args, kwargs = payload
+def _execute(payload: Payload) -> int:
+    source, compiled, share, function, packed = payload
     solution = types.ModuleType("__main__" if function is None else "solution")
     solution.__dict__["__builtins__"] = builtins
-    _clear_the_table(solution, path)
+    sys.modules["__main__"] = sys.modules[solution.__name__] = solution
     try:
-        exec(compile(source, FILE_NAME, "exec", dont_inherit=True), solution.__dict__)
+        code = marshal.loads(compiled) if compiled else _compile(source, share)
+        args, kwargs = marshal.loads(packed)
+        exec(code, solution.__dict__)
         if function is not None:
-            _send(_callable(solution, function)(*args, **kwargs))
+            _send(wire.encode(_callable(solution, function)(*args, **kwargs)))
     except SystemExit as left:
         return _exit_code(left.code)
     except BaseException as failure:  # noqa: BLE001  the program's own, whatever it is
-        below = failure.__traceback__ and failure.__traceback__.tb_next  # without our own frame
+        below = failure.__traceback__
+        while below and below.tb_frame.f_code.co_filename == __file__:
+            below = below.tb_next  # nothing of ours is shown
         traceback.print_exception(failure.with_traceback(below), limit=-_TRACEBACK_FRAMES)
         return 1
     return 0
 
 
-def _clear_the_table(solution: types.ModuleType, path: tuple[str, ...]) -> None:
-    """Tidiness, not safety: the program finds itself, and nothing of ours."""
+def tidy(path: Sequence[str]) -> None:
+    """In the zygote, once: a program finds itself and nothing of ours. Tidiness, not safety."""
     for name in [name for name in sys.modules if name.split(".")[0] == "sandbox"]:
         del sys.modules[name]
-    sys.modules["__main__"] = sys.modules[solution.__name__] = solution
     sys.argv[:] = [FILE_NAME]
+    sys.orig_argv[:] = [""]
     sys.path[:] = ["/tmp", *path]
     linecache.clearcache()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.umask(0o077)
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT)
 
 
 def _callable(solution: types.ModuleType, function: str) -> Any:
@@ -173,10 +186,22 @@ def _callable(solution: types.ModuleType, function: str) -> Any:
     return found
 
 
-def _send(value: Any) -> None:
-    frame = memoryview(wire.encode(value))
-    while frame:
-        frame = frame[os.write(_RESULT, frame) :]
+def _compile(source: str, share: bool) -> types.CodeType:
+    """The program's code; handed out, if wanted, before any of it runs."""
+    code = compile(source, FILE_NAME, "exec", dont_inherit=True)
+    if share:
+        try:
+            shared = marshal.dumps(code)
+        except ValueError:  # nested too deep: each compiles for itself
+            shared = b""
+        _send(pack_code(shared))
+    return code
+
+
+def _send(frame: bytes) -> None:
+    view = memoryview(frame)
+    while view:
+        view = view[os.write(_RESULT, view) :]
 
 
 def _exit_code(code: Any) -> int:

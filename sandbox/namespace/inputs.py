@@ -1,12 +1,9 @@
-"""What a slot hands to its zygote: an account, and inputs that nobody can change any more."""
+"""What a slot hands to its zygote: an account, and the work of one execution."""
 
-import fcntl
 import marshal
-import os
 
-from sandbox.executor import Call, Given, Program, Stdin
+from sandbox.executor import Call, Given, Stdin
 
-_SEALS = 0x1 | 0x2 | 0x4 | 0x8  # seal, shrink, grow, write
 _MARSHAL_VERSION = 4
 _HOST_IDS = 1_000_000_000  # far above any account: one per slot, so that nothing is shared
 _SLOTS_TO_A_PROCESS = 256
@@ -25,28 +22,28 @@ def host_id(own_map: str, pid: int, number: int) -> int:
     return first + count - 1 - number % max(1, count // 2)
 
 
-def payload(program: Program, given: Given) -> bytes:
-    """What the child reads. Raises ValueError for arguments that are not plain data."""
+def arguments(given: Given) -> bytes:
+    """What a function is called with. Raises ValueError for what is not plain data."""
     call = given if isinstance(given, Call) else Call(function="")
-    parts = (program.source, call.function or None, list(call.args), dict(call.kwargs))
     try:
-        return marshal.dumps(parts, _MARSHAL_VERSION)
+        return marshal.dumps((list(call.args), dict(call.kwargs)), _MARSHAL_VERSION)
     except ValueError as failure:
         raise ValueError(
             f"arguments of {call.function!r} are not plain data: {failure}"
         ) from failure
 
 
+def payload(
+    source: str, given: Given, packed: bytes, *, compiled: bytes = b"", share: bool = False
+) -> bytes:
+    """What the child reads; `packed` by `arguments`.
+
+    `share`: the child shall hand its compiled code out. `compiled`: what an earlier one handed out.
+    """
+    function = given.function if isinstance(given, Call) else None
+    parts = ("" if compiled else source, compiled, share, function or None, packed)
+    return marshal.dumps(parts, _MARSHAL_VERSION)
+
+
 def standard_input(given: Given) -> bytes:
     return given.data if isinstance(given, Stdin) else b""
-
-
-def sealed(data: bytes) -> int:
-    """A memory file that nobody can change any more, positioned at its start."""
-    fd = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd

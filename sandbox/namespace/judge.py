@@ -8,10 +8,11 @@ from typing import Any
 from sandbox import wire
 from sandbox.executor import Call, Given
 from sandbox.limits import Limits
+from sandbox.namespace.deadline import PATIENCE
 from sandbox.namespace.protocol import READY, Report
 from sandbox.result import Ended, Execution
 
-_NEAR = 0.5  # of the CPU limit: on a busy machine the clock of the limit runs far ahead
+_NEAR = 0.5  # of the CPU limit: the kernel's clock of it counts by ticks, and may run far ahead
 _TOLD = 300  # characters of a reason
 
 
@@ -26,6 +27,7 @@ def judge(
     stderr: bytes,
     result: bytes,
     wall_s: float,
+    waited_s: float,
 ) -> Execution:
     """Put the record together. `stopped`: why the parent ended it, "" when it did not."""
     code = os.waitstatus_to_exitcode(report.status)
@@ -47,6 +49,7 @@ def judge(
         value=value,
         cpu_s=report.cpu_s,
         wall_s=wall_s,
+        waited_s=waited_s,
         peak_mb=report.peak_kb / 1024,
         why=why,
     )
@@ -57,23 +60,30 @@ def _ended(
 ) -> tuple[Ended, str]:
     if stopped == "output":
         return "output", f"wrote more than {limits.output_bytes} bytes"
-    if report.cpu_s > limits.cpu_s or _killed_for_cpu(limits, report, code):
+    if stopped == "cpu" or report.cpu_s > limits.cpu_s or _killed_for_cpu(limits, report, code):
         return "cpu", f"used {report.cpu_s:.2f} s of CPU; {limits.cpu_s:g} are allowed"
+    if stopped == "starved":
+        return "sandbox_error", f"no processor to run on for {PATIENCE} times the wall limit"
     if stopped == "wall":
         return "wall", f"still running after {limits.wall:g} s"
     if out_of_memory:
         return "memory", f"the kernel ended it at the bound of its cgroup, {limits.memory_mb} MB"
     if code < 0:
-        return "signal", f"died of {signal.Signals(-code).name}"
+        return "signal", f"died of {_name(-code)}"
     if code > 0:
         return _raised(code, stderr, limits)
     return "ok", ""
 
 
 def _killed_for_cpu(limits: Limits, report: Report, code: int) -> bool:
-    """The kernel's own clock of the limit, in ticks, runs ahead of the one it reports."""
+    """Whether a SIGKILL was the kernel's own; nobody else sends one to a program that computes."""
     near = report.cpu_s >= _NEAR * math.ceil(limits.cpu_s)
     return code == -signal.SIGXCPU or (code == -signal.SIGKILL and near)
+
+
+def _name(number: int) -> str:
+    known = {one.value: one.name for one in signal.Signals}
+    return known.get(number, f"signal {number}")
 
 
 def _raised(code: int, stderr: bytes, limits: Limits) -> tuple[Ended, str]:

@@ -5,20 +5,21 @@ import os
 import queue
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Self
 
 from sandbox.executor import Given, Program
 from sandbox.languages.polyglot import Polyglot
 from sandbox.limits import Limits
 from sandbox.namespace import cgroup
-from sandbox.namespace.inputs import payload
-from sandbox.namespace.slot import LostSlotError, Setup, Slot
+from sandbox.namespace.cases import Cases
+from sandbox.namespace.slot import LostSlotError, Setup, Slot, Ticket
 from sandbox.probe import Probe, SandboxUnavailableError, probe
 from sandbox.result import Execution
 
 ATTEMPTS = 2
 _CLOSE_LIMIT_S = 30.0
+_CLOSED = "this NamespaceExecutor was closed"
 
 
 class NamespaceExecutor:
@@ -54,6 +55,7 @@ class NamespaceExecutor:
         self._idle: queue.LifoQueue[_Place] = queue.LifoQueue()
         for place in self._places:
             self._idle.put(place)
+        self._threads = ThreadPoolExecutor(count)  # for cases beside those of the caller's thread
         atexit.register(self.close)
 
     def __enter__(self) -> Self:
@@ -68,24 +70,27 @@ class NamespaceExecutor:
         Raises ValueError for an unknown language or arguments that are not plain data,
         SandboxUnavailableError for `limits.processes` where nothing can bound them together.
         """
-        if program.language != "python":
-            return self._others.run_all(program, [given], limits)[0]
-        work = self._checked(program, given, limits)
-        place = self._take()
-        try:
-            return self._tried(place, program, work, given, limits)
-        finally:
-            self._idle.put(place)
+        return self.run_all(program, [given], limits)[0]
 
     def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """Each input in a fresh fork, on as many slots as are free; results in order."""
+        """Each input in a fresh fork, on as many slots as are free; results in order.
+
+        The program is compiled once: one that does not compile ends all its cases alike.
+        """
         if program.language != "python":
             return self._others.run_all(program, given, limits)
-        workers = min(len(self._places), len(given))
-        if workers < 2:
-            return [self.run(program, one, limits) for one in given]
-        with ThreadPoolExecutor(workers) as threads:
-            return list(threads.map(lambda one: self.run(program, one, limits), given))
+        self._check(limits)
+        cases = Cases(program, given, limits)
+        if not given:
+            return []
+        places = self._take(len(given))
+        others = [self._threads.submit(self._work, place, cases) for place in places[1:]]
+        self._work(places[0], cases)
+        for other in others:
+            other.result()
+        if self._closed:
+            raise RuntimeError(f"{_CLOSED} during the run")
+        return cases.results()
 
     def close(self) -> None:
         """End all slots; runs in progress raise RuntimeError. Harmless when repeated."""
@@ -98,47 +103,58 @@ class NamespaceExecutor:
         with ExitStack() as stack:  # one that fails to close keeps no other open
             for _ in self._places:
                 stack.callback(self._idle.get(timeout=_CLOSE_LIMIT_S).close)
+        self._threads.shutdown(wait=False)
         for place in self._places:
             self._idle.put(place)  # whoever still waits for one learns that we are closed
 
-    def _checked(self, program: Program, given: Given, limits: Limits) -> bytes:
+    def _check(self, limits: Limits) -> None:
         grouped = limits.counted == "group"
         if (limits.processes or grouped) and (self.tier == 2 or not self.probe.cgroup):
             asked = "counted='group'" if grouped else f"processes={limits.processes}"
             raise SandboxUnavailableError(f"Limits.{asked} needs tier 1 and a cgroup\n{self.probe}")
-        return payload(program, given)
 
-    def _take(self) -> "_Place":
+    def _take(self, wanted: int) -> "list[_Place]":
+        """One place, when there is one, and as many more as are free, up to `wanted`."""
         if os.getpid() != self._pid:
             raise RuntimeError("this NamespaceExecutor was opened in another process")
-        place = self._idle.get()
+        places = [self._idle.get()]
         if self._closed:
-            self._idle.put(place)
-            raise RuntimeError("this NamespaceExecutor is closed")
-        return place
+            self._idle.put(places[0])
+            raise RuntimeError(_CLOSED)
+        with suppress(queue.Empty):
+            while len(places) < wanted:
+                places.append(self._idle.get_nowait())
+        return places
 
-    def _tried(
-        self, place: "_Place", program: Program, work: bytes, given: Given, limits: Limits
-    ) -> Execution:
-        """Run; a failure of ours is tried again on a fresh slot."""
+    def _work(self, place: "_Place", cases: Cases) -> None:
+        """Run cases, one after the other, until there are no more; then the place is free."""
+        try:
+            while not self._closed and (number := cases.take()) is not None:
+                cases.done(number, *self._tried(place, cases, number))
+        finally:
+            self._idle.put(place)
+
+    def _tried(self, place: "_Place", cases: Cases, number: int) -> tuple[Execution, Ticket | None]:
+        """Run a case; a failure of ours is tried again on a fresh slot."""
         why = ""
         for _ in range(ATTEMPTS):
             try:
-                done = place.run(program.preload, work, given, limits)
+                used = cases.ticket(self._setup, number)
+                done = place.run(cases.program.preload, used)
             except LostSlotError as failure:
                 if failure.out_of_memory:
-                    return Execution(ended="memory", why="the kernel ended the whole slot")
+                    return Execution(ended="memory", why="the kernel ended the whole slot"), None
                 why = str(failure)
             except (SandboxUnavailableError, OSError) as failure:
                 why = str(failure)
             else:
                 if done.ended != "sandbox_error":
-                    return done
+                    return done, used
                 why = done.why
                 place.close()
             if self._closed:
-                raise RuntimeError("this NamespaceExecutor was closed during the run")
-        return Execution(ended="sandbox_error", why=why)
+                break
+        return Execution(ended="sandbox_error", why=why), None
 
 
 class _Place:
@@ -149,11 +165,15 @@ class _Place:
         self._preload = preload
         self._slot: Slot | None = None
 
-    def run(self, preload: tuple[str, ...], work: bytes, given: Given, limits: Limits) -> Execution:
+    def run(self, preload: tuple[str, ...], used: Ticket) -> Execution:
         """Raises LostSlotError; the next run then starts a fresh slot."""
-        slot = self.ready(preload)
         try:
-            return slot.run(work, given, limits)
+            slot = self.ready(preload)
+        except BaseException:
+            used.close()
+            raise
+        try:
+            return slot.run(used)
         except BaseException:
             self.close()  # an interrupted slot may still be in the middle of its answer
             raise

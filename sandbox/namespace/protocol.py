@@ -5,15 +5,21 @@ import os
 import signal
 import socket
 import struct
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import NamedTuple
 
-_SIZE_OF_FD = array.array("i").itemsize
 COUNTED = ("address", "data", "group")
 READY = b"\x01"  # first byte of the result pipe: our side has set everything up
+KILL = b"K"  # to the zygote: end the execution in progress; stale when there is none
+WHICH = b"?"  # to the zygote: a pidfd of the execution in progress, please
+HANDLE = b"H"  # from the zygote: here it is
+STREAMS = 5
+CODE_BYTES = 1 << 20  # compiled code that is worth handing from one case to the next
+_LENGTH = struct.Struct("!Q")
+_ARRIVED = array.array("i", range(STREAMS)).tobytes()  # where the zygote must find them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """Bounds of one execution; five descriptors come with it, in the order of `Streams`."""
 
     cpu_s: int
@@ -26,29 +32,23 @@ class Request:
     tasks: int  # processes and threads
     shared_account: int  # 1: the kernel counts tasks of the account that are none of ours
     processes: int  # 0: threads only
-
-    def pack(self) -> bytes:
-        return _REQUEST.pack(*[getattr(self, name) for name in self.__slots__])
+    payload_bytes: int
 
 
-_REQUEST = struct.Struct(f"!{len(fields(Request))}Q")
+_REQUEST = struct.Struct(f"!{len(Request._fields)}Q")
 
 
-@dataclass(frozen=True, slots=True)
-class Streams:
-    """Descriptors of one execution. `payload` is read by the child alone."""
+class Streams(NamedTuple):
+    """Descriptors of one execution, as the child will number them; it alone reads `payload`."""
 
-    payload: int
     stdin: int
     stdout: int
     stderr: int
     result: int
-
-    def fds(self) -> list[int]:
-        return [getattr(self, name) for name in self.__slots__]
+    payload: int
 
     def close(self) -> None:
-        for fd in self.fds():
+        for fd in self:
             os.close(fd)
 
 
@@ -72,16 +72,29 @@ _REPORT = struct.Struct("!idQ")
 
 
 def send_request(control: socket.socket, request: Request, streams: Streams) -> None:
-    socket.send_fds(control, [request.pack()], streams.fds())
+    socket.send_fds(control, [_REQUEST.pack(*request)], list(streams))
 
 
-def receive_request(control: socket.socket) -> tuple[Request, Streams] | None:
-    """The next request; None when the other side has gone."""
-    data, fds, _, _ = socket.recv_fds(control, _REQUEST.size, 5)
-    if len(data) != _REQUEST.size or len(fds) != 5:
+def receive_request(control: socket.socket) -> Request | None:
+    """The next request, its streams at descriptors 0 to 4, which must be free.
+
+    None when the other side has gone, or the streams did not come.
+    """
+    while True:
+        data, extra, _, _ = control.recvmsg(_REQUEST.size, socket.CMSG_SPACE(len(_ARRIVED)))
+        if data not in (KILL, WHICH):  # too late for the execution they were meant for
+            break
+    if len(data) != _REQUEST.size or [sent for _, _, sent in extra] != [_ARRIVED]:
         return None
-    values = _REQUEST.unpack(data)
-    return Request(**dict(zip(Request.__slots__, values, strict=True))), Streams(*fds)
+    return Request._make(_REQUEST.unpack(data))
+
+
+def receive_handle(control: socket.socket) -> int | None:
+    """The pidfd that was asked for; None when a report has come first, which stays to be read."""
+    if control.recv(1, socket.MSG_PEEK) != HANDLE:
+        return None
+    _, handles, _, _ = socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)
+    return handles[0]
 
 
 def receive_report(control: socket.socket) -> Report | None:
@@ -90,3 +103,20 @@ def receive_report(control: socket.socket) -> Report | None:
         return None
     status, cpu_s, peak_kb = _REPORT.unpack(data)
     return Report(status=status, cpu_s=cpu_s, peak_kb=peak_kb)
+
+
+def pack_code(code: bytes) -> bytes:
+    """A frame of compiled code, sent ahead of anything a program can send; empty: none to share."""
+    shared = code if len(code) <= CODE_BYTES else b""
+    return _LENGTH.pack(len(shared)) + shared
+
+
+def split_code(result: bytes) -> tuple[bytes | None, bytes]:
+    """The code at the start of a result, None when it did not come whole, and the rest."""
+    start = len(READY) + _LENGTH.size
+    if len(result) < start:
+        return None, result
+    end = start + _LENGTH.unpack_from(result, len(READY))[0]
+    if len(result) < end:
+        return None, result
+    return result[start:end], READY + result[end:]

@@ -1,15 +1,16 @@
 """What the kernel refuses to untrusted code: a deny list, compiled to a balanced search tree.
 
-The kernel runs a filter once per call number when it is installed, on every execution, so a tree
-is worth its trouble: a linear list costs 0.5 ms more.
+The kernel runs a filter once per call number when it is installed, so the list comes in two parts:
+most of it binds the zygote, once, and all its children; what the zygote itself must be able to do,
+and what names a process, is a small second filter that each child installs.
 """
 
 import ctypes
 import errno
-import os
 import struct
+from collections.abc import Callable
 
-from sandbox.namespace.syscalls import Machine, call, machine, numbers
+from sandbox.namespace.syscalls import Machine, failure, machine, numbers, prepared
 
 Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if false, constant
 
@@ -46,7 +47,12 @@ file_setattr truncate
 """  # changes to files that it lets through
 _SIGNALS_OF_A_TREE = "pidfd_open pidfd_send_signal tkill rt_sigqueueinfo rt_tgsigqueueinfo"
 
+_LEFT_TO_CHILD = f"""
+clone fork vfork mount capset prctl prlimit64 kill tgkill landlock_restrict_self sendmsg sendmmsg
+{_SIGNALS_OF_A_TREE}
+"""  # all but clone: the zygote needs them for its children, or they speak of the process itself
 _NEW_NAMESPACES = 0x7E020080
+_SPACES_OF_OTHERS = _NEW_NAMESPACES & ~0x20020000  # a zygote makes pid and mount namespaces
 _CLONE_THREAD = 0x10000
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
@@ -60,14 +66,26 @@ _PR_SET_PDEATHSIG = 1
 _UNCOUNTED = 0x101  # MAP_SHARED (MAP_SHARED_VALIDATE holds its bit), MAP_GROWSDOWN
 
 
-def filter_bytes(on: Machine, *, processes: bool, alone: bool) -> bytes:
-    """The filter as an array of struct sock_filter.
+def zygote_filter(on: Machine, *, alone: bool) -> bytes:
+    """The part that does not hinder a zygote, as an array of struct sock_filter."""
+    rules = _rules(on, processes=False, alone=alone)
+    known = numbers(on)
+    for name in _LEFT_TO_CHILD.split():
+        rules.pop(known.get(name, -1), None)
+    return _assemble(on, rules | {known["clone"]: _clone(_SPACES_OF_OTHERS, processes=True)})
+
+
+def child_filter(on: Machine, *, processes: bool, alone: bool) -> bytes:
+    """The rest, for a child of a zygote under `zygote_filter`. Needs `for_process` before use.
 
     `processes`: may fork and pass descriptors; threads are always allowed. `alone`: there is no
     pid namespace and no private file tree, so signals may name only the process itself and no
-    file's owner, rights, times or attributes may change. Needs `for_process` before use.
+    file's owner, rights, times or attributes may change.
     """
-    return _assemble(on, _rules(on, processes=processes, alone=alone))
+    known = numbers(on)
+    left = {known[name] for name in _LEFT_TO_CHILD.split() if name in known}
+    rules = _rules(on, processes=processes, alone=alone)
+    return _assemble(on, {number: body for number, body in rules.items() if number in left})
 
 
 def private_memory(on: Machine) -> bytes:
@@ -94,17 +112,23 @@ def for_process(program: bytes, pid: int) -> bytes:
     return program.replace(struct.pack("I", _SELF), struct.pack("I", pid))
 
 
+def installer(program: bytes) -> Callable[[], int]:
+    """Binds the thread that calls it and all it starts, which needs no_new_privs.
+
+    The result is negative when it fails: see `syscalls.failure`.
+    """
+    record = _Program(len(program) // 8, program)
+    return prepared("seccomp", _SET_MODE_FILTER, 0, ctypes.byref(record))
+
+
 def install(program: bytes) -> None:
-    """Bind this thread and all it starts. Needs no_new_privs. Raises OSError."""
-    buffer = ctypes.create_string_buffer(program, len(program))
-    call("seccomp", _SET_MODE_FILTER, 0, ctypes.byref(_Program(len(program) // 8, buffer)))
+    """The same at once. Raises OSError."""
+    if installer(program)() < 0:
+        raise failure("seccomp")
 
 
 class _Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
-
-    def __init__(self, length: int, buffer: ctypes.Array[ctypes.c_char]) -> None:
-        super().__init__(length, ctypes.addressof(buffer))
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
 def _rules(on: Machine, *, processes: bool, alone: bool) -> dict[int, list[Instruction]]:
@@ -117,7 +141,7 @@ def _rules(on: Machine, *, processes: bool, alone: bool) -> dict[int, list[Instr
     by_name |= {
         "socket": _deny(errno.EAFNOSUPPORT),
         "socketpair": _stream_pair(),
-        "clone": _clone(processes=processes),
+        "clone": _clone(_NEW_NAMESPACES, processes=processes),
         "ioctl": _argument(1, _TERMINAL_INJECTION + _SIGNAL_OWNERS, _deny(errno.EPERM), _allow()),
         "fcntl": _argument(1, _LOCKS + _OWNERS + _WRITE_HINTS, _deny(errno.EPERM), _allow()),
         "getsockopt": _argument(2, _SOCKET_NUMBERS, _deny(errno.ENOPROTOOPT), _allow()),
@@ -178,9 +202,9 @@ def _stream_pair() -> list[Instruction]:
     return _argument(0, (_AF_UNIX,), [*streams, *_allow(), *refused], refused)
 
 
-def _clone(*, processes: bool) -> list[Instruction]:
-    """No new namespaces; without `processes`, threads only."""
-    body = [_load(0), (_IF_ANY_BIT, 0, 1, _NEW_NAMESPACES), *_deny(errno.EPERM)]
+def _clone(spaces: int, *, processes: bool) -> list[Instruction]:
+    """None of these namespaces; without `processes`, threads only."""
+    body = [_load(0), (_IF_ANY_BIT, 0, 1, spaces), *_deny(errno.EPERM)]
     if not processes:
         body += [(_IF_ANY_BIT, 1, 0, _CLONE_THREAD), *_deny(errno.EAGAIN)]
     return body + _allow()
@@ -199,10 +223,5 @@ def _tree(rules: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
     return [(_IF_AT_LEAST, 0, 1, split), (_JUMP, 0, 0, len(left)), *left, *right]
 
 
-def here(*, processes: bool, alone: bool) -> bytes:
-    """The filter for this machine."""
-    return filter_bytes(machine(), processes=processes, alone=alone)
-
-
-def install_for_self(program: bytes) -> None:
-    install(for_process(program, os.getpid()))
+def install_in_zygote(*, alone: bool) -> None:
+    install(zygote_filter(machine(), alone=alone))

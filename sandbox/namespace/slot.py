@@ -5,34 +5,41 @@ import json
 import math
 import os
 import select
-import signal
 import socket
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.executor import Given
 from sandbox.limits import Limits
 from sandbox.namespace.cgroup import Cgroup, Site
-from sandbox.namespace.inputs import host_id, sealed, standard_input
+from sandbox.namespace.deadline import Deadline, usage
+from sandbox.namespace.inputs import host_id, standard_input
 from sandbox.namespace.interpreter import ENVIRONMENT, Interpreter
 from sandbox.namespace.judge import judge
 from sandbox.namespace.protocol import (
+    CODE_BYTES,
     COUNTED,
+    KILL,
+    WHICH,
     Report,
     Request,
     Streams,
+    receive_handle,
     receive_report,
     send_request,
+    split_code,
 )
+from sandbox.namespace.streams import Pipes, opened
 from sandbox.probe import SandboxUnavailableError, Way
 from sandbox.result import Execution
 
 _START_LIMIT_S = 60.0
 _REPLY_LIMIT_S = 20.0  # for the zygote's own part: it does next to nothing
-_CHUNK = 1 << 18
+_UNWATCHED_MS = 5  # of a new child: a pipe that fills up waits no longer
+_CPU_SLACK = 1.5  # for the kernel's own limit, which counts by ticks; we look more closely
 _SPARE_TASKS = 4  # the slot's own processes
 _SPARE_BYTES = 64 << 20  # the slot's own memory
 
@@ -57,30 +64,52 @@ class Setup:
     site: Site | None  # None: no cgroup, so threads only
 
 
-@dataclass(slots=True)
-class _Pipes:
-    """What the child writes, as it arrives; each is read to its cap and drained beyond it."""
+@dataclass(slots=True, kw_only=True)
+class Ticket:
+    """One execution, ready to be sent, once."""
 
-    caps: dict[int, int]
-    drop: int  # the one whose excess is no offence
-    read: dict[int, bytearray] = field(default_factory=dict)
-    overflowed: bool = False
+    given: Given
+    limits: Limits
+    request: Request
+    streams: Streams  # the child's; ours are closed once they are sent
+    pipes: Pipes
+    share: bool  # the child hands out its compiled code
+    compiled: bytes | None = None  # what came; None: it did not compile
 
-    def drain(self, fd: int) -> bool:
-        """Read what is there. False at the end of the stream."""
-        buffer = self.read[fd]
-        while True:
-            try:
-                chunk = os.read(fd, _CHUNK)
-            except BlockingIOError:
-                return True
-            room = self.caps[fd] - len(buffer)
-            buffer += chunk[: max(0, room)]
-            if len(chunk) > room and fd != self.drop:
-                self.overflowed = True
-                return True
-            if len(chunk) < _CHUNK:
-                return bool(chunk)
+    def close(self) -> None:
+        """When it is not run."""
+        self.streams.close()
+        self.pipes.close()
+
+
+def ticket(setup: Setup, work: bytes, given: Given, limits: Limits, *, share: bool) -> Ticket:
+    """All that can be done before a zygote is free. `work`: a `payload`."""
+    extra = CODE_BYTES if share else 0
+    streams, pipes = opened(work, standard_input(given), limits, extra)
+    return Ticket(
+        given=given,
+        limits=limits,
+        request=_request(setup, limits, len(work)),
+        streams=streams,
+        pipes=pipes,
+        share=share,
+    )
+
+
+def _request(setup: Setup, limits: Limits, payload_bytes: int) -> Request:
+    return Request(
+        cpu_s=math.ceil(limits.cpu_s if limits.processes else _CPU_SLACK * limits.cpu_s + 1),
+        address_bytes=limits.memory_mb << 20,
+        counted=COUNTED.index(limits.counted),
+        disk_mb=limits.disk_mb,
+        inodes=limits.inodes,
+        stack_bytes=limits.stack_mb << 20,
+        open_files=limits.open_files,
+        tasks=limits.processes + limits.threads + _SPARE_TASKS,
+        shared_account=setup.tier == 2 and setup.way == "user",
+        processes=limits.processes,
+        payload_bytes=payload_bytes,
+    )
 
 
 class Slot:
@@ -103,6 +132,9 @@ class Slot:
         if hello != b"READY":
             told = self._end().strip().splitlines() or [repr(hello)]
             raise SandboxUnavailableError(f"zygote did not start: {told[-1]}")
+        self.control.settimeout(_REPLY_LIMIT_S)
+        self._poll = select.poll()
+        self._poll.register(self.control, select.POLLIN)
 
     def _spawn(self, theirs: socket.socket) -> "subprocess.Popen[bytes]":
         settings = {
@@ -126,32 +158,32 @@ class Slot:
             cwd="/",
         )
 
-    def run(self, work: bytes, given: Given, limits: Limits) -> Execution:
-        """One execution of a `payload`. Raises LostSlotError when our side failed."""
-        self._prepare(limits)
+    def run(self, ticket: Ticket) -> Execution:
+        """One execution. Raises LostSlotError when our side failed."""
         started = time.monotonic()
+        deadline = Deadline(started, ticket.limits)
         try:
-            pipes, fds = self._start(work, given, limits)
-        except OSError as failure:
-            raise LostSlotError(f"the zygote is gone: {failure}") from failure
-        try:
-            stopped, report = self._follow(pipes, fds, started + limits.wall, limits)
+            self._start(ticket)
+            stopped, report = self._follow(ticket, deadline)
+            out, err, result = ticket.pipes.finish()
         except OSError as failure:
             raise LostSlotError(f"zygote: {failure}", out_of_memory=self._oom()) from failure
         finally:
-            for fd in pipes.read:
-                os.close(fd)
-        out, err, result = (bytes(pipes.read[fd]) for fd in fds)
+            ticket.pipes.close()
+        if ticket.share:
+            ticket.compiled, result = split_code(result)
+        limits = ticket.limits
         return judge(
-            given,
+            ticket.given,
             limits,
             report,
-            stopped=stopped,
+            stopped=stopped or ("output" if ticket.pipes.overflowed else ""),
             out_of_memory=(report.killed or limits.processes > 0) and self._oom(),
             stdout=out,
             stderr=err,
             result=result,
             wall_s=time.monotonic() - started,
+            waited_s=deadline.waited_s,
         )
 
     def interrupt(self) -> None:
@@ -175,63 +207,70 @@ class Slot:
         before, self._kills = self._kills, self.cgroup.oom_kills() if self.cgroup else 0
         return self._kills > before
 
-    def _start(
-        self, work: bytes, given: Given, limits: Limits
-    ) -> tuple[_Pipes, tuple[int, int, int]]:
-        """Send the request; the pipes by their reading ends: stdout, stderr, result."""
-        pairs = [os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) for _ in range(3)]
-        (out, err, result), writers = zip(*pairs, strict=True)
-        for fd in writers:
-            os.set_blocking(fd, True)
-        streams = Streams(sealed(work), sealed(standard_input(given)), *writers)
-        caps = {out: limits.output_bytes, err: limits.error_bytes, result: limits.output_bytes + 64}
-        pipes = _Pipes(caps, err, {fd: bytearray() for fd in caps})
+    def _start(self, ticket: Ticket) -> None:
+        """Bound the slot and send the request."""
         try:
-            self.control.settimeout(_REPLY_LIMIT_S)
-            send_request(self.control, self._request(limits), streams)
-        except OSError:
-            for fd in pipes.read:
-                os.close(fd)
-            raise
+            self._prepare(ticket.limits)
+            send_request(self.control, ticket.request, ticket.streams)
         finally:
-            streams.close()
-        return pipes, (out, err, result)
+            ticket.streams.close()
 
-    def _request(self, limits: Limits) -> Request:
-        return Request(
-            cpu_s=math.ceil(limits.cpu_s),
-            address_bytes=limits.memory_mb << 20,
-            counted=COUNTED.index(limits.counted),
-            disk_mb=limits.disk_mb,
-            inodes=limits.inodes,
-            stack_bytes=limits.stack_mb << 20,
-            open_files=limits.open_files,
-            tasks=limits.processes + limits.threads + _SPARE_TASKS,
-            shared_account=self.setup.tier == 2 and self.setup.way == "user",
-            processes=limits.processes,
-        )
+    def _follow(self, ticket: Ticket, deadline: Deadline) -> tuple[str, Report]:
+        """Until the child has ended, or end it. Why we did ("" when not), and its report.
 
-    def _follow(
-        self, pipes: _Pipes, fds: tuple[int, int, int], end: float, limits: Limits
-    ) -> tuple[str, Report]:
-        """Read until the child has ended, or end it. Why we did ("" when not), and its report."""
-        message, handles, _, _ = socket.recv_fds(self.control, 1, 1, socket.MSG_CMSG_CLOEXEC)
-        if not message or not handles:
-            raise OSError("hung up before the child was started")
-        handle = handles[0]
+        Most programs are done before anybody need look: their pipes hold all they write.
+        """
+        stopped = ""
+        if not self._poll.poll(min(_UNWATCHED_MS, 1000 * ticket.limits.wall)):
+            stopped = self._watch(ticket.pipes, deadline)
+        if stopped:
+            self.control.send(KILL)
+        return stopped, self._report()
+
+    def _watch(self, pipes: Pipes, deadline: Deadline) -> str:
+        """Read all pipes until the child ends; why it must be ended, or ""."""
+        poll = select.poll()
+        for fd in (self.control, *pipes.read):
+            poll.register(fd, select.POLLIN)
+        while True:
+            left = deadline.left()
+            if left <= 0:
+                if self._ended_before(deadline) or deadline.verdict:
+                    return deadline.verdict
+                continue
+            ready = [fd for fd, _ in poll.poll(math.ceil(left * 1000))]
+            for fd in ready:
+                if fd != self.control.fileno() and not pipes.drain(fd):
+                    poll.unregister(fd)
+            if pipes.overflowed:
+                return "output"
+            if self.control.fileno() in ready:
+                return ""
+
+    def _ended_before(self, deadline: Deadline) -> bool:
+        """Look at the child; whether it has ended meanwhile."""
+        self.control.send(WHICH)
+        self._await_answer()
+        handle = receive_handle(self.control)
+        if handle is None:
+            return True
         try:
-            stopped = _read_until(handle, pipes, end)
-            if stopped:
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(handle, signal.SIGKILL)
-            report = receive_report(self.control)
+            deadline.looked(*usage(handle))
         finally:
             os.close(handle)
+        return False
+
+    def _report(self) -> Report:
+        """What the zygote says once it has reaped the child. Raises OSError when it does not."""
+        self._await_answer()
+        report = receive_report(self.control)
         if report is None:
             raise OSError("hung up before the child was reaped")
-        for fd in fds:
-            pipes.drain(fd)
-        return stopped or ("output" if pipes.overflowed else ""), report
+        return report
+
+    def _await_answer(self) -> None:
+        if not self._poll.poll(1000 * _REPLY_LIMIT_S):
+            raise OSError(f"silent for {_REPLY_LIMIT_S:g} s")
 
     def _end(self) -> str:
         """Hang up, wait, clean up. What the zygote wrote to its standard error."""
@@ -246,22 +285,3 @@ class Slot:
         if self.cgroup is not None:
             self.cgroup.remove()
         return told.decode(errors="replace")
-
-
-def _read_until(handle: int, pipes: _Pipes, end: float) -> str:
-    """Follow all pipes until the process behind the pidfd ends; why it must be ended, or ""."""
-    poll = select.poll()
-    for fd in (handle, *pipes.read):
-        poll.register(fd, select.POLLIN)
-    while True:
-        left = end - time.monotonic()
-        if left <= 0:
-            return "wall"
-        ready = [fd for fd, _ in poll.poll(math.ceil(left * 1000))]
-        for fd in ready:
-            if fd != handle and not pipes.drain(fd):
-                poll.unregister(fd)
-        if pipes.overflowed:
-            return "output"
-        if handle in ready:
-            return ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sandbox.namespace import cgroup, landlock, linux, mounts, seccomp
+from sandbox.namespace.syscalls import machine
 
 _ALL = linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
 _REPORT_BYTES = 400
@@ -70,7 +71,9 @@ def _tree(root: bool, read_only: Sequence[str]) -> None:
 
 def _seccomp() -> None:
     linux.no_new_privileges()
-    seccomp.install_for_self(seccomp.here(processes=False, alone=True))
+    seccomp.install_in_zygote(alone=True)
+    own = seccomp.child_filter(machine(), processes=False, alone=True)
+    seccomp.install(seccomp.for_process(own, os.getpid()))
 
 
 def _landlock(read_only: Sequence[str]) -> None:

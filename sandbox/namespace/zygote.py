@@ -5,10 +5,12 @@ what they hold, so nothing of one case is in the memory the next one starts from
 make a slot: a watchman in the host's namespaces, one that enters the new ones, and pid 1 of them.
 """
 
+import fcntl
 import gc
 import importlib
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -18,19 +20,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sandbox.namespace import landlock, linux, mounts, seccomp
+from sandbox.namespace import landlock, linux, mounts, seccomp, signals
 from sandbox.namespace.cgroup import remove_folder
-from sandbox.namespace.child import Walls, become, forbid_for_all
-from sandbox.namespace.interpreter import ENVIRONMENT
-from sandbox.namespace.protocol import Report, Request, Streams, receive_request
+from sandbox.namespace.child import Filter, Walls, become, ceilings, forbid_for_all, tidy
+from sandbox.namespace.protocol import (
+    HANDLE,
+    KILL,
+    STREAMS,
+    WHICH,
+    Report,
+    Request,
+    receive_request,
+)
 from sandbox.namespace.syscalls import machine
 from sandbox.namespace.trial import own_user_namespace
 
 ID = 1000  # the sandboxed user's and group's id inside
 _SPACES = linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
+_CHILDS_SPACES = linux.CLONE_NEWPID | linux.CLONE_NEWNS
+_ABOVE = 20  # lower descriptors are for streams
 _USUAL = """
 abc array atexit base64 bisect builtins cmath collections contextlib copy dataclasses datetime
-decimal enum fractions functools hashlib heapq io itertools json linecache math marshal operator os
+decimal enum fractions functools heapq io itertools json linecache math marshal operator os
 queue random re resource statistics string struct sys textwrap threading time traceback types
 typing unicodedata
 """
@@ -107,6 +118,7 @@ def _enter(settings: dict[str, Any], control: socket.socket, watchman: socket.so
             _become_user(settings["host_id"])
     watchman.close()
     forbid_for_all(last_capability)
+    linux.lock_capabilities()
     linux.die_with_parent()
     _serve(control, walls)
 
@@ -139,59 +151,82 @@ def _become_user(number: int) -> None:
 
 
 def _walls(settings: dict[str, Any]) -> Walls:
-    alone = settings["tier"] == 2
+    alone, here = settings["tier"] == 2, machine()
     readable = (*settings["read_only"], *_READABLE_IN_TIER_2)
     return Walls(
         tier=settings["tier"],
-        threads_only=seccomp.here(processes=False, alone=alone),
-        with_processes=seccomp.here(processes=True, alone=alone),
-        private_memory=seccomp.private_memory(machine()),
-        landlock_rules=landlock.ruleset(readable, ["/dev/null"]) if alone else None,
+        threads_only=_ready(seccomp.child_filter(here, processes=False, alone=alone), alone),
+        with_processes=_ready(seccomp.child_filter(here, processes=True, alone=alone), alone),
+        private_memory=seccomp.installer(seccomp.private_memory(here)),
+        landlock_rules=_moved_up(landlock.ruleset(readable, ["/dev/null"])) if alone else None,
         address_bytes=linux.address_space(),
-        import_path=tuple(sys.path),
+        open_files=os.sysconf("SC_OPEN_MAX"),
+        ceilings=ceilings(),
     )
+
+
+def _ready(program: bytes, alone: bool) -> Filter:
+    """In a pid namespace of its own every child is process 1."""
+    return program if alone else seccomp.installer(seccomp.for_process(program, 1))
 
 
 def _serve(control: socket.socket, walls: Walls) -> NoReturn:
     """Fork a child per request until the other side hangs up."""
-    own = os.pidfd_open(os.getpid()) if walls.tier == 1 else -1
-    os.umask(0o077)
-    os.environ.clear()
-    os.environ.update(ENVIRONMENT)
-    sys.argv[:] = sys.orig_argv[:] = [""]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tidy(sys.path)
+    random.seed(0)  # every execution starts with the same numbers
+    control = socket.socket(fileno=_moved_up(control.detach()))
+    if walls.tier == 1:
+        signals.die_of_own_signals()
+    poll = select.poll()
+    poll.register(control, select.POLLIN | select.POLLRDHUP)
+    seccomp.install_in_zygote(alone=walls.tier == 2)
+    control.send(b"READY")
+    os.closerange(0, STREAMS)
+    linux.trim_memory()
     gc.collect()
     gc.freeze()
-    control.send(b"READY")
     while request := receive_request(control):
-        _one(control, own, *request, walls)
+        _one(control, poll, request, walls)
     os._exit(0)
 
 
-def _one(
-    control: socket.socket, own: int, request: Request, streams: Streams, walls: Walls
-) -> None:
-    """Fork, hand over its pidfd, wait, report. In tier 1 the child is pid 1 of a new namespace."""
-    if walls.tier == 1:
-        linux.unshare(linux.CLONE_NEWPID)
+def _moved_up(fd: int) -> int:
+    """The same, out of the way of the streams that will come."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+    finally:
+        os.close(fd)
+
+
+def _one(control: socket.socket, poll: select.poll, request: Request, walls: Walls) -> None:
+    """Fork, wait, report. In tier 1 the child is pid 1 of a new namespace."""
     me = os.getpid()
-    pid = os.fork()
+    pid, handle = linux.fork(_CHILDS_SPACES if walls.tier == 1 else 0)
     if pid == 0:
-        linux.die_with_parent()
-        if walls.tier == 2 and os.getppid() != me:
-            os._exit(1)
-        become(request, streams, walls)
-    if walls.tier == 1:
-        linux.setns(own, linux.CLONE_NEWPID)
-    streams.close()
-    handle = os.pidfd_open(pid)
-    socket.send_fds(control, [b"P"], [handle])
-    poll = select.poll()
+        if walls.tier == 2:  # in tier 1 the kernel does as much
+            linux.die_with_parent()
+            if os.getppid() != me:
+                os._exit(1)
+        become(request, walls)
+    os.closerange(0, STREAMS)
     poll.register(handle, select.POLLIN)
-    poll.register(control, select.POLLRDHUP)
-    if any(fd != handle for fd, _ in poll.poll()):
-        os._exit(0)  # nobody waits for it: as pid 1 we take it along
+    while all(fd != handle for fd, _ in poll.poll()):
+        _obey(control, pid, handle)
+    poll.unregister(handle)
     os.close(handle)
     _, status, used = os.wait4(pid, 0)
+    if walls.tier == 1:
+        status = signals.as_waited(status)
     cpu_s = used.ru_utime + used.ru_stime
     control.send(Report(status=status, cpu_s=cpu_s, peak_kb=used.ru_maxrss).pack())
+
+
+def _obey(control: socket.socket, pid: int, handle: int) -> None:
+    """An order about the execution in progress; when nobody waits for it, all ends."""
+    order = control.recv(1)
+    if order == KILL:
+        os.kill(pid, signal.SIGKILL)
+    elif order == WHICH:
+        socket.send_fds(control, [HANDLE], [handle])
+    else:
+        os._exit(0)  # as pid 1 we take it along

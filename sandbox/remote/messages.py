@@ -9,7 +9,7 @@ import binascii
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
-from sandbox.limits import Limits
+from sandbox.limits import Counted, Limits
 from sandbox.remote.fields import (
     FieldError,
     integer,
@@ -70,6 +70,7 @@ class Measured:
     exit_code: int | None
     signal: int | None
     cpu_s: float
+    waited_s: float
     peak_mb: float
     why: str
     stdout_base64: str | None = None  # where the stream is no UTF-8; else the text is exact
@@ -125,6 +126,7 @@ def _limits(name: str, data: Any) -> Limits | None:
         for field in fields(Limits)
     }
     checks["wall_s"] = or_null(checks["wall_s"])
+    checks["counted"] = one_of(*get_args(Counted))
     only(name, data, checks)
     try:
         return Limits(**record(name, data, checks, ()))
@@ -179,6 +181,7 @@ _MEASURED = {
     "exit_code": or_null(integer(0, 255)),
     "signal": or_null(integer(1, 64)),
     "cpu_s": number(0, 1e9),
+    "waited_s": number(0, 1e9),
     "peak_mb": number(0, 1e9),
     "why": text,
     "stdout_base64": or_null(_base64),

@@ -22,7 +22,7 @@ read_request(take)
 os.write(1, hello({"tier": 1, "table": "seccomp"}))
 lie = wire.encode({"done": [{"ended": "passed"}]})
 right = {"ended": "ok", "exit_code": 0, "signal": None, "cpu_s": 0.1, "wall_s": 0.1}
-right |= {"peak_mb": 1.0, "why": "", "sizes": [3, 0, 12]}
+right |= {"waited_s": 0.0, "peak_mb": 1.0, "why": "", "sizes": [3, 0, 12]}
 right = wire.encode({"done": [right]}) + b"42\\n" + wire.encode(None)
 while True:
     read_request(take)

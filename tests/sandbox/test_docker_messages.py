@@ -38,7 +38,8 @@ def taker(data):
 def row(**changes):
     """A reply with one result, some of its fields changed."""
     fields = {
-        "ended": "ok", "exit_code": 0, "signal": None, "cpu_s": 0.5, "wall_s": 1.0, "peak_mb": 2.0,
+        "ended": "ok", "exit_code": 0, "signal": None, "cpu_s": 0.5, "wall_s": 1.0, "waited_s": 0.0,
+        "peak_mb": 2.0,
         "why": "", "sizes": [3, 3, 12],
     }  # fmt: skip
     return fields | changes

@@ -116,13 +116,33 @@ def test_a_forged_frame_is_no_more_than_an_answer(sandbox):
 
 
 @pytest.mark.parametrize(
-    "source",
-    ["import os; os.abort()", "import ctypes; ctypes.string_at(0)"],
+    ("source", "number"),
+    [
+        ("import os; os.abort()", signal.SIGABRT),
+        ("import ctypes; ctypes.string_at(0)", signal.SIGSEGV),
+        ("import os; os.kill(os.getpid(), 15)", signal.SIGTERM),
+        ("import signal; signal.raise_signal(11)", signal.SIGSEGV),
+        ("import signal, time; signal.setitimer(0, 0.01); time.sleep(9)", signal.SIGALRM),
+        ("import os; os.kill(os.getpid(), 40)", 40),
+        ("import threading, os; threading.Thread(target=os.abort).start()", signal.SIGABRT),
+        (
+            "def f(x): return sorted([1], key=f)\nimport sys; sys.setrecursionlimit(1 << 30)\nf(1)",
+            11,
+        ),
+    ],
 )
-def test_death_by_signal_is_told(sandbox, source):
+def test_death_by_signal_is_told_by_its_name(sandbox, source, number):
     done = script(sandbox, source)
-    assert done.ended == "signal" and done.signal in (signal.SIGABRT, signal.SIGSEGV)
-    assert done.exit_code is None and "died of SIG" in done.why
+    assert (done.ended, done.signal, done.exit_code) == ("signal", number, None)
+    name = signal.Signals(number).name if number < 32 else "signal 40"
+    assert done.why == f"died of {name}"
+
+
+def test_a_signal_that_the_program_handles_or_ignores_is_its_own_affair(sandbox):
+    source = "import signal as s\ns.signal(15, lambda *_: print('heard'))\ns.raise_signal(15)\n"
+    source += "s.signal(10, s.SIG_IGN); s.raise_signal(10); s.raise_signal(17); print('on')"
+    assert answer(script(sandbox, source)).split() == ["heard", "on"]
+    assert script(sandbox, "import sys; sys.exit(127)").exit_code == 127
 
 
 @pytest.mark.parametrize(
@@ -151,7 +171,7 @@ def test_cpu_time_is_judged_by_the_fraction_that_was_asked_for(sandbox):
         "import signal, time; signal.pthread_sigmask(0, range(1, 60)); time.sleep(60)",
         "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()",
         "import atexit, time; atexit.register(time.sleep, 60)",
-        "import os; os.close(0), os.close(1), os.close(2), os.close(3)\nwhile True: os.wait3",
+        "import os, time; os.closerange(0, 9); time.sleep(60)",
         "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)\nimport time; time.sleep(60)",
     ],
 )
@@ -614,7 +634,7 @@ def test_a_zygote_that_dies_under_every_attempt_gives_no_verdict(sandbox, monkey
 
 def test_a_set_up_that_fails_is_our_failure_not_the_programs(sandbox, monkeypatch):
     with NamespaceExecutor(slots=1, tier=sandbox.tier) as executor:
-        monkeypatch.setattr("sandbox.namespace.pool.payload", lambda *_: b"no marshal")
+        monkeypatch.setattr("sandbox.namespace.cases.payload", lambda *_, **__: b"no marshal")
         assert script(executor, "print(1)").ended == "sandbox_error"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.namespace.seccomp import filter_bytes, for_process, private_memory
+from sandbox.namespace.seccomp import child_filter, for_process, private_memory, zygote_filter
 from sandbox.namespace.syscalls import MACHINES, call, machine, numbers
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -15,8 +15,15 @@ PID = 4242
 both = pytest.mark.parametrize("on", MACHINES.values(), ids=str)
 
 
-def verdict(program, on, number, *arguments, audit=None):
-    """What the kernel would answer: "allow", "kill" or an errno."""
+def verdict(programs, on, number, *arguments, audit=None):
+    """What the kernel would answer, the strictest of all filters: "allow", "kill" or an errno."""
+    answers = {one_verdict(program, on, number, arguments, audit) for program in programs}
+    errors = answers - {"allow", "kill"}
+    assert len(errors) < 2, "filters that refuse for different reasons"
+    return "kill" if "kill" in answers else errors.pop() if errors else "allow"
+
+
+def one_verdict(program, on, number, arguments, audit):
     words = [a & (2**64 - 1) for a in (*arguments, 0, 0, 0, 0, 0, 0)[:6]]
     record = struct.pack("<IIQ6Q", number, audit or on.audit, 0, *words)
     code = list(struct.iter_unpack("HBBI", program))
@@ -42,7 +49,9 @@ def verdict(program, on, number, *arguments, audit=None):
 
 
 def built(on, *, processes=False, alone=False):
-    return for_process(filter_bytes(on, processes=processes, alone=alone), PID)
+    """Both filters of a child: the zygote's, which it inherits, and its own."""
+    own = for_process(child_filter(on, processes=processes, alone=alone), PID)
+    return [zygote_filter(on, alone=alone), own]
 
 
 def ask(on, name, *arguments, **how):
@@ -199,7 +208,7 @@ def test_limits_of_others_cannot_be_changed(on):
 
 @both
 def test_memory_that_no_limit_counts_can_be_refused(on):
-    program, number = private_memory(on), numbers(on)["mmap"]
+    program, number = [private_memory(on)], numbers(on)["mmap"]
     shared, private, checked, anonymous, grows_down, stack = 1, 2, 3, 0x20, 0x100, 0x20000
     for flags in (private, private | anonymous, private | anonymous | stack):
         assert verdict(program, on, number, 0, 4096, 3, flags) == "allow"
@@ -238,18 +247,46 @@ def test_without_a_file_tree_of_its_own_no_file_changes_owner_rights_or_times(on
 
 @both
 def test_every_jump_stays_inside_and_every_path_returns(on):
-    program = list(struct.iter_unpack("HBBI", built(on, alone=True)))
-    for place, (operation, yes, no, k) in enumerate(program):
-        if operation & 7 == 5:
-            far = k if operation == 0x05 else max(yes, no)
-            assert place + 1 + far < len(program)
-    assert program[-1][0] == 0x06 and len(program) < 4096
+    for one in built(on, alone=True):
+        program = list(struct.iter_unpack("HBBI", one))
+        for place, (operation, yes, no, k) in enumerate(program):
+            if operation & 7 == 5:
+                far = k if operation == 0x05 else max(yes, no)
+                assert place + 1 + far < len(program)
+        assert program[-1][0] == 0x06 and len(program) < 4096
 
 
-def test_a_search_is_short():
+def test_the_part_that_every_child_installs_is_short():
     on = MACHINES["x86_64"]
-    known = len(numbers(on))
-    assert known > 100 and len(built(on)) // 8 < 4 * known
+    zygote, own = (len(one) // 8 for one in built(on))
+    assert zygote < 4 * len(numbers(on)) and own < 80
+
+
+PID_SPACE, MOUNT_SPACE, PIDFD = 0x20000000, 0x20000, 0x1000
+
+
+@both
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_zygote_can_make_children_and_nothing_else_that_is_refused(on, alone):
+    own = [zygote_filter(on, alone=alone)]
+    number = numbers(on)
+    assert verdict(own, on, number["clone"], PID_SPACE | MOUNT_SPACE | PIDFD | 17) == "allow"
+    for bit in [0x80] + [1 << n for n in range(25, 31) if 1 << n != PID_SPACE]:
+        assert verdict(own, on, number["clone"], PID_SPACE | bit) == errno.EPERM
+    needed = "mount capset prctl kill landlock_restrict_self seccomp pidfd_open"
+    assert {verdict(own, on, number[name], 0, 0) for name in needed.split()} == {"allow"}
+    for name in ("unshare", "setns", "umount2", "pivot_root", "setresuid", "ptrace", "bpf"):
+        assert verdict(own, on, number[name]) == errno.EPERM
+
+
+@both
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("processes", [False, True])
+def test_what_the_zygote_may_is_refused_to_the_child(on, alone, processes):
+    for name in ("mount", "capset", "landlock_restrict_self"):
+        assert ask(on, name, alone=alone, processes=processes) == errno.EPERM
+    spaces = PID_SPACE | MOUNT_SPACE | PIDFD | 17
+    assert ask(on, "clone", spaces, alone=alone, processes=processes) == errno.EPERM
 
 
 HEADERS = {

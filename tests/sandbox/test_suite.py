@@ -40,8 +40,10 @@ class Echo:
 
     backend, tier = "echo", 1
 
-    def __init__(self, printed=b"", ended="ok", value=None, why=""):
-        self.answer = Execution(ended=ended, stdout=printed, value=value, why=why)
+    def __init__(self, printed=b"", ended="ok", value=None, why="", waited_s=0.0):
+        self.answer = Execution(
+            ended=ended, stdout=printed, value=value, why=why, waited_s=waited_s
+        )
         self.ran = []
 
     def run(self, program, given, limits):
@@ -207,6 +209,18 @@ def test_taking_too_long_is_an_effect(found, monkeypatch, must, allowed):
 
     assert found(grade(allowed - 0.1), must=must).effect == CONTAINED
     assert found(grade(allowed + 0.1), must=must).effect == f"took {allowed}.1 s of {allowed}.0 s"
+
+
+def test_time_spent_waiting_for_a_processor_is_not_the_attacks_doing(found, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("sandbox.suite.time.monotonic", lambda: now[0])
+
+    def grade(box, case):
+        now[0] += 9.0
+        return running(box, case)
+
+    assert found(grade, Echo()).effect == "took 9.0 s of 5.0 s"
+    assert found(grade, Echo(waited_s=4.5)).effect == CONTAINED
 
 
 def test_a_limit_of_seconds_that_a_case_names_holds_where_it_is_the_shorter(suite):

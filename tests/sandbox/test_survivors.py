@@ -137,6 +137,7 @@ def one_attack():
 
     case = Case(
         file="a.py", source="", kind="stdin", tests=[{}], must="no_reward", group="", function="",
+        language="python",
         limits=Limits(wall_s=1), run_after="", run_beside="", observe=("no_survivors",),
     )  # fmt: skip
     return case, Canaries(secret="", missing=())

@@ -78,7 +78,9 @@ def test_a_body_that_is_no_json_is_refused(raw):
         load(raw)
 
 
-MEASURED = Measured(ended="ok", exit_code=0, signal=None, cpu_s=0.5, peak_mb=1.5, why="")
+MEASURED = Measured(
+    ended="ok", exit_code=0, signal=None, cpu_s=0.5, waited_s=0.25, peak_mb=1.5, why=""
+)
 
 
 def test_a_response_comes_back_as_it_went_and_what_else_is_in_it_is_ignored():
