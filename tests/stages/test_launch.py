@@ -133,7 +133,7 @@ def test_a_value_of_the_wrong_type_names_flag_value_and_what_is_allowed(words, s
         (("--optimizer.learning-rate", "nan"), r"optimizer\.learning_rate: .* got nan"),
         (("--algorithm.dual-clip", "0.5"), r"algorithm\.dual_clip: .* greater than 1, got 0.5"),
         (("--algorithm.leave-one-out",), r"algorithm: leave_one_out .* advantage_scale: none"),
-        (("--algorithm.minibatches", "7"), r"32 \* 16 = 512 .*minibatches=7; nearest valid: 8"),
+        (("--algorithm.minibatches", "7"), r"40 \* 16 = 640 .*minibatches=7; nearest valid: 8"),
         (("--rollout.per-prompt", "1"), r"rollout\.per_prompt=1 .* at least 2"),
     ],
 )
@@ -250,7 +250,7 @@ def test_resume_under_another_recipe_is_refused_names_the_field_and_touches_noth
     before = contents(here)
     for also in ([], ["--dry-run"]):
         with pytest.raises(
-            RecipeError, match=r"\(optimizer.learning_rate: 0.0003 -> 0.1\).* another --output"
+            RecipeError, match=r"\(optimizer.learning_rate: 0.00016 -> 0.1\).* another --output"
         ):
             launch.command(
                 [*ZERO, "--output", "mine", "--resume", "--optimizer.learning-rate", "0.1", *also]

@@ -385,7 +385,9 @@ def test_in_the_real_sandbox_what_asserts_is_out_of_reach(real_box):
 def test_the_suites_in_assert_form_are_not_rewarded_and_honest_programs_are(real_box, name):
     if not (SUITES[name] / "manifest.jsonl").is_file():
         pytest.skip(f"no suite at {SUITES[name]}")
-    attacks, honest = load(SUITES[name])
+    attacks, honest = (
+        [one for one in cases if one.language == "python"] for cases in load(SUITES[name])
+    )
     rewarded = [case.file for case in attacks if _score(real_box, case) not in (0.0, None)]
     refused = {case.file for case in honest if _score(real_box, case) not in (1.0, None)}
     assert rewarded == [] and refused <= NOT_IN_PYTHON
