@@ -23,7 +23,8 @@ def load(name: str) -> dict[str, Any]:
 
 def machine(result: dict[str, Any]) -> str:
     told = result["machine"]
-    return f"{told['cores']} cores of {told['cpu']}, {told['memory_gib']:.0f} GiB, no GPU"
+    cores = f"{told['cores']} core" + "s" * (told["cores"] != 1)
+    return f"{cores} of {told['cpu']}, {told['memory_gib']:.0f} GiB, no GPU"
 
 
 def line(cells: Sequence[str]) -> str:

@@ -127,7 +127,7 @@ def _ran(name: str, wanted: str, ended: str, ran: Execution, limits: Limits) -> 
 
 def measure(loops: int, heavy: int, slots: int) -> list[Ran]:
     """Everything once, `slots` at a time, on a machine with that many busy loops."""
-    _, honest = load(SUITE)
+    honest = [one for one in load(SUITE)[1] if one.language == "python"]
     plain = Limits(cpu_s=CPU_S)
     sleeper = Limits(cpu_s=CPU_S, wall_s=SLEEP_WALL_S)
     with NamespaceExecutor(slots=slots) as box, busy(loops), ThreadPoolExecutor(slots) as threads:
