@@ -12,6 +12,7 @@ Check = Callable[..., bool]
 CHECKS: dict[str, Check] = {}  # instruction id -> check(text, **kwargs)
 
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
+_LONGEST = 40  # characters of a word that may be an abbreviation, and a little more
 _ABBREVIATIONS = re.compile(
     r"mr|mrs|ms|dr|prof|st|sr|jr|vs|inc|ltd|co|vol|e\.g|i\.e|u\.s|u\.k|p\.s|p\.p\.s|approx|gen|sen"
 )
@@ -69,7 +70,7 @@ def sentences(text: str) -> list[str]:
     for block in re.split(r"\n\s*\n", text):
         start = 0
         for match in _END.finditer(block):
-            last = block[start : match.start()].split()
+            last = block[max(start, match.start() - _LONGEST) : match.start()].split()
             bare = last[-1].strip("\"'(“‘*").lower() if last else ""
             if match.group(1) == "." and (_ABBREVIATIONS.fullmatch(bare) or _initial(bare)):
                 continue
