@@ -159,8 +159,9 @@ def test_a_sandbox_that_closes_over_there_is_a_sandbox_error_here():
 
 def travelling(cases):
     """Python is the language of remote calls, and descriptor 3 is no channel of theirs: a right
-    program that only spoils its own result there is right."""
-    return [one for one in cases if one.language == "python" and "write(3, " not in one.source]
+    program that only spoils its own result there is right. Neighbours are tried where slots are."""
+    usable = [one for one in cases if one.language == "python" and not one.run_beside]
+    return [one for one in usable if "write(3, " not in one.source]
 
 
 def outcome(attacks, honest):
