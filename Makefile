@@ -15,7 +15,7 @@ demo: install  ## base model and R1-Zero, from nothing, on a CPU
 	$(RUN) -m stages.command zero tiny/zero --output outputs/demo --resume
 
 check: install lint  ## the fast subset: lint and quick tests
-	$(PYTEST) -n 2 --dist loadfile -m "not slow and not docker" --ignore=tests/sandbox
+	$(PYTEST) -n 2 --dist loadfile -m "not slow and not docker and not vllm" --ignore=tests/sandbox
 
 docker:  ## a Docker daemon, where we are root and can have one; says so where not
 	@sh requirements/docker.sh
