@@ -53,7 +53,7 @@ class CodeReference:
     preload: Sequence[str] = ()  # modules the program finds imported
     limits: Limits = field(default_factory=Limits)  # of each run
     total_s: float = (
-        0.0  # on the clock, for all tests of one program, compiled; 0: TOTAL_WALLS walls
+        0.0  # on the clock, for all tests of one compiled program; 0: TOTAL_WALLS walls
     )
 
     def __post_init__(self) -> None:
@@ -90,8 +90,7 @@ class CodeReference:
     @property
     def seconds(self) -> float:
         """Within which a verdict on one program is reached, whatever it does."""
-        tests_s = self.total_s or TOTAL_WALLS * self.limits.wall
-        return tests_s + compile_seconds(self.language)
+        return _seconds(self.total_s, self.limits, self.language)
 
     @classmethod
     def read(cls, reference: Mapping[str, Any]) -> Self:
@@ -117,7 +116,12 @@ def worst_seconds(reference: Mapping[str, Any]) -> float:
     sense."""
     limits = dict(reference.get("limits") or {})
     _known("limit", limits, [one.name for one in fields(Limits)])
-    return reference.get("total_s") or TOTAL_WALLS * Limits(**limits).wall
+    language = named(reference.get("language") or "python").name
+    return _seconds(reference.get("total_s") or 0.0, Limits(**limits), language)
+
+
+def _seconds(total_s: float, limits: Limits, language: str) -> float:
+    return (total_s or TOTAL_WALLS * limits.wall) + compile_seconds(language)
 
 
 def _test(test: Mapping[str, Any], function: str) -> DataTest | AssertTest:

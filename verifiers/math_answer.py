@@ -37,7 +37,6 @@ def given_answer(response: str, *, prefilled_think: bool = False) -> str | None:
         r"The answer isn't \boxed{2\sqrt{3}}.",
         r"\boxed{9^{9^{9}}}",
     ),
-    parts=("verifiers.math", "verifiers.answer", "verifiers.statement"),
     other=({"answer": r"3\sqrt{2}"}, r"<think>t</think> \boxed{\sqrt{18}}"),
 )
 def check(problem: Problem, response: str) -> Verdict:

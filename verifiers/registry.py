@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 import verifiers
 from data.problem import Problem
+from verifiers.sources import source_files
 from verifiers.verdict import Verdict
 
 Check = Callable[[Problem, str], Verdict]
@@ -49,7 +50,7 @@ class Verifier:
     components: tuple[str, ...] = ()  # keys of the parts of its score
     needs: str = ""  # what it cannot do without and veriloop does not bring: a package, an endpoint
     seconds: Seconds | None = None  # of the candidate's own work, at worst; see `verifier`
-    parts: tuple[str, ...] = ()  # modules and packages whose source decides its verdicts too
+    parts: tuple[str, ...] = ()  # modules outside `verifiers` that decide its verdicts too
 
     def problem(self, reference: Mapping[str, Any], id: str = "") -> Problem:
         """A problem of this verifier without a prompt; `id` is "example/<name>" unless given."""
@@ -91,7 +92,7 @@ def verifier(
     response is written, whatever it answers. `needs`: an optional package or an endpoint.
     `seconds(problem)`: for how long the check may run what the candidate wrote, which it bounds
     by itself; a VerifierPool grants that on top of its own limit. `parts`: modules and packages
-    whose source decides its verdicts too.
+    outside `verifiers` whose source decides its verdicts too; what it imports from there is found.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"kind of verifier {name!r} must be one of {get_args(Kind)}, got {kind!r}")
@@ -245,14 +246,8 @@ def fingerprint(names: Iterable[str]) -> dict[str, str]:
 
 def _fingerprint(one: Verifier) -> str:
     digest = hashlib.sha256()
-    for module in (one.check.__module__, *one.parts):
-        source = importlib.import_module(module).__file__
-        if source is None:
-            raise ValueError(f"verifier {one.name!r} has no source file to take a fingerprint of")
-        path = Path(source)
-        files = sorted(path.parent.glob("*.py")) if path.stem == "__init__" else [path]
-        for file in files:
-            digest.update(file.read_bytes())
+    for file in source_files((one.check.__module__, *one.parts)):
+        digest.update(file.read_bytes())
     return f"{one.version}+{digest.hexdigest()[:12]}"
 
 

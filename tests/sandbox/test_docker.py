@@ -151,7 +151,7 @@ def test_a_program_that_names_modules_finds_them_imported(docked):
 
 def test_what_cannot_be_run_is_refused_and_the_container_lives_on(docked, engine):
     before = ours(engine)
-    with pytest.raises(ValueError, match="no language 'cobol'. Known: python"):
+    with pytest.raises(ValueError, match=r"no language 'cobol'\. Known: python"):
         docked.run(Program(source="", language="cobol"), Stdin(), LIMITS)
     with pytest.raises(SandboxUnavailableError, match=r"in the container: Limits.processes=3"):
         docked.run(ECHO, Stdin(), Limits(processes=3))

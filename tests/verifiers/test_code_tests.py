@@ -223,6 +223,15 @@ def test_the_verifier_states_the_seconds_it_may_take(change):
     assert seconds_for(problem) == 0.0
 
 
+def test_the_seconds_that_are_stated_hold_the_time_to_compile():
+    reference = {"tests": [{"stdin": "", "expected_stdout": ""}], "total_s": 7.0}
+    for language in ("python", "js", "c", "c++"):
+        asked = {**reference, "language": language}
+        problem = Problem(id="x", prompt="", verifier="code_tests", reference=asked)
+        assert seconds_for(problem) == CodeReference.read(asked).seconds
+        assert (seconds_for(problem) > 7.0) == (language in ("c", "c++"))
+
+
 def test_by_default_all_tests_together_get_ten_walls():
     assert CodeReference.read({**FUNCTION, "limits": {"wall_s": 3.0}}).seconds == 30.0
     assert CodeReference.read({**FUNCTION, "limits": {"cpu_s": 1.0}}).seconds == 40.0
