@@ -8,6 +8,8 @@ import json
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
+from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 MAX_DEPTH = 200
@@ -30,7 +32,7 @@ def encode(value: Any) -> bytes:
     collections deque (becomes a list), defaultdict, OrderedDict and Counter (become dicts).
     """
     try:
-        body = json.dumps(_plain(value, 0), allow_nan=False).encode("ascii")
+        body = _json(value, 0).encode("ascii")
     except RecursionError as failure:
         raise WireError("value is nested too deep") from failure
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
@@ -60,46 +62,48 @@ class _Tagged(NamedTuple):
     content: Any
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _json(value: Any, depth: int) -> str:
+    """Written by hand: a JSON encoder touches more memory than most programs run in this one."""
     kind = type(value)
     if depth > MAX_DEPTH:
         raise WireError(f"value is nested deeper than {MAX_DEPTH}")
-    if value is None or kind is bool or kind is str:
-        return value
-    if kind is int:
-        return value if -_SAFE_INTEGER < value < _SAFE_INTEGER else {"i": hex(value)}
-    writer = _WRITERS.get(kind)
-    if writer is None:
+    if kind in _ATOMS:
+        return _ATOMS[kind](value)
+    if kind not in _TAGS:
         raise WireError(f"a value of type {kind.__name__[:80]!r} is no plain data")
-    return writer(value, depth + 1)
+    tag, parts = _TAGS[kind], value
+    if tag == "d":
+        parts = chain.from_iterable(value.items())
+    elif tag == "c":
+        parts = value.real, value.imag
+    inner = ", ".join(map(_json, parts, repeat(depth + 1)))
+    return f'{{"{tag}": [{inner}]}}' if tag else f"[{inner}]"
 
 
-def _many(values: Any, depth: int) -> list[Any]:
-    return [_plain(value, depth) for value in values]
+def _integer_json(value: int) -> str:
+    return repr(value) if -_SAFE_INTEGER < value < _SAFE_INTEGER else f'{{"i": "{value:#x}"}}'
 
 
-def _pairs(value: Any, depth: int) -> dict[str, Any]:
-    return {"d": [_plain(part, depth) for pair in value.items() for part in pair]}
+def _float_json(value: float) -> str:
+    return repr(value) if math.isfinite(value) else f'{{"f": "{value!r}"}}'
 
 
-def _float(value: float, depth: int = 0) -> Any:
-    del depth
-    return value if math.isfinite(value) else {"f": repr(value)}
-
-
-_WRITERS: dict[type, Callable[[Any, int], Any]] = {
-    float: _float,
-    complex: lambda value, depth: {"c": [_float(value.real), _float(value.imag)]},
-    bytes: lambda value, depth: {"b": value.hex()},
-    list: _many,
-    deque: _many,
-    tuple: lambda value, depth: {"t": _many(value, depth)},
-    set: lambda value, depth: {"s": _many(value, depth)},
-    frozenset: lambda value, depth: {"z": _many(value, depth)},
-    dict: _pairs,
-    defaultdict: _pairs,
-    OrderedDict: _pairs,
-    Counter: _pairs,
+_ATOMS: dict[type, Callable[[Any], str]] = {
+    type(None): lambda _: "null",
+    bool: lambda value: "true" if value else "false",
+    int: _integer_json,
+    float: _float_json,
+    str: encode_basestring_ascii,
+    bytes: lambda value: f'{{"b": "{value.hex()}"}}',
+}
+_TAGS: dict[type, str] = {
+    list: "",
+    deque: "",
+    tuple: "t",
+    set: "s",
+    frozenset: "z",
+    complex: "c",
+    **dict.fromkeys((dict, defaultdict, OrderedDict, Counter), "d"),
 }
 
 

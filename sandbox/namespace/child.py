@@ -5,7 +5,6 @@ import builtins
 import linecache
 import marshal
 import os
-import resource
 import sys
 import threading
 import traceback
@@ -15,23 +14,18 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sandbox import wire
-from sandbox.namespace import account, landlock, linux, mounts, seccomp
+from sandbox.namespace import bounds, landlock, linux, seccomp
 from sandbox.namespace.interpreter import ENVIRONMENT
 from sandbox.namespace.protocol import COUNTED, READY, Request, pack_code
 from sandbox.namespace.syscalls import failure
 
+Code = types.CodeType
 Payload = tuple[str, bytes, bool, str | None, bytes]  # see `inputs.payload`
 Filter = Callable[[], int] | bytes  # ready to install, or still to be told the process's id
 
 FILE_NAME = "solution.py"
 _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
 _TRACEBACK_FRAMES = 20
-_NAMES = ("CPU", "AS", "DATA", "FSIZE", "NOFILE", "NPROC")
-_LIMITS = tuple(getattr(resource, f"RLIMIT_{name}") for name in _NAMES)
-_UNLIMITED = (1 << 62) - 1  # what RLIM_INFINITY, -1, is masked to
-_MORE_OF_OTHERS = 64  # tasks that an account may start elsewhere meanwhile
-_PENDING = 1024  # signals and timers: without a bound they are the kernel's memory, not ours
-_ZERO_LIMITS = ("CORE", "MSGQUEUE", "MEMLOCK", "RTPRIO", "NICE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,67 +39,53 @@ class Walls:
     landlock_rules: int | None
     address_bytes: int  # the zygote's own
     open_files: int  # one more than the highest descriptor there can be
-    ceilings: tuple[int, ...]  # the zygote's own limits, in the order of _LIMITS
+    ceilings: tuple[int, ...]  # see `bounds.ceilings`
 
 
-def become(request: Request, walls: Walls) -> NoReturn:
+def hold(request: Request, walls: Walls) -> Code:
+    """In a zygote of one program: take its compiled code, and the bounds its cases share."""
+    payload = marshal.loads(os.read(_PAYLOAD, request.payload_bytes))
+    os.closerange(0, _FIRST_FREE)
+    _bound_all(request, walls)
+    return marshal.loads(payload[1])
+
+
+def become(request: Request, walls: Walls, held: Code | None) -> NoReturn:
     """Turn this fresh fork into the sandboxed program. Never returns.
 
+    `held`: its code, where the zygote has that and has set the bounds that all its cases share.
     Its streams are in place: stdin, stdout, stderr, result, payload at 0 to 4. Few functions and
     few objects: each page that is touched here is copied for each execution.
     """
     code = 1
     try:
-        _enclose(request, walls)
+        _enclose(walls)
         payload = marshal.loads(os.read(_PAYLOAD, request.payload_bytes))
         os.close(_PAYLOAD)
-        _limit(request, walls)
+        if held is None:
+            _bound_all(request, walls)
+        bounds.on_one(request, walls.ceilings)
         _filter_calls(walls.with_processes if request.processes else walls.threads_only)
         os.write(_RESULT, READY)
-        code = _run(payload)
+        code = _run(payload, held)
     except BaseException:  # noqa: BLE001  no frame of ours may be left by an exception
         traceback.print_exc()
     finally:
         _leave(code)
 
 
-def _enclose(request: Request, walls: Walls) -> None:
-    """Own process group, own /tmp, no privileges, no descriptor but ours."""
+def _enclose(walls: Walls) -> None:
+    """Own process group, no privileges, no descriptor but ours."""
     if walls.landlock_rules is not None:
         landlock.restrict_self(walls.landlock_rules)
     os.closerange(_FIRST_FREE, walls.open_files)
     os.setpgid(0, 0)
-    if walls.tier == 1:
-        mounts.fresh_tmp(request.disk_mb, request.inodes)
-        os.chdir("/tmp")
     linux.drop_capabilities()
 
 
-def _limit(request: Request, walls: Walls) -> None:
-    """Set limits for good, or keep inherited ones that are tighter.
-
-    Soft is hard for CPU time, as pid 1 would not see SIGXCPU. Honest programs raise the soft limit
-    of the stack, which a bound of all addresses allows.
-    """
-    counted = COUNTED[request.counted]
-    memory = walls.address_bytes + request.address_bytes
-    wanted = (
-        request.cpu_s,
-        memory if counted == "address" else 0,
-        memory if counted == "data" else 0,
-        request.disk_mb << 20,
-        request.open_files,
-        request.tasks + (account.tasks() + _MORE_OF_OTHERS if request.shared_account else 0),
-    )
-    for kind, value, ceiling in zip(_LIMITS, wanted, walls.ceilings, strict=True):
-        if value:
-            allowed = min(value, ceiling)
-            resource.setrlimit(kind, (allowed, allowed))
-    stack = resource.RLIMIT_STACK
-    ceiling = resource.getrlimit(stack)[1]
-    allowed = min(request.stack_bytes, ceiling & _UNLIMITED)
-    resource.setrlimit(stack, (allowed, allowed if counted == "data" else ceiling))
-    if counted == "data" and walls.private_memory() < 0:
+def _bound_all(request: Request, walls: Walls) -> None:
+    bounds.on_all(request, walls.ceilings, walls.address_bytes)
+    if COUNTED[request.counted] == "data" and walls.private_memory() < 0:
         raise failure("seccomp")
 
 
@@ -116,24 +96,9 @@ def _filter_calls(wanted: Filter) -> None:
         raise failure("seccomp")
 
 
-def forbid_for_all(last_capability: int) -> None:
-    """In the zygote, once: what no child ever gets back."""
-    linux.bound_capabilities(last_capability)
-    linux.no_new_privileges()
-    for name in _ZERO_LIMITS:
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (0, 0))
-    pending = min(_PENDING, resource.getrlimit(resource.RLIMIT_SIGPENDING)[1] & _UNLIMITED)
-    resource.setrlimit(resource.RLIMIT_SIGPENDING, (pending, pending))
-
-
-def ceilings() -> tuple[int, ...]:
-    """Hard limits as `Walls` wants them; one without end is larger than all we ask for."""
-    return tuple(resource.getrlimit(kind)[1] & _UNLIMITED for kind in _LIMITS)
-
-
-def _run(payload: Payload) -> int:
+def _run(payload: Payload, held: Code | None) -> int:
     """Run the program to its end; its exit code. Anything may happen from here on."""
-    code = _execute(payload)
+    code = _execute(payload, held)
     if payload[3] is None:  # a script ends as an interpreter does; a call ends with its value
         for step in (threading._shutdown, atexit._run_exitfuncs):  # pyright: ignore[reportAttributeAccessIssue]
             failed = _survives(step)
@@ -141,13 +106,13 @@ def _run(payload: Payload) -> int:
     return code
 
 
-def _execute(payload: Payload) -> int:
+def _execute(payload: Payload, held: Code | None) -> int:
     source, compiled, share, function, packed = payload
     solution = types.ModuleType("__main__" if function is None else "solution")
     solution.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = sys.modules[solution.__name__] = solution
     try:
-        code = marshal.loads(compiled) if compiled else _compile(source, share)
+        code = held or (marshal.loads(compiled) if compiled else _compile(source, share))
         args, kwargs = marshal.loads(packed)
         exec(code, solution.__dict__)
         if function is not None:

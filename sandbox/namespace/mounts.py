@@ -1,12 +1,10 @@
 """The files untrusted code sees: /usr read-only, five devices, four files of /etc, no /proc."""
 
-import ctypes
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from sandbox.namespace import linux
-from sandbox.namespace.syscalls import failure, prepared
 
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _TOP_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -67,18 +65,3 @@ def _fill_dev_and_etc() -> None:
     cache = Path(_OLD, "etc/ld.so.cache")
     if cache.exists():
         Path("/etc/ld.so.cache").write_bytes(cache.read_bytes())
-
-
-_mount_tmp = prepared(
-    "mount",
-    ctypes.c_char_p(b"tmpfs"),
-    ctypes.c_char_p(b"/tmp"),
-    ctypes.c_char_p(b"tmpfs"),
-    ctypes.c_ulong(linux.MS_NOSUID | linux.MS_NODEV),
-)
-
-
-def fresh_tmp(disk_mb: int, inodes: int) -> None:
-    """In a mount namespace of its own: an empty /tmp, bounded in bytes and in files."""
-    if _mount_tmp(b"size=%dm,nr_inodes=%d,mode=700" % (disk_mb, inodes)) < 0:
-        raise failure("mount tmpfs on /tmp")

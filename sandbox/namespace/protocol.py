@@ -12,6 +12,7 @@ COUNTED = ("address", "data", "group")
 READY = b"\x01"  # first byte of the result pipe: our side has set everything up
 KILL = b"K"  # to the zygote: end the execution in progress; stale when there is none
 WHICH = b"?"  # to the zygote: a pidfd of the execution in progress, please
+LEAVE = b"L"  # to the zygote of one program: there are no more cases; stale when there is none
 HANDLE = b"H"  # from the zygote: here it is
 STREAMS = 5
 CODE_BYTES = 1 << 20  # compiled code that is worth handing from one case to the next
@@ -33,6 +34,7 @@ class Request(NamedTuple):
     shared_account: int  # 1: the kernel counts tasks of the account that are none of ours
     processes: int  # 0: threads only
     payload_bytes: int
+    program_of_many: int = 0  # 1: nothing runs; what follows, until LEAVE, are its cases
 
 
 _REQUEST = struct.Struct(f"!{len(Request._fields)}Q")
@@ -75,14 +77,16 @@ def send_request(control: socket.socket, request: Request, streams: Streams) -> 
     socket.send_fds(control, [_REQUEST.pack(*request)], list(streams))
 
 
-def receive_request(control: socket.socket) -> Request | None:
+def receive_request(control: socket.socket, *, last: bool = False) -> Request | None:
     """The next request, its streams at descriptors 0 to 4, which must be free.
 
-    None when the other side has gone, or the streams did not come.
+    None when the other side has gone, the streams did not come, or, where some request is the
+    `last`, when that has been.
     """
+    stale = (KILL, WHICH) if last else (KILL, WHICH, LEAVE)
     while True:
         data, extra, _, _ = control.recvmsg(_REQUEST.size, socket.CMSG_SPACE(len(_ARRIVED)))
-        if data not in (KILL, WHICH):  # too late for the execution they were meant for
+        if data not in stale:  # too late for the execution they were meant for
             break
     if len(data) != _REQUEST.size or [sent for _, _, sent in extra] != [_ARRIVED]:
         return None

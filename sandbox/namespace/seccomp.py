@@ -22,7 +22,8 @@ _SET_MODE_FILTER = 1
 _SELF = 0x7EADBEEF  # stands for the pid of the process that installs the filter
 
 _ABSENT = """
-clone3 io_uring_setup io_uring_enter io_uring_register keyctl add_key request_key memfd_secret
+clone3 openat2 io_uring_setup io_uring_enter io_uring_register keyctl add_key request_key
+memfd_secret
 """  # programs look for these and do without
 _REFUSED = """
 ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_getfd bpf
@@ -48,11 +49,11 @@ file_setattr truncate
 _SIGNALS_OF_A_TREE = "pidfd_open pidfd_send_signal tkill rt_sigqueueinfo rt_tgsigqueueinfo"
 
 _LEFT_TO_CHILD = f"""
-clone fork vfork mount capset prctl prlimit64 kill tgkill landlock_restrict_self sendmsg sendmmsg
-{_SIGNALS_OF_A_TREE}
+clone fork vfork mount umount2 capset prctl prlimit64 kill tgkill landlock_restrict_self
+sendmsg sendmmsg {_SIGNALS_OF_A_TREE}
 """  # all but clone: the zygote needs them for its children, or they speak of the process itself
 _NEW_NAMESPACES = 0x7E020080
-_SPACES_OF_OTHERS = _NEW_NAMESPACES & ~0x20020000  # a zygote makes pid and mount namespaces
+_SPACES_OF_OTHERS = _NEW_NAMESPACES & ~0x20000000  # a zygote makes pid namespaces
 _CLONE_THREAD = 0x10000
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
@@ -61,6 +62,7 @@ _LOCKS = (5, 6, 7, 36, 37, 38, 1024, 1026)  # record locks of both kinds, leases
 _WRITE_HINTS = (1036, 1038)  # they stay with a shared file
 _SOCKET_NUMBERS = (57, 71)  # SO_COOKIE, SO_NETNS_COOKIE: counters of the whole machine
 _RWF_NOWAIT, _FADV_DONTNEED = 8, 4  # to ask whether a page is in the cache, and to evict it
+_O_TMPFILE = 0x400000  # a file without a name leaves no trace in its folder (see `scratch`)
 _OWNERS = (8, 10, 15, 1031)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETPIPE_SZ
 _PR_SET_PDEATHSIG = 1
 _UNCOUNTED = 0x101  # MAP_SHARED (MAP_SHARED_VALIDATE holds its bit), MAP_GROWSDOWN
@@ -145,6 +147,8 @@ def _rules(on: Machine, *, processes: bool, alone: bool) -> dict[int, list[Instr
         "ioctl": _argument(1, _TERMINAL_INJECTION + _SIGNAL_OWNERS, _deny(errno.EPERM), _allow()),
         "fcntl": _argument(1, _LOCKS + _OWNERS + _WRITE_HINTS, _deny(errno.EPERM), _allow()),
         "getsockopt": _argument(2, _SOCKET_NUMBERS, _deny(errno.ENOPROTOOPT), _allow()),
+        "open": _flag(1, _O_TMPFILE, _deny(errno.EOPNOTSUPP), _allow()),
+        "openat": _flag(2, _O_TMPFILE, _deny(errno.EOPNOTSUPP), _allow()),
         "preadv2": _flag(5, _RWF_NOWAIT, _deny(errno.EOPNOTSUPP), _allow()),
         "fadvise64": _argument(3, (_FADV_DONTNEED,), _deny(errno.EPERM), _allow()),
         "prctl": _argument(0, (_PR_SET_PDEATHSIG,), _deny(errno.EPERM), _allow()),

@@ -28,7 +28,9 @@ _pages: list[mmap.mmap] = []  # must never be freed
 def die_of_own_signals(on: Machine | None = None) -> None:
     """In a zygote that is pid 1, once: all its children inherit it. Handlers in place are kept."""
     code = _LEAVE[(on or machine()).name]
-    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # what a child writes into it is its own
+    access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+    page = mmap.mmap(-1, mmap.PAGESIZE, flags=private, prot=access)
     page.write(code)
     _pages.append(page)
     leave = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page)))

@@ -23,6 +23,7 @@ from sandbox.namespace.protocol import (
     CODE_BYTES,
     COUNTED,
     KILL,
+    LEAVE,
     WHICH,
     Report,
     Request,
@@ -32,7 +33,7 @@ from sandbox.namespace.protocol import (
     send_request,
     split_code,
 )
-from sandbox.namespace.streams import Pipes, opened
+from sandbox.namespace.streams import Pipes, memory_file, opened
 from sandbox.probe import SandboxUnavailableError, Way
 from sandbox.result import Execution
 
@@ -40,7 +41,8 @@ _START_LIMIT_S = 60.0
 _REPLY_LIMIT_S = 20.0  # for the zygote's own part: it does next to nothing
 _UNWATCHED_MS = 5  # of a new child: a pipe that fills up waits no longer
 _CPU_SLACK = 1.5  # for the kernel's own limit, which counts by ticks; we look more closely
-_SPARE_TASKS = 4  # the slot's own processes
+_SPARE_TASKS = 5  # the slot's own processes
+_OPEN_FILES_OF_ZYGOTE = 16
 _SPARE_BYTES = 64 << 20  # the slot's own memory
 
 _numbers = itertools.count()
@@ -64,6 +66,14 @@ class Setup:
     site: Site | None  # None: no cgroup, so threads only
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """One that a slot may hold for several cases, compiled."""
+
+    work: bytes  # a `payload`
+    request: Request
+
+
 @dataclass(slots=True, kw_only=True)
 class Ticket:
     """One execution, ready to be sent, once."""
@@ -74,6 +84,7 @@ class Ticket:
     streams: Streams  # the child's; ours are closed once they are sent
     pipes: Pipes
     share: bool  # the child hands out its compiled code
+    program: "Program | None"  # to be held by the slot, which then needs only the case
     compiled: bytes | None = None  # what came; None: it did not compile
 
     def close(self) -> None:
@@ -82,7 +93,15 @@ class Ticket:
         self.pipes.close()
 
 
-def ticket(setup: Setup, work: bytes, given: Given, limits: Limits, *, share: bool) -> Ticket:
+def ticket(
+    setup: Setup,
+    work: bytes,
+    given: Given,
+    limits: Limits,
+    *,
+    share: bool,
+    program: Program | None,
+) -> Ticket:
     """All that can be done before a zygote is free. `work`: a `payload`."""
     extra = CODE_BYTES if share else 0
     streams, pipes = opened(work, standard_input(given), limits, extra)
@@ -93,7 +112,19 @@ def ticket(setup: Setup, work: bytes, given: Given, limits: Limits, *, share: bo
         streams=streams,
         pipes=pipes,
         share=share,
+        program=program,
     )
+
+
+def program(setup: Setup, work: bytes, limits: Limits) -> Program | None:
+    """To be run on several cases. None where a slot cannot hold one: files it keeps need a tier 1.
+
+    `work`: a `payload` of compiled code.
+    """
+    if setup.tier != 1 or limits.open_files < _OPEN_FILES_OF_ZYGOTE:
+        return None
+    request = _request(setup, limits, len(work))._replace(program_of_many=1)
+    return Program(work=work, request=request)
 
 
 def _request(setup: Setup, limits: Limits, payload_bytes: int) -> Request:
@@ -118,6 +149,7 @@ class Slot:
     def __init__(self, setup: Setup, preload: tuple[str, ...] = ()) -> None:
         self.setup = setup
         self.preload = preload
+        self._program: Program | None = None  # that it holds
         self._kills = 0  # by the kernel, for memory, that we know of
         self.number = next(_numbers)
         self.cgroup = Cgroup(setup.site, str(self.number)) if setup.site else None
@@ -211,9 +243,23 @@ class Slot:
         """Bound the slot and send the request."""
         try:
             self._prepare(ticket.limits)
+            if ticket.program is not self._program:
+                self._hold(ticket.program)
             send_request(self.control, ticket.request, ticket.streams)
         finally:
             ticket.streams.close()
+
+    def _hold(self, program: Program | None) -> None:
+        """Have the zygote hold this program, or none, for the cases to come."""
+        if self._program is not None:
+            self.control.send(LEAVE)
+        self._program = program
+        if program is not None:
+            fd = memory_file(program.work, seal=True)
+            try:
+                send_request(self.control, program.request, Streams(fd, fd, fd, fd, fd))
+            finally:
+                os.close(fd)
 
     def _follow(self, ticket: Ticket, deadline: Deadline) -> tuple[str, Report]:
         """Until the child has ended, or end it. Why we did ("" when not), and its report.

@@ -43,8 +43,7 @@ fchownat:260:54 utime:132:- utimes:235:- futimesat:261:- utimensat:280:88 setxat
 lsetxattr:189:6 fsetxattr:190:7 setxattrat:463:463 removexattr:197:14 lremovexattr:198:15
 fremovexattr:199:16 removexattrat:466:466 file_setattr:469:469 truncate:76:45 sysinfo:99:179
 sendmsg:46:211 sendmmsg:307:269 getsockopt:55:209 preadv2:327:286 fadvise64:221:223
-timer_create:222:107
-mmap:9:222
+timer_create:222:107 mmap:9:222 open:2:- openat:257:56 openat2:437:437
 """
 
 

@@ -21,23 +21,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sandbox.namespace import landlock, linux, mounts, seccomp, signals
+from sandbox.namespace.bounds import ceilings, forbid_for_all
 from sandbox.namespace.cgroup import remove_folder
-from sandbox.namespace.child import Filter, Walls, become, ceilings, forbid_for_all, tidy
-from sandbox.namespace.protocol import (
-    HANDLE,
-    KILL,
-    STREAMS,
-    WHICH,
-    Report,
-    Request,
-    receive_request,
-)
+from sandbox.namespace.child import Filter, Walls, tidy
+from sandbox.namespace.protocol import STREAMS
+from sandbox.namespace.rounds import Rounds
 from sandbox.namespace.syscalls import machine
 from sandbox.namespace.trial import own_user_namespace
 
 ID = 1000  # the sandboxed user's and group's id inside
 _SPACES = linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
-_CHILDS_SPACES = linux.CLONE_NEWPID | linux.CLONE_NEWNS
 _ABOVE = 20  # lower descriptors are for streams
 _USUAL = """
 abc array atexit base64 bisect builtins cmath collections contextlib copy dataclasses datetime
@@ -171,22 +164,20 @@ def _ready(program: bytes, alone: bool) -> Filter:
 
 
 def _serve(control: socket.socket, walls: Walls) -> NoReturn:
-    """Fork a child per request until the other side hangs up."""
+    """Get ready to be copied, and serve until the other side hangs up."""
     tidy(sys.path)
     random.seed(0)  # every execution starts with the same numbers
     control = socket.socket(fileno=_moved_up(control.detach()))
     if walls.tier == 1:
         signals.die_of_own_signals()
-    poll = select.poll()
-    poll.register(control, select.POLLIN | select.POLLRDHUP)
+    rounds = Rounds(control, walls)
     seccomp.install_in_zygote(alone=walls.tier == 2)
     control.send(b"READY")
     os.closerange(0, STREAMS)
     linux.trim_memory()
     gc.collect()
     gc.freeze()
-    while request := receive_request(control):
-        _one(control, poll, request, walls)
+    rounds.go_on()
     os._exit(0)
 
 
@@ -196,37 +187,3 @@ def _moved_up(fd: int) -> int:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
     finally:
         os.close(fd)
-
-
-def _one(control: socket.socket, poll: select.poll, request: Request, walls: Walls) -> None:
-    """Fork, wait, report. In tier 1 the child is pid 1 of a new namespace."""
-    me = os.getpid()
-    pid, handle = linux.fork(_CHILDS_SPACES if walls.tier == 1 else 0)
-    if pid == 0:
-        if walls.tier == 2:  # in tier 1 the kernel does as much
-            linux.die_with_parent()
-            if os.getppid() != me:
-                os._exit(1)
-        become(request, walls)
-    os.closerange(0, STREAMS)
-    poll.register(handle, select.POLLIN)
-    while all(fd != handle for fd, _ in poll.poll()):
-        _obey(control, pid, handle)
-    poll.unregister(handle)
-    os.close(handle)
-    _, status, used = os.wait4(pid, 0)
-    if walls.tier == 1:
-        status = signals.as_waited(status)
-    cpu_s = used.ru_utime + used.ru_stime
-    control.send(Report(status=status, cpu_s=cpu_s, peak_kb=used.ru_maxrss).pack())
-
-
-def _obey(control: socket.socket, pid: int, handle: int) -> None:
-    """An order about the execution in progress; when nobody waits for it, all ends."""
-    order = control.recv(1)
-    if order == KILL:
-        os.kill(pid, signal.SIGKILL)
-    elif order == WHICH:
-        socket.send_fds(control, [HANDLE], [handle])
-    else:
-        os._exit(0)  # as pid 1 we take it along

@@ -270,12 +270,12 @@ PID_SPACE, MOUNT_SPACE, PIDFD = 0x20000000, 0x20000, 0x1000
 def test_a_zygote_can_make_children_and_nothing_else_that_is_refused(on, alone):
     own = [zygote_filter(on, alone=alone)]
     number = numbers(on)
-    assert verdict(own, on, number["clone"], PID_SPACE | MOUNT_SPACE | PIDFD | 17) == "allow"
-    for bit in [0x80] + [1 << n for n in range(25, 31) if 1 << n != PID_SPACE]:
+    assert verdict(own, on, number["clone"], PID_SPACE | PIDFD | 17) == "allow"
+    for bit in [0x80, MOUNT_SPACE] + [1 << n for n in range(25, 31) if 1 << n != PID_SPACE]:
         assert verdict(own, on, number["clone"], PID_SPACE | bit) == errno.EPERM
-    needed = "mount capset prctl kill landlock_restrict_self seccomp pidfd_open"
+    needed = "mount umount2 capset prctl kill landlock_restrict_self seccomp pidfd_open"
     assert {verdict(own, on, number[name], 0, 0) for name in needed.split()} == {"allow"}
-    for name in ("unshare", "setns", "umount2", "pivot_root", "setresuid", "ptrace", "bpf"):
+    for name in ("unshare", "setns", "pivot_root", "setresuid", "ptrace", "bpf"):
         assert verdict(own, on, number[name]) == errno.EPERM
 
 
@@ -283,10 +283,9 @@ def test_a_zygote_can_make_children_and_nothing_else_that_is_refused(on, alone):
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("processes", [False, True])
 def test_what_the_zygote_may_is_refused_to_the_child(on, alone, processes):
-    for name in ("mount", "capset", "landlock_restrict_self"):
+    for name in ("mount", "umount2", "capset", "landlock_restrict_self"):
         assert ask(on, name, alone=alone, processes=processes) == errno.EPERM
-    spaces = PID_SPACE | MOUNT_SPACE | PIDFD | 17
-    assert ask(on, "clone", spaces, alone=alone, processes=processes) == errno.EPERM
+    assert ask(on, "clone", PID_SPACE | PIDFD | 17, alone=alone, processes=processes) == errno.EPERM
 
 
 HEADERS = {
@@ -322,3 +321,15 @@ def test_a_call_by_name_reaches_the_kernel():
     with pytest.raises(OSError, match="pivot_root") as failure:
         call("pivot_root", 0, 0)
     assert failure.value.errno in (errno.EPERM, errno.EFAULT)
+
+
+@both
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_file_without_a_name_cannot_be_made(on, processes):
+    nameless, ordinary = 0x410002, 0x10002  # O_TMPFILE | O_RDWR, O_DIRECTORY | O_RDWR
+    for name, place in (("open", 1), ("openat", 2)):
+        if name in numbers(on):
+            before = [0] * place
+            assert ask(on, name, *before, nameless, processes=processes) == errno.EOPNOTSUPP
+            assert ask(on, name, *before, ordinary, processes=processes) == "allow"
+    assert ask(on, "openat2", processes=processes) == errno.ENOSYS
