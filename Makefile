@@ -22,8 +22,8 @@ docker:  ## a Docker daemon, where we are root and can have one; says so where n
 
 test: install lint languages docker  ## everything; what measures time or fills a core runs alone
 	$(PYTEST) -n 2 --dist loadfile -m "not vllm and not docker" --ignore=tests/sandbox
-	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -m "not docker" tests/sandbox
-	VERILOOP_EXERCISE=docker $(PYTEST) -m docker
+	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 4 --dist worksteal -m "not docker" tests/sandbox
+	VERILOOP_EXERCISE=docker $(PYTEST) -n 3 --dist worksteal -m docker
 	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm
 
 lint: install

@@ -107,12 +107,15 @@ def code_digest() -> str:
 
 
 def find_image(engine: Any, wanted: str | None) -> str:
-    """The image to run, by id. Raises SandboxUnavailableError with the command that makes one."""
+    """The image to run, by id: the one of this name, else the newest that was built without one.
+
+    Raises SandboxUnavailableError with the command that makes one.
+    """
     from docker.errors import ImageNotFound
 
     if wanted is None:
         label = f"{CODE_LABEL}={code_digest()}"
-        found = engine.api.images(filters={"label": label})
+        found = engine.api.images(REPOSITORY, filters={"label": label})
         if not found:
             raise SandboxUnavailableError(f"no image holds this sandbox; make one: {BUILD}")
         return max(found, key=lambda one: one["Created"])["Id"]

@@ -1,17 +1,13 @@
 """Every known attack fails and every honest program passes, on each tier this machine gives."""
 
-from pathlib import Path
-
 import pytest
 
 from sandbox.canaries import canaries
 from sandbox.namespace.pool import NamespaceExecutor
 from sandbox.probe import SandboxUnavailableError
-from sandbox.suite import CONTAINED, load, run_suite
+from sandbox.suite import CONTAINED, run_suite
 from stages.sandbox_command import grade
 
-HERE = Path(__file__).resolve()
-SUITES = {"own": HERE.parent / "cases", "given": HERE.parents[3] / "shared/cases/attacks"}
 # Tier 2 has no writable file: honest programs that need one are refused there, by design.
 NEEDS_FILES = {"honest/023_temp_files.py"}
 
@@ -34,12 +30,8 @@ def outcome(executor_tier, attacks, honest):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", [1, 2])
-@pytest.mark.parametrize("name", SUITES)
-def test_no_attack_gets_through_and_no_honest_program_is_refused(name, tier, capsys):
-    if not (SUITES[name] / "manifest.jsonl").is_file():
-        pytest.skip(f"no suite at {SUITES[name]}")
-    attacks, honest = load(SUITES[name])
-    assert attacks and honest
+def test_no_attack_gets_through_and_no_honest_program_is_refused(suite, tier, capsys):
+    name, attacks, honest = suite
     through, refused, table = outcome(tier, attacks, honest)
     with capsys.disabled():
         print(
@@ -49,11 +41,9 @@ def test_no_attack_gets_through_and_no_honest_program_is_refused(name, tier, cap
 
 
 @pytest.mark.parametrize("tier", [1, 2])
-def test_one_attack_of_every_class_fails_and_two_honest_programs_pass(tier):
-    attacks, honest = load(SUITES["own"])
-    python = [one for one in attacks if one.language == "python" and not one.run_after]
-    quick = [one for one in python if one.must == "no_reward"]
-    sample = list({one.group: one for one in quick}.values())
-    assert len(sample) >= 4
-    through, refused, _ = outcome(tier, sample, honest[:2])
+def test_one_attack_of_every_class_fails_and_two_honest_programs_pass(sample, tier):
+    attacks, honest = sample
+    through, refused, _ = outcome(
+        tier, [one for one in attacks if one.language == "python"], honest
+    )
     assert (through, refused) == ([], [])

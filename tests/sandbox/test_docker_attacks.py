@@ -1,17 +1,13 @@
 """Every known attack fails in a container too, and every honest program passes."""
 
-from pathlib import Path
-
 import pytest
 
 from sandbox.canaries import canaries
 from sandbox.docker.pool import DockerExecutor
-from sandbox.suite import CONTAINED, load, run_suite
+from sandbox.suite import CONTAINED, run_suite
 from stages.sandbox_command import grade
 
 pytestmark = pytest.mark.docker
-HERE = Path(__file__).resolve()
-SUITES = {"own": HERE.parent / "cases", "given": HERE.parents[3] / "shared/cases/attacks"}
 # Tier 2 has no writable file: honest programs that need one are refused there, by design.
 NEEDS_FILES = {"honest/023_temp_files.py"}
 
@@ -29,12 +25,8 @@ def outcome(tier, attacks, honest):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", [1, 2])
-@pytest.mark.parametrize("name", SUITES)
-def test_no_attack_gets_through_and_no_honest_program_is_refused(image, name, tier, capsys):
-    if not (SUITES[name] / "manifest.jsonl").is_file():
-        pytest.skip(f"no suite at {SUITES[name]}")
-    attacks, honest = load(SUITES[name])
-    assert attacks and honest
+def test_no_attack_gets_through_and_no_honest_program_is_refused(image, suite, tier, capsys):
+    name, attacks, honest = suite
     through, refused = outcome(tier, attacks, honest)
     with capsys.disabled():
         print(
@@ -44,9 +36,5 @@ def test_no_attack_gets_through_and_no_honest_program_is_refused(image, name, ti
 
 
 @pytest.mark.parametrize("tier", [1, 2])
-def test_one_attack_of_every_class_fails_and_two_honest_programs_pass(image, tier):
-    attacks, honest = load(SUITES["own"])
-    quick = [one for one in attacks if one.must == "no_reward" and not one.run_after]
-    sample = list({one.group: one for one in quick}.values())
-    assert len(sample) >= 4
-    assert outcome(tier, sample, honest[:2]) == ([], [])
+def test_one_attack_of_every_class_fails_and_two_honest_programs_pass(image, sample, tier):
+    assert outcome(tier, *sample) == ([], [])

@@ -1,6 +1,7 @@
 """A container that somebody has taken over: whatever its server says, the host is not fooled."""
 
 import json
+import os
 
 import pytest
 
@@ -11,7 +12,7 @@ from sandbox.limits import Limits
 from sandbox.probe import SandboxUnavailableError
 
 pytestmark = pytest.mark.docker
-TAG = "veriloop-sandbox:lies-of-a-test"
+TAG = f"veriloop-lies:of-test-{os.getpid()}"
 LIMITS = Limits(cpu_s=1, wall_s=0.5)
 SERVER = """
 import os, sys, time
