@@ -51,24 +51,22 @@ def wrong_temperature(loop: Loop) -> None:
 
 def reference_never_replaced(loop: Loop) -> None:
     """The copy of the policy into the reference is lost."""
-    assert loop.reference is not None
-    loop.reference._copy = lambda policy: None  # type: ignore[method-assign]
+    assert loop.learning.reference is not None
+    loop.learning.reference._copy = lambda policy: None  # type: ignore[method-assign]
 
 
 def reference_drifts(loop: Loop) -> None:
     """Something trains the reference."""
-    assert loop.reference is not None
+    assert loop.learning.reference is not None
     with torch.no_grad():
-        next(loop.reference.model.parameters())[0, 0] += 1e-6
+        next(loop.learning.reference.model.parameters())[0, 0] += 1e-6
 
 
 def log_probs_shifted(loop: Loop) -> None:
     """Log-probs reach the batch one token late."""
-    sample = loop._sample
-    loop._sample = (
-        lambda: [  # type: ignore[method-assign]
-            replace(r, logp=(*r.logp[1:], r.logp[0])) for r in sample()
-        ]
+    rollouts = loop.tools.scribe.rollouts
+    loop.tools.scribe.rollouts = (  # type: ignore[method-assign]
+        lambda *asked: [replace(r, logp=(*r.logp[1:], r.logp[0])) for r in rollouts(*asked)]
     )
 
 

@@ -1,17 +1,15 @@
-"""Graded rollouts to micro-batches of packed rows: who is trained on, and with what advantage."""
+"""Graded rollouts to micro-batches of packed rows: who is trained on, and where."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import nan
 from random import Random
 
 import torch
-from torch import Tensor
 
-from pipeline.config import AlgorithmConfig, TrainerConfig
-from pipeline.losses.advantages import group_advantages
+from pipeline.algorithm import AlgorithmConfig
+from pipeline.config import TrainerConfig
 from pipeline.packing import best_fit, lay_out, response_mask
-from pipeline.records import Batch, Graded, StepCounts
+from pipeline.records import Batch, Graded, Signals, StepCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -20,23 +18,11 @@ class Minibatch:
 
     batches: tuple[Batch, ...]
     counts: StepCounts
-
-
-def advantages(graded: Sequence[Graded], config: AlgorithmConfig) -> Tensor:
-    """Float32 [N] in the order given; 0 for rollouts that no verifier could judge."""
-    names = {g.rollout.group: i for i, g in enumerate(graded)}
-    return group_advantages(
-        torch.tensor([nan if g.reward is None else g.reward for g in graded]),
-        torch.tensor([names[g.rollout.group] for g in graded]),
-        torch.tensor([g.reward is not None for g in graded]),
-        scale=config.advantage_scale,
-        leave_one_out=config.leave_one_out,
-    )
+    signals: tuple[Signals, ...] = ()  # of each batch, once the models have been asked
 
 
 def minibatches(
     graded: Sequence[Graded],
-    advantages_N: Tensor,
     config: AlgorithmConfig,
     trainer: TrainerConfig,
     *,
@@ -56,14 +42,14 @@ def minibatches(
     shuffle.shuffle(usable)
     shares = [usable[part :: config.minibatches] for part in range(config.minibatches)]
     return [
-        _minibatch([graded[i] for i in share], advantages_N[share], trainer, max_tokens)
+        _minibatch([graded[i] for i in share], share, trainer, max_tokens)
         for share in shares
         if share
     ]
 
 
 def _minibatch(
-    graded: Sequence[Graded], advantages_B: Tensor, trainer: TrainerConfig, max_tokens: int
+    graded: Sequence[Graded], places: Sequence[int], trainer: TrainerConfig, max_tokens: int
 ) -> Minibatch:
     temperatures = {g.rollout.temperature for g in graded}
     if len(temperatures) > 1:
@@ -72,7 +58,7 @@ def _minibatch(
     rows = best_fit(sizes, max(trainer.row, *sizes))
     pieces = [rows[i : i + trainer.rows] for i in range(0, len(rows), trainer.rows)]
     return Minibatch(
-        batches=tuple(_batch(graded, advantages_B, piece) for piece in pieces),
+        batches=tuple(_batch(graded, places, piece) for piece in pieces),
         counts=StepCounts(
             sequences=sum(bool(g.rollout.response_ids) for g in graded),
             tokens=sum(len(g.rollout.response_ids) for g in graded),
@@ -81,7 +67,7 @@ def _minibatch(
     )
 
 
-def _batch(graded: Sequence[Graded], advantages_B: Tensor, rows: Sequence[Sequence[int]]) -> Batch:
+def _batch(graded: Sequence[Graded], places: Sequence[int], rows: Sequence[Sequence[int]]) -> Batch:
     """The rows of one micro-batch, its sequences numbered from 0 in the order they are laid."""
     here = [b for row in rows for b in row]
     rollouts = [graded[b].rollout for b in here]
@@ -102,7 +88,7 @@ def _batch(graded: Sequence[Graded], advantages_B: Tensor, rows: Sequence[Sequen
         mask_RT=mask_RT,
         sequence_RT=packed.sequence_RT,
         sampler_logp_RT=sampler_logp_RT,
-        advantages_B=advantages_B[here],
+        rollout_B=torch.tensor([places[b] for b in here]),
         lengths_B=torch.tensor([len(r.response_ids) for r in rollouts]),
         temperature=rollouts[0].temperature,
     )

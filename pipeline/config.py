@@ -3,21 +3,11 @@
 from dataclasses import asdict
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from data.corpus import Mix
-
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-NotNegative = Annotated[float, Field(ge=0.0)]
-OneOrMore = Annotated[float, Field(ge=1.0)]
-Count = Annotated[int, Field(ge=1)]
-
-
-class Part(BaseModel):
-    """A group of settings: unknown keys are refused, nothing changes after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+from pipeline.algorithm import AlgorithmConfig
+from pipeline.part import Count, NotNegative, Part, Positive, Share
 
 
 class OptimizerConfig(Part):
@@ -83,34 +73,6 @@ class RolloutConfig(Part):
     max_tokens: Count  # of a response
     max_prompt: Count = 256  # tokens of a prompt, template included
     stop: tuple[str, ...] = ()  # strings that end a response, beside the model's own EOS ids
-
-
-class AlgorithmConfig(Part):
-    """GRPO as in the paper's equations; each part can be replaced."""
-
-    advantage_scale: Literal["group", "batch", "none"] = "group"
-    leave_one_out: bool = False  # RLOO's baseline; needs advantage_scale none
-    clip_low: Positive = 0.2
-    clip_high: Positive = 0.2  # may exceed 1: the paper trains with 10
-    dual_clip: Annotated[float, Field(gt=1.0)] | None = None  # bound on ratio * |A| where A < 0
-    aggregation: Literal["sequence_mean", "token_mean", "constant"] = "sequence_mean"
-    kl_coefficient: NotNegative = 0.001  # beta, per nat, on k3 in the loss; 0 loads no reference
-    reference_every: Annotated[int, Field(ge=0)] = 0  # optimizer steps until replaced; 0: never
-    minibatches: Count = 2  # optimizer steps per rollout
-    truncated: Literal["train", "mask"] = "train"  # what to do with answers cut by max_tokens
-    old_logp: Literal["sampler", "trainer"] = "sampler"  # whose log-probs the ratio starts from
-    mismatch_cap: OneOrMore = 2.0  # on the weight sampler -> trainer, when old_logp is trainer
-
-    @model_validator(mode="after")
-    def _composition(self) -> Self:
-        if self.leave_one_out and self.advantage_scale != "none":
-            raise ValueError(
-                f"leave_one_out with advantage_scale={self.advantage_scale!r} divides by a spread "
-                "that the sample itself is left out of and explodes; set advantage_scale: none"
-            )
-        if self.reference_every and not self.kl_coefficient:
-            raise ValueError("reference_every is set but kl_coefficient is 0: no reference is used")
-        return self
 
 
 class RewardConfig(Part):
@@ -188,9 +150,11 @@ class ZeroRecipe(Part):
                 f"{rollouts} rollouts do not divide into algorithm.minibatches={parts}; "
                 f"nearest valid: {near}"
             )
-        if self.rollout.per_prompt < 2:
+        compares = self.algorithm.advantage in ("group", "leave_one_out", "process")
+        if self.rollout.per_prompt < 2 and compares:
             raise ValueError(
-                "rollout.per_prompt=1 leaves a group of one: every advantage is 0; at least 2"
+                f"rollout.per_prompt=1 with advantage={self.algorithm.advantage} leaves a group of "
+                "one: every advantage is 0; at least 2"
             )
         if self.reward.overlong > self.rollout.max_tokens:
             raise ValueError(

@@ -5,47 +5,30 @@ way as one that never stopped.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from torch import Tensor
-
-from data.problem import Problem
 from pipeline import checkpoint, metrics, rng
-from pipeline.assemble import Minibatch, advantages, minibatches
 from pipeline.config import ZeroRecipe
 from pipeline.console import StageConsole
 from pipeline.durable import write_atomically
 from pipeline.evaluate import Evaluation, evaluate
 from pipeline.failures import Stopped
-from pipeline.grade import Judges, Reward, Verifiers, grade
-from pipeline.optimizer import Optimizer
+from pipeline.gather import Gatherer
+from pipeline.grade import Judges
+from pipeline.learning import Learning
 from pipeline.policy import save_policy
 from pipeline.record import StageRecord
-from pipeline.records import Graded, Rollout, Update
-from pipeline.reference import Reference
-from pipeline.sampling.sampler import Sampler, Sampling
+from pipeline.sampling.sampler import Sampler
 from pipeline.sampling.sync import WeightSync
 from pipeline.scribe import Scribe
 from pipeline.stop import StopRequest
-from pipeline.update import old_logp, update
+from pipeline.task import Task
 
 PROBES = 8  # prompts of each sync proof
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """What is learned: the questions, who judges the answers, and what a verdict is worth."""
-
-    problem: Callable[[int], Problem]  # number n of an endless list
-    held_out: Sequence[Problem]
-    verifiers: Verifiers
-    reward: Reward
-    best: float  # the highest reward there is
-    regrade: Callable[[list[Graded], Random], list[Graded]] = lambda graded, _: graded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +48,9 @@ class Loop:
 
     def __init__(self, recipe: ZeroRecipe, task: Task, policy: Any, tools: Tools) -> None:
         self.recipe, self.task, self.policy, self.tools = recipe, task, policy, tools
-        self.algorithm = recipe.algorithm
-        self.optimizer = Optimizer(policy, recipe.optimizer)
-        self.step, self.done = 0, 0  # turns of the loop, optimizer steps
-        self.reference = (
-            Reference(policy, self.algorithm.reference_every)
-            if self.algorithm.kl_coefficient
-            else None
-        )
+        self.step = 0  # turns of the loop
+        self.learning = Learning(recipe, policy, tools.scribe, task.step_scores)
+        self.gather = Gatherer(recipe, task, tools.scribe, tools.sampler, tools.pool)
         self.sync = WeightSync(
             policy,
             tools.sampler,
@@ -83,11 +61,8 @@ class Loop:
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Take up the run whose policy has been loaded and whose checkpoint held `state`."""
-        self.step, self.done = state["step"], state["done"]
-        self.optimizer.load(state["optimizer"])
-        if self.reference is not None:
-            self.reference.load(state["reference"])
-            self.reference.check(self.done)
+        self.step, self.gather.next = state["step"], state["asked"]
+        self.learning.load(state["learning"])
         rng.restore(state["rng"])
 
     def run(self, seconds: Callable[[], float]) -> None:
@@ -97,7 +72,7 @@ class Loop:
         """
         self.tools.record.rewind(self.step)
         self._rewind_evaluations()
-        self.sync(self.done, self._probes(self.step))
+        self.sync(self.learning.done, self._probes(self.step))
         if self.step == 0:
             self._evaluate(full=True)
         every = self.recipe.evaluation.every
@@ -114,23 +89,15 @@ class Loop:
     def _turn(self) -> None:
         """One step of the paper's loop."""
         clock = metrics.Clock()
-        with clock("sample"):
-            rollouts = self._sample()
-        with clock("verify"):
-            graded = grade(rollouts, self.task.verifiers, self.tools.pool, self.task.reward)
-            graded = self.task.regrade(graded, self._random("regrade"))
-        with clock("assemble"):
-            advantages_N = advantages(graded, self.algorithm)
-            parts = self._parts(graded, advantages_N)
+        gathered = self.gather(self.step, self._random("regrade"), clock)
+        graded = gathered.graded
         with clock("update"):
-            if self.reference is not None:
-                self.reference.check(self.done)
-            updates = self._update(parts)
+            updates, advantages_N = self.learning.learn(
+                self.step, graded, self._random("minibatches")
+            )
         with clock("sync"):
-            report = self.sync(self.done, self._probes(self.step + 1))
-            if self.reference is not None:
-                self.reference.replace_when_due(self.policy, self.done)
-                self.reference.check(self.done)
+            report = self.sync(self.learning.done, self._probes(self.step + 1))
+            self.learning.renew_reference()
         with clock("record"):
             self.tools.record.write_rollouts(self.step + 1, graded, advantages_N.tolist())
         self.step += 1
@@ -138,63 +105,14 @@ class Loop:
             metrics.of_rollouts(graded, advantages_N, self.task.best)
             | metrics.of_updates(updates)
             | metrics.of_sync(report)
-            | {"optimizer_steps": float(self.done)}
+            | self.learning.numbers()
+            | {"questions": float(gathered.asked), "groups_missing": float(gathered.missing)}
             | metrics.of_time(clock)
         )
         self.tools.record.write_metrics(self.step, numbers)
         self.tools.console.step(self.step, numbers)
         if self.step % 10 == 1:
             self.tools.console.samples(graded)
-
-    def _sample(self) -> list[Rollout]:
-        size = self.recipe.rollout.prompts
-        first = self.step * size
-        asked = [(f"{self.step + 1}/{i}", self.task.problem(first + i)) for i in range(size)]
-        return self.tools.scribe.rollouts(self.tools.sampler, asked, self._sampling())
-
-    def _sampling(self) -> Sampling:
-        rollout = self.recipe.rollout
-        return Sampling(
-            per_prompt=rollout.per_prompt,
-            temperature=rollout.temperature,
-            max_tokens=rollout.max_tokens,
-            stop=rollout.stop,
-            seed=self.recipe.seed * 100_000 + self.step + 1,
-        )
-
-    def _parts(self, graded: Sequence[Graded], advantages_N: Tensor) -> list[Minibatch]:
-        return minibatches(
-            graded,
-            advantages_N,
-            self.algorithm,
-            self.recipe.trainer,
-            max_tokens=self.recipe.rollout.max_tokens,
-            shuffle=self._random("minibatches"),
-        )
-
-    def _update(self, parts: Sequence[Minibatch]) -> list[Update]:
-        chunk = self.recipe.trainer.logits_chunk
-        olds: list[list[Tensor] | None] = [None] * len(parts)
-        if self.algorithm.old_logp == "trainer":
-            olds = [[old_logp(self.policy, b, chunk) for b in part.batches] for part in parts]
-        updates: list[Update] = []
-        for i, (part, old) in enumerate(zip(parts, olds, strict=True)):
-            updates.append(
-                update(
-                    self.policy,
-                    None if self.reference is None else self.reference.model,
-                    self.optimizer,
-                    part,
-                    self.algorithm,
-                    chunk=chunk,
-                    progress=(self.step + i / len(parts)) / self.recipe.steps,
-                    done=self.done,
-                    old_logps=old,
-                    tolerance=self.recipe.sampler.tolerance if i == 0 else None,
-                )
-            )
-            self.done += 1
-        return updates
 
     def _probes(self, step: int) -> list[tuple[int, ...]]:
         """Prompts of the proof that opens `step`: the same ones for a run resumed there."""
@@ -211,7 +129,7 @@ class Loop:
             self.task.verifiers,
             self.tools.pool,
             replace(
-                self._sampling(),
+                self.gather.sampling(self.step),
                 per_prompt=config.samples if full else 1,
                 temperature=config.temperature,
                 seed=1,
@@ -257,9 +175,8 @@ class Loop:
     def _state(self) -> dict[str, Any]:
         return {
             "step": self.step,
-            "done": self.done,
-            "optimizer": self.optimizer.state(),
-            "reference": None if self.reference is None else self.reference.state(),
+            "asked": self.gather.next,
+            "learning": self.learning.state(),
             "rng": rng.capture(),
             "recipe": self.recipe.model_dump_json(),
         }

@@ -82,6 +82,10 @@ def of_updates(updates: Sequence[Update]) -> dict[str, float]:
         "clip_ratio/high_mean": fmean(u.clipped_high for u in updates),
         "clip_ratio/region_mean": fmean(u.clipped_low + u.clipped_high for u in updates),
         "importance_ratio/mean": fmean(u.ratio_mean for u in updates),
+        "old_kl": fmean(u.old_kl for u in updates),
+        "value_loss": fmean(u.value_loss for u in updates),
+        "mismatch/dropped": fmean(u.dropped for u in updates),
+        "trust_region/kept": fmean(u.kept for u in updates),
         "grad_norm": fmean(u.grad_norm for u in updates),
         "learning_rate": updates[-1].learning_rate,
         # the first update still scores with the policy that sampled

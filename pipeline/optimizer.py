@@ -53,6 +53,11 @@ class Optimizer:
             part.zero_grad(set_to_none=True)
         return norm.item(), self._peaks[0] * factor
 
+    def forget(self) -> None:
+        """Clear the gradients without a step."""
+        for part in self._parts:
+            part.zero_grad(set_to_none=True)
+
     def state(self) -> list[dict[str, Any]]:
         return [part.state_dict() for part in self._parts]
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.losses.logprob import logp_and_entropy_from_hidden
+from pipeline.records import Batch
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -73,9 +74,7 @@ def score(
 
     Positions that start again at 0 begin a new sequence: attention does not cross.
     """
-    hidden_RTD = model.base_model(
-        input_ids=ids_RT, position_ids=positions_RT, use_cache=False
-    ).last_hidden_state
+    hidden_RTD = hidden_states(model.base_model, ids_RT, positions_RT)
     head = model.get_output_embeddings()
     return logp_and_entropy_from_hidden(
         hidden_RTD[mask_RT],
@@ -83,5 +82,23 @@ def score(
         getattr(head, "bias", None),
         targets_RT[mask_RT],
         temperature=temperature,
+        chunk=chunk,
+    )
+
+
+def hidden_states(trunk: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
+    """What a transformer makes of packed rows, [R, T, D]."""
+    return trunk(input_ids=ids_RT, position_ids=positions_RT, use_cache=False).last_hidden_state
+
+
+def logp_entropy(model: Any, batch: Batch, chunk: int) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies in nats of a batch's masked-in tokens, each [M]."""
+    return score(
+        model,
+        batch.ids_RT,
+        batch.positions_RT,
+        batch.targets_RT,
+        batch.mask_RT,
+        temperature=batch.temperature,
         chunk=chunk,
     )

@@ -51,9 +51,20 @@ class Batch:
     mask_RT: Tensor  # bool, true where the target is a response token to train on
     sequence_RT: Tensor  # int64 in [0, B), which sequence a position belongs to; -1 on padding
     sampler_logp_RT: Tensor  # float32 nats under the policy that sampled; 0 outside the mask
-    advantages_B: Tensor  # float32, unitless
+    rollout_B: Tensor  # int64, the place of each sequence among the rollouts of the step
     lengths_B: Tensor  # int64, masked-in tokens of each sequence
     temperature: float  # divides the logits of every policy that scores these tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Signals:
+    """What is known of a batch's M masked-in tokens before the first update of a rollout."""
+
+    advantages_M: Tensor  # float32, unitless
+    old_M: Tensor  # nats, under the policy that the ratio starts from
+    reference_M: Tensor | None = None  # nats, under the reference
+    values_M: Tensor | None = None  # of the critic, in units of reward
+    targets_M: Tensor | None = None  # what the critic should have said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +80,16 @@ class StepCounts:
 class Update:
     """What one optimizer step did. Means are over the step's masked-in tokens."""
 
-    loss: float
+    loss: float  # of the policy
     kl: float  # nats per token, policy to reference by k3; 0 when no reference is used
     entropy: float  # nats per token, of the policy at the sampling temperature
     clipped_low: float  # share of tokens with A < 0 whose ratio fell under 1 - eps_low
     clipped_high: float  # share of tokens with A > 0 whose ratio rose over 1 + eps_high
     ratio_mean: float  # current policy over the old one
+    old_kl: float  # nats per token, old policy to the current one
+    value_loss: float  # of the critic, 0 without one
+    dropped: float  # share of tokens that a mismatch mask left out
+    kept: float  # share of the step that a trust region let stand; 1 without one
     mismatch_mean: float  # nats, |current policy - sampler| before this step
     mismatch_max: float
     grad_norm: float  # before clipping

@@ -1,31 +1,44 @@
-"""One optimizer step: score, surrogate, KL, aggregate, backward, step.
+"""One optimizer step: score, objective, KL, aggregate, backward, step.
 
 Axes: R packed rows, T positions, M masked-in tokens of a micro-batch.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pipeline.algorithm import AlgorithmConfig
 from pipeline.assemble import Minibatch
-from pipeline.config import AlgorithmConfig
+from pipeline.critic import Critic
 from pipeline.failures import StageError
 from pipeline.losses.aggregate import aggregate
-from pipeline.losses.kl import k3
-from pipeline.losses.policy_gradient import (
-    clipped_surrogate,
-    importance_ratio,
-    truncated_importance_weight,
-)
+from pipeline.losses.policy_gradient import importance_ratio
+from pipeline.losses.trust_region import old_policy_kl
+from pipeline.losses.value import value_loss
+from pipeline.objective import correction, drift, objective
 from pipeline.optimizer import Optimizer
-from pipeline.policy import score
-from pipeline.records import Batch, StepCounts, Update
+from pipeline.policy import logp_entropy
+from pipeline.records import Batch, Signals, StepCounts, Update
+from pipeline.trust_region import step_within
 
 
 class MismatchError(StageError):
     """The trainer does not find the log-probs that the sampler reported; no step was taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learner:
+    """What an optimizer step works on."""
+
+    policy: Any
+    optimizer: Optimizer
+    algorithm: AlgorithmConfig
+    chunk: int  # tokens whose logits exist at one time
+    critic: Critic | None = None
+    pretraining: Callable[[int], Tensor] | None = None  # the loss on text, by optimizer step
 
 
 @dataclass(slots=True)
@@ -33,125 +46,121 @@ class _Sums:
     """Token sums over the micro-batches of a step."""
 
     loss: float = 0.0
+    value_loss: float = 0.0
     kl: float = 0.0
+    old_kl: float = 0.0
     entropy: float = 0.0
     low: float = 0.0
     high: float = 0.0
     ratio: float = 0.0
     gap: float = 0.0
     widest: float = 0.0
-
-
-def old_logp(policy: Any, batch: Batch, chunk: int) -> Tensor:
-    """The trainer's own score of a batch before any update of this rollout, [M]."""
-    with torch.no_grad():
-        return logp_entropy(policy, batch, chunk)[0]
-
-
-def logp_entropy(policy: Any, batch: Batch, chunk: int) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies in nats of the masked-in tokens, each [M]."""
-    return score(
-        policy,
-        batch.ids_RT,
-        batch.positions_RT,
-        batch.targets_RT,
-        batch.mask_RT,
-        temperature=batch.temperature,
-        chunk=chunk,
-    )
+    dropped: float = 0.0
 
 
 def update(
-    policy: Any,
-    reference: Any | None,
-    optimizer: Optimizer,
+    learner: Learner,
     minibatch: Minibatch,
-    algorithm: AlgorithmConfig,
     *,
-    chunk: int,
     progress: float,
     done: int,
-    old_logps: list[Tensor] | None = None,
+    old_kl_coefficient: float = 0.0,
+    policy_rests: bool = False,
     tolerance: float | None = None,
 ) -> Update:
     """Accumulate the gradient over the micro-batches and step once.
 
-    `old_logps` has the trainer's scores from before the first update of this rollout, one [M] a
-    micro-batch; None takes the sampler's log-probs for the old policy's. `reference` None adds no
-    KL. `progress` and `done` place the step in the learning-rate schedule, `chunk` bounds the
-    tokens whose logits exist at one time. With a `tolerance` the policy is taken to be the one
-    that sampled: raises MismatchError, before stepping, when log-probs differ by more nats on
-    average. (Not at most: float32 alone moves one token in many thousands by 1e-4.)
+    `progress` and `done` place the step in the learning-rate schedule. `old_kl_coefficient` is
+    the KL penalty's weight as it stands. With `policy_rests` the critic alone learns. With a
+    `tolerance` the policy is taken to be the one that sampled: raises MismatchError, before
+    stepping, when log-probs differ by more nats on average. (Not at most: float32 alone moves one
+    token in many thousands by 1e-4.)
     """
-    sums = _Sums()
-    for i, batch in enumerate(minibatch.batches):
-        old_M = None if old_logps is None else old_logps[i]
-        loss = _loss(policy, reference, batch, minibatch.counts, algorithm, chunk, old_M, sums)
+    sums, counts = _Sums(), minibatch.counts
+    for batch, signals in zip(minibatch.batches, minibatch.signals, strict=True):
+        loss = _loss(learner, batch, signals, counts, old_kl_coefficient, sums)
+        if learner.critic is not None:
+            loss = (0.0 if policy_rests else 1.0) * loss + _value_loss(
+                learner, batch, signals, counts, sums
+            )
         loss.backward()
-        sums.loss += loss.item()
-    tokens = max(minibatch.counts.tokens, 1)
-    if tolerance is not None and not sums.gap / tokens <= tolerance:  # NaN fails this too
-        policy.zero_grad(set_to_none=True)
-        raise MismatchError(
-            f"before optimizer step {done} the trainer's log-probs differ from the sampler's by "
-            f"{sums.gap / tokens:.2e} nats on average, {sums.widest:.2e} at most, on {tokens} "
-            f"tokens, allowed {tolerance:.0e}: stale weights, another temperature, or misplaced "
-            "tokens"
-        )
-    grad_norm, learning_rate = optimizer.step(progress, done)
+    tokens = max(counts.tokens, 1)
+    _check_mismatch(learner, sums, tokens, tolerance, done)
+    if learner.pretraining is not None and not policy_rests:
+        learner.pretraining(done).backward()
+    grad_norm, learning_rate, kept = _step(learner, minibatch, progress, done, policy_rests)
     return Update(
         loss=sums.loss,
+        value_loss=sums.value_loss,
         kl=sums.kl / tokens,
+        old_kl=sums.old_kl / tokens,
         entropy=sums.entropy / tokens,
         clipped_low=sums.low / tokens,
         clipped_high=sums.high / tokens,
         ratio_mean=sums.ratio / tokens,
         mismatch_mean=sums.gap / tokens,
         mismatch_max=sums.widest,
+        dropped=sums.dropped / tokens,
         grad_norm=grad_norm,
         learning_rate=learning_rate,
-        tokens=minibatch.counts.tokens,
+        kept=kept,
+        tokens=counts.tokens,
     )
 
 
 def _loss(
-    policy: Any,
-    reference: Any | None,
+    learner: Learner,
     batch: Batch,
+    signals: Signals,
     counts: StepCounts,
-    algorithm: AlgorithmConfig,
-    chunk: int,
-    old_M: Tensor | None,
+    old_kl_coefficient: float,
     sums: _Sums,
 ) -> Tensor:
-    """This micro-batch's share of -J_GRPO; adds its token sums to `sums`."""
-    sampler_M = batch.sampler_logp_RT[batch.mask_RT]
-    old_M = sampler_M if old_M is None else old_M
-    logp_M, entropy_M = logp_entropy(policy, batch, chunk)
-    advantages_M = batch.advantages_B[batch.sequence_RT[batch.mask_RT]]
-    objective_M, low_M, high_M = clipped_surrogate(
-        logp_M,
-        old_M,
-        advantages_M,
-        low=algorithm.clip_low,
-        high=algorithm.clip_high,
-        dual=algorithm.dual_clip,
-    )
+    """This micro-batch's share of -J; adds its token sums to `sums`."""
+    algorithm = learner.algorithm
+    logp_M, entropy_M = logp_entropy(learner.policy, batch, learner.chunk)
+    found = objective(algorithm, logp_M, signals, batch, old_kl_coefficient=old_kl_coefficient)
+    objective_M = found.values_M
     if algorithm.old_logp == "trainer":
-        objective_M = objective_M * truncated_importance_weight(
-            old_M, sampler_M, algorithm.mismatch_cap
-        )
-    if reference is not None:
-        with torch.no_grad():
-            reference_M, _ = logp_entropy(reference, batch, chunk)
-        kl_M = k3(logp_M, reference_M)
-        objective_M = objective_M - algorithm.kl_coefficient * kl_M
+        weight_M = correction(algorithm, signals.old_M, batch)
+        objective_M = objective_M * weight_M
+        sums.dropped += (weight_M == 0).sum().item()
+    if signals.reference_M is not None:
+        kl_M = drift(algorithm.kl_estimator, logp_M, signals.reference_M, signals.old_M)
         sums.kl += kl_M.sum().item()
-    _measure(sums, logp_M, old_M, sampler_M)
+        if algorithm.kl_placement == "loss":
+            objective_M = objective_M - algorithm.kl_coefficient * kl_M
+    if algorithm.entropy_coefficient:
+        objective_M = objective_M + algorithm.entropy_coefficient * entropy_M
+    _measure(sums, logp_M, signals.old_M, batch)
     sums.entropy += entropy_M.sum().item()
-    sums.low += low_M.sum().item()
-    sums.high += high_M.sum().item()
-    values_RT = torch.zeros_like(batch.sampler_logp_RT).masked_scatter(batch.mask_RT, -objective_M)
+    sums.low += found.low_M.sum().item()
+    sums.high += found.high_M.sum().item()
+    loss = _spread(-objective_M, batch, counts, algorithm)
+    sums.loss += loss.item()
+    return loss
+
+
+def _value_loss(
+    learner: Learner, batch: Batch, signals: Signals, counts: StepCounts, sums: _Sums
+) -> Tensor:
+    """The critic's share of the loss, a mean over the step's tokens."""
+    critic, algorithm = learner.critic, learner.algorithm
+    assert critic is not None and signals.values_M is not None and signals.targets_M is not None
+    values_M = critic.values(learner.policy, batch)
+    squares_M, _ = value_loss(
+        values_M, signals.values_M, signals.targets_M, clip=algorithm.value_clip
+    )
+    loss = squares_M.sum() / max(counts.tokens, 1)
+    sums.value_loss += loss.item()
+    return loss if critic.trunk is not None else algorithm.value_coefficient * loss
+
+
+def _spread(
+    values_M: Tensor, batch: Batch, counts: StepCounts, algorithm: AlgorithmConfig
+) -> Tensor:
+    """Token values to this micro-batch's share of the step's scalar."""
+    values_RT = torch.zeros_like(batch.sampler_logp_RT).masked_scatter(batch.mask_RT, values_M)
     return aggregate(
         values_RT,
         batch.mask_RT,
@@ -162,11 +171,47 @@ def _loss(
     )
 
 
+def _step(
+    learner: Learner, minibatch: Minibatch, progress: float, done: int, policy_rests: bool
+) -> tuple[float, float, float]:
+    """(gradient norm, learning rate, share of the step that stands)."""
+    optimizer, critic = learner.optimizer, learner.critic
+    if critic is not None:
+        critic.step(optimizer.config.max_grad_norm)
+    if policy_rests:
+        optimizer.forget()
+        return 0.0, 0.0, 0.0
+    if learner.algorithm.trust_region:
+        return step_within(
+            learner.algorithm.trust_region,
+            learner.policy,
+            minibatch,
+            learner.chunk,
+            lambda: optimizer.step(progress, done),
+        )
+    return *optimizer.step(progress, done), 1.0
+
+
+def _check_mismatch(
+    learner: Learner, sums: _Sums, tokens: int, tolerance: float | None, done: int
+) -> None:
+    if tolerance is None or sums.gap / tokens <= tolerance:  # NaN fails this too
+        return
+    learner.optimizer.forget()
+    raise MismatchError(
+        f"before optimizer step {done} the trainer's log-probs differ from the sampler's by "
+        f"{sums.gap / tokens:.2e} nats on average, {sums.widest:.2e} at most, on {tokens} "
+        f"tokens, allowed {tolerance:.0e}: stale weights, another temperature, or misplaced "
+        "tokens"
+    )
+
+
 @torch.no_grad()
-def _measure(sums: _Sums, logp_M: Tensor, old_M: Tensor, sampler_M: Tensor) -> None:
+def _measure(sums: _Sums, logp_M: Tensor, old_M: Tensor, batch: Batch) -> None:
     """Add how far the current policy is from the old one and from the sampler."""
-    gap_M = (logp_M - sampler_M).abs()
+    gap_M = (logp_M - batch.sampler_logp_RT[batch.mask_RT]).abs()
     widest = torch.cat([gap_M, gap_M.new_tensor([sums.widest])]).max()  # python's max loses NaN
     sums.widest = widest.item()
     sums.gap += gap_M.sum().item()
     sums.ratio += importance_ratio(logp_M, old_M).sum().item()
+    sums.old_kl += old_policy_kl(logp_M, old_M).sum().item()

@@ -29,7 +29,7 @@ from pipeline.console import StageConsole
 from pipeline.control import CONTROLS
 from pipeline.failures import RecipeError, StageError
 from pipeline.grade import Judges, names_of, open_judges
-from pipeline.loop import Loop, Task, Tools
+from pipeline.loop import Loop, Tools
 from pipeline.losses.overlong import soft_overlong_penalty
 from pipeline.policy import load_policy, load_tokenizer
 from pipeline.recipes import read, refuse_changes
@@ -38,7 +38,9 @@ from pipeline.records import Graded, Rollout
 from pipeline.run_json import RunManifest, write_versions
 from pipeline.sampling.choose import open_sampler
 from pipeline.scribe import Scribe
+from pipeline.task import Task
 from stages import base
+from verifiers import unit_chain
 from verifiers.verdict import Verdict
 
 VERIFIERS = {"accuracy": None, "format": "think_format"}  # None: the problem's own verifier
@@ -69,6 +71,7 @@ def task(recipe: ZeroRecipe) -> Task:
         verifiers=VERIFIERS,
         reward=value,
         best=weights.accuracy + weights.format,
+        step_scores=lambda text: [(one.end, one.score) for one in unit_chain.steps(text)],
         regrade=lambda graded, random: regraded(graded, weights, random),
     )
 

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from data.problem import Problem
+from pipeline.algorithm import AlgorithmConfig
 from pipeline.assemble import minibatches
-from pipeline.config import AlgorithmConfig, TrainerConfig
-from pipeline.records import Graded, Rollout
-from pipeline.update import old_logp, update
+from pipeline.config import TrainerConfig
+from pipeline.policy import logp_entropy
+from pipeline.records import Graded, Rollout, Signals
+from pipeline.update import Learner, update
 from verifiers.verdict import Verdict
 
 VOCABULARY = 40
@@ -30,6 +32,9 @@ class Keeper:
 
     def __init__(self, model):
         self.model, self.gradient, self.told = model, None, None
+
+    def forget(self):
+        self.model.zero_grad()
 
     def step(self, progress, done):
         self.told = (progress, done)
@@ -153,15 +158,44 @@ def whole():
     def build(rollouts, advantages_N, row=32, rows=4):
         (part,) = minibatches(
             rollouts,
-            advantages_N,
             AlgorithmConfig(minibatches=1),
             TrainerConfig(row=row, rows=rows),
             max_tokens=MAX_TOKENS,
             shuffle=Unshuffled(),
         )
-        return part
+        return with_advantages([part], advantages_N)[0]
 
     return build
+
+
+def with_advantages(parts, advantages_N):
+    """Parts whose signals are these advantages of whole rollouts, and what the sampler said."""
+
+    def signals(batch):
+        return Signals(
+            advantages_M=advantages_N[batch.rollout_B[batch.sequence_RT[batch.mask_RT]]],
+            old_M=batch.sampler_logp_RT[batch.mask_RT],
+        )
+
+    return [replace(part, signals=tuple(map(signals, part.batches))) for part in parts]
+
+
+@pytest.fixture
+def weighed():
+    return with_advantages
+
+
+def asked(part, *, old=None, reference=None):
+    """The part with what these models say in its signals."""
+    made = []
+    for batch, one in zip(part.batches, part.signals, strict=True):
+        with torch.no_grad():
+            if old is not None:
+                one = replace(one, old_M=logp_entropy(old, batch, CHUNK)[0])
+            if reference is not None:
+                one = replace(one, reference_M=logp_entropy(reference, batch, CHUNK)[0])
+        made.append(one)
+    return replace(part, signals=tuple(made))
 
 
 @pytest.fixture
@@ -170,9 +204,10 @@ def stepped():
 
     def step(model, part, algorithm, *, reference=None, old=None, **rest):
         keeper = Keeper(model)
-        olds = None if old is None else [old_logp(old, b, CHUNK) for b in part.batches]
-        settings = {"chunk": CHUNK, "progress": 0.5, "done": 3, "old_logps": olds} | rest
-        done = update(model, reference, keeper, part, algorithm, **settings)
+        part = asked(part, old=old, reference=reference)
+        settings = {"progress": 0.5, "done": 3} | rest
+        learner = Learner(policy=model, optimizer=keeper, algorithm=algorithm, chunk=CHUNK)
+        done = update(learner, part, **settings)
         assert keeper.told == (settings["progress"], settings["done"])
         return keeper.gradient, done
 

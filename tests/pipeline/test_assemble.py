@@ -8,8 +8,11 @@ import torch
 from torch.testing import assert_close
 
 from data.problem import Problem
-from pipeline.assemble import advantages, minibatches
-from pipeline.config import AlgorithmConfig, TrainerConfig
+from pipeline.algorithm import AlgorithmConfig
+from pipeline.assemble import minibatches
+from pipeline.config import TrainerConfig
+from pipeline.losses.baselines import RunningMean
+from pipeline.signals import outcome_advantages
 
 ONE = AlgorithmConfig(minibatches=1)
 WIDE = TrainerConfig(row=64, rows=8)
@@ -22,24 +25,25 @@ class Straight(Random):
         del x
 
 
-def cut(graded, advantages_N=None, config=ONE, trainer=WIDE, max_tokens=8, seed=None):
-    advantages_N = torch.arange(1.0, len(graded) + 1) if advantages_N is None else advantages_N
+def advantages(graded, config):
+    return outcome_advantages(graded, config, RunningMean())[0]
+
+
+def cut(graded, config=ONE, trainer=WIDE, max_tokens=8, seed=None):
     shuffle = Straight() if seed is None else Random(seed)
-    return minibatches(
-        graded, advantages_N, config, trainer, max_tokens=max_tokens, shuffle=shuffle
-    )
+    return minibatches(graded, config, trainer, max_tokens=max_tokens, shuffle=shuffle)
 
 
 def tokens_of(batch):
-    """For each sequence, in its order: (trained tokens, their sampler log-probs, advantage)."""
+    """For each sequence, in order: (trained tokens, their sampler log-probs, its rollout)."""
     found = []
-    for b in range(len(batch.advantages_B)):
+    for b in range(len(batch.rollout_B)):
         mine = batch.mask_RT & (batch.sequence_RT == b)
         found.append(
             (
                 tuple(batch.targets_RT[mine].tolist()),
                 tuple(round(x, 4) for x in batch.sampler_logp_RT[mine].tolist()),
-                batch.advantages_B[b].item(),
+                batch.rollout_B[b].item(),
             )
         )
     return found
@@ -71,7 +75,7 @@ def test_advantages_by_hand_in_the_order_given(graded):
     ("config", "expected"),
     [
         (AlgorithmConfig(advantage_scale="none"), [0.75, -0.25, -0.25, -0.25]),
-        (AlgorithmConfig(advantage_scale="none", leave_one_out=True), [1, -1 / 3, -1 / 3, -1 / 3]),
+        (AlgorithmConfig(preset="rloo"), [1, -1 / 3, -1 / 3, -1 / 3]),
         (AlgorithmConfig(advantage_scale="batch"), [1.7321, -0.57735, -0.57735, -0.57735]),
     ],
 )
@@ -119,16 +123,14 @@ def test_one_batch_by_hand(graded):
     assert batch.sequence_RT.tolist() == [[0, 0, 0, 0, 1, 1, 1]]
     assert batch.mask_RT.int().tolist() == [[0, 1, 1, 1, 0, 0, 1]]
     assert_close(batch.sampler_logp_RT, torch.tensor([[0, -0.1, -0.2, -0.3, 0, 0, -0.4]]))
-    assert batch.advantages_B.tolist() == [1.0, 2.0] and batch.lengths_B.tolist() == [3, 1]
+    assert batch.rollout_B.tolist() == [0, 1] and batch.lengths_B.tolist() == [3, 1]
     counts = part.counts
     assert (counts.sequences, counts.tokens, counts.max_length) == (2, 4, 8)
 
 
-def test_each_token_carries_its_own_log_prob_and_advantage_through_any_packing(graded):
+def test_each_token_carries_its_own_log_prob_and_place_through_any_packing(graded):
     rollouts = varied(graded, 30)
-    expected = [
-        (g.rollout.response_ids, g.rollout.logp, float(i + 1)) for i, g in enumerate(rollouts)
-    ]
+    expected = [(g.rollout.response_ids, g.rollout.logp, i) for i, g in enumerate(rollouts)]
     for row, rows in ((14, 1), (20, 3), (64, 8), (1, 2)):
         trainer = TrainerConfig(row=row, rows=rows)
         got = everything(cut(rollouts, trainer=trainer, seed=row))
@@ -203,9 +205,7 @@ def test_minibatches_share_everybody_out_evenly_and_only_once(graded, count, par
     found = cut(rollouts, config=AlgorithmConfig(minibatches=parts), seed=1)
     sizes = [part.counts.sequences for part in found]
     assert len(found) == min(count, parts) and max(sizes) - min(sizes) <= 1
-    assert Counter(everything(found)) == Counter(
-        ((i + 1,), (-1.0,), float(i + 1)) for i in range(count)
-    )
+    assert Counter(everything(found)) == Counter(((i + 1,), (-1.0,), i) for i in range(count))
 
 
 def test_minibatches_by_hand_when_nothing_is_shuffled(graded):

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
+from pipeline.algorithm import AlgorithmConfig
 from pipeline.config import (
     STAGES,
-    AlgorithmConfig,
     BaseRecipe,
     OptimizerConfig,
     RolloutConfig,
@@ -103,9 +103,9 @@ def test_heads_must_divide_the_width(hidden, heads, nearest):
 
 
 def test_leaving_one_out_needs_an_unscaled_advantage():
-    assert AlgorithmConfig(leave_one_out=True, advantage_scale="none").leave_one_out
-    with pytest.raises(ValidationError, match=r"'group'.*set advantage_scale: none"):
-        AlgorithmConfig(leave_one_out=True)
+    assert AlgorithmConfig(advantage="leave_one_out", advantage_scale="none")
+    with pytest.raises(ValidationError, match=r"scale=group .*set advantage_scale: none"):
+        AlgorithmConfig(advantage="leave_one_out")
 
 
 def test_a_reference_that_no_term_uses_cannot_be_replaced():

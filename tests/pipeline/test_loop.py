@@ -53,7 +53,7 @@ def train(tiny_checkpoint, tmp_path):
         found = checkpoint.load_latest(folder) if resume else None
         with ExitStack() as stack:
             loop = zero.opened(stack, told, folder, start, found)
-            loop.task = replace(loop.task, reward=low_ids)
+            loop.gather.task = replace(loop.task, reward=low_ids)
             prepare(loop)
             loop.run(lambda: 0.0)
         return loop
@@ -101,8 +101,8 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(train, tied):
     resumed = train("broken", resume=True, tied=tied)
     assert resumed.step == 4 and metrics(resumed) == metrics(whole)
     assert same(bits(resumed.policy), bits(whole.policy))
-    assert same(bits(resumed.reference.model), bits(whole.reference.model))
-    assert resumed.reference.replaced_at == whole.reference.replaced_at == 8
+    assert same(bits(resumed.learning.reference.model), bits(whole.learning.reference.model))
+    assert resumed.learning.reference.replaced_at == whole.learning.reference.replaced_at == 8
     one, other = (loop.evaluations.read_text() for loop in (resumed, whole))
     assert one == other and [json.loads(x)["step"] for x in one.splitlines()] == [0, 4]
 
@@ -178,7 +178,7 @@ def test_the_seed_decides_the_rollouts(train):
 
 def test_without_a_kl_coefficient_no_reference_exists(train):
     loop = train("a", recipe(algorithm={"kl_coefficient": 0.0, "reference_every": 0}))
-    assert loop.reference is None and all(row["kl"] == 0.0 for row in metrics(loop))
+    assert loop.learning.reference is None and all(row["kl"] == 0.0 for row in metrics(loop))
 
 
 def test_the_reference_is_replaced_on_time_and_the_kl_starts_again_at_zero(train):
@@ -190,13 +190,10 @@ def test_the_reference_is_replaced_on_time_and_the_kl_starts_again_at_zero(train
 
 def test_rollouts_whose_verifier_failed_are_recorded_and_not_trained_on(train):
     def failing(loop):
-        grade = loop.task.regrade
-
         def regrade(graded, random):
             return [replace(g, reward=None) if i % 3 == 0 else g for i, g in enumerate(graded)]
 
-        loop.task = replace(loop.task, regrade=regrade)
-        del grade
+        loop.gather.task = replace(loop.gather.task, regrade=regrade)
 
     loop = train("a", recipe(steps=1), failing)
     rows = read_rollouts(loop.tools.directory / "rollouts" / "step_000001.parquet")
@@ -233,20 +230,22 @@ def another_temperature(loop):
 
 
 def log_probs_late(loop):
-    sample = loop._sample
-    loop._sample = lambda: [replace(r, logp=(*r.logp[1:], r.logp[0])) for r in sample()]
+    rollouts = loop.tools.scribe.rollouts
+    loop.tools.scribe.rollouts = lambda *asked: [
+        replace(r, logp=(*r.logp[1:], r.logp[0])) for r in rollouts(*asked)
+    ]
 
 
 def reference_kept(loop):
-    loop.reference._copy = lambda policy: None
+    loop.learning.reference._copy = lambda policy: None
 
 
 def reference_forgotten(loop):
-    loop.reference.replace_when_due = lambda policy, done: False
+    loop.learning.reference.replace_when_due = lambda policy, done: False
 
 
 def reference_trained(loop):
-    next(loop.reference.model.parameters()).data[0, 0] += 1e-6
+    next(loop.learning.reference.model.parameters()).data[0, 0] += 1e-6
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.config import AlgorithmConfig, ZeroRecipe
+from pipeline.algorithm import AlgorithmConfig
+from pipeline.config import ZeroRecipe
 from pipeline.loop import Loop
 from pipeline.reference import Reference, StaleReferenceError, fingerprint
 
@@ -163,6 +164,7 @@ def test_a_kl_coefficient_of_zero_holds_no_reference(tiny_llama, tmp_path, coeff
             "optimizer": {"learning_rate": 0.1},
         }
     )
-    tools = SimpleNamespace(sampler=None, directory=tmp_path)
-    loop = Loop(recipe, None, tiny_llama(), tools)
-    assert (loop.reference is not None) is held
+    tools = SimpleNamespace(sampler=None, scribe=None, pool=None, directory=tmp_path)
+    task = SimpleNamespace(step_scores=None)
+    loop = Loop(recipe, task, tiny_llama(), tools)
+    assert (loop.learning.reference is not None) is held

@@ -8,14 +8,28 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.assemble import advantages, minibatches
-from pipeline.config import AlgorithmConfig, OptimizerConfig, TrainerConfig
+from pipeline.algorithm import AlgorithmConfig
+from pipeline.assemble import minibatches
+from pipeline.config import OptimizerConfig, TrainerConfig
+from pipeline.losses.baselines import RunningMean
 from pipeline.optimizer import Optimizer
-from pipeline.update import old_logp, update
+from pipeline.policy import logp_entropy
+from pipeline.signals import outcome_advantages
+from pipeline.update import Learner, update
 
 MODES = ("sequence_mean", "token_mean", "constant")
 MAX_TOKENS = 9  # those of the minibatches that the fixture `whole` makes
 CHUNK = 5
+
+
+def advantages(rollouts, algorithm):
+    return outcome_advantages(rollouts, algorithm, RunningMean())[0]
+
+
+def scored(model, batch):
+    """The model's own log-probs of a batch, [M]."""
+    with torch.no_grad():
+        return logp_entropy(model, batch, CHUNK)[0]
 
 
 def flat(tensors):
@@ -169,19 +183,20 @@ def test_the_order_of_the_rollouts_does_not_matter(tiny_llama, sampled, whole, s
     assert_close(one, other, atol=1e-6, rtol=1e-5)
 
 
-def test_the_first_minibatch_clips_nothing_and_later_ones_do(tiny_llama, sampled, unshuffled):
+def test_the_first_minibatch_clips_nothing_and_later_ones_do(
+    tiny_llama, sampled, unshuffled, weighed
+):
     """Every minibatch keeps the log-probs of the policy that sampled all sixteen."""
     model, algorithm = tiny_llama(spread=0.2), AlgorithmConfig(minibatches=16, kl_coefficient=0.0)
     rollouts = sampled(model, 64)
     parts = minibatches(
-        rollouts, advantages(rollouts, algorithm), algorithm, TrainerConfig(row=64, rows=4),
+        rollouts, algorithm, TrainerConfig(row=64, rows=4),
         max_tokens=MAX_TOKENS, shuffle=unshuffled,
     )  # fmt: skip
+    parts = weighed(parts, advantages(rollouts, algorithm))
     optimizer = Optimizer(model, OptimizerConfig(learning_rate=0.01))
-    updates = [
-        update(model, None, optimizer, part, algorithm, chunk=64, progress=0.0, done=i)
-        for i, part in enumerate(parts)
-    ]
+    learner = Learner(policy=model, optimizer=optimizer, algorithm=algorithm, chunk=64)
+    updates = [update(learner, part, progress=0.0, done=i) for i, part in enumerate(parts)]
     clipped = [u.clipped_low + u.clipped_high for u in updates]
     assert len(updates) == 16
     assert clipped[0] == 0.0 and updates[0].ratio_mean == pytest.approx(1.0, abs=1e-5)
@@ -194,11 +209,12 @@ def test_a_step_makes_praised_answers_likelier_and_blamed_ones_rarer(tiny_llama,
     model, algorithm = tiny_llama(spread=0.2), AlgorithmConfig(kl_coefficient=0.0)
     part = whole(sampled(model, 2), torch.tensor([1.0, -1.0]))
     (batch,) = part.batches
-    before, old = old_logp(model, batch, CHUNK), weights(model)
+    before, old = scored(model, batch), weights(model)
     optimizer = Optimizer(model, OptimizerConfig(learning_rate=1e-3))
-    done = update(model, None, optimizer, part, algorithm, chunk=9, progress=0.0, done=0)
-    moved = old_logp(model, batch, CHUNK) - before
-    praised = batch.advantages_B[batch.sequence_RT[batch.mask_RT]] > 0
+    learner = Learner(policy=model, optimizer=optimizer, algorithm=algorithm, chunk=9)
+    done = update(learner, part, progress=0.0, done=0)
+    moved = scored(model, batch) - before
+    praised = part.signals[0].advantages_M > 0
     assert moved[praised].sum() > 0.01 and moved[~praised].sum() < -0.01
     assert done.learning_rate == 1e-3 and done.grad_norm > 0
     assert not torch.equal(weights(model), old)

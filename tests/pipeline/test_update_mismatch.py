@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.config import AlgorithmConfig, OptimizerConfig
+from pipeline.algorithm import AlgorithmConfig
+from pipeline.config import OptimizerConfig
 from pipeline.optimizer import Optimizer
-from pipeline.update import MismatchError, update
+from pipeline.update import Learner, MismatchError, update
 
 MODES = ("sequence_mean", "token_mean", "constant")
 
@@ -26,14 +27,12 @@ def test_a_mismatch_stops_before_the_step_and_leaves_everything_as_it_was(
     part, before = whole(rollouts, torch.ones(4), row=1, rows=rows), weights(model)
     optimizer = Optimizer(model, OptimizerConfig(learning_rate=0.1))
     state = copy.deepcopy(optimizer.state())
+    learner = Learner(policy=model, optimizer=optimizer, algorithm=AlgorithmConfig(), chunk=9)
     with pytest.raises(
         MismatchError,
         match=r"before optimizer step 7 .* 2\.00e-03 nats on average, 2\.00e-03 .* 1e-03: stale",
     ):
-        update(
-            model, None, optimizer, part, AlgorithmConfig(),
-            chunk=9, progress=0.0, done=7, tolerance=1e-3,
-        )  # fmt: skip
+        update(learner, part, progress=0.0, done=7, tolerance=1e-3)
     assert torch.equal(weights(model), before)
     assert all(p.grad is None for p in model.parameters())
     assert optimizer.state() == state

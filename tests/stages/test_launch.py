@@ -132,7 +132,10 @@ def test_a_value_of_the_wrong_type_names_flag_value_and_what_is_allowed(words, s
         (("--rollout.prompts", "0"), r"  rollout\.prompts: .* greater than or equal to 1, got 0$"),
         (("--optimizer.learning-rate", "nan"), r"optimizer\.learning_rate: .* got nan"),
         (("--algorithm.dual-clip", "0.5"), r"algorithm\.dual_clip: .* greater than 1, got 0.5"),
-        (("--algorithm.leave-one-out",), r"algorithm: leave_one_out .* advantage_scale: none"),
+        (
+            ("--algorithm.advantage", "leave_one_out"),
+            r"algorithm: advantage=leave_one_out .* advantage_scale: none",
+        ),
         (("--algorithm.minibatches", "7"), r"40 \* 16 = 640 .*minibatches=7; nearest valid: 8"),
         (("--rollout.per-prompt", "1"), r"rollout\.per_prompt=1 .* at least 2"),
     ],
