@@ -19,6 +19,7 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
     "base": ("stages.launch", "pre-train the tiny base model of a recipe"),
     "zero": ("stages.launch", "R1-Zero: GRPO on a base model with rule-based rewards"),
     "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),
+    "algorithms": ("stages.algorithms_command", "what can be trained by, and what it needs"),
     "recipes": ("stages.recipe_files", "ls | show NAME | cp NAME FILE | validate FILE..."),
     "config": ("stages.recipe_files", "schema: the JSON schema of every recipe, for editors"),
     "verify": ("stages.verify_command", "judge the responses of a JSONL file by one verifier"),
@@ -30,7 +31,7 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
 
 def usage() -> str:
     """What `veriloop --help` prints."""
-    lines = [f"  {name:<10}{told}" for name, (_, told) in COMMANDS.items()]
+    lines = [f"  {name:<12}{told}" for name, (_, told) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: veriloop COMMAND [--help]",
