@@ -9,6 +9,8 @@ Every function takes token tensors of any one shape.
 import torch
 from torch import Tensor
 
+from pipeline.losses.policy_gradient import importance_ratio
+
 
 def k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
     """log pi - log ref. Unbiased, may be negative.
@@ -35,3 +37,12 @@ def k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
     """
     gap = ref_logp - logp
     return torch.expm1(gap) - gap  # exp(gap) - 1 would lose every digit near the reference
+
+
+def k3_corrected(logp: Tensor, ref_logp: Tensor, old_logp: Tensor) -> Tensor:
+    """rho * k3 with the differentiable rho = pi / old: DeepSeek-V3.2 (arXiv 2512.02556).
+
+    On tokens that `old` sampled, unbiased in value *and* gradient for the reverse KL(pi || ref),
+    however far pi has moved since. For old = pi give the detached `logp`.
+    """
+    return importance_ratio(logp, old_logp) * k3(logp, ref_logp)

@@ -13,6 +13,14 @@ def importance_ratio(logp: Tensor, old_logp: Tensor) -> Tensor:
     return (logp - old_logp).exp()
 
 
+def policy_gradient(logp: Tensor, advantages: Tensor) -> Tensor:
+    """A log pi: REINFORCE (Williams 1992). Its value means nothing, its gradient everything.
+
+    Right only on tokens of the current policy: with several updates per rollout use a ratio.
+    """
+    return advantages.detach() * logp
+
+
 def clipped_surrogate(
     logp: Tensor,
     old_logp: Tensor,

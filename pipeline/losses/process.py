@@ -1,0 +1,61 @@
+"""Process supervision: a score for each step of a chain, credited to every token before its end."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pipeline.losses.advantages import Scale, group_advantages
+
+Steps = Sequence[tuple[int, float]]
+
+
+def process_advantages(
+    steps_N: Sequence[Steps | None],
+    groups_N: Tensor,
+    lengths_N: Sequence[int],
+    *,
+    scale: Scale = "group",
+    correction: int = 0,
+) -> list[Tensor]:
+    """A_t = sum of r~_j over the steps j that end at or after t: GRPO, arXiv 2402.03300, 4.1.3.
+
+    `steps_N` has, per rollout, (index of the step's last token, score) with rising indices in
+    [0, length); None where the verifier failed. r~ = (r - mean(R)) / std(R) over R, *all* step
+    scores of the group's rollouts together, so a rollout of many steps weighs more. `groups_N`
+    int64 says which rollouts are compared, `scale` and `correction` are `group_advantages`'.
+
+    Returns one float32 [length] per rollout; 0 after its last step, without steps, and when all
+    step scores of its group are equal. Raises ValueError for steps that do not fit their rollout.
+    """
+    if not len(steps_N) == len(groups_N) == len(lengths_N):
+        sizes = (len(steps_N), len(groups_N), len(lengths_N))
+        raise ValueError(f"steps_N, groups_N and lengths_N must have one size, got {sizes}")
+    steps = [() if one is None else one for one in steps_N]
+    for n, (one, length) in enumerate(zip(steps, lengths_N, strict=True)):
+        _check_steps(n, one, length)
+    counts = torch.tensor([len(one) for one in steps], dtype=torch.int64)
+    scores = torch.tensor([score for one in steps for _, score in one], dtype=torch.float64)
+    normalised = group_advantages(
+        scores,
+        groups_N.cpu().repeat_interleave(counts),
+        torch.ones_like(scores, dtype=torch.bool),
+        scale=scale,
+        correction=correction,
+    )
+    parts = normalised.split(counts.tolist())
+    return [_to_go(*row) for row in zip(steps, parts, lengths_N, strict=True)]
+
+
+def _to_go(steps: Steps, rewards: Tensor, length: int) -> Tensor:
+    at = torch.zeros(length, dtype=torch.float64)
+    at[[end for end, _ in steps]] = rewards
+    return at.flip(0).cumsum(0).flip(0).float()
+
+
+def _check_steps(n: int, steps: Steps, length: int) -> None:
+    ends = [end for end, _ in steps]
+    if ends != sorted(set(ends)) or not all(0 <= end < length for end in ends):
+        raise ValueError(
+            f"the steps of rollout {n} end at {ends}: they must rise within its {length} tokens"
+        )
