@@ -66,6 +66,20 @@ def test_the_mean_over_all_the_past_is_that_of_every_reward():
     assert past.mean == pytest.approx(rewards.mean().item()) and past.count == 60
 
 
+def test_the_first_reward_of_all_is_the_mean_and_nothing_scored_leaves_it_alone():
+    nothing, past = running_advantages(torch.tensor([NAN]), torch.tensor([False]), RunningMean())
+    assert nothing.tolist() == [0.0] and past == RunningMean(mean=0.0, count=0)
+    got, past = running_advantages(torch.tensor([3.0]), torch.tensor([True]), past)
+    assert got.tolist() == [3.0] and past == RunningMean(mean=3.0, count=1)
+
+
+def test_large_rewards_keep_their_small_differences():
+    """The baseline lies between two neighbours of float32."""
+    past = RunningMean(mean=1e6 + 0.03125, count=9)
+    got, _ = running_advantages(torch.tensor([1e6 + 0.0625]), torch.tensor([True]), past)
+    assert got.tolist() == [0.03125]
+
+
 def test_a_horizon_lets_the_past_fade():
     past, two = RunningMean(mean=0.0, count=8), torch.ones(2)
     _, past = running_advantages(two, two > 0, past, horizon=8)

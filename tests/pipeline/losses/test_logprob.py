@@ -8,6 +8,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from pipeline.losses import logprob
 from pipeline.losses.logprob import entropy, logp_and_entropy_from_hidden, token_logp
 
 M, D, V = 13, 6, 17
@@ -140,6 +141,19 @@ def test_the_chunked_head_gives_both_its_gradients_together_or_alone(used):
     chunked = logp_and_entropy_from_hidden(*leaves, targets, temperature=0.6, chunk=5)
     got = torch.autograd.grad(loss(*chunked), leaves)
     assert_close(got, torch.autograd.grad(loss(*plain(*leaves, targets, 0.6)), leaves))
+
+
+def test_an_entropy_that_the_loss_does_not_use_is_not_worked_out_again(monkeypatch):
+    hidden, *rest = head()
+    logp, nats = logp_and_entropy_from_hidden(
+        hidden.requires_grad_(), *rest, temperature=1.0, chunk=5
+    )
+    calls, once = [], logprob._entropy
+    monkeypatch.setattr(logprob, "_entropy", lambda x: calls.append(1) or once(x))
+    logp.sum().backward(retain_graph=True)
+    assert not calls
+    nats.sum().backward()
+    assert len(calls) == 3
 
 
 @pytest.mark.parametrize("output", [slice(0, 1), slice(1, 2), slice(0, 2)])

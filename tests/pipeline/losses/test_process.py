@@ -60,6 +60,11 @@ def test_equal_step_scores_and_single_steps_teach_nothing():
     assert all((row == 0).all() for row in got)
 
 
+def test_no_rollouts_and_no_steps_at_all_are_no_error():
+    assert process_advantages([], torch.zeros(0, dtype=torch.int64), []) == []
+    assert [row.tolist() for row in advantages([[], None], [0, 0], [2, 0])] == [[0.0, 0.0], []]
+
+
 def test_groups_do_not_mix_and_their_numbers_need_not_be_dense():
     pair = [[(0, 1.0)], [(0, 0.0)]]
     got = advantages([*pair, [(0, 5.0)], [(0, 9.0)]], [7, 7, -3, -3], [1, 1, 1, 1])

@@ -108,6 +108,14 @@ def test_the_critic_gets_no_gradient_through_its_targets_and_its_type_is_kept():
     assert half[0].dtype == half[1].dtype == torch.bfloat16
 
 
+def test_large_values_cancel_without_losing_a_small_reward():
+    """In float32 2^24 + 1 is 2^24."""
+    rewards, values = torch.tensor([1.0, 0.0]), torch.tensor([2.0**24, 2.0**24])
+    owner, lengths = torch.tensor([0, 0]), torch.tensor([2])
+    cut, final = torch.tensor([True]), torch.tensor([2.0**24])
+    assert gae(rewards, values, final, cut, owner, lengths)[0].tolist() == [1.0, 0.0]
+
+
 steps = st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=1, max_size=5)
 
 

@@ -32,28 +32,28 @@ def loop(values, owner, discount):
 @settings(deadline=None)
 @given(layouts, st.sampled_from([0.0, 0.3, 0.95, 1.0]))
 def test_discounted_sums_are_those_of_the_backward_recursion(layout, discount):
-    values, owner, lengths = flat(*layout)
-    got = discounted_to_go(values, owner, lengths, discount)
+    values, owner, _ = flat(*layout)
+    got = discounted_to_go(values, owner, discount)
     assert_close(got, loop(values, owner, discount))
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8, 9, 16, 17, 33])
 def test_every_length_is_summed_to_its_end(length):
     values, owner = torch.ones(length + 1), torch.tensor([1] * length + [0])
-    got = discounted_to_go(values, owner, torch.tensor([1, length]), 1.0)
+    got = discounted_to_go(values, owner, 1.0)
     assert got.tolist() == [*range(length, 0, -1), 1]
 
 
 def test_a_discounted_sum_by_hand():
-    owner, lengths = torch.tensor([0, 0, 0, 2, 2]), torch.tensor([3, 0, 2])
-    got = discounted_to_go(torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0]), owner, lengths, 0.5)
+    owner = torch.tensor([0, 0, 0, 2, 2])
+    got = discounted_to_go(torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0]), owner, 0.5)
     assert got.tolist() == [1 + 0.5 * (2 + 0.5 * 4), 2 + 0.5 * 4, 4, 8 + 0.5 * 16, 16]
     assert got.dtype == torch.float64
 
 
 def test_a_value_of_another_sequence_is_never_read():
-    owner, lengths = torch.tensor([0, 0, 1]), torch.tensor([2, 1])
-    got = discounted_to_go(torch.tensor([1.0, 2.0, torch.nan]), owner, lengths, 0.9)
+    owner = torch.tensor([0, 0, 1])
+    got = discounted_to_go(torch.tensor([1.0, 2.0, torch.nan]), owner, 0.9)
     assert got[:2].tolist() == pytest.approx([2.8, 2.0])
 
 
@@ -64,6 +64,7 @@ def test_sums_and_last_tokens_are_those_of_each_sequence(layout):
     for b, total in enumerate(sums(values, owner, lengths).tolist()):
         assert total == pytest.approx(values[owner == b].sum().item())
     last = last_tokens(owner, lengths)
+    assert last.dtype == torch.bool
     for b, length in enumerate(lengths.tolist()):
         assert last[owner == b].tolist() == [False] * (length - 1) + [True] * (length > 0)
 
@@ -78,7 +79,7 @@ def test_a_sum_hands_its_gradient_to_each_of_its_tokens():
 def test_no_tokens_at_all():
     none = torch.zeros(0, dtype=torch.int64)
     for lengths in (none, torch.tensor([0, 0])):
-        assert discounted_to_go(torch.zeros(0), none, lengths, 1.0).tolist() == []
+        assert discounted_to_go(torch.zeros(0), none, 1.0).tolist() == []
         assert last_tokens(none, lengths).tolist() == []
         assert sums(torch.zeros(0), none, lengths).tolist() == [0.0] * len(lengths)
 

@@ -37,6 +37,8 @@ def test_the_corners_of_the_clip(value, target, loss, gradient, clipped):
 
 def test_without_a_clip_it_is_half_the_square():
     assert one(5.0, 0.0, 2.0, None) == (4.5, 3.0, False)
+    _, clipped = value_loss(torch.ones(2), torch.zeros(2), torch.zeros(2), clip=None)
+    assert clipped.dtype == torch.bool and clipped.tolist() == [False, False]
 
 
 def test_around_the_current_values_the_clip_would_never_bind():

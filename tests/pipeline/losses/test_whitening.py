@@ -42,10 +42,11 @@ def test_a_micro_batch_alone_would_give_other_numbers():
 
 
 @pytest.mark.parametrize("same", [0.35, 0.1, 1 / 3, 1e6 + 0.1])
+@pytest.mark.parametrize("size", [3, 7, 9])
 @pytest.mark.parametrize("correction", [0, 1])
-def test_equal_values_whiten_to_exact_zeros(same, correction):
-    values = torch.full((7,), same)
-    step = moments([values, values[:3]], correction=correction)
+def test_equal_values_whiten_to_exact_zeros_even_when_their_mean_rounds(same, size, correction):
+    values = torch.full((size,), same, dtype=torch.float64)
+    step = moments([values[:2], values[2:]], correction=correction)
     assert step.variance == 0.0 and (whiten(values, step) == 0).all()
 
 
@@ -61,7 +62,7 @@ def test_two_values_are_enough():
 
 
 def test_small_differences_of_large_float32_values_survive():
-    values = torch.tensor([1000.0, 1000.0625] * 500)
+    values = torch.tensor([1e6, 1e6 + 0.0625] * 500)  # neighbours: their mean is no float32
     assert_close(whiten(values, moments([values])), torch.tensor([-1.0, 1.0] * 500))
     assert whiten(values.bfloat16(), moments([values])).dtype == torch.bfloat16
 
