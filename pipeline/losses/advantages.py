@@ -107,7 +107,7 @@ def praised_failures(advantages_N: Tensor, correct_N: Tensor) -> float:
 
 
 def _group(rewards_N: Tensor, groups_N: Tensor, scored_N: Tensor) -> _Groups:
-    _check_tensors(rewards_N, groups_N, scored_N)
+    check_tensors(rewards_N, groups_N, scored_N)
     rewards_S = rewards_N[scored_N]
     _, index_S, count_K = groups_N[scored_N].unique(return_inverse=True, return_counts=True)
     zero_K = torch.zeros(len(count_K), dtype=rewards_S.dtype, device=rewards_S.device)
@@ -141,7 +141,8 @@ def _check_options(scale: str, correction: int, leave_one_out: bool) -> None:
         )
 
 
-def _check_tensors(rewards_N: Tensor, groups_N: Tensor, scored_N: Tensor) -> None:
+def check_tensors(rewards_N: Tensor, groups_N: Tensor, scored_N: Tensor) -> None:
+    """Raises ValueError unless all are [N], of their types, and every scored reward is finite."""
     if rewards_N.ndim != 1 or not rewards_N.shape == groups_N.shape == scored_N.shape:
         shapes = [tuple(x.shape) for x in (rewards_N, groups_N, scored_N)]
         raise ValueError(f"rewards_N, groups_N and scored_N must all be [N], got {shapes}")

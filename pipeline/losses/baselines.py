@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline.losses.advantages import group_advantages
+from pipeline.losses.advantages import check_tensors, group_advantages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +30,10 @@ def batch_advantages(
     Its variant with a group baseline is `group_advantages(..., scale="batch")`. Rewards that are
     all equal give exact zeros. Raises ValueError as `group_advantages` does.
     """
-    everyone_N = torch.zeros_like(rewards_N, dtype=torch.int64)
     scale = "group" if normalise else "none"
-    return group_advantages(rewards_N, everyone_N, scored_N, scale=scale, correction=correction)
+    return group_advantages(
+        rewards_N, _one_group(rewards_N), scored_N, scale=scale, correction=correction
+    )
 
 
 def running_advantages(
@@ -47,13 +48,16 @@ def running_advantages(
     """
     if horizon is not None and not horizon > 0:
         raise ValueError(f"horizon must be above 0 rollouts, or None, got {horizon}")
-    batch_advantages(rewards_N, scored_N, normalise=False)  # refuses what does not fit
+    check_tensors(rewards_N, _one_group(rewards_N), scored_N)
     rewards_S = rewards_N[scored_N].double()
     advantages_S = (rewards_S - past.mean).to(rewards_N.dtype)
     advantages_N = torch.zeros_like(rewards_N).masked_scatter(scored_N, advantages_S)
-    if len(rewards_S) == 0:
-        return advantages_N, past
     count = past.count + len(rewards_S)
-    count = count if horizon is None else max(min(count, horizon), len(rewards_S))
-    step = (rewards_S - past.mean).sum().item() / count
+    if horizon is not None:
+        count = max(min(count, horizon), len(rewards_S))
+    step = (rewards_S - past.mean).sum().item() / max(count, 1)  # nothing scored, nothing moved
     return advantages_N, RunningMean(mean=past.mean + step, count=count)
+
+
+def _one_group(rewards_N: Tensor) -> Tensor:
+    return torch.zeros_like(rewards_N).long()

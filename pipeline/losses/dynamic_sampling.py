@@ -48,7 +48,9 @@ def _kind(scores: Tensor, lowest: float, highest: float) -> str:
         return "unscored"
     if scores.min() < scores.max():
         return "mixed"
-    return {highest: "all_right", lowest: "all_wrong"}.get(scores[0].item(), "tied")
+    if scores[0] == highest:  # in the type of the scores: 0.7 in float32 is another number
+        return "all_right"
+    return "all_wrong" if scores[0] == lowest else "tied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

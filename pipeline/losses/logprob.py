@@ -37,9 +37,10 @@ def logp_and_entropy_from_hidden(
 ) -> tuple[Tensor, Tensor]:
     """(`token_logp`, `entropy`), each [M], of linear(hidden, head), `chunk` positions at a time.
 
-    No tensor over all M and V ever exists: the backward pass computes the logits again. The
-    entropy is detached. The product runs in the wider type of hidden and head, autocast or not;
-    everything after it, and the sum of the head's gradient over chunks, in float32 at least.
+    No tensor over all M and V ever exists: the backward pass computes the logits again. Both
+    have a gradient; that of an entropy that the loss does not use costs nothing. The product runs
+    in the wider type of hidden and head, autocast or not; everything after it, and the sum of
+    the head's gradient over chunks, in float32 at least.
     Raises ValueError for a chunk below 1 or a temperature that is not above 0.
     """
     if chunk < 1:
@@ -69,27 +70,32 @@ class _Chunked(torch.autograd.Function):
             logp_CV = _log_softmax(_logits(hidden_MD[part], weight_VD, bias_V), temperature)
             logp_M[part] = logp_CV.gather(1, targets_M[part, None]).squeeze(1)
             entropy_M[part] = _entropy(logp_CV)
-        ctx.mark_non_differentiable(entropy_M)
+        ctx.set_materialize_grads(False)
         return logp_M, entropy_M
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, *grad_outputs: Tensor
+        ctx: Any, *grad_outputs: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """d logp / d logits = (onehot(target) - softmax) / temperature."""
-        grad_M, _ = grad_outputs  # nothing flows back through the entropy
+        """A gradient is None for an output that the loss did not use."""
+        grad_M, entropy_grad_M = grad_outputs
         hidden_MD, weight_VD, bias_V, targets_M = ctx.saved_tensors
         wide = _wide(hidden_MD, weight_VD)
+        if grad_M is None:
+            grad_M = torch.zeros_like(targets_M, dtype=wide)
         by_hidden_MD, by_weight_VD, by_bias_V = (
             torch.zeros_like(x, dtype=wide) if needed else None
             for x, needed in zip(ctx.saved_tensors[:3], ctx.needs_input_grad[:3], strict=True)
         )
         for part in ctx.parts:
             logits_CV = _logits(hidden_MD[part], weight_VD, bias_V)
-            grad_C1 = grad_M[part, None] / ctx.temperature
-            by_logits_CV = _log_softmax(logits_CV, ctx.temperature).exp_().mul_(-grad_C1)
-            by_logits_CV.scatter_add_(1, targets_M[part, None], grad_C1)
+            by_logits_CV = _by_logits(
+                _log_softmax(logits_CV, ctx.temperature),
+                targets_M[part, None],
+                grad_M[part, None] / ctx.temperature,
+                None if entropy_grad_M is None else entropy_grad_M[part, None] / ctx.temperature,
+            )
             by_product_CV = by_logits_CV.to(logits_CV.dtype)
             if by_hidden_MD is not None:
                 by_hidden_MD[part] = by_product_CV @ weight_VD.to(logits_CV.dtype)
@@ -98,6 +104,18 @@ class _Chunked(torch.autograd.Function):
             if by_bias_V is not None:
                 by_bias_V += by_logits_CV.sum(0)
         return by_hidden_MD, by_weight_VD, by_bias_V, None, None, None
+
+
+def _by_logits(
+    logp_CV: Tensor, targets_C1: Tensor, grad_C1: Tensor, entropy_grad_C1: Tensor | None
+) -> Tensor:
+    """d logp / d logits = onehot(target) - p and d entropy / d logits = -p (log p + entropy)."""
+    by_entropy_CV = None
+    if entropy_grad_C1 is not None:
+        surprise_CV = _finite(logp_CV) + _entropy(logp_CV).unsqueeze(1)
+        by_entropy_CV = entropy_grad_C1 * logp_CV.exp() * surprise_CV
+    by_logits_CV = logp_CV.exp_().mul_(-grad_C1).scatter_add_(1, targets_C1, grad_C1)
+    return by_logits_CV if by_entropy_CV is None else by_logits_CV.sub_(by_entropy_CV)
 
 
 def _parts(length: int, chunk: int) -> list[slice]:
@@ -126,5 +144,8 @@ def _log_softmax(logits_XV: Tensor, temperature: float) -> Tensor:
 
 
 def _entropy(logp_XV: Tensor) -> Tensor:
-    finite_XV = logp_XV.clamp(min=torch.finfo(logp_XV.dtype).min)  # 0 * -inf would be NaN
-    return -(logp_XV.exp() * finite_XV).sum(-1)
+    return -(logp_XV.exp() * _finite(logp_XV)).sum(-1)
+
+
+def _finite(logp_XV: Tensor) -> Tensor:
+    return logp_XV.clamp(min=torch.finfo(logp_XV.dtype).min)  # 0 * -inf would be NaN

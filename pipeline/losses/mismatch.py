@@ -64,7 +64,7 @@ def geometric_mean_mask(
     a ratio of 4.95. Raises ValueError unless 0 <= low <= 1 <= high, or for sequences not whole.
     """
     _check_bounds(low, high)
-    ratio_B = mean_log_ratio(trainer_logp_M, sampler_logp_M, sequence_M, lengths_B).detach().exp()
+    ratio_B = mean_log_ratio(trainer_logp_M, sampler_logp_M, sequence_M, lengths_B).exp()
     return ((ratio_B >= low) & (ratio_B <= high))[sequence_M]
 
 
@@ -79,7 +79,7 @@ def dropped_by_length(
     """
     if list(edges) != sorted(set(edges)):
         raise ValueError(f"edges must rise, got {list(edges)}")
-    bounds = torch.tensor(edges, dtype=lengths_B.dtype, device=lengths_B.device)
+    bounds = torch.tensor(edges, device=lengths_B.device)
     bucket_M = torch.bucketize(lengths_B, bounds, right=True)[sequence_M]
     tokens_L = torch.bincount(bucket_M, minlength=len(edges) + 1)
     kept_L = torch.bincount(bucket_M[kept_M], minlength=len(edges) + 1)

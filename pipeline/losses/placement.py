@@ -2,7 +2,9 @@
 
 In the *loss* a term is differentiated and the sampling is not. In the *reward* it is a detached
 number that the policy gradient multiplies with grad log pi. So one estimator has two gradients.
-Told for tokens that the current policy sampled, and for KL(pi || ref), the reverse KL.
+Told for tokens that the current policy sampled, and for KL(pi || ref), the reverse KL, of one token
+with what stands before it given. What a token does to the KL of those after it is counted by a
+penalty in the reward (k1, in a reward-to-go) and by no term of the loss.
 """
 
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ def reward_to_go(
     """
     _check_factor("gamma", gamma)
     last_tokens(sequence_M, lengths_B)
-    return discounted_to_go(rewards_M, sequence_M, lengths_B, gamma).to(rewards_M.dtype)
+    return discounted_to_go(rewards_M, sequence_M, gamma).to(rewards_M.dtype)
 
 
 @torch.no_grad()
@@ -78,12 +78,12 @@ def gae(
     """
     _check_factor("gamma", gamma)
     _check_factor("lam", lam)
-    after_B = final_values_B.to(values_M.dtype).masked_fill(~truncated_B, 0.0)
-    last_M = last_tokens(sequence_M, lengths_B)
-    next_M = torch.where(last_M, after_B[sequence_M], values_M.roll(-1))
-    delta_M = rewards_M.double() + gamma * next_M.double() - values_M.double()
-    advantages_M = discounted_to_go(delta_M, sequence_M, lengths_B, gamma * lam)
-    targets_M = advantages_M + values_M.double()
+    before_M, last_M = values_M.double(), last_tokens(sequence_M, lengths_B)
+    final_M = final_values_B.masked_fill(~truncated_B, 0.0)[sequence_M]
+    after_M = torch.where(last_M, final_M, before_M.roll(-1))
+    delta_M = rewards_M + gamma * after_M - before_M
+    advantages_M = discounted_to_go(delta_M, sequence_M, gamma * lam)
+    targets_M = advantages_M + before_M
     return advantages_M.to(values_M.dtype), targets_M.to(values_M.dtype)
 
 

@@ -33,17 +33,14 @@ def sums(values_M: Tensor, sequence_M: Tensor, lengths_B: Tensor) -> Tensor:
     return zero_B.index_add(0, sequence_M, values_M)
 
 
-def discounted_to_go(
-    values_M: Tensor, sequence_M: Tensor, lengths_B: Tensor, discount: float
-) -> Tensor:
+def discounted_to_go(values_M: Tensor, sequence_M: Tensor, discount: float) -> Tensor:
     """x_t + discount * (x_{t+1} + discount * (...)) to the sequence's end, [M], float64.
 
-    The backward recursion for all sequences at once, in log2(longest) passes: after pass k each
-    token has the sum of the 2^k tokens from itself on.
+    The backward recursion for all sequences at once, in log2(M) passes: after pass k each token has
+    the sum of the 2^k tokens from itself on. Check the layout with `last_tokens` first.
     """
     total_M = values_M.double()
-    longest = int(lengths_B.max()) if len(lengths_B) else 0
-    for k in range(longest.bit_length()):
+    for k in range(len(total_M).bit_length()):
         ahead = 2**k
         other_M = sequence_M[ahead:] != sequence_M[:-ahead]
         later_M = total_M[ahead:].masked_fill(other_M, 0.0) * discount**ahead

@@ -7,7 +7,7 @@ from torch import Tensor
 def value_loss(
     values: Tensor, old_values: Tensor, targets: Tensor, *, clip: float | None
 ) -> tuple[Tensor, Tensor]:
-    """max((V - R)^2, (V_old + clip(V - V_old, -c, c) - R)^2) / 2: PPO with a clipped critic.
+    """max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2) / 2: PPO with a clipped critic.
 
     As in the code of 1707.06347's authors. `old_values` are the critic's own from *before* this
     step's updates, the ones the targets R were made from; clipping around the current values would
@@ -23,6 +23,5 @@ def value_loss(
     plain = (values - targets).square()
     if clip is None:
         return plain / 2, torch.zeros_like(plain, dtype=torch.bool)
-    moved = values - old_values
-    bounded = (old_values + moved.clamp(-clip, clip) - targets).square()
-    return torch.maximum(plain, bounded) / 2, (bounded >= plain) & (moved.abs() > clip)
+    bounded = (values.clamp(old_values - clip, old_values + clip) - targets).square()
+    return torch.maximum(plain, bounded) / 2, bounded > plain

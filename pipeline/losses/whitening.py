@@ -24,7 +24,7 @@ def moments(parts: Sequence[Tensor], *, correction: int = 0) -> Moments:
     """
     if correction not in (0, 1):
         raise ValueError(f"correction must be 0 (over M) or 1 (over M - 1), got {correction!r}")
-    filled = [part.detach().flatten().double() for part in parts if part.numel()]
+    filled = [part.flatten().double() for part in parts if part.numel()]
     if not filled:
         return Moments(count=0, mean=0.0, variance=0.0)
     values = torch.cat(filled)
@@ -42,6 +42,5 @@ def whiten(values: Tensor, step: Moments) -> Tensor:
     No epsilon: it would turn the rounding of equal values into a signal. Global normalisation of
     REINFORCE++ (arXiv 2501.03262) and of PPO's advantages.
     """
-    if step.variance == 0:
-        return torch.zeros_like(values)
-    return ((values.double() - step.mean) / step.variance**0.5).to(values.dtype)
+    weight = 0.0 if step.variance == 0 else step.variance**-0.5
+    return ((values.double() - step.mean) * weight).to(values.dtype)

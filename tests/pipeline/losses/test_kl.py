@@ -1,11 +1,15 @@
 """KL estimators on a policy small enough to enumerate: exact values and exact gradients."""
 
+import math
+
 import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.losses.kl import k1, k2, k3
+from pipeline.losses.aggregate import aggregate
+from pipeline.losses.kl import k1, k2, k3, k3_corrected
 from pipeline.losses.policy_gradient import importance_ratio
+from pipeline.records import StepCounts
 
 POLICY = torch.tensor([0.3, -2.2, 1.9, 0.1, -0.4], dtype=torch.float64)
 REFERENCE = torch.tensor([-0.5, 0.4, 0.2, 1.6, -0.9], dtype=torch.float64).log_softmax(-1)
@@ -94,3 +98,48 @@ def test_k3_keeps_its_digits_in_float32_close_to_the_reference():
     logp = ref + torch.tensor([2.0**-13, -(2.0**-13)])
     assert_close(k3(logp, ref), torch.full((2,), 2.0**-27), rtol=1e-2, atol=0)
     assert_close(k2(logp, ref), torch.full((2,), 2.0**-27), rtol=1e-6, atol=0)
+
+
+def test_the_corrected_k3_by_hand():
+    logp, ref, old = (torch.log(torch.tensor([p])) for p in (0.5, 0.25, 0.4))
+    assert_close(k3_corrected(logp, ref, old), torch.tensor([1.25 * (0.5 - 1 + 0.6931472)]))
+
+
+def test_the_corrected_k3_is_exact_in_value_and_gradient_on_tokens_of_an_older_policy():
+    old = torch.tensor([1.0, 0.0, -1.0, 0.5, 0.2], dtype=torch.float64).log_softmax(-1)
+    got = gradient(lambda logp: (old.exp() * k3_corrected(logp, REFERENCE, old)).sum())
+    assert_close(got, REVERSE)
+    logp = POLICY.log_softmax(-1)
+    exact = (logp.exp() * (logp - REFERENCE)).sum()
+    assert_close((old.exp() * k3_corrected(logp, REFERENCE, old)).sum(), exact)
+    uncorrected = (old.exp() * k3(logp, REFERENCE)).sum()
+    assert abs(uncorrected - exact) > 0.1
+
+
+@pytest.mark.parametrize("gap", [12.0, -12.0, 25.0, -25.0])
+def test_far_from_the_reference_no_clamp_takes_the_value_or_the_gradient_away(gap):
+    """A value clamped to [-10, 10] has a gradient of 0 just where the policy must come back."""
+    ref = torch.tensor([-30.0], dtype=torch.float64)
+    for estimate, slope in ((k1, 1.0), (k2, gap), (k3, 1 - math.exp(-gap))):
+        logp = (ref + gap).requires_grad_()
+        value = estimate(logp, ref)
+        value.backward()
+        assert value.abs().item() > 10 and logp.grad.item() == pytest.approx(slope)
+        leaf = (ref + gap).requires_grad_()
+        estimate(leaf, ref).clamp(-10, 10).backward()
+        assert leaf.grad.item() == 0.0
+
+
+@pytest.mark.parametrize("estimate", [k1, k2, k3])
+def test_the_kl_is_masked_and_counted_as_the_loss_is(estimate):
+    """A prompt token far from the reference weighs nothing, in the value and in the count."""
+    logp = torch.tensor([[-1.0, -2.0, -9.0]], requires_grad=True)
+    ref = torch.tensor([[-1.5, -1.0, -0.1]])
+    mask = torch.tensor([[True, True, False]])
+    values = torch.zeros(1, 3).masked_scatter(mask, estimate(logp[mask], ref[mask]))
+    counts = StepCounts(sequences=1, tokens=2, max_length=9)
+    sequence, lengths = torch.tensor([[0, 0, 0]]), torch.tensor([2])
+    got = aggregate(values, mask, sequence, lengths, counts, "token_mean")
+    got.backward()
+    assert_close(got, estimate(logp[0, :2], ref[0, :2]).mean())
+    assert logp.grad[0, 2] == 0 and (logp.grad[0, :2] != 0).all()

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from pipeline.losses import logprob
 from pipeline.losses.logprob import entropy, logp_and_entropy_from_hidden, token_logp
 
 M, D, V = 13, 6, 17
@@ -127,22 +128,54 @@ def test_the_chunked_head_equals_the_plain_one(dtype, bias, chunk):
         assert ((got - want).norm() / want.norm()).item() < 1e-6
 
 
-def test_gradients_agree_with_finite_differences():
+@pytest.mark.parametrize("used", [(1.0, 0.0), (0.0, 1.0), (1.0, 0.3)])
+def test_the_chunked_head_gives_both_its_gradients_together_or_alone(used):
     hidden, weight, bias, targets = head()
     leaves = [x.requires_grad_() for x in (hidden, weight, bias)]
+    upstream, other = randn(M, seed=6), randn(M, seed=7)
 
-    def logp(*leaves):
-        return logp_and_entropy_from_hidden(*leaves, targets, temperature=0.6, chunk=5)[0]
+    def loss(logp, nats):
+        parts = ((logp * upstream).sum(), (nats * other).sum())
+        return sum(share * part for share, part in zip(used, parts, strict=True) if share)
 
-    assert torch.autograd.gradcheck(logp, leaves)
+    chunked = logp_and_entropy_from_hidden(*leaves, targets, temperature=0.6, chunk=5)
+    got = torch.autograd.grad(loss(*chunked), leaves)
+    assert_close(got, torch.autograd.grad(loss(*plain(*leaves, targets, 0.6)), leaves))
 
 
-def test_the_entropy_of_the_chunked_head_is_a_metric_without_a_gradient():
+def test_an_entropy_that_the_loss_does_not_use_is_not_worked_out_again(monkeypatch):
     hidden, *rest = head()
     logp, nats = logp_and_entropy_from_hidden(
         hidden.requires_grad_(), *rest, temperature=1.0, chunk=5
     )
-    assert logp.requires_grad and not nats.requires_grad
+    calls, once = [], logprob._entropy
+    monkeypatch.setattr(logprob, "_entropy", lambda x: calls.append(1) or once(x))
+    logp.sum().backward(retain_graph=True)
+    assert not calls
+    nats.sum().backward()
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("output", [slice(0, 1), slice(1, 2), slice(0, 2)])
+def test_gradients_agree_with_finite_differences(output):
+    hidden, weight, bias, targets = head()
+    leaves = [x.requires_grad_() for x in (hidden, weight, bias)]
+
+    def outputs(*leaves):
+        return logp_and_entropy_from_hidden(*leaves, targets, temperature=0.6, chunk=5)[output]
+
+    assert torch.autograd.gradcheck(outputs, leaves)
+
+
+def test_the_entropy_of_the_chunked_head_has_a_finite_gradient_outside_the_support():
+    hidden, weight, bias, targets = head()
+    bias[-2:] = -torch.inf
+    hidden.requires_grad_()
+    _, nats = logp_and_entropy_from_hidden(hidden, weight, bias, targets, temperature=0.9, chunk=4)
+    nats.sum().backward()
+    inside = hidden.detach().clone().requires_grad_()
+    plain(inside, weight[:-2], bias[:-2], targets.clamp(max=V - 3), 0.9)[1].sum().backward()
+    assert_close(hidden.grad, inside.grad)
 
 
 def test_no_positions_are_no_log_probs_and_a_zero_gradient():

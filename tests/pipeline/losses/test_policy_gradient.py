@@ -11,6 +11,7 @@ from pipeline.losses.policy_gradient import (
     clip_masks,
     clipped_surrogate,
     importance_ratio,
+    policy_gradient,
     truncated_importance_weight,
 )
 
@@ -206,3 +207,21 @@ def test_clipping_is_inert_on_the_first_of_sixteen_minibatches_and_alive_after_i
         optimizer.step()
     assert (ratios[0] == 1).all() and shares[0] == 0.0
     assert max(shares[1:]) > 0.5 and (ratios[-1] != 1).any()
+
+
+def test_reinforce_by_hand_pushes_by_the_advantage_and_never_through_it():
+    value, gradient, _ = one_token(lambda logp, _, a: policy_gradient(logp, a), 1.0, -3.0)
+    assert (value, gradient) == (pytest.approx(3.75), pytest.approx(-3.0))
+    advantages = torch.tensor([2.0], requires_grad=True)
+    policy_gradient(torch.tensor([-1.0], requires_grad=True), advantages).sum().backward()
+    assert advantages.grad is None
+
+
+def test_reinforce_is_the_gradient_of_the_expected_reward_with_or_without_a_baseline():
+    logits = torch.tensor([0.3, -1.2, 0.9, 0.1], dtype=torch.float64, requires_grad=True)
+    rewards = torch.tensor([1.0, 0.0, -2.0, 3.0], dtype=torch.float64)
+    (exact,) = torch.autograd.grad((logits.softmax(-1) * rewards).sum(), logits)
+    for baseline in (0.0, 0.7):
+        logp = logits.log_softmax(-1)
+        mean = (logp.detach().exp() * policy_gradient(logp, rewards - baseline)).sum()
+        assert_close(torch.autograd.grad(mean, logits)[0], exact)
