@@ -135,6 +135,6 @@ class AlgorithmConfig(Part):
         if not self.kl_coefficient or self.allow_biased:
             return ""
         found = placement(self.kl_estimator, self.kl_placement)
-        return (
-            "" if found.sound else f"{found.reason}; set allow_biased: true to run it all the same"
-        )
+        where = f"kl_estimator={self.kl_estimator} with kl_placement={self.kl_placement}"
+        hint = "set allow_biased: true to run it all the same"
+        return "" if found.sound else f"{where}: {found.reason}; {hint}"

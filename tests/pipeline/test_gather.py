@@ -1,0 +1,114 @@
+"""A step's rollouts: questions in their order, and asked anew where a group teaches nothing."""
+
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from data.problem import Problem
+from pipeline.config import ZeroRecipe
+from pipeline.gather import Gatherer
+from pipeline.metrics import Clock
+from pipeline.task import Task
+from verifiers.verdict import Verdict
+
+
+def recipe(dynamic, prompts=2, minibatches=1):
+    return ZeroRecipe.model_validate(
+        {
+            "name": "t",
+            "start": "given",
+            "steps": 9,
+            "rollout": {"prompts": prompts, "per_prompt": 2, "max_tokens": 8},
+            "algorithm": {"dynamic_sampling": dynamic, "minibatches": minibatches},
+            "optimizer": {"learning_rate": 0.1},
+        }
+    )
+
+
+@pytest.fixture
+def gathering(graded):
+    """Function: a gatherer whose question n is answered as `answers[n]` says, and its log."""
+
+    def build(told, answers):
+        log = SimpleNamespace(asked=[], seeds=[])
+
+        class Judges:
+            def judge_all(self, tasks):
+                scores = [answers[int(problem.id)] for problem, _ in tasks[::2]]
+                flat = [score for pair in scores for score in pair]
+                return [
+                    Verdict(score=s, status="graded" if s is not None else "error") for s in flat
+                ]
+
+        def rollouts(sampler, asked, sampling):
+            del sampler
+            log.asked += [int(problem.id) for _, problem in asked]
+            log.seeds.append(sampling.seed)
+            return [
+                graded((1,), (2,), group=group, problem=problem).rollout
+                for group, problem in asked
+                for _ in range(sampling.per_prompt)
+            ]
+
+        task = Task(
+            problem=lambda n: Problem(id=str(n), prompt="", verifier="number", reference={}),
+            held_out=(),
+            verifiers={"accuracy": None},
+            reward=lambda rollout, verdicts: verdicts["accuracy"].score,
+            best=1.0,
+        )
+        gatherer = Gatherer(told, task, SimpleNamespace(rollouts=rollouts), None, Judges())
+        return gatherer, log
+
+    return build
+
+
+MIXED, RIGHT, WRONG, LOST = (1.0, 0.0), (1.0, 1.0), (0.0, 0.0), (None, None)
+
+
+def questions(gathered):
+    return [int(g.rollout.problem.id) for g in gathered.graded[::2]]
+
+
+def test_questions_come_in_their_order_and_none_twice(gathering):
+    gather, _ = gathering(recipe(0), [RIGHT] * 6)
+    first, second = gather(0, Random(0), Clock()), gather(1, Random(0), Clock())
+    assert (questions(first), questions(second)) == ([0, 1], [2, 3])
+    assert (first.asked, first.missing, gather.next) == (2, 0, 4)
+    groups = [g.rollout.group for g in (*first.graded, *second.graded)]
+    assert groups == ["1/0", "1/0", "1/1", "1/1", "2/0", "2/0", "2/1", "2/1"]
+
+
+def test_groups_that_are_all_alike_are_replaced_by_others(gathering):
+    gather, log = gathering(recipe(3), [RIGHT, MIXED, WRONG, MIXED, MIXED])
+    found = gather(0, Random(0), Clock())
+    assert questions(found) == [1, 3] and (found.asked, found.missing) == (4, 0)
+    assert log.asked == [0, 1, 2, 3] and gather.next == 4
+    assert len(set(log.seeds)) == len(log.seeds) == 3
+
+
+def test_the_attempts_are_bounded_and_what_is_missing_is_told(gathering):
+    gather, log = gathering(recipe(2), [MIXED, *[WRONG] * 8])
+    found = gather(0, Random(0), Clock())
+    assert questions(found) == [0] and (found.asked, found.missing) == (4, 1)
+    assert log.asked == [0, 1, 2, 3]
+
+
+def test_a_step_without_any_mixed_group_shows_what_it_found(gathering):
+    gather, _ = gathering(recipe(1), [RIGHT, WRONG, LOST, RIGHT])
+    found = gather(0, Random(0), Clock())
+    assert questions(found) == [0, 1, 2, 3] and found.missing == 2
+
+
+def test_a_group_of_which_nothing_is_known_is_asked_anew_and_a_half_known_one_is_tied(gathering):
+    gather, _ = gathering(recipe(2), [LOST, (1.0, None), MIXED, MIXED])
+    found = gather(0, Random(0), Clock())
+    assert questions(found) == [2, 3]
+
+
+def test_time_is_told_apart_for_sampling_and_judging(gathering):
+    gather, _ = gathering(recipe(0), [RIGHT] * 2)
+    clock = Clock()
+    gather(0, Random(0), clock)
+    assert set(clock.seconds) == {"sample", "verify"}

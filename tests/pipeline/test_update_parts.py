@@ -1,0 +1,169 @@
+"""What an optimizer step adds to the surrogate: entropy, drift, critic, text, masks."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline.algorithm import AlgorithmConfig
+from pipeline.config import OptimizerConfig
+from pipeline.critic import Critic
+from pipeline.losses.value import value_loss
+from pipeline.optimizer import Optimizer
+from pipeline.policy import logp_entropy
+from pipeline.update import Learner, update
+
+CHUNK = 5
+
+
+def weights(model):
+    return torch.cat([p.detach().clone().flatten() for p in model.parameters()])
+
+
+@pytest.fixture
+def prepared(tiny_llama, sampled, whole):
+    model = tiny_llama(spread=0.2)
+    return model, whole(sampled(model, 4), torch.tensor([1.0, -1.0, 0.5, 2.0]), row=12, rows=2)
+
+
+def test_an_entropy_bonus_adds_the_gradient_of_the_mean_entropy(prepared, stepped):
+    model, part = prepared
+    plain, _ = stepped(model, part, AlgorithmConfig(kl_coefficient=0))
+    config = AlgorithmConfig(kl_coefficient=0, entropy_coefficient=0.3, aggregation="token_mean")
+    with_bonus, _ = stepped(model, part, config)
+    plain, _ = stepped(model, part, AlgorithmConfig(kl_coefficient=0, aggregation="token_mean"))
+    total = sum(logp_entropy(model, b, CHUNK)[1].sum() for b in part.batches)
+    bonus = torch.autograd.grad(total / part.counts.tokens, list(model.parameters()))
+    wanted = plain - 0.3 * torch.cat([g.flatten() for g in bonus])
+    assert_close(with_bonus, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_a_drift_that_is_priced_in_the_reward_is_measured_and_not_in_the_loss(
+    prepared, stepped, tiny_llama
+):
+    model, part = prepared
+    config = {"kl_estimator": "k1", "kl_coefficient": 0.5}
+    priced, done = stepped(
+        model, part, AlgorithmConfig(kl_placement="reward", **config), reference=tiny_llama(9)
+    )
+    plain, _ = stepped(model, part, AlgorithmConfig(kl_coefficient=0))
+    assert_close(priced, plain)
+    assert abs(done.kl) > 1e-3
+
+
+def test_masked_tokens_give_no_gradient_and_are_counted(prepared, stepped, tiny_llama):
+    model, part = prepared
+    config = AlgorithmConfig(
+        kl_coefficient=0, old_logp="trainer", mismatch="mask_tokens",
+        mismatch_floor=1.0, mismatch_cap=1.0,
+    )  # fmt: skip
+    found, done = stepped(model, part, config, old=tiny_llama(9, spread=0.2))
+    assert done.dropped == 1.0 and found.count_nonzero() == 0
+
+
+def critical(model, part, own_trunk, **parts):
+    """A learner with a critic whose values were off, and a part with what it should have said."""
+    critic = Critic(model, own_trunk=own_trunk, learning_rate=0.1)
+    torch.nn.init.normal_(critic.head.weight, std=0.1)
+    signals = []
+    for batch, one in zip(part.batches, part.signals, strict=True):
+        with torch.no_grad():
+            values_M = critic.values(model, batch)
+        signals.append(replace(one, values_M=values_M, targets_M=values_M + 1.0))
+    preset = "ppo" if own_trunk else "ppo_shared"
+    config = AlgorithmConfig(preset=preset, aggregation="token_mean", value_clip=None, **parts)
+    optimizer = Optimizer(model, OptimizerConfig(learning_rate=1e-3))
+    learner = Learner(
+        policy=model, optimizer=optimizer, algorithm=config, chunk=CHUNK, critic=critic
+    )
+    return learner, replace(part, signals=tuple(signals))
+
+
+@pytest.mark.parametrize("own_trunk", [True, False])
+def test_the_critics_loss_is_the_mean_over_the_steps_tokens(prepared, own_trunk):
+    learner, part = critical(*prepared, own_trunk)
+    done = update(learner, part, progress=0.0, done=0)
+    assert done.value_loss == pytest.approx(0.5, abs=1e-5)  # 1 off everywhere
+
+
+def test_a_shared_critic_pulls_on_the_trunk_by_its_coefficient(prepared):
+    model, part = prepared
+    gradients = []
+    for coefficient in (0.0, 0.5):
+        learner, told = critical(model, part, False, value_coefficient=coefficient)
+        torch.manual_seed(0)
+        learner.critic.head.weight.data.fill_(0.1)
+        kept = []
+        learner.critic.step = lambda norm: None
+        learner.optimizer.step = lambda progress, done, kept=kept: (
+            kept.append(torch.cat([p.grad.flatten() for p in model.parameters()])) or (0.0, 0.0)
+        )
+        update(learner, told, progress=0.0, done=0)
+        gradients.append(kept[0])
+        model.zero_grad()
+        last = learner, told
+    learner, told = last
+    total = 0.0
+    for batch, one in zip(told.batches, told.signals, strict=True):
+        values_M = learner.critic.values(model, batch)
+        total = total + value_loss(values_M, one.values_M, one.targets_M, clip=None)[0].sum()
+    wanted = torch.autograd.grad(
+        0.5 * total / told.counts.tokens, list(model.parameters()), allow_unused=True
+    )
+    wanted = torch.cat(
+        [(torch.zeros_like(p) if g is None else g).flatten()
+         for g, p in zip(wanted, model.parameters(), strict=True)]
+    )  # fmt: skip
+    assert wanted.norm() > 1e-3
+    assert_close(gradients[1] - gradients[0], wanted, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("own_trunk", [True, False])
+def test_while_the_policy_rests_the_critic_learns_alone(prepared, own_trunk):
+    learner, part = critical(*prepared, own_trunk)
+    policy, head = weights(learner.policy), learner.critic.head.weight.detach().clone()
+    done = update(learner, part, progress=0.0, done=0, policy_rests=True)
+    assert torch.equal(weights(learner.policy), policy)
+    assert not torch.equal(learner.critic.head.weight, head)
+    assert (done.kept, done.learning_rate) == (0.0, 0.0)
+    assert all(p.grad is None for p in learner.policy.parameters())
+
+
+def test_text_adds_its_own_gradient_once_a_step(prepared, stepped):
+    model, part = prepared
+    config = AlgorithmConfig(kl_coefficient=0)
+    plain, _ = stepped(model, part, config)
+    kept, asked = [], []
+
+    def pretraining(done):
+        asked.append(done)
+        return 2.0 * sum(p.sum() for p in model.parameters())
+
+    class Keeper:
+        config = OptimizerConfig(learning_rate=0.1)
+
+        def step(self, progress, done):
+            kept.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+            model.zero_grad()
+            return 0.0, 0.0
+
+    learner = Learner(
+        policy=model, optimizer=Keeper(), algorithm=config, chunk=CHUNK, pretraining=pretraining
+    )
+    update(learner, part, progress=0.0, done=6)
+    assert asked == [6]
+    assert_close(kept[0], plain + 2.0, atol=1e-5, rtol=1e-4)
+
+
+def test_the_kl_to_the_old_policy_is_what_its_penalty_pulls_back_from(prepared, stepped):
+    model, part = prepared
+    config = AlgorithmConfig(
+        kl_coefficient=0, objective="kl_penalty", old_kl_coefficient=1.0, aggregation="token_mean"
+    )
+    moved = [replace(one, old_M=one.old_M - 0.2) for one in part.signals]
+    part = replace(part, signals=tuple(moved))
+    weak, done = stepped(model, part, config, old_kl_coefficient=0.0)
+    strong, _ = stepped(model, part, config, old_kl_coefficient=2.0)
+    assert done.old_kl == pytest.approx(torch.tensor(0.2).expm1().item() - 0.2, abs=1e-4)
+    assert not torch.allclose(weak, strong)
