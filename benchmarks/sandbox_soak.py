@@ -34,7 +34,7 @@ SUITE = ROOT / "tests" / "sandbox" / "cases"
 LOOKING = (Path(__file__).parent / "marked_program.py").read_text()
 LIMITS = Limits(cpu_s=5, wall_s=60, memory_mb=256)
 HOSTILE_WALL_S = 0.4  # enough to do harm; what never ends is not to fill the time
-WARM_UP = 650  # runs: every attack once, as the largest results set the size of the heap
+WARM_UP = 1000  # runs: every attack once, as the largest results set the size of the heap
 ALLOWED = {"own_kb": 16 << 10, "slots_kb": 8 << 10}  # growth; of everything else there is none
 QUICK = ALLOWED | {"own_kb": 64 << 10}  # its warm-up does not meet the largest results
 

@@ -44,8 +44,8 @@ sched_setscheduler sched_setparam sched_setattr ioprio_set setpriority sysinfo
 _BEYOND_LANDLOCK = """
 chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
 setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat
-file_setattr truncate
-"""  # changes to files that it lets through
+file_setattr truncate statfs fstatfs
+"""  # changes to files that it lets through, and how full the machine's disks are
 _SIGNALS_OF_A_TREE = "pidfd_open pidfd_send_signal tkill rt_sigqueueinfo rt_tgsigqueueinfo"
 
 _LEFT_TO_CHILD = f"""

@@ -333,3 +333,10 @@ def test_a_file_without_a_name_cannot_be_made(on, processes):
             assert ask(on, name, *before, nameless, processes=processes) == errno.EOPNOTSUPP
             assert ask(on, name, *before, ordinary, processes=processes) == "allow"
     assert ask(on, "openat2", processes=processes) == errno.ENOSYS
+
+
+@both
+def test_how_full_the_disks_are_is_no_business_of_a_program_on_the_machines_own_files(on):
+    for name in ("statfs", "fstatfs"):
+        assert ask(on, name, alone=True) == errno.EPERM
+        assert ask(on, name, alone=False) == "allow"
