@@ -68,6 +68,7 @@ def bits(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_moves_the_policy_and_goes_on_after_a_stop_bit_for_bit(train, preset):
     told = recipe(preset=preset, ptx_tokens=64)
