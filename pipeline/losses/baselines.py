@@ -30,10 +30,9 @@ def batch_advantages(
     Its variant with a group baseline is `group_advantages(..., scale="batch")`. Rewards that are
     all equal give exact zeros. Raises ValueError as `group_advantages` does.
     """
+    everyone_N = torch.zeros_like(rewards_N).long()
     scale = "group" if normalise else "none"
-    return group_advantages(
-        rewards_N, _one_group(rewards_N), scored_N, scale=scale, correction=correction
-    )
+    return group_advantages(rewards_N, everyone_N, scored_N, scale=scale, correction=correction)
 
 
 def running_advantages(
@@ -48,7 +47,8 @@ def running_advantages(
     """
     if horizon is not None and not horizon > 0:
         raise ValueError(f"horizon must be above 0 rollouts, or None, got {horizon}")
-    check_tensors(rewards_N, _one_group(rewards_N), scored_N)
+    everyone_N = torch.zeros_like(rewards_N).long()
+    check_tensors(rewards_N, everyone_N, scored_N)
     rewards_S = rewards_N[scored_N].double()
     advantages_S = (rewards_S - past.mean).to(rewards_N.dtype)
     advantages_N = torch.zeros_like(rewards_N).masked_scatter(scored_N, advantages_S)
@@ -57,7 +57,3 @@ def running_advantages(
         count = max(min(count, horizon), len(rewards_S))
     step = (rewards_S - past.mean).sum().item() / max(count, 1)  # nothing scored, nothing moved
     return advantages_N, RunningMean(mean=past.mean + step, count=count)
-
-
-def _one_group(rewards_N: Tensor) -> Tensor:
-    return torch.zeros_like(rewards_N).long()

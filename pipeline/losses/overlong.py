@@ -14,4 +14,4 @@ def soft_overlong_penalty(lengths_N: Tensor, *, limit: int, cache: int) -> Tenso
     """
     lengths = lengths_N.flatten().tolist()
     made = [soft_overlong(length, limit=limit, cache=cache) for length in lengths]
-    return torch.tensor(made, dtype=torch.float32).reshape(lengths_N.shape)
+    return torch.tensor(made).reshape(lengths_N.shape)

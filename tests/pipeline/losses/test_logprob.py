@@ -128,21 +128,6 @@ def test_the_chunked_head_equals_the_plain_one(dtype, bias, chunk):
         assert ((got - want).norm() / want.norm()).item() < 1e-6
 
 
-@pytest.mark.parametrize("used", [(1.0, 0.0), (0.0, 1.0), (1.0, 0.3)])
-def test_the_chunked_head_gives_both_its_gradients_together_or_alone(used):
-    hidden, weight, bias, targets = head()
-    leaves = [x.requires_grad_() for x in (hidden, weight, bias)]
-    upstream, other = randn(M, seed=6), randn(M, seed=7)
-
-    def loss(logp, nats):
-        parts = ((logp * upstream).sum(), (nats * other).sum())
-        return sum(share * part for share, part in zip(used, parts, strict=True) if share)
-
-    chunked = logp_and_entropy_from_hidden(*leaves, targets, temperature=0.6, chunk=5)
-    got = torch.autograd.grad(loss(*chunked), leaves)
-    assert_close(got, torch.autograd.grad(loss(*plain(*leaves, targets, 0.6)), leaves))
-
-
 def test_an_entropy_that_the_loss_does_not_use_is_not_worked_out_again(monkeypatch):
     hidden, *rest = head()
     logp, nats = logp_and_entropy_from_hidden(

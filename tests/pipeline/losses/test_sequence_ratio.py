@@ -107,6 +107,18 @@ def test_the_gradient_through_the_sequence_mean_is_the_papers():
         assert whole.item() == pytest.approx((2 * math.exp(0.1) - math.exp(0.05)) / 2)
 
 
+@BOTH
+@pytest.mark.parametrize(("mode", "weight"), [("sequence_mean", 1), ("token_mean", 2)])
+def test_only_the_sequence_mean_weighs_long_and_short_answers_alike(loss, mode, weight):
+    """With tokens counted, an answer of four tokens pulls twice as hard as one of two."""
+    logp, owner, lengths = OLD.clone().requires_grad_(), OWNER, LENGTHS
+    objective, _, _ = loss(logp, OLD, tokens(1.0, 1.0), owner, lengths, **WIDE)
+    counts = StepCounts(sequences=2, tokens=6, max_length=9)
+    aggregate(objective, owner >= 0, owner, lengths, counts, mode).backward()
+    pull_short, pull_long = logp.grad[:2].sum().item(), logp.grad[2:].sum().item()
+    assert pull_long / pull_short == pytest.approx(weight)
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.integers(0, 9))
 def test_both_forms_agree_and_each_sequence_stands_alone(lengths, seed):
