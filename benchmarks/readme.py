@@ -92,7 +92,7 @@ def sandbox_proofs() -> list[tuple[str, str, str]]:
     effects = sum(len(r["effects"]) for r in suite)
     refused = sum(len(r["refused"]) for r in suite)
     most = max(r["attacks"] for r in suite)
-    who = ", ".join(dict.fromkeys(f"{r['who']}, tier {r['tier']}" for r in suite))
+    who = "; ".join(dict.fromkeys(f"{r['who']} in tier {r['tier']}" for r in suite))
     seen = sum(len(r["marks_seen"]) + len(r["zygotes"]["hits"]) for r in soaked)
     return [
         (
