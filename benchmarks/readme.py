@@ -85,6 +85,99 @@ def proofs() -> list[tuple[str, str, str]]:
     ]
 
 
+def sandbox_proofs() -> list[tuple[str, str, str]]:
+    """The same for the sandbox."""
+    suite, speed, soaked = (load(f"sandbox_{n}")["results"] for n in ("suite", "speed", "soak"))
+    docker, busy = load("sandbox_docker")["results"], load("sandbox_load")["results"]
+    effects = sum(len(r["effects"]) for r in suite)
+    refused = sum(len(r["refused"]) for r in suite)
+    most = max(r["attacks"] for r in suite)
+    who = "; ".join(dict.fromkeys(f"{r['who']} in tier {r['tier']}" for r in suite))
+    seen = sum(len(r["marks_seen"]) + len(r["zygotes"]["hits"]) for r in soaked)
+    return [
+        (
+            f"attacks with any effect; honest programs refused ({who})",
+            f"{effects} of up to {most}; {refused}",
+            "sandbox_suite",
+        ),
+        (
+            "executions against a bare `python -I -c pass`: one worker, two; p99 over p50",
+            f"{speed['times_faster_alone']:.1f} ×, {speed['times_faster_together']:.1f} ×; "
+            f"{speed['worst_over_median']:.1f}",
+            "sandbox_speed",
+        ),
+        (
+            "ten cases of one program against one: 50 lines, two lines",
+            f"{speed['ten_cases_over_one']:.1f} ×, {speed['ten_small_cases_over_one']:.1f} ×",
+            "sandbox_speed",
+        ),
+        (
+            "inside warm containers, of the embedded rate",
+            f"{docker['rate_over_embedded']:.2f}",
+            "sandbox_docker",
+        ),
+        (
+            "runs in a row, one in five hostile: marks of one seen by another",
+            f"{seen} in {sum(r['runs'] for r in soaked):,}; nothing grows",
+            "sandbox_soak",
+        ),
+        (
+            f"honest programs refused beside {busy['loops']} busy loops",
+            f"{busy['refused']} of {busy['honest']}; on wall time alone "
+            f"{busy['refused_by_wall_of_cpu_limit']}",
+            "sandbox_load",
+        ),
+    ]
+
+
+def verifier_proofs() -> list[tuple[str, str, str]]:
+    """The same for the verifiers and the reward service."""
+    right, speed = load("verify_accuracy")["results"], load("verify_speed")["results"]
+    hostile, service = load("verify_hostile")["results"], load("service_speed")["results"]
+    language, tasks = load("verify_language")["results"], load("verify_reasoning_gym")["results"]
+    widest = max(group["mean_abs_error"] for group in language["groups"])
+    faster = [speed[name]["times_faster"] for name in ("MATH-like", "GSM8K-like")]
+    inputs = [row for row in hostile["rows"] if not row["name"].startswith("afterwards")]
+    answered = sum(row["status"] in ("graded", "no_answer") for row in inputs)
+    hedges = sum(len(v) for k, v in tasks["earned"].items() if k not in ("own answer", "padded"))
+    return [
+        (
+            "`math_answer` on labelled answers of our own; hacks paid; documented equalities",
+            f"{right['own']['accuracy']:.3f} of {right['own']['lines']}; "
+            f"{right['own']['hacks_paid']}; "
+            f"{right['equalities']['agreement']:.3f} of {right['equalities']['pairs']}",
+            "verify_accuracy",
+        ),
+        (
+            "pairs per CPU second against math-verify: MATH-like, GSM8K-like",
+            f"{faster[0]:.0f} ×, {faster[1]:.0f} ×",
+            "verify_speed",
+        ),
+        (
+            "towers, factorials, a million digits: answered within their limits; peak memory",
+            f"{answered} of {len(inputs)}; {hostile['peak_mb']:.0f} MB",
+            "verify_hostile",
+        ),
+        (
+            "share of a language, mean error of the worst group; documents per CPU second",
+            f"{widest:.4f}; {language['documents_per_cpu_second']:,.0f}",
+            "verify_language",
+        ),
+        (
+            "reasoning-gym: own answers accepted, padded ones, hedges that earn",
+            f"{len(tasks['earned']['own answer'])} and {len(tasks['earned']['padded'])} of "
+            f"{tasks['tasks']}; {hedges}",
+            "verify_reasoning_gym",
+        ),
+        (
+            "reward service, batches of 8: verdicts per second, p99 at half of that, p99 of a 429",
+            f"{service['full']['per_s']:,.0f}; {service['half']['p99_ms']:.0f} ms; "
+            f"{service['overload']['p99_ms']:.0f} ms",
+            "service_speed",
+        ),
+    ]
+
+
 def shortfalls() -> list[str]:
     """What a benchmark set out to show and did not, in its own words."""
     results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
@@ -99,7 +192,8 @@ def section() -> str:
     zero, missed = load("zero_seeds"), shortfalls()
     count = zero["results"][0]["after"]["problems"]
     table = [line(["what", "measured", "printed by"]), line(["---"] * 3)]
-    table += [line([what, told, f"`benchmarks/{name}.py`"]) for what, told, name in proofs()]
+    found = [*proofs(), *sandbox_proofs(), *verifier_proofs()]
+    table += [line([what, told, f"`benchmarks/{name}.py`"]) for what, told, name in found]
     return "\n".join(
         [
             BEGIN,

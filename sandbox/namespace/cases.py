@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from sandbox.executor import Given, Program, Stdin
 from sandbox.limits import Limits
-from sandbox.namespace import slot
+from sandbox.namespace import tickets
 from sandbox.namespace.inputs import arguments, payload
-from sandbox.namespace.slot import Setup, Ticket
+from sandbox.namespace.tickets import Setup, Ticket
 from sandbox.result import Execution
 
 _HELD_FROM = 4  # cases for which it pays that slots hold the program, in a process more
@@ -28,7 +28,7 @@ class Cases:
         self._given = given
         self._packed = [arguments(one) for one in given]
         self._compiled = b""
-        self._held: slot.Program | None = None
+        self._held: tickets.Program | None = None
         self._results: list[Execution | None] = [None] * len(given)
         self._left = iter(range(len(given)))
         self._lock = threading.Lock()
@@ -46,14 +46,14 @@ class Cases:
         held = self._program(setup) if len(self._given) >= _HELD_FROM else None
         source, compiled = ("", b"") if held else (self.program.source, self._compiled)
         work = payload(source, given, packed, compiled=compiled, share=share)
-        return slot.ticket(setup, work, given, self.limits, share=share, program=held)
+        return tickets.ticket(setup, work, given, self.limits, share=share, program=held)
 
-    def _program(self, setup: Setup) -> slot.Program | None:
+    def _program(self, setup: Setup) -> tickets.Program | None:
         """For slots to hold; None while nobody has compiled it."""
         with self._lock:
             if self._held is None and self._compiled:
                 work = payload("", Stdin(), b"", compiled=self._compiled)
-                self._held = slot.program(setup, work, self.limits)
+                self._held = tickets.program(setup, work, self.limits)
             return self._held
 
     def done(self, number: int, ended: Execution, used: Ticket | None) -> None:

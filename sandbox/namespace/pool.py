@@ -13,7 +13,8 @@ from sandbox.languages.polyglot import Polyglot
 from sandbox.limits import Limits
 from sandbox.namespace import cgroup
 from sandbox.namespace.cases import Cases
-from sandbox.namespace.slot import LostSlotError, Setup, Slot, Ticket
+from sandbox.namespace.slot import LostSlotError, Slot
+from sandbox.namespace.tickets import Setup, Ticket
 from sandbox.probe import Probe, SandboxUnavailableError, probe
 from sandbox.result import Execution
 

@@ -9,40 +9,33 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.executor import Given
 from sandbox.limits import Limits
-from sandbox.namespace.cgroup import Cgroup, Site
+from sandbox.namespace.cgroup import Cgroup
 from sandbox.namespace.deadline import Deadline, usage
-from sandbox.namespace.inputs import host_id, standard_input
-from sandbox.namespace.interpreter import ENVIRONMENT, Interpreter
+from sandbox.namespace.inputs import host_id
+from sandbox.namespace.interpreter import ENVIRONMENT
 from sandbox.namespace.judge import judge
 from sandbox.namespace.protocol import (
-    CODE_BYTES,
-    COUNTED,
     KILL,
     LEAVE,
     WHICH,
     Report,
-    Request,
     Streams,
     receive_handle,
     receive_report,
     send_request,
     split_code,
 )
-from sandbox.namespace.streams import Pipes, memory_file, opened
-from sandbox.probe import SandboxUnavailableError, Way
+from sandbox.namespace.streams import Pipes, memory_file
+from sandbox.namespace.tickets import SPARE_TASKS, Program, Setup, Ticket
+from sandbox.probe import SandboxUnavailableError
 from sandbox.result import Execution
 
 _START_LIMIT_S = 60.0
 _REPLY_LIMIT_S = 20.0  # for the zygote's own part: it does next to nothing
 _UNWATCHED_MS = 5  # of a new child: a pipe that fills up waits no longer
-_CPU_SLACK = 1.5  # for the kernel's own limit, which counts by ticks; we look more closely
-_SPARE_TASKS = 5  # the slot's own processes
-_OPEN_FILES_OF_ZYGOTE = 16
 _SPARE_BYTES = 64 << 20  # the slot's own memory
 
 _numbers = itertools.count()
@@ -54,93 +47,6 @@ class LostSlotError(RuntimeError):
     def __init__(self, why: str, *, out_of_memory: bool = False) -> None:
         super().__init__(why)
         self.out_of_memory = out_of_memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """What all slots of a pool have in common."""
-
-    python: Interpreter
-    tier: int
-    way: Way
-    site: Site | None  # None: no cgroup, so threads only
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Program:
-    """One that a slot may hold for several cases, compiled."""
-
-    work: bytes  # a `payload`
-    request: Request
-
-
-@dataclass(slots=True, kw_only=True)
-class Ticket:
-    """One execution, ready to be sent, once."""
-
-    given: Given
-    limits: Limits
-    request: Request
-    streams: Streams  # the child's; ours are closed once they are sent
-    pipes: Pipes
-    share: bool  # the child hands out its compiled code
-    program: "Program | None"  # to be held by the slot, which then needs only the case
-    compiled: bytes | None = None  # what came; None: it did not compile
-
-    def close(self) -> None:
-        """When it is not run."""
-        self.streams.close()
-        self.pipes.close()
-
-
-def ticket(
-    setup: Setup,
-    work: bytes,
-    given: Given,
-    limits: Limits,
-    *,
-    share: bool,
-    program: Program | None,
-) -> Ticket:
-    """All that can be done before a zygote is free. `work`: a `payload`."""
-    extra = CODE_BYTES if share else 0
-    streams, pipes = opened(work, standard_input(given), limits, extra)
-    return Ticket(
-        given=given,
-        limits=limits,
-        request=_request(setup, limits, len(work)),
-        streams=streams,
-        pipes=pipes,
-        share=share,
-        program=program,
-    )
-
-
-def program(setup: Setup, work: bytes, limits: Limits) -> Program | None:
-    """To be run on several cases. None where a slot cannot hold one: files it keeps need a tier 1.
-
-    `work`: a `payload` of compiled code.
-    """
-    if setup.tier != 1 or limits.open_files < _OPEN_FILES_OF_ZYGOTE:
-        return None
-    request = _request(setup, limits, len(work))._replace(program_of_many=1)
-    return Program(work=work, request=request)
-
-
-def _request(setup: Setup, limits: Limits, payload_bytes: int) -> Request:
-    return Request(
-        cpu_s=math.ceil(limits.cpu_s if limits.processes else _CPU_SLACK * limits.cpu_s + 1),
-        address_bytes=limits.memory_mb << 20,
-        counted=COUNTED.index(limits.counted),
-        disk_mb=limits.disk_mb,
-        inodes=limits.inodes,
-        stack_bytes=limits.stack_mb << 20,
-        open_files=limits.open_files,
-        tasks=limits.processes + limits.threads + _SPARE_TASKS,
-        shared_account=setup.tier == 2 and setup.way == "user",
-        processes=limits.processes,
-        payload_bytes=payload_bytes,
-    )
 
 
 class Slot:
@@ -232,7 +138,7 @@ class Slot:
         if self.cgroup is None:
             return
         memory = (limits.memory_mb + limits.disk_mb << 20) + _SPARE_BYTES
-        self.cgroup.bound(memory, limits.processes + limits.threads + _SPARE_TASKS)
+        self.cgroup.bound(memory, limits.processes + limits.threads + SPARE_TASKS)
 
     def _oom(self) -> bool:
         """Whether the kernel killed here for memory since this was last asked."""

@@ -4,7 +4,7 @@ import pytest
 
 from sandbox.executor import Call, Program, Stdin
 from sandbox.limits import Limits
-from sandbox.namespace import slot
+from sandbox.namespace import tickets
 from sandbox.namespace.pool import NamespaceExecutor
 
 LIMITS = Limits(cpu_s=2, wall_s=10, memory_mb=256)
@@ -152,13 +152,13 @@ def test_a_case_leaves_no_trace_for_the_next(single, channel):
 
 def test_the_body_runs_for_every_case_and_is_compiled_for_the_first_alone(sandbox, monkeypatch):
     sent = []
-    genuine = slot.opened
+    genuine = tickets.opened
 
     def watched(work, *rest):
         sent.append(b"a telling comment" in work)
         return genuine(work, *rest)
 
-    monkeypatch.setattr(slot, "opened", watched)
+    monkeypatch.setattr(tickets, "opened", watched)
     source = "# a telling comment\nseen = []\ndef f(x):\n    seen.append(x)\n    return seen"
     with NamespaceExecutor(slots=1, tier=sandbox.tier) as executor:
         given = [Call(function="f", args=[i]) for i in range(4)]
