@@ -4,7 +4,7 @@ import pytest
 
 from sandbox.executor import Call, Program, Stdin
 from sandbox.limits import Limits
-from sandbox.namespace import tickets
+from sandbox.namespace import slot, tickets
 from sandbox.namespace.pool import NamespaceExecutor
 
 LIMITS = Limits(cpu_s=2, wall_s=10, memory_mb=256)
