@@ -26,7 +26,12 @@ SEEDS = (0, 1, 2)
 REACH = 0.85  # held-out pass@1 that these are to reach, every seed of theirs
 TO_REACH = ("grpo", "rloo", "dr_grpo", "dapo", "gspo", "cispo", "ppo")
 # What a preset needs on a model of half a million parameters; the rest is the preset's own.
-TUNED: dict[str, tuple[str, ...]] = {}
+_SEVERAL = ("--algorithm.minibatches", "4")  # optimizer steps a rollout, as tiny/zero has
+_ONE = ("--optimizer.learning-rate", "5e-4")  # a quarter of the steps, so larger ones
+TUNED: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("reinforce", "vpg", "rloo"), _ONE),
+    **dict.fromkeys(("grpo", "grpo_process", "dr_grpo", "dapo", "gspo", "cispo"), _SEVERAL),
+}
 QUICK = ("--steps", "2", "--rollout.prompts", "8", "--evaluation.problems", "16",
          "--evaluation.every", "0")  # fmt: skip
 
