@@ -29,7 +29,7 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 # On a machine without CUDA the CPU build of torch is wanted. Where the default index carries only
 # the CUDA build, name PyTorch's CPU index in PIP_EXTRA_INDEX_URL; the CUDA build works too, larger.
 pip install -q -r requirements/torch.txt
-pip install -q --no-deps -r requirements/locked.txt
+pip install -q --no-deps -r requirements/locked.txt -r requirements/peers.txt
 
 # pycosat among them has to be compiled, which takes a compiler and Python's headers
 if ! pip install -q --no-deps -r requirements/reasoning-gym.txt; then
