@@ -1,7 +1,7 @@
 """Find, read and check recipe files."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,11 @@ def locate(name: str) -> Path:
 
 def read(name: str) -> Recipe:
     """The recipe in a file. Raises RecipeError naming the key, its value and the nearest one."""
+    return checked(written(name), str(locate(name)))
+
+
+def written(name: str) -> dict[str, Any]:
+    """The keys of a recipe file as they stand there. Raises RecipeError for what holds none."""
     path = locate(name)
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
@@ -64,17 +69,31 @@ def read(name: str) -> Recipe:
         raise RecipeError(
             f"{path} holds no keys, but {values!r}; a recipe begins with `stage: ...`"
         )
+    return values
+
+
+def checked(values: Mapping[str, Any], where: str) -> Recipe:
+    """The recipe of these values, which stand at `where`. Raises RecipeError as `read` does."""
     kind = STAGES.get(str(values.get("stage")))
     if kind is None:
         close = get_close_matches(str(values.get("stage")), STAGES, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise RecipeError(
-            f"{path}: stage {values.get('stage')!r} is not one of {sorted(STAGES)}.{hint}"
+            f"{where}: stage {values.get('stage')!r} is not one of {sorted(STAGES)}.{hint}"
         )
     try:
         return kind.model_validate(values)
     except ValidationError as failure:
-        raise RecipeError(f"{path}:\n{explained(failure, kind)}") from failure
+        raise RecipeError(f"{where}:\n{explained(failure, kind)}") from failure
+
+
+def with_flags(values: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """A file's values with those of flags, `a.b` naming the key b of a, in their place."""
+    made = {key: dict(one) if isinstance(one, dict) else one for key, one in values.items()}
+    for path, value in flags.items():
+        head, _, rest = path.partition(".")
+        made[head] = with_flags(made.get(head) or {}, {rest: value}) if rest else value
+    return made
 
 
 def explained(failure: ValidationError, kind: type[Any]) -> str:
@@ -108,7 +127,7 @@ def refuse_changes(recorded: str, recipe: Recipe) -> None:
 
     Settings that do not touch the training itself may differ.
     """
-    old, new = dict(_flat(json.loads(recorded))), dict(_flat(recipe.model_dump(mode="json")))
+    old, new = dict(flat(json.loads(recorded))), dict(flat(recipe.model_dump(mode="json")))
     changed = [
         key
         for key in sorted(old.keys() | new.keys())
@@ -122,10 +141,11 @@ def refuse_changes(recorded: str, recipe: Recipe) -> None:
         )
 
 
-def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, value) of nested mappings, as `with_flags` names them."""
     if isinstance(values, dict):
         for key, value in values.items():
-            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+            yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
     else:
         yield prefix, values
 

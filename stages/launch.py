@@ -7,17 +7,16 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 import yaml
-from pydantic import ValidationError
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
 from pipeline.config import STAGES, BaseRecipe, Part, Recipe
 from pipeline.failures import RecipeError, Stopped
 from pipeline.plan import plan
-from pipeline.recipes import FOLDER, explained, read, refuse_changes
+from pipeline.recipes import FOLDER, checked, flat, read, refuse_changes, with_flags, written
 from stages.summary import table
 
 Kind = TypeVar("Kind", bound=Recipe)
@@ -67,11 +66,18 @@ def parse(stage: str, words: Sequence[str]) -> Options[Recipe]:
         prog=f"veriloop {stage} {words[0]}",
         registry=_unchecked(),
     )
-    try:
-        checked = kind.model_validate(options.recipe.model_dump(warnings=False))
-    except ValidationError as failure:
-        raise RecipeError(f"flags on top of {words[0]}:\n{explained(failure, kind)}") from failure
-    return replace(options, recipe=checked)
+    flags = _given(words[1:], recipe, options.recipe)
+    values = with_flags(written(words[0]), flags)
+    return replace(options, recipe=checked(values, f"flags on top of {words[0]}"))
+
+
+def _given(words: Sequence[str], before: Recipe, after: Recipe) -> dict[str, Any]:
+    """What the flags say, by path: they are laid over the file, so that one may name a preset."""
+    named = {word[2:].partition("=")[0].replace("-", "_") for word in words if word[:2] == "--"}
+    named |= {name.replace(".no_", ".") for name in named}
+    old = dict(flat(before.model_dump()))
+    new = dict(flat(after.model_dump(warnings=False)))
+    return {path: v for path, v in new.items() if path in named or v != old.get(path)}
 
 
 def _unchecked() -> ConstructorRegistry:

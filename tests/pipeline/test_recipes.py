@@ -7,7 +7,7 @@ import yaml
 
 from pipeline.config import BaseRecipe, ZeroRecipe
 from pipeline.failures import RecipeError
-from pipeline.recipes import FOLDER, MAY_CHANGE, _flat, locate, read, refuse_changes, shipped
+from pipeline.recipes import FOLDER, MAY_CHANGE, flat, locate, read, refuse_changes, shipped
 
 ZERO = """\
 stage: zero
@@ -156,7 +156,7 @@ def altered(values, dotted):
     return values | {head: altered(values[head], rest) if rest else "another"}
 
 
-KEYS = [key for key, _ in _flat(read("tiny/zero").model_dump(mode="json"))]
+KEYS = [key for key, _ in flat(read("tiny/zero").model_dump(mode="json"))]
 
 
 @pytest.mark.parametrize("key", KEYS)

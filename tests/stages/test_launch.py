@@ -324,3 +324,17 @@ def test_a_stopped_run_says_how_to_go_on(words, told, monkeypatch):
     with pytest.raises(Stopped) as stopped:
         launch.command([*ZERO, *words])
     assert str(stopped.value) == f"stopped after step 1 of 2; go on with: {told}"
+
+
+def test_a_preset_named_by_a_flag_brings_its_parts_and_the_files_own_stay():
+    parts = parse("zero", ["tiny/algorithms", "--algorithm.preset", "dapo"]).recipe.algorithm
+    assert (parts.clip_high, parts.dynamic_sampling, parts.kl_coefficient) == (0.28, 3, 0.0)
+    over = parse("zero", ["tiny/zero", "--algorithm.preset", "dapo"]).recipe.algorithm
+    assert (over.clip_high, over.dynamic_sampling, over.minibatches) == (0.2, 3, 4)
+
+
+def test_a_flag_that_says_what_was_the_default_is_still_laid_over_the_preset():
+    words = ["tiny/algorithms", "--algorithm.preset", "ppo", "--algorithm.minibatches", "2"]
+    assert parse("zero", words).recipe.algorithm.minibatches == 2
+    words = ["tiny/algorithms", "--algorithm.preset=dapo", "--algorithm.clip-high=0.2"]
+    assert parse("zero", words).recipe.algorithm.clip_high == 0.2
