@@ -11,6 +11,7 @@ from torch import Tensor
 from pipeline.losses.advantages import praised_failures, zero_variance
 from pipeline.records import Graded, Update
 from pipeline.sampling.sync import SyncReport
+from pipeline.update import LENGTHS
 
 
 class Clock:
@@ -84,14 +85,24 @@ def of_updates(updates: Sequence[Update]) -> dict[str, float]:
         "importance_ratio/mean": fmean(u.ratio_mean for u in updates),
         "old_kl": fmean(u.old_kl for u in updates),
         "value_loss": fmean(u.value_loss for u in updates),
-        "mismatch/dropped": fmean(u.dropped for u in updates),
         "trust_region/kept": fmean(u.kept for u in updates),
         "grad_norm": fmean(u.grad_norm for u in updates),
         "learning_rate": updates[-1].learning_rate,
         # the first update still scores with the policy that sampled
         "sampling/sampling_logp_difference/mean": updates[0].mismatch_mean,
         "sampling/sampling_logp_difference/max": updates[0].mismatch_max,
-    }
+    } | _dropped(updates)
+
+
+def _dropped(updates: Sequence[Update]) -> dict[str, float]:
+    """Tokens that a mismatch mask left out, by the length of the answer they are of.
+
+    A mask that falls on long answers would teach the policy to be short.
+    """
+    names = [f"below_{edge}" for edge in LENGTHS] + [f"from_{LENGTHS[-1]}"]
+    columns = zip(*(u.dropped for u in updates if u.dropped), strict=True)
+    shares = {f"mismatch/dropped/{n}": fmean(c) for n, c in zip(names, columns, strict=False)}
+    return {name: share for name, share in shares.items() if share > 0}
 
 
 def of_sync(report: SyncReport) -> dict[str, float]:

@@ -88,7 +88,7 @@ class Update:
     ratio_mean: float  # current policy over the old one
     old_kl: float  # nats per token, old policy to the current one
     value_loss: float  # of the critic, 0 without one
-    dropped: float  # share of tokens that a mismatch mask left out
+    dropped: tuple[float, ...]  # share of tokens a mismatch mask left out, by answers' lengths
     kept: float  # share of the step that a trust region let stand; 1 without one
     mismatch_mean: float  # nats, |current policy - sampler| before this step
     mismatch_max: float

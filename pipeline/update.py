@@ -15,6 +15,7 @@ from pipeline.assemble import Minibatch
 from pipeline.critic import Critic
 from pipeline.failures import StageError
 from pipeline.losses.aggregate import aggregate
+from pipeline.losses.mismatch import DroppedByLength, dropped_by_length
 from pipeline.losses.policy_gradient import importance_ratio
 from pipeline.losses.trust_region import old_policy_kl
 from pipeline.losses.value import value_loss
@@ -23,6 +24,8 @@ from pipeline.optimizer import Optimizer
 from pipeline.policy import logp_entropy
 from pipeline.records import Batch, Signals, StepCounts, Update
 from pipeline.trust_region import step_within
+
+LENGTHS = tuple(2**n for n in range(6, 16))  # tokens of answers, where one bucket ends
 
 
 class MismatchError(StageError):
@@ -55,7 +58,7 @@ class _Sums:
     ratio: float = 0.0
     gap: float = 0.0
     widest: float = 0.0
-    dropped: float = 0.0
+    dropped: DroppedByLength | None = None
 
 
 def update(
@@ -100,7 +103,7 @@ def update(
         ratio_mean=sums.ratio / tokens,
         mismatch_mean=sums.gap / tokens,
         mismatch_max=sums.widest,
-        dropped=sums.dropped / tokens,
+        dropped=() if sums.dropped is None else tuple(sums.dropped.share.tolist()),
         grad_norm=grad_norm,
         learning_rate=learning_rate,
         kept=kept,
@@ -124,7 +127,9 @@ def _loss(
     if algorithm.old_logp == "trainer":
         weight_M = correction(algorithm, signals.old_M, batch)
         objective_M = objective_M * weight_M
-        sums.dropped += (weight_M == 0).sum().item()
+        sequence_M = batch.sequence_RT[batch.mask_RT]
+        here = dropped_by_length(weight_M != 0, sequence_M, batch.lengths_B, LENGTHS)
+        sums.dropped = here if sums.dropped is None else sums.dropped + here
     if signals.reference_M is not None:
         kl_M = drift(algorithm.kl_estimator, logp_M, signals.reference_M, signals.old_M)
         sums.kl += kl_M.sum().item()

@@ -36,7 +36,7 @@ def step(graded):
 
 
 def update_of(**changes):
-    values = dict.fromkeys(Update.__slots__, 0.0) | {"tokens": 10}
+    values = dict.fromkeys(Update.__slots__, 0.0) | {"tokens": 10, "dropped": ()}
     return Update(**values | changes)
 
 
@@ -96,12 +96,12 @@ def test_updates_are_averaged_over_the_steps_of_a_rollout():
     first = update_of(
         loss=1.0, kl=0.2, entropy=3.0, clipped_low=0.1, clipped_high=0.0, ratio_mean=1.0,
         grad_norm=4.0, learning_rate=0.1, mismatch_mean=0.01, mismatch_max=0.03,
-        old_kl=0.0, value_loss=0.5, dropped=0.0, kept=1.0,
+        old_kl=0.0, value_loss=0.5, dropped=(0.0, 0.2) + (0.0,) * 9, kept=1.0,
     )  # fmt: skip
     last = update_of(
         loss=3.0, kl=0.4, entropy=2.0, clipped_low=0.3, clipped_high=0.5, ratio_mean=1.2,
         grad_norm=2.0, learning_rate=0.2, mismatch_mean=0.5, mismatch_max=0.9,
-        old_kl=0.2, value_loss=0.7, dropped=0.3, kept=0.25,
+        old_kl=0.2, value_loss=0.7, dropped=(0.0, 0.4) + (0.0,) * 9, kept=0.25,
     )  # fmt: skip
     assert metrics.of_updates([first, last]) == pytest.approx(
         {
@@ -114,7 +114,7 @@ def test_updates_are_averaged_over_the_steps_of_a_rollout():
             "importance_ratio/mean": 1.1,
             "old_kl": 0.1,
             "value_loss": 0.6,
-            "mismatch/dropped": 0.15,
+            "mismatch/dropped/below_128": 0.3,
             "trust_region/kept": 0.625,
             "grad_norm": 3.0,
             "learning_rate": 0.2,
