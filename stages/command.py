@@ -18,6 +18,11 @@ DONE, FAILED, MISTAKE, STOPPED, UNREAD = 0, 1, 2, 130, 141  # exit codes; 128 + 
 COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of help)
     "base": ("stages.launch", "pre-train the tiny base model of a recipe"),
     "zero": ("stages.launch", "R1-Zero: GRPO on a base model with rule-based rewards"),
+    "preference": (
+        "stages.launch",
+        "DPO and its kin, on pairs from a file or sampled and labelled",
+    ),
+    "reward-model": ("stages.launch", "a scalar head that learns which answer is better"),
     "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),
     "recipes": ("stages.recipe_files", "ls | show NAME | cp NAME FILE | validate FILE..."),
     "config": ("stages.recipe_files", "schema: the JSON schema of every recipe, for editors"),

@@ -14,9 +14,10 @@ import yaml
 from pydantic import ValidationError
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
-from pipeline.config import STAGES, BaseRecipe, Part, Recipe
+from pipeline.config import BaseRecipe, Part
 from pipeline.failures import RecipeError, Stopped
 from pipeline.plan import plan
+from pipeline.recipe_kinds import STAGES, Recipe
 from pipeline.recipes import FOLDER, explained, read, refuse_changes
 from stages.summary import table
 
@@ -98,7 +99,7 @@ def command(words: Sequence[str]) -> int:
     The stage itself, and with it torch, is imported only when it runs. Nothing is written before
     everything that can be checked without it has been.
     """
-    stage = words[0]
+    stage = words[0].replace("-", "_")
     options = parse(stage, words[1:])
     output = run_folder(options.recipe, options.output, resume=options.resume)
     if options.dry_run:
