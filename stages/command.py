@@ -29,13 +29,14 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
     "verify": ("stages.verify_command", "judge the responses of a JSONL file by one verifier"),
     "verifier": ("stages.verifier_command", "ls | new NAME | check NAME: write one, try one out"),
     "serve": ("stages.serve", "judge responses over HTTP, for any trainer"),
+    "serve-reward": ("stages.serve_reward", "a trained reward model over HTTP, for the verifier"),
     "sandbox": ("stages.sandbox_command", "check: run attacks on it; serve: lend it over HTTP"),
 }
 
 
 def usage() -> str:
     """What `veriloop --help` prints."""
-    lines = [f"  {name:<10}{told}" for name, (_, told) in COMMANDS.items()]
+    lines = [f"  {name:<13}{told}" for name, (_, told) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: veriloop COMMAND [--help]",

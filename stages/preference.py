@@ -87,7 +87,9 @@ def opened(
     done = 0 if found is None else found[1]["done"]
     ends = eos_ids(policy.generation_config, tokenizer)
     prepared = prepare(recipe.data, recipe.loss, recipe.schedule, tokenizer, ends, print)
-    console = StageConsole("preference", steps(recipe, prepared), done=done, key_metrics=KEY_METRICS)
+    console = StageConsole(
+        "preference", steps(recipe, prepared), done=done, key_metrics=KEY_METRICS
+    )
     stack.enter_context(console)
     questions = None
     if recipe.problems is not None:

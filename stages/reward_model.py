@@ -2,8 +2,9 @@
 
 DeepSeek-R1 trains one for helpfulness on 66,000 pairs (batch 256, learning rate 6e-6, one epoch).
 As InstructGPT does, rewards are moved so that an anchor set scores 0 on average: the zero point
-stands in config.json as `reward_zero_point`, because a classifier's head has no bias to hold it,
-and is the `middle` of the verifier `reward_model` that serves it.
+stands in config.json as `reward_zero_point`, because a classifier's head has no bias to hold it.
+`veriloop serve-reward` subtracts it; behind another server it is the `middle` of the verifier
+`reward_model`.
 """
 
 import json
