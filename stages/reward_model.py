@@ -100,6 +100,7 @@ def opened(
     ends = eos_ids(load_generation_config(start), tokenizer)
     train, held_out = _data(recipe, tokenizer, ends)
     model = load_classifier(start, tokenizer)
+    model.config.eos_token_id = list(ends)  # a classifier is saved without a generation config
     if found is None:
         with torch.no_grad():  # every reward begins near 0
             model.score.weight.normal_(std=1 / (model.config.hidden_size + 1) ** 0.5)

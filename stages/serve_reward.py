@@ -19,7 +19,6 @@ import tyro
 from data.preference_ids import encode
 from data.preferences import Labelled, checked
 from pipeline.config import TrainerConfig
-from pipeline.policy import eos_ids, load_generation_config
 from pipeline.preference.scalar_head import ScalarHead
 
 LARGEST = 1 << 20  # bytes of a request
@@ -41,7 +40,6 @@ class RewardServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], folder: Path) -> None:
         self.head, self._one = ScalarHead(folder), Lock()
-        self._ends = eos_ids(load_generation_config(folder), self.head.tokenizer)
         super().__init__(address, _Handler)
 
     @property
@@ -53,7 +51,7 @@ class RewardServer(ThreadingHTTPServer):
         """The centred reward. Raises ValueError for what is no prompt with an answer."""
         (row,) = checked([{"prompt": prompt, "completion": answer, "label": True}], "request")
         assert isinstance(row, Labelled)
-        ids = encode(row.prompt, row.completion, self.head.tokenizer, self._ends)
+        ids = encode(row.prompt, row.completion, self.head.tokenizer, self.head.ends)
         with self._one:
             return self.head.rewards([ids], TrainerConfig())[0]
 

@@ -15,7 +15,7 @@ from data.preference_ids import Ids
 from pipeline.config import TrainerConfig
 from pipeline.failures import RecipeError
 from pipeline.packing import best_fit, lay_out
-from pipeline.policy import load_tokenizer, without_dropout
+from pipeline.policy import eos_ids, load_tokenizer, without_dropout
 
 ZERO_POINT = "reward_zero_point"  # in config.json: subtract it, and the anchors score 0 on average
 
@@ -26,8 +26,7 @@ def load_classifier(path: Path, tokenizer: Any) -> Any:
     from transformers import AutoModelForSequenceClassification
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
-    if not (path / "config.json").is_file():
-        raise RecipeError(f"{path} holds no Hugging Face checkpoint: no config.json in it")
+    _require_model(path)
     disable_progress_bar()
     set_verbosity_error()  # a new head is what is asked for
     model = AutoModelForSequenceClassification.from_pretrained(
@@ -37,6 +36,11 @@ def load_classifier(path: Path, tokenizer: Any) -> Any:
         raise RecipeError(f"{path}: a {type(model).__name__} has no `score` head to read")
     model.config.pad_token_id = tokenizer.pad_token_id
     return without_dropout(model).train()
+
+
+def _require_model(path: Path) -> None:
+    if not (path / "config.json").is_file():
+        raise RecipeError(f"{path} holds no Hugging Face checkpoint: no config.json in it")
 
 
 def answer_rewards(model: Any, answers: Sequence[Ids], *, row: int) -> Tensor:
@@ -62,9 +66,11 @@ class ScalarHead:
     """A trained reward model in this process."""
 
     def __init__(self, folder: Path) -> None:
+        _require_model(folder)
         self.folder = folder
         self.tokenizer = load_tokenizer(folder)
         self.model = load_classifier(folder, self.tokenizer).eval()
+        self.ends = eos_ids(self.model.config, self.tokenizer)
         self.zero_point = float(json.loads((folder / "config.json").read_text()).get(ZERO_POINT, 0))
 
     def require_tokenizer(self, other: Any) -> None:
