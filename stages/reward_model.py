@@ -101,9 +101,6 @@ def opened(
     train, held_out = _data(recipe, tokenizer, ends)
     model = load_classifier(start, tokenizer)
     model.config.eos_token_id = list(ends)  # a classifier is saved without a generation config
-    if found is None:
-        with torch.no_grad():  # every reward begins near 0
-            model.score.weight.normal_(std=1 / (model.config.hidden_size + 1) ** 0.5)
     steps = recipe.epochs * -(-len(train) // recipe.batch)
     done = 0 if found is None else found[1]["done"]
     console = StageConsole("reward model", steps, done=done, key_metrics=KEY_METRICS)

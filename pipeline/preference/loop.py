@@ -158,7 +158,7 @@ class PreferenceLoop:
             self.optimizer,
             [self._examples[i] for i in batch],
             None if self._reference is None else [self._reference[i] for i in batch],
-            self._objective(self._examples),
+            self._objective(weights(self._examples, self.recipe.loss)),
             progress=(self.round + at / len(batches)) / self.rounds,
             done=self.done,
         )
@@ -169,10 +169,8 @@ class PreferenceLoop:
         self.tools.record.write_metrics(self.done, numbers)
         self.tools.console.step(self.done, numbers)
 
-    def _objective(self, examples: Sequence[Example]) -> Objective:
-        loss = self.recipe.loss
-        found = weights(examples, loss) if loss.name == "kto" else (1.0, 1.0)
-        return Objective(loss=loss, trainer=self.recipe.trainer, weights=found)
+    def _objective(self, weights: tuple[float, float]) -> Objective:
+        return Objective(loss=self.recipe.loss, trainer=self.recipe.trainer, weights=weights)
 
     def _before(self) -> dict[str, Any]:
         """The start, measured when the run begins and read when it is taken up."""
@@ -201,8 +199,10 @@ class PreferenceLoop:
                 if fresh
                 else read_pass(held_out, folder)
             )
+        asked = self.recipe.loss
+        both = asked.desirable_weight or 1.0, asked.undesirable_weight or 1.0
         found: dict[str, Any] = dict(
-            measure(self.policy, held_out, reference, self._objective(held_out))
+            measure(self.policy, held_out, reference, self._objective(both))
         )
         if self.tools.questions is not None:
             self.tools.questions.sync(self.done)

@@ -10,6 +10,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from pipeline.failures import RecipeError
 from pipeline.losses.preference import (
     cpo,
     dpo,
@@ -139,8 +140,13 @@ def _segmented(
 
 def weights(examples: Sequence[Example], config: PreferenceLossConfig) -> tuple[float, float]:
     """KTO's weights of desirable and undesirable answers: the recipe's, or those that balance all
-    the examples of a round."""
+    the examples of a round; 1 and 1 for other losses. Raises RecipeError for only one kind."""
+    if config.name != "kto":
+        return 1.0, 1.0
     if config.desirable_weight is not None and config.undesirable_weight is not None:
         return config.desirable_weight, config.undesirable_weight
     liked = sum(e.label for e in examples)
-    return kto_weights(liked, len(examples) - liked)
+    try:
+        return kto_weights(liked, len(examples) - liked)
+    except ValueError as mistake:
+        raise RecipeError(f"loss.desirable_weight, loss.undesirable_weight: {mistake}") from mistake

@@ -24,14 +24,18 @@ def load_classifier(path: Path, tokenizer: Any) -> Any:
     """A classifier of transformers with one output, ready to train; from a causal LM its head is
     new. Raises RecipeError where there is no model, or one without a `score` head."""
     from transformers import AutoModelForSequenceClassification
-    from transformers.utils.logging import disable_progress_bar, set_verbosity_error
+    from transformers.utils import logging
 
     _require_model(path)
-    disable_progress_bar()
-    set_verbosity_error()  # a new head is what is asked for
-    model = AutoModelForSequenceClassification.from_pretrained(
-        str(path), num_labels=1, dtype=torch.float32
-    )
+    logging.disable_progress_bar()
+    told = logging.get_verbosity()
+    logging.set_verbosity_error()  # it would warn of a new head, which is what is asked for
+    try:
+        model = AutoModelForSequenceClassification.from_pretrained(
+            str(path), num_labels=1, dtype=torch.float32
+        )
+    finally:
+        logging.set_verbosity(told)
     if not hasattr(model, "score"):
         raise RecipeError(f"{path}: a {type(model).__name__} has no `score` head to read")
     model.config.pad_token_id = tokenizer.pad_token_id

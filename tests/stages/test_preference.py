@@ -1,11 +1,16 @@
 """Preference optimisation as a stage: every loss and schedule, resumed to the same bits."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForCausalLM
 
 from pipeline import checkpoint
@@ -110,6 +115,7 @@ class StopAfter(StopRequest):
         return opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("loss", ["dpo", "kto"])
 def test_a_run_that_stops_after_each_step_goes_the_same_way(
@@ -132,6 +138,53 @@ def test_a_run_that_stops_after_each_step_goes_the_same_way(
     ]
     assert ends[0] == ends[1] and ends[0]["before"] != ends[0]["after"]
     assert preference.run(asked, tmp_path / "broken", resume=True) == broken  # nothing again
+
+
+def test_an_offline_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
+    whole = preference.run(recipe(), tmp_path / "whole", resume=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "StopRequest", StopAfter)
+        with pytest.raises(Stopped, match="stopped after step 1, in round 1"):
+            preference.run(recipe(), tmp_path / "broken", resume=False)
+    broken = preference.run(recipe(), tmp_path / "broken", resume=True)
+    assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
+    assert same(weights(broken), weights(whole))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["offline", "iterative"])
+def test_a_run_killed_with_sigkill_resumes_bit_for_bit(recipe, tmp_path, name):
+    asked = recipe(**SCHEDULES["offline"])
+    if name == "iterative":
+        from pipeline.policy import load_tokenizer
+        from pipeline.preference.scalar_head import load_classifier
+
+        spelling = load_tokenizer(asked.start)
+        load_classifier(Path(asked.start), spelling).save_pretrained(tmp_path / "head")
+        spelling.save_pretrained(tmp_path / "head")
+        head = {"by": "reward_model", "reward_model": str(tmp_path / "head")}
+        asked = recipe(label=head, **SCHEDULES["iterative"])
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(asked.model_dump(mode="json")))
+    root = Path(__file__).parent.parent.parent
+    around = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(root)}}
+
+    def words(run, *more):
+        start = [sys.executable, "-m", "stages.command", "preference", "recipe.yaml"]
+        return [*start, "--output", run, *more]
+
+    subprocess.run(words("whole"), check=True, capture_output=True, **around)
+    process = subprocess.Popen(words("broken"), stdout=subprocess.DEVNULL, **around)
+    path = tmp_path / "broken/preference/metrics.jsonl"
+    while not path.exists() or not path.read_text().endswith("}\n"):
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    subprocess.run(words("broken", "--resume"), check=True, capture_output=True, **around)
+    assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
+    ends = [sorted((tmp_path / run / "preference/checkpoints").iterdir())[-1] for run in
+            ("whole", "broken")]  # fmt: skip
+    assert same(*map(weights, ends))
 
 
 def test_the_offline_reference_is_scored_once_for_all_runs(recipe, tmp_path, cache, capsys):

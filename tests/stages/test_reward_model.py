@@ -38,6 +38,7 @@ def stage(output):
     return json.loads((output / "run.json").read_text())["stages"][-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["pairs", "plackett_luce"])
 @pytest.mark.parametrize("kind", ["pairs", "ranked"])
 def test_it_learns_the_order_of_answers_it_has_not_seen(recipe, tmp_path, kind, form):

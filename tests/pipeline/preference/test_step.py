@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from pipeline.config import OptimizerConfig, TrainerConfig
+from pipeline.failures import RecipeError
 from pipeline.losses import preference
 from pipeline.losses.preference_segments import two_d_dpo
 from pipeline.optimizer import Optimizer
@@ -212,5 +213,9 @@ def test_weights_are_the_recipes_or_balance_the_data(labelled_answers):
     liked = sum(e.label for e in examples)
     fixed = config("kto")
     assert weights(examples, fixed) == (1.3, 0.8)
+    assert weights(examples, config("dpo")) == (1.0, 1.0)
+    liked_only = [e for e in labelled_answers(20) if e.label][:3]
+    with pytest.raises(RecipeError, match=r"3 desirable and 0 undesirable .* set both weights"):
+        weights(liked_only, PreferenceLossConfig(name="kto"))
     own = weights(examples, PreferenceLossConfig(name="kto"))
     assert own[0] * liked == pytest.approx(own[1] * (9 - liked)) and min(own) == 1.0
