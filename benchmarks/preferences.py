@@ -23,6 +23,7 @@ from publish import ROOT, arguments, publish, table
 from data import arithmetic
 from data.preference_ids import Ids
 from data.problem import Problem
+from pipeline.config import BaseRecipe
 from pipeline.policy import load_generation_config, load_policy, load_tokenizer
 from pipeline.preference.answer_logps import segment_logps
 from pipeline.preference.labels import ids_of
@@ -44,6 +45,17 @@ QUICK = ("--data.rows", "64", "--data.held-out", "16", "--batch", "32", "--evalu
 LONG = ("--schedule.epochs", "12", "--optimizer.learning-rate", "5e-4", "--optimizer.schedule",
         "cosine")  # fmt: skip
 WINS, STANDS = 0.55, 0.05  # what is claimed: the least win rate; of IPO's margin, how near
+
+
+def made(*, quick: bool) -> Path:
+    """The tiny base, from the cache where it is; for a quick run one that has hardly learned."""
+    recipe = read("tiny/base")
+    assert isinstance(recipe, BaseRecipe)
+    if quick:
+        recipe = recipe.model_copy(
+            update={"name": "tiny/quick", "steps": 150, "step_accuracy": 0.0}
+        )
+    return base.ensure(recipe)
 
 
 def train(folder: Path, name: str, start: Path, flags: list[str], *, quick: bool) -> dict[str, Any]:
@@ -140,9 +152,7 @@ def main() -> int:
     )
     quick = options.quick
     seeds = SEEDS[:1] if quick else SEEDS
-    recipe = read("tiny/base")
-    start = options.start or base.ensure(recipe)  # type: ignore[arg-type]
-    start = start.resolve()
+    start = (options.start or made(quick=quick)).resolve()
     problems = arithmetic.distinct("test", 1, 32 if quick else 512)
     folder = Path(tempfile.mkdtemp(prefix="preferences-"))
     results: dict[str, list[dict[str, Any]]] = {}

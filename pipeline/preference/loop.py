@@ -169,8 +169,8 @@ class PreferenceLoop:
         self.tools.record.write_metrics(self.done, numbers)
         self.tools.console.step(self.done, numbers)
 
-    def _objective(self, weights: tuple[float, float]) -> Objective:
-        return Objective(loss=self.recipe.loss, trainer=self.recipe.trainer, weights=weights)
+    def _objective(self, liked: tuple[float, float]) -> Objective:
+        return Objective(loss=self.recipe.loss, trainer=self.recipe.trainer, weights=liked)
 
     def _before(self) -> dict[str, Any]:
         """The start, measured when the run begins and read when it is taken up."""
