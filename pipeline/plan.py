@@ -5,8 +5,10 @@ import math
 import struct
 from pathlib import Path
 
-from pipeline.config import BaseRecipe, Recipe, TinyModel, ZeroRecipe
+from pipeline.config import BaseRecipe, TinyModel, ZeroRecipe
 from pipeline.failures import RecipeError
+from pipeline.preference_plan import preference_rows
+from pipeline.recipe_kinds import Recipe
 from pipeline.recipes import read
 
 MIB = 2**20
@@ -17,11 +19,19 @@ def plan(recipe: Recipe, output: Path | None = None) -> str:
 
     Raises RecipeError when the recipe starts from what cannot be started from.
     """
-    rows = _base(recipe) if isinstance(recipe, BaseRecipe) else _zero(recipe)
+    rows = _rows(recipe)
     if output is not None:
         rows.append(("run folder", str(output)))
     width = max(len(name) for name, _ in rows)
     return "\n".join(["", *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+
+def _rows(recipe: Recipe) -> list[tuple[str, str]]:
+    if isinstance(recipe, BaseRecipe):
+        return _base(recipe)
+    if isinstance(recipe, ZeroRecipe):
+        return _zero(recipe)
+    return preference_rows(recipe, parameters(recipe.start))
 
 
 def _base(recipe: BaseRecipe) -> list[tuple[str, str]]:

@@ -10,8 +10,8 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pipeline.config import STAGES, Recipe
 from pipeline.failures import RecipeError
+from pipeline.recipe_kinds import STAGES, Recipe
 
 FOLDER = Path(__file__).parent.parent / "recipes"
 MAY_CHANGE = (

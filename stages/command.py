@@ -18,6 +18,11 @@ DONE, FAILED, MISTAKE, STOPPED, UNREAD = 0, 1, 2, 130, 141  # exit codes; 128 + 
 COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of help)
     "base": ("stages.launch", "pre-train the tiny base model of a recipe"),
     "zero": ("stages.launch", "R1-Zero: GRPO on a base model with rule-based rewards"),
+    "preference": (
+        "stages.launch",
+        "DPO and its kin, on pairs from a file or sampled and labelled",
+    ),
+    "reward-model": ("stages.launch", "a scalar head that learns which answer is better"),
     "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),
     "algorithms": ("stages.algorithms_command", "what can be trained by, and what it needs"),
     "recipes": ("stages.recipe_files", "ls | show NAME | cp NAME FILE | validate FILE..."),
@@ -25,13 +30,14 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
     "verify": ("stages.verify_command", "judge the responses of a JSONL file by one verifier"),
     "verifier": ("stages.verifier_command", "ls | new NAME | check NAME: write one, try one out"),
     "serve": ("stages.serve", "judge responses over HTTP, for any trainer"),
+    "serve-reward": ("stages.serve_reward", "a trained reward model over HTTP, for the verifier"),
     "sandbox": ("stages.sandbox_command", "check: run attacks on it; serve: lend it over HTTP"),
 }
 
 
 def usage() -> str:
     """What `veriloop --help` prints."""
-    lines = [f"  {name:<12}{told}" for name, (_, told) in COMMANDS.items()]
+    lines = [f"  {name:<13}{told}" for name, (_, told) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: veriloop COMMAND [--help]",

@@ -13,14 +13,16 @@ import tyro
 import yaml
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
-from pipeline.config import STAGES, BaseRecipe, Part, Recipe
+from pipeline.config import BaseRecipe, Part
 from pipeline.failures import RecipeError, Stopped
 from pipeline.plan import plan
+from pipeline.recipe_kinds import STAGES, Recipe
 from pipeline.recipes import FOLDER, checked, flat, read, refuse_changes, with_flags, written
 from stages.summary import table
 
 Kind = TypeVar("Kind", bound=Recipe)
 RUNS = Path("outputs")
+EXAMPLES = {"preference": "tiny/dpo"}  # a recipe to begin with, where it is not tiny/<stage>
 
 _Off = tyro.conf.FlagCreatePairsOff
 
@@ -44,26 +46,27 @@ class Options(Generic[Kind]):
 
 def parse(stage: str, words: Sequence[str]) -> Options[Recipe]:
     """`RECIPE [--field value ...]`; raises RecipeError, or SystemExit after tyro's own message."""
+    name, example = stage.replace("_", "-"), EXAMPLES.get(stage, f"tiny/{stage}")
     if not words or words[0].startswith("-"):
         if "--help" in words or "-h" in words:
-            words = [f"tiny/{stage}", "--help"]
+            words = [example, "--help"]
         else:
             raise RecipeError(
-                f"veriloop {stage} needs a recipe first: veriloop {stage} tiny/{stage} [--field "
+                f"veriloop {name} needs a recipe first: veriloop {name} {example} [--field "
                 "value ...]; `veriloop recipes ls` lists them"
             )
     recipe = read(words[0])
     if recipe.stage != stage:
         raise RecipeError(
             f"{words[0]} is a recipe for {recipe.stage!r}, not for {stage!r}: "
-            f"veriloop {recipe.stage} {words[0]}"
+            f"veriloop {recipe.stage.replace('_', '-')} {words[0]}"
         )
     kind = STAGES[stage]
     options = tyro.cli(
         Options[kind],
         args=list(words[1:]),
         default=Options(recipe=recipe),
-        prog=f"veriloop {stage} {words[0]}",
+        prog=f"veriloop {name} {words[0]}",
         registry=_unchecked(),
     )
     flags = _given(words[1:], recipe, options.recipe)
@@ -104,7 +107,7 @@ def command(words: Sequence[str]) -> int:
     The stage itself, and with it torch, is imported only when it runs. Nothing is written before
     everything that can be checked without it has been.
     """
-    stage = words[0]
+    stage = words[0].replace("-", "_")
     options = parse(stage, words[1:])
     output = run_folder(options.recipe, options.output, resume=options.resume)
     if options.dry_run:

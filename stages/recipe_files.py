@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from pipeline.config import STAGES, Recipe
 from pipeline.failures import RecipeError
 from pipeline.plan import plan
+from pipeline.recipe_kinds import STAGES, Recipe
 from pipeline.recipes import FOLDER, locate, read, shipped
 
 USAGE = {

@@ -338,3 +338,21 @@ def test_a_flag_that_says_what_was_the_default_is_still_laid_over_the_preset():
     assert parse("zero", words).recipe.algorithm.minibatches == 2
     words = ["tiny/algorithms", "--algorithm.preset=dapo", "--algorithm.clip-high=0.2"]
     assert parse("zero", words).recipe.algorithm.clip_high == 0.2
+
+
+def test_a_stage_of_two_words_is_called_with_a_dash():
+    with pytest.raises(RecipeError, match="veriloop reward-model needs a recipe first: veriloop r"):
+        parse("reward_model", [])
+    with pytest.raises(RecipeError, match="veriloop preference tiny/dpo"):
+        parse("preference", [])
+    with pytest.raises(RecipeError, match="not for 'zero': veriloop reward-model tiny/reward_mod"):
+        parse("zero", ["tiny/reward_model"])
+    assert launch.command(["reward-model", "tiny/reward_model", "--dry-run"]) == 0
+
+
+def test_parts_of_a_preference_recipe_are_flags():
+    words = ["tiny/kto", "--loss.desirable-weight", "2", "--loss.undesirable-weight", "1"]
+    loss = parse("preference", [*words, "--schedule.epochs", "3"]).recipe.loss
+    assert (loss.desirable_weight, loss.undesirable_weight) == (2.0, 1.0)
+    with pytest.raises(RecipeError, match=r"loss: tau=0\.5 is not read by kto"):
+        parse("preference", ["tiny/kto", "--loss.tau", "0.5"])

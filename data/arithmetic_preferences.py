@@ -1,0 +1,106 @@
+"""Generated preferences over answers to chains of sums, in TRL's layout, right by construction.
+
+Four kinds of answer, from the best to the worst: worked and tagged as asked; right but without the
+tags; tagged but with a slip in its last step; a wrong guess in a broken layout.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any, Literal
+
+from data.arithmetic import Chain, draw, question
+from data.corpus import PHRASES, Phrases, slip
+
+Kind = Literal["pairs", "labelled", "ranked"]
+LEVELS = 4
+ASPECTS = ("correct", "as asked")
+
+
+def rows(kind: Kind, seed: int, count: int) -> Iterator[dict[str, Any]]:
+    """`count` rows of the RL split, the same in every run."""
+    made: Mapping[str, Callable[[Random], dict[str, Any]]] = {
+        "pairs": _pair,
+        "labelled": _labelled,
+        "ranked": _ranked,
+    }
+    for index in range(count):
+        yield made[kind](Random(f"preferences/{kind}/{seed}/{index}"))
+
+
+def _asked(random: Random) -> tuple[list[dict[str, str]], Chain, Phrases]:
+    chain = draw(random, "rl")
+    language = random.choice(("en", "zh"))
+    prompt = [{"role": "user", "content": question(chain, language, random)}]
+    return prompt, chain, PHRASES[language]
+
+
+def _said(answer: list[dict[str, Any]]) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": "".join(piece["text"] for piece in answer)}]
+
+
+def _pair(random: Random) -> dict[str, Any]:
+    prompt, chain, phrases = _asked(random)
+    worse = random.randrange(1, LEVELS)
+    chosen, rejected = (answer(level, chain, phrases, random) for level in (0, worse))
+    return {
+        "prompt": prompt,
+        "chosen": _said(chosen),
+        "rejected": _said(rejected),
+        "score_chosen": LEVELS - 1,
+        "score_rejected": LEVELS - 1 - worse,
+        "chosen_segments": chosen,
+        "rejected_segments": rejected,
+    }
+
+
+def _labelled(random: Random) -> dict[str, Any]:
+    prompt, chain, phrases = _asked(random)
+    label = random.random() < 0.5
+    level = 0 if label else random.randrange(1, LEVELS)
+    return {
+        "prompt": prompt,
+        "completion": _said(answer(level, chain, phrases, random)),
+        "label": label,
+    }
+
+
+def _ranked(random: Random) -> dict[str, Any]:
+    prompt, chain, phrases = _asked(random)
+    answers = [answer(level, chain, phrases, random) for level in range(LEVELS)]
+    return {"prompt": prompt, "ranked": [_said(one) for one in answers]}
+
+
+def answer(level: int, chain: Chain, phrases: Phrases, random: Random) -> list[dict[str, Any]]:
+    """An answer of a level, 0 the best, as segments with a score in [0, 1] for each of ASPECTS."""
+    if level == 3:
+        wrong = slip(random, chain.value)
+        return [
+            _segment(f"<think>{phrases.guess}{wrong}{phrases.dot}<answer>{wrong}</answer>", 0, 0)
+        ]
+    pieces, value = _steps(chain, phrases, slipping=level == 2, random=random)
+    right, tagged = level != 2, level != 1
+    steps = [_segment(text, right or i + 1 < len(pieces), 1) for i, text in enumerate(pieces)]
+    if not tagged:
+        steps[0]["scores"][1] = 0.0
+        return [*steps, _segment(f"{phrases.so}{value}", right, 0)]
+    steps[0]["text"] = f"<think>{steps[0]['text']}"
+    return [*steps, _segment(f"</think><answer>{value}</answer>", right, 1)]
+
+
+def _steps(
+    chain: Chain, phrases: Phrases, *, slipping: bool, random: Random
+) -> tuple[list[str], int]:
+    """What each step writes, and the value it ends with. Only the last one can slip: a slip
+    before it would show a problem that may be held out."""
+    pieces: list[str] = []
+    while chain.rest:
+        chain = chain.step()
+        if slipping and not chain.rest:
+            chain = Chain(slip(random, chain.first), ())
+        word = phrases.then if pieces else phrases.first
+        pieces.append(f"{word}{chain}{phrases.stop}")
+    return pieces, chain.first
+
+
+def _segment(text: str, correct: float, as_asked: float) -> dict[str, Any]:
+    return {"text": text, "scores": [float(correct), float(as_asked)]}

@@ -1,0 +1,174 @@
+"""Losses on pairs of answers to one prompt, of which the first is preferred.
+
+All but `kto` take one log-prob per answer in nats; each says whether it is the sum over the
+answer's tokens or their mean. Every function returns this micro-batch's share of the step's loss:
+it divides by `pairs`, the count over the whole optimizer step, so that the shares of any split
+add up. Axes: P pairs of a micro-batch, N single answers of one.
+"""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+Length = Literal["sum", "mean"]
+
+
+def dpo(
+    chosen_P: Tensor,
+    rejected_P: Tensor,
+    ref_chosen_P: Tensor,
+    ref_rejected_P: Tensor,
+    *,
+    beta: float,
+    pairs: int,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-(1 - e) log sigma(beta h) - e log sigma(-beta h): DPO (arXiv 2305.18290, eq. 7).
+
+    h = log(pi / ref)(chosen) - log(pi / ref)(rejected), summed log-probs. `label_smoothing` e in
+    [0, 0.5) is the chance that a label is wrong (conservative DPO, Mitchell's note of 2023).
+    ln 2 at the reference. `beta` is per nat.
+    """
+    margin_P = beta * ((chosen_P - ref_chosen_P) - (rejected_P - ref_rejected_P))
+    return _share(_smoothed(margin_P, label_smoothing), pairs)
+
+
+def ipo(
+    chosen_P: Tensor,
+    rejected_P: Tensor,
+    ref_chosen_P: Tensor,
+    ref_rejected_P: Tensor,
+    *,
+    tau: float,
+    pairs: int,
+    lengths: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """(h - 1 / (2 tau))^2: IPO (arXiv 2310.12036, eq. 17); h as in `dpo`.
+
+    The margin h is pulled *to* 1 / (2 tau) nats and stops there; DPO's grows without end.
+    `lengths` None takes summed log-probs, as the equation is printed. With the tokens of the
+    (chosen, rejected) answers, int64 [P], each log-ratio is first divided by its length: what the
+    authors say they ran, and what other trainers do. tau then counts nats per token.
+    """
+    ratio_P, other_P = chosen_P - ref_chosen_P, rejected_P - ref_rejected_P
+    if lengths is not None:
+        ratio_P, other_P = ratio_P / lengths[0], other_P / lengths[1]
+    return _share((ratio_P - other_P - 1 / (2 * tau)).square(), pairs)
+
+
+def cpo(
+    chosen_P: Tensor,
+    rejected_P: Tensor,
+    *,
+    beta: float,
+    pairs: int,
+    cloning: float = 1.0,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-log sigma(beta (log pi(chosen) - log pi(rejected))) - c log pi(chosen): CPO
+    (arXiv 2401.08417, section 3): DPO against a uniform reference, and behaviour cloning.
+
+    Summed log-probs, in both terms as the paper has them. `cloning` is c; the paper's is 1.
+    """
+    preferred_P = _smoothed(beta * (chosen_P - rejected_P), label_smoothing)
+    return _share(preferred_P - cloning * chosen_P, pairs)
+
+
+def simpo(
+    chosen_mean_P: Tensor, rejected_mean_P: Tensor, *, beta: float, gamma: float, pairs: int
+) -> Tensor:
+    """-log sigma(beta (mean log pi(chosen) - mean log pi(rejected)) - gamma): SimPO
+    (arXiv 2405.14734, eq. 6).
+
+    Mean log-probs per token, so that length earns nothing; no reference. `gamma` is the margin
+    that the chosen answer's reward must lead by, unitless like beta times a log-prob.
+    """
+    return _share(_smoothed(beta * (chosen_mean_P - rejected_mean_P) - gamma, 0.0), pairs)
+
+
+def orpo(chosen_mean_P: Tensor, rejected_mean_P: Tensor, *, weight: float, pairs: int) -> Tensor:
+    """-mean log pi(chosen) - w log sigma(log odds(chosen) - log odds(rejected)): ORPO
+    (arXiv 2403.07691, eqs. 4 to 7), odds(y) = P(y) / (1 - P(y)).
+
+    log P is the *mean* log-prob per token (the paper's eq. 3), as is the likelihood term; of the
+    answer alone, not of the prompt. No reference. `weight` is the paper's lambda.
+    """
+    odds_P = _log_odds(chosen_mean_P) - _log_odds(rejected_mean_P)
+    return _share(weight * _smoothed(odds_P, 0.0) - chosen_mean_P, pairs)
+
+
+def kto_reference_point(mismatched_N: Tensor, ref_mismatched_N: Tensor) -> Tensor:
+    """z0 = max(0, mean of log(pi / ref)) over *mismatched* pairs, an answer under the prompt of
+    another: KTO's estimate of KL(pi || ref) (arXiv 2402.01306). A detached scalar.
+
+    Give it every example of the optimizer step: the clamp makes shares of it meaningless.
+    """
+    return (mismatched_N - ref_mismatched_N).mean().clamp(min=0).detach()
+
+
+def kto_weights(desirable: int, undesirable: int) -> tuple[float, float]:
+    """(lambda_D, lambda_U) that weigh both kinds the same: lambda_D n_D = lambda_U n_U, the
+    smaller weight 1 (arXiv 2402.01306 wants their ratio in [1, 4/3]).
+
+    Raises ValueError when one of the kinds is missing: the other has nothing to be weighed with.
+    """
+    if not (desirable and undesirable):
+        raise ValueError(
+            f"{desirable} desirable and {undesirable} undesirable examples cannot be balanced; "
+            "set both weights"
+        )
+    most = max(desirable, undesirable)
+    return most / desirable, most / undesirable
+
+
+def kto(
+    logp_N: Tensor,
+    ref_logp_N: Tensor,
+    desirable_N: Tensor,
+    reference_point: Tensor,
+    *,
+    beta: float,
+    weights: tuple[float, float],
+    examples: int,
+) -> Tensor:
+    """lambda_y - v(x, y): KTO (arXiv 2402.01306, eq. 7), for answers labelled one by one.
+
+    v = lambda_D sigma(beta (r - z0)) where `desirable_N` (bool), lambda_U sigma(beta (z0 - r))
+    elsewhere; r = log(pi / ref), summed; z0 of `kto_reference_point`. `weights` is
+    (lambda_D, lambda_U). `examples` counts the whole optimizer step, of both kinds together.
+    """
+    gain_N = beta * (logp_N - ref_logp_N - reference_point)
+    liked, disliked = weights
+    value_N = torch.where(desirable_N, -liked * gain_N.sigmoid(), -disliked * (-gain_N).sigmoid())
+    most_N = torch.where(desirable_N, liked, disliked)
+    return _share(most_N + value_N, examples)
+
+
+def mean_logp(logp: Tensor, lengths: Tensor, length: Length) -> Tensor:
+    """Summed log-probs as they are, or per token. An answer without tokens has the mean 0."""
+    if length not in get_args(Length):
+        raise ValueError(f"length {length!r} is not one of {get_args(Length)}")
+    return logp if length == "sum" else logp / lengths.clamp(min=1)
+
+
+def _smoothed(margin_P: Tensor, smoothing: float) -> Tensor:
+    if not 0 <= smoothing < 0.5:
+        raise ValueError(f"label_smoothing must lie in [0, 0.5), got {smoothing}")
+    return -(1 - smoothing) * logsigmoid(margin_P) - smoothing * logsigmoid(-margin_P)
+
+
+def _log_odds(logp: Tensor) -> Tensor:
+    """log p - log(1 - p); an answer that is certain to the last bit has the odds of the next."""
+    logp = logp.clamp(max=-torch.finfo(logp.dtype).eps)
+    return logp - torch.log(-torch.expm1(logp))
+
+
+def _share(values: Tensor, total: int) -> Tensor:
+    if len(values) > total:
+        raise ValueError(
+            f"a micro-batch has {len(values)} of them, its whole step {total}: the count must "
+            "cover the whole optimizer step"
+        )
+    return values.sum() / max(total, 1)

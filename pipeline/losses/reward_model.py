@@ -1,0 +1,63 @@
+"""Losses that teach a scalar head which answer is better. Rewards are unbounded and unitless.
+
+Each returns this micro-batch's share of the step's loss, divided by a count over the whole
+optimizer step. Axes: P pairs, K answers to one prompt from the best to the worst, Q such
+rankings, N answers of an anchor set.
+"""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+Ranking = Literal["pairs", "plackett_luce"]
+
+
+def bradley_terry(chosen_P: Tensor, rejected_P: Tensor, *, pairs: int) -> Tensor:
+    """-log sigma(r(chosen) - r(rejected)): the chance that the better one wins (Bradley and Terry
+    1952; InstructGPT, arXiv 2203.02155, eq. 1 with K = 2). ln 2 where both earn the same."""
+    return -logsigmoid(chosen_P - rejected_P).sum() / max(pairs, 1)
+
+
+def ranking(rewards_QK: Tensor, *, rankings: int, form: Ranking = "pairs") -> Tensor:
+    """The loss of K answers ranked at once, columns from the best to the worst.
+
+    "pairs": -1 / C(K, 2) sum over i < j of log sigma(r_i - r_j), every pair of one prompt in one
+    batch (InstructGPT, arXiv 2203.02155, eq. 1). "plackett_luce": -sum_k log softmax of r_k among
+    what is left, log-likelihood of the whole order (Plackett 1975, Luce 1959).
+    With K = 2 both are `bradley_terry`. Raises ValueError for K < 2 or an unknown form.
+    """
+    if form not in get_args(Ranking):
+        raise ValueError(f"form {form!r} is not one of {get_args(Ranking)}")
+    k = rewards_QK.shape[1]
+    if k < 2:
+        raise ValueError(f"a ranking has at least 2 answers, got {k}")
+    if form == "pairs":
+        better, worse = torch.triu_indices(k, k, offset=1)
+        values_Q = -logsigmoid(rewards_QK[:, better] - rewards_QK[:, worse]).mean(1)
+    else:
+        left_QK = rewards_QK.flip(1).logcumsumexp(1).flip(1)
+        values_Q = (left_QK - rewards_QK).sum(1)
+    return values_Q.sum() / max(rankings, 1)
+
+
+def centring(chosen_P: Tensor, rejected_P: Tensor, *, weight: float, pairs: int) -> Tensor:
+    """w (r(chosen) + r(rejected))^2, which keeps rewards near 0 while only their differences are
+    in the other losses, and leaves the differences alone (Eisenstein et al., arXiv 2312.09244)."""
+    return weight * (chosen_P + rejected_P).square().sum() / max(pairs, 1)
+
+
+def zero_point(anchor_N: Tensor) -> Tensor:
+    """The mean reward of an anchor set, to be subtracted from every reward: InstructGPT's bias,
+    by which the labellers' own demonstrations score 0 on average (arXiv 2203.02155, section 3.5).
+    """
+    if not len(anchor_N):
+        raise ValueError("an empty anchor set has no mean to centre on")
+    return anchor_N.mean()
+
+
+def pair_accuracy(chosen_P: Tensor, rejected_P: Tensor) -> float:
+    """Share of pairs, in [0, 1], whose better answer earns more; a tie is half a pair."""
+    right = (chosen_P > rejected_P).sum() + 0.5 * (chosen_P == rejected_P).sum()
+    return right.item() / max(len(chosen_P), 1)

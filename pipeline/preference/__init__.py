@@ -1,0 +1,1 @@
+"""Learning from which of two answers is better: examples, their reference, steps and rounds."""

@@ -1,0 +1,72 @@
+"""Log-probs of whole answers, or of their segments, under a model: packed, a piece at a time.
+
+Axes: R rows, T positions, M completion tokens, A answers, S segments of all answers in order.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from data.preference_ids import Ids
+from pipeline.packing import Packed, best_fit, lay_out, response_mask
+from pipeline.policy import score
+from pipeline.preference.examples import Example
+
+
+def segment_counts(answers: Sequence[Ids]) -> list[int]:
+    """How many segments each answer has."""
+    return [max(answer.segments, default=-1) + 1 for answer in answers]
+
+
+def segment_logps(model: Any, answers: Sequence[Ids], *, row: int, chunk: int) -> Tensor:
+    """Sum of the log-probs of each segment's tokens, nats, [S]; at temperature 1.
+
+    `row` is the positions of a packed row, `chunk` the tokens whose logits exist at one time.
+    """
+    sequences = [(*a.prompt, *a.completion) for a in answers]
+    lengths = [len(s) - 1 for s in sequences]
+    packed = lay_out(sequences, best_fit(lengths, max(row, *lengths)))
+    mask_RT = response_mask(packed, [len(a.prompt) for a in answers])
+    logp_M, _ = score(
+        model,
+        packed.ids_RT,
+        packed.positions_RT,
+        packed.targets_RT,
+        mask_RT,
+        temperature=1.0,
+        chunk=chunk,
+    )
+    slot_M = _slots(packed, mask_RT, answers)
+    return logp_M.new_zeros(sum(segment_counts(answers))).index_add(0, slot_M, logp_M)
+
+
+def _slots(packed: Packed, mask_RT: Tensor, answers: Sequence[Ids]) -> Tensor:
+    """Which of all segments each scored token belongs to, [M]."""
+    before = [0, *accumulate(segment_counts(answers))]
+    by_token = torch.tensor(
+        [before[i] + segment for i, a in enumerate(answers) for segment in a.segments]
+    )
+    first = torch.tensor([0, *accumulate(len(a.completion) for a in answers)])
+    prompt = torch.tensor([len(a.prompt) for a in answers])
+    answer_M = packed.sequence_RT[mask_RT]
+    token_M = packed.positions_RT[mask_RT] + 1 - prompt[answer_M]
+    return by_token[first[answer_M] + token_M]
+
+
+def pieces(examples: Sequence[Example], positions: int) -> Iterator[list[int]]:
+    """Indices of examples, in order, in groups that take about `positions` positions; the answers
+    of one example stay together."""
+    group: list[int] = []
+    taken = 0
+    for i, example in enumerate(examples):
+        needed = sum(len(a.prompt) + len(a.completion) - 1 for a in example.answers)
+        if group and taken + needed > positions:
+            yield group
+            group, taken = [], 0
+        group.append(i)
+        taken += needed
+    if group:
+        yield group

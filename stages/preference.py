@@ -1,0 +1,168 @@
+"""Preference optimisation: DPO and its kin, on pairs from a file or from the model's own answers.
+
+DeepSeek-R1's second RL stage learns preferences through a reward model (`stages/reward_model.py`)
+inside GRPO; the losses here learn them from pairs directly. What the schedules mean is told by
+`ScheduleConfig`, what the losses compute by `pipeline/losses/preference.py`.
+"""
+
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from data import arithmetic
+from pipeline import checkpoint
+from pipeline.console import StageConsole
+from pipeline.failures import StageError
+from pipeline.grade import names_of, open_judges
+from pipeline.policy import eos_ids, load_policy, load_tokenizer
+from pipeline.preference.labels import VERIFIERS, Labeller, by_rewards, by_verifiers
+from pipeline.preference.loop import KEY_METRICS, PreferenceLoop, Tools
+from pipeline.preference.questions import Asking, Questions
+from pipeline.preference.rounds import Prepared, prepare
+from pipeline.preference.scalar_head import ScalarHead
+from pipeline.preference_config import PreferenceRecipe
+from pipeline.recipes import refuse_changes
+from pipeline.record import StageRecord
+from pipeline.run_json import RunManifest, write_versions
+from pipeline.sampling.choose import open_sampler
+from pipeline.scribe import Scribe
+from stages.zero import starting_point
+
+
+def run(recipe: PreferenceRecipe, output: Path, *, resume: bool) -> Path:
+    """Train as `recipe` says, under `output`/preference; returns the final checkpoint.
+
+    With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
+    is left as it is. Raises Stopped after Ctrl-C, with everything saved.
+    """
+    torch.manual_seed(recipe.seed)
+    if recipe.trainer.threads:
+        torch.set_num_threads(recipe.trainer.threads)
+    manifest = RunManifest(output / "run.json")
+    directory = output / "preference"
+    start = starting_point(recipe.start, manifest)
+    found = checkpoint.load_latest(directory) if resume else None
+    if found is not None:
+        refuse_changes(found[1]["recipe"], recipe)
+        if manifest.is_done("preference"):
+            return found[0]
+    began = time.monotonic() - (0.0 if found is None else found[1]["seconds"])
+    inputs = {"start": str(start), "recipe": recipe.model_dump(mode="json")}
+    manifest.begin_stage("preference", inputs)
+    with ExitStack() as stack:
+        loop = opened(stack, recipe, directory, start, found)
+        asked = loop.tools.questions
+        sampler = None if asked is None else asked.asking.sampler.name
+        try:
+            told = loop.run(lambda: time.monotonic() - began)
+        except StageError as failure:
+            seconds, said = time.monotonic() - began, {"failure": str(failure)}
+            manifest.end_stage("preference", seconds, sampler, {}, {}, said, status="failed")
+            raise
+    final = checkpoint.latest(directory)
+    assert final is not None, "the loop saves a checkpoint after its last step"
+    made = {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")}
+    made |= loop.prepared.facts
+    seconds = time.monotonic() - began
+    manifest.end_stage("preference", seconds, sampler, told["before"], told["after"], made)
+    return final
+
+
+def opened(
+    stack: ExitStack,
+    recipe: PreferenceRecipe,
+    directory: Path,
+    start: Path,
+    found: tuple[Path, dict[str, Any]] | None,
+) -> PreferenceLoop:
+    """The loop with all it works with, closed when `stack` is; resumed when `found`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    policy, tokenizer = load_policy(start), load_tokenizer(start)
+    done = 0 if found is None else found[1]["done"]
+    ends = eos_ids(policy.generation_config, tokenizer)
+    prepared = prepare(recipe.data, recipe.loss, recipe.schedule, tokenizer, ends, print)
+    console = StageConsole(
+        "preference", steps(recipe, prepared), done=done, key_metrics=KEY_METRICS
+    )
+    stack.enter_context(console)
+    questions = None
+    if recipe.problems is not None:
+        questions = Questions(recipe, policy, asking(stack, recipe, directory, start, console))
+    tools = Tools(
+        tokenizer=tokenizer,
+        record=stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard)),
+        console=console,
+        directory=directory,
+        questions=questions,
+    )
+    loop = PreferenceLoop(recipe, prepared, policy, tools)
+    if found is not None:
+        loop.resume(found[1], load_policy(found[0]).state_dict())
+    return loop
+
+
+def steps(recipe: PreferenceRecipe, prepared: Prepared) -> int:
+    """Optimizer steps; of a run that samples, as many as its rounds can have."""
+    schedule, sizes = recipe.schedule, [len(examples) for examples in prepared.rounds]
+    if schedule.samples:
+        pairs = recipe.rollout.prompts * recipe.label.pairs
+        sizes = [pairs * (2 if recipe.loss.name == "kto" else 1)] * schedule.rounds
+    return schedule.epochs * sum(-(-size // recipe.batch) for size in sizes)
+
+
+def asking(
+    stack: ExitStack,
+    recipe: PreferenceRecipe,
+    directory: Path,
+    start: Path,
+    console: StageConsole,
+) -> Asking:
+    """The sampler, the verifiers and the labeller of a run that has problems."""
+    held_out = arithmetic.distinct("test", 0, recipe.evaluation.problems)
+    names = names_of(VERIFIERS, held_out[0])
+    pool = open_judges(
+        names,
+        recipe.verifier_service,
+        workers=recipe.verifier_workers,
+        limit_s=recipe.verifier_limit_s,
+    )
+    stack.enter_context(pool)
+    write_versions(directory / "versions.json", pool.fingerprint(names))
+    rollout = recipe.rollout
+    sampler = open_sampler(
+        recipe.sampler,
+        str(start),
+        max_length=rollout.max_prompt + rollout.max_tokens,
+        say=console.note,
+    )
+    stack.callback(sampler.close)
+    tokenizer = load_tokenizer(start)
+    return Asking(
+        problem=lambda n: arithmetic.problem("rl", recipe.problem_seed, n),
+        held_out=held_out,
+        scribe=Scribe(tokenizer, load_policy(start).generation_config),
+        sampler=sampler,
+        pool=pool,
+        label=labeller(recipe, pool, tokenizer),
+    )
+
+
+def labeller(recipe: PreferenceRecipe, pool: Any, tokenizer: Any) -> Labeller:
+    """Who says which sampled answer is better."""
+    if recipe.label.by == "verifiers":
+        return by_verifiers(recipe.label, pool)
+    head = ScalarHead(Path(recipe.label.reward_model))
+    head.require_tokenizer(tokenizer)
+    return by_rewards(lambda answers: head.rewards(answers, recipe.trainer))
+
+
+if __name__ == "__main__":
+    from stages.command import main
+
+    sys.exit(main(["preference", *sys.argv[1:]]))

@@ -1,0 +1,176 @@
+"""The reward model: a scalar head that learns which of two answers, or of K, is better.
+
+DeepSeek-R1 trains one for helpfulness on 66,000 pairs (batch 256, learning rate 6e-6, one epoch).
+As InstructGPT does, rewards are moved so that an anchor set scores 0 on average: the zero point
+stands in config.json as `reward_zero_point`, because a classifier's head has no bias to hold it.
+`veriloop serve-reward` subtracts it; behind another server it is the `middle` of the verifier
+`reward_model`.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from data import preferences
+from data.preference_ids import Ids, encode
+from data.preferences import Labelled
+from pipeline import checkpoint
+from pipeline.console import StageConsole
+from pipeline.durable import write_atomically
+from pipeline.failures import RecipeError
+from pipeline.losses.reward_model import zero_point
+from pipeline.policy import eos_ids, load_generation_config, load_tokenizer
+from pipeline.preference.reward_training import (
+    Ranking,
+    RewardLoop,
+    RewardTools,
+    measure,
+    rankings,
+)
+from pipeline.preference.rounds import load_rows
+from pipeline.preference.scalar_head import ZERO_POINT, answer_rewards, load_classifier
+from pipeline.preference_config import RewardModelRecipe
+from pipeline.recipes import refuse_changes
+from pipeline.record import StageRecord
+from pipeline.run_json import RunManifest
+from stages.zero import starting_point
+
+KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")
+
+
+def run(recipe: RewardModelRecipe, output: Path, *, resume: bool) -> Path:
+    """Train as `recipe` says, under `output`/reward_model; returns the final checkpoint.
+
+    With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
+    is left as it is. Raises Stopped after Ctrl-C, with everything saved.
+    """
+    torch.manual_seed(recipe.seed)
+    if recipe.trainer.threads:
+        torch.set_num_threads(recipe.trainer.threads)
+    manifest = RunManifest(output / "run.json")
+    directory = output / "reward_model"
+    start = starting_point(recipe.start, manifest)
+    found = checkpoint.load_latest(directory) if resume else None
+    if found is not None:
+        refuse_changes(found[1]["recipe"], recipe)
+        if manifest.is_done("reward_model"):
+            return found[0]
+    began = time.monotonic() - (0.0 if found is None else found[1]["seconds"])
+    inputs = {"start": str(start), "recipe": recipe.model_dump(mode="json")}
+    manifest.begin_stage("reward_model", inputs)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    with ExitStack() as stack:
+        loop, held_out, anchors = opened(stack, recipe, directory, start, found)
+        before = _measured(directory / "before.json", loop, held_out)
+        loop.run(lambda: time.monotonic() - began)
+        zero = _centre(loop, anchors)
+        after = measure(loop.model, held_out, recipe.trainer)
+        loop.save(time.monotonic() - began)
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in after.items())
+        loop.tools.console.note(f"held out: {shown}; zero point {zero:.3f}")
+    final = checkpoint.latest(directory)
+    assert final is not None, "a checkpoint was saved after the last step"
+    made = {
+        "checkpoint": str(final),
+        "metrics": str(directory / "metrics.jsonl"),
+        "zero_point": zero,
+        "anchors": len(anchors),
+    }
+    manifest.end_stage("reward_model", time.monotonic() - began, None, before, after, made)
+    return final
+
+
+def opened(
+    stack: ExitStack,
+    recipe: RewardModelRecipe,
+    directory: Path,
+    start: Path,
+    found: tuple[Path, dict[str, Any]] | None,
+) -> tuple[RewardLoop, list[Ranking], list[Ids]]:
+    """The loop, what it is measured on, and its anchors; resumed when `found`."""
+    tokenizer = load_tokenizer(start)
+    ends = eos_ids(load_generation_config(start), tokenizer)
+    train, held_out = _data(recipe, tokenizer, ends)
+    model = load_classifier(start, tokenizer)
+    model.config.eos_token_id = list(ends)  # a classifier is saved without a generation config
+    steps = recipe.epochs * -(-len(train) // recipe.batch)
+    done = 0 if found is None else found[1]["done"]
+    console = StageConsole("reward model", steps, done=done, key_metrics=KEY_METRICS)
+    tools = RewardTools(
+        tokenizer=tokenizer,
+        record=stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard)),
+        console=stack.enter_context(console),
+        directory=directory,
+    )
+    loop = RewardLoop(recipe, train, model, tools)
+    if found is not None:
+        loop.resume(found[1], load_classifier(found[0], tokenizer).state_dict())
+    return loop, held_out, _anchors(recipe, held_out, tokenizer, ends)
+
+
+def _data(
+    recipe: RewardModelRecipe, tokenizer: Any, ends: Sequence[int]
+) -> tuple[list[Ranking], list[Ranking]]:
+    longest = (recipe.data.max_prompt, recipe.data.max_completion)
+    sides: list[list[Ranking]] = []
+    for rows in load_rows(recipe.data, recipe.kind):
+        kept, dropped = rankings(rows, tokenizer, ends, longest)
+        if dropped:
+            print(f"data: {dropped} of {len(rows)} rows exceed {longest} tokens; left out")
+        if not kept:
+            raise RecipeError(f"data: every row exceeds {longest} tokens (prompt, completion)")
+        sides.append(kept)
+    return sides[0], sides[1]
+
+
+def _anchors(
+    recipe: RewardModelRecipe, held_out: Sequence[Ranking], tokenizer: Any, ends: Sequence[int]
+) -> list[Ids]:
+    """The answers whose mean reward is to be 0: a file's, or the best held-out ones."""
+    if not recipe.anchors:
+        return [one[0] for one in held_out]
+    try:
+        rows = preferences.read(Path(recipe.anchors))
+        wrong = [row for row in rows if not isinstance(row, Labelled)]
+        if wrong:
+            raise ValueError("anchors are single answers: prompt, completion, label")
+        kept = [row for row in rows if isinstance(row, Labelled) and row.label]
+        return [encode(row.prompt, row.completion, tokenizer, ends) for row in kept]
+    except ValueError as mistake:
+        raise RecipeError(f"anchors: {recipe.anchors}: {mistake}") from mistake
+
+
+@torch.no_grad()
+def _centre(loop: RewardLoop, anchors: Sequence[Ids]) -> float:
+    """Write the mean reward of the anchors into the model's config, and return it."""
+    trainer = loop.recipe.trainer
+    parts = [
+        answer_rewards(loop.model, anchors[i : i + trainer.rows], row=trainer.row)
+        for i in range(0, len(anchors), trainer.rows)
+    ]
+    zero = zero_point(torch.cat(parts)).item()
+    setattr(loop.model.config, ZERO_POINT, zero)
+    return zero
+
+
+def _measured(path: Path, loop: RewardLoop, held_out: Sequence[Ranking]) -> dict[str, float]:
+    """The untrained model's numbers, kept for a run that is resumed."""
+    if loop.done and path.is_file():
+        return json.loads(path.read_text())
+    found = measure(loop.model, held_out, loop.recipe.trainer)
+    write_atomically(path, lambda fresh: fresh.write_text(json.dumps(found)))
+    return found
+
+
+if __name__ == "__main__":
+    from stages.command import main
+
+    sys.exit(main(["reward-model", *sys.argv[1:]]))

@@ -1,0 +1,99 @@
+"""Prompt and answer as ids: apart, one BOS, one EOS, and every token in its segment."""
+
+from random import Random
+
+import pytest
+
+from data import corpus, tokenizer
+from data.preference_ids import encode
+from data.preferences import Segment
+from data.template import R1_ZERO
+
+ASKED = ({"role": "user", "content": "What is 1+1?"},)
+
+
+@pytest.fixture(scope="module")
+def spelling():
+    random = Random(0)
+    return tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(300)), 300)
+
+
+def said(text):
+    return ({"role": "assistant", "content": text},)
+
+
+def test_text_begins_with_one_bos_and_ends_with_one_eos(spelling):
+    ids = encode("First 1+1", "=2.", spelling, (2,))
+    assert ids.prompt[0] == spelling.bos_token_id and ids.completion[-1] == spelling.eos_token_id
+    assert spelling.decode(ids.prompt[1:]) == "First 1+1"
+    assert spelling.decode(ids.completion[:-1]) == "=2."
+    assert [*ids.prompt, *ids.completion].count(spelling.bos_token_id) == 1
+    assert [*ids.prompt, *ids.completion].count(spelling.eos_token_id) == 1
+
+
+def test_what_is_written_already_is_not_written_twice(spelling):
+    plain = encode("First", "So 2", spelling, (2,))
+    assert encode("<bos>First", "So 2<eos>", spelling, (2,)) == plain
+
+
+def test_the_prompt_is_spelled_apart_from_the_answer(spelling):
+    """Joined, the two would share a token."""
+    joined = spelling("First Then", add_special_tokens=False).input_ids
+    ids = encode("First T", "hen", spelling, (2,))
+    assert ids.prompt[1:] == tuple(spelling("First T", add_special_tokens=False).input_ids)
+    assert [*ids.prompt[1:], *ids.completion[:-1]] != joined
+
+
+def test_messages_follow_the_chat_template(spelling):
+    ids = encode(ASKED, said("2"), spelling, (2,))
+    assert spelling.decode(ids.prompt) == "<bos>" + R1_ZERO.format(prompt="What is 1+1?")
+    assert spelling.decode(ids.completion) == "2<eos>"
+
+
+def test_another_end_of_sequence_id_counts_as_well(spelling):
+    dot = spelling(".", add_special_tokens=False).input_ids[0]
+    assert encode("a", "2.", spelling, (2, dot)).completion[-1] == dot
+
+
+def test_layout_after_the_end_is_cut_off(spelling):
+    spelling.chat_template, kept = spelling.chat_template + "{{ ' ' }}", spelling.chat_template
+    try:
+        with pytest.raises(ValueError, match="does not begin with the prompt"):
+            encode(ASKED, said("2"), spelling, (2,))
+        spelling.chat_template = kept.replace("eos_token }}", "eos_token + ' \\n' }}")
+        assert spelling.decode(encode(ASKED, said("2"), spelling, (2,)).completion) == "2<eos>"
+        spelling.chat_template = None
+        with pytest.raises(ValueError, match="no chat template"):
+            encode(ASKED, said("2"), spelling, (2,))
+    finally:
+        spelling.chat_template = kept
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "message"),
+    [
+        ("a", "2<eos>3", r"end-of-sequence id \(2\) inside it"),
+        ("a", "2<eos><eos>", r"end-of-sequence id \(2\) inside it"),
+        ("a", "<bos>2", "hold 2 BOS ids"),
+        ("<bos><bos>a", "2", "hold 2 BOS ids"),
+    ],
+)
+def test_ids_in_the_wrong_place_are_refused(spelling, prompt, answer, message):
+    with pytest.raises(ValueError, match=message):
+        encode(prompt, answer, spelling, (2,))
+
+
+def test_every_token_belongs_to_the_segment_that_it_begins_in(spelling):
+    pieces = ("<think>", "First 3+4. ", "再算7。", "</think>")
+    segments = tuple(Segment(text=text, scores=(1.0,)) for text in pieces)
+    for prompt, answer in (("a", "".join(pieces)), (ASKED, said("".join(pieces)))):
+        ids = encode(prompt, answer, spelling, (2,), segments)
+        assert len(ids.segments) == len(ids.completion)
+        texts = [
+            spelling.decode(
+                [i for i, s in zip(ids.completion, ids.segments, strict=True) if s == k]
+            )
+            for k in range(4)
+        ]
+        assert texts == [*pieces[:3], "</think><eos>"]
+    assert set(encode("a", "".join(pieces), spelling, (2,)).segments) == {0}

@@ -1,0 +1,100 @@
+"""The reference is scored once, kept under what it depends on, and taken up where it stopped."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline.config import TrainerConfig
+from pipeline.preference import reference_pass as module
+from pipeline.preference.answer_logps import segment_logps
+from pipeline.preference.reference_pass import (
+    ReferenceLostError,
+    log_probs,
+    pass_key,
+    read_pass,
+    reference_pass,
+)
+
+TRAINER = TrainerConfig(row=32, rows=2)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(module, "PART", 4)
+
+
+class Counting:
+    """Stands for a model; counts how often it is asked."""
+
+    def __init__(self, model):
+        self.model, self.asked = model, 0
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    @property
+    def base_model(self):
+        self.asked += 1
+        return self.model.base_model
+
+
+def test_each_example_has_the_log_probs_of_both_answers(tiny_llama, pairs):
+    model, examples = tiny_llama(), pairs(5, segments=2)
+    found = log_probs(model, examples, TRAINER)
+    for example, logps in zip(examples, found, strict=True):
+        with torch.no_grad():
+            alone = segment_logps(model, example.answers, row=64, chunk=9)
+        assert_close(logps, alone, atol=1e-5, rtol=1e-5)
+        assert not logps.requires_grad
+
+
+def test_it_is_computed_once_and_then_read(tiny_llama, pairs, tmp_path):
+    model, examples, said = Counting(tiny_llama()), pairs(10), []
+    first = reference_pass(model, examples, TRAINER, tmp_path, said.append)
+    asked = model.asked
+    again = reference_pass(model, examples, TRAINER, tmp_path, said.append)
+    assert model.asked == asked > 0
+    for one, other, plain in zip(first, again, log_probs(model, examples, TRAINER), strict=True):
+        assert torch.equal(one, other)
+        assert_close(one, plain, atol=1e-5, rtol=1e-5)
+    assert said[0] == f"reference: 10 examples scored, kept in {tmp_path}"
+    assert said[1] == f"reference: 10 examples, 0 scored now, the rest from {tmp_path}"
+    assert all(map(torch.equal, read_pass(examples, tmp_path), first))
+
+
+def test_one_that_was_interrupted_goes_on(tiny_llama, pairs, tmp_path):
+    model, examples, said = Counting(tiny_llama()), pairs(10), []
+    whole = reference_pass(model, examples, TRAINER, tmp_path)
+    asked = model.asked
+    (tmp_path / "part_00002.pt").unlink()
+    with pytest.raises(ReferenceLostError, match=r"part_00002\.pt is gone"):
+        read_pass(examples, tmp_path)
+    model.asked = 0
+    again = reference_pass(model, examples, TRAINER, tmp_path, said.append)
+    assert all(map(torch.equal, again, whole))
+    assert "2 scored now" in said[0] and 0 < model.asked < asked / 2
+
+
+def test_the_key_is_of_the_weights_the_ids_and_the_tokenizer(tiny_llama, pairs, spelling):
+    examples = pairs(3)
+    key = pass_key(tiny_llama(), spelling, examples)
+    assert pass_key(tiny_llama(), spelling, pairs(3)) == key
+    moved = tiny_llama()
+    with torch.no_grad():
+        next(iter(moved.parameters()))[0, 0] += 1e-3
+    others = [
+        pass_key(moved, spelling, examples),
+        pass_key(tiny_llama(), spelling, examples[:2]),
+        pass_key(tiny_llama(), spelling, examples[::-1]),
+        pass_key(tiny_llama(), spelling, pairs(3, seed=1)),
+    ]
+    assert len({key, *others}) == 5
+
+
+def test_another_tokenizer_is_another_key(tiny_llama, pairs, spelling):
+    import copy
+
+    key = pass_key(tiny_llama(), spelling, pairs(3))
+    other = copy.deepcopy(spelling)
+    other.add_tokens(["another"])
+    assert pass_key(tiny_llama(), other, pairs(3)) != key

@@ -1,0 +1,93 @@
+"""The reward model's step: rankings of any lengths, any split, and the accuracy of their pairs."""
+
+from random import Random
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from data.preferences import Labelled, Pair, Ranked
+from pipeline.config import OptimizerConfig, TrainerConfig
+from pipeline.failures import RecipeError
+from pipeline.losses.reward_model import centring, ranking
+from pipeline.optimizer import Optimizer
+from pipeline.policy import load_tokenizer
+from pipeline.preference.reward_training import accuracy, gradient, measure, rankings
+from pipeline.preference.scalar_head import answer_rewards, load_classifier
+from pipeline.preference_config import RewardModelRecipe
+
+
+@pytest.fixture
+def model(tiny_checkpoint):
+    start = tiny_checkpoint(tied=False)
+    torch.manual_seed(0)
+    return load_classifier(start, load_tokenizer(start))
+
+
+def recipe(**changes):
+    values = {"name": "n", "start": "s", "optimizer": {"learning_rate": 1e-3}}
+    return RewardModelRecipe.model_validate(values | changes)
+
+
+@pytest.fixture
+def batch(answer):
+    random = Random(0)
+    return [tuple(answer(random) for _ in range(k)) for k in (2, 3, 2, 4, 3, 2)]
+
+
+def taken(model):
+    found = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    model.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("form", ["pairs", "plackett_luce"])
+def test_any_split_has_the_gradient_of_the_losses_by_their_names(model, batch, form):
+    told = {}
+    for rows in (64, 1):
+        asked = recipe(ranking=form, centring=0.1, trainer={"row": 32, "rows": rows})
+        told[rows] = gradient(model, batch, asked), taken(model)
+    assert told[1][0] == pytest.approx(told[64][0], abs=1e-5)
+    assert_close(told[1][1], told[64][1], atol=1e-5, rtol=1e-3)
+    losses = []
+    for one in batch:
+        rewards = answer_rewards(model, one, row=64)[None]
+        losses.append(ranking(rewards, rankings=6, form=form))
+        losses.append(centring(rewards[:, 0], rewards[:, -1], weight=0.1, pairs=6))
+    sum(losses).backward()
+    assert sum(losses).item() == pytest.approx(told[64][0]["loss"], abs=1e-5)
+    assert_close(taken(model), told[64][1], atol=1e-5, rtol=1e-3)
+
+
+def test_accuracy_is_over_all_pairs_of_a_ranking():
+    assert accuracy(torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 1.0]])) == pytest.approx(
+        (2 + 1.5) / 6
+    )
+
+
+def test_it_learns_what_it_is_shown(model, batch):
+    trainer = TrainerConfig(row=32, rows=8)
+    before = measure(model, batch, trainer)
+    optimizer = Optimizer(model, OptimizerConfig(learning_rate=3e-3))
+    for step in range(15):
+        numbers = gradient(model, batch, recipe())
+        optimizer.step(0.0, step)
+    after = measure(model, batch, trainer)
+    assert after["accuracy"] > before["accuracy"] and after["accuracy"] > 0.9
+    assert after["margin"] > before["margin"]
+    assert numbers["min_reward"] <= numbers["mean_reward"] <= numbers["max_reward"]
+
+
+def test_pairs_and_rankings_are_encoded_and_labels_refused(spelling):
+    rows = [
+        Pair(prompt="p", chosen="a", rejected="First 3"),
+        Ranked(prompt="p", answers=("a", "b", "c")),
+    ]
+    found, dropped = rankings(rows, spelling, (2,), (99, 99))
+    assert [len(r) for r in found] == [2, 3] and dropped == 0
+    found, dropped = rankings(rows, spelling, (2,), (99, 2))
+    assert [len(r) for r in found] == [3] and dropped == 1
+    with pytest.raises(RecipeError, match="row 1: a reward model learns from pairs"):
+        rankings([Labelled(prompt="p", completion="a", label=True)], spelling, (2,), (99, 99))
+    with pytest.raises(RecipeError, match=r"row 1: .*end-of-sequence id"):
+        rankings([Pair(prompt="p", chosen="a<eos>b", rejected="c")], spelling, (2,), (99, 99))

@@ -1,0 +1,95 @@
+"""Recipes of preferences: what does not fit together is refused with a reason."""
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline.plan import plan
+from pipeline.preference_config import READS, PreferenceLossConfig, PreferenceRecipe
+from pipeline.recipes import read
+
+OPTIMIZER = {"learning_rate": 1e-3}
+
+
+def recipe(**parts):
+    values = {"name": "n", "start": "nowhere", "optimizer": OPTIMIZER}
+    return PreferenceRecipe.model_validate(values | parts)
+
+
+def refused(**parts):
+    with pytest.raises(ValidationError) as failure:
+        recipe(**parts)
+    return str(failure.value)
+
+
+def test_every_loss_reads_settings_that_exist():
+    assert set(READS) == set(PreferenceLossConfig.model_fields["name"].annotation.__args__)
+    for settings in READS.values():
+        assert set(settings) <= set(PreferenceLossConfig.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"name": "dpo", "tau": 0.5}, "tau=0.5 is not read by dpo, which reads beta"),
+        ({"name": "ipo", "beta": 0.5}, "beta=0.5 is not read by ipo, which reads tau, length"),
+        ({"name": "dpo", "label_smoothing": 0.5}, "less than 0.5"),
+        ({"name": "kto", "desirable_weight": 2}, "both, or neither"),
+        ({"name": "two_d_dpo", "aspects": [0.5, 0.4]}, "must add up to 1, not 0.9"),
+    ],
+)
+def test_a_number_that_the_loss_does_not_read_is_refused(loss, message):
+    assert message in refused(loss=loss)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"schedule": {"name": "online"}}, "schedule 'online' samples: set problems"),
+        ({"schedule": {"rounds": 2}}, "offline has 1 round; set epochs"),
+        (
+            {"schedule": {"name": "online", "epochs": 2}, "problems": "arithmetic"},
+            "online sees a sample once",
+        ),
+        (
+            {"schedule": {"name": "iterative"}, "problems": "arithmetic",
+             "loss": {"name": "two_d_dpo"}},
+            "two_d_dpo needs scored segments",
+        ),
+        (
+            {"schedule": {"name": "online"}, "problems": "arithmetic",
+             "rollout": {"prompts": 4, "per_prompt": 1, "max_tokens": 8}},
+            "leaves nothing to compare",
+        ),
+        ({"loss": {"name": "kto"}, "batch": 1}, "KTO's reference point needs another prompt's"),
+        ({"data": {"rows": 0}}, "generated data has no end"),
+        ({"label": {"by": "reward_model"}}, "a reward model needs its folder"),
+        ({"label": {"reward_model": "x"}}, "only a reward model has one"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_refused(parts, message):
+    assert message in refused(**parts)
+
+
+def test_only_three_losses_have_no_reference():
+    free = [name for name in READS if not PreferenceLossConfig(name=name).has_reference]
+    assert free == ["cpo", "simpo", "orpo"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dpo", "dpo, the start is the reference, scored once and kept"),
+        ("orpo", "orpo, without a reference"),
+        ("curry_dpo", "curriculum: 3 rounds x 1 passes"),
+        ("iterative_dpo", "128 prompts x 8 answers a round, at most 256 pairs, judged by the"),
+        ("online_dpo", "moments: 16, sampler: 4, reference: 4) = 13.2 MiB"),
+        ("kto", "of 64 answers each"),
+        ("reward_model", "mean reward of the best held-out answers"),
+    ],
+)
+def test_the_plan_says_what_a_shipped_recipe_will_do(name, said):
+    assert said in plan(read(f"tiny/{name}"))
+
+
+def test_a_start_that_is_not_here_is_told():
+    assert "unknown: nowhere is not here to be measured" in plan(recipe())

@@ -1,0 +1,301 @@
+"""Preference optimisation as a stage: every loss and schedule, resumed to the same bits."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM
+
+from pipeline import checkpoint
+from pipeline.failures import RecipeError, Stopped
+from pipeline.preference import loop as module
+from pipeline.preference.reference_pass import ReferenceLostError
+from pipeline.preference_config import PreferenceRecipe
+from pipeline.record import read_metrics
+from pipeline.stop import StopRequest
+from stages import preference
+
+SCHEDULES = {
+    "offline": {"schedule": {"epochs": 2}},
+    "curriculum": {"schedule": {"name": "curriculum", "rounds": 3}},
+    "iterative": {
+        "schedule": {"name": "iterative", "rounds": 2, "epochs": 2},
+        "problems": "arithmetic",
+        "batch": 2,
+    },
+    "online": {"schedule": {"name": "online", "rounds": 3}, "problems": "arithmetic", "batch": 2},
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def recipe(tiny_checkpoint):
+    """Factory of small recipes on an untrained model."""
+
+    def build(**changes):
+        values = {
+            "name": "test",
+            "start": str(tiny_checkpoint()),
+            "data": {"rows": 8, "held_out": 4},
+            "batch": 4,
+            "rollout": {"prompts": 3, "per_prompt": 4, "max_tokens": 8},
+            "optimizer": {"learning_rate": 1e-3},
+            "sampler": {"engine": "torch"},
+            "evaluation": {"problems": 3, "samples": 1},
+            "checkpoint": {"every": 1, "keep": 99},
+            "tensorboard": False,
+        }
+        return PreferenceRecipe.model_validate(values | changes)
+
+    return build
+
+
+@pytest.fixture
+def judged_by_length(monkeypatch):
+    """An untrained model earns nothing by rule; here the text decides."""
+
+    def label(recipe, pool, tokenizer):
+        from pipeline.preference.labels import by_rewards
+
+        return by_rewards(lambda answers: [float(sum(a.completion) % 7) for a in answers])
+
+    monkeypatch.setattr(preference, "labeller", label)
+
+
+def weights(folder):
+    return AutoModelForCausalLM.from_pretrained(folder).state_dict()
+
+
+def same(one, other):
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def rows(output):
+    return read_metrics(output / "preference" / "metrics.jsonl")
+
+
+@pytest.mark.parametrize("name", ["dpo", "ipo", "kto", "cpo", "simpo", "orpo", "two_d_dpo"])
+def test_every_loss_trains_from_a_recipe(recipe, tmp_path, name):
+    asked = recipe(loss={"name": name}, data={"rows": 16, "held_out": 6}, schedule={"epochs": 3})
+    made = preference.run(asked, tmp_path / "run", resume=False)
+    told = json.loads((tmp_path / "run" / "run.json").read_text())["stages"][-1]
+    assert (told["name"], told["status"]) == ("preference", "done")
+    assert told["outputs"]["checkpoint"] == str(made) and told["outputs"]["held_out"] >= 6
+    assert not same(weights(made), weights(asked.start))
+    numbers = rows(tmp_path / "run")
+    assert [row["step"] for row in numbers] == list(range(1, len(numbers) + 1))
+    wanted = {"loss", "rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen",
+              "logps/rejected", "grad_norm", "learning_rate", "epoch"}  # fmt: skip
+    wanted |= {"kl"} if name == "kto" else {"rewards/accuracies"}
+    assert wanted <= numbers[0].keys() and numbers[-1]["epoch"] == 3.0
+    assert told["after"]["rewards/margins"] > told["before"]["rewards/margins"]
+    assert told["after"]["loss"] < told["before"]["loss"]
+    referenced = name not in ("cpo", "simpo", "orpo")
+    assert (tmp_path / "cache").exists() is referenced
+
+
+class StopAfter(StopRequest):
+    """Asks for a stop before anything is done: the run ends after its first step."""
+
+    def __enter__(self):
+        opened = super().__enter__()
+        self.asked = True
+        return opened
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("loss", ["dpo", "kto"])
+def test_a_run_that_stops_after_each_step_goes_the_same_way(
+    recipe, tmp_path, monkeypatch, judged_by_length, name, loss
+):
+    asked = recipe(loss={"name": loss}, **SCHEDULES[name])
+    whole = preference.run(asked, tmp_path / "whole", resume=False)
+    steps = len(rows(tmp_path / "whole"))
+    assert steps >= 3
+    monkeypatch.setattr(module, "StopRequest", StopAfter)
+    for at in range(1, steps):
+        with pytest.raises(Stopped, match=f"stopped after step {at}, in round"):
+            preference.run(asked, tmp_path / "broken", resume=at > 1)
+    broken = preference.run(asked, tmp_path / "broken", resume=True)
+    assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
+    assert same(weights(broken), weights(whole))
+    ends = [
+        json.loads((tmp_path / run / "preference" / "evaluations.json").read_text())
+        for run in ("whole", "broken")
+    ]
+    assert ends[0] == ends[1] and ends[0]["before"] != ends[0]["after"]
+    assert preference.run(asked, tmp_path / "broken", resume=True) == broken  # nothing again
+
+
+def test_an_offline_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
+    whole = preference.run(recipe(), tmp_path / "whole", resume=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "StopRequest", StopAfter)
+        with pytest.raises(Stopped, match="stopped after step 1, in round 1"):
+            preference.run(recipe(), tmp_path / "broken", resume=False)
+    broken = preference.run(recipe(), tmp_path / "broken", resume=True)
+    assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
+    assert same(weights(broken), weights(whole))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["offline", "iterative"])
+def test_a_run_killed_with_sigkill_resumes_bit_for_bit(recipe, tmp_path, name):
+    asked = recipe(**SCHEDULES["offline"])
+    if name == "iterative":
+        from pipeline.policy import load_tokenizer
+        from pipeline.preference.scalar_head import load_classifier
+
+        spelling = load_tokenizer(asked.start)
+        load_classifier(Path(asked.start), spelling).save_pretrained(tmp_path / "head")
+        spelling.save_pretrained(tmp_path / "head")
+        head = {"by": "reward_model", "reward_model": str(tmp_path / "head")}
+        asked = recipe(label=head, **SCHEDULES["iterative"])
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(asked.model_dump(mode="json")))
+    root = Path(__file__).parent.parent.parent
+    around = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(root)}}
+
+    def words(run, *more):
+        start = [sys.executable, "-m", "stages.command", "preference", "recipe.yaml"]
+        return [*start, "--output", run, *more]
+
+    subprocess.run(words("whole"), check=True, capture_output=True, **around)
+    process = subprocess.Popen(words("broken"), stdout=subprocess.DEVNULL, **around)
+    path = tmp_path / "broken/preference/metrics.jsonl"
+    while not path.exists() or not path.read_text().endswith("}\n"):
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    subprocess.run(words("broken", "--resume"), check=True, capture_output=True, **around)
+    assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
+    ends = [sorted((tmp_path / run / "preference/checkpoints").iterdir())[-1] for run in
+            ("whole", "broken")]  # fmt: skip
+    assert same(*map(weights, ends))
+
+
+def test_the_offline_reference_is_scored_once_for_all_runs(recipe, tmp_path, cache, capsys):
+    preference.run(recipe(), tmp_path / "one", resume=False)
+    assert "reference: 8 examples scored, kept in" in capsys.readouterr().out
+    (folder,) = cache.iterdir()
+    preference.run(recipe(loss={"name": "ipo"}, seed=1), tmp_path / "two", resume=False)
+    assert "8 examples, 0 scored now, the rest from" in capsys.readouterr().out
+    assert list(cache.iterdir()) == [folder]
+
+
+def test_a_lost_reference_is_not_made_up(recipe, tmp_path, monkeypatch, cache):
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "StopRequest", StopAfter)
+        with pytest.raises(Stopped):
+            preference.run(recipe(), tmp_path / "run", resume=False)
+    for path in cache.rglob("*.pt"):
+        path.unlink()
+    with pytest.raises(ReferenceLostError, match="is gone"):
+        preference.run(recipe(), tmp_path / "run", resume=True)
+    stage = json.loads((tmp_path / "run" / "run.json").read_text())["stages"][-1]
+    assert stage["status"] == "failed" and "is gone" in stage["outputs"]["failure"]
+
+
+@pytest.mark.parametrize(
+    ("name", "moves"),
+    [("offline", False), ("online", False), ("curriculum", True), ("iterative", True)],
+)
+def test_a_round_begins_at_the_reference_that_its_schedule_says(
+    recipe, tmp_path, judged_by_length, name, moves
+):
+    """The first step of a round has no margin yet exactly when the model is its own reference."""
+    changes = SCHEDULES[name] | ({"optimizer": {"learning_rate": 1e-2}})
+    preference.run(recipe(**changes), tmp_path / "run", resume=False)
+    numbers = rows(tmp_path / "run")
+    first = {row["round"]: row for row in reversed(numbers)}
+    assert first[1]["rewards/margins"] == pytest.approx(0, abs=1e-5)
+    later = [row["rewards/margins"] for r, row in first.items() if r > 1]
+    if moves:
+        assert later and later == pytest.approx([0] * len(later), abs=1e-5)
+    else:
+        assert all(abs(margin) > 1e-3 for margin in later)
+
+
+def test_a_curriculum_keeps_its_order(recipe, tmp_path):
+    with ExitStack() as stack:
+        asked = recipe(**SCHEDULES["curriculum"])
+        loop = preference.opened(stack, asked, tmp_path, Path(asked.start), None)
+        loop._open_round()
+        assert loop._batches() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert {e.gap for e in loop._examples} == {3.0}
+
+
+def test_what_was_sampled_and_judged_is_on_record(recipe, tmp_path, judged_by_length):
+    preference.run(recipe(**SCHEDULES["online"]), tmp_path / "run", resume=False)
+    numbers = rows(tmp_path / "run")
+    sampled = [row for row in numbers if "pairs" in row]
+    assert len(sampled) == 3 and all(row["completions/mean_length"] <= 8 for row in sampled)
+    stage = json.loads((tmp_path / "run" / "run.json").read_text())["stages"][-1]
+    assert stage["sampler"] == "torch" and {"pass@1", "format"} <= stage["after"].keys()
+    versions = json.loads((tmp_path / "run" / "preference" / "versions.json").read_text())
+    assert set(versions["verifiers"]) == {"number", "think_format"}
+    assert len(list((tmp_path / "run" / "preference" / "rounds").iterdir())) == 3
+
+
+@pytest.mark.parametrize("loss", ["dpo", "kto"])
+def test_a_round_without_pairs_is_passed_over(recipe, tmp_path, monkeypatch, capsys, loss):
+    from pipeline.preference.labels import by_rewards
+
+    tied = by_rewards(lambda answers: [1.0] * len(answers))
+    monkeypatch.setattr(preference, "labeller", lambda *_: tied)
+    asked = recipe(loss={"name": loss}, **SCHEDULES["online"])
+    made = preference.run(asked, tmp_path / "run", resume=False)
+    assert capsys.readouterr().out.count("no answers to tell apart") == 3
+    assert same(weights(made), weights(asked.start)) and made.name == "step_000000"
+
+
+def test_labels_come_from_the_verifiers_or_from_a_reward_model(recipe, tmp_path, tiny_checkpoint):
+    from pipeline.policy import load_tokenizer
+    from pipeline.preference.scalar_head import load_classifier
+
+    start = tiny_checkpoint()
+    spelling = load_tokenizer(start)
+    torch.manual_seed(0)
+    load_classifier(start, spelling).save_pretrained(tmp_path / "head")
+    spelling.save_pretrained(tmp_path / "head")
+    label = {"by": "reward_model", "reward_model": str(tmp_path / "head")}
+    asked = recipe(**SCHEDULES["online"], label=label)
+    preference.run(asked, tmp_path / "run", resume=False)
+    numbers = rows(tmp_path / "run")
+    assert numbers[0]["pairs"] == 3.0  # a scalar ties with none
+    other = recipe(**SCHEDULES["online"], label=label | {"reward_model": str(tmp_path)})
+    with pytest.raises(RecipeError, match=r"no config\.json in it|holds no"):
+        preference.run(other, tmp_path / "other", resume=False)
+
+
+def test_another_recipe_does_not_go_on_with_a_run(recipe, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "StopRequest", StopAfter)
+        with pytest.raises(Stopped):
+            preference.run(recipe(), tmp_path / "run", resume=False)
+    with pytest.raises(RecipeError, match=r"loss.beta: 0.1 -> 0.2"):
+        preference.run(recipe(loss={"beta": 0.2}), tmp_path / "run", resume=True)
+
+
+def test_checkpoints_are_written_when_they_are_due(recipe, tmp_path):
+    preference.run(
+        recipe(schedule={"epochs": 3}, checkpoint={"every": 4, "keep": 9}),
+        tmp_path / "run",
+        resume=False,
+    )
+    found = sorted(p.name for p in (tmp_path / "run/preference/checkpoints").iterdir())
+    assert found == ["step_000004", "step_000006"]
+    assert checkpoint.load_latest(tmp_path / "run/preference")[1]["round"] == 1

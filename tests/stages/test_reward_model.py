@@ -1,0 +1,121 @@
+"""The reward model as a stage: it learns the order, is centred, saved, resumed and served."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from data import arithmetic_preferences
+from pipeline.failures import RecipeError, Stopped
+from pipeline.policy import load_tokenizer
+from pipeline.preference import reward_training
+from pipeline.preference.scalar_head import ZERO_POINT, ScalarHead
+from pipeline.preference_config import RewardModelRecipe
+from pipeline.record import read_metrics
+from pipeline.stop import StopRequest
+from stages import reward_model
+
+
+@pytest.fixture
+def recipe(tiny_checkpoint):
+    def build(**changes):
+        values = {
+            "name": "test",
+            "start": str(tiny_checkpoint()),
+            "data": {"rows": 24, "held_out": 8},
+            "batch": 8,
+            "optimizer": {"learning_rate": 3e-3},
+            "checkpoint": {"every": 1, "keep": 99},
+            "tensorboard": False,
+        }
+        return RewardModelRecipe.model_validate(values | changes)
+
+    return build
+
+
+def stage(output):
+    return json.loads((output / "run.json").read_text())["stages"][-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["pairs", "plackett_luce"])
+@pytest.mark.parametrize("kind", ["pairs", "ranked"])
+def test_it_learns_the_order_of_answers_it_has_not_seen(recipe, tmp_path, kind, form):
+    asked = recipe(kind=kind, ranking=form, epochs=4, data={"rows": 48, "held_out": 16})
+    made = reward_model.run(asked, tmp_path, resume=False)
+    told = stage(tmp_path)
+    assert (told["name"], told["status"]) == ("reward_model", "done")
+    assert told["after"]["accuracy"] > max(0.65, told["before"]["accuracy"])
+    assert told["outputs"]["checkpoint"] == str(made)
+    numbers = read_metrics(tmp_path / "reward_model" / "metrics.jsonl")
+    assert len(numbers) == 24 and numbers[-1]["loss"] < numbers[0]["loss"]
+    assert {"accuracy", "mean_reward", "grad_norm"} <= numbers[0].keys()
+
+
+def test_it_is_a_sequence_classifier_of_transformers_with_its_zero_point(recipe, tmp_path):
+    made = reward_model.run(recipe(), tmp_path, resume=False)
+    model = AutoModelForSequenceClassification.from_pretrained(made).eval()
+    assert model.config.num_labels == 1
+    assert getattr(model.config, ZERO_POINT) == stage(tmp_path)["outputs"]["zero_point"]
+    spelling = load_tokenizer(made)
+    rows = list(arithmetic_preferences.rows("pairs", 0, 32))[24:]  # the held-out ones: the anchors
+    rewards = []
+    for row in rows:
+        text = spelling.apply_chat_template(row["prompt"] + row["chosen"], tokenize=False)
+        ids = torch.tensor([spelling(text, add_special_tokens=False).input_ids])
+        with torch.no_grad():
+            rewards.append(model(ids).logits.item())
+    mean = sum(rewards) / len(rewards)
+    assert mean == pytest.approx(getattr(model.config, ZERO_POINT), abs=1e-4)
+    head = ScalarHead(made)
+    assert head.zero_point == pytest.approx(mean, abs=1e-4) and head.ends == (2,)
+
+
+def test_anchors_can_be_a_file_of_their_own(recipe, tmp_path):
+    path = tmp_path / "anchors.jsonl"
+    rows = [{"prompt": f"p{i}", "completion": "First", "label": i < 2} for i in range(3)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reward_model.run(recipe(anchors=str(path)), tmp_path / "run", resume=False)
+    assert stage(tmp_path / "run")["outputs"]["anchors"] == 2  # the good ones
+    path.write_text(json.dumps({"prompt": "p", "chosen": "a", "rejected": "b"}) + "\n")
+    with pytest.raises(RecipeError, match=r"anchors: .*anchors are single answers"):
+        reward_model.run(recipe(anchors=str(path)), tmp_path / "other", resume=False)
+
+
+def test_centring_keeps_rewards_near_zero(recipe, tmp_path):
+    spread = {}
+    for weight in (0.0, 1.0):
+        output = tmp_path / str(weight)
+        reward_model.run(recipe(centring=weight, epochs=4), output, resume=False)
+        last = read_metrics(output / "reward_model" / "metrics.jsonl")[-1]
+        spread[weight] = abs(last["mean_reward"])
+    assert spread[1.0] < max(0.3, spread[0.0])
+
+
+class StopAfter(StopRequest):
+    def __enter__(self):
+        opened = super().__enter__()
+        self.asked = True
+        return opened
+
+
+def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
+    whole = reward_model.run(recipe(), tmp_path / "whole", resume=False)
+    monkeypatch.setattr(reward_training, "StopRequest", StopAfter)
+    for at in (1, 2):
+        with pytest.raises(Stopped, match=f"stopped after step {at} of 3"):
+            reward_model.run(recipe(), tmp_path / "broken", resume=at > 1)
+    with pytest.raises(RecipeError, match=r"centring: 0.0 -> 0.5"):
+        reward_model.run(recipe(centring=0.5), tmp_path / "broken", resume=True)
+    broken = reward_model.run(recipe(), tmp_path / "broken", resume=True)
+    assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    both = [stage(tmp_path / name) for name in ("whole", "broken")]
+    assert both[0]["before"] == both[1]["before"] and both[0]["after"] == both[1]["after"]
+    assert reward_model.run(recipe(), tmp_path / "broken", resume=True) == broken
+
+
+def test_rows_that_are_all_too_long_are_refused(recipe, tmp_path):
+    data = {"rows": 8, "held_out": 4, "max_completion": 1}
+    with pytest.raises(RecipeError, match=r"every row exceeds \(256, 1\) tokens"):
+        reward_model.run(recipe(data=data), tmp_path, resume=False)
