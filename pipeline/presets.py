@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Model = Literal["policy", "reference", "critic", "reward model"]
+Data = Literal["online", "pairs", "pairs with scored segments", "unpaired answers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +15,8 @@ class Preset:
     paper: str
     idea: str
     parts: Mapping[str, Any] = field(default_factory=dict)
+    data: Data = "online"
+    models: tuple[Model, ...] = ()  # of a preference loss; an algorithm's parts say its own
 
 
 _ON_POLICY = {"objective": "policy_gradient", "minibatches": 1, "kl_coefficient": 0.0}
@@ -121,5 +124,51 @@ PRESETS: dict[str, Preset] = {
             "aggregation": "token_mean",
             "kl_coefficient": 0.0,
         },
+    ),
+}
+
+_WITH_REFERENCE: tuple[Model, ...] = ("policy", "reference")
+PREFERENCES: dict[str, Preset] = {
+    "dpo": Preset(
+        paper="arXiv 2305.18290",
+        idea="a classifier of pairs whose reward is beta log(policy / reference)",
+        data="pairs",
+        models=_WITH_REFERENCE,
+    ),
+    "ipo": Preset(
+        paper="arXiv 2310.12036",
+        idea="the margin is drawn to 1 / (2 tau) and stops there",
+        data="pairs",
+        models=_WITH_REFERENCE,
+    ),
+    "kto": Preset(
+        paper="arXiv 2402.01306",
+        idea="good and bad answers, each for itself, against what the policy drifts anyway",
+        data="unpaired answers",
+        models=_WITH_REFERENCE,
+    ),
+    "cpo": Preset(
+        paper="arXiv 2401.08417",
+        idea="DPO without a reference, beside imitation of the chosen answers",
+        data="pairs",
+        models=("policy",),
+    ),
+    "simpo": Preset(
+        paper="arXiv 2405.14734",
+        idea="mean log-probs as rewards, and a lead that the chosen answer must have",
+        data="pairs",
+        models=("policy",),
+    ),
+    "orpo": Preset(
+        paper="arXiv 2403.07691",
+        idea="imitation of the chosen answers and odds against the rejected ones, in one stage",
+        data="pairs",
+        models=("policy",),
+    ),
+    "two_d_dpo": Preset(
+        paper="arXiv 2410.19720",
+        idea="segments against segments, by scores of several aspects",
+        data="pairs with scored segments",
+        models=_WITH_REFERENCE,
     ),
 }

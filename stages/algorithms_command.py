@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.algorithm import AlgorithmConfig
 from pipeline.memory import bytes_per_parameter, parameters
-from pipeline.presets import PRESETS, Preset
+from pipeline.presets import PREFERENCES, PRESETS, Preset
 
 GIB = 2**30
 
@@ -15,27 +15,28 @@ def command(words: Sequence[str]) -> int:
     """Print every preset. Raises RecipeError for a size, type or optimizer that is none."""
     asked = _arguments().parse_args(words[1:])
     count = parameters(asked.model_size)
-    for name, preset in PRESETS.items():
+    for name, preset in (PRESETS | PREFERENCES).items():
         print("\n".join(described(name, preset, count, asked.dtype, asked.optimizer)))
     print(
         f"\nMemory is for weights, gradients and optimizer states of models of {asked.model_size} "
         f"parameters in {asked.dtype} with {asked.optimizer}; the sampler's copy, its cache and "
-        "activations come on top. All learn online, from their own samples."
+        "activations come on top. A reference whose scores are computed ahead and kept takes none "
+        "while training. Schedules of preference losses: offline, curriculum, iterative, online."
     )
     return 0
 
 
 def described(name: str, preset: Preset, count: int, dtype: str, optimizer: str) -> list[str]:
     """A preset in a few lines: idea, composition, memory, paper."""
-    algorithm = AlgorithmConfig(preset=name)
-    each = {
-        model: bytes_per_parameter(model, dtype, optimizer) * count / GIB
-        for model in algorithm.models
-    }
+    models, made_of = preset.models, f"data: {preset.data}"
+    if name in PRESETS:
+        algorithm = AlgorithmConfig(preset=name)
+        models, made_of = algorithm.models, f"{made_of}, {composition(algorithm)}"
+    each = {m: bytes_per_parameter(m, dtype, optimizer) * count / GIB for m in models}
     held = ", ".join(f"{model} {gib:,.1f}" for model, gib in each.items())
     return [
         f"\n{name}: {preset.idea}",
-        f"  {composition(algorithm)}",
+        f"  {made_of}",
         f"  memory {sum(each.values()):,.1f} GiB: {held}",
         f"  {preset.paper}",
     ]

@@ -1,10 +1,13 @@
 """`veriloop algorithms` tells what each preset is made of, and what it takes."""
 
+from typing import get_args
+
 import pytest
 
 from pipeline.failures import RecipeError
 from pipeline.memory import bytes_per_parameter, parameters
-from pipeline.presets import PRESETS
+from pipeline.preference_config import REFERENCE_FREE, LossName
+from pipeline.presets import PREFERENCES, PRESETS
 from stages.algorithms_command import command
 from stages.command import main
 
@@ -12,7 +15,7 @@ from stages.command import main
 def test_every_preset_is_listed_with_its_idea_and_its_paper(capsys):
     assert main(["algorithms"]) == 0
     told = capsys.readouterr().out
-    for name, preset in PRESETS.items():
+    for name, preset in (PRESETS | PREFERENCES).items():
         assert f"\n{name}: {preset.idea}\n" in told and preset.paper in told
 
 
@@ -25,6 +28,16 @@ def test_compositions_name_what_sets_presets_apart(capsys):
     assert "clip: 0.2/0.28" in told["dapo"] and "refills: 3" in told["dapo"]
     assert "pre-training: 0.1" in told["ppo_ptx"] and "trust region: 0.01" in told["trpo"]
     assert "KL" not in told["dr_grpo"].split("mean over")[0]
+
+
+def test_preference_losses_are_those_of_the_recipes_with_their_data_and_references(capsys):
+    assert set(PREFERENCES) == set(get_args(LossName))
+    free = {name for name, one in PREFERENCES.items() if "reference" not in one.models}
+    assert free == set(REFERENCE_FREE)
+    command(["algorithms"])
+    told = capsys.readouterr().out
+    assert "  data: unpaired answers\n" in told and "  data: pairs\n" in told
+    assert told.count("  data: online, ") == len(PRESETS)
 
 
 def test_memory_by_hand(capsys):
