@@ -23,6 +23,7 @@ from pipeline.loop import Loop
 from pipeline.recipes import read
 from pipeline.run_json import RunManifest
 from stages import zero
+from stages.entry import starting_point
 
 Fault = Callable[[Loop], None]
 
@@ -108,7 +109,7 @@ def main() -> int:
         }
     )
     manifest = RunManifest(Path(tempfile.mkdtemp()) / "run.json")
-    start = zero.starting_point(recipe.start, manifest)
+    start = starting_point(recipe.start, manifest)
     results = [
         {"fault": name, "wanted": wanted, "caught": kind, "step": step, "message": message}
         for name, (fault, wanted) in FAULTS.items()

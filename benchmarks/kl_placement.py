@@ -69,7 +69,7 @@ def run(folder: Path, asked: Run, steps: int, *, quick: bool) -> dict[str, Any]:
             command, cwd=ROOT, stdout=stream, stderr=stream, env=environment, check=False
         )
     told = log.read_text()
-    if done.returncode and "gradient norm is" not in told and "Error: " not in told:
+    if done.returncode and "gradient norm is" not in told:  # any other end says nothing of KLs
         raise SystemExit(f"{asked.name} failed:\n{told[-3000:]}")
     return measured(asked, output, failed=bool(done.returncode))
 

@@ -78,11 +78,18 @@ def proofs() -> list[tuple[str, str, str]]:
         ("planted faults caught by their own check", f"{found} of {len(planted)}", "faults"),
         (
             "mutants of losses, packing, assembly and update killed",
-            f"{mutation['killed']} of {mutation['mutants']}",
+            f"{mutation['killed']} of {mutation['mutants']}, in the {len(mutation['per_file'])} "
+            "files that the result lists; newer losses are not among them yet",
             "mutation",
         ),
         ("`veriloop --help`", f"{startup:.2f} s", "startup"),
     ]
+
+
+def printed_by(name: str) -> str:
+    """The script, and the commit that it measured where the result says."""
+    commit = load(name).get("git", {}).get("commit", "")[:7]
+    return f"`benchmarks/{name}.py`" + (f" at {commit}" if commit else "")
 
 
 def sandbox_proofs() -> list[tuple[str, str, str]]:
@@ -193,13 +200,13 @@ def section() -> str:
     count = zero["results"][0]["after"]["problems"]
     table = [line(["what", "measured", "printed by"]), line(["---"] * 3)]
     found = [*proofs(), *sandbox_proofs(), *verifier_proofs()]
-    table += [line([what, told, f"`benchmarks/{name}.py`"]) for what, told, name in found]
+    table += [line([what, told, printed_by(name)]) for what, told, name in found]
     return "\n".join(
         [
             BEGIN,
             f"R1-Zero on the tiny base: 50 steps, {count} held-out problems, before → after. Each",
             f"seed has a base model, problems and samples of its own. {machine(zero)};",
-            f"vLLM rollouts; printed by `{zero['command']}`.",
+            f"vLLM rollouts; printed by `{zero['command']}` at {zero['git']['commit'][:7]}.",
             "",
             *zero_table(zero),
             "",

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pipeline.losses.placement import placement
 from pipeline.part import Count, NotNegative, OneOrMore, Part, Positive, Share
 from pipeline.presets import PRESETS, Model
 
@@ -77,12 +78,12 @@ class AlgorithmConfig(Part):
     @property
     def models(self) -> tuple[Model, ...]:
         """What has to be in memory; a shared critic is a head on the policy."""
-        wanted = {
-            "policy": True,
-            "reference": self.kl_coefficient > 0,
-            "critic": self.critic == "separate",
-        }
-        return tuple(name for name, held in wanted.items() if held)  # pyright: ignore[reportReturnType]
+        held: list[Model] = ["policy"]
+        if self.kl_coefficient:
+            held.append("reference")
+        if self.critic == "separate":
+            held.append("critic")
+        return tuple(held)
 
     @model_validator(mode="after")
     def _composition(self) -> Self:
@@ -128,8 +129,6 @@ class AlgorithmConfig(Part):
         return ""
 
     def _check_kl(self) -> str:
-        from pipeline.losses.placement import placement
-
         if self.reference_every and not self.kl_coefficient:
             return "reference_every is set but kl_coefficient is 0: no reference is used"
         if not self.kl_coefficient or self.allow_biased:

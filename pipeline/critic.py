@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.packing import lay_out
+from pipeline.packing import best_fit, lay_out
 from pipeline.policy import hidden_states
 from pipeline.records import Batch, Graded
 
@@ -38,18 +38,26 @@ class Critic:
         return self.head(hidden_MD).squeeze(-1)
 
     @torch.no_grad()
-    def beyond(self, policy: Any, graded: Sequence[Graded]) -> Tensor:
-        """What the state after each response is worth, [N]: 0 where the policy ended it itself."""
+    def beyond(self, policy: Any, graded: Sequence[Graded], *, row: int, rows: int) -> Tensor:
+        """What the state after each response is worth, [N]: 0 where the policy ended it itself.
+
+        `rows` packed rows of `row` positions are looked at together.
+        """
         worth_N = torch.zeros(len(graded))
         trunk = policy.base_model if self.trunk is None else self.trunk
-        for n, one in enumerate(graded):
-            if one.rollout.finish != "length":
-                continue
-            # a sequence's last token is only ever a target, so one more follows it here
-            ids = [*one.rollout.prompt_ids, *one.rollout.response_ids, 0]
-            packed = lay_out([ids], [[0]])
-            last_D = hidden_states(trunk, packed.ids_RT, packed.positions_RT)[0, -1]
-            worth_N[n] = self.head(last_D).item()
+        cut = [n for n, one in enumerate(graded) if one.rollout.finish == "length"]
+        # a sequence's last token is only ever a target, so one more follows it here
+        ids = [(*graded[n].rollout.prompt_ids, *graded[n].rollout.response_ids, 0) for n in cut]
+        sizes = [len(one) - 1 for one in ids]
+        laid = best_fit(sizes, max([row, *sizes]))
+        for first in range(0, len(laid), rows):
+            packed = lay_out(ids, laid[first : first + rows])
+            hidden_RTD = hidden_states(trunk, packed.ids_RT, packed.positions_RT)
+            whose_RT = packed.sequence_RT.clamp(min=0)
+            ends_RT = packed.positions_RT == torch.tensor(sizes)[whose_RT] - 1
+            ends_RT &= packed.sequence_RT >= 0
+            places = torch.tensor(cut)[packed.sequence_RT[ends_RT]]
+            worth_N[places] = self.head(hidden_RTD[ends_RT]).squeeze(-1)
         return worth_N
 
     def step(self, max_grad_norm: float) -> None:

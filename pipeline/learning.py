@@ -76,7 +76,7 @@ class Learning:
             graded,
             parts,
             steps_N=self._steps(graded),
-            beyond_N=None if self.critic is None else self.critic.beyond(self.policy, graded),
+            beyond_N=self._beyond(graded),
         )
         updates: list[Update] = []
         for i, part in enumerate(parts):
@@ -132,6 +132,12 @@ class Learning:
             self.critic.load(state["critic"])
         self.estimator.past = RunningMean(**state["past"])
         self.old_kl_coefficient = state["old_kl_coefficient"]
+
+    def _beyond(self, graded: Sequence[Graded]) -> Tensor | None:
+        if self.critic is None:
+            return None
+        trainer = self.recipe.trainer
+        return self.critic.beyond(self.policy, graded, row=trainer.row, rows=trainer.rows)
 
     def _steps(self, graded: Sequence[Graded]) -> list[Steps | None] | None:
         if self.algorithm.advantage != "process":

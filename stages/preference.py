@@ -6,12 +6,10 @@ inside GRPO; the losses here learn them from pairs directly. What the schedules 
 """
 
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from data import arithmetic
@@ -26,12 +24,11 @@ from pipeline.preference.questions import Asking, Questions
 from pipeline.preference.rounds import Prepared, prepare
 from pipeline.preference.scalar_head import ScalarHead
 from pipeline.preference_config import PreferenceRecipe
-from pipeline.recipes import refuse_changes
 from pipeline.record import StageRecord
-from pipeline.run_json import RunManifest, write_versions
+from pipeline.run_json import write_versions
 from pipeline.sampling.choose import open_sampler
 from pipeline.scribe import Scribe
-from stages.zero import starting_point
+from stages.entry import enter
 
 
 def run(recipe: PreferenceRecipe, output: Path, *, resume: bool) -> Path:
@@ -40,36 +37,28 @@ def run(recipe: PreferenceRecipe, output: Path, *, resume: bool) -> Path:
     With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
     is left as it is. Raises Stopped after Ctrl-C, with everything saved.
     """
-    torch.manual_seed(recipe.seed)
-    if recipe.trainer.threads:
-        torch.set_num_threads(recipe.trainer.threads)
-    manifest = RunManifest(output / "run.json")
-    directory = output / "preference"
-    start = starting_point(recipe.start, manifest)
-    found = checkpoint.load_latest(directory) if resume else None
-    if found is not None:
-        refuse_changes(found[1]["recipe"], recipe)
-        if manifest.is_done("preference"):
-            return found[0]
-    began = time.monotonic() - (0.0 if found is None else found[1]["seconds"])
-    inputs = {"start": str(start), "recipe": recipe.model_dump(mode="json")}
-    manifest.begin_stage("preference", inputs)
+    entry = enter(recipe, output, resume=resume)
+    if isinstance(entry, Path):
+        return entry
+    directory = entry.directory
     with ExitStack() as stack:
-        loop = opened(stack, recipe, directory, start, found)
+        loop = opened(stack, recipe, directory, entry.start, entry.found)
         asked = loop.tools.questions
         sampler = None if asked is None else asked.asking.sampler.name
         try:
-            told = loop.run(lambda: time.monotonic() - began)
+            told = loop.run(entry.seconds)
         except StageError as failure:
-            seconds, said = time.monotonic() - began, {"failure": str(failure)}
-            manifest.end_stage("preference", seconds, sampler, {}, {}, said, status="failed")
+            said = {"failure": str(failure)}
+            entry.manifest.end_stage(
+                "preference", entry.seconds(), sampler, {}, {}, said, status="failed"
+            )
             raise
     final = checkpoint.latest(directory)
     assert final is not None, "the loop saves a checkpoint after its last step"
     made = {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")}
     made |= loop.prepared.facts
-    seconds = time.monotonic() - began
-    manifest.end_stage("preference", seconds, sampler, told["before"], told["after"], made)
+    seconds = entry.seconds()
+    entry.manifest.end_stage("preference", seconds, sampler, told["before"], told["after"], made)
     return final
 
 

@@ -9,7 +9,6 @@ stands in config.json as `reward_zero_point`, because a classifier's head has no
 
 import json
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,10 +36,8 @@ from pipeline.preference.reward_training import (
 from pipeline.preference.rounds import load_rows
 from pipeline.preference.scalar_head import ZERO_POINT, answer_rewards, load_classifier
 from pipeline.preference_config import RewardModelRecipe
-from pipeline.recipes import refuse_changes
 from pipeline.record import StageRecord
-from pipeline.run_json import RunManifest
-from stages.zero import starting_point
+from stages.entry import enter
 
 KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")
 
@@ -51,29 +48,19 @@ def run(recipe: RewardModelRecipe, output: Path, *, resume: bool) -> Path:
     With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
     is left as it is. Raises Stopped after Ctrl-C, with everything saved.
     """
-    torch.manual_seed(recipe.seed)
-    if recipe.trainer.threads:
-        torch.set_num_threads(recipe.trainer.threads)
-    manifest = RunManifest(output / "run.json")
-    directory = output / "reward_model"
-    start = starting_point(recipe.start, manifest)
-    found = checkpoint.load_latest(directory) if resume else None
-    if found is not None:
-        refuse_changes(found[1]["recipe"], recipe)
-        if manifest.is_done("reward_model"):
-            return found[0]
-    began = time.monotonic() - (0.0 if found is None else found[1]["seconds"])
-    inputs = {"start": str(start), "recipe": recipe.model_dump(mode="json")}
-    manifest.begin_stage("reward_model", inputs)
+    entry = enter(recipe, output, resume=resume)
+    if isinstance(entry, Path):
+        return entry
+    directory = entry.directory
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     with ExitStack() as stack:
-        loop, held_out, anchors = opened(stack, recipe, directory, start, found)
+        loop, held_out, anchors = opened(stack, recipe, directory, entry.start, entry.found)
         before = _measured(directory / "before.json", loop, held_out)
-        loop.run(lambda: time.monotonic() - began)
+        loop.run(entry.seconds)
         zero = _centre(loop, anchors)
         after = measure(loop.model, held_out, recipe.trainer)
-        loop.save(time.monotonic() - began)
+        loop.save(entry.seconds())
         shown = ", ".join(f"{name} {value:.3f}" for name, value in after.items())
         loop.tools.console.note(f"held out: {shown}; zero point {zero:.3f}")
     final = checkpoint.latest(directory)
@@ -84,7 +71,7 @@ def run(recipe: RewardModelRecipe, output: Path, *, resume: bool) -> Path:
         "zero_point": zero,
         "anchors": len(anchors),
     }
-    manifest.end_stage("reward_model", time.monotonic() - began, None, before, after, made)
+    entry.manifest.end_stage("reward_model", entry.seconds(), None, before, after, made)
     return final
 
 

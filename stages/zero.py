@@ -12,7 +12,6 @@ high. `recipes/paper/zero.yaml` has the paper's own numbers.
 
 import json
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,22 +23,21 @@ import yaml
 
 from data import arithmetic
 from pipeline import checkpoint
-from pipeline.config import BaseRecipe, RewardConfig, ZeroRecipe
+from pipeline.config import RewardConfig, ZeroRecipe
 from pipeline.console import StageConsole
 from pipeline.control import CONTROLS
-from pipeline.failures import RecipeError, StageError
+from pipeline.failures import StageError
 from pipeline.grade import Judges, names_of, open_judges
 from pipeline.loop import Loop, Tools
 from pipeline.losses.overlong import soft_overlong_penalty
 from pipeline.policy import load_policy, load_tokenizer
-from pipeline.recipes import read, refuse_changes
 from pipeline.record import StageRecord
 from pipeline.records import Graded, Rollout
-from pipeline.run_json import RunManifest, write_versions
+from pipeline.run_json import write_versions
 from pipeline.sampling.choose import open_sampler
 from pipeline.scribe import Scribe
 from pipeline.task import Task
-from stages import base
+from stages.entry import enter
 from verifiers import unit_chain
 from verifiers.verdict import Verdict
 
@@ -87,35 +85,26 @@ def run(recipe: ZeroRecipe, output: Path, *, resume: bool) -> Path:
     With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
     is left as it is. Raises Stopped after Ctrl-C, with everything saved.
     """
-    torch.manual_seed(recipe.seed)
-    if recipe.trainer.threads:
-        torch.set_num_threads(recipe.trainer.threads)
-    manifest = RunManifest(output / "run.json")
-    directory = output / "zero"
-    start = starting_point(recipe.start, manifest)
-    found = checkpoint.load_latest(directory) if resume else None
-    if found is not None:
-        refuse_changes(found[1]["recipe"], recipe)
-        if manifest.is_done("zero"):
-            return found[0]
-    earlier = 0.0 if found is None else found[1]["seconds"]
-    began = time.monotonic() - earlier
-    manifest.begin_stage("zero", {"start": str(start), "recipe": recipe.model_dump(mode="json")})
+    entry = enter(recipe, output, resume=resume)
+    if isinstance(entry, Path):
+        return entry
+    directory = entry.directory
     with ExitStack() as stack:
-        loop = opened(stack, recipe, directory, start, found)
+        loop = opened(stack, recipe, directory, entry.start, entry.found)
         sampler = loop.tools.sampler.name
         try:
-            loop.run(lambda: time.monotonic() - began)
+            loop.run(entry.seconds)
         except StageError as failure:
             told = {"failure": str(failure)}
-            seconds = time.monotonic() - began
-            manifest.end_stage("zero", seconds, sampler, {}, {}, told, status="failed")
+            entry.manifest.end_stage(
+                "zero", entry.seconds(), sampler, {}, {}, told, status="failed"
+            )
             raise
     rows = [json.loads(line) for line in loop.evaluations.read_text().splitlines()]
     final = checkpoint.latest(directory)
     assert final is not None, "the loop saves a checkpoint after its last step"
     made = {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")}
-    manifest.end_stage("zero", time.monotonic() - began, sampler, rows[0], rows[-1], made)
+    entry.manifest.end_stage("zero", entry.seconds(), sampler, rows[0], rows[-1], made)
     return final
 
 
@@ -170,16 +159,6 @@ def judges(recipe: ZeroRecipe, work: Task, directory: Path) -> Judges:
     )
     write_versions(directory / "versions.json", pool.fingerprint(names))
     return pool
-
-
-def starting_point(start: str, manifest: RunManifest) -> Path:
-    """The checkpoint to start from: a folder, or what a base recipe makes (or made before)."""
-    if not start.endswith((".yaml", ".yml")):
-        return Path(start)
-    recipe = read(start)
-    if not isinstance(recipe, BaseRecipe):
-        raise RecipeError(f"start: {start} is a recipe for {recipe.stage!r}, not a base recipe")
-    return base.noted(recipe, manifest)
 
 
 if __name__ == "__main__":

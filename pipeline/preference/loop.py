@@ -55,6 +55,7 @@ class PreferenceLoop:
         self.optimizer = Optimizer(policy, recipe.optimizer)
         self.round, self.at, self.done = 0, 0, 0  # at: steps of the round; done: of all of them
         self.key = ""  # of the reference pass of the round
+        self.held_out_key = ""  # of that of the held-out examples, by the start
         online = recipe.schedule.name == "online" and recipe.loss.has_reference
         self.start = copy.deepcopy(policy).eval().requires_grad_(False) if online else None
         self._examples: list[Example] = []
@@ -67,6 +68,7 @@ class PreferenceLoop:
         self.policy.load_state_dict(weights)
         self.round, self.at, self.done = state["round"], state["at"], state["done"]
         self.key, self._saved = state["key"], state["done"]
+        self.held_out_key = state["held_out_key"]
         self.optimizer.load(state["optimizer"])
         rng.restore(state["rng"])
 
@@ -190,14 +192,15 @@ class PreferenceLoop:
         """Loss, margins and accuracy on the held-out examples, against the start; and how well
         the policy answers, where there are problems."""
         held_out = self.prepared.held_out
-        trainer, folder = self.recipe.trainer, self._folder("held_out")
         reference = None
         if self.recipe.loss.has_reference:
-            fresh = not self.done
+            if not self.done:
+                self.held_out_key = pass_key(self.policy, self.tools.tokenizer, held_out)
+            folder = self._folder("held_out") / self.held_out_key
             reference = (
-                reference_pass(self.policy, held_out, trainer, folder)
-                if fresh
-                else read_pass(held_out, folder)
+                read_pass(held_out, folder)
+                if self.done
+                else reference_pass(self.policy, held_out, self.recipe.trainer, folder)
             )
         asked = self.recipe.loss
         both = asked.desirable_weight or 1.0, asked.undesirable_weight or 1.0
@@ -237,6 +240,7 @@ class PreferenceLoop:
                 "at": self.at,
                 "done": self.done,
                 "key": self.key,
+                "held_out_key": self.held_out_key,
                 "optimizer": self.optimizer.state(),
                 "rng": rng.capture(),
                 "recipe": self.recipe.model_dump_json(),

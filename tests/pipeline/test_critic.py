@@ -48,12 +48,23 @@ def test_a_value_is_of_the_state_before_its_token_alone_or_packed(
     assert_close(found, torch.cat(wanted), atol=1e-4, rtol=1e-4)
 
 
-def test_beyond_a_cut_lies_a_value_and_beyond_an_end_nothing(tiny_llama, graded, biased):
+@pytest.mark.parametrize(("row", "rows"), [(64, 8), (8, 1), (1, 2)])
+def test_beyond_a_cut_lies_a_value_and_beyond_an_end_nothing(tiny_llama, graded, biased, row, rows):
     model = tiny_llama()
-    cut, ended = graded((1, 5), (7, 8), finish="length"), graded((1, 5), (7, 0))
-    found = biased(model, own_trunk=True).beyond(model, [cut, ended])
+    answers = [(7, 8), (7, 0), (9, 3, 4, 4, 6), (2,)]
+    ends = ["length", "stop", "length", "length"]
+    given = [graded((1, 5), a, finish=e) for a, e in zip(answers, ends, strict=True)]
+    found = biased(model, own_trunk=True).beyond(model, given, row=row, rows=rows)
     assert found[1] == 0
-    assert_close(found[0], hidden(model, [1, 5, 7, 8])[-1].sum(), atol=1e-4, rtol=1e-4)
+    for n in (0, 2, 3):
+        last = hidden(model, [1, 5, *answers[n]])[-1].sum()
+        assert_close(found[n], last, atol=1e-4, rtol=1e-4)
+
+
+def test_without_a_cut_there_is_nothing_beyond(tiny_llama, graded, biased):
+    model = tiny_llama()
+    found = biased(model, own_trunk=False).beyond(model, [graded()], row=64, rows=8)
+    assert found.tolist() == [0.0]
 
 
 def test_a_trunk_of_its_own_is_a_copy_and_its_loss_leaves_the_policy_alone(

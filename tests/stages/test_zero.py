@@ -14,6 +14,7 @@ from pipeline.config import RewardConfig
 from pipeline.failures import RecipeError
 from pipeline.run_json import RunManifest
 from stages import zero
+from stages.entry import starting_point
 from verifiers.verdict import Verdict
 
 ROOT = Path(__file__).parent.parent.parent
@@ -45,7 +46,7 @@ def test_a_failed_verifier_has_no_reward():
 def test_a_start_that_is_a_recipe_for_another_stage_is_refused(tmp_path):
     manifest = RunManifest(tmp_path / "run.json")
     with pytest.raises(RecipeError, match=r"recipe for 'zero', not a base"):
-        zero.starting_point("recipes/tiny/zero.yaml", manifest)
+        starting_point("recipes/tiny/zero.yaml", manifest)
 
 
 @pytest.fixture
