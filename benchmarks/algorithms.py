@@ -1,13 +1,16 @@
 """Every policy preset on the tiny base at equal samples: accuracy, KL, length, seconds, memory.
 
     python benchmarks/algorithms.py [--quick] [--json FILE] [--presets NAME ...] [--seeds N ...]
+                                    [--folder DIR] [--jobs N]
 
 Each run is `recipes/tiny/algorithms.yaml` with a preset and what is written beside it below, in a
 process of its own on one core: the same base, questions and number of rollouts for all of a seed.
+With --folder the runs are kept there, and one that ended under the same flags is not made again.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,10 +30,12 @@ REACH = 0.85  # held-out pass@1 that these are to reach, every seed of theirs
 TO_REACH = ("grpo", "rloo", "dr_grpo", "dapo", "gspo", "cispo", "ppo")
 # What a preset needs on a model of half a million parameters; the rest is the preset's own.
 _SEVERAL = ("--algorithm.minibatches", "4")  # optimizer steps a rollout, as tiny/zero has
-_ONE = ("--optimizer.learning-rate", "5e-4")  # a quarter of the steps, so larger ones
+_ONE = ("--optimizer.learning-rate", "8e-4")  # a quarter of the steps, so larger ones
+_WIDER = ("--algorithm.clip-low", "3e-3", "--algorithm.clip-high", "4e-3")  # answers of 20 tokens
 TUNED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("reinforce", "vpg", "rloo"), _ONE),
-    **dict.fromkeys(("grpo", "grpo_process", "dr_grpo", "dapo", "gspo", "cispo"), _SEVERAL),
+    **dict.fromkeys(("grpo", "grpo_process", "dr_grpo", "dapo", "cispo"), _SEVERAL),
+    "gspo": (*_SEVERAL, *_WIDER),
 }
 QUICK = ("--steps", "2", "--rollout.prompts", "8", "--evaluation.problems", "16",
          "--evaluation.every", "0")  # fmt: skip
@@ -48,6 +53,10 @@ def run(folder: Path, preset: str, seed: int, *, quick: bool) -> dict[str, Any]:
     flags += ["--algorithm.preset", preset, "--output", str(output), *TUNED.get(preset, ())]
     command = [sys.executable, "-m", "stages.command", "zero", "tiny/algorithms", *flags]
     command += [*(QUICK if quick else ())]
+    kept = folder / f"{output.name}.json"
+    if kept.is_file() and (known := json.loads(kept.read_text()))["command"] == command[1:]:
+        return known["summary"]
+    shutil.rmtree(output, ignore_errors=True)
     with (folder / f"{output.name}.log").open("w") as log:
         child = subprocess.Popen(
             command, cwd=ROOT, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}
@@ -55,7 +64,9 @@ def run(folder: Path, preset: str, seed: int, *, quick: bool) -> dict[str, Any]:
         _, status, used = os.wait4(child.pid, 0)
     if status:
         raise SystemExit(f"{output.name} failed:\n{Path(log.name).read_text()[-3000:]}")
-    return summary(preset, seed, output, used.ru_maxrss)
+    found = summary(preset, seed, output, used.ru_maxrss)
+    kept.write_text(json.dumps({"command": command[1:], "summary": found}))
+    return found
 
 
 def summary(preset: str, seed: int, output: Path, peak_kb: int) -> dict[str, Any]:
@@ -108,10 +119,12 @@ def main() -> int:
         __doc__ or "",
         presets={"nargs": "+", "default": list(PRESETS), "choices": list(PRESETS)},
         seeds={"nargs": "+", "type": int, "default": list(SEEDS)},
+        folder={"type": Path, "default": None, "help": "where runs are kept; default: nowhere"},
         jobs={"type": int, "default": 1, "help": "runs at a time, each on one core"},
     )
     seeds = options.seeds[:1] if options.quick else options.seeds
-    folder = Path(tempfile.mkdtemp(prefix="algorithms-"))
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="algorithms-"))
+    folder.mkdir(parents=True, exist_ok=True)
     wanted = [(preset, seed) for seed in seeds for preset in options.presets]
 
     def one(job: tuple[str, int]) -> dict[str, Any]:
