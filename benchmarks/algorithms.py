@@ -8,22 +8,16 @@ process of its own on one core: the same base, questions and number of rollouts 
 With --folder the runs are kept there, and one that ended under the same flags is not made again.
 """
 
-import json
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Mapping
+from functools import partial
 from statistics import fmean
 from typing import Any
 
-import yaml
-from publish import ROOT, arguments, publish, table
+from publish import arguments, publish, table
+from tiny_runs import OPTIONS, Ended, all_of, opened, run
 
 from pipeline.presets import PRESETS
-from pipeline.record import read_metrics
 
 SEEDS = (0, 1, 2)
 REACH = 0.85  # held-out pass@1 that these are to reach, every seed of theirs
@@ -37,52 +31,23 @@ TUNED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("grpo", "grpo_process", "dr_grpo", "dapo", "cispo"), _SEVERAL),
     "gspo": (*_SEVERAL, *_WIDER),
 }
-QUICK = ("--steps", "2", "--rollout.prompts", "8", "--evaluation.problems", "16",
-         "--evaluation.every", "0")  # fmt: skip
 
 
-def run(folder: Path, preset: str, seed: int, *, quick: bool) -> dict[str, Any]:
-    """One run; its evaluations, its curves and what it took."""
-    base = yaml.safe_load((ROOT / "recipes/tiny/base.yaml").read_text()) | {"seed": seed}
-    if quick:
-        base |= {"steps": 200, "step_accuracy": 0.0, "name": "tiny/quick"}
-    recipe = folder / f"base-{seed}.yaml"
-    recipe.write_text(yaml.safe_dump(base))
-    output = folder / f"{preset}-{seed}"
-    flags = ["--start", str(recipe), "--seed", str(seed), "--problem-seed", str(seed)]
-    flags += ["--algorithm.preset", preset, "--output", str(output), *TUNED.get(preset, ())]
-    command = [sys.executable, "-m", "stages.command", "zero", "tiny/algorithms", *flags]
-    command += [*(QUICK if quick else ())]
-    kept = folder / f"{output.name}.json"
-    if kept.is_file() and (known := json.loads(kept.read_text()))["command"] == command[1:]:
-        return known["summary"]
-    shutil.rmtree(output, ignore_errors=True)
-    with (folder / f"{output.name}.log").open("w") as log:
-        child = subprocess.Popen(
-            command, cwd=ROOT, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}
-        )
-        _, status, used = os.wait4(child.pid, 0)
-    if status:
-        raise SystemExit(f"{output.name} failed:\n{Path(log.name).read_text()[-3000:]}")
-    found = summary(preset, seed, output, used.ru_maxrss)
-    kept.write_text(json.dumps({"command": command[1:], "summary": found}))
-    return found
-
-
-def summary(preset: str, seed: int, output: Path, peak_kb: int) -> dict[str, Any]:
-    stage = json.loads((output / "run.json").read_text())["stages"][-1]
-    steps = read_metrics(output / "zero" / "metrics.jsonl")
-    rows = [json.loads(line) for line in (output / "zero/evaluations.jsonl").open()]
+def told(preset: str, seed: int, ended: Ended) -> dict[str, Any]:
+    """The evaluations of a run, its curves and what it took."""
+    if ended.status:
+        raise SystemExit(f"{ended.output.name} failed:\n{ended.log.read_text()[-3000:]}")
+    stage, steps = ended.stage, ended.steps
     return {
         "preset": preset,
         "seed": seed,
         "before": stage["before"],
         "after": stage["after"],
         "seconds": stage["seconds"],
-        "peak_gib": peak_kb / 2**20,
+        "peak_gib": ended.peak_kb / 2**20,
         "rollouts": sum(step["questions"] for step in steps),
         "kl": steps[-1].get("kl", 0.0),
-        "held_out": [[row["step"], row["pass@1"]] for row in rows],
+        "held_out": [[row["step"], row["pass@1"]] for row in ended.evaluations],
         "curve": [
             {k: step.get(k) for k in ("step", "rewards/accuracy/mean", "completions/mean_length",
                                       "kl", "entropy", "clip_ratio/region_mean")}
@@ -119,25 +84,22 @@ def main() -> int:
         __doc__ or "",
         presets={"nargs": "+", "default": list(PRESETS), "choices": list(PRESETS)},
         seeds={"nargs": "+", "type": int, "default": list(SEEDS)},
-        folder={"type": Path, "default": None, "help": "where runs are kept; default: nowhere"},
-        jobs={"type": int, "default": 1, "help": "runs at a time, each on one core"},
+        **OPTIONS,
     )
     seeds = options.seeds[:1] if options.quick else options.seeds
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="algorithms-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = opened(options.folder, "algorithms")
     wanted = [(preset, seed) for seed in seeds for preset in options.presets]
 
-    def one(job: tuple[str, int]) -> dict[str, Any]:
-        found = run(folder, *job, quick=options.quick)
-        print(
-            f"{job[0]}, seed {job[1]}: pass@1 {found['after']['pass@1']:.3f}, "
-            f"{found['seconds']:.0f} s",
-            flush=True,
-        )
+    def one(job: tuple[str, int]) -> Mapping[str, Any]:
+        preset, seed = job
+        flags = ["--algorithm.preset", preset, *TUNED.get(preset, ())]
+        made = partial(told, preset, seed)
+        found = run(folder, f"{preset}-{seed}", flags, seed, made, quick=options.quick)
+        accuracy, seconds = found["after"]["pass@1"], found["seconds"]
+        print(f"{preset}, seed {seed}: pass@1 {accuracy:.3f}, {seconds:.0f} s", flush=True)
         return found
 
-    with ThreadPoolExecutor(options.jobs) as threads:
-        results = list(threads.map(one, wanted))
+    results = all_of(wanted, options.jobs, one)
     header = ["preset", "before", "after", "worst seed", "KL", "seconds", "GiB", "length", "asked"]
     text = table(header, rows_of(results))
     return publish(options, text, results, failed=[] if options.quick else shortfalls(results))

@@ -1,36 +1,33 @@
 """Where a KL estimator is put, and what becomes of training: the published claims, put to the test.
 
-    python benchmarks/kl_placement.py [--quick] [--json FILE] [--betas B ...] [--steps N] [--jobs N]
+    python benchmarks/kl_placement.py [--quick] [--json FILE] [--betas B ...] [--rates R ...]
+                                      [--seeds N ...] [--steps N] [--folder DIR] [--jobs N]
 
 Claims: k1 in the reward is unbiased and works best; k1 in the loss is unstable; k3 in the reward
-collapses; k3 in the loss is stable. Each (estimator, place) is trained at several weights, learning
-rates and lengths on the tiny base, three seeds each, with the reference never replaced. A run is
-unstable when its held-out accuracy falls by more than FALL from its best.
+collapses; k3 in the loss is stable. Each (estimator, place) is trained at several weights and
+learning rates on the tiny base, three seeds each, with the reference never replaced, and looked at
+on the way, which tells of shorter training. A run is unstable when its held-out accuracy falls by
+more than FALL from its best, or when its arithmetic fails. The control has no KL.
 """
 
-import json
-import os
-import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import yaml
-from publish import ROOT, arguments, publish, table
-
-from pipeline.record import read_metrics
+from publish import arguments, publish, table
+from tiny_runs import OPTIONS, Ended, all_of, opened, run
 
 SEEDS = (0, 1, 2)
-PLACES = [("k1", "reward"), ("k1", "loss"), ("k2", "loss"), ("k3", "reward"), ("k3", "loss"),
-          ("k3_corrected", "loss")]  # fmt: skip
-BETAS = (0.01, 0.1, 0.5)
-RATES = (1.6e-4, 5e-4)
+PLACES = [("k1", "reward"), ("k1", "loss"), ("k3", "reward"), ("k3", "loss")]
+BETAS = (0.05, 0.5)
+RATES = (2e-4, 6e-4)
+STEPS = 48
 FALL = 0.10
-QUICK = ("--rollout.prompts", "8", "--evaluation.problems", "16", "--evaluation.every", "0")
+CONTROL = ("k3", "loss", 1e-9)  # a weight that measures the KL and does nothing about it
+SIZE = ("--rollout.prompts", "8", "--evaluation.every", "12", "--algorithm.minibatches", "4")
 
 
 class Run(NamedTuple):
@@ -44,63 +41,76 @@ class Run(NamedTuple):
     def name(self) -> str:
         return "-".join(map(str, self))
 
+    @property
+    def flags(self) -> list[str]:
+        """Of the command line."""
+        told = [*SIZE, "--optimizer.learning-rate", str(self.rate)]
+        told += ["--algorithm.kl-coefficient", str(self.beta)]
+        told += ["--algorithm.kl-estimator", self.estimator]
+        return [*told, "--algorithm.kl-placement", self.place, "--algorithm.allow-biased"]
 
-def run(folder: Path, asked: Run, steps: int, *, quick: bool) -> dict[str, Any]:
-    """One run: accuracy on the way, KL, and whether it ended on a failure of arithmetic."""
-    base = yaml.safe_load((ROOT / "recipes/tiny/base.yaml").read_text()) | {"seed": asked.seed}
-    if quick:
-        base |= {"steps": 200, "step_accuracy": 0.0, "name": "tiny/quick"}
-    recipe = folder / f"base-{asked.seed}.yaml"
-    recipe.write_text(yaml.safe_dump(base))
-    output = folder / asked.name
-    flags = {
-        "start": recipe, "output": output, "seed": asked.seed, "problem-seed": asked.seed,
-        "steps": steps, "optimizer.learning-rate": asked.rate, "algorithm.minibatches": 4,
-        "algorithm.kl-estimator": asked.estimator, "algorithm.kl-placement": asked.place,
-        "algorithm.kl-coefficient": asked.beta,
-    }  # fmt: skip
-    command = [sys.executable, "-m", "stages.command", "zero", "tiny/algorithms"]
-    command += [word for key, value in flags.items() for word in (f"--{key}", str(value))]
-    command += ["--algorithm.allow-biased", *(QUICK if quick else ())]
-    log = folder / f"{asked.name}.log"
-    with log.open("w") as stream:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            command, cwd=ROOT, stdout=stream, stderr=stream, env=environment, check=False
-        )
-    told = log.read_text()
-    if done.returncode and "gradient norm is" not in told:  # any other end says nothing of KLs
+
+def measured(asked: Run, ended: Ended) -> dict[str, Any]:
+    """Accuracy on the way, drift, and whether it ended on a failure of arithmetic."""
+    told = ended.log.read_text()
+    if ended.status and "gradient norm is" not in told:  # any other end says nothing of KLs
         raise SystemExit(f"{asked.name} failed:\n{told[-3000:]}")
-    return measured(asked, output, failed=bool(done.returncode))
-
-
-def measured(asked: Run, output: Path, *, failed: bool) -> dict[str, Any]:
-    steps = read_metrics(output / "zero" / "metrics.jsonl")
-    rows = [json.loads(line) for line in (output / "zero/evaluations.jsonl").open()]
-    accuracy = [row["pass@1"] for row in rows]
+    accuracy = [row["pass@1"] for row in ended.evaluations]
     return {
         **asked._asdict(),
-        "broke_off": failed,
+        "broke_off": bool(ended.status),
         "before": accuracy[0],
         "after": accuracy[-1],
         "best": max(accuracy),
-        "unstable": failed or max(accuracy) - accuracy[-1] > FALL,
-        "kl": steps[-1].get("kl", 0.0) if steps else None,
-        "held_out": [[row["step"], row["pass@1"]] for row in rows],
+        "unstable": bool(ended.status) or max(accuracy) - accuracy[-1] > FALL,
+        "kl": fmean(step["kl"] for step in ended.steps[-5:]),
+        "largest_norm": max(step["grad_norm"] for step in ended.steps),
+        "held_out": [[row["step"], row["pass@1"]] for row in ended.evaluations],
     }
 
 
-def rows_of(results: list[dict[str, Any]]) -> list[list[Any]]:
-    """One row for each estimator, place, weight and rate: means over seeds, unstable runs."""
-    rows: list[list[Any]] = []
+def cells(results: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, float]]:
+    """By (estimator, place, beta, rate): means over the seeds, and the share that was unstable."""
     keys = ("estimator", "place", "beta", "rate")
-    for key in dict.fromkeys(tuple(r[k] for k in keys) for r in results):
-        own = [r for r in results if tuple(r[k] for k in keys) == key]
-        kl = [r["kl"] for r in own if r["kl"] is not None]
-        after, best = fmean(r["after"] for r in own), fmean(r["best"] for r in own)
-        unstable = f"{sum(r['unstable'] for r in own)}/{len(own)}"
-        rows.append([*key, after, best, fmean(kl) if kl else float("nan"), unstable])
-    return rows
+    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    for cell in dict.fromkeys(tuple(r[k] for k in keys) for r in results):
+        own = [r for r in results if tuple(r[k] for k in keys) == cell]
+        told = {k: fmean(r[k] for r in own) for k in ("after", "best", "kl", "unstable")}
+        found[cell] = told | {"largest_norm": max(r["largest_norm"] for r in own)}
+    return found
+
+
+def claims(found: Mapping[tuple[Any, ...], Mapping[str, float]]) -> list[list[Any]]:
+    """Each claim, and in how many of the (beta, rate) cells it holds here."""
+    settings = list(dict.fromkeys(cell[2:] for cell in found if cell != (*CONTROL, cell[3])))
+
+    def count(holds: Callable[[float, float], bool]) -> str:
+        return f"{sum(holds(*one) for one in settings)} of {len(settings)}"
+
+    def of(estimator: str, place: str, what: str) -> Callable[[float, float], float]:
+        return lambda beta, rate: found[estimator, place, beta, rate][what]
+
+    def best(beta: float, rate: float) -> bool:
+        after = {place: of(*place, "after")(beta, rate) for place in PLACES}
+        return max(after, key=lambda place: after[place]) == ("k1", "reward")
+
+    def holds_kl(estimator: str, place: str) -> Callable[[float, float], bool]:
+        kl = of(estimator, place, "kl")
+        return lambda beta, rate: kl(beta, rate) < found[(*CONTROL, rate)]["kl"]
+
+    def unstable(estimator: str, place: str) -> Callable[[float, float], bool]:
+        share = of(estimator, place, "unstable")
+        return lambda beta, rate: share(beta, rate) > 0
+
+    return [
+        ["k1 in the reward is the best of all", count(best)],
+        ["k1 in the reward lowers the KL", count(holds_kl("k1", "reward"))],
+        ["k1 in the loss is unstable", count(unstable("k1", "loss"))],
+        ["k1 in the loss lowers the KL", count(holds_kl("k1", "loss"))],
+        ["k3 in the reward collapses", count(unstable("k3", "reward"))],
+        ["k3 in the loss is stable", count(lambda *one: not unstable("k3", "loss")(*one))],
+        ["k3 in the loss lowers the KL", count(holds_kl("k3", "loss"))],
+    ]
 
 
 def main() -> int:
@@ -109,24 +119,30 @@ def main() -> int:
         betas={"nargs": "+", "type": float, "default": list(BETAS)},
         rates={"nargs": "+", "type": float, "default": list(RATES)},
         seeds={"nargs": "+", "type": int, "default": list(SEEDS)},
-        steps={"type": int, "default": 100},
-        jobs={"type": int, "default": 1, "help": "runs at a time, each on one core"},
+        steps={"type": int, "default": STEPS},
+        **OPTIONS,
     )
-    places, betas, rates, seeds = PLACES, options.betas, options.rates, options.seeds
+    betas, rates, seeds = options.betas, options.rates, options.seeds
     if options.quick:
-        places, betas, rates, seeds = places[:2], betas[:1], rates[:1], seeds[:1]
-    steps = 2 if options.quick else options.steps
-    folder = Path(tempfile.mkdtemp(prefix="kl-"))
-    wanted = [
-        Run(*place, beta, rate, seed)
-        for place, beta, rate, seed in product(places, betas, rates, seeds)
-    ]
-    with ThreadPoolExecutor(options.jobs) as threads:
-        results = list(
-            threads.map(lambda asked: run(folder, asked, steps, quick=options.quick), wanted)
-        )
-    header = ["estimator", "in the", "beta", "rate", "after", "best", "KL", "unstable"]
-    return publish(options, table(header, rows_of(results)), results)
+        betas, rates, seeds = betas[:1], rates[:1], seeds[:1]
+    folder = opened(options.folder, "kl")
+    asked = [(*place, beta) for place, beta in product(PLACES, betas)]
+    wanted = [Run(*one, rate, seed) for seed, rate, one in product(seeds, rates, [CONTROL, *asked])]
+
+    def one(asked: Run) -> Mapping[str, Any]:
+        flags = ["--steps", str(options.steps), *asked.flags]
+        made = partial(measured, asked)
+        found = run(folder, asked.name, flags, asked.seed, made, quick=options.quick)
+        print(f"{asked.name}: pass@1 {found['after']:.3f}, KL {found['kl']:.3f}", flush=True)
+        return found
+
+    results = all_of(wanted, options.jobs, one)
+    found = cells(results)
+    header = ["estimator", "in the", "beta", "rate", "after", "best", "KL", "unstable", "norm"]
+    rows = [[*map(str, cell), *told.values()] for cell, told in found.items()]
+    held = claims(found)
+    text = "\n".join([table(header, rows), "", table(["claim", "(beta, rate) cells"], held)])
+    return publish(options, text, {"runs": results, "claims": held})
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pipeline.assemble import Minibatch
 from pipeline.critic import Critic
 from pipeline.failures import StageError
 from pipeline.losses.aggregate import aggregate
+from pipeline.losses.kl import k3
 from pipeline.losses.mismatch import DroppedByLength, dropped_by_length
 from pipeline.losses.policy_gradient import importance_ratio
 from pipeline.losses.trust_region import old_policy_kl
@@ -131,9 +132,9 @@ def _loss(
         here = dropped_by_length(weight_M != 0, sequence_M, batch.lengths_B, LENGTHS)
         sums.dropped = here if sums.dropped is None else sums.dropped + here
     if signals.reference_M is not None:
-        kl_M = drift(algorithm.kl_estimator, logp_M, signals.reference_M, signals.old_M)
-        sums.kl += kl_M.sum().item()
+        sums.kl += k3(logp_M.detach(), signals.reference_M).sum().item()
         if algorithm.kl_placement == "loss":
+            kl_M = drift(algorithm.kl_estimator, logp_M, signals.reference_M, signals.old_M)
             objective_M = objective_M - algorithm.kl_coefficient * kl_M
     if algorithm.entropy_coefficient:
         objective_M = objective_M + algorithm.entropy_coefficient * entropy_M

@@ -273,3 +273,24 @@ def test_the_trainers_own_old_scores_make_a_ratio_of_one_and_weigh_the_gap(
         assert_close(got, weight * plain, atol=1e-6, rtol=1e-4)
         assert done.ratio_mean == pytest.approx(1.0, abs=1e-6)
         assert done.mismatch_mean == pytest.approx(abs(shift), abs=1e-5)
+
+
+@pytest.mark.parametrize("place", ["loss", "reward"])
+def test_the_recorded_kl_is_the_same_measure_whatever_estimator_is_trained_on(
+    tiny_llama, sampled, whole, stepped, place
+):
+    model = tiny_llama(spread=0.2)
+    part, reference = whole(sampled(model, 4), torch.ones(4)), nearby(model, 0.1)
+    told = {
+        estimator: stepped(
+            model,
+            part,
+            AlgorithmConfig(
+                kl_coefficient=0.1, kl_estimator=estimator, kl_placement=place, allow_biased=True
+            ),
+            reference=reference,
+        )[1].kl
+        for estimator in ("k1", "k2", "k3", "k3_corrected")
+        if (estimator, place) != ("k3_corrected", "reward")
+    }
+    assert len(set(told.values())) == 1 and told["k3"] > 0

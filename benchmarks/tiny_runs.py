@@ -1,0 +1,110 @@
+"""Runs of `recipes/tiny/algorithms.yaml`, each a process of its own on one core, kept in a folder.
+
+A run that ended under the same flags is not made again, so a long benchmark can be stopped, and
+goes on where it was.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from publish import ROOT
+
+from pipeline.record import read_metrics
+
+Asked = TypeVar("Asked")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "folder": {"type": Path, "help": "where runs are kept; default: in a new folder"},
+    "jobs": {"type": int, "default": 1, "help": "runs at a time, each on one core"},
+}
+QUICK = ("--steps", "2", "--rollout.prompts", "8", "--evaluation.problems", "16",
+         "--evaluation.every", "0")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What a run left behind."""
+
+    output: Path
+    status: int  # exit code
+    peak_kb: int
+    log: Path
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return read_metrics(self.output / "zero" / "metrics.jsonl")
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.output / "zero/evaluations.jsonl").open()]
+
+    @property
+    def stage(self) -> dict[str, Any]:
+        return json.loads((self.output / "run.json").read_text())["stages"][-1]
+
+
+def opened(folder: Path | None, name: str) -> Path:
+    """The folder that was asked for, or a new one."""
+    made = folder or Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    made.mkdir(parents=True, exist_ok=True)
+    return made.resolve()
+
+
+def run(
+    folder: Path,
+    name: str,
+    flags: Sequence[str],
+    seed: int,
+    told: Callable[[Ended], Mapping[str, Any]],
+    *,
+    quick: bool,
+) -> Mapping[str, Any]:
+    """What `told` makes of the run `name` under these flags, from the seed's own base model."""
+    output, kept, log = folder / name, folder / f"{name}.json", folder / f"{name}.log"
+    command = ["-m", "stages.command", "zero", "tiny/algorithms"]
+    command += ["--start", str(base_of(folder, seed, quick=quick)), "--output", str(output)]
+    command += ["--seed", str(seed), "--problem-seed", str(seed), *flags, *(QUICK if quick else ())]
+    if kept.is_file() and (known := json.loads(kept.read_text()))["command"] == command:
+        return known["told"]
+    shutil.rmtree(output, ignore_errors=True)
+    with log.open("w") as stream:
+        child = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=ROOT,
+            stdout=stream,
+            stderr=stream,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        _, status, used = os.wait4(child.pid, 0)
+    ended = Ended(output=output, status=status, peak_kb=used.ru_maxrss, log=log)
+    found = told(ended)
+    kept.write_text(json.dumps({"command": command, "told": found}))
+    return found
+
+
+def base_of(folder: Path, seed: int, *, quick: bool) -> Path:
+    """The recipe of a seed's base model, written where the runs are."""
+    base = yaml.safe_load((ROOT / "recipes/tiny/base.yaml").read_text()) | {"seed": seed}
+    if quick:
+        base |= {"steps": 200, "step_accuracy": 0.0, "name": "tiny/quick"}
+    path, text = folder / f"base-{seed}.yaml", yaml.safe_dump(base)
+    if not path.is_file() or path.read_text() != text:
+        path.write_text(text)
+    return path
+
+
+def all_of(
+    wanted: Sequence[Asked], jobs: int, one: Callable[[Asked], Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What `one` makes of each, in their order, `jobs` at a time."""
+    with ThreadPoolExecutor(jobs) as threads:
+        return [dict(found) for found in threads.map(one, wanted)]
