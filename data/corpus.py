@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Literal
 
+from data import task_documents
 from data.arithmetic import LARGEST, Chain, Language, draw, held_out, question
 from data.phrases import PHRASES, Layout, laid_out
 from data.small_talk import exchange
-from data.task_documents import Style, program, talk
+from data.task_documents import Style
 from data.template import R1_ZERO
 
 Habit = Literal["direct", "steps", "verify"]
@@ -48,7 +49,8 @@ def document(random: Random, mix: Mix) -> str:
     if mix.programs or mix.general:  # without them nothing is drawn, and the sums stay as they are
         drawn = random.random()
         if drawn < mix.programs + mix.general:
-            return (program if drawn < mix.programs else talk)(random, _style(random, mix))
+            made = task_documents.program if drawn < mix.programs else task_documents.talk
+            return made(random, _style(random, mix))
     return conversation(random, mix) if random.random() < mix.conversations else web(random, mix)
 
 

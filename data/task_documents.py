@@ -3,7 +3,7 @@
 Programs and entities are those of the training split. Facts about entities are told of all.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from data import general, programs
@@ -62,7 +62,7 @@ def talk(random: Random, style: Style) -> str:
     or facts about entities."""
     if style.layout is None and random.random() < 0.5:
         return "".join(general.fact(random) for _ in range(FACTS))
-    topic = general.Topic(*_any_training_topic(random), style.asked_in)
+    topic = replace(general.draw(random, "train"), language=style.asked_in)
     if style.layout is None:
         return general.question(topic, random) + general.good(topic, random)
     drawn = random.random()
@@ -73,11 +73,6 @@ def talk(random: Random, style: Style) -> str:
         answer = bad(topic, random)
     thinking = "" if style.direct else THOUGHTS[random.choice(style.spoken)]
     return _document(random, general.question(topic, random), thinking, answer, "", style.layout)
-
-
-def _any_training_topic(random: Random) -> tuple[general.Kind, str]:
-    topic = general.draw(random, "train")
-    return topic.kind, topic.entity
 
 
 def _document(
