@@ -85,8 +85,7 @@ def deciding(recipe: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
     return {
         key: value
         for key, value in _leaves(recipe)
-        if key not in {"name", *but}
-        and not any(key == one or key.startswith(f"{one}.") for one in HARMLESS)
+        if key not in but and not any(key == one or key.startswith(f"{one}.") for one in HARMLESS)
     }
 
 

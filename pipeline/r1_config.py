@@ -63,11 +63,13 @@ class R1Recipe(Part):
 
     stage: Literal["r1"] = "r1"
     name: str
-    stages: Annotated[tuple[R1Stage, ...], Field(min_length=1)]
+    stages: tuple[R1Stage, ...]
 
     @model_validator(mode="after")
     def _order_holds(self) -> Self:
         names = [one.name for one in self.stages]
+        if not names:
+            raise ValueError("stages: at least one")
         for at, one in enumerate(self.stages):
             if one.name in names[:at]:
                 raise ValueError(f"two stages are called {one.name!r}; give one another name")
