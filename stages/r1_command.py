@@ -77,13 +77,9 @@ def _run(options: Options, recipe: R1Recipe, output: Path, over: dict[str, dict[
         print(f"\n{stage_table(output)}", flush=True)
         raise
     except Stopped as stopped:
-        again = [
-            "veriloop",
-            "r1",
-            options.recipe,
-            *(["--set", *options.set] if options.set else []),
-        ]
-        told = shlex.join([*again, "--output", str(output), "--resume"])
+        over_again = [word for one in options.set for word in ("--set", one)]
+        again = ["r1", options.recipe, *over_again, "--output", str(output), "--resume"]
+        told = shlex.join(["veriloop", *again])
         raise Stopped(f"{stopped}; go on with: {told}") from stopped
     print(f"\n{stage_table(output)}\n\nmade: {made}; what it came from: veriloop lineage {output}")
     return 0
