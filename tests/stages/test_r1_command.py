@@ -123,9 +123,7 @@ def test_a_start_that_is_no_checkpoint_is_refused_before_anything_starts(started
 
 
 def test_a_recipe_of_one_stage_names_its_command():
-    with pytest.raises(
-        RecipeError, match=r"'reward_model', not a .*veriloop reward-model tiny"
-    ):
+    with pytest.raises(RecipeError, match=r"'reward_model', not a .*veriloop reward-model tiny"):
         r1_command.command(["r1", "tiny/reward_model"])
     with pytest.raises(RecipeError, match="for 'r1', not for 'zero': veriloop r1 tiny/r1"):
         command.importlib.import_module("stages.launch").parse("zero", ["tiny/r1"])
