@@ -8,7 +8,9 @@ from pathlib import Path
 from pipeline.config import BaseRecipe, TinyModel, ZeroRecipe
 from pipeline.failures import RecipeError
 from pipeline.preference_plan import preference_rows
-from pipeline.recipe_kinds import Recipe
+from pipeline.r1_config import R1Recipe
+from pipeline.r1_stages import Settings, Step, steps
+from pipeline.recipe_kinds import Recipe, StageRecipe
 from pipeline.recipes import read
 
 MIB = 2**20
@@ -19,6 +21,8 @@ def plan(recipe: Recipe, output: Path | None = None) -> str:
 
     Raises RecipeError when the recipe starts from what cannot be started from.
     """
+    if isinstance(recipe, R1Recipe):
+        return stage_plans(recipe, output)
     rows = _rows(recipe)
     if output is not None:
         rows.append(("run folder", str(output)))
@@ -26,7 +30,23 @@ def plan(recipe: Recipe, output: Path | None = None) -> str:
     return "\n".join(["", *(f"  {name:<{width}}  {value}" for name, value in rows)])
 
 
-def _rows(recipe: Recipe) -> list[tuple[str, str]]:
+def stage_plans(recipe: R1Recipe, output: Path | None = None, over: Settings | None = None) -> str:
+    """The plan of each stage of a whole run, one after the other. Raises as `plan` does."""
+    todo = steps(recipe, over)
+    told = [f"{_headline(n, len(todo), step)}{plan(step.recipe)}" for n, step in enumerate(todo, 1)]
+    return "\n\n".join(["", *told, *([f"run folder  {output}"] if output else [])])
+
+
+def _headline(number: int, count: int, step: Step) -> str:
+    asked = step.asked
+    return "".join([
+        f"{number}/{count} {step.name}: {asked.recipe}",
+        *(f"\n  takes {key} from {source}" for key, source in asked.take.items()),
+        *(f"\n  goal: {figure} {goal}" for figure, goal in asked.bounds.items()),
+    ])  # fmt: skip
+
+
+def _rows(recipe: StageRecipe) -> list[tuple[str, str]]:
     if isinstance(recipe, BaseRecipe):
         return _base(recipe)
     if isinstance(recipe, ZeroRecipe):

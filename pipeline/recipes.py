@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -151,8 +151,17 @@ def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _keys(kind: Any, path: tuple[Any, ...]) -> list[str]:
-    """The keys allowed at `path` of a recipe model."""
-    for part in path:
-        kind = kind.model_fields[part].annotation
-    fields = getattr(kind, "model_fields", None) or kind.__dataclass_fields__
+    """The keys allowed at `path` of a recipe model; places in a list have those of its parts."""
+    for step in path:
+        fields = getattr(_part(kind), "model_fields", {})
+        kind = fields[step].annotation if step in fields else kind
+    found = _part(kind)
+    fields = getattr(found, "model_fields", None) or found.__dataclass_fields__
     return [name for name in fields if not name.startswith("__")]
+
+
+def _part(kind: Any) -> Any:
+    """The group of settings in an annotation such as tuple[Part, ...]; None where there is none."""
+    if hasattr(kind, "model_fields") or hasattr(kind, "__dataclass_fields__"):
+        return kind
+    return next((found for one in get_args(kind) if (found := _part(one)) is not None), None)

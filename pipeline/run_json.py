@@ -9,16 +9,19 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline import lineage
 from pipeline.durable import write_atomically
 from pipeline.identity import identity
+
+_opened: set[tuple[Path, str]] = set()  # manifests of this process, by their command
 
 
 class RunManifest:
     """`run.json`, rewritten whole at every change, so that a reader never finds half of it.
 
     Opening one that exists keeps its stages: that is how a resumed run knows what is done. The
-    first identity stays, and each later one joins the list "resumed". Nothing is written before
-    the first stage begins.
+    first identity stays, and that of each later command joins the list "resumed". Nothing is
+    written before the first stage begins.
     """
 
     def __init__(self, path: Path, *, command: Sequence[str] | None = None) -> None:
@@ -26,14 +29,18 @@ class RunManifest:
             "started": _now(),
             "command": shlex.join(sys.argv if command is None else command),
         }
-        self.path = path
+        self.path, known = path, identity()
+        self._code = {"veriloop": known["versions"].get("veriloop"), **known["git"]}
+        here = (path.absolute(), opened["command"])
         if path.exists():
             self._run = _read(path)
-            self._run["resumed"].append(opened | identity())
+            if here not in _opened:  # the stages of one command are one run
+                self._run["resumed"].append(opened | known)
         else:
             name = path.absolute().parent.name
-            self._run = {"name": name, "seconds": 0.0, **opened, **identity()}
+            self._run = {"name": name, "seconds": 0.0, **opened, **known}
             self._run |= {"resumed": [], "stages": []}
+        _opened.add(here)
 
     @property
     def stages(self) -> tuple[Mapping[str, Any], ...]:
@@ -44,10 +51,13 @@ class RunManifest:
         """Whether the stage ended well, in this process or in one before it."""
         return any(one["name"] == name and one["status"] == "done" for one in self.stages)
 
-    def begin_stage(self, name: str, inputs: Mapping[str, Any]) -> None:
-        """Note that a stage runs on `inputs` (JSON values: paths, counts, hashes).
+    def begin_stage(
+        self, name: str, inputs: Mapping[str, Any], reads: Mapping[str, Any] | None = None
+    ) -> None:
+        """Note that a stage runs on `inputs` (JSON values: paths, counts, the recipe).
 
-        A stage of that name from before, done or not, starts anew in its old place.
+        `reads` is what `lineage.read_by` makes of them; the version of the code joins it. A stage
+        of that name from before, done or not, starts anew in its old place.
         """
         fresh = {
             "name": name,
@@ -59,6 +69,7 @@ class RunManifest:
             "after": {},
             "inputs": dict(inputs),
             "outputs": {},
+            "lineage": {**(reads or {}), "code": self._code},
         }
         names = [one["name"] for one in self.stages]
         at = names.index(name) if name in names else len(names)
@@ -77,30 +88,53 @@ class RunManifest:
     ) -> None:
         """Note what a begun stage came to. `before` and `after` are evaluations by metric name.
 
-        `seconds` is the stage's wall time, all its resumptions together; the run's is their sum.
-        Raises KeyError for a stage that never began and ValueError for what JSON cannot hold.
+        Outputs that are checkpoints or files are hashed; the verifiers are those that the stage
+        noted in its folder. `seconds` is the stage's wall time, all its resumptions together; the
+        run's is their sum. Raises KeyError for a stage that never began and ValueError for what
+        JSON cannot hold.
         """
-        names = [one["name"] for one in self.stages]
-        if name not in names:
-            close = get_close_matches(name, names, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise KeyError(f"stage {name!r} never began in {self.path}.{hint} Begun: {names}")
-        at = names.index(name)
-        ended = dict(self.stages[at]) | {
+        one = self._begun(name)
+        traced = {
+            "verifiers": lineage.judged_by(self.path.parent / name),
+            "outputs": lineage.made_of(outputs),
+        }
+        ended = {
             "status": status,
             "seconds": float(seconds),
             "sampler": sampler,
             "before": dict(before),
             "after": dict(after),
             "outputs": dict(outputs),
+            "lineage": one.get("lineage", {}) | traced,
         }
-        self._write([*self.stages[:at], ended, *self.stages[at + 1 :]])
+        self.note(name, ended)
+
+    def note(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Set keys of a begun stage's entry. Raises as `end_stage` does."""
+        told = self._begun(name) | dict(facts)
+        self._write([told if one["name"] == name else one for one in self.stages])
+
+    def _begun(self, name: str) -> dict[str, Any]:
+        entries = {one["name"]: one for one in self.stages}
+        if name not in entries:
+            close = get_close_matches(name, entries, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise KeyError(
+                f"stage {name!r} never began in {self.path}.{hint} Begun: {list(entries)}"
+            )
+        return dict(entries[name])
 
     def _write(self, stages: Sequence[Mapping[str, Any]]) -> None:
         run = self._run | {"stages": stages, "seconds": sum(one["seconds"] for one in stages)}
         text = _text(run, self.path)
         write_atomically(self.path, lambda fresh: fresh.write_text(text, encoding="utf-8"))
         self._run = json.loads(text)
+
+
+def recorded(path: Path) -> dict[str, Mapping[str, Any]]:
+    """The entries of the stages in a run.json, by name; none where there is no such file."""
+    stages = _read(path)["stages"] if path.exists() else []
+    return {one["name"]: one for one in stages}
 
 
 def write_versions(path: Path, verifiers: Mapping[str, str]) -> None:

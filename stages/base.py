@@ -8,6 +8,7 @@ for the matrices and AdamW for the rest: at this budget AdamW alone does not lea
 import ast
 import functools
 import inspect
+import itertools
 import json
 import shutil
 import sys
@@ -23,6 +24,7 @@ import torch
 
 from data import corpus, tokenizer
 from data.sources import SOURCES
+from pipeline import lineage
 from pipeline.config import BaseRecipe, TinyModel
 from pipeline.failures import StageError
 from pipeline.optimizer import Optimizer
@@ -41,34 +43,39 @@ class WeakBaseError(StageError):
     """The base cannot carry reinforcement learning; nothing was cached."""
 
 
-def run(recipe: BaseRecipe, output: Path, *, resume: bool) -> Path:
+def run(recipe: BaseRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
     """`ensure`, noted in `output`/run.json; resuming means finding it in the cache."""
     del resume
-    return noted(recipe, RunManifest(output / "run.json"))
+    return noted(recipe, RunManifest(output / "run.json"), name or recipe.stage)
 
 
-def noted(recipe: BaseRecipe, manifest: RunManifest) -> Path:
-    """`ensure`, noted as the stage "base" of a run."""
+def noted(recipe: BaseRecipe, manifest: RunManifest, name: str = "base") -> Path:
+    """`ensure`, noted as a stage of a run."""
     began = time.monotonic()
-    manifest.begin_stage("base", {"recipe": recipe.model_dump(mode="json")})
+    values = recipe.model_dump(mode="json")
+    manifest.begin_stage(name, {"recipe": values}, lineage.read_by(values))
     made = ensure(recipe)
     facts = json.loads((made / "base.json").read_text())
     told = ("loss", "step_accuracy", "program_accuracy", "parameters")
-    after = {name: facts[name] for name in told if name in facts}
-    manifest.end_stage("base", time.monotonic() - began, None, {}, after, {"checkpoint": str(made)})
+    after = {metric: facts[metric] for metric in told if metric in facts}
+    manifest.end_stage(name, time.monotonic() - began, None, {}, after, {"checkpoint": str(made)})
     return made
 
 
 def ensure(recipe: BaseRecipe) -> Path:
     """The checkpoint from the cache; trained, measured and cached where it is not there yet.
 
-    Raises WeakBaseError, caching nothing, when the model is too weak for RL to work on.
+    One whose files are no longer those that were cached is put aside, and made again. Raises
+    WeakBaseError, caching nothing, when the model is too weak for RL to work on.
     """
     say = functools.partial(print, flush=True)
     done = CACHE / f"{recipe.name.replace('/', '-')}-{fingerprint(recipe)}"
     if (done / "base.json").is_file():
-        say(f"base model: cached in {done}")
-        return done
+        wanted = json.loads((done / "base.json").read_text()).get("sha256")
+        if wanted in (None, lineage.checkpoint_hash(done)):  # older ones have no hash
+            say(f"base model: cached in {done}")
+            return done
+        say(f"base model: {done} is not what was cached there; put aside as {_aside(done)}")
     draft = done.with_name(f".draft-{done.name}")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -82,9 +89,15 @@ def ensure(recipe: BaseRecipe) -> Path:
                 f"held-out {kind}; RL needs {recipe.step_accuracy:.2f}. Train longer "
                 f"(steps={recipe.steps}) or lower the corpus's step errors. Draft kept in {draft}"
             )
+    facts["sha256"] = lineage.checkpoint_hash(draft)
     (draft / "base.json").write_text(json.dumps(facts, indent=1))
     draft.rename(done)
     return done
+
+
+def _aside(folder: Path) -> Path:
+    free = (folder.with_name(f"{folder.name}-damaged-{n}") for n in itertools.count(1))
+    return folder.rename(next(path for path in free if not path.exists()))
 
 
 def fingerprint(recipe: BaseRecipe) -> str:

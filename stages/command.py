@@ -23,6 +23,8 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
         "DPO and its kin, on pairs from a file or sampled and labelled",
     ),
     "reward-model": ("stages.launch", "a scalar head that learns which answer is better"),
+    "r1": ("stages.r1_command", "a whole recipe: every stage in order, each with its goals"),
+    "lineage": ("stages.lineage_command", "what each stage of a run came from, and if it stands"),
     "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),
     "algorithms": ("stages.algorithms_command", "what can be trained by, and what it needs"),
     "recipes": ("stages.recipe_files", "ls | show NAME | cp NAME FILE | validate FILE..."),

@@ -1,13 +1,14 @@
 """How a stage begins: seeded, in its run folder, from a checkpoint, or from where it stopped."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from pipeline import checkpoint
+from pipeline import checkpoint, lineage
 from pipeline.config import BaseRecipe, ZeroRecipe
 from pipeline.failures import RecipeError
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
@@ -16,12 +17,14 @@ from pipeline.run_json import RunManifest
 from stages import base
 
 Trained = ZeroRecipe | PreferenceRecipe | RewardModelRecipe
+CORES = torch.get_num_threads()  # before any recipe asked for fewer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A stage that has begun, and is noted as such in run.json."""
 
+    name: str  # of its entry in run.json and of its folder
     manifest: RunManifest
     directory: Path
     start: Path  # the checkpoint it starts from
@@ -32,26 +35,42 @@ class Entry:
         """Wall time of the stage so far, that of the runs before this one included."""
         return time.monotonic() - self.began
 
+    def end(
+        self,
+        sampler: str | None,
+        before: Mapping[str, float],
+        after: Mapping[str, float],
+        outputs: Mapping[str, Any],
+        status: Literal["done", "failed"] = "done",
+    ) -> None:
+        """Note what the stage came to, as `RunManifest.end_stage` does."""
+        taken = self.seconds()
+        self.manifest.end_stage(self.name, taken, sampler, before, after, outputs, status=status)
 
-def enter(recipe: Trained, output: Path, *, resume: bool) -> Entry | Path:
-    """Begin the recipe's stage under `output`/<stage>; the final checkpoint where it has ended.
 
-    Raises RecipeError when it is resumed under another recipe.
+def enter(recipe: Trained, output: Path, *, resume: bool, name: str = "") -> Entry | Path:
+    """Begin a stage under `output`/`name`; the final checkpoint where it has ended.
+
+    It is called after its kind unless `name` says otherwise. Raises RecipeError when it is
+    resumed under another recipe.
     """
+    name = name or recipe.stage
     torch.manual_seed(recipe.seed)
-    if recipe.trainer.threads:
-        torch.set_num_threads(recipe.trainer.threads)
-    manifest, directory = RunManifest(output / "run.json"), output / recipe.stage
+    torch.set_num_threads(recipe.trainer.threads or CORES)
+    manifest, directory = RunManifest(output / "run.json"), output / name
     start = starting_point(recipe.start, manifest)
     found = checkpoint.load_latest(directory) if resume else None
     if found is not None:
         refuse_changes(found[1]["recipe"], recipe)
-        if manifest.is_done(recipe.stage):
+        if manifest.is_done(name):
             return found[0]
     began = time.monotonic() - (0.0 if found is None else found[1]["seconds"])
-    inputs = {"start": str(start), "recipe": recipe.model_dump(mode="json")}
-    manifest.begin_stage(recipe.stage, inputs)
-    return Entry(manifest=manifest, directory=directory, start=start, found=found, began=began)
+    values = recipe.model_dump(mode="json")
+    reads = lineage.read_by(values, start)
+    manifest.begin_stage(name, {"start": str(start), "recipe": values}, reads)
+    return Entry(
+        name=name, manifest=manifest, directory=directory, start=start, found=found, began=began
+    )
 
 
 def starting_point(start: str, manifest: RunManifest) -> Path:

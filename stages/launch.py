@@ -16,6 +16,7 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 from pipeline.config import BaseRecipe, Part
 from pipeline.failures import RecipeError, Stopped
 from pipeline.plan import plan
+from pipeline.r1_config import R1Recipe
 from pipeline.recipe_kinds import STAGES, Recipe
 from pipeline.recipes import FOLDER, checked, flat, read, refuse_changes, with_flags, written
 from stages.summary import table
@@ -115,7 +116,7 @@ def command(words: Sequence[str]) -> int:
         print(yaml.safe_dump(options.recipe.model_dump(mode="json"), sort_keys=False), end="")
         print(planned)
         return 0
-    _require_start(options.recipe)
+    require_start(options.recipe)
     if options.resume and not (output / "run.json").exists():
         print(f"{output} holds no run yet: starting one", flush=True)
     module = importlib.import_module(f"stages.{stage}")
@@ -180,9 +181,9 @@ def _check_recorded(path: Path, recipe: Recipe) -> None:
         refuse_changes(json.dumps(recorded[recipe.stage]), recipe)
 
 
-def _require_start(recipe: Recipe) -> None:
+def require_start(recipe: Recipe) -> None:
     """Raise RecipeError when the checkpoint to start from is not there."""
-    if isinstance(recipe, BaseRecipe) or recipe.start.endswith((".yaml", ".yml")):
+    if isinstance(recipe, BaseRecipe | R1Recipe) or recipe.start.endswith((".yaml", ".yml")):
         return
     if not (Path(recipe.start) / "config.json").is_file():
         name = f"{recipe.start}.yaml"

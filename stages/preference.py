@@ -31,13 +31,13 @@ from pipeline.scribe import Scribe
 from stages.entry import enter
 
 
-def run(recipe: PreferenceRecipe, output: Path, *, resume: bool) -> Path:
-    """Train as `recipe` says, under `output`/preference; returns the final checkpoint.
+def run(recipe: PreferenceRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
+    """Train as `recipe` says, under `output`/`name` (preference); returns the final checkpoint.
 
     With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
     is left as it is. Raises Stopped after Ctrl-C, with everything saved.
     """
-    entry = enter(recipe, output, resume=resume)
+    entry = enter(recipe, output, resume=resume, name=name)
     if isinstance(entry, Path):
         return entry
     directory = entry.directory
@@ -48,17 +48,13 @@ def run(recipe: PreferenceRecipe, output: Path, *, resume: bool) -> Path:
         try:
             told = loop.run(entry.seconds)
         except StageError as failure:
-            said = {"failure": str(failure)}
-            entry.manifest.end_stage(
-                "preference", entry.seconds(), sampler, {}, {}, said, status="failed"
-            )
+            entry.end(sampler, {}, {}, {"failure": str(failure)}, status="failed")
             raise
     final = checkpoint.latest(directory)
     assert final is not None, "the loop saves a checkpoint after its last step"
     made = {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")}
     made |= loop.prepared.facts
-    seconds = entry.seconds()
-    entry.manifest.end_stage("preference", seconds, sampler, told["before"], told["after"], made)
+    entry.end(sampler, told["before"], told["after"], made)
     return final
 
 

@@ -42,13 +42,13 @@ from stages.entry import enter
 KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")
 
 
-def run(recipe: RewardModelRecipe, output: Path, *, resume: bool) -> Path:
-    """Train as `recipe` says, under `output`/reward_model; returns the final checkpoint.
+def run(recipe: RewardModelRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
+    """Train as `recipe` says, under `output`/`name` (reward_model); returns the final checkpoint.
 
     With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
     is left as it is. Raises Stopped after Ctrl-C, with everything saved.
     """
-    entry = enter(recipe, output, resume=resume)
+    entry = enter(recipe, output, resume=resume, name=name)
     if isinstance(entry, Path):
         return entry
     directory = entry.directory
@@ -71,7 +71,7 @@ def run(recipe: RewardModelRecipe, output: Path, *, resume: bool) -> Path:
         "zero_point": zero,
         "anchors": len(anchors),
     }
-    entry.manifest.end_stage("reward_model", entry.seconds(), None, before, after, made)
+    entry.end(None, before, after, made)
     return final
 
 

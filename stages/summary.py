@@ -5,6 +5,13 @@ from pathlib import Path
 from typing import Any
 
 FIRST, SECOND = ("pass@1", "greedy"), ("format", "mean_length")  # the rest by how many samples
+SHORT = {  # columns of a whole run's table: figures of a stage
+    "accuracy": "pass@1",
+    "format": "format",
+    "length": "mean_length",
+    "language": "language",
+    "general": "general",
+}
 
 
 def table(output: Path) -> str:
@@ -19,6 +26,36 @@ def table(output: Path) -> str:
         [s["name"], f"{s['seconds']:.0f}", s["sampler"] or "-", *(_change(s, n) for n in shown)]
         for s in stages
     ]
+    return _laid_out(rows)
+
+
+def stage_table(output: Path) -> str:
+    """The stages of a whole run, before > after, with what each was to reach and whether it did."""
+    stages = json.loads((output / "run.json").read_text())["stages"]
+    rows = [["stage", "seconds", *SHORT, "goals"]]
+    rows += [
+        [s["name"], f"{s['seconds']:.0f}", *(_change(s, n) for n in SHORT.values()), _goals(s)]
+        for s in stages
+    ]
+    return _laid_out(rows)
+
+
+def _goals(stage: dict[str, Any]) -> str:
+    """met, MISSED, - or a stage that has not ended, and each figure with its bounds."""
+    if stage.get("status", "done") != "done":
+        return str(stage["status"])
+    goals = stage.get("goals", {})
+    told = [
+        f"{figure} {_number(one['value'])}"
+        f"{f' >= {low:g}' if (low := one.get('at_least')) is not None else ''}"
+        f"{f' <= {high:g}' if (high := one.get('at_most')) is not None else ''}"
+        for figure, one in goals.items()
+    ]
+    met = all(one["met"] for one in goals.values())
+    return f"{'met' if met else 'MISSED'}: {', '.join(told)}" if goals else "-"
+
+
+def _laid_out(rows: list[list[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
 

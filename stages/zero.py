@@ -79,13 +79,13 @@ def regraded(graded: list[Graded], weights: RewardConfig, random: Random) -> lis
     return CONTROLS[weights.control](graded, random)
 
 
-def run(recipe: ZeroRecipe, output: Path, *, resume: bool) -> Path:
-    """Train as `recipe` says, under `output`/zero; returns the final checkpoint.
+def run(recipe: ZeroRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
+    """Train as `recipe` says, under `output`/`name` (zero); returns the final checkpoint.
 
     With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
     is left as it is. Raises Stopped after Ctrl-C, with everything saved.
     """
-    entry = enter(recipe, output, resume=resume)
+    entry = enter(recipe, output, resume=resume, name=name)
     if isinstance(entry, Path):
         return entry
     directory = entry.directory
@@ -95,16 +95,13 @@ def run(recipe: ZeroRecipe, output: Path, *, resume: bool) -> Path:
         try:
             loop.run(entry.seconds)
         except StageError as failure:
-            told = {"failure": str(failure)}
-            entry.manifest.end_stage(
-                "zero", entry.seconds(), sampler, {}, {}, told, status="failed"
-            )
+            entry.end(sampler, {}, {}, {"failure": str(failure)}, status="failed")
             raise
     rows = [json.loads(line) for line in loop.evaluations.read_text().splitlines()]
     final = checkpoint.latest(directory)
     assert final is not None, "the loop saves a checkpoint after its last step"
     made = {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")}
-    entry.manifest.end_stage("zero", entry.seconds(), sampler, rows[0], rows[-1], made)
+    entry.end(sampler, rows[0], rows[-1], made)
     return final
 
 

@@ -40,7 +40,11 @@ class Sampler(Protocol):
     """An engine with its own copy of the policy's weights."""
 
     name: str  # "vllm", "torch", ...
-    version: int  # optimizer steps behind the weights it holds
+
+    @property
+    def version(self) -> int:
+        """Optimizer steps behind the weights it holds."""
+        ...
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Replace the weights in place, under their transformers names, and drop every cache."""

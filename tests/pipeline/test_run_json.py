@@ -75,6 +75,7 @@ def test_an_ended_stage_says_what_it_took_did_and_left(tmp_path):
         "after": {"pass@1": 0.5},
         "inputs": {"problems": 512},
         "outputs": {"policy": "zero/policy"},
+        "lineage": {"code": {"veriloop": None, "commit": "abc"}, "verifiers": {}, "outputs": {}},
     }
     assert on_disk(tmp_path)["seconds"] == 4.0
 
@@ -165,6 +166,64 @@ def test_callers_cannot_change_a_stage_from_outside(tmp_path):
     inputs["problems"].append(2)
     end(run, "zero")
     assert on_disk(tmp_path)["stages"][0]["inputs"] == {"problems": [1]}
+
+
+def test_what_a_stage_read_and_made_is_told_by_content(tmp_path):
+    run = manifest(tmp_path)
+    (tmp_path / "data.jsonl").write_text("{}")
+    write_versions(tmp_path / "demo/zero/versions.json", {"number": "1+9f"})
+    run.begin_stage("zero", {}, {"recipe": "ab", "inputs": {"start": {"sha256": "cd"}}})
+    begun = on_disk(tmp_path)["stages"][0]["lineage"]
+    assert begun == {
+        "recipe": "ab",
+        "inputs": {"start": {"sha256": "cd"}},
+        "code": {"veriloop": None, "commit": "abc"},
+    }
+    end(run, "zero", outputs={"data": str(tmp_path / "data.jsonl"), "rows": 3, "metrics": "m"})
+    ended = on_disk(tmp_path)["stages"][0]["lineage"]
+    sha256 = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"  # of {}
+    data = {"path": str(tmp_path / "data.jsonl"), "kind": "file", "sha256": sha256}
+    assert ended == begun | {"verifiers": {"number": "1+9f"}, "outputs": {"data": data}}
+
+
+def test_a_manifest_from_before_there_was_a_lineage_still_opens(tmp_path):
+    run = manifest(tmp_path)
+    run.begin_stage("zero", {})
+    told = on_disk(tmp_path)
+    del told["stages"][0]["lineage"]
+    (tmp_path / "demo" / "run.json").write_text(json.dumps(told))
+    again = manifest(tmp_path)
+    end(again, "zero")
+    assert again.is_done("zero")
+    assert on_disk(tmp_path)["stages"][0]["lineage"] == {"verifiers": {}, "outputs": {}}
+
+
+def test_the_stages_of_one_command_are_no_resumptions(tmp_path):
+    manifest(tmp_path).begin_stage("a", {})
+    manifest(tmp_path).begin_stage("b", {})
+    assert on_disk(tmp_path)["resumed"] == []
+    manifest(tmp_path, command=["other"]).begin_stage("c", {})
+    manifest(tmp_path, command=["other"]).begin_stage("d", {})
+    assert [one["command"] for one in on_disk(tmp_path)["resumed"]] == ["other"]
+
+
+def test_facts_are_noted_on_a_stage_and_leave_the_others(tmp_path):
+    run = manifest(tmp_path)
+    for name in ("a", "b"):
+        run.begin_stage(name, {})
+        end(run, name)
+    before = on_disk(tmp_path)["stages"]
+    run.note("a", {"goals": [1]})
+    assert on_disk(tmp_path)["stages"] == [before[0] | {"goals": [1]}, before[1]]
+    with pytest.raises(KeyError, match="'c' never began"):
+        run.note("c", {})
+
+
+def test_entries_are_read_by_name(tmp_path):
+    path = tmp_path / "demo" / "run.json"
+    assert run_json.recorded(path) == {}
+    manifest(tmp_path).begin_stage("a", {"x": 1})
+    assert run_json.recorded(path)["a"]["inputs"] == {"x": 1}
 
 
 def test_versions_hold_the_fingerprint_of_each_verifier(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +12,7 @@ from pipeline.config import BaseRecipe, ZeroRecipe
 from pipeline.failures import RecipeError, Stopped
 from pipeline.recipes import read, shipped
 from stages import launch
+from stages.command import COMMANDS
 from stages.launch import Options, parse, run_folder
 
 ZERO = ["zero", "tiny/zero"]
@@ -165,9 +167,10 @@ def test_a_recipe_of_another_stage_names_its_command():
 @pytest.mark.parametrize("path", shipped(), ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_every_shipped_recipe_dry_runs_and_writes_nothing(path, here, started, capsys):
     stage = read(str(path)).stage
-    assert launch.command([stage, str(path), "--dry-run"]) == 0
+    module = import_module(COMMANDS[stage.replace("_", "-")][0])
+    assert module.command([stage, str(path), "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert f"stage: {stage}\n" in shown and "run folder" in shown
+    assert (f"stage: {stage}\n" in shown) is (stage != "r1") and "run folder" in shown
     assert started == [] and list(here.iterdir()) == []
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from stages.summary import table
+from stages.summary import stage_table, table
 
 
 def stage(name, seconds, sampler, before, after):
@@ -57,3 +57,28 @@ def test_long_names_keep_the_columns_straight(tmp_path):
 
 def test_a_run_without_stages_is_a_header(tmp_path):
     assert len(shown(tmp_path)) == 1
+
+
+def test_a_whole_run_has_its_figures_and_what_became_of_its_goals(tmp_path):
+    before = {"pass@1": 0.2, "greedy": 0.5, "format": 0.4, "mean_length": 16.5}
+    after = {"pass@1": 0.963, "format": 0.986, "mean_length": 26.8, "language": 0.5, "general": 0}
+    base = stage("base", 190.7, None, {}, {"step_accuracy": 0.8}) | {"status": "done"}
+    zero = stage("zero", 271, "vllm", before, after) | {"status": "done"}
+    sft = stage("cold_start", 0, None, {}, {}) | {"status": "running"}
+    base["goals"] = {"step_accuracy": {"at_least": 0.7, "value": 0.8, "met": True}}
+    zero["goals"] = {
+        "pass@1": {"at_least": 0.97, "value": 0.963, "met": False},
+        "mean_length": {"at_least": 20, "at_most": 60, "value": 26.8, "met": True},
+        "pass@9": {"at_least": 0.5, "value": None, "met": False},
+    }
+    plain = stage("reward_model", 3, None, {}, {}) | {"status": "done", "goals": {}}
+    (tmp_path / "run.json").write_text(json.dumps({"stages": [base, zero, plain, sft]}))
+    rows = [line.split("  ") for line in stage_table(tmp_path).splitlines()]
+    assert [[cell.strip() for cell in row if cell] for row in rows] == [
+        ["stage", "seconds", "accuracy", "format", "length", "language", "general", "goals"],
+        ["base", "191", "-", "-", "-", "-", "-", "met: step_accuracy 0.8 >= 0.7"],
+        ["zero", "271", "0.2 > 0.963", "0.4 > 0.986", "16.5 > 26.8", "- > 0.5", "- > 0",
+         "MISSED: pass@1 0.963 >= 0.97, mean_length 26.8 >= 20 <= 60, pass@9 - >= 0.5"],
+        ["reward_model", "3", "-", "-", "-", "-", "-", "-"],
+        ["cold_start", "0", "-", "-", "-", "-", "-", "running"],
+    ]  # fmt: skip
