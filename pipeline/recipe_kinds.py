@@ -1,13 +1,30 @@
 """Every stage that a recipe can be for, and the model that reads it."""
 
-from pipeline import config
-from pipeline.config import BaseRecipe, ZeroRecipe
+from pipeline.config import BaseRecipe
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
+from pipeline.rl_config import PreferenceRLRecipe, ReasoningRecipe, ZeroRecipe
 
-Recipe = BaseRecipe | ZeroRecipe | PreferenceRecipe | RewardModelRecipe
-Kind = type[BaseRecipe] | type[ZeroRecipe] | type[PreferenceRecipe] | type[RewardModelRecipe]
+Recipe = (
+    BaseRecipe
+    | ZeroRecipe
+    | ReasoningRecipe
+    | PreferenceRLRecipe
+    | PreferenceRecipe
+    | RewardModelRecipe
+)
+Kind = (
+    type[BaseRecipe]
+    | type[ZeroRecipe]
+    | type[ReasoningRecipe]
+    | type[PreferenceRLRecipe]
+    | type[PreferenceRecipe]
+    | type[RewardModelRecipe]
+)
 STAGES: dict[str, Kind] = {
-    **config.STAGES,
+    "base": BaseRecipe,
+    "zero": ZeroRecipe,
+    "reasoning_rl": ReasoningRecipe,
+    "preference_rl": PreferenceRLRecipe,
     "preference": PreferenceRecipe,
     "reward_model": RewardModelRecipe,
 }
