@@ -57,6 +57,22 @@ def test_a_batch_judge_sees_every_rollout_and_may_leave_some_out(rollouts):
     assert [g.reward for g in done] == [1.5, 1.0, None]  # an error is no reward, not 0
 
 
+def test_equal_responses_of_a_group_are_judged_once_and_others_apart(rollouts):
+    class Counting(Pool):
+        def judge_all(self, tasks):
+            self.asked += tasks
+            return [Verdict(score=i / 10) for i, _ in enumerate(tasks)]
+
+    first, second, _ = rollouts
+    given = [first, second, first, replace(first, group="other")]
+    pool = Counting()
+    done = grade(given, {"accuracy": None, "format": "think_format"}, pool, total)
+    assert [text for _, text in pool.asked] == ["x", "x", "y", "y", "x", "x"]
+    scores = [[v.score for v in g.verdicts.values()] for g in done]
+    assert scores == [[0.0, 0.1], [0.2, 0.3], [0.0, 0.1], [0.4, 0.5]]
+    assert [g.rollout for g in done] == given
+
+
 def test_names_are_of_every_kind_of_problem():
     other = replace(OWN, verifier="code_tests")
     verifiers = {"accuracy": None, "format": "think_format"}
