@@ -7,11 +7,11 @@ from random import Random
 import torch
 
 from data.problem import Problem
-from pipeline.config import ZeroRecipe
 from pipeline.grade import Judges, grade
 from pipeline.losses.dynamic_sampling import Refill, SortedGroups, record_attempt, sort_groups
 from pipeline.metrics import Clock
 from pipeline.records import Graded
+from pipeline.rl_config import RLRecipe
 from pipeline.sampling.sampler import Sampler, Sampling
 from pipeline.scribe import Scribe
 from pipeline.task import Task
@@ -30,7 +30,7 @@ class Gatherer:
     """Asks the task's questions in their order; `next` is the number of the first unasked one."""
 
     def __init__(
-        self, recipe: ZeroRecipe, task: Task, scribe: Scribe, sampler: Sampler, pool: Judges
+        self, recipe: RLRecipe, task: Task, scribe: Scribe, sampler: Sampler, pool: Judges
     ) -> None:
         self.recipe, self.task = recipe, task
         self.scribe, self.sampler, self.pool = scribe, sampler, pool
@@ -77,8 +77,10 @@ class Gatherer:
             sampling = self.sampling(step, refill.attempt)
             rollouts = self.scribe.rollouts(self.sampler, asked, sampling)
         with clock("verify"):
-            graded = grade(rollouts, self.task.verifiers, self.pool, self.task.reward)
-            return self.task.regrade(graded, random)
+            task = self.task
+            worth = task.reward_in(step)
+            graded = grade(rollouts, task.verifiers, self.pool, worth, task.batch_judges)
+            return task.regrade(graded, random)
 
 
 def _number(graded: Graded) -> int:

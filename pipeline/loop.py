@@ -12,16 +12,16 @@ from random import Random
 from typing import Any
 
 from pipeline import checkpoint, metrics, rng
-from pipeline.config import ZeroRecipe
 from pipeline.console import StageConsole
 from pipeline.durable import write_atomically
-from pipeline.evaluate import Evaluation, evaluate
+from pipeline.evaluate import MEASURED, Evaluation, evaluate
 from pipeline.failures import Stopped
 from pipeline.gather import Gatherer
 from pipeline.grade import Judges
 from pipeline.learning import Learning
 from pipeline.policy import save_policy
 from pipeline.record import StageRecord
+from pipeline.rl_config import RLRecipe
 from pipeline.sampling.sampler import Sampler
 from pipeline.sampling.sync import WeightSync
 from pipeline.scribe import Scribe
@@ -46,7 +46,7 @@ class Tools:
 class Loop:
     """Trains `policy` on `task` as `recipe` says."""
 
-    def __init__(self, recipe: ZeroRecipe, task: Task, policy: Any, tools: Tools) -> None:
+    def __init__(self, recipe: RLRecipe, task: Task, policy: Any, tools: Tools) -> None:
         self.recipe, self.task, self.policy, self.tools = recipe, task, policy, tools
         self.step = 0  # turns of the loop
         self.learning = Learning(recipe, policy, tools.scribe, task.step_scores)
@@ -126,7 +126,7 @@ class Loop:
             self.tools.sampler,
             self.tools.scribe,
             self.task.held_out if full else self.task.held_out[: config.during],
-            self.task.verifiers,
+            MEASURED,
             self.tools.pool,
             replace(
                 self.gather.sampling(self.step),

@@ -1,21 +1,33 @@
 """Every stage that a recipe can be for, the model that reads it, and what the stage makes."""
 
-from pipeline import config
-from pipeline.config import BaseRecipe, ZeroRecipe
+from pipeline.config import BaseRecipe
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.r1_config import R1Recipe
+from pipeline.rl_config import PreferenceRLRecipe, ReasoningRecipe, ZeroRecipe
 
-StageRecipe = BaseRecipe | ZeroRecipe | PreferenceRecipe | RewardModelRecipe
+StageRecipe = (
+    BaseRecipe
+    | ZeroRecipe
+    | ReasoningRecipe
+    | PreferenceRLRecipe
+    | PreferenceRecipe
+    | RewardModelRecipe
+)
 Recipe = StageRecipe | R1Recipe
 Kind = (
     type[BaseRecipe]
     | type[ZeroRecipe]
+    | type[ReasoningRecipe]
+    | type[PreferenceRLRecipe]
     | type[PreferenceRecipe]
     | type[RewardModelRecipe]
     | type[R1Recipe]
 )
 STAGES: dict[str, Kind] = {
-    **config.STAGES,
+    "base": BaseRecipe,
+    "zero": ZeroRecipe,
+    "reasoning_rl": ReasoningRecipe,
+    "preference_rl": PreferenceRLRecipe,
     "preference": PreferenceRecipe,
     "reward_model": RewardModelRecipe,
     "r1": R1Recipe,
@@ -23,6 +35,8 @@ STAGES: dict[str, Kind] = {
 MAKES: dict[str, tuple[str, ...]] = {  # outputs in run.json that a later stage can take
     "base": ("checkpoint",),
     "zero": ("checkpoint",),
+    "reasoning_rl": ("checkpoint",),
+    "preference_rl": ("checkpoint",),
     "preference": ("checkpoint",),
     "reward_model": ("checkpoint",),
 }

@@ -9,14 +9,15 @@ from typing import Any, Literal
 import torch
 
 from pipeline import checkpoint, lineage
-from pipeline.config import BaseRecipe, ZeroRecipe
+from pipeline.config import BaseRecipe
 from pipeline.failures import RecipeError
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.recipes import read, refuse_changes
+from pipeline.rl_config import RLRecipe
 from pipeline.run_json import RunManifest
 from stages import base
 
-Trained = ZeroRecipe | PreferenceRecipe | RewardModelRecipe
+Trained = RLRecipe | PreferenceRecipe | RewardModelRecipe
 CORES = torch.get_num_threads()  # before any recipe asked for fewer
 
 

@@ -7,10 +7,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
-from pipeline.config import BaseRecipe, ZeroRecipe
+from data.sources import SOURCES
+from pipeline.config import BaseRecipe
 from pipeline.failures import RecipeError, Stopped
 from pipeline.recipes import read, shipped
+from pipeline.rl_config import ZeroRecipe
 from stages import launch
 from stages.command import COMMANDS
 from stages.launch import Options, parse, run_folder
@@ -89,6 +92,26 @@ def test_the_corpus_of_a_base_recipe_has_flags_too():
     recipe = parse("base", ["tiny/base", "--corpus.worked", "0.5", "--model.tied"]).recipe
     assert isinstance(recipe, BaseRecipe)
     assert recipe.corpus.worked == 0.5 and recipe.model.tied is True
+
+
+def test_the_weights_of_a_recipes_sources_are_flags_and_the_others_stay(monkeypatch, tmp_path):
+    monkeypatch.setitem(SOURCES, "other", SOURCES["arithmetic"])
+    assert flags("--problems.arithmetic", "0.5").problems == {"arithmetic": 0.5}
+    mine = tmp_path / "mine.yaml"
+    mixed = {"problems": {"arithmetic": 0.7, "other": 0.3}}
+    mine.write_text(yaml.safe_dump(read("tiny/zero").model_dump(mode="json") | mixed))
+    both = parse("zero", [str(mine), "--problems.other", "1"]).recipe
+    assert both.problems == {"arithmetic": 0.7, "other": 1.0}
+
+
+def test_a_reward_model_that_is_not_there_is_refused_before_anything_is_written(
+    here, tiny_checkpoint, monkeypatch
+):
+    monkeypatch.setitem(SOURCES, "general", SOURCES["arithmetic"])
+    words = ["--start", str(tiny_checkpoint()), "--reward.reward-model", "models/liking"]
+    with pytest.raises(RecipeError, match="reward_model: models/liking holds no Hugging Face"):
+        launch.command(["preference-rl", "tiny/preference_rl", *words])
+    assert list(here.iterdir()) == []
 
 
 def test_options_of_the_run_are_no_part_of_the_recipe():
