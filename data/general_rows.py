@@ -1,4 +1,4 @@
-"""Generated rows that ask for no reasoning: polite, helpful and harmless answers to short prompts."""
+"""Generated rows that ask for no reasoning: polite, helpful, harmless answers to short prompts."""
 
 from collections.abc import Iterator
 from random import Random

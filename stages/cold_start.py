@@ -31,7 +31,7 @@ def run(recipe: ColdStartRecipe, output: Path, *, resume: bool) -> Path:
         return entry
     teacher = starting_point(recipe.teacher, entry.manifest)
     require_checkpoint("teacher", teacher)
-    data = data_of(recipe, entry.directory, teacher, print, rewrite=recipe.rewrite)
+    data = data_of(recipe, entry, teacher, print, rewrite=recipe.rewrite)
     return fine_tune(entry, recipe, sft_rows.read(data), made(data))
 
 

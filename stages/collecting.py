@@ -38,30 +38,35 @@ MAX_PROMPT = 256  # tokens
 
 def data_of(
     recipe: Collecting,
-    directory: Path,
+    entry: Entry,
     teacher: Path,
     say: Callable[[str], None],
     *,
     rewrite: RewriteConfig | None = None,
     mixed: Mixed = lambda rows: (rows, {}),
 ) -> Path:
-    """`directory`/data.jsonl; one that is complete and was asked for alike is not made again.
+    """data.jsonl of the stage; one that is complete and was asked for alike is not made again.
 
-    Raises StageError where no answer was good enough.
+    Raises StageError, and notes that the stage failed, where no answer was good enough.
     """
-    data = directory / "data.jsonl"
+    data = entry.directory / "data.jsonl"
     asked = _asked(recipe, teacher)
     card = read_card(data)
     if card is not None and card["asked"] == asked:
         say(f"data: {card['rows']} rows are there")
         return data
     rewrite = rewrite or RewriteConfig()
-    found, facts = _sampled(recipe, directory / f"samples-{asked}", teacher, rewrite, say)
+    folder = entry.directory / f"samples-{asked}"
+    found, facts = _sampled(recipe, folder, teacher, rewrite, say)
     if not found.rows:
-        raise StageError(
+        told = (
             f"of {found.sampled} answers none was good enough to learn from; dropped: "
             f"{json.dumps(dict(found.dropped))}"
         )
+        entry.manifest.end_stage(
+            recipe.stage, entry.seconds(), None, {}, {}, {"failure": told}, status="failed"
+        )
+        raise StageError(told)
     rows, more = mixed(found.rows)
     facts |= {
         "asked": asked,
