@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from data import sft_rows, worked_sums
+from data.card import hash_of
 from data.sft_rows import Row
 from data.template import CHAT
 from pipeline.console import StageConsole
@@ -38,10 +39,14 @@ def run(recipe: SFTRecipe, output: Path, *, resume: bool) -> Path:
     With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
     is left as it is. Raises Stopped after Ctrl-C, with everything saved.
     """
+    rows = load(recipe.data)
     entry = enter(recipe, output, resume=resume)
     if isinstance(entry, Path):
         return entry
-    return fine_tune(entry, recipe, load(recipe.data), {"data": recipe.data.source})
+    made = {"data": recipe.data.source}
+    if recipe.data.source != "arithmetic":
+        made["data_sha256"] = hash_of(Path(recipe.data.source))
+    return fine_tune(entry, recipe, rows, made)
 
 
 def load(config: SFTDataConfig) -> list[Row]:
@@ -131,11 +136,15 @@ def spelling(start: Path, config: LessonConfig) -> Any:
 def _before(
     path: Path, loop: EpochLoop[Any], data: Lessons, recipe: SupervisedRecipe, start: Path
 ) -> dict[str, Any]:
-    """The start's numbers, kept for a run that is resumed."""
+    """The start's numbers, kept for a run that is resumed, which must find the same data."""
     if loop.done and path.is_file():
-        return json.loads(path.read_text())
+        kept = json.loads(path.read_text())
+        if kept["data"] != data.key:
+            raise RecipeError("cannot resume: the data are not those that the run began with")
+        return kept["numbers"]
     found = _measured(loop, data, recipe, start)
-    write_atomically(path, lambda fresh: fresh.write_text(json.dumps(found)))
+    text = json.dumps({"data": data.key, "numbers": found})
+    write_atomically(path, lambda fresh: fresh.write_text(text))
     return found
 
 
