@@ -13,6 +13,8 @@ from pipeline.r1_stages import Settings, Step, steps
 from pipeline.recipe_kinds import Recipe, StageRecipe
 from pipeline.recipes import read
 from pipeline.rl_config import RLRecipe
+from pipeline.sft_config import SupervisedRecipe
+from pipeline.sft_plan import supervised_rows
 
 MIB = 2**20
 
@@ -52,6 +54,8 @@ def _rows(recipe: StageRecipe) -> list[tuple[str, str]]:
         return _base(recipe)
     if isinstance(recipe, RLRecipe):
         return _zero(recipe)
+    if isinstance(recipe, SupervisedRecipe):
+        return supervised_rows(recipe, parameters(recipe.start))
     return preference_rows(recipe, parameters(recipe.start))
 
 

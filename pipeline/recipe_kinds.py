@@ -4,6 +4,7 @@ from pipeline.config import BaseRecipe
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.r1_config import R1Recipe
 from pipeline.rl_config import PreferenceRLRecipe, ReasoningRecipe, ZeroRecipe
+from pipeline.sft_config import ColdStartRecipe, RejectionRecipe, SFTRecipe
 
 StageRecipe = (
     BaseRecipe
@@ -12,6 +13,9 @@ StageRecipe = (
     | PreferenceRLRecipe
     | PreferenceRecipe
     | RewardModelRecipe
+    | SFTRecipe
+    | ColdStartRecipe
+    | RejectionRecipe
 )
 Recipe = StageRecipe | R1Recipe
 Kind = (
@@ -21,6 +25,9 @@ Kind = (
     | type[PreferenceRLRecipe]
     | type[PreferenceRecipe]
     | type[RewardModelRecipe]
+    | type[SFTRecipe]
+    | type[ColdStartRecipe]
+    | type[RejectionRecipe]
     | type[R1Recipe]
 )
 STAGES: dict[str, Kind] = {
@@ -30,6 +37,9 @@ STAGES: dict[str, Kind] = {
     "preference_rl": PreferenceRLRecipe,
     "preference": PreferenceRecipe,
     "reward_model": RewardModelRecipe,
+    "sft": SFTRecipe,
+    "cold_start": ColdStartRecipe,
+    "rejection_sft": RejectionRecipe,
     "r1": R1Recipe,
 }
 MAKES: dict[str, tuple[str, ...]] = {  # outputs in run.json that a later stage can take
@@ -39,4 +49,7 @@ MAKES: dict[str, tuple[str, ...]] = {  # outputs in run.json that a later stage 
     "preference_rl": ("checkpoint",),
     "preference": ("checkpoint",),
     "reward_model": ("checkpoint",),
+    "sft": ("checkpoint",),
+    "cold_start": ("checkpoint", "data", "card"),
+    "rejection_sft": ("checkpoint", "data", "card"),
 }

@@ -28,6 +28,12 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
         "DPO and its kin, on pairs from a file or sampled and labelled",
     ),
     "reward-model": ("stages.launch", "a scalar head that learns which answer is better"),
+    "sft": ("stages.launch", "supervised fine-tuning on a file of prompts and completions"),
+    "cold-start": ("stages.launch", "SFT of the base on readable chains of an R1-Zero checkpoint"),
+    "rejection-sft": (
+        "stages.launch",
+        "SFT of the base on verified samples of a reasoning model, with general rows",
+    ),
     "r1": ("stages.r1_command", "a whole recipe: every stage in order, each with its goals"),
     "lineage": ("stages.lineage_command", "what each stage of a run came from, and if it stands"),
     "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),

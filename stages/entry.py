@@ -15,9 +15,10 @@ from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.recipes import read, refuse_changes
 from pipeline.rl_config import RLRecipe
 from pipeline.run_json import RunManifest
+from pipeline.sft_config import SupervisedRecipe
 from stages import base
 
-Trained = RLRecipe | PreferenceRecipe | RewardModelRecipe
+Trained = RLRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe
 CORES = torch.get_num_threads()  # before any recipe asked for fewer
 
 
