@@ -28,6 +28,7 @@ from pipeline.console import StageConsole
 from pipeline.control import CONTROLS
 from pipeline.failures import StageError
 from pipeline.grade import Judges, names_of, open_judges
+from pipeline.learning import Learning
 from pipeline.loop import Loop, Tools
 from pipeline.losses.overlong import soft_overlong_penalty
 from pipeline.policy import load_policy, load_tokenizer
@@ -142,7 +143,8 @@ def opened(
         console=console,
         directory=directory,
     )
-    loop = Loop(recipe, work, policy, tools)
+    learning = Learning(recipe, policy, tools.scribe, work.step_scores)
+    loop = Loop(recipe, work, policy, tools, learning)
     if found is not None:
         loop.resume(found[1])
     return loop

@@ -174,6 +174,4 @@ def _chunked(values: Callable[..., Tensor], tensors: tuple[Tensor, ...], chunk: 
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1 token, got {chunk}")
     parts = zip(*(one.split(chunk) for one in tensors), strict=True)
-    return torch.cat([
-        checkpoint(values, *part, use_reentrant=False, preserve_rng_state=False) for part in parts
-    ])  # fmt: skip
+    return torch.cat([checkpoint(values, *part, use_reentrant=False) for part in parts])

@@ -173,6 +173,20 @@ def test_the_bucketed_kl_teaches_the_kept_ids_and_the_mass_of_the_rest(two):
     assert_close(got, torch.where(inside, p - q, p * (1 - r / s)), **CLOSE)
 
 
+def test_tokens_may_have_any_leading_shape(two):
+    student, teacher = two
+    kept = top_k(teacher, 3, temperature=1.0)
+    wanted = top_k_kl(student, kept, temperature=1.0)
+    one = top_k(teacher[1], 3, temperature=1.0)
+    assert_close(top_k_kl(student[1], one, temperature=1.0), wanted[1], **CLOSE)
+    more = top_k(teacher[:, None].expand(3, 2, 7), 3, temperature=1.0)
+    got = top_k_kl(student[:, None].expand(3, 2, 7), more, temperature=1.0)
+    assert_close(got, wanted[:, None].expand(3, 2), **CLOSE)
+    for loss in (forward_kl, reverse_kl):
+        wide = loss(student[:, None].expand(3, 2, 7), teacher[:, None], temperature=1.0)
+        assert_close(wide[:, 1], loss(*two, temperature=1.0), **CLOSE)
+
+
 def test_half_precision_logits_are_read_in_float32():
     student, teacher = (torch.tensor([[1.0, 2.5, -3.0]], dtype=torch.bfloat16) * x for x in (1, 2))
     kept = top_k(teacher, 1, temperature=1.0)
@@ -191,6 +205,7 @@ def test_shares_of_any_split_add_up():
     assert [part.item() for part in parts] == pytest.approx([0.2, 2.8, 0.0])
     assert token_share(values[:0], 0).item() == 0
     assert token_share(values, 4).item() == 3.75
+    assert token_share(values[3:], 1).item() == 8
     with pytest.raises(ValueError, match="4 tokens, its whole step 3"):
         token_share(values, 3)
 
