@@ -23,13 +23,13 @@ from data.preferences import Labelled
 from pipeline import checkpoint
 from pipeline.console import StageConsole
 from pipeline.durable import write_atomically
+from pipeline.epochs import EpochTools
 from pipeline.failures import RecipeError
 from pipeline.losses.reward_model import zero_point
 from pipeline.policy import eos_ids, load_generation_config, load_tokenizer
 from pipeline.preference.reward_training import (
     Ranking,
     RewardLoop,
-    RewardTools,
     measure,
     rankings,
 )
@@ -91,7 +91,7 @@ def opened(
     steps = recipe.epochs * -(-len(train) // recipe.batch)
     done = 0 if found is None else found[1]["done"]
     console = StageConsole("reward model", steps, done=done, key_metrics=KEY_METRICS)
-    tools = RewardTools(
+    tools = EpochTools(
         tokenizer=tokenizer,
         record=stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard)),
         console=stack.enter_context(console),

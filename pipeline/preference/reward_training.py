@@ -1,12 +1,9 @@
-"""The loop of the reward model: batches of ranked answers, one optimizer step each.
+"""What a reward model learns: batches of ranked answers, one optimizer step each.
 
 Axes: Q rankings of K answers in a micro-batch, from the best to the worst.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from random import Random
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,17 +11,12 @@ from torch import Tensor
 
 from data.preference_ids import Ids, encode
 from data.preferences import Labelled, Pair, Row
-from pipeline import checkpoint, rng
 from pipeline.config import TrainerConfig
-from pipeline.console import StageConsole
-from pipeline.failures import RecipeError, Stopped
+from pipeline.epochs import EpochLoop, EpochTools
+from pipeline.failures import RecipeError
 from pipeline.losses.reward_model import centring, pair_accuracy, ranking
-from pipeline.optimizer import Optimizer
-from pipeline.policy import save_policy
 from pipeline.preference.scalar_head import answer_rewards
 from pipeline.preference_config import RewardModelRecipe
-from pipeline.record import StageRecord
-from pipeline.stop import StopRequest
 
 Ranking = tuple[Ids, ...]  # answers to one prompt, best first
 
@@ -57,76 +49,19 @@ def rankings(
     return kept, len(found) - len(kept)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewardTools:
-    """What the loop works with; opened and closed by the stage."""
-
-    tokenizer: Any
-    record: StageRecord
-    console: StageConsole
-    directory: Path
-
-
-class RewardLoop:
+class RewardLoop(EpochLoop[Ranking]):
     """Trains a classifier on rankings as `recipe` says."""
 
     def __init__(
-        self, recipe: RewardModelRecipe, train: Sequence[Ranking], model: Any, tools: RewardTools
+        self, recipe: RewardModelRecipe, train: Sequence[Ranking], model: Any, tools: EpochTools
     ) -> None:
-        self.recipe, self.train, self.model, self.tools = recipe, train, model, tools
-        self.optimizer = Optimizer(model, recipe.optimizer)
-        self.done = 0  # optimizer steps
-
-    def resume(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
-        """Take up the run whose checkpoint held `state` and these weights."""
-        self.model.load_state_dict(weights)
-        self.done = state["done"]
-        self.optimizer.load(state["optimizer"])
-        rng.restore(state["rng"])
-
-    def run(self, seconds: Callable[[], float]) -> None:
-        """Every step that is left. Raises Stopped after Ctrl-C, with everything saved."""
-        self.tools.record.rewind(self.done)
-        batches = self._batches()
-        with StopRequest() as stop:
-            for batch in batches[self.done :]:
-                self._step([self.train[i] for i in batch], len(batches))
-                every = self.recipe.checkpoint.every
-                due = stop.asked or (every and self.done % every == 0)
-                if due and self.done < len(batches):
-                    self.save(seconds())
-                if stop.asked and self.done < len(batches):
-                    raise Stopped(f"stopped after step {self.done} of {len(batches)}")
-
-    def _batches(self) -> list[list[int]]:
-        size, batches = self.recipe.batch, []
-        for epoch in range(self.recipe.epochs):
-            order = list(range(len(self.train)))
-            Random(f"rewards/{self.recipe.seed}/{epoch}").shuffle(order)
-            batches += [order[i : i + size] for i in range(0, len(order), size)]
-        return batches
-
-    def _step(self, batch: Sequence[Ranking], steps: int) -> None:
-        metrics = gradient(self.model, batch, self.recipe)
-        norm, rate = self.optimizer.step(self.done / steps, self.done)
-        self.done += 1
-        numbers = metrics | {"grad_norm": norm, "learning_rate": rate}
-        self.tools.record.write_metrics(self.done, numbers)
-        self.tools.console.step(self.done, numbers)
-
-    def save(self, seconds: float) -> None:
-        checkpoint.save(
-            self.tools.directory,
-            self.done,
-            write_model=lambda folder: save_policy(self.model, self.tools.tokenizer, folder),
-            state={
-                "done": self.done,
-                "optimizer": self.optimizer.state(),
-                "rng": rng.capture(),
-                "recipe": self.recipe.model_dump_json(),
-                "seconds": seconds,
-            },
-            keep=self.recipe.checkpoint.keep,
+        super().__init__(
+            recipe,
+            train,
+            model,
+            tools,
+            lambda batch: gradient(model, batch, recipe),
+            purpose="rewards",
         )
 
 

@@ -7,9 +7,9 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from data import arithmetic_preferences
+from pipeline import epochs
 from pipeline.failures import RecipeError, Stopped
 from pipeline.policy import load_tokenizer
-from pipeline.preference import reward_training
 from pipeline.preference.scalar_head import ZERO_POINT, ScalarHead
 from pipeline.preference_config import RewardModelRecipe
 from pipeline.record import read_metrics
@@ -102,7 +102,7 @@ class StopAfter(StopRequest):
 
 def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
     whole = reward_model.run(recipe(), tmp_path / "whole", resume=False)
-    monkeypatch.setattr(reward_training, "StopRequest", StopAfter)
+    monkeypatch.setattr(epochs, "StopRequest", StopAfter)
     for at in (1, 2):
         with pytest.raises(Stopped, match=f"stopped after step {at} of 3"):
             reward_model.run(recipe(), tmp_path / "broken", resume=at > 1)
