@@ -47,7 +47,9 @@ class DistillRecipe(Part):
     data: DistillDataConfig = DistillDataConfig()
     epochs: Count = 2
     batch: Count = 64  # rows an optimizer step
-    top_k: Count = 32  # ids kept of each of the teacher's distributions, beside the mass of the rest
+    top_k: Count = (
+        32  # ids kept of each of the teacher's distributions, beside the mass of the rest
+    )
     temperature: Positive = 1.0  # of both, in the loss
 
     problem_seed: int = 0

@@ -133,6 +133,23 @@ def jsd_from_hidden(
     return _chunked(values, (student_MD, teacher_ME), chunk)
 
 
+@torch.no_grad()
+def top_k_from_hidden(
+    teacher_ME: Tensor, head: Head, k: int, *, ids: int, temperature: float, chunk: int
+) -> TopK:
+    """`top_k` of linear(hidden, head), `chunk` tokens at a time, of the first `ids` ids: those
+    that the student's head has, too."""
+    kept = [
+        top_k(head_logits(part_CE, *_first(head, ids)), k, temperature=temperature)
+        for part_CE in teacher_ME.split(chunk)
+    ]
+    return TopK(
+        ids_XK=torch.cat([one.ids_XK for one in kept]),
+        logq_XK=torch.cat([one.logq_XK for one in kept]),
+        rest_X=torch.cat([one.rest_X for one in kept]),
+    )
+
+
 def top_k_kl_from_hidden(
     student_MD: Tensor, head: Head, kept: TopK, *, temperature: float, chunk: int
 ) -> Tensor:

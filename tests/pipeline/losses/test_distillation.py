@@ -15,6 +15,7 @@ from pipeline.losses.distillation import (
     token_advantage,
     token_share,
     top_k,
+    top_k_from_hidden,
     top_k_kl,
     top_k_kl_from_hidden,
 )
@@ -256,6 +257,20 @@ def test_chunks_change_neither_the_bucketed_kl_nor_its_gradient(heads, chunk):
     assert_close(got, wanted, **CLOSE)
     for one, other in zip(gradients(got, heads), gradients(wanted, heads), strict=True):
         assert_close(one, other, **CLOSE)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 100])
+def test_chunks_change_nothing_that_is_kept_of_a_teacher(heads, chunk):
+    (hidden, weight), bias, (theirs, their_weight) = heads
+    got = top_k_from_hidden(theirs, (their_weight, None), 4, ids=9, temperature=1.3, chunk=chunk)
+    wanted = top_k((theirs @ their_weight.T)[:, :9], 4, temperature=1.3)
+    assert torch.equal(got.ids_XK, wanted.ids_XK)
+    assert_close(got.logq_XK, wanted.logq_XK, **CLOSE)
+    assert_close(got.rest_X, wanted.rest_X, **CLOSE)
+    own = top_k_from_hidden(hidden, (weight, bias), 4, ids=8, temperature=1.0, chunk=chunk)
+    assert not own.logq_XK.requires_grad and not own.rest_X.requires_grad
+    wanted = top_k((hidden @ weight.T + bias)[:, :8], 4, temperature=1.0)
+    assert_close(own.rest_X, wanted.rest_X.detach(), **CLOSE)
 
 
 def test_no_logits_are_kept_for_the_backward_pass(heads):
