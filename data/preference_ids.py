@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from data.preferences import Segment, Text, content
+from data.columns import Text, content
+from data.preferences import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +37,10 @@ def encode(
     missing or not alone, and for an EOS inside the answer.
     """
     prompt_text, answer_text = _laid_out(prompt, answer, tokenizer)
-    prompt_ids: tuple[int, ...] = tuple(tokenizer(prompt_text, add_special_tokens=False).input_ids)
-    bos = tokenizer.bos_token_id
-    begins = bos is not None and list(tokenizer("a").input_ids[:1]) == [bos]
-    if begins and prompt_ids[:1] != (bos,):
-        prompt_ids = (*tokenizer("a").input_ids[:1], *prompt_ids)
+    prompt_ids = begun(tuple(tokenizer(prompt_text, add_special_tokens=False).input_ids), tokenizer)
     encoded = tokenizer(answer_text, add_special_tokens=False, return_offsets_mapping=True)
-    ids = _ended(tuple(encoded.input_ids), tokenizer, ends)
-    _check_bos(prompt_ids, ids, bos, int(begins))
+    ids = ended(tuple(encoded.input_ids), tokenizer, ends)
+    check_bos((*prompt_ids, *ids), tokenizer)
     start = answer_text.find(content(answer))
     starts = [first - start for first, _ in encoded.offset_mapping]
     return Ids(prompt=prompt_ids, completion=ids, segments=_belonging(starts, len(ids), segments))
@@ -66,8 +63,9 @@ def _laid_out(prompt: Text, answer: Text, tokenizer: Any) -> tuple[str, str]:
     return before, whole[len(before) :]
 
 
-def _ended(ids: tuple[int, ...], tokenizer: Any, ends: Sequence[int]) -> tuple[int, ...]:
-    """`ids` up to their one end; what a template writes after it is only layout."""
+def ended(ids: tuple[int, ...], tokenizer: Any, ends: Sequence[int]) -> tuple[int, ...]:
+    """`ids` up to their one end, added where it is missing; what a template writes after it is
+    only layout. Raises ValueError for an end inside the answer."""
     found = [place for place, i in enumerate(ids) if i in ends]
     if not found:
         return (*ids, tokenizer.eos_token_id)
@@ -76,12 +74,25 @@ def _ended(ids: tuple[int, ...], tokenizer: Any, ends: Sequence[int]) -> tuple[i
     return ids[: found[0] + 1]
 
 
-def _check_bos(prompt: tuple[int, ...], answer: tuple[int, ...], bos: Any, wanted: int) -> None:
-    found = sum(1 for i in (*prompt, *answer) if i == bos) if bos is not None else 0
-    if found != wanted and not (found == 1 and prompt[0] == bos):
+def begun(ids: tuple[int, ...], tokenizer: Any) -> tuple[int, ...]:
+    """`ids` with the BOS id before them, where the tokenizer writes one and it is not there."""
+    bos = tokenizer.bos_token_id
+    return (bos, *ids) if _writes_bos(tokenizer) and ids[:1] != (bos,) else ids
+
+
+def check_bos(ids: Sequence[int], tokenizer: Any) -> None:
+    """Raise ValueError for a BOS id anywhere but once at the beginning."""
+    bos, wanted = tokenizer.bos_token_id, int(_writes_bos(tokenizer))
+    found = sum(1 for i in ids if i == bos) if bos is not None else 0
+    if found != wanted and not (found == 1 and ids[0] == bos):
         raise ValueError(
             f"prompt and answer hold {found} BOS ids ({bos}), allowed {wanted}, at the beginning"
         )
+
+
+def _writes_bos(tokenizer: Any) -> bool:
+    bos = tokenizer.bos_token_id
+    return bos is not None and list(tokenizer("a").input_ids[:1]) == [bos]
 
 
 def _belonging(starts: Sequence[int], count: int, segments: Sequence[Segment]) -> tuple[int, ...]:

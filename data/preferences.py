@@ -5,16 +5,14 @@ a ranking (`prompt, ranked`: answers from the best to the worst). A prompt or an
 or a list of messages. Other columns are ignored.
 """
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-Messages = tuple[Mapping[str, str], ...]
-Text = str | Messages
+from data.columns import Text, content, counted, raw_rows, text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,7 @@ def read(path: Path) -> list[Row]:
     Raises ValueError naming the file, the line (row, in Parquet) and the column of what is wrong,
     and FileNotFoundError.
     """
-    rows = checked(_raw(path), f"{path}, {_counted(path)}")
+    rows = checked(raw_rows(path), f"{path}, {counted(path)}")
     if not rows:
         raise ValueError(f"{path} holds no rows")
     return rows
@@ -91,32 +89,12 @@ def checked(raw: Iterable[Any], where: str) -> list[Row]:
     return rows
 
 
-def _counted(path: Path) -> str:
-    return "row" if path.suffix == ".parquet" else "line"
-
-
-def _raw(path: Path) -> Iterator[Any]:
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        yield from pq.ParquetFile(path).read().to_pylist()
-    elif path.suffix == ".jsonl":
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    yield json.loads(line)
-                except ValueError as failure:
-                    raise ValueError(f"{path}, line {number}: not JSON: {failure}") from failure
-    else:
-        raise ValueError(f"{path}: preference data ends in .jsonl or .parquet")
-
-
 def _row(values: Any) -> Row:
     if not isinstance(values, dict):
         raise ValueError(f"a row is an object with columns, got {values!r:.60}")
     given = {name: value for name, value in values.items() if value is not None}
     kind = _kind(given)
-    prompt = _text(_column(given, "prompt"), "prompt", "user")
+    prompt = text(_column(given, "prompt"), "prompt", "user")
     if kind == "pair":
         return _pair(given, prompt)
     if kind == "labelled":
@@ -149,34 +127,13 @@ def _column(given: Mapping[str, Any], name: str) -> Any:
     return given[name]
 
 
-def _text(value: Any, column: str, last: str) -> Text:
-    """Text, or messages of which the last one is by `last`."""
-    if isinstance(value, str):
-        if not value:
-            raise ValueError(f"{column}: is empty")
-        return value
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"{column}: must be text or a list of messages, got {value!r:.60}")
-    for message in value:
-        parts = [message.get(k) for k in ("role", "content")] if isinstance(message, dict) else []
-        if not parts or not all(isinstance(part, str) and part for part in parts):
-            raise ValueError(
-                f"{column}: a message has a role and a content, both text, got {message!r:.60}"
-            )
-    if value[-1]["role"] != last:
-        raise ValueError(
-            f"{column}: must end with a message by {last!r}, not {value[-1]['role']!r}"
-        )
-    return tuple({"role": m["role"], "content": m["content"]} for m in value)
-
-
 def _answer(given: Mapping[str, Any], column: str, prompt: Text) -> Text:
     return _answering(given[column], column, prompt)
 
 
 def _answering(value: Any, column: str, prompt: Text) -> Text:
     """An answer in the form of its prompt: text, or one message by the assistant."""
-    answer = _text(value, column, "assistant")
+    answer = text(value, column, "assistant")
     if isinstance(answer, str) is not isinstance(prompt, str):
         raise ValueError(f"{column}: prompt and answer must both be text, or both messages")
     if not isinstance(answer, str) and len(answer) != 1:
@@ -237,8 +194,3 @@ def _ranked(value: Any, prompt: Text) -> Ranked:
         prompt=prompt,
         answers=tuple(_answering(one, f"ranked[{i}]", prompt) for i, one in enumerate(value)),
     )
-
-
-def content(text: Text) -> str:
-    """The words of an answer, without who said them."""
-    return text if isinstance(text, str) else text[-1]["content"]

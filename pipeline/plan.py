@@ -10,6 +10,8 @@ from pipeline.failures import RecipeError
 from pipeline.preference_plan import preference_rows
 from pipeline.recipe_kinds import Recipe
 from pipeline.recipes import read
+from pipeline.sft_config import SupervisedRecipe
+from pipeline.sft_plan import supervised_rows
 
 MIB = 2**20
 
@@ -31,6 +33,8 @@ def _rows(recipe: Recipe) -> list[tuple[str, str]]:
         return _base(recipe)
     if isinstance(recipe, ZeroRecipe):
         return _zero(recipe)
+    if isinstance(recipe, SupervisedRecipe):
+        return supervised_rows(recipe, parameters(recipe.start))
     return preference_rows(recipe, parameters(recipe.start))
 
 

@@ -3,11 +3,31 @@
 from pipeline import config
 from pipeline.config import BaseRecipe, ZeroRecipe
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
+from pipeline.sft_config import ColdStartRecipe, RejectionRecipe, SFTRecipe
 
-Recipe = BaseRecipe | ZeroRecipe | PreferenceRecipe | RewardModelRecipe
-Kind = type[BaseRecipe] | type[ZeroRecipe] | type[PreferenceRecipe] | type[RewardModelRecipe]
+Recipe = (
+    BaseRecipe
+    | ZeroRecipe
+    | PreferenceRecipe
+    | RewardModelRecipe
+    | SFTRecipe
+    | ColdStartRecipe
+    | RejectionRecipe
+)
+Kind = (
+    type[BaseRecipe]
+    | type[ZeroRecipe]
+    | type[PreferenceRecipe]
+    | type[RewardModelRecipe]
+    | type[SFTRecipe]
+    | type[ColdStartRecipe]
+    | type[RejectionRecipe]
+)
 STAGES: dict[str, Kind] = {
     **config.STAGES,
     "preference": PreferenceRecipe,
     "reward_model": RewardModelRecipe,
+    "sft": SFTRecipe,
+    "cold_start": ColdStartRecipe,
+    "rejection_sft": RejectionRecipe,
 }

@@ -23,6 +23,12 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
         "DPO and its kin, on pairs from a file or sampled and labelled",
     ),
     "reward-model": ("stages.launch", "a scalar head that learns which answer is better"),
+    "sft": ("stages.launch", "supervised fine-tuning on a file of prompts and completions"),
+    "cold-start": ("stages.launch", "SFT of the base on readable chains of an R1-Zero checkpoint"),
+    "rejection-sft": (
+        "stages.launch",
+        "SFT of the base on verified samples of a reasoning model, with general rows",
+    ),
     "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),
     "algorithms": ("stages.algorithms_command", "what can be trained by, and what it needs"),
     "recipes": ("stages.recipe_files", "ls | show NAME | cp NAME FILE | validate FILE..."),
@@ -37,7 +43,7 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
 
 def usage() -> str:
     """What `veriloop --help` prints."""
-    lines = [f"  {name:<13}{told}" for name, (_, told) in COMMANDS.items()]
+    lines = [f"  {name:<14}{told}" for name, (_, told) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: veriloop COMMAND [--help]",

@@ -13,9 +13,10 @@ from pipeline.failures import RecipeError
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.recipes import read, refuse_changes
 from pipeline.run_json import RunManifest
+from pipeline.sft_config import SupervisedRecipe
 from stages import base
 
-Trained = ZeroRecipe | PreferenceRecipe | RewardModelRecipe
+Trained = ZeroRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

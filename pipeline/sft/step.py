@@ -1,0 +1,91 @@
+"""One optimizer step on written answers: the cross-entropy of their learned tokens.
+
+Axes: R rows, T positions, M learned tokens, D width, V vocabulary, C tokens of a chunk.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from data.sft_ids import Lesson
+from pipeline.config import TrainerConfig
+from pipeline.losses.logprob import logp_and_entropy_from_hidden
+from pipeline.packing import best_fit, lay_out
+from pipeline.policy import hidden_states, score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Piece:
+    """The packed rows of a micro-batch."""
+
+    ids_RT: Tensor  # int64
+    positions_RT: Tensor  # int64, 0 at the start of each sequence
+    targets_RT: Tensor  # int64
+    learned_RT: Tensor  # bool, true where the target is learned
+
+
+def pieces(batch: Sequence[Lesson], trainer: TrainerConfig) -> Iterator[Piece]:
+    """The batch in packed rows, `trainer.rows` of them at a time; every lesson stands in one."""
+    lengths = [len(lesson.ids) - 1 for lesson in batch]
+    rows = best_fit(lengths, max(trainer.row, *lengths))
+    for first in range(0, len(rows), trainer.rows):
+        here = rows[first : first + trainer.rows]
+        packed = lay_out([lesson.ids for lesson in batch], here)
+        flags = lay_out([lesson.learned for lesson in batch], here)  # shifted as the ids are
+        yield Piece(
+            ids_RT=packed.ids_RT,
+            positions_RT=packed.positions_RT,
+            targets_RT=packed.targets_RT,
+            learned_RT=flags.targets_RT.bool(),
+        )
+
+
+def gradient(model: Any, batch: Sequence[Lesson], trainer: TrainerConfig) -> dict[str, float]:
+    """Backward of -sum(log pi) / tokens over the whole step: any split leaves the same gradient.
+
+    Metrics under TRL's names: loss and entropy in nats per learned token.
+    """
+    tokens = sum(lesson.targets for lesson in batch)
+    loss = entropy = 0.0
+    for piece in pieces(batch, trainer):
+        logp_M, entropy_M = score(
+            model,
+            piece.ids_RT,
+            piece.positions_RT,
+            piece.targets_RT,
+            piece.learned_RT,
+            temperature=1.0,
+            chunk=trainer.logits_chunk,
+        )
+        share = -logp_M.sum() / tokens
+        share.backward()
+        loss += share.item()
+        entropy += entropy_M.detach().sum().item() / tokens
+    return {"loss": loss, "entropy": entropy, "tokens": float(tokens)}
+
+
+@torch.no_grad()
+def measure(model: Any, lessons: Sequence[Lesson], trainer: TrainerConfig) -> dict[str, float]:
+    """Loss in nats per learned token, and the share of them that the model ranks first."""
+    tokens = sum(lesson.targets for lesson in lessons)
+    loss = right = 0.0
+    for piece in pieces(lessons, trainer):
+        hidden_RTD = hidden_states(model.base_model, piece.ids_RT, piece.positions_RT)
+        hidden_MD = hidden_RTD[piece.learned_RT]
+        targets_M = piece.targets_RT[piece.learned_RT]
+        head = model.get_output_embeddings()
+        bias = getattr(head, "bias", None)
+        logp_M, _ = logp_and_entropy_from_hidden(
+            hidden_MD, head.weight, bias, targets_M, temperature=1.0, chunk=trainer.logits_chunk
+        )
+        loss -= logp_M.double().sum().item()
+        chunks = zip(
+            hidden_MD.split(trainer.logits_chunk),
+            targets_M.split(trainer.logits_chunk),
+            strict=True,
+        )
+        right += sum((head(h_CD).argmax(-1) == t_C).sum().item() for h_CD, t_C in chunks)
+    return {"eval_loss": loss / tokens, "eval_mean_token_accuracy": right / tokens}

@@ -1,0 +1,163 @@
+"""Supervised fine-tuning: a checkpoint learns written answers, from any file in TRL's layout.
+
+The paper fine-tunes twice, and both times DeepSeek-V3-*Base*: for two to three epochs, batch 128,
+32,768 tokens, a cosine from 5e-5 to 5e-6 (sections 3.1 and B.4). `stages/cold_start.py` and
+`stages/rejection_sft.py` collect their data and then call what is here.
+"""
+
+import json
+import sys
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from data import sft_rows, worked_sums
+from data.sft_rows import Row
+from data.template import CHAT
+from pipeline.console import StageConsole
+from pipeline.durable import write_atomically
+from pipeline.epochs import EpochLoop, EpochTools
+from pipeline.failures import RecipeError
+from pipeline.policy import eos_ids, load_policy, load_tokenizer
+from pipeline.record import StageRecord
+from pipeline.sft.lessons import Lessons, lessons
+from pipeline.sft.step import gradient, measure
+from pipeline.sft_config import LessonConfig, SFTDataConfig, SFTRecipe, SupervisedRecipe
+from stages.entry import Entry, enter
+from stages.examination import examine
+
+KEY_METRICS = ("loss", "entropy", "grad_norm", "eval_loss", "eval_mean_token_accuracy")
+
+
+def run(recipe: SFTRecipe, output: Path, *, resume: bool) -> Path:
+    """Train as `recipe` says, under `output`/sft; returns the final checkpoint.
+
+    With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
+    is left as it is. Raises Stopped after Ctrl-C, with everything saved.
+    """
+    entry = enter(recipe, output, resume=resume)
+    if isinstance(entry, Path):
+        return entry
+    return fine_tune(entry, recipe, load(recipe.data), {"data": recipe.data.source})
+
+
+def load(config: SFTDataConfig) -> list[Row]:
+    """The rows that the recipe names. Raises RecipeError, naming line and column."""
+    try:
+        if config.source == "arithmetic":
+            made = worked_sums.rows(config.seed, config.rows)
+            return sft_rows.checked(made, "generated data, row")
+        found = sft_rows.read(Path(config.source))
+    except ValueError as mistake:
+        raise RecipeError(f"data.source: {mistake}") from mistake
+    if config.rows > len(found):
+        raise RecipeError(f"data.rows={config.rows}: {config.source} has {len(found)} rows")
+    return list(islice(found, config.rows or None))
+
+
+def fine_tune(
+    entry: Entry, recipe: SupervisedRecipe, rows: list[Row], made: dict[str, Any]
+) -> Path:
+    """The part that all supervised stages share: measure, learn `rows`, measure, note the end.
+
+    `made` is what the stage has made before, for the outputs of run.json. Returns the checkpoint.
+    """
+    directory = entry.directory
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    with ExitStack() as stack:
+        loop, data = opened(stack, recipe, rows, entry)
+        before = _before(directory / "before.json", loop, data, recipe, entry.start)
+        loop.run(entry.seconds)
+        final = loop.save(entry.seconds())
+        after = _measured(loop, data, recipe, final)
+        shown = ", ".join(f"{k} {after[k]:.3f}" for k in ("eval_loss", "pass@1") if k in after)
+        loop.tools.console.note(f"after {loop.done} steps: {shown or 'nothing is held out'}")
+    outputs = {
+        "checkpoint": str(final),
+        "metrics": str(directory / "metrics.jsonl"),
+        **data.facts,
+        **made,
+    }
+    entry.manifest.end_stage(recipe.stage, entry.seconds(), None, before, after, outputs)
+    return final
+
+
+def opened(
+    stack: ExitStack, recipe: SupervisedRecipe, rows: list[Row], entry: Entry
+) -> tuple[EpochLoop[Any], Lessons]:
+    """The loop with all it works with, closed when `stack` is, and its data; resumed when the
+    entry found a checkpoint."""
+    tokenizer, model = spelling(entry.start, recipe.data), load_policy(entry.start)
+    ends = eos_ids(model.generation_config, tokenizer)
+    data = lessons(rows, recipe.data, tokenizer, ends, recipe.seed)
+    if data.too_long:
+        print(f"data: {data.too_long} of {len(rows)} rows exceed {recipe.data.max_tokens} tokens")
+    steps = recipe.epochs * -(-len(data.train) // recipe.batch)
+    done = 0 if entry.found is None else entry.found[1]["done"]
+    title = recipe.stage.replace("_", " ")
+    console = StageConsole(title, steps, done=done, key_metrics=KEY_METRICS)
+    tools = EpochTools(
+        tokenizer=tokenizer,
+        record=stack.enter_context(StageRecord(entry.directory, tensorboard=recipe.tensorboard)),
+        console=stack.enter_context(console),
+        directory=entry.directory,
+    )
+    loop = EpochLoop(
+        recipe,
+        data.train,
+        model,
+        tools,
+        lambda batch: gradient(model, batch, recipe.trainer),
+        purpose="sft",
+        measured=lambda: measure(model, data.held_out, recipe.trainer) if data.held_out else {},
+    )
+    if entry.found is not None:
+        loop.resume(entry.found[1], load_policy(entry.found[0]).state_dict())
+    return loop, data
+
+
+def spelling(start: Path, config: LessonConfig) -> Any:
+    """The tokenizer of the start, with the chat template that the recipe asks for."""
+    tokenizer = load_tokenizer(start)
+    if config.template == "r1_zero":
+        tokenizer.chat_template = CHAT
+    return tokenizer
+
+
+def _before(
+    path: Path, loop: EpochLoop[Any], data: Lessons, recipe: SupervisedRecipe, start: Path
+) -> dict[str, Any]:
+    """The start's numbers, kept for a run that is resumed."""
+    if loop.done and path.is_file():
+        return json.loads(path.read_text())
+    found = _measured(loop, data, recipe, start)
+    write_atomically(path, lambda fresh: fresh.write_text(json.dumps(found)))
+    return found
+
+
+def _measured(
+    loop: EpochLoop[Any], data: Lessons, recipe: SupervisedRecipe, checkpoint: Path
+) -> dict[str, Any]:
+    """Loss and accuracy on held-out rows, and on held-out problems, where there are any."""
+    found: dict[str, Any] = {}
+    if data.held_out:
+        found |= measure(loop.model, data.held_out, recipe.trainer)
+    if recipe.examine:
+        found |= examine(
+            checkpoint,
+            recipe.evaluation,
+            recipe.sampler,
+            max_tokens=recipe.max_tokens,
+            say=loop.tools.console.note,
+        ).flat()
+    return found
+
+
+if __name__ == "__main__":
+    from stages.command import main
+
+    sys.exit(main(["sft", *sys.argv[1:]]))
