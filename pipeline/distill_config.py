@@ -6,46 +6,39 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from pipeline.algorithm import AlgorithmConfig
-from pipeline.config import (
-    CheckpointConfig,
-    EvaluationConfig,
-    OptimizerConfig,
-    RolloutConfig,
-    SamplerConfig,
-    TrainerConfig,
-)
-from pipeline.part import Count, Part, Positive, Share
-from pipeline.sft_config import LessonConfig, Whole
+from pipeline.config import RolloutConfig
+from pipeline.part import Count, Positive, Share
+from pipeline.sft_config import SFTDataConfig, Supervised, Whole
 
 Method = Literal["sft", "on_policy", "logits"]
-READS: Mapping[Method, tuple[str, ...]] = {  # the settings that a method alone looks at
-    "sft": ("data", "epochs", "batch"),
-    "logits": ("data", "epochs", "batch", "top_k", "temperature"),
-    "on_policy": ("problem_seed", "steps", "minibatches", "divergence", "beta"),
+OFFLINE = ("data", "epochs", "batch", "examine", "max_tokens")
+READS: Mapping[Method, tuple[str, ...]] = {  # the settings that not every method looks at
+    "sft": OFFLINE,
+    "logits": (*OFFLINE, "top_k", "temperature"),
+    "on_policy": (
+        *("problem_seed", "steps", "minibatches", "divergence", "beta", "rollout"),
+        *("verifier_workers", "verifier_limit_s", "verifier_service"),
+    ),
 }
 
 
-class DistillDataConfig(LessonConfig):
-    source: str = ""  # a .jsonl or .parquet file in TRL's layout: prompts with the answers to learn
-    rows: Whole = 0  # its first ones; 0: all
+class DistillDataConfig(SFTDataConfig):
+    source: str = ""  # as in `SFTDataConfig`: prompts with the answers to learn
 
 
-class DistillRecipe(Part):
+class DistillRecipe(Supervised):
     """A student that learns from a teacher.
 
     sft: the answers of a file. logits: the teacher's distribution at each of their tokens.
     on_policy: the teacher's distribution at each token of what the student samples itself.
+    `start` is the student.
     """
 
     stage: Literal["distill"] = "distill"
-    name: str
-    seed: int = 0
     method: Method
-    start: str  # the student: a base recipe, or a folder with a Hugging Face checkpoint
     teacher: str = ""  # folder of a checkpoint with the same tokenizer; sft: only to measure by
 
     data: DistillDataConfig = DistillDataConfig()
-    epochs: Count = 2
     batch: Count = 64  # rows an optimizer step
     top_k: Count = (
         32  # ids kept of each of the teacher's distributions, beside the mass of the rest
@@ -54,20 +47,13 @@ class DistillRecipe(Part):
 
     problem_seed: int = 0
     steps: Whole = 0  # turns of the loop: sample, score by the teacher, update, sync
+    rollout: RolloutConfig = RolloutConfig(prompts=32, per_prompt=4, max_tokens=112)
     minibatches: Count = 1  # optimizer steps per rollout
     divergence: Literal["sampled", "reverse_kl", "forward_kl", "jsd"] = "sampled"
     beta: Share = 0.5  # of jsd: 0 is the forward KL, 1 the reverse one
-
-    rollout: RolloutConfig = RolloutConfig(prompts=32, per_prompt=4, max_tokens=112)
-    optimizer: OptimizerConfig
-    trainer: TrainerConfig = TrainerConfig()
-    sampler: SamplerConfig = SamplerConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
     verifier_workers: Count = 1
     verifier_limit_s: Positive = 5.0
     verifier_service: str = ""  # URL of a reward service that judges instead of the workers
-    tensorboard: bool = True
 
     @model_validator(mode="after")
     def _only_what_is_read(self) -> Self:

@@ -2,6 +2,7 @@
 
 from pipeline import config
 from pipeline.config import BaseRecipe, ZeroRecipe
+from pipeline.distill_config import DistillRecipe
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.sft_config import ColdStartRecipe, RejectionRecipe, SFTRecipe
 
@@ -13,6 +14,7 @@ Recipe = (
     | SFTRecipe
     | ColdStartRecipe
     | RejectionRecipe
+    | DistillRecipe
 )
 Kind = (
     type[BaseRecipe]
@@ -22,6 +24,7 @@ Kind = (
     | type[SFTRecipe]
     | type[ColdStartRecipe]
     | type[RejectionRecipe]
+    | type[DistillRecipe]
 )
 STAGES: dict[str, Kind] = {
     **config.STAGES,
@@ -30,4 +33,5 @@ STAGES: dict[str, Kind] = {
     "sft": SFTRecipe,
     "cold_start": ColdStartRecipe,
     "rejection_sft": RejectionRecipe,
+    "distill": DistillRecipe,
 }

@@ -29,6 +29,10 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
         "stages.launch",
         "SFT of the base on verified samples of a reasoning model, with general rows",
     ),
+    "distill": (
+        "stages.launch",
+        "a student learns from a teacher: its answers, or its likelihoods",
+    ),
     "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),
     "algorithms": ("stages.algorithms_command", "what can be trained by, and what it needs"),
     "recipes": ("stages.recipe_files", "ls | show NAME | cp NAME FILE | validate FILE..."),
