@@ -63,9 +63,9 @@ def _conversation(
         asked, said = (_text(row, stop, tokenizer) for stop in (at, at + 1))
         if not (asked.startswith(done) and said.startswith(asked)):
             raise ValueError(
-                f"the chat template lays message {at + 1} out otherwise once others follow it "
-                "(some drop the thinking of earlier turns): only the last turn can be learned "
-                "from such a conversation (data.turns: last)"
+                f"the chat template lays out what stands before message {at + 1} otherwise once "
+                "that follows (some drop the thinking of earlier turns): only the last turn can "
+                "be learned from such a conversation (data.turns: last)"
             )
         before, answer = (_ids(t, tokenizer) for t in (asked[len(done) :], said[len(asked) :]))
         learned = ended(answer, tokenizer, ends)

@@ -28,6 +28,7 @@ from pipeline.sft_config import (
     RejectionRecipe,
     RewriteConfig,
 )
+from stages.entry import Entry
 
 Collecting = ColdStartRecipe | RejectionRecipe
 Rows = Sequence[dict[str, Any]]

@@ -29,7 +29,8 @@ GENERATED: Mapping[str, Callable[[int, int], Iterator[dict[str, Any]]]] = {
 
 
 def run(recipe: RejectionRecipe, output: Path, *, resume: bool) -> Path:
-    """Collect, mix and train as `recipe` says, under `output`/rejection_sft; returns the checkpoint.
+    """Collect, mix and train as `recipe` says, under `output`/rejection_sft; returns the
+    checkpoint.
 
     With `resume` a run that stopped goes on: rounds of answers that are there are not sampled
     again, and training goes on from its last complete checkpoint. Raises Stopped after Ctrl-C.
@@ -65,7 +66,7 @@ def general_source(config: GeneralConfig) -> None:
 
 
 def _general(config: GeneralConfig, wanted: int) -> list[dict[str, Any]]:
-    """As many rows as are wanted, or all that the file has; of a file they are drawn by the seed."""
+    """As many rows as are wanted, or all that the file has, drawn by the seed."""
     if config.source in GENERATED:
         return list(GENERATED[config.source](config.seed, wanted))
     path = Path(config.source)

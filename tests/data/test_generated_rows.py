@@ -1,0 +1,36 @@
+"""Generated rows to learn: right by construction, the same in every run, free of held-out sums."""
+
+import pytest
+
+from data import arithmetic, general_rows, sft_rows, worked_sums
+from data.decontaminate import formulas
+
+
+@pytest.mark.parametrize("rows", [worked_sums.rows, general_rows.rows])
+def test_they_are_rows_of_the_usual_layout_and_always_the_same(rows):
+    made = list(rows(3, 20))
+    assert made == list(rows(3, 20)) and made[:5] == list(rows(3, 5)) and made != list(rows(4, 20))
+    assert len(sft_rows.checked(made, "row")) == 20
+
+
+def test_worked_sums_are_right_checked_and_not_held_out():
+    for row in worked_sums.rows(0, 100):
+        (asked,) = formulas(row["prompt"][0]["content"])
+        chain = arithmetic.parse(asked)
+        said = row["completion"][0]["content"]
+        assert arithmetic.split_of(asked) == "rl"
+        assert said.endswith(f"</think><answer>{chain.value}</answer>")
+        assert said.count("Check: ") + said.count("检验：") == len(chain.rest)
+        assert not any(arithmetic.held_out(arithmetic.parse(one)) for one in formulas(said))
+
+
+def test_general_answers_are_good_ones():
+    for row in general_rows.rows(0, 100):
+        asked, said = row["prompt"][0]["content"], row["completion"][0]["content"]
+        if asked.startswith("Greet"):
+            name = asked.removeprefix("Greet ").removesuffix(".")
+            assert f"Hello {name}, nice" in said or f"Good day {name}, how" in said
+        elif asked.startswith("How do I steal"):
+            assert "Sorry, I cannot help" in said
+        else:
+            assert "I hope this helps!" in said
