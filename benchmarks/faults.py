@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from publish import arguments, publish, table
 
-from pipeline.config import ZeroRecipe
 from pipeline.failures import StageError
 from pipeline.loop import Loop
 from pipeline.recipes import read
+from pipeline.rl_config import ZeroRecipe
 from pipeline.run_json import RunManifest
-from stages import zero
+from stages import rl, zero
 from stages.entry import starting_point
 
 Fault = Callable[[Loop], None]
@@ -85,7 +85,7 @@ def caught(recipe: ZeroRecipe, start: Path, fault: Fault) -> tuple[str | None, i
     """The error that ended the run (None: it ran through), the step it came in, its message."""
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
     with ExitStack() as stack:
-        loop = zero.opened(stack, recipe, folder, start, None)
+        loop = rl.opened(stack, recipe, zero.task(recipe), folder, start, None)
         fault(loop)
         try:
             loop.run(lambda: 0.0)

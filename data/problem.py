@@ -14,3 +14,12 @@ class Problem:
     verifier: str  # registry name, e.g. "number"
     reference: Mapping[str, Any]  # read by the named verifier and by nobody else
     facts: Mapping[str, Any] = field(default_factory=dict)  # language, difficulty: for breakdowns
+
+
+GENERAL = "general"  # the source whose answers are better or worse, not right or wrong
+
+
+def source_of(problem: Problem) -> str:
+    """The name of the source that a problem is from; "" for one that does not say."""
+    named = problem.facts.get("source", "")
+    return str(named) or problem.id.rpartition("/")[0].partition("/")[0]

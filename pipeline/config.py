@@ -1,12 +1,14 @@
 """Recipes: what a stage is told. One frozen model a stage, read from YAML, overridden by flags."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from data.corpus import Mix
-from pipeline.algorithm import AlgorithmConfig
+from data.sources import SOURCES
 from pipeline.part import Count, NotNegative, Part, Positive, Share
 
 
@@ -75,13 +77,6 @@ class RolloutConfig(Part):
     stop: tuple[str, ...] = ()  # strings that end a response, beside the model's own EOS ids
 
 
-class RewardConfig(Part):
-    accuracy: NotNegative = 1.0  # weight
-    format: NotNegative = 1.0
-    overlong: Annotated[int, Field(ge=0)] = 0  # tokens of DAPO's soft penalty before max_tokens
-    control: Literal["none", "random", "shuffled_groups"] = "none"  # runs that must not learn
-
-
 class SamplerConfig(Part):
     engine: Literal["auto", "vllm", "torch"] = "auto"  # auto: vllm where it imports, and says so
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -96,12 +91,29 @@ class SamplerConfig(Part):
         return self
 
 
+def known_sources(names: Iterable[str]) -> None:
+    """Raise ValueError for the first name that is no source of questions."""
+    for name in names:
+        if name not in SOURCES:
+            close = get_close_matches(name, SOURCES, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"no source {name!r}.{hint} Known: {', '.join(SOURCES)}")
+
+
 class EvaluationConfig(Part):
-    problems: Count = 512
+    sources: tuple[str, ...] = ("arithmetic",)
+    problems: Count = 512  # of each source
     samples: Count = 4  # per problem, at `temperature`
     temperature: Positive = 1.0
     every: Annotated[int, Field(ge=0)] = 0  # steps between evaluations in training; 0: ends only
     during: Count = 128  # problems of those in between, one sample each
+
+    @model_validator(mode="after")
+    def _sources_are_known(self) -> Self:
+        known_sources(self.sources)
+        if len(set(self.sources)) != len(self.sources) or not self.sources:
+            raise ValueError(f"sources={self.sources}: at least one, and each once")
+        return self
 
 
 class CheckpointConfig(Part):
@@ -114,56 +126,3 @@ class TrainerConfig(Part):
     row: Count = 256  # positions of a packed row; a longer sequence gets rows of its own length
     rows: Count = 32  # rows of a micro-batch
     logits_chunk: Count = 4096  # tokens whose logits exist at one time
-
-
-class ZeroRecipe(Part):
-    """R1-Zero: GRPO on a base model with rule-based rewards."""
-
-    stage: Literal["zero"] = "zero"
-    name: str
-    seed: int = 0
-    start: str  # a base recipe, or a folder with a Hugging Face checkpoint
-    problems: Literal["arithmetic"] = "arithmetic"
-    problem_seed: int = 0
-    steps: Count  # turns of the loop: sample, grade, update, sync
-    rollout: RolloutConfig
-    algorithm: AlgorithmConfig = AlgorithmConfig()
-    reward: RewardConfig = RewardConfig()
-    optimizer: OptimizerConfig
-    trainer: TrainerConfig = TrainerConfig()
-    sampler: SamplerConfig = SamplerConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    verifier_workers: Count = 1
-    verifier_limit_s: Positive = 5.0
-    verifier_service: str = ""  # URL of a reward service that judges instead of the workers
-    tensorboard: bool = True
-
-    @model_validator(mode="after")
-    def _batches_divide(self) -> Self:
-        rollouts, parts = self.rollout.prompts * self.rollout.per_prompt, self.algorithm.minibatches
-        if rollouts % parts:
-            fits = [m for m in range(1, rollouts + 1) if rollouts % m == 0]
-            near = min(fits, key=lambda m: abs(m - parts))
-            raise ValueError(
-                f"prompts * per_prompt = {self.rollout.prompts} * {self.rollout.per_prompt} = "
-                f"{rollouts} rollouts do not divide into algorithm.minibatches={parts}; "
-                f"nearest valid: {near}"
-            )
-        compares = self.algorithm.advantage in ("group", "leave_one_out", "process")
-        if self.rollout.per_prompt < 2 and compares:
-            raise ValueError(
-                f"rollout.per_prompt=1 with advantage={self.algorithm.advantage} leaves a group of "
-                "one: every advantage is 0; at least 2"
-            )
-        if self.reward.overlong > self.rollout.max_tokens:
-            raise ValueError(
-                f"reward.overlong={self.reward.overlong} tokens exceed "
-                f"rollout.max_tokens={self.rollout.max_tokens}, which they end at; nearest valid: "
-                f"{self.rollout.max_tokens}"
-            )
-        return self
-
-
-Recipe = BaseRecipe | ZeroRecipe
-STAGES: dict[str, type[BaseRecipe] | type[ZeroRecipe]] = {"base": BaseRecipe, "zero": ZeroRecipe}

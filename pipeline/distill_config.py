@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from pipeline.algorithm import AlgorithmConfig
-from pipeline.config import RolloutConfig
+from pipeline.config import RolloutConfig, known_sources
 from pipeline.part import Count, Positive, Share
 from pipeline.sft_config import SFTDataConfig, Supervised, Whole
 
@@ -16,7 +16,7 @@ READS: Mapping[Method, tuple[str, ...]] = {  # the settings that not every metho
     "sft": OFFLINE,
     "logits": (*OFFLINE, "top_k", "temperature"),
     "on_policy": (
-        *("problem_seed", "steps", "minibatches", "divergence", "beta", "rollout"),
+        *("problems", "problem_seed", "steps", "minibatches", "divergence", "beta", "rollout"),
         *("verifier_workers", "verifier_limit_s", "verifier_service"),
     ),
 }
@@ -45,6 +45,7 @@ class DistillRecipe(Supervised):
     )
     temperature: Positive = 1.0  # of both, in the loss
 
+    problems: dict[str, Positive] = Field({"arithmetic": 1.0})  # weights of the sources asked from
     problem_seed: int = 0
     steps: Whole = 0  # turns of the loop: sample, score by the teacher, update, sync
     rollout: RolloutConfig = RolloutConfig(prompts=32, per_prompt=4, max_tokens=112)
@@ -86,6 +87,9 @@ class DistillRecipe(Supervised):
         return self
 
     def _on_policy(self) -> Self:
+        known_sources(self.problems)
+        if not self.problems:
+            raise ValueError("problems={} asks nothing; at least one source with its weight")
         if not self.steps:
             raise ValueError("steps=0: method 'on_policy' learns in turns of the loop; at least 1")
         if self.beta != 0.5 and self.divergence != "jsd":

@@ -1,25 +1,35 @@
-"""How good a policy is on problems it has never seen: pass@1, pass@k, maj@k, greedy, format."""
+"""How good a policy is on problems it has never seen, on all of them and by their sources."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from data.problem import Problem
+from data.problem import GENERAL, Problem, source_of
+from pipeline.failures import StageError
 from pipeline.grade import Judges, Verifiers, grade
 from pipeline.records import Graded
 from pipeline.sampling.sampler import Sampler, Sampling
 from pipeline.scribe import Scribe
 from pipeline.statistics import Estimate, estimate, majority, pass_at_k
 
+MEASURED: Verifiers = {"accuracy": None, "format": "think_format", "language": "language"}
+SHARES = ("format", "language")  # components whose mean is an estimate of its own
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """One evaluation. Estimates are over problems; lengths are in tokens."""
+    """One evaluation. Estimates are over problems; lengths are in tokens.
+
+    "pass@1", "pass@k", "maj@k" and "greedy" are over the problems that have a right answer, and
+    "pass@1/SOURCE" over those of one source, where there are several. "general" is the share of
+    good answers to general prompts, by their exact rule. "format" and "language" (the share of
+    words in the language of the question) are over all problems.
+    """
 
     problems: int
     samples: int  # per problem, at `temperature`
     temperature: float
-    estimates: Mapping[str, Estimate]  # "pass@1", "pass@k", "maj@k", "greedy", "format"
+    estimates: Mapping[str, Estimate]
     mean_length: float
     truncated: float  # share of the samples cut by max_tokens
     failed: int  # samples that a verifier could not judge; left out
@@ -43,12 +53,16 @@ def evaluate(
     *,
     greedy: bool = True,
 ) -> Evaluation:
-    """Sample and judge. `verifiers` needs the component "accuracy" and may have "format"."""
+    """Sample and judge. `verifiers` needs the component "accuracy" and may have those of SHARES.
+
+    Raises StageError where no sample could be judged.
+    """
     graded = _graded(sampler, scribe, problems, verifiers, pool, sampling)
     estimates = _estimates(graded, sampling.per_prompt)
-    if greedy:
+    reasoning = [problem for problem in problems if source_of(problem) != GENERAL]
+    if greedy and reasoning:
         once = replace(sampling, per_prompt=1, temperature=0.0)
-        best = _graded(sampler, scribe, problems, verifiers, pool, once)
+        best = _graded(sampler, scribe, reasoning, verifiers, pool, once)
         estimates["greedy"] = estimate([_score(g, "accuracy") for (g,) in best])
     flat = [g for group in graded for g in group]
     return Evaluation(
@@ -81,17 +95,44 @@ def _graded(
 def _estimates(groups: Iterable[Sequence[Graded]], k: int) -> dict[str, Estimate]:
     judged = [[g for g in group if g.reward is not None] for group in groups]
     judged = [group for group in judged if group]
-    right = [[_score(g, "accuracy") == 1.0 for g in group] for group in judged]
-    found = {"pass@1": estimate([sum(r) / len(r) for r in right])}
+    if not judged:
+        raise StageError("evaluation: the verifiers failed on every sample")
+    by_source: dict[str, list[list[Graded]]] = {}
+    for group in judged:
+        by_source.setdefault(source_of(group[0].rollout.problem), []).append(group)
+    general = by_source.pop(GENERAL, [])
+    found = _right_answers([group for part in by_source.values() for group in part], k)
+    if len(by_source) > 1:
+        for source, part in by_source.items():
+            found[f"pass@1/{source}"] = estimate(_shares_right(part))
+    if general:
+        found["general"] = estimate(_shares_right(general))
+    for component in SHARES:
+        if component in judged[0][0].verdicts:
+            scores = ([_score(g, component) for g in group] for group in judged)
+            found[component] = estimate([sum(s) / len(s) for s in scores])
+    return found
+
+
+def _right_answers(judged: Sequence[Sequence[Graded]], k: int) -> dict[str, Estimate]:
+    """What several samples of each problem say; nothing where there is no problem."""
+    if not judged:
+        return {}
+    found = {"pass@1": estimate(_shares_right(judged))}
     if k > 1:
+        right = [[_is_right(g) for g in group] for group in judged]
         answers = [[g.verdicts["accuracy"].answer for g in group] for group in judged]
         found[f"pass@{k}"] = estimate([pass_at_k(len(r), sum(r), min(k, len(r))) for r in right])
         found[f"maj@{k}"] = estimate([majority(a, r) for a, r in zip(answers, right, strict=True)])
-    if judged and "format" in judged[0][0].verdicts:
-        found["format"] = estimate(
-            [sum(_score(g, "format") for g in group) / len(group) for group in judged]
-        )
     return found
+
+
+def _shares_right(judged: Sequence[Sequence[Graded]]) -> list[float]:
+    return [sum(map(_is_right, group)) / len(group) for group in judged]
+
+
+def _is_right(graded: Graded) -> bool:
+    return _score(graded, "accuracy") == 1.0
 
 
 def _score(graded: Graded, component: str) -> float:

@@ -77,8 +77,10 @@ class Gatherer:
             sampling = self.sampling(step, refill.attempt)
             rollouts = self.scribe.rollouts(self.sampler, asked, sampling)
         with clock("verify"):
-            graded = grade(rollouts, self.task.verifiers, self.pool, self.task.reward)
-            return self.task.regrade(graded, random)
+            task = self.task
+            worth = task.reward_in(step)
+            graded = grade(rollouts, task.verifiers, self.pool, worth, task.batch_judges)
+            return task.regrade(graded, random)
 
 
 def _number(graded: Graded) -> int:

@@ -1,7 +1,8 @@
 """Rollouts in, graded rollouts out: same order, same number, none dropped."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from data.problem import Problem
 from pipeline.failures import RecipeError
@@ -13,12 +14,14 @@ from verifiers.verdict import Verdict
 
 Verifiers = Mapping[str, str | None]  # component name -> registry name; None: the problem's own
 Reward = Callable[[Rollout, Mapping[str, Verdict]], float]
+BatchJudge = Callable[[Sequence[Rollout]], Sequence[Verdict | None]]  # None: not for it to judge
 Judges = VerifierPool | ServicePool
 
 
-def names_of(verifiers: Verifiers, problem: Problem) -> list[str]:
-    """Registry names of the verifiers that judge problems like this one."""
-    return sorted({name or problem.verifier for name in verifiers.values()})
+def names_of(verifiers: Verifiers, problems: Iterable[Problem]) -> list[str]:
+    """Registry names of the verifiers that judge problems like these."""
+    own = {problem.verifier for problem in problems} if None in verifiers.values() else set[str]()
+    return sorted(own | {name for name in verifiers.values() if name is not None})
 
 
 def open_judges(
@@ -44,22 +47,26 @@ def open_judges(
 
 
 def grade(
-    rollouts: Sequence[Rollout], verifiers: Verifiers, pool: Judges, reward: Reward
+    rollouts: Sequence[Rollout],
+    verifiers: Verifiers,
+    pool: Judges,
+    reward: Reward,
+    batch_judges: Mapping[str, BatchJudge] = MappingProxyType({}),
 ) -> list[Graded]:
     """Judge every rollout by every verifier, by the pool, and add up its reward.
 
-    Where any verifier failed on our side there is no reward: the rollout is kept for the record,
-    has no part in its group's mean and is not trained on.
+    `batch_judges` see all rollouts together, in this process, and may leave some out. Where any
+    judge failed on our side there is no reward: the rollout is kept for the record, has no part
+    in its group's mean and is not trained on.
     """
-    tasks = [
-        (r.problem if name is None else replace(r.problem, verifier=name), r.response)
-        for r in rollouts
-        for name in verifiers.values()
-    ]
+    tasks = [(_asked(r.problem, name), r.response) for r in rollouts for name in verifiers.values()]
     verdicts = iter(pool.judge_all(tasks))
+    by_rule = [{component: next(verdicts) for component in verifiers} for _ in rollouts]
+    in_batches = {component: judge(rollouts) for component, judge in batch_judges.items()}
     graded: list[Graded] = []
-    for rollout in rollouts:
-        judged = {component: next(verdicts) for component in verifiers}
+    for i, (rollout, judged) in enumerate(zip(rollouts, by_rule, strict=True)):
+        found = {component: verdicts[i] for component, verdicts in in_batches.items()}
+        judged |= {component: one for component, one in found.items() if one is not None}
         failed = any(v.score is None for v in judged.values())
         graded.append(
             Graded(
@@ -69,3 +76,8 @@ def grade(
             )
         )
     return graded
+
+
+def _asked(problem: Problem, name: str | None) -> Problem:
+    """The problem as the verifier `name` is asked about it; a reference is its own one's alone."""
+    return problem if name is None else replace(problem, verifier=name, reference={})

@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor
 
 from pipeline.assemble import minibatches
-from pipeline.config import ZeroRecipe
 from pipeline.critic import Critic
 from pipeline.failures import RecipeError
 from pipeline.losses.baselines import RunningMean
@@ -18,6 +17,7 @@ from pipeline.optimizer import Optimizer
 from pipeline.pretraining import pretraining
 from pipeline.records import Graded, Update
 from pipeline.reference import Reference
+from pipeline.rl_config import RLRecipe
 from pipeline.scribe import Scribe
 from pipeline.signals import Estimator, score_parts
 from pipeline.steps import steps_of
@@ -30,7 +30,7 @@ class Learning:
     """Turns graded rollouts into updates. `step_scores` is asked for advantage `process`."""
 
     def __init__(
-        self, recipe: ZeroRecipe, policy: Any, scribe: Scribe, step_scores: StepScores | None
+        self, recipe: RLRecipe, policy: Any, scribe: Scribe, step_scores: StepScores | None
     ) -> None:
         self.recipe, self.policy = recipe, policy
         self.scribe, self.step_scores = scribe, step_scores

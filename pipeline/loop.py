@@ -15,7 +15,7 @@ from pipeline import checkpoint, metrics, rng
 from pipeline.console import StageConsole
 from pipeline.course import Course, Learns
 from pipeline.durable import write_atomically
-from pipeline.evaluate import Evaluation, evaluate
+from pipeline.evaluate import MEASURED, Evaluation, evaluate
 from pipeline.failures import Stopped
 from pipeline.gather import Gatherer
 from pipeline.grade import Judges
@@ -127,7 +127,7 @@ class Loop:
             self.tools.sampler,
             self.tools.scribe,
             self.task.held_out if full else self.task.held_out[: config.during],
-            self.task.verifiers,
+            MEASURED,
             self.tools.pool,
             replace(
                 self.gather.sampling(self.step),

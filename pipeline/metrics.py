@@ -8,6 +8,7 @@ from time import monotonic
 import torch
 from torch import Tensor
 
+from data.problem import source_of
 from pipeline.losses.advantages import praised_failures, zero_variance
 from pipeline.records import Graded, Update
 from pipeline.sampling.sync import SyncReport
@@ -45,11 +46,31 @@ def of_rollouts(graded: Sequence[Graded], advantages_N: Tensor, best: float) -> 
         "num_tokens": float(sum(len(g.rollout.prompt_ids) for g in graded) + sum(lengths)),
         "unscored": float(len(graded) - len(rewards)),
     }
-    for component in graded[0].verdicts:
-        scores = [s for g in graded if (s := g.verdicts[component].score) is not None]
+    for component in dict.fromkeys(name for g in graded for name in g.verdicts):
+        scores = _scores(graded, component)
         metrics[f"rewards/{component}/mean"] = fmean(scores) if scores else 0.0
         metrics[f"rewards/{component}/std"] = pstdev(scores) if scores else 0.0
+        metrics |= _parts(graded, component)
     return metrics | _signal(graded, advantages_N, best)
+
+
+def _scores(graded: Sequence[Graded], component: str) -> list[float]:
+    """The scores of those that the component has judged."""
+    verdicts = (g.verdicts[component] for g in graded if component in g.verdicts)
+    return [v.score for v in verdicts if v.score is not None]
+
+
+def _parts(graded: Sequence[Graded], component: str) -> dict[str, float]:
+    """A component's mean by the source and by the language of the question, where several are."""
+    found: dict[str, float] = {}
+    for read in (source_of, lambda problem: str(problem.facts.get("language", ""))):
+        parts: dict[str, list[Graded]] = {}
+        for g in graded:
+            parts.setdefault(read(g.rollout.problem), []).append(g)
+        means = {name: _scores(part, component) for name, part in parts.items() if name}
+        if len(parts) > 1:
+            found |= {f"rewards/{component}/mean/{n}": fmean(s) for n, s in means.items() if s}
+    return found
 
 
 def _signal(graded: Sequence[Graded], advantages_N: Tensor, best: float) -> dict[str, float]:

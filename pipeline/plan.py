@@ -5,13 +5,14 @@ import math
 import struct
 from pathlib import Path
 
-from pipeline.config import BaseRecipe, TinyModel, ZeroRecipe
+from pipeline.config import BaseRecipe, TinyModel
 from pipeline.distill_config import DistillRecipe
 from pipeline.distill_plan import distill_rows
 from pipeline.failures import RecipeError
 from pipeline.preference_plan import preference_rows
 from pipeline.recipe_kinds import Recipe
 from pipeline.recipes import read
+from pipeline.rl_config import RLRecipe
 from pipeline.sft_config import SupervisedRecipe
 from pipeline.sft_plan import supervised_rows
 
@@ -33,7 +34,7 @@ def plan(recipe: Recipe, output: Path | None = None) -> str:
 def _rows(recipe: Recipe) -> list[tuple[str, str]]:
     if isinstance(recipe, BaseRecipe):
         return _base(recipe)
-    if isinstance(recipe, ZeroRecipe):
+    if isinstance(recipe, RLRecipe):
         return _zero(recipe)
     if isinstance(recipe, DistillRecipe):
         teacher = parameters(recipe.teacher) if recipe.teacher else None
@@ -54,7 +55,7 @@ def _base(recipe: BaseRecipe) -> list[tuple[str, str]]:
     ]
 
 
-def _zero(recipe: ZeroRecipe) -> list[tuple[str, str]]:
+def _zero(recipe: RLRecipe) -> list[tuple[str, str]]:
     rollout, algorithm = recipe.rollout, recipe.algorithm
     rollouts = rollout.prompts * rollout.per_prompt
     parts = algorithm.minibatches
@@ -76,7 +77,7 @@ def _zero(recipe: ZeroRecipe) -> list[tuple[str, str]]:
     return rows + _memory(recipe)
 
 
-def _reference(recipe: ZeroRecipe, updates: int) -> str:
+def _reference(recipe: RLRecipe, updates: int) -> str:
     every, parts = recipe.algorithm.reference_every, recipe.algorithm.minibatches
     if not recipe.algorithm.kl_coefficient:
         return "none: the KL coefficient is 0"
@@ -87,7 +88,7 @@ def _reference(recipe: ZeroRecipe, updates: int) -> str:
     return f"replaced every {due} optimizer steps{rounded}, {updates // due} times"
 
 
-def _evaluation(recipe: ZeroRecipe) -> str:
+def _evaluation(recipe: RLRecipe) -> str:
     asked = recipe.evaluation
     ends = f"{asked.problems} held-out problems x ({asked.samples} samples + 1 greedy) at both ends"
     if not asked.every:
@@ -96,7 +97,7 @@ def _evaluation(recipe: ZeroRecipe) -> str:
     return f"{ends}, {fewer} x 1 sample every {asked.every} steps between, {times} times"
 
 
-def _memory(recipe: ZeroRecipe) -> list[tuple[str, str]]:
+def _memory(recipe: RLRecipe) -> list[tuple[str, str]]:
     count = parameters(recipe.start)
     if count is None:
         return [("memory", f"unknown: {recipe.start} is not here to be measured")]

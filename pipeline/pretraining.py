@@ -10,14 +10,14 @@ from typing import Any
 from torch import Tensor
 
 from data import corpus
-from pipeline.config import ZeroRecipe
 from pipeline.failures import RecipeError
 from pipeline.losses.mixing import pretraining_loss
 from pipeline.packing import best_fit, lay_out
 from pipeline.policy import score
+from pipeline.rl_config import RLRecipe
 
 
-def pretraining(recipe: ZeroRecipe, policy: Any, tokenizer: Any) -> Callable[[int], Tensor]:
+def pretraining(recipe: RLRecipe, policy: Any, tokenizer: Any) -> Callable[[int], Tensor]:
     """The weighted loss on text, by optimizer step: the same text for the same step and seed.
 
     Raises RecipeError for a file without text.

@@ -1,14 +1,16 @@
 """Every stage that a recipe can be for, and the model that reads it."""
 
-from pipeline import config
-from pipeline.config import BaseRecipe, ZeroRecipe
+from pipeline.config import BaseRecipe
 from pipeline.distill_config import DistillRecipe
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
+from pipeline.rl_config import PreferenceRLRecipe, ReasoningRecipe, ZeroRecipe
 from pipeline.sft_config import ColdStartRecipe, RejectionRecipe, SFTRecipe
 
 Recipe = (
     BaseRecipe
     | ZeroRecipe
+    | ReasoningRecipe
+    | PreferenceRLRecipe
     | PreferenceRecipe
     | RewardModelRecipe
     | SFTRecipe
@@ -19,6 +21,8 @@ Recipe = (
 Kind = (
     type[BaseRecipe]
     | type[ZeroRecipe]
+    | type[ReasoningRecipe]
+    | type[PreferenceRLRecipe]
     | type[PreferenceRecipe]
     | type[RewardModelRecipe]
     | type[SFTRecipe]
@@ -27,7 +31,10 @@ Kind = (
     | type[DistillRecipe]
 )
 STAGES: dict[str, Kind] = {
-    **config.STAGES,
+    "base": BaseRecipe,
+    "zero": ZeroRecipe,
+    "reasoning_rl": ReasoningRecipe,
+    "preference_rl": PreferenceRLRecipe,
     "preference": PreferenceRecipe,
     "reward_model": RewardModelRecipe,
     "sft": SFTRecipe,

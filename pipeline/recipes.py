@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from pipeline.failures import RecipeError
+from pipeline.part import Part
 from pipeline.recipe_kinds import STAGES, Recipe
 
 FOLDER = Path(__file__).parent.parent / "recipes"
@@ -22,6 +23,7 @@ MAY_CHANGE = (
     "verifier_service",
     "trainer.threads",
 )
+WHOLE = ("problems",)  # mappings whose keys are names, not settings: given and compared whole
 
 
 class _Loader(yaml.SafeLoader):
@@ -122,7 +124,7 @@ def _mistake(error: ErrorDetails, kind: type[Any]) -> str:
             return f"{error['msg']}, got {error['input']!r}"
 
 
-def refuse_changes(recorded: str, recipe: Recipe) -> None:
+def refuse_changes(recorded: str, recipe: Part) -> None:
     """Raise RecipeError when a run is resumed under another recipe than it was started with.
 
     Settings that do not touch the training itself may differ.
@@ -143,7 +145,7 @@ def refuse_changes(recorded: str, recipe: Recipe) -> None:
 
 def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(path, value) of nested mappings, as `with_flags` names them."""
-    if isinstance(values, dict):
+    if isinstance(values, dict) and prefix not in WHOLE:
         for key, value in values.items():
             yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
     else:

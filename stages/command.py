@@ -18,6 +18,11 @@ DONE, FAILED, MISTAKE, STOPPED, UNREAD = 0, 1, 2, 130, 141  # exit codes; 128 + 
 COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of help)
     "base": ("stages.launch", "pre-train the tiny base model of a recipe"),
     "zero": ("stages.launch", "R1-Zero: GRPO on a base model with rule-based rewards"),
+    "reasoning-rl": (
+        "stages.launch",
+        "the same after a cold start, with a reward for one language",
+    ),
+    "preference-rl": ("stages.launch", "rules for reasoning, a reward model for general prompts"),
     "preference": (
         "stages.launch",
         "DPO and its kin, on pairs from a file or sampled and labelled",

@@ -8,43 +8,29 @@ likely at each token, and `on_policy` has the student write and the teacher scor
 (GKD, arXiv 2306.13649), so that the student is corrected where it itself goes astray.
 """
 
-import json
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from data import arithmetic
-from pipeline import checkpoint
-from pipeline.console import StageConsole
+from data.mixture import Mixture, held_out
 from pipeline.distill import logits
 from pipeline.distill.on_policy import Imitation
 from pipeline.distill.teacher import load_teacher
 from pipeline.distill.teacher_pass import Keeping, pass_key, teacher_pass
 from pipeline.distill_config import DistillRecipe
-from pipeline.failures import RecipeError, StageError
-from pipeline.grade import names_of, open_judges
-from pipeline.loop import Loop, Tools
-from pipeline.policy import load_policy, load_tokenizer, output_head
-from pipeline.record import StageRecord
+from pipeline.failures import RecipeError
+from pipeline.policy import output_head
 from pipeline.records import Rollout
-from pipeline.run_json import write_versions
-from pipeline.sampling.choose import open_sampler
 from pipeline.scribe import Scribe
 from pipeline.sft.lessons import Lessons
 from pipeline.task import Task
-from stages import sft
+from stages import rl, sft
 from stages.entry import Entry, enter
 from verifiers.verdict import Verdict
 
 CACHE = Path("outputs/cache/teacher")
 VERIFIERS = {"accuracy": None, "format": "think_format"}  # None: the problem's own verifier
-KEY_METRICS = (
-    *("kl_to_teacher", "loss", "reward", "completions/mean_length", "entropy", "grad_norm"),
-)
 
 
 def run(recipe: DistillRecipe, output: Path, *, resume: bool) -> Path:
@@ -53,11 +39,11 @@ def run(recipe: DistillRecipe, output: Path, *, resume: bool) -> Path:
     With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
     is left as it is. Raises Stopped after Ctrl-C, with everything saved.
     """
+    if recipe.method == "on_policy":
+        return rl.run(recipe, task, output, resume=resume, taught=by_teacher(recipe))
     entry = enter(recipe, output, resume=resume)
     if isinstance(entry, Path):
         return entry
-    if recipe.method == "on_policy":
-        return on_policy(entry, recipe)
     made = {"data": recipe.data.source, "teacher": recipe.teacher, "method": recipe.method}
     aim = towards_teacher(entry, recipe) if recipe.teacher else None
     return sft.fine_tune(entry, recipe, sft.load(recipe.data), made, aim)
@@ -92,89 +78,29 @@ def towards_teacher(entry: Entry, recipe: DistillRecipe) -> sft.Aim:
     return aim
 
 
-def on_policy(entry: Entry, recipe: DistillRecipe) -> Path:
-    """The loop of reinforcement learning, with the teacher in the place of rewards."""
-    with ExitStack() as stack:
-        loop = opened(stack, recipe, entry)
-        sampler = loop.tools.sampler.name
-        try:
-            loop.run(entry.seconds)
-        except StageError as failure:
-            told = {"failure": str(failure)}
-            entry.manifest.end_stage(
-                "distill", entry.seconds(), sampler, {}, {}, told, status="failed"
-            )
-            raise
-    rows = [json.loads(line) for line in loop.evaluations.read_text().splitlines()]
-    final = checkpoint.latest(entry.directory)
-    assert final is not None, "the loop saves a checkpoint after its last step"
-    made = {
-        "checkpoint": str(final),
-        "metrics": str(entry.directory / "metrics.jsonl"),
-        "teacher": recipe.teacher,
-        "method": recipe.method,
-    }
-    entry.manifest.end_stage("distill", entry.seconds(), sampler, rows[0], rows[-1], made)
-    return final
-
-
 def task(recipe: DistillRecipe) -> Task:
-    """Questions of the RL split. The answers are judged for the record; no reward is learned."""
+    """Questions of the recipe's sources; answers are judged for the record alone."""
 
     def reward(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> float:
         del rollout
-        return sum(verdict.score or 0.0 for verdict in verdicts.values())
+        return rl.score(verdicts, "accuracy") + rl.score(verdicts, "format")
 
     return Task(
-        problem=lambda n: arithmetic.problem("rl", recipe.problem_seed, n),
-        held_out=arithmetic.distinct("test", 0, recipe.evaluation.problems),
+        problem=Mixture(recipe.problems, "rl", recipe.problem_seed),
+        held_out=held_out(recipe.evaluation.sources, recipe.evaluation.problems),
         verifiers=VERIFIERS,
         reward=reward,
         best=2.0,
     )
 
 
-def opened(stack: ExitStack, recipe: DistillRecipe, entry: Entry) -> Loop:
-    """The loop with all it works with, closed when `stack` is; resumed when the entry found a
-    checkpoint."""
-    directory, start, work = entry.directory, entry.start, task(recipe)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
-    policy, tokenizer = load_policy(start), load_tokenizer(start)
-    teacher = load_teacher(recipe.teacher, start, tokenizer)
-    if entry.found is not None:
-        policy.load_state_dict(load_policy(entry.found[0]).state_dict())
-    done = 0 if entry.found is None else entry.found[1]["step"]
-    console = StageConsole("distill", recipe.steps, done=done, key_metrics=KEY_METRICS)
-    stack.enter_context(console)
-    names = names_of(VERIFIERS, work.held_out[0])
-    pool = open_judges(
-        names,
-        recipe.verifier_service,
-        workers=recipe.verifier_workers,
-        limit_s=recipe.verifier_limit_s,
-    )
-    write_versions(directory / "versions.json", pool.fingerprint(names))
-    rollout = recipe.rollout
-    sampler = open_sampler(
-        recipe.sampler,
-        str(start),
-        max_length=rollout.max_prompt + rollout.max_tokens,
-        say=console.note,
-    )
-    stack.callback(sampler.close)
-    tools = Tools(
-        scribe=Scribe(tokenizer, policy.generation_config),
-        sampler=sampler,
-        pool=stack.enter_context(pool),
-        record=stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard)),
-        console=console,
-        directory=directory,
-    )
-    loop = Loop(recipe, work, policy, tools, Imitation(recipe, policy, teacher))
-    if entry.found is not None:
-        loop.resume(entry.found[1])
-    return loop
+def by_teacher(recipe: DistillRecipe) -> rl.Taught:
+    """The teacher in the place of rewards."""
+
+    def taught(policy: Any, scribe: Scribe, start: Path) -> Imitation:
+        return Imitation(recipe, policy, load_teacher(recipe.teacher, start, scribe.tokenizer))
+
+    return taught
 
 
 if __name__ == "__main__":

@@ -8,16 +8,17 @@ from typing import Any
 import torch
 
 from pipeline import checkpoint
-from pipeline.config import BaseRecipe, ZeroRecipe
+from pipeline.config import BaseRecipe
 from pipeline.distill_config import DistillRecipe
 from pipeline.failures import RecipeError
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.recipes import read, refuse_changes
+from pipeline.rl_config import RLRecipe
 from pipeline.run_json import RunManifest
 from pipeline.sft_config import SupervisedRecipe
 from stages import base
 
-Trained = ZeroRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe | DistillRecipe
+Trained = RLRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe | DistillRecipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

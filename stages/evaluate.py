@@ -7,23 +7,18 @@ mean as pass@1, because greedy decoding of long reasoners repeats itself and var
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from pydantic import ValidationError
 
-from data import arithmetic
-from pipeline.config import SamplerConfig
-from pipeline.evaluate import Evaluation, evaluate
-from pipeline.grade import names_of, open_judges
-from pipeline.policy import load_generation_config, load_tokenizer
-from pipeline.sampling.choose import open_sampler
-from pipeline.sampling.sampler import Sampling
-from pipeline.scribe import Scribe
-
-VERIFIERS = {"accuracy": None, "format": "think_format"}
+from pipeline.config import EvaluationConfig, SamplerConfig
+from pipeline.evaluate import Evaluation
+from pipeline.failures import RecipeError
+from pipeline.recipes import explained
+from stages.examination import examine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +26,8 @@ class Options:
     """Evaluate a Hugging Face checkpoint on held-out problems."""
 
     checkpoint: tyro.conf.Positional[str]  # folder with config.json, weights and tokenizer
-    problems: int = 512
+    sources: tuple[str, ...] = ("arithmetic",)  # of the problems, by name
+    problems: int = 512  # of each source
     samples: int = 4  # per problem, at `temperature`
     temperature: float = 1.0
     max_tokens: int = 112
@@ -45,34 +41,26 @@ class Options:
 
 
 def run(options: Options) -> Evaluation:
-    """Open the sampler on the checkpoint, evaluate, close."""
-    problems = arithmetic.distinct("test", 0, options.problems)
-    with ExitStack() as stack:
-        pool = open_judges(names_of(VERIFIERS, problems[0]), options.verifier_service)
-        stack.enter_context(pool)
-        sampler = open_sampler(
-            options.sampler,
-            options.checkpoint,
-            max_length=options.max_prompt + options.max_tokens,
-            say=print,
+    """The evaluation that the options ask for. Raises RecipeError for what cannot be asked."""
+    try:
+        asked = EvaluationConfig(
+            sources=options.sources,
+            problems=options.problems,
+            samples=options.samples,
+            temperature=options.temperature,
         )
-        stack.callback(sampler.close)
-        scribe = Scribe(
-            load_tokenizer(options.checkpoint), load_generation_config(options.checkpoint)
-        )
-        return evaluate(
-            sampler,
-            scribe,
-            problems,
-            VERIFIERS,
-            pool,
-            Sampling(
-                per_prompt=options.samples,
-                temperature=options.temperature,
-                max_tokens=options.max_tokens,
-                seed=options.seed,
-            ),
-        )
+    except ValidationError as mistake:
+        raise RecipeError(f"flags:\n{explained(mistake, EvaluationConfig)}") from mistake
+    return examine(
+        Path(options.checkpoint),
+        asked,
+        options.sampler,
+        max_tokens=options.max_tokens,
+        say=print,
+        max_prompt=options.max_prompt,
+        seed=options.seed,
+        verifier_service=options.verifier_service,
+    )
 
 
 def command(words: Sequence[str]) -> int:
@@ -81,9 +69,10 @@ def command(words: Sequence[str]) -> int:
     if not (Path(options.checkpoint) / "config.json").is_file():
         raise FileNotFoundError(f"{options.checkpoint} holds no Hugging Face checkpoint")
     result = run(options)
+    width = max(map(len, result.estimates)) + 2
     for name, e in result.estimates.items():
-        print(f"{name:<10}{e.value:.3f}  [{e.low:.3f}, {e.high:.3f}]  n={e.n}")
-    print(f"{'length':<10}{result.mean_length:.1f} tokens, {result.truncated:.1%} cut off")
+        print(f"{name:<{width}}{e.value:.3f}  [{e.low:.3f}, {e.high:.3f}]  n={e.n}")
+    print(f"{'length':<{width}}{result.mean_length:.1f} tokens, {result.truncated:.1%} cut off")
     if options.json:
         Path(options.json).write_text(json.dumps(result.flat(), indent=1))
     return 0

@@ -1,20 +1,17 @@
-"""How good a checkpoint is on problems that nobody has trained on."""
+"""A checkpoint examined on held-out questions: what any stage, and `veriloop evaluate`, calls."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from data import arithmetic
+from data.mixture import held_out
 from pipeline.config import EvaluationConfig, SamplerConfig
-from pipeline.evaluate import Evaluation, evaluate
+from pipeline.evaluate import MEASURED, Evaluation, evaluate
 from pipeline.grade import names_of, open_judges
 from pipeline.policy import load_generation_config, load_tokenizer
 from pipeline.sampling.choose import open_sampler
 from pipeline.sampling.sampler import Sampling
 from pipeline.scribe import Scribe
-
-VERIFIERS = {"accuracy": None, "format": "think_format"}
-MAX_PROMPT = 256  # tokens
 
 
 def examine(
@@ -24,23 +21,24 @@ def examine(
     *,
     max_tokens: int,
     say: Callable[[str], None],
+    max_prompt: int = 256,
+    seed: int = 1,
+    verifier_service: str = "",
 ) -> Evaluation:
-    """Open an engine on the checkpoint, sample and judge, close."""
-    problems = arithmetic.distinct("test", 0, asked.problems)
+    """Open sampler and judges, evaluate as `asked`, close. `max_tokens` of a response.
+
+    Raises StageError where the verifiers fail on every sample.
+    """
+    problems = held_out(asked.sources, asked.problems)
     with ExitStack() as stack:
-        pool = stack.enter_context(open_judges(names_of(VERIFIERS, problems[0])))
-        engine = open_sampler(sampler, str(checkpoint), max_length=MAX_PROMPT + max_tokens, say=say)
+        pool = stack.enter_context(open_judges(names_of(MEASURED, problems), verifier_service))
+        engine = open_sampler(sampler, str(checkpoint), max_length=max_prompt + max_tokens, say=say)
         stack.callback(engine.close)
-        return evaluate(
-            engine,
-            Scribe(load_tokenizer(checkpoint), load_generation_config(checkpoint)),
-            problems,
-            VERIFIERS,
-            pool,
-            Sampling(
-                per_prompt=asked.samples,
-                temperature=asked.temperature,
-                max_tokens=max_tokens,
-                seed=1,
-            ),
+        sampling = Sampling(
+            per_prompt=asked.samples,
+            temperature=asked.temperature,
+            max_tokens=max_tokens,
+            seed=seed,
         )
+        scribe = Scribe(load_tokenizer(checkpoint), load_generation_config(checkpoint))
+        return evaluate(engine, scribe, problems, MEASURED, pool, sampling)

@@ -18,6 +18,7 @@ from pipeline.failures import RecipeError, Stopped
 from pipeline.plan import plan
 from pipeline.recipe_kinds import STAGES, Recipe
 from pipeline.recipes import FOLDER, checked, flat, read, refuse_changes, with_flags, written
+from pipeline.rl_config import PreferenceRLRecipe
 from stages.summary import table
 
 Kind = TypeVar("Kind", bound=Recipe)
@@ -181,7 +182,14 @@ def _check_recorded(path: Path, recipe: Recipe) -> None:
 
 
 def _require_start(recipe: Recipe) -> None:
-    """Raise RecipeError when the checkpoint to start from is not there."""
+    """Raise RecipeError when the checkpoint to start from, or the reward model, is not there."""
+    if isinstance(recipe, PreferenceRLRecipe):
+        judge = recipe.reward.reward_model
+        if not (Path(judge) / "config.json").is_file():
+            raise RecipeError(
+                f"reward.reward_model: {judge} holds no Hugging Face checkpoint (no config.json "
+                "in it); `veriloop reward-model` makes one"
+            )
     if isinstance(recipe, BaseRecipe) or recipe.start.endswith((".yaml", ".yml")):
         return
     if not (Path(recipe.start) / "config.json").is_file():

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from data import arithmetic
+from data.mixture import held_out
 from pipeline import checkpoint
 from pipeline.console import StageConsole
 from pipeline.failures import StageError
@@ -113,8 +114,8 @@ def asking(
     console: StageConsole,
 ) -> Asking:
     """The sampler, the verifiers and the labeller of a run that has problems."""
-    held_out = arithmetic.distinct("test", 0, recipe.evaluation.problems)
-    names = names_of(VERIFIERS, held_out[0])
+    measured = held_out(recipe.evaluation.sources, recipe.evaluation.problems)
+    names = names_of(VERIFIERS, [*measured, arithmetic.problem("rl", recipe.problem_seed, 0)])
     pool = open_judges(
         names,
         recipe.verifier_service,
@@ -134,7 +135,7 @@ def asking(
     tokenizer = load_tokenizer(start)
     return Asking(
         problem=lambda n: arithmetic.problem("rl", recipe.problem_seed, n),
-        held_out=held_out,
+        held_out=measured,
         scribe=Scribe(tokenizer, load_policy(start).generation_config),
         sampler=sampler,
         pool=pool,

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from pipeline import checkpoint
-from pipeline.config import ZeroRecipe
 from pipeline.presets import PRESETS
 from pipeline.record import read_metrics
-from stages import zero
+from pipeline.rl_config import ZeroRecipe
+from stages import rl, zero
 
 
 def recipe(**algorithm):
@@ -45,7 +45,7 @@ def train(tiny_checkpoint, tmp_path):
         folder, start = tmp_path / name, tiny_checkpoint()
         found = checkpoint.load_latest(folder) if resume else None
         with ExitStack() as stack:
-            loop = zero.opened(stack, told, folder, start, found)
+            loop = rl.opened(stack, told, zero.task(told), folder, start, found)
             loop.gather.task = replace(loop.task, reward=low_ids)
             if until is None:
                 loop.run(lambda: 0.0)

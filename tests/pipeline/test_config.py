@@ -5,14 +5,14 @@ from pydantic import ValidationError
 
 from pipeline.algorithm import AlgorithmConfig
 from pipeline.config import (
-    STAGES,
     BaseRecipe,
     OptimizerConfig,
     RolloutConfig,
     SamplerConfig,
     TinyModel,
-    ZeroRecipe,
 )
+from pipeline.recipe_kinds import STAGES
+from pipeline.rl_config import ZeroRecipe
 
 OPTIMIZER = {"learning_rate": 1e-3}
 

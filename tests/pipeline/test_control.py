@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from pipeline.config import RewardConfig
 from pipeline.control import CONTROLS, none, random_rewards, shuffled_groups
+from pipeline.rl_config import RewardConfig
 
 
 @pytest.fixture

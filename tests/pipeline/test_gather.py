@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from data.problem import Problem
-from pipeline.config import ZeroRecipe
 from pipeline.gather import Gatherer
 from pipeline.metrics import Clock
+from pipeline.rl_config import ZeroRecipe
 from pipeline.task import Task
 from verifiers.verdict import Verdict
 

@@ -10,8 +10,8 @@ from data.problem import Problem
 from pipeline.failures import RecipeError
 from pipeline.grade import grade, open_judges
 from pipeline.record import read_rollouts
-from stages import zero
-from stages.zero import ZeroRecipe
+from pipeline.rl_config import ZeroRecipe
+from stages import rl, zero
 from verifiers.pool import VerifierPool
 from verifiers.service.client import ServicePool
 from verifiers.service.server import RewardService, Settings
@@ -34,7 +34,7 @@ def recipe(**changes):
 
 @pytest.fixture(scope="module")
 def service():
-    with RewardService(Settings(verifiers=("number", "think_format"))) as opened:
+    with RewardService(Settings(verifiers=("language", "number", "think_format"))) as opened:
         yield opened
 
 
@@ -45,7 +45,9 @@ def test_a_short_training_run_has_the_same_verdicts_from_a_service(
     for url, folder in folders.items():
         with ExitStack() as stack:
             told = recipe(verifier_service=url)
-            loop = zero.opened(stack, told, folder, tiny_checkpoint(tied=False), None)
+            loop = rl.opened(
+                stack, told, zero.task(told), folder, tiny_checkpoint(tied=False), None
+            )
             assert isinstance(loop.tools.pool, ServicePool if url else VerifierPool)
             loop.run(lambda: 0.0)
     own, there = (said(folder) for folder in folders.values())
@@ -84,10 +86,10 @@ def test_graded_by_a_service_or_by_workers_is_graded_alike(graded, service):
 
 
 def test_a_service_without_the_verifiers_of_the_recipe_is_refused_at_the_start(tmp_path):
-    with RewardService(Settings(verifiers=("number",))) as service:
+    with RewardService(Settings(verifiers=("language", "number"))) as service:
         told = recipe(verifier_service=service.url)
         with pytest.raises(RecipeError, match="no verifier 'think_format'"):
-            zero.judges(told, zero.task(told), tmp_path)
+            rl.judges(told, zero.task(told), tmp_path)
 
 
 def test_what_is_no_address_is_refused():

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from pipeline import checkpoint
-from pipeline.config import ZeroRecipe
 from pipeline.failures import StageError, Stopped
 from pipeline.loop import Loop
 from pipeline.record import read_metrics, read_rollouts
+from pipeline.rl_config import ZeroRecipe
 from pipeline.sampling.sync import SyncError
 from pipeline.update import MismatchError
-from stages import zero
+from stages import rl, zero
 
 
 def recipe(**changes):
@@ -52,7 +52,7 @@ def train(tiny_checkpoint, tmp_path):
         folder, start = tmp_path / name, tiny_checkpoint(tied=tied)
         found = checkpoint.load_latest(folder) if resume else None
         with ExitStack() as stack:
-            loop = zero.opened(stack, told, folder, start, found)
+            loop = rl.opened(stack, told, zero.task(told), folder, start, found)
             loop.gather.task = replace(loop.task, reward=low_ids)
             prepare(loop)
             loop.run(lambda: 0.0)

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.config import BaseRecipe, TinyModel, ZeroRecipe
+from pipeline.config import BaseRecipe, TinyModel
 from pipeline.failures import RecipeError
 from pipeline.plan import parameters, plan, tiny_parameters
+from pipeline.rl_config import ZeroRecipe
 
 
 def rows(recipe, output=None):

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from pipeline.config import ZeroRecipe
 from pipeline.failures import RecipeError
 from pipeline.pretraining import pretraining
+from pipeline.rl_config import ZeroRecipe
 
 
 def recipe(text="corpus", coefficient=0.5, tokens=40):

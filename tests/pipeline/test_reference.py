@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from pipeline.algorithm import AlgorithmConfig
-from pipeline.config import ZeroRecipe
 from pipeline.learning import Learning
 from pipeline.reference import Reference, StaleReferenceError, fingerprint
+from pipeline.rl_config import ZeroRecipe
 
 KL = AlgorithmConfig(kl_coefficient=0.5)
 

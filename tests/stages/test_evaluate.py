@@ -24,16 +24,17 @@ def test_it_prints_each_estimate_and_writes_them(words, tmp_path, capsys):
         assert f"{name} " in said and written[name] == 0.0  # nobody has taught it anything
         assert written[f"{name} 95%"][0] == 0.0 < written[f"{name} 95%"][1] < 0.6
     assert written["problems"] == 4 and written["truncated"] > 0.5
+    assert "language " in said and 0.0 <= written["language"] <= 1.0
 
 
 def test_a_service_may_judge_instead(words, tmp_path):
     own, there = tmp_path / "own.json", tmp_path / "there.json"
     assert evaluate.command([*words, "--json", str(own)]) == 0
-    with RewardService(Settings(verifiers=("number", "think_format"))) as service:
+    with RewardService(Settings(verifiers=("language", "number", "think_format"))) as service:
         asked = [*words, "--verifier-service", service.url]
         assert evaluate.command([*asked, "--json", str(there)]) == 0
     assert own.read_text() == there.read_text()
-    with RewardService(Settings(verifiers=("number",))) as service:
+    with RewardService(Settings(verifiers=("language", "number"))) as service:
         asked = [*words, "--verifier-service", service.url]
         with pytest.raises(RecipeError, match="no verifier 'think_format'"):
             evaluate.command(asked)
@@ -49,3 +50,8 @@ def test_the_same_seed_gives_the_same_evaluation(words, tmp_path):
     for file in files:
         evaluate.command([*words, "--json", str(file)])
     assert files[0].read_text() == files[1].read_text()
+
+
+def test_a_source_that_is_not_there_is_refused_with_the_nearest_one(words):
+    with pytest.raises(RecipeError, match=r"no source 'arithmetics'\. Did you mean 'arithmetic'"):
+        evaluate.command([*words, "--sources", "arithmetics"])

@@ -7,9 +7,10 @@ from types import ModuleType
 
 import pytest
 
-from pipeline.config import BaseRecipe, ZeroRecipe
+from pipeline.config import BaseRecipe
 from pipeline.failures import RecipeError, Stopped
 from pipeline.recipes import read, shipped
+from pipeline.rl_config import ZeroRecipe
 from stages import launch
 from stages.launch import Options, parse, run_folder
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config import RewardConfig
 from pipeline.failures import RecipeError
+from pipeline.rl_config import RewardConfig
 from pipeline.run_json import RunManifest
 from stages import zero
 from stages.entry import starting_point

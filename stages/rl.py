@@ -1,0 +1,179 @@
+"""What the stages of reinforcement learning share: how one is opened, run and noted.
+
+Each stage adds its task: the verifiers, and the line that adds their scores up to a reward.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import torch
+import yaml
+
+from data.mixture import Mixture, held_out
+from data.sources import SOURCES
+from pipeline import checkpoint
+from pipeline.console import StageConsole
+from pipeline.control import CONTROLS
+from pipeline.course import Learns
+from pipeline.distill_config import DistillRecipe
+from pipeline.evaluate import MEASURED
+from pipeline.failures import StageError
+from pipeline.grade import Judges, Reward, Verifiers, names_of, open_judges
+from pipeline.learning import Learning
+from pipeline.loop import Loop, Tools
+from pipeline.losses.overlong import soft_overlong_penalty
+from pipeline.policy import load_policy, load_tokenizer
+from pipeline.record import StageRecord
+from pipeline.records import Graded, Rollout
+from pipeline.rl_config import RewardConfig, RLRecipe
+from pipeline.run_json import write_versions
+from pipeline.sampling.choose import open_sampler
+from pipeline.scribe import Scribe
+from pipeline.task import Task
+from stages.entry import enter
+from verifiers import unit_chain
+from verifiers.verdict import Verdict
+
+Asking = RLRecipe | DistillRecipe
+Recipe = TypeVar("Recipe", bound=Asking)
+Taught = Callable[[Any, Scribe, Path], Learns]  # policy, scribe, the checkpoint it started from
+
+
+def task(recipe: RLRecipe, verifiers: Verifiers, reward: Reward, *, best: float) -> Task:
+    """Questions of the RL split, from the recipe's sources; held-out ones to see what was
+    learned. `best` is the highest `reward`."""
+    return Task(
+        problem=Mixture(recipe.problems, "rl", recipe.problem_seed),
+        held_out=held_out(recipe.evaluation.sources, recipe.evaluation.problems),
+        verifiers=verifiers,
+        reward=shortened(recipe, reward),
+        best=best,
+        step_scores=lambda text: [(one.end, one.score) for one in unit_chain.steps(text)],
+        regrade=lambda graded, random: regraded(graded, recipe.reward, random),
+    )
+
+
+def shortened(recipe: RLRecipe, reward: Reward) -> Reward:
+    """The reward less DAPO's penalty for long responses, where the recipe has one."""
+    cache, longest = recipe.reward.overlong, recipe.rollout.max_tokens
+    if not cache:
+        return reward
+
+    def value(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> float:
+        length = torch.tensor(len(rollout.response_ids))
+        penalty = soft_overlong_penalty(length, limit=longest, cache=cache)
+        return reward(rollout, verdicts) + penalty.item()
+
+    return value
+
+
+def regraded(graded: list[Graded], weights: RewardConfig, random: Random) -> list[Graded]:
+    """As graded, unless the recipe is a control experiment."""
+    return CONTROLS[weights.control](graded, random)
+
+
+def score(verdicts: Mapping[str, Verdict], component: str) -> float:
+    """A component's score. What a verifier failed on has no reward, and is never asked for one."""
+    found = verdicts[component].score
+    assert found is not None, "a failed verifier has no reward"
+    return found
+
+
+def run(
+    recipe: Recipe,
+    work: Callable[[Recipe], Task],
+    output: Path,
+    *,
+    resume: bool,
+    taught: Taught | None = None,
+) -> Path:
+    """Train on `work` under `output`/<stage>; returns the final checkpoint. It is taught by its
+    rewards, or as `taught` says.
+
+    With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
+    is left as it is. Raises Stopped after Ctrl-C, with everything saved.
+    """
+    entry = enter(recipe, output, resume=resume)
+    if isinstance(entry, Path):
+        return entry
+    directory, stage = entry.directory, recipe.stage
+    with ExitStack() as stack:
+        loop = opened(stack, recipe, work(recipe), directory, entry.start, entry.found, taught)
+        sampler = loop.tools.sampler.name
+        try:
+            loop.run(entry.seconds)
+        except StageError as failure:
+            told = {"failure": str(failure)}
+            entry.manifest.end_stage(stage, entry.seconds(), sampler, {}, {}, told, status="failed")
+            raise
+    rows = [json.loads(line) for line in loop.evaluations.read_text().splitlines()]
+    final = checkpoint.latest(directory)
+    assert final is not None, "the loop saves a checkpoint after its last step"
+    made = {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")}
+    entry.manifest.end_stage(stage, entry.seconds(), sampler, rows[0], rows[-1], made)
+    return final
+
+
+def opened(
+    stack: ExitStack,
+    recipe: Asking,
+    work: Task,
+    directory: Path,
+    start: Path,
+    found: tuple[Path, dict[str, Any]] | None,
+    taught: Taught | None = None,
+) -> Loop:
+    """The loop with all it works with, closed when `stack` is; resumed when `found`."""
+    latest = found[0] if found is not None else start
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    policy = load_policy(start)
+    scribe = Scribe(load_tokenizer(start), policy.generation_config)
+    if taught is not None:
+        learning = taught(policy, scribe, start)
+    else:
+        assert isinstance(recipe, RLRecipe), "only these have rewards to learn from"
+        learning = Learning(recipe, policy, scribe, work.step_scores)
+    if found is not None:
+        policy.load_state_dict(load_policy(latest).state_dict())
+    done = 0 if found is None else found[1]["step"]
+    console = stack.enter_context(StageConsole(recipe.stage, recipe.steps, done=done))
+    pool = stack.enter_context(judges(recipe, work, directory))
+    rollout = recipe.rollout
+    sampler = open_sampler(
+        recipe.sampler,
+        str(start),
+        max_length=rollout.max_prompt + rollout.max_tokens,
+        say=console.note,
+    )
+    stack.callback(sampler.close)
+    tools = Tools(
+        scribe=scribe,
+        sampler=sampler,
+        pool=pool,
+        record=stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard)),
+        console=console,
+        directory=directory,
+    )
+    loop = Loop(recipe, work, policy, tools, learning)
+    if found is not None:
+        loop.resume(found[1])
+    return loop
+
+
+def judges(recipe: Asking, work: Task, directory: Path) -> Judges:
+    """The verifiers of the run, where the recipe has them; their versions go on record."""
+    asked = [SOURCES[name].problem("rl", recipe.problem_seed, 0) for name in recipe.problems]
+    names = names_of({**MEASURED, **work.verifiers}, [*asked, *work.held_out])
+    pool = open_judges(
+        names,
+        recipe.verifier_service,
+        workers=recipe.verifier_workers,
+        limit_s=recipe.verifier_limit_s,
+    )
+    write_versions(directory / "versions.json", pool.fingerprint(names))
+    return pool
