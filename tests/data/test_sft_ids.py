@@ -1,4 +1,4 @@
-"""Lessons: exactly the completions and the one EOS after each are learned, and nothing of prompts."""
+"""Lessons: the completions and the one EOS after each are learned, and nothing of a prompt."""
 
 from random import Random
 

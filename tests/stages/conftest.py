@@ -1,0 +1,89 @@
+"""A teacher that knows its sums, for the stages that collect."""
+
+import re
+
+import pytest
+
+from data import arithmetic
+from data.corpus import PHRASES
+from pipeline.policy import load_tokenizer
+from pipeline.sampling.sampler import Completion
+from stages import collecting
+from verifiers.registry import judge
+
+
+class Knowing:
+    """Stands in for an engine: works each sum out, rightly and then more and more wrongly."""
+
+    name, version = "knowing", 0
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.asked = tokenizer, []
+
+    def sample(self, prompts, sampling):
+        self.asked.append(len(prompts))
+        return [
+            [self.completion(prompt, wrong) for wrong in range(sampling.per_prompt)]
+            for prompt in prompts
+        ]
+
+    def completion(self, prompt, wrong):
+        text = self.tokenizer.decode(prompt)
+        chain = arithmetic.parse(re.findall(r"\d+(?:[+-]\d+)+", text)[-1])
+        phrases = PHRASES["zh" if re.search("[一-鿿]", text) else "en"]
+        said, value = "", chain.value + wrong
+        while chain.rest:
+            chain = chain.step()
+            said += f"{phrases.then if said else phrases.first}{chain}{phrases.stop}"
+        answer = f"<think>{said}</think><answer>{value}</answer>"
+        ids = (*self.tokenizer(answer, add_special_tokens=False).input_ids, 2)
+        return Completion(ids=ids, logp=(0.0,) * len(ids), finish="stop")
+
+    def close(self):
+        pass
+
+
+class Judging:
+    """Judges in this process."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def judge_all(self, tasks):
+        return [judge(problem, response) for problem, response in tasks]
+
+    def fingerprint(self, names):
+        return {name: "1+test" for name in names}
+
+
+@pytest.fixture
+def teacher(tiny_checkpoint, monkeypatch):
+    """A checkpoint whose engine knows its sums; `engine.asked` counts the questions of a round."""
+    folder = tiny_checkpoint()
+    engine = Knowing(load_tokenizer(folder))
+    monkeypatch.setattr(collecting, "open_sampler", lambda *_, **__: engine)
+    monkeypatch.setattr(collecting, "open_judges", lambda *_, **__: Judging())
+    return folder, engine
+
+
+@pytest.fixture
+def collected_values(teacher):
+    """What the recipes of both collecting stages have in common here."""
+    return {
+        "name": "test",
+        "start": str(teacher[0]),
+        "teacher": str(teacher[0]),
+        "collect": {"questions": 12, "per_prompt": 2, "at_once": 5},
+        "filters": {"min_words": 2, "distinct": 0.0},
+        "epochs": 1,
+        "batch": 4,
+        "optimizer": {"learning_rate": 1e-3},
+        "sampler": {"engine": "torch"},
+        "evaluation": {"problems": 8},
+        "examine": False,
+        "checkpoint": {"every": 1, "keep": 99},
+        "tensorboard": False,
+    }

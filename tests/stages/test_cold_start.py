@@ -1,0 +1,142 @@
+"""Cold start as a stage: chains collected once, carded, and learned by the base."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data import arithmetic
+from data.card import card_of, read_card
+from data.decontaminate import formulas
+from pipeline import epochs
+from pipeline.failures import RecipeError, StageError, Stopped
+from pipeline.prompt import prompt_ids
+from pipeline.sft_config import ColdStartRecipe
+from pipeline.stop import StopRequest
+from stages import cold_start, collecting, sft
+
+
+@pytest.fixture
+def recipe(collected_values):
+    def build(**changes):
+        return ColdStartRecipe.model_validate(collected_values | changes)
+
+    return build
+
+
+def stage(output):
+    return json.loads((output / "run.json").read_text())["stages"][-1]
+
+
+def rows_of(data):
+    return [json.loads(line) for line in Path(data).read_text().splitlines()]
+
+
+def test_verified_chains_are_collected_carded_and_learned(recipe, teacher, tmp_path):
+    made = cold_start.run(recipe(), tmp_path, resume=False)
+    told = stage(tmp_path)
+    assert (told["name"], told["status"]) == ("cold_start", "done")
+    assert told["outputs"]["checkpoint"] == str(made) and told["outputs"]["rows"] == 12
+    data = tmp_path / "cold_start" / "data.jsonl"
+    assert told["outputs"]["data"] == str(data)
+    assert told["outputs"]["card"] == str(card_of(data))
+    card = read_card(data)
+    assert card["sha256"] == told["outputs"]["data_sha256"]
+    assert (card["questions"], card["sampled"], card["kept"]) == (12, 24, 12)
+    assert card["dropped"] == {"wrong": 12} and card["sources"] == {"arithmetic": 12}
+    assert card["verifiers"] == {"number": "1+test", "think_format_lenient": "1+test"}
+    assert card["teacher"] == str(teacher[0]) and len(card["teacher_weights"]) == 64
+    asked = [formulas(row["prompt"][0]["content"]).pop() for row in rows_of(data)]
+    assert len(set(asked)) == 12 and {arithmetic.split_of(one) for one in asked} == {"rl"}
+
+
+def test_what_is_learned_begins_as_the_rl_stages_ask(recipe, tmp_path):
+    cold_start.run(recipe(), tmp_path, resume=False)
+    tokenizer = sft.spelling(Path(recipe().start), recipe().data)
+    by_id = {p.id: p for p in arithmetic.distinct("rl", 0, 12)}
+    for row in rows_of(tmp_path / "cold_start" / "data.jsonl"):
+        text = tokenizer.apply_chat_template(
+            row["prompt"], add_generation_prompt=True, tokenize=False
+        )
+        ids = tuple(tokenizer(text, add_special_tokens=False).input_ids)
+        assert ids == prompt_ids(by_id[row["problem"]], tokenizer)
+
+
+def test_a_complete_data_file_is_not_collected_again(recipe, teacher, tmp_path, monkeypatch):
+    class Stop(StopRequest):
+        def __enter__(self):
+            opened = super().__enter__()
+            self.asked = True
+            return opened
+
+    _, engine = teacher
+    with monkeypatch.context() as stopping:
+        stopping.setattr(epochs, "StopRequest", Stop)
+        with pytest.raises(Stopped):
+            cold_start.run(recipe(), tmp_path / "broken", resume=False)
+    assert engine.asked == [5, 5, 2]
+    broken = cold_start.run(recipe(), tmp_path / "broken", resume=True)
+    assert engine.asked == [5, 5, 2]
+    whole = cold_start.run(recipe(), tmp_path / "whole", resume=False)
+    assert engine.asked == [5, 5, 2] * 2
+    assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_collecting_goes_on_from_the_round_it_stopped_in(recipe, teacher, tmp_path, monkeypatch):
+    _, engine = teacher
+    sample, calls = engine.sample, []
+
+    def dying(prompts, sampling):
+        calls.append(len(prompts))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return sample(prompts, sampling)
+
+    monkeypatch.setattr(engine, "sample", dying)
+    with pytest.raises(KeyboardInterrupt):
+        cold_start.run(recipe(), tmp_path, resume=False)
+    assert not (tmp_path / "cold_start" / "data.jsonl").exists()
+    cold_start.run(recipe(), tmp_path, resume=True)
+    assert calls == [5, 5, 5, 2] and len(rows_of(tmp_path / "cold_start" / "data.jsonl")) == 12
+
+
+def test_other_filters_or_another_teacher_ask_for_other_data(recipe, teacher, tmp_path):
+    keys = {
+        collecting._asked(one, teacher[0])
+        for one in (
+            recipe(),
+            recipe(filters={"min_words": 3}),
+            recipe(seed=1),
+            recipe(rewrite={"layout": "<think>{thinking}</think> {answer}"}),
+        )
+    }
+    assert len(keys) == 4
+    collect = recipe().collect.model_dump() | {"verifier_workers": 4}
+    assert collecting._asked(recipe(collect=collect), teacher[0]) in keys
+    (tmp_path / "model.safetensors").write_bytes(b"others")
+    assert collecting._asked(recipe(), tmp_path) not in keys
+
+
+def test_no_good_answer_ends_the_stage_with_the_reasons(recipe, tmp_path):
+    with pytest.raises(StageError, match=r'none was good enough .*"short": 12, "wrong": 12'):
+        cold_start.run(recipe(filters={"min_words": 99}), tmp_path, resume=False)
+    told = stage(tmp_path)
+    assert told["status"] == "failed" and "good enough" in told["outputs"]["failure"]
+
+
+def test_what_cannot_be_asked_is_refused(recipe, tmp_path):
+    with pytest.raises(RecipeError, match="teacher: nowhere holds no Hugging Face checkpoint"):
+        cold_start.run(recipe(teacher="nowhere"), tmp_path / "a", resume=False)
+    asked = recipe().collect.model_dump() | {"problems": {"riddles": 1.0}}
+    with pytest.raises(RecipeError, match=r"no source 'riddles'; known: .'arithmetic'"):
+        cold_start.run(recipe(collect=asked), tmp_path / "b", resume=False)
+
+
+def test_texts_of_a_file_count_as_held_out(recipe, tmp_path):
+    shown = arithmetic.distinct("rl", 0, 12)[4].facts["expression"]
+    path = tmp_path / "exam.jsonl"
+    path.write_text(json.dumps({"question": f"Evaluate {shown}.", "points": 3}) + "\n")
+    filters = {"min_words": 2, "distinct": 0.0, "against": str(path)}
+    cold_start.run(recipe(filters=filters), tmp_path / "run", resume=False)
+    card = read_card(tmp_path / "run" / "cold_start" / "data.jsonl")
+    assert card["dropped"] == {"wrong": 12, "contaminated": 1} and card["evaluation_texts"] == 9

@@ -1,0 +1,87 @@
+"""Rejection sampling as a stage: verified answers, three to one with general rows."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from data.card import read_card
+from pipeline.failures import RecipeError
+from pipeline.sft_config import GeneralConfig, RejectionRecipe
+from stages import rejection_sft
+from stages.rejection_sft import mixed
+
+ROWS = [{"text": str(n), "source": "arithmetic"} for n in range(12)]
+
+
+@pytest.fixture
+def recipe(collected_values):
+    def build(**changes):
+        return RejectionRecipe.model_validate(collected_values | changes)
+
+    return build
+
+
+@pytest.fixture
+def general(tmp_path):
+    """Factory of files of general rows."""
+
+    def write(count):
+        path = tmp_path / "general.jsonl"
+        rows = [{"prompt": f"Hello {n}", "completion": "Hi!", "rating": 5} for n in range(count)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(path)
+
+    return write
+
+
+def sources(rows):
+    return Counter(row["source"] for row in rows)
+
+
+def test_it_learns_both_kinds_from_the_base(recipe, tmp_path):
+    made = rejection_sft.run(recipe(), tmp_path, resume=False)
+    told = json.loads((tmp_path / "run.json").read_text())["stages"][-1]
+    assert (told["name"], told["status"]) == ("rejection_sft", "done")
+    assert told["outputs"]["checkpoint"] == str(made) and told["outputs"]["rows"] == 16
+    data = tmp_path / "rejection_sft" / "data.jsonl"
+    card = read_card(data)
+    assert card["sources"] == {"arithmetic": 12, "general": 4} and card["rows"] == 16
+    assert card["general"] == {"wanted": 4, "found": 4} and card["dropped"] == {"wrong": 12}
+    kinds = [json.loads(line)["source"] for line in data.read_text().splitlines()]
+    assert kinds != sorted(kinds)  # not one kind after the other
+
+
+@pytest.mark.parametrize(("reasoning", "wanted"), [(3, 4), (1, 12), (5, 2), (0, 0)])
+def test_the_proportion_is_the_recipes(reasoning, wanted):
+    rows, facts = mixed(ROWS, GeneralConfig(reasoning=reasoning), 0)
+    assert sources(rows)["arithmetic"] == 12 and sources(rows)["general"] == wanted
+    assert facts == {"general": {"wanted": wanted, "found": wanted}}
+
+
+def test_general_rows_come_from_a_file_too_drawn_by_their_seed(general):
+    config = GeneralConfig(source=general(40))
+    rows, _ = mixed(ROWS, config, 0)
+    drawn = [row for row in rows if row["source"] == "general"]
+    assert len(drawn) == 4 and all(
+        row.keys() == {"prompt", "completion", "source"} for row in drawn
+    )
+    assert mixed(ROWS, config, 0)[0] == rows
+    other = mixed(ROWS, GeneralConfig(source=config.source, seed=1), 0)[0]
+    assert {r["prompt"] for r in other if "prompt" in r} != {row["prompt"] for row in drawn}
+
+
+def test_a_file_with_too_few_rows_gives_what_it_has_and_the_card_says_so(general):
+    rows, facts = mixed(ROWS, GeneralConfig(source=general(3)), 0)
+    assert sources(rows)["general"] == 3 and facts == {"general": {"wanted": 4, "found": 3}}
+
+
+def test_a_source_that_is_not_there_or_holds_something_else_is_refused(recipe, general, tmp_path):
+    with pytest.raises(RecipeError, match=r"'nothing\.jsonl' is no file, and not one of"):
+        rejection_sft.run(recipe(general={"source": "nothing.jsonl"}), tmp_path, resume=False)
+    assert not (tmp_path / "run.json").exists()
+    path = general(1)
+    with open(path, "a") as file:
+        file.write('{"question": "?"}\n')
+    with pytest.raises(RecipeError, match=r"general\.source: .*line 2: needs prompt"):
+        mixed(ROWS, GeneralConfig(source=path), 0)

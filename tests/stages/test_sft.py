@@ -1,0 +1,166 @@
+"""Supervised fine-tuning as a stage: from any file in TRL's layout, resumed to the same bits."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from data import worked_sums
+from data.template import CHAT
+from pipeline import epochs
+from pipeline.failures import RecipeError, Stopped
+from pipeline.policy import load_tokenizer
+from pipeline.record import read_metrics
+from pipeline.sft_config import SFTRecipe
+from pipeline.stop import StopRequest
+from stages import sft
+from stages.command import main
+
+
+@pytest.fixture
+def recipe(tiny_checkpoint):
+    """Factory of small recipes on an untrained model."""
+
+    def build(**changes):
+        values = {
+            "name": "test",
+            "start": str(tiny_checkpoint()),
+            "data": {"source": "arithmetic", "rows": 20, "held_out": 4},
+            "batch": 8,
+            "optimizer": {"learning_rate": 3e-3, "schedule": "cosine", "floor": 0.1},
+            "sampler": {"engine": "torch"},
+            "checkpoint": {"every": 1, "keep": 99},
+            "tensorboard": False,
+        }
+        return SFTRecipe.model_validate(values | changes)
+
+    return build
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Factory of JSONL files."""
+
+    def write(rows):
+        path = tmp_path / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(path)
+
+    return write
+
+
+def stage(output):
+    return json.loads((output / "run.json").read_text())["stages"][-1]
+
+
+def test_it_learns_to_write_as_it_is_shown(recipe, tmp_path):
+    made = sft.run(recipe(epochs=6), tmp_path, resume=False)
+    told = stage(tmp_path)
+    assert (told["name"], told["status"]) == ("sft", "done")
+    assert told["outputs"]["checkpoint"] == str(made) and told["outputs"]["data"] == "arithmetic"
+    assert (told["outputs"]["rows"], told["outputs"]["held_out"]) == (16, 4)
+    assert told["after"]["eval_loss"] < 0.8 * told["before"]["eval_loss"]
+    assert told["after"]["eval_mean_token_accuracy"] > told["before"]["eval_mean_token_accuracy"]
+    rows = read_metrics(tmp_path / "sft" / "metrics.jsonl")
+    assert len(rows) == 12 and rows[-1]["loss"] < rows[0]["loss"]
+    assert rows[-1]["eval_loss"] == told["after"]["eval_loss"]
+    assert rows[0]["learning_rate"] == 3e-3 and 3e-4 < rows[-1]["learning_rate"] < 5e-4
+    AutoModelForCausalLM.from_pretrained(made)
+
+
+def test_any_layout_of_a_file_is_learned(recipe, file, tmp_path):
+    user, said = {"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}
+    source = file(
+        [
+            {"prompt": "1+1?", "completion": "2"},
+            {"prompt": [user], "completion": [said]},
+            {"messages": [user, said, user, said]},
+            {"text": "1+1=2"},
+        ]
+    )
+    tokens = {}
+    for turns in ("all", "last"):
+        data = {"source": source, "turns": turns}
+        sft.run(recipe(data=data, epochs=1), tmp_path / turns, resume=False)
+        tokens[turns] = stage(tmp_path / turns)["outputs"]["learned_tokens"]
+    assert tokens["all"] == tokens["last"] + 2  # one answer of one token, and its end
+    assert stage(tmp_path / "all")["before"] == {}  # nothing held out, nothing examined
+
+
+def test_a_file_may_be_used_in_part(recipe, file):
+    rows = [{"prompt": f"{n}?", "completion": "2"} for n in range(6)]
+    found = sft.load(recipe(data={"source": file(rows), "rows": 4}).data)
+    assert [row.prompt for row in found] == ["0?", "1?", "2?", "3?"]
+    with pytest.raises(RecipeError, match=r"data\.rows=7: .* has 6 rows"):
+        sft.load(recipe(data={"source": file(rows), "rows": 7}).data)
+
+
+def test_what_is_wrong_with_a_file_is_named(recipe, file):
+    with pytest.raises(RecipeError, match=r"data\.source: .*line 1: .*'completions' is near"):
+        sft.load(recipe(data={"source": file([{"prompt": "p", "completions": "c"}])}).data)
+
+
+def test_the_template_is_the_models_own_or_that_of_the_rl_stages(recipe, tmp_path):
+    start = recipe().start
+    tokenizer = load_tokenizer(start)
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    other = tmp_path / "other"
+    AutoModelForCausalLM.from_pretrained(start).save_pretrained(other)
+    tokenizer.save_pretrained(other)
+    for template, wanted in (("own", tokenizer.chat_template), ("r1_zero", CHAT)):
+        asked = recipe(data={"source": "arithmetic", "rows": 4, "template": template})
+        assert sft.spelling(other, asked.data).chat_template == wanted
+
+
+class StopAfter(StopRequest):
+    def __enter__(self):
+        opened = super().__enter__()
+        self.asked = True
+        return opened
+
+
+def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
+    whole = sft.run(recipe(), tmp_path / "whole", resume=False)
+    with monkeypatch.context() as stopping:
+        stopping.setattr(epochs, "StopRequest", StopAfter)
+        for at in (1, 2):
+            with pytest.raises(Stopped, match=f"stopped after step {at} of 4"):
+                sft.run(recipe(), tmp_path / "broken", resume=at > 1)
+    with pytest.raises(RecipeError, match="epochs: 2 -> 5"):
+        sft.run(recipe(epochs=5), tmp_path / "broken", resume=True)
+    broken = sft.run(recipe(), tmp_path / "broken", resume=True)
+    assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    both = [stage(tmp_path / name) for name in ("whole", "broken")]
+    assert both[0]["before"] == both[1]["before"] and both[0]["after"] == both[1]["after"]
+    metrics = [(tmp_path / n / "sft" / "metrics.jsonl").read_text() for n in ("whole", "broken")]
+    assert metrics[0] == metrics[1]
+    assert sft.run(recipe(), tmp_path / "broken", resume=True) == broken
+
+
+def test_an_examination_at_both_ends_is_part_of_the_record(recipe, tmp_path, monkeypatch):
+    asked = []
+
+    def examine(checkpoint, evaluation, sampler, *, max_tokens, say):
+        asked.append((checkpoint, evaluation.problems, sampler.engine, max_tokens))
+        flat = {"pass@1": len(asked) / 10, "format": 0.5}
+        return type("Evaluation", (), {"flat": lambda _: flat})()
+
+    monkeypatch.setattr(sft, "examine", examine)
+    changed = recipe(examine=True, evaluation={"problems": 3}, max_tokens=8)
+    made = sft.run(changed, tmp_path, resume=False)
+    assert asked == [(Path(changed.start), 3, "torch", 8), (made, 3, "torch", 8)]
+    assert stage(tmp_path)["before"]["pass@1"] == 0.1 and stage(tmp_path)["after"]["pass@1"] == 0.2
+
+
+def test_the_command_trains_on_any_file(recipe, file, tmp_path, capsys):
+    source = file(list(worked_sums.rows(0, 6)))
+    words = ["sft", "tiny/sft", "--start", recipe().start, "--data.source", source]
+    words += ["--data.rows", "0", "--data.held-out", "0", "--no-examine", "--epochs", "1"]
+    assert main([*words, "--output", str(tmp_path / "run"), "--dry-run"]) == 0
+    assert f"every row of {source}" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+    assert main([*words, "--output", str(tmp_path / "run")]) == 0
+    assert "step_000001" in capsys.readouterr().out
+    (row,) = read_metrics(tmp_path / "run" / "sft" / "metrics.jsonl")
+    assert row["loss"] > 0 and row["tokens"] > 6
