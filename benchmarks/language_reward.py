@@ -2,7 +2,7 @@
 
     python benchmarks/language_reward.py [--quick] [--json FILE] [--start START] [--seeds N ...]
 
-Each run is `recipes/tiny/reasoning_rl.yaml`, made longer, with the reward's language weight at 1 or
+Each run is `recipes/tiny/reasoning_rl.yaml`, made longer and on sums alone, with the reward's language weight at 1 or
 at 0, in a process of its own on one core: the same start, questions and samples for both of a
 seed. The start is a base recipe, pre-trained anew for each seed, or a folder with a checkpoint.
 """
@@ -26,6 +26,8 @@ WEIGHTS = {"reward": "1.0", "control": "0.0"}
 CONSISTENT = 0.97  # with the reward, every seed
 NEAR = 0.02  # pass@1 that the reward may cost
 LONGER = ("--steps", "50", "--algorithm.kl-coefficient", "0.2")  # from a base, as tiny/zero
+SUMS = ("--problems", "arithmetic", "1", "--evaluation.sources", "arithmetic",
+        "--evaluation.problems", "512")  # fmt: skip
 QUICK = ("--steps", "2", "--rollout.prompts", "8", "--evaluation.problems", "16")
 CURVES = ("step", "rewards/accuracy/mean", "rewards/language/mean", "rewards/language/mean/en",
           "rewards/language/mean/zh", "completions/mean_length")  # fmt: skip
@@ -49,7 +51,7 @@ def run(folder: Path, start: str, arm: str, seed: int, *, quick: bool) -> dict[s
     command = [sys.executable, "-m", "stages.command", "reasoning-rl", "tiny/reasoning_rl"]
     command += ["--start", start, "--seed", str(seed), "--problem-seed", str(seed)]
     command += ["--reward.language", WEIGHTS[arm], "--output", str(output)]
-    command += [*LONGER, *(QUICK if quick else ())]
+    command += [*LONGER, *SUMS, *(QUICK if quick else ())]
     log = folder / f"{output.name}.log"
     with log.open("w") as said:
         done = subprocess.run(

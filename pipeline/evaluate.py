@@ -55,7 +55,7 @@ def evaluate(
 ) -> Evaluation:
     """Sample and judge. `verifiers` needs the component "accuracy" and may have those of SHARES.
 
-    Raises StageError where no sample could be judged.
+    Raises StageError where no sample of a source could be judged.
     """
     graded = _graded(sampler, scribe, problems, verifiers, pool, sampling)
     estimates = _estimates(graded, sampling.per_prompt)
@@ -93,13 +93,8 @@ def _graded(
 
 
 def _estimates(groups: Iterable[Sequence[Graded]], k: int) -> dict[str, Estimate]:
-    judged = [[g for g in group if g.reward is not None] for group in groups]
-    judged = [group for group in judged if group]
-    if not judged:
-        raise StageError("evaluation: the verifiers failed on every sample")
-    by_source: dict[str, list[list[Graded]]] = {}
-    for group in judged:
-        by_source.setdefault(source_of(group[0].rollout.problem), []).append(group)
+    by_source = _judged(groups)
+    judged = [group for part in by_source.values() for group in part]
     general = by_source.pop(GENERAL, [])
     found = _right_answers([group for part in by_source.values() for group in part], k)
     if len(by_source) > 1:
@@ -111,6 +106,19 @@ def _estimates(groups: Iterable[Sequence[Graded]], k: int) -> dict[str, Estimate
         if component in judged[0][0].verdicts:
             scores = ([_score(g, component) for g in group] for group in judged)
             found[component] = estimate([sum(s) / len(s) for s in scores])
+    return found
+
+
+def _judged(groups: Iterable[Sequence[Graded]]) -> dict[str, list[list[Graded]]]:
+    """By source: the samples of each problem that could be judged, where there are any."""
+    found: dict[str, list[list[Graded]]] = {}
+    for group in groups:
+        part = found.setdefault(source_of(group[0].rollout.problem), [])
+        if judged := [g for g in group if g.reward is not None]:
+            part.append(judged)
+    lost = [source for source, part in found.items() if not part]
+    if lost:
+        raise StageError(f"evaluation: the verifiers failed on every sample of {', '.join(lost)}")
     return found
 
 

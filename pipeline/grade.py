@@ -53,15 +53,22 @@ def grade(
     reward: Reward,
     batch_judges: Mapping[str, BatchJudge] = MappingProxyType({}),
 ) -> list[Graded]:
-    """Judge every rollout by every verifier, by the pool, and add up its reward.
+    """Judge every rollout by every verifier, by the pool, and add up its reward. Equal responses
+    of a group are judged once.
 
     `batch_judges` see all rollouts together, in this process, and may leave some out. Where any
     judge failed on our side there is no reward: the rollout is kept for the record, has no part
     in its group's mean and is not trained on.
     """
-    tasks = [(_asked(r.problem, name), r.response) for r in rollouts for name in verifiers.values()]
+    alike = {(r.group, r.response): r for r in rollouts}  # a small model repeats itself
+    tasks = [
+        (_asked(r.problem, name), text)
+        for (_, text), r in alike.items()
+        for name in verifiers.values()
+    ]
     verdicts = iter(pool.judge_all(tasks))
-    by_rule = [{component: next(verdicts) for component in verifiers} for _ in rollouts]
+    told = {which: {component: next(verdicts) for component in verifiers} for which in alike}
+    by_rule = [dict(told[r.group, r.response]) for r in rollouts]
     in_batches = {component: judge(rollouts) for component, judge in batch_judges.items()}
     graded: list[Graded] = []
     for i, (rollout, judged) in enumerate(zip(rollouts, by_rule, strict=True)):

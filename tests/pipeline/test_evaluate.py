@@ -1,9 +1,13 @@
 """Evaluation against a sampler that answers as told."""
 
+from dataclasses import replace
+
 import pytest
 
 from data import arithmetic
-from pipeline.evaluate import evaluate
+from data.problem import Problem
+from pipeline.evaluate import MEASURED, evaluate
+from pipeline.failures import StageError
 from pipeline.policy import load_generation_config, load_tokenizer
 from pipeline.sampling.sampler import Completion, Sampling
 from pipeline.scribe import Scribe
@@ -112,3 +116,84 @@ def test_samples_that_no_verifier_could_judge_count_nowhere(ask, pool, monkeypat
     result, _ = ask([[WRONG, RIGHT], [WRONG, RIGHT]], greedy=False)
     assert result.failed == 1
     assert result.estimates["pass@1"].value == 0.75  # 1/1 of the first, 1/2 of the second
+
+
+class Judges:
+    """Scores by what the response says, in the order of the components."""
+
+    def judge_all(self, tasks):
+        from verifiers.verdict import Verdict
+
+        found = []
+        for problem, response in tasks:
+            score = {"number": "right" in response, "language": 0.5}.get(problem.verifier, True)
+            broken = "broken" in response
+            found.append(
+                Verdict(
+                    score=None if broken else float(score), status="error" if broken else "graded"
+                )
+            )
+        return found
+
+
+@pytest.fixture
+def by_source(graded):
+    """Function: the evaluation of (source, what its samples say), and what was asked greedily."""
+
+    def run(*told):
+        problems = [
+            Problem(id=f"{source}/test/{i}", prompt=str(i), verifier="number", reference={})
+            for i, (source, _) in enumerate(told)
+        ]
+        greedy = []
+
+        class Scribe:
+            def rollouts(self, sampler, groups, sampling):
+                if sampling.temperature == 0:
+                    greedy.extend(problem.id for _, problem in groups)
+                texts = {p.id: said for p, (_, said) in zip(problems, told, strict=True)}
+                return [
+                    replace(graded(problem=problem, group=group).rollout, response=text)
+                    for group, problem in groups
+                    for text in texts[problem.id][: sampling.per_prompt]
+                ]
+
+        how = Sampling(per_prompt=2, temperature=1.0, max_tokens=8, seed=1)
+        return evaluate(None, Scribe(), problems, MEASURED, Judges(), how), greedy
+
+    return run
+
+
+def test_sources_are_told_apart_and_general_prompts_are_no_part_of_pass_at_1(by_source):
+    result, greedy = by_source(
+        ("sums", ("right", "right")),
+        ("programs", ("right", "no")),
+        ("general", ("right", "no")),
+        ("sums", ("no", "no")),
+        ("general", ("no", "no")),
+    )
+    values = {name: e.value for name, e in result.estimates.items()}
+    assert values == {
+        "pass@1": 0.5,  # of 1, 1/2 and 0
+        "pass@2": pytest.approx(2 / 3),
+        "maj@2": 0.0,  # nobody named an answer
+        "pass@1/sums": 0.5,
+        "pass@1/programs": 0.5,
+        "general": 0.25,
+        "format": 1.0,
+        "language": 0.5,
+        "greedy": pytest.approx(2 / 3),
+    }
+    assert result.estimates["pass@1"].n == 3 and result.estimates["general"].n == 2
+    assert result.estimates["language"].n == 5
+    assert greedy == ["sums/test/0", "programs/test/1", "sums/test/3"]
+
+
+def test_general_prompts_alone_have_no_pass_at_1(by_source):
+    result, greedy = by_source(("general", ("right", "right")))
+    assert set(result.estimates) == {"general", "format", "language"} and greedy == []
+
+
+def test_a_source_that_nobody_could_judge_is_a_failure_of_the_stage(by_source):
+    with pytest.raises(StageError, match=r"failed on every sample of programs$"):
+        by_source(("sums", ("right", "broken")), ("programs", ("broken", "broken")))

@@ -1,5 +1,6 @@
 """A step's rollouts: questions in their order, and asked anew where a group teaches nothing."""
 
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 
@@ -46,9 +47,9 @@ def gathering(graded):
             log.asked += [int(problem.id) for _, problem in asked]
             log.seeds.append(sampling.seed)
             return [
-                graded((1,), (2,), group=group, problem=problem).rollout
+                replace(graded((1,), (2,), group=group, problem=problem).rollout, response=str(i))
                 for group, problem in asked
-                for _ in range(sampling.per_prompt)
+                for i in range(sampling.per_prompt)
             ]
 
         task = Task(

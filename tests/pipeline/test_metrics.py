@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from data.problem import Problem
 from pipeline import metrics
 from pipeline.records import Update
 from pipeline.sampling.sync import SyncReport
@@ -147,3 +148,36 @@ def test_the_clock_adds_up_the_parts_and_survives_a_failure(monkeypatch):
         pass
     assert clock.seconds == {"sample": 1.25, "update": 2.5}
     assert metrics.of_time(clock) == {"step_time": 3.75, "time/sample": 1.25, "time/update": 2.5}
+
+
+def asked(graded, source, language, score, **more):
+    facts = {"source": source, "language": language}
+    one = Problem(id="x", prompt="", verifier="number", reference={}, facts=facts)
+    verdict = Verdict(score=score) if score is not None else FAILED
+    return graded(problem=one, verdicts={"accuracy": verdict, **more})
+
+
+def test_components_are_told_by_source_and_by_language_where_there_are_several(graded):
+    rows = [
+        asked(graded, "sums", "en", 1.0),
+        asked(graded, "sums", "zh", 0.0),
+        asked(graded, "talk", "en", 0.5, preference=Verdict(score=0.25)),
+        asked(graded, "talk", "en", None, preference=Verdict(score=0.75)),
+    ]
+    got = metrics.of_rollouts(rows, torch.zeros(4), best=1.0)
+    parts = {name: value for name, value in got.items() if "/mean/" in name}
+    assert parts == {
+        "rewards/accuracy/mean/sums": 0.5,
+        "rewards/accuracy/mean/talk": 0.5,
+        "rewards/accuracy/mean/en": 0.75,
+        "rewards/accuracy/mean/zh": 0.0,
+        "rewards/preference/mean/talk": 0.5,
+        "rewards/preference/mean/en": 0.5,
+    }
+    assert got["rewards/preference/mean"] == 0.5  # of those that it judged
+
+
+def test_one_source_in_one_language_has_no_parts(graded):
+    rows = [asked(graded, "sums", "en", 1.0), asked(graded, "sums", "en", 0.0)]
+    got = metrics.of_rollouts(rows, torch.zeros(2), best=1.0)
+    assert not [name for name in got if "/mean/" in name]

@@ -6,7 +6,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
+from data.sources import SOURCES
 from pipeline.config import BaseRecipe
 from pipeline.failures import RecipeError, Stopped
 from pipeline.recipes import read, shipped
@@ -88,6 +90,29 @@ def test_the_corpus_of_a_base_recipe_has_flags_too():
     recipe = parse("base", ["tiny/base", "--corpus.worked", "0.5", "--model.tied"]).recipe
     assert isinstance(recipe, BaseRecipe)
     assert recipe.corpus.worked == 0.5 and recipe.model.tied is True
+
+
+def test_weights_of_sources_are_given_whole(monkeypatch, tmp_path):
+    monkeypatch.setitem(SOURCES, "other", SOURCES["arithmetic"])
+    assert flags("--problems", "other", "0.5").problems == {"other": 0.5}
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(yaml.safe_dump(read("tiny/zero").model_dump(mode="json")))
+    both = parse("zero", [str(mine), "--problems", "arithmetic", "2", "other", "1"]).recipe
+    assert both.problems == {"arithmetic": 2.0, "other": 1.0}
+    one = parse("zero", [str(mine), "--problems", "other", "1"]).recipe
+    assert one.problems == {"other": 1.0}
+    with pytest.raises(RecipeError, match=r"no source 'othr'\. Did you mean 'other'"):
+        flags("--problems", "othr", "1")
+
+
+def test_a_reward_model_that_is_not_there_is_refused_before_anything_is_written(
+    here, tiny_checkpoint, monkeypatch
+):
+    monkeypatch.setitem(SOURCES, "general", SOURCES["arithmetic"])
+    words = ["--start", str(tiny_checkpoint()), "--reward.reward-model", "models/liking"]
+    with pytest.raises(RecipeError, match="reward_model: models/liking holds no Hugging Face"):
+        launch.command(["preference-rl", "tiny/preference_rl", *words])
+    assert list(here.iterdir()) == []
 
 
 def test_options_of_the_run_are_no_part_of_the_recipe():
