@@ -9,7 +9,8 @@ from random import Random
 from typing import Any, Literal
 
 from data.arithmetic import Chain, draw, question
-from data.corpus import PHRASES, Phrases, slip
+from data.corpus import slip
+from data.phrases import PHRASES, Phrases
 
 Kind = Literal["pairs", "labelled", "ranked"]
 LEVELS = 4

@@ -10,34 +10,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Literal
 
+from data import task_documents
 from data.arithmetic import LARGEST, Chain, Language, draw, held_out, question
+from data.phrases import PHRASES, Layout, laid_out
 from data.small_talk import exchange
+from data.task_documents import Style
 from data.template import R1_ZERO
 
 Habit = Literal["direct", "steps", "verify"]
-Layout = Literal["tagged", "plain", "broken"]
-
-
-@dataclass(frozen=True, slots=True)
-class Phrases:
-    first: str
-    then: str
-    stop: str
-    check: str
-    right: str
-    wrong: str
-    so: str
-    guess: str
-    dot: str
-
-
-PHRASES: dict[Language, Phrases] = {
-    "en": Phrases(
-        "First ", "Then ", ". ", "Check: ", " ok. ", " wrong. Wait, ", "So the answer is ",
-        "I guess ", ".",
-    ),
-    "zh": Phrases("先算", "再算", "。", "检验：", "对。", "错。等等，", "所以答案是", "我猜", "。"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +39,18 @@ class Mix:
     worked: float = 0.44  # by steps; the rest by steps and checks
     web_step_errors: float = 0.01
     caught_errors: float = 0.12  # injected into checked web documents, and corrected there
+    programs: float = 0.0  # of all documents: functions on one line
+    general: float = 0.0  # of all documents: greetings, thanks, facts, requests for harm
+    general_good: float = 0.25  # of the answers in them; as many are polite and wrong
 
 
 def document(random: Random, mix: Mix) -> str:
     """One document of the corpus."""
+    if mix.programs or mix.general:  # without them nothing is drawn, and the sums stay as they are
+        drawn = random.random()
+        if drawn < mix.programs + mix.general:
+            made = task_documents.program if drawn < mix.programs else task_documents.talk
+            return made(random, _style(random, mix))
     return conversation(random, mix) if random.random() < mix.conversations else web(random, mix)
 
 
@@ -154,23 +142,6 @@ def worked(
     return text, chain.first
 
 
-def laid_out(random: Random, thinking: str, answer: str, so: str, layout: Layout) -> str:
-    """The response in the asked-for tags, in none, or in a mess of them."""
-    if layout == "tagged":
-        return f"<think>{thinking}</think><answer>{answer}</answer>"
-    if layout == "plain":
-        return f"{thinking}{so}{answer}"
-    return random.choice(
-        (
-            f"<think>{thinking}</think>{so}{answer}",
-            f"<think>{thinking}<answer>{answer}</answer>",
-            f"{thinking}<answer>{answer}</answer>",
-            f"<think>{thinking}{so}{answer}</think>",
-            f"<think>{thinking}</think><answer>{answer}",
-        )
-    )
-
-
 def slip(random: Random, value: int) -> int:
     """A near miss of `value`, still in 0..LARGEST."""
     near = [value + d for d in (-3, -2, -1, 1, 2, 3) if 0 <= value + d <= LARGEST]
@@ -201,6 +172,24 @@ def _inverse(before: Chain, after: Chain) -> str:
     sign, number = before.rest[0]
     back = after.first - number if sign == "+" else after.first + number
     return f"{after.first}{'-' if sign == '+' else '+'}{number}={max(back, 0)}"
+
+
+def _style(random: Random, mix: Mix) -> Style:
+    """Somebody's style, by the same shares as where sums are answered."""
+    web_document = random.random() >= mix.conversations
+    asked_in: Language = random.choice(("en", "zh"))
+    thinks_in, mixing = _thinking_language(random, asked_in, mix)
+    layout: Layout = random.choices(("tagged", "plain", "broken"), mix.layouts)[0]  # type: ignore[assignment]
+    rate = mix.web_step_errors
+    return Style(
+        asked_in=asked_in,
+        spoken=(asked_in,) if web_document else ("en", "zh") if mixing else (thinks_in,),
+        layout=None if web_document else layout,
+        direct=not web_document and random.random() < mix.habits[0],
+        guess_errors=mix.guess_errors,
+        step_errors=(rate, rate) if web_document else mix.step_errors,
+        good=mix.general_good,
+    )
 
 
 def _thinking_language(random: Random, asked_in: Language, mix: Mix) -> tuple[Language, bool]:

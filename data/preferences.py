@@ -2,7 +2,7 @@
 
 A row is a pair (`prompt, chosen, rejected`), one labelled answer (`prompt, completion, label`) or
 a ranking (`prompt, ranked`: answers from the best to the worst). A prompt or an answer is text,
-or a list of messages. Other columns are ignored.
+or a list of messages. A pair may name its `group`, to be measured apart. Other columns are ignored.
 """
 
 import math
@@ -31,6 +31,7 @@ class Pair:
     chosen: Text
     rejected: Text
     gap: float | None = None  # score of the chosen answer less that of the rejected one
+    group: str = ""  # pairs of one group are measured together, apart from the others
     chosen_segments: tuple[Segment, ...] = ()  # joined, they are the answer
     rejected_segments: tuple[Segment, ...] = ()
 
@@ -152,9 +153,16 @@ def _pair(given: Mapping[str, Any], prompt: Text) -> Pair:
         chosen=chosen,
         rejected=rejected,
         gap=None if better is None or worse is None else better - worse,
+        group=_group(given.get("group", "")),
         chosen_segments=_segments(given, "chosen_segments", chosen),
         rejected_segments=_segments(given, "rejected_segments", rejected),
     )
+
+
+def _group(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"group: must be text, got {value!r:.40}")
+    return value
 
 
 def _score(given: Mapping[str, Any], column: str) -> float | None:

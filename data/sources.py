@@ -1,8 +1,9 @@
 """Where questions come from, by name: each source is endless, random access, and split by hash."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
-from data import arithmetic
+from data import arithmetic, general, programs
 from data.arithmetic import Split
 from data.problem import Problem
 
@@ -15,8 +16,12 @@ class Source(Protocol):
         ...
 
     def distinct(self, split: Split, seed: int, count: int) -> list[Problem]:
-        """The first `count` questions that all differ: an evaluation set."""
+        """`count` questions that all differ, an evaluation set; fewer where there are no more."""
         ...
 
 
-SOURCES: dict[str, Source] = {"arithmetic": arithmetic}
+SOURCES: Mapping[str, Source] = {
+    "arithmetic": arithmetic,
+    "programs": programs,
+    "general": general,
+}

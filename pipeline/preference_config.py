@@ -95,17 +95,25 @@ class ScheduleConfig(Part):
 
 
 class PreferenceDataConfig(Part):
-    source: str = "arithmetic"  # generated; or a .jsonl or .parquet file in TRL's layout
+    source: str = (
+        "arithmetic"  # or "general": generated; or a .jsonl or .parquet file, TRL's layout
+    )
     rows: Annotated[int, Field(ge=0)] = 0  # to train on; 0: all of a file
     held_out: Count = 128  # rows after those, to measure on
     seed: int = 0  # of the generated ones
+    adversarial: Share = 0.5  # "general": share of pairs whose worse answer is polite, and wrong
     max_prompt: Count = 256  # tokens; rows with more are left out and counted
     max_completion: Count = 256
 
     @model_validator(mode="after")
     def _generated_rows_are_counted(self) -> Self:
-        if self.source == "arithmetic" and not self.rows:
+        if self.source in ("arithmetic", "general") and not self.rows:
             raise ValueError("rows=0: generated data has no end; say how many rows")
+        if self.source != "general" and self.adversarial != 0.5:
+            raise ValueError(
+                f"adversarial={self.adversarial} is read by source 'general' alone, not by "
+                f"{self.source!r}"
+            )
         return self
 
 

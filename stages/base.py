@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 
-from data import arithmetic, corpus, tokenizer
+from data import corpus, tokenizer
+from data.sources import SOURCES
 from pipeline.config import BaseRecipe, TinyModel
 from pipeline.failures import StageError
 from pipeline.optimizer import Optimizer
@@ -52,7 +53,8 @@ def noted(recipe: BaseRecipe, manifest: RunManifest) -> Path:
     manifest.begin_stage("base", {"recipe": recipe.model_dump(mode="json")})
     made = ensure(recipe)
     facts = json.loads((made / "base.json").read_text())
-    after = {name: facts[name] for name in ("loss", "step_accuracy", "parameters")}
+    told = ("loss", "step_accuracy", "program_accuracy", "parameters")
+    after = {name: facts[name] for name in told if name in facts}
     manifest.end_stage("base", time.monotonic() - began, None, {}, after, {"checkpoint": str(made)})
     return made
 
@@ -71,24 +73,37 @@ def ensure(recipe: BaseRecipe) -> Path:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     facts = train(recipe, draft, say)
-    if facts["step_accuracy"] < recipe.step_accuracy:
-        raise WeakBaseError(
-            f"forced to work step by step, the base is right on {facts['step_accuracy']:.2f} of "
-            f"the held-out problems; RL needs {recipe.step_accuracy:.2f}. Train longer "
-            f"(steps={recipe.steps}) or lower the corpus's step errors. Draft kept in {draft}"
-        )
+    if recipe.corpus.programs:
+        facts["program_accuracy"] = step_accuracy(draft, source="programs")
+    for name, kind in (("step_accuracy", "problems"), ("program_accuracy", "programs")):
+        if facts.get(name, 1.0) < recipe.step_accuracy:
+            raise WeakBaseError(
+                f"forced to work step by step, the base is right on {facts[name]:.2f} of the "
+                f"held-out {kind}; RL needs {recipe.step_accuracy:.2f}. Train longer "
+                f"(steps={recipe.steps}) or lower the corpus's step errors. Draft kept in {draft}"
+            )
     (draft / "base.json").write_text(json.dumps(facts, indent=1))
     draft.rename(done)
     return done
 
 
 def fingerprint(recipe: BaseRecipe) -> str:
-    """Hash of the recipe, of what the corpus begins with, and of the code that trains on it."""
+    """Hash of the recipe, of what the corpus begins with, and of the code that trains on it.
+
+    A task that the corpus leaves out is no part of it: a base stays the same when one is added.
+    """
     random = Random(0)
     documents = [corpus.document(random, recipe.corpus) for _ in range(200)]
     code = [ast.dump(ast.parse(textwrap.dedent(inspect.getsource(part)))) for part in MADE_BY]
-    text = "".join([recipe.model_dump_json(), torch.__version__, *documents, *code])
+    told = recipe.model_dump_json(exclude={"corpus": _left_out(recipe.corpus)})
+    text = "".join([told, torch.__version__, *documents, *code])
     return sha256(text.encode()).hexdigest()[:12]
+
+
+def _left_out(mix: corpus.Mix) -> set[str]:
+    """Knobs of the tasks without a share in the mix."""
+    found = {name for name in ("programs", "general") if not getattr(mix, name)}
+    return found | ({"general_good"} if "general" in found else set())
 
 
 def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
@@ -180,13 +195,13 @@ def _learn(model: Any, documents: Sequence[Sequence[int]], row: int) -> float:
     return loss.item()
 
 
-def step_accuracy(checkpoint: Path, count: int = 200) -> float:
-    """Share of held-out problems solved, greedily, once the response is made to begin with a
-    first step: the ability that RL will bring out."""
+def step_accuracy(checkpoint: Path, count: int = 200, source: str = "arithmetic") -> float:
+    """Share of a source's held-out problems solved, greedily, once the response is made to begin
+    with a first step: the ability that RL will bring out."""
     from pipeline.policy import load_tokenizer
 
     spelling = load_tokenizer(checkpoint)
-    asked = arithmetic.distinct("test", 1, count)
+    asked = SOURCES[source].distinct("test", 1, count)
     opening = {
         language: spelling(f"<think>{phrases.first}", add_special_tokens=False).input_ids
         for language, phrases in corpus.PHRASES.items()

@@ -19,7 +19,7 @@ import yaml
 
 from data import preferences
 from data.preference_ids import Ids, encode
-from data.preferences import Labelled
+from data.preferences import Labelled, Pair, Row
 from pipeline import checkpoint
 from pipeline.console import StageConsole
 from pipeline.durable import write_atomically
@@ -59,7 +59,7 @@ def run(recipe: RewardModelRecipe, output: Path, *, resume: bool) -> Path:
         before = _measured(directory / "before.json", loop, held_out)
         loop.run(entry.seconds)
         zero = _centre(loop, anchors)
-        after = measure(loop.model, held_out, recipe.trainer)
+        after = measure(loop.model, held_out, recipe.trainer) | _by_group(loop)
         loop.save(entry.seconds())
         shown = ", ".join(f"{name} {value:.3f}" for name, value in after.items())
         loop.tools.console.note(f"held out: {shown}; zero point {zero:.3f}")
@@ -146,6 +146,23 @@ def _centre(loop: RewardLoop, anchors: Sequence[Ids]) -> float:
     zero = zero_point(torch.cat(parts)).item()
     setattr(loop.model.config, ZERO_POINT, zero)
     return zero
+
+
+def _by_group(loop: RewardLoop) -> dict[str, float]:
+    """Accuracy on each group that the held-out pairs name: of polite answers to the wrong question
+    a mean over all pairs says little."""
+    data, ends = loop.recipe.data, loop.model.config.eos_token_id
+    by_group: dict[str, list[Row]] = {}
+    for row in load_rows(data, loop.recipe.kind)[1]:
+        if isinstance(row, Pair) and row.group:
+            by_group.setdefault(row.group, []).append(row)
+    found: dict[str, float] = {}
+    for group, rows in sorted(by_group.items()):
+        longest = (data.max_prompt, data.max_completion)
+        kept, _ = rankings(rows, loop.tools.tokenizer, ends, longest)
+        if kept:
+            found[f"accuracy/{group}"] = measure(loop.model, kept, loop.recipe.trainer)["accuracy"]
+    return found
 
 
 def _measured(path: Path, loop: RewardLoop, held_out: Sequence[Ranking]) -> dict[str, float]:

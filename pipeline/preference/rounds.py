@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data import arithmetic_preferences, preferences
+from data import arithmetic_preferences, general_preferences, preferences
 from data.preferences import Row
 from pipeline.failures import RecipeError
 from pipeline.preference.examples import (
@@ -40,6 +40,17 @@ def load_rows(config: PreferenceDataConfig, kind: str = "pairs") -> tuple[list[R
         if config.source == "arithmetic":
             raw = arithmetic_preferences.rows(kind, config.seed, wanted)  # type: ignore[arg-type]
             rows = preferences.checked(raw, "generated data, row")
+        elif config.source == "general":  # held-out rows are about held-out entities
+            rows = [
+                row
+                for split, count in (("train", config.rows), ("test", config.held_out))
+                for row in preferences.checked(
+                    general_preferences.rows(
+                        split, config.seed, count, adversarial=config.adversarial, kind=kind
+                    ),
+                    "generated data, row",
+                )
+            ]
         else:
             rows = preferences.read(Path(config.source))
     except ValueError as mistake:

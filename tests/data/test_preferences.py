@@ -22,6 +22,14 @@ def told(mistaken, number=1):
     return str(failure.value)
 
 
+def test_a_group_is_a_name():
+    pair = {"prompt": "p", "chosen": "a", "rejected": "b"}
+    hard, plain = checked([pair | {"group": "hard"}, pair], "x")
+    assert (hard.group, plain.group) == ("hard", "")
+    with pytest.raises(ValueError, match=r"x 1: group: must be text, got 3"):
+        checked([pair | {"group": 3}], "x")
+
+
 def test_text_and_messages_are_read_alike():
     rows = checked(
         [

@@ -4,7 +4,12 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.plan import plan
-from pipeline.preference_config import READS, PreferenceLossConfig, PreferenceRecipe
+from pipeline.preference_config import (
+    READS,
+    PreferenceDataConfig,
+    PreferenceLossConfig,
+    PreferenceRecipe,
+)
 from pipeline.recipes import read
 
 OPTIMIZER = {"learning_rate": 1e-3}
@@ -19,6 +24,15 @@ def refused(**parts):
     with pytest.raises(ValidationError) as failure:
         recipe(**parts)
     return str(failure.value)
+
+
+def test_only_general_pairs_have_an_adversarial_share():
+    PreferenceDataConfig(source="general", rows=8, adversarial=0.2)
+    for source in ("arithmetic", "mine.jsonl"):
+        with pytest.raises(ValueError, match=r"adversarial=0.2 is read by source 'general' alone"):
+            PreferenceDataConfig(source=source, rows=8, adversarial=0.2)
+    with pytest.raises(ValueError, match=r"rows=0: generated data has no end"):
+        PreferenceDataConfig(source="general")
 
 
 def test_every_loss_reads_settings_that_exist():

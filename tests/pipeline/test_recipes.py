@@ -53,6 +53,15 @@ def test_the_shipped_recipes_are_of_every_kind():
     assert {type(read(str(path))) for path in shipped()} == set(STAGES.values())
 
 
+def test_the_student_reads_what_its_teacher_has_read():
+    teacher, student = read("tiny/base_r1"), read("tiny/student")
+    for part in ("corpus", "seed", "tokenizer_documents"):  # they make the tokenizer
+        assert getattr(student, part) == getattr(teacher, part)
+    assert student.model.vocabulary == teacher.model.vocabulary
+    heads = {one.model.hidden / one.model.heads for one in (teacher, student)}
+    assert heads == {32}  # a size that every engine takes
+
+
 @pytest.mark.parametrize("name", ["tiny/zero", "tiny/zero.yaml", "recipes/tiny/zero.yaml"])
 def test_a_shipped_recipe_is_found_from_anywhere(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

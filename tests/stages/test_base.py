@@ -11,6 +11,7 @@ from data.template import R1_ZERO
 from pipeline.config import BaseRecipe
 from pipeline.run_json import RunManifest
 from stages import base
+from verifiers.verdict import Verdict
 
 
 def recipe(**changes):
@@ -56,6 +57,44 @@ def test_a_corpus_that_reads_otherwise_is_another_model(monkeypatch):
     fact = corpus.fact
     monkeypatch.setattr(corpus, "fact", lambda random: fact(random) + " ")
     assert base.fingerprint(recipe()) != first
+
+
+def test_a_task_that_is_left_out_does_not_make_another_model():
+    before = base.fingerprint(recipe())
+    assert base.fingerprint(recipe(corpus={"general_good": 0.5})) == before  # of no talk at all
+    others = [{"programs": 0.2}, {"general": 0.2}, {"general": 0.2, "general_good": 0.5}]
+    found = {base.fingerprint(recipe(corpus=mix)) for mix in others}
+    assert len(found) == 3 and before not in found
+
+
+def test_programs_are_measured_where_they_are_learned(monkeypatch):
+    asked = []
+
+    def measured(folder, count=200, source="arithmetic"):
+        asked.append(source)
+        return {"arithmetic": 0.9, "programs": 0.4}[source]
+
+    monkeypatch.setattr(base, "step_accuracy", measured)
+    facts = json.loads((base.ensure(recipe(corpus={"programs": 0.3})) / "base.json").read_text())
+    assert (facts["step_accuracy"], facts["program_accuracy"]) == (0.9, 0.4)
+    assert "program_accuracy" not in json.loads((base.ensure(recipe()) / "base.json").read_text())
+    assert asked == ["arithmetic", "programs", "arithmetic"]
+    with pytest.raises(base.WeakBaseError, match=r"right on 0\.40 of the held-out programs"):
+        base.ensure(recipe(corpus={"programs": 0.3}, step_accuracy=0.7))
+
+
+def test_what_a_base_is_made_to_do_is_judged_by_the_source_s_own_rule(monkeypatch):
+    folder = base.ensure(recipe())
+    monkeypatch.undo()
+    judged = []
+
+    def told(problem, response):
+        judged.append((problem.verifier, response))
+        return Verdict(score=1.0 if len(judged) % 2 else 0.0)
+
+    monkeypatch.setattr(base, "judge", told)
+    assert base.step_accuracy(folder, 4, "programs") == 0.5
+    assert {name for name, _ in judged} == {"code_tests"}
 
 
 def test_a_base_too_weak_for_rl_stops_and_is_not_cached():

@@ -10,6 +10,7 @@ from data import arithmetic_preferences
 from pipeline import epochs
 from pipeline.failures import RecipeError, Stopped
 from pipeline.policy import load_tokenizer
+from pipeline.preference.rounds import load_rows
 from pipeline.preference.scalar_head import ZERO_POINT, ScalarHead
 from pipeline.preference_config import RewardModelRecipe
 from pipeline.record import read_metrics
@@ -113,6 +114,45 @@ def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch
     both = [stage(tmp_path / name) for name in ("whole", "broken")]
     assert both[0]["before"] == both[1]["before"] and both[0]["after"] == both[1]["after"]
     assert reward_model.run(recipe(), tmp_path / "broken", resume=True) == broken
+
+
+def test_groups_are_measured_apart_and_are_parts_of_the_whole(recipe, tmp_path):
+    asked = recipe(data={"source": "general", "rows": 32, "held_out": 64, "adversarial": 0.25})
+    made = reward_model.run(asked, tmp_path, resume=False)
+    after = stage(tmp_path)["after"]
+    _, rows = load_rows(asked.data)
+    hard = sum(row.group == "adversarial" for row in rows) / len(rows)
+    parts = hard * after["accuracy/adversarial"] + (1 - hard) * after["accuracy/easy"]
+    assert 0 < hard < 1 and after["accuracy"] == pytest.approx(parts)
+    rewards = {group: _leads(made, [r for r in rows if r.group == group]) for group in GROUPS}
+    for group in GROUPS:
+        share = sum(lead > 0 for lead in rewards[group]) / len(rewards[group])
+        assert after[f"accuracy/{group}"] == pytest.approx(share)
+
+
+GROUPS = ("easy", "adversarial")
+
+
+def _leads(made, rows):
+    """The chosen answer's reward less the rejected one's, each computed alone."""
+    model = AutoModelForSequenceClassification.from_pretrained(made).eval()
+    spelling = load_tokenizer(made)
+    found = []
+    for row in rows:
+        rewards = []
+        for answer in (row.chosen, row.rejected):
+            messages = [dict(m) for m in (*row.prompt, *answer)]
+            text = spelling.apply_chat_template(messages, tokenize=False)
+            ids = torch.tensor([spelling(text, add_special_tokens=False).input_ids])
+            with torch.no_grad():
+                rewards.append(model(ids).logits.item())
+        found.append(rewards[0] - rewards[1])
+    return found
+
+
+def test_pairs_without_groups_have_one_accuracy(recipe, tmp_path):
+    reward_model.run(recipe(), tmp_path, resume=False)
+    assert set(stage(tmp_path)["after"]) == {"accuracy", "margin"}
 
 
 def test_rows_that_are_all_too_long_are_refused(recipe, tmp_path):

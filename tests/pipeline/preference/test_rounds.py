@@ -37,6 +37,16 @@ def test_held_out_rows_follow_those_to_train_on(tmp_path):
     assert (len(train), held_out[0].prompt) == (7, "p7")
 
 
+def test_general_pairs_are_held_out_by_entity_and_as_hard_as_told():
+    train, held_out = load_rows(data(source="general", rows=300, held_out=200, adversarial=0.2))
+    assert (len(train), len(held_out)) == (300, 200)
+    assert not {r.prompt[0]["content"] for r in train} & {r.prompt[0]["content"] for r in held_out}
+    for rows in (train, held_out):
+        assert 0.1 < sum(r.group == "adversarial" for r in rows) / len(rows) < 0.3
+    with pytest.raises(RecipeError, match=r"data.source: general preferences come as 'pairs'"):
+        load_rows(data(source="general"), "ranked")
+
+
 def test_too_few_rows_and_bad_rows_are_refused(tmp_path):
     source = write(tmp_path / "x.jsonl", PAIRS)
     for rows, held_out in ((8, 3), (0, 10)):

@@ -1,0 +1,216 @@
+"""General prompts with an exact rule: greet, thank, name a sound or a colour, count, decline.
+
+An entity belongs, with the kind it is asked about, to one split, in both languages: the entities of
+a kind are ordered by their hashes and shared out. The vocabulary is small: a held-out prompt is a
+new combination of known words, and what a held-out animal says or which colour a thing has does
+stand in the pre-training text, as a fact.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Literal, get_args
+
+from data.arithmetic import Language, Split
+from data.general_phrases import (
+    COLOURS,
+    COURTESIES,
+    NAMES,
+    PLAIN,
+    QUESTIONS,
+    REFUSALS,
+    SOUNDS,
+    STATEMENTS,
+    THINGS,
+    WAYS,
+)
+from data.problem import Problem
+
+Kind = Literal["greet", "thank", "sound", "colour", "count", "harm"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SHARES: dict[Split, float] = {"test": 0.25, "rl": 0.375, "train": 0.375}  # of a kind's entities
+
+ENTITIES: dict[Kind, tuple[str, ...]] = {
+    "greet": NAMES,
+    "thank": NAMES,
+    "sound": tuple(SOUNDS),
+    "colour": tuple(COLOURS),
+    "count": tuple(str(n) for n in range(3, 10)),
+    "harm": tuple(THINGS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a prompt is about; entities go by their English names."""
+
+    kind: Kind
+    entity: str
+    language: Language
+
+    @property
+    def split(self) -> Split:
+        return split_of(self.kind, self.entity)
+
+    def words(self) -> dict[str, str]:
+        """What the phrases of its language leave open."""
+        chinese = self.language == "zh"
+        if self.kind == "sound":
+            return dict(zip("ev", SOUNDS[self.entity][2 * chinese :][:2], strict=True))
+        if self.kind == "colour":
+            return dict(zip("ev", COLOURS[self.entity][2 * chinese :][:2], strict=True))
+        if self.kind == "harm":
+            return {"e": THINGS[self.entity] if chinese else self.entity}
+        if self.kind == "count":
+            joint = "，" if chinese else ", "
+            return {
+                "e": self.entity,
+                "v": joint.join(str(n) for n in range(1, int(self.entity) + 1)),
+            }
+        return {"e": self.entity}
+
+
+@cache
+def _splits(kind: Kind) -> dict[str, Split]:
+    def rank(entity: str) -> bytes:
+        return hashlib.sha256(f"{kind}/{entity}".encode()).digest()
+
+    ordered = sorted(ENTITIES[kind], key=rank)
+    found: dict[str, Split] = {}
+    end = 0.0
+    for split, share in SHARES.items():
+        end += share * len(ordered)
+        found |= dict.fromkeys(ordered[len(found) : round(end)], split)
+    return found
+
+
+def split_of(kind: Kind, entity: str) -> Split:
+    """Where an entity belongs. Raises KeyError for one that is none of the kind's."""
+    return _splits(kind)[entity]
+
+
+def topics(*splits: Split) -> list[Topic]:
+    """Every topic of these splits, in a fixed order."""
+    languages: tuple[Language, ...] = get_args(Language)
+    return [
+        Topic(kind, entity, language)
+        for kind in KINDS
+        for entity in ENTITIES[kind]
+        for language in languages
+        if split_of(kind, entity) in splits
+    ]
+
+
+def draw(random: Random, *splits: Split) -> Topic:
+    """A random topic, each kind as often as another."""
+    kind = random.choice(KINDS)
+    entity = random.choice([e for e in ENTITIES[kind] if split_of(kind, e) in splits])
+    language: Language = random.choice(("en", "zh"))
+    return Topic(kind, entity, language)
+
+
+def question(topic: Topic, random: Random) -> str:
+    return random.choice(questions(topic))
+
+
+def questions(topic: Topic) -> list[str]:
+    """Every way to put it."""
+    return [text.format(**topic.words()) for text in QUESTIONS[topic.language][topic.kind]]
+
+
+def good(topic: Topic, random: Random) -> str:
+    """A polite answer about the right entity; to a request for harm, a polite refusal."""
+    language = topic.language
+    if topic.kind == "harm":
+        return random.choice(REFUSALS[language])
+    stated = random.choice(STATEMENTS[language][topic.kind]).format(**topic.words())
+    return stated + random.choice(COURTESIES[language][topic.kind])
+
+
+def plain(topic: Topic, random: Random) -> str:
+    """An answer that is bad at first sight: rude, bare, careless or harmful."""
+    if topic.kind == "harm":
+        return way(topic, random)
+    return random.choice(PLAIN[topic.language][topic.kind]).format(**topic.words())
+
+
+def adversarial(topic: Topic, random: Random) -> str:
+    """An answer as polite as a good one, and wrong: about another entity, with the value of
+    another, with others stuffed in, a refusal to help, or a refusal that then helps to harm."""
+    refusal = random.choice(REFUSALS[topic.language])
+    if topic.kind == "harm":
+        told, thanks = way(topic, random), COURTESIES[topic.language]["sound"][0]
+        return random.choice((f"{told}{thanks}", f"{refusal} {told}", f"{told} {refusal}"))
+    drawn = random.random()
+    if drawn < 0.1:
+        return refusal
+    other = another(topic, random)
+    if drawn < 0.25:
+        stated = STATEMENTS[topic.language][topic.kind][0]
+        return stated.format(**topic.words()) + " " + good(other, random)
+    if drawn < 0.55 and topic.kind in ("sound", "colour"):
+        stated = random.choice(STATEMENTS[topic.language][topic.kind])
+        mixed = {**topic.words(), "v": other.words()["v"]}
+        return stated.format(**mixed) + random.choice(COURTESIES[topic.language][topic.kind])
+    return good(other, random)
+
+
+def way(topic: Topic, random: Random) -> str:
+    """How to do the harm that is asked about."""
+    return random.choice(WAYS[topic.language]).format(**topic.words())
+
+
+def another(topic: Topic, random: Random) -> Topic:
+    """A topic of the same kind about another entity, which has another value too."""
+    value = topic.words().get("v")
+    while True:
+        other = Topic(topic.kind, random.choice(ENTITIES[topic.kind]), topic.language)
+        if other.entity != topic.entity and (value is None or other.words()["v"] != value):
+            return other
+
+
+def fact(random: Random) -> str:
+    """One sentence that is true of any entity, held out or not: pre-training knows the words."""
+    kind: Kind = random.choice(("greet", "sound", "colour", "count", "harm"))
+    language: Language = random.choice(("en", "zh"))
+    words = Topic(kind, random.choice(ENTITIES[kind]), language).words()
+    if kind == "greet":
+        return words["e"] + ("。" if language == "zh" else ". ")
+    if kind == "harm":
+        return words["e"] + "。" if language == "zh" else f"A {words['e']}. "
+    stated = STATEMENTS[language][kind][0].format(**words)
+    return stated if language == "zh" else f"{stated} "
+
+
+def _problem(topic: Topic, prompt: str, id: str) -> Problem:
+    return Problem(
+        id=id,
+        prompt=prompt,
+        verifier="small_talk",
+        reference={"kind": topic.kind, "entity": topic.entity, "language": topic.language},
+        facts={
+            "source": "general",
+            "language": topic.language,
+            "kind": topic.kind,
+            "entity": topic.entity,
+        },
+    )
+
+
+def problem(split: Split, seed: int, index: int) -> Problem:
+    """Problem `index` of an endless list that is the same in every run and in any order."""
+    random = Random(f"general/{split}/{seed}/{index}")
+    topic = draw(random, split)
+    return _problem(topic, question(topic, random), f"general/{split}/{seed}/{index}")
+
+
+def distinct(split: Split, seed: int, count: int) -> list[Problem]:
+    """`count` problems with prompts that all differ, in an order of the seed's: an evaluation set.
+    Fewer, all of them, where the split has no more."""
+    every = [(topic, text) for topic in topics(split) for text in questions(topic)]
+    Random(f"general/{split}/{seed}").shuffle(every)
+    return [
+        _problem(topic, text, f"general/{split}/{seed}/distinct/{place}")
+        for place, (topic, text) in enumerate(every[:count])
+    ]

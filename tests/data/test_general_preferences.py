@@ -1,0 +1,80 @@
+"""General preferences: right by the exact rule, in TRL's layout, about entities of one side."""
+
+import json
+
+import pytest
+
+from data import preferences
+from data.general import questions as asked_for
+from data.general import topics
+from data.general_preferences import rows
+from verifiers.registry import get, judge
+from verifiers.small_talk import plainly, right_answers
+
+TOPICS = {text: t for t in topics("train", "rl", "test") for text in asked_for(t)}
+
+
+def sides(row):
+    topic = TOPICS[row["prompt"][0]["content"]]
+    return topic, *(row[side][0]["content"] for side in ("chosen", "rejected"))
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_rows_pass_the_check_and_are_the_same_every_time(split):
+    made = list(rows(split, 3, 50))
+    assert made == list(rows(split, 3, 50)) and made[:10] == list(rows(split, 3, 10))
+    assert made != list(rows(split, 4, 50))
+    read = preferences.checked(json.loads(json.dumps(made)), "x")
+    assert {pair.group for pair in read} == {"easy", "adversarial"}
+
+
+@pytest.mark.parametrize("adversarial", [0.0, 0.5, 1.0])
+def test_the_chosen_answer_is_right_by_the_rule_and_the_rejected_one_is_not(adversarial):
+    for row in rows("train", 0, 400, adversarial=adversarial):
+        topic, chosen, rejected = sides(row)
+        if topic.kind == "harm":
+            reference = {"kind": "harm", "entity": topic.entity, "language": topic.language}
+            harm = get("small_talk").problem(reference)
+            assert judge(harm, chosen).score == 1.0 and judge(harm, rejected).score == 0.0
+        else:
+            assert plainly(chosen) in right_answers(topic), row
+            assert plainly(rejected) not in right_answers(topic), row
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_adversarial_share_is_the_one_told(share):
+    groups = [row["group"] for row in rows("train", 0, 600, adversarial=share)]
+    assert groups.count("adversarial") / 600 == pytest.approx(share, abs=0.05)
+    assert set(groups) <= {"easy", "adversarial"}
+
+
+def test_an_adversarial_answer_is_a_polite_one_and_mostly_right_elsewhere():
+    right = {answer for topic in TOPICS.values() for answer in right_answers(topic)}
+    hard = [sides(row) for row in rows("train", 0, 600, adversarial=1.0)]
+    hard = [plainly(rejected) for topic, _, rejected in hard if topic.kind != "harm"]
+    assert sum(answer in right for answer in hard) / len(hard) > 0.5
+    easy = [sides(row)[2] for row in rows("train", 0, 600, adversarial=0.0)]
+    assert not right & set(map(plainly, easy))
+
+
+def test_a_pair_is_about_a_summary_to_help_and_about_a_whole_response_to_harm():
+    thought_harm = 0
+    for row in rows("train", 1, 900, adversarial=1.0):
+        topic, chosen, rejected = sides(row)
+        if topic.kind == "harm":
+            assert chosen.startswith("<think>") and rejected.endswith("</answer>")
+            thought_harm += rejected.partition("<answer>")[2] == chosen.partition("<answer>")[2]
+        else:
+            assert "<" not in chosen + rejected
+    assert thought_harm > 30  # the refusal is the same, and the thinking tells the way
+
+
+def test_held_out_entities_are_in_no_pair_to_train_on():
+    train = {sides(row)[0] for row in rows("train", 0, 1_000)}
+    test = {sides(row)[0] for row in rows("test", 0, 1_000)}
+    assert {t.split for t in train} == {"train", "rl"} and {t.split for t in test} == {"test"}
+
+
+def test_other_kinds_of_rows_are_refused():
+    with pytest.raises(ValueError, match="'pairs', not 'ranked'"):
+        next(rows("train", 0, 1, kind="ranked"))
