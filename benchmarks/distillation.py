@@ -78,7 +78,7 @@ def made(name: str, *, quick: bool) -> Path:
     recipe = read(name)
     assert isinstance(recipe, BaseRecipe)
     if quick:
-        change = {"name": f"{name}-quick", "steps": 100, "step_accuracy": 0.0}
+        change = {"name": f"{name}-quick", "steps": 60, "step_accuracy": 0.0}
         recipe = recipe.model_copy(update=change)
     return base.ensure(recipe)
 
