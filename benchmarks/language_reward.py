@@ -2,9 +2,10 @@
 
     python benchmarks/language_reward.py [--quick] [--json FILE] [--start START] [--seeds N ...]
 
-Each run is `recipes/tiny/reasoning_rl.yaml`, made longer and on sums alone, with the reward's language weight at 1 or
-at 0, in a process of its own on one core: the same start, questions and samples for both of a
-seed. The start is a base recipe, pre-trained anew for each seed, or a folder with a checkpoint.
+Each run is `recipes/tiny/reasoning_rl.yaml` on sums alone, and longer, with the reward's language
+weight at 1 or at 0, in a process of its own on one core: the same start, questions and samples for
+both of a seed. The start is a base recipe, pre-trained anew for each seed, or a folder with a
+checkpoint.
 """
 
 import json
@@ -26,8 +27,7 @@ WEIGHTS = {"reward": "1.0", "control": "0.0"}
 CONSISTENT = 0.97  # with the reward, every seed
 NEAR = 0.02  # pass@1 that the reward may cost
 LONGER = ("--steps", "50", "--algorithm.kl-coefficient", "0.2")  # from a base, as tiny/zero
-SUMS = ("--problems", "arithmetic", "1", "--evaluation.sources", "arithmetic",
-        "--evaluation.problems", "512")  # fmt: skip
+SUMS = {"problems": {"arithmetic": 1.0}, "evaluation": {"problems": 512}}
 QUICK = ("--steps", "2", "--rollout.prompts", "8", "--evaluation.problems", "16")
 CURVES = ("step", "rewards/accuracy/mean", "rewards/language/mean", "rewards/language/mean/en",
           "rewards/language/mean/zh", "completions/mean_length")  # fmt: skip
@@ -47,11 +47,13 @@ def start_of(folder: Path, start: str, seed: int, *, quick: bool) -> str:
 
 def run(folder: Path, start: str, arm: str, seed: int, *, quick: bool) -> dict[str, Any]:
     """One run; its evaluations, its curves and its seconds."""
-    output = folder / f"{arm}-{seed}"
-    command = [sys.executable, "-m", "stages.command", "reasoning-rl", "tiny/reasoning_rl"]
+    output, recipe = folder / f"{arm}-{seed}", folder / f"{arm}-{seed}.yaml"
+    shipped = yaml.safe_load((ROOT / "recipes/tiny/reasoning_rl.yaml").read_text())
+    recipe.write_text(yaml.safe_dump(shipped | SUMS))
+    command = [sys.executable, "-m", "stages.command", "reasoning-rl", str(recipe)]
     command += ["--start", start, "--seed", str(seed), "--problem-seed", str(seed)]
     command += ["--reward.language", WEIGHTS[arm], "--output", str(output)]
-    command += [*LONGER, *SUMS, *(QUICK if quick else ())]
+    command += [*LONGER, *(QUICK if quick else ())]
     log = folder / f"{output.name}.log"
     with log.open("w") as said:
         done = subprocess.run(

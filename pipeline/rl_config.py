@@ -1,6 +1,6 @@
 """Recipes of reinforcement learning: one shape for the three stages, a reward of each one's own."""
 
-from typing import Annotated, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -40,14 +40,10 @@ class PreferenceReward(ReasoningReward):
     preference_scale: Positive = 1.0  # of the logistic function that squashes
 
 
-Stage = TypeVar("Stage", bound=str)
-Reward = TypeVar("Reward", bound=RewardConfig)
-
-
-class RLRecipe(Part, Generic[Stage, Reward]):
+class RLRecipe(Part):
     """Sample, judge, update: what every stage of reinforcement learning is told."""
 
-    stage: Stage
+    stage: Any  # its name, a literal in each stage's own recipe
     name: str
     seed: int = 0
     start: str  # a base recipe, or a folder with a Hugging Face checkpoint
@@ -56,7 +52,7 @@ class RLRecipe(Part, Generic[Stage, Reward]):
     steps: Count  # turns of the loop: sample, grade, update, sync
     rollout: RolloutConfig
     algorithm: AlgorithmConfig = AlgorithmConfig()
-    reward: Reward
+    reward: Any  # a RewardConfig, of each stage's own kind
     optimizer: OptimizerConfig
     trainer: TrainerConfig = TrainerConfig()
     sampler: SamplerConfig = SamplerConfig()
@@ -105,24 +101,25 @@ class RLRecipe(Part, Generic[Stage, Reward]):
         return self
 
 
-class ZeroRecipe(RLRecipe[Literal["zero"], RewardConfig]):
+class ZeroRecipe(RLRecipe):
     """R1-Zero: GRPO on a base model with rule-based rewards."""
 
     stage: Literal["zero"] = "zero"
     reward: RewardConfig = RewardConfig()
 
 
-class ReasoningRecipe(RLRecipe[Literal["reasoning_rl"], ReasoningReward]):
+class ReasoningRecipe(RLRecipe):
     """Reasoning-oriented RL: accuracy, format, and one language in the chain of thought."""
 
     stage: Literal["reasoning_rl"] = "reasoning_rl"
     reward: ReasoningReward = ReasoningReward()
 
 
-class PreferenceRLRecipe(RLRecipe[Literal["preference_rl"], PreferenceReward]):
+class PreferenceRLRecipe(RLRecipe):
     """Secondary RL: rules for reasoning, a reward model for general prompts."""
 
     stage: Literal["preference_rl"] = "preference_rl"
+    reward: PreferenceReward
 
     @model_validator(mode="after")
     def _general_prompts_are_asked(self) -> Self:

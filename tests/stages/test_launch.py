@@ -92,17 +92,14 @@ def test_the_corpus_of_a_base_recipe_has_flags_too():
     assert recipe.corpus.worked == 0.5 and recipe.model.tied is True
 
 
-def test_weights_of_sources_are_given_whole(monkeypatch, tmp_path):
+def test_the_weights_of_a_recipes_sources_are_flags_and_the_others_stay(monkeypatch, tmp_path):
     monkeypatch.setitem(SOURCES, "other", SOURCES["arithmetic"])
-    assert flags("--problems", "other", "0.5").problems == {"other": 0.5}
+    assert flags("--problems.arithmetic", "0.5").problems == {"arithmetic": 0.5}
     mine = tmp_path / "mine.yaml"
-    mine.write_text(yaml.safe_dump(read("tiny/zero").model_dump(mode="json")))
-    both = parse("zero", [str(mine), "--problems", "arithmetic", "2", "other", "1"]).recipe
-    assert both.problems == {"arithmetic": 2.0, "other": 1.0}
-    one = parse("zero", [str(mine), "--problems", "other", "1"]).recipe
-    assert one.problems == {"other": 1.0}
-    with pytest.raises(RecipeError, match=r"no source 'othr'\. Did you mean 'other'"):
-        flags("--problems", "othr", "1")
+    mixed = {"problems": {"arithmetic": 0.7, "other": 0.3}}
+    mine.write_text(yaml.safe_dump(read("tiny/zero").model_dump(mode="json") | mixed))
+    both = parse("zero", [str(mine), "--problems.other", "1"]).recipe
+    assert both.problems == {"arithmetic": 0.7, "other": 1.0}
 
 
 def test_a_reward_model_that_is_not_there_is_refused_before_anything_is_written(
