@@ -15,7 +15,7 @@ from pathlib import Path
 
 from data import sft_rows
 from pipeline.sft_config import ColdStartRecipe
-from stages.collecting import data_of, made, require_checkpoint
+from stages.collecting import data_of, made, require_teacher
 from stages.entry import enter, starting_point
 from stages.sft import fine_tune
 
@@ -26,11 +26,11 @@ def run(recipe: ColdStartRecipe, output: Path, *, resume: bool) -> Path:
     With `resume` a run that stopped goes on: rounds of answers that are there are not sampled
     again, and training goes on from its last complete checkpoint. Raises Stopped after Ctrl-C.
     """
+    require_teacher(recipe.teacher)
     entry = enter(recipe, output, resume=resume)
     if isinstance(entry, Path):
         return entry
     teacher = starting_point(recipe.teacher, entry.manifest)
-    require_checkpoint("teacher", teacher)
     data = data_of(recipe, entry, teacher, print, rewrite=recipe.rewrite)
     return fine_tune(entry, recipe, sft_rows.read(data), made(data))
 

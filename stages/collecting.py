@@ -90,10 +90,11 @@ def made(data: Path) -> dict[str, str]:
     return {"data": str(data), "card": str(card_of(data)), "data_sha256": hash_of(data)}
 
 
-def require_checkpoint(name: str, folder: Path) -> None:
-    """Raise RecipeError unless a Hugging Face checkpoint is there."""
-    if not (folder / "config.json").is_file():
-        raise RecipeError(f"{name}: {folder} holds no Hugging Face checkpoint: no config.json")
+def require_teacher(teacher: str) -> None:
+    """Raise RecipeError unless the teacher is a Hugging Face checkpoint, or a recipe of one."""
+    if teacher.endswith((".yaml", ".yml")) or (Path(teacher) / "config.json").is_file():
+        return
+    raise RecipeError(f"teacher: {teacher} holds no Hugging Face checkpoint: no config.json in it")
 
 
 def _sampled(

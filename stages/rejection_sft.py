@@ -19,7 +19,7 @@ from data import general_rows, sft_rows
 from data.columns import counted, raw_rows
 from pipeline.failures import RecipeError
 from pipeline.sft_config import GeneralConfig, RejectionRecipe
-from stages.collecting import Rows, data_of, made, require_checkpoint
+from stages.collecting import Rows, data_of, made, require_teacher
 from stages.entry import enter, starting_point
 from stages.sft import fine_tune
 
@@ -36,11 +36,11 @@ def run(recipe: RejectionRecipe, output: Path, *, resume: bool) -> Path:
     again, and training goes on from its last complete checkpoint. Raises Stopped after Ctrl-C.
     """
     general_source(recipe.general)
+    require_teacher(recipe.teacher)
     entry = enter(recipe, output, resume=resume)
     if isinstance(entry, Path):
         return entry
     teacher = starting_point(recipe.teacher, entry.manifest)
-    require_checkpoint("teacher", teacher)
     data = data_of(
         recipe, entry, teacher, print, mixed=lambda rows: mixed(rows, recipe.general, recipe.seed)
     )

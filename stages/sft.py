@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from data import sft_rows, worked_sums
+from data.card import hash_of
 from data.sft_ids import Lesson
 from data.sft_rows import Row
 from data.template import CHAT
@@ -58,10 +59,14 @@ def run(recipe: SFTRecipe, output: Path, *, resume: bool) -> Path:
     With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
     is left as it is. Raises Stopped after Ctrl-C, with everything saved.
     """
+    rows = load(recipe.data)
     entry = enter(recipe, output, resume=resume)
     if isinstance(entry, Path):
         return entry
-    return fine_tune(entry, recipe, load(recipe.data), {"data": recipe.data.source})
+    made = {"data": recipe.data.source}
+    if recipe.data.source != "arithmetic":
+        made["data_sha256"] = hash_of(Path(recipe.data.source))
+    return fine_tune(entry, recipe, rows, made)
 
 
 def load(config: SFTDataConfig) -> list[Row]:
@@ -91,7 +96,7 @@ def fine_tune(
     (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     with ExitStack() as stack:
         loop, data, measured = opened(stack, recipe, rows, entry, aim)
-        before = _before(directory / "before.json", loop, measured, recipe, entry.start)
+        before = _before(directory / "before.json", data.key, loop, measured, recipe, entry.start)
         loop.run(entry.seconds)
         final = loop.save(entry.seconds())
         after = _measured(loop, measured, recipe, final)
@@ -163,16 +168,21 @@ def spelling(start: Path, config: LessonConfig) -> Any:
 
 def _before(
     path: Path,
+    key: str,
     loop: EpochLoop[Lesson],
     measured: Callable[[], Numbers],
     recipe: Recipe,
     start: Path,
 ) -> dict[str, Any]:
-    """The start's numbers, kept for a run that is resumed."""
+    """The start's numbers, kept for a run that is resumed, which must find the same data."""
     if loop.done and path.is_file():
-        return json.loads(path.read_text())
+        kept = json.loads(path.read_text())
+        if kept["data"] != key:
+            raise RecipeError("cannot resume: the data are not those that the run began with")
+        return kept["numbers"]
     found = _measured(loop, measured, recipe, start)
-    write_atomically(path, lambda fresh: fresh.write_text(json.dumps(found)))
+    text = json.dumps({"data": key, "numbers": found})
+    write_atomically(path, lambda fresh: fresh.write_text(text))
     return found
 
 

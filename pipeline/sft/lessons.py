@@ -1,7 +1,9 @@
 """Rows as lessons: encoded, the ones that are too long left out and counted, some held out."""
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from random import Random
 from typing import Any
 
@@ -18,6 +20,15 @@ class Lessons:
     train: tuple[Lesson, ...]
     held_out: tuple[Lesson, ...]
     too_long: int  # rows left out
+
+    @property
+    def key(self) -> str:
+        """Hash of all ids and of what is learned of them, in order."""
+        digest = sha256()
+        for one in (*self.train, *self.held_out):
+            digest.update(struct.pack(f"<q{len(one.ids)}q", len(one.ids), *one.ids))
+            digest.update(bytes(one.learned))
+        return digest.hexdigest()
 
     @property
     def facts(self) -> dict[str, int]:

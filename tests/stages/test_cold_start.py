@@ -127,6 +127,7 @@ def test_no_good_answer_ends_the_stage_with_the_reasons(recipe, tmp_path):
 def test_what_cannot_be_asked_is_refused(recipe, tmp_path):
     with pytest.raises(RecipeError, match="teacher: nowhere holds no Hugging Face checkpoint"):
         cold_start.run(recipe(teacher="nowhere"), tmp_path / "a", resume=False)
+    assert not (tmp_path / "a").exists()
     asked = recipe().collect.model_dump() | {"problems": {"riddles": 1.0}}
     with pytest.raises(RecipeError, match=r"no source 'riddles'; known: .'arithmetic'"):
         cold_start.run(recipe(collect=asked), tmp_path / "b", resume=False)

@@ -138,6 +138,27 @@ def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch
     assert sft.run(recipe(), tmp_path / "broken", resume=True) == broken
 
 
+def test_a_run_does_not_go_on_with_other_data(recipe, file, tmp_path, monkeypatch):
+    rows = [{"prompt": f"{n}?", "completion": "2"} for n in range(16)]
+    asked = recipe(data={"source": file(rows)})
+    with monkeypatch.context() as stopping:
+        stopping.setattr(epochs, "StopRequest", StopAfter)
+        with pytest.raises(Stopped):
+            sft.run(asked, tmp_path / "run", resume=False)
+    file([*rows[:-1], {"prompt": "15?", "completion": "3"}])
+    with pytest.raises(RecipeError, match="the data are not those that the run began with"):
+        sft.run(asked, tmp_path / "run", resume=True)
+    file(rows)
+    sft.run(asked, tmp_path / "run", resume=True)
+    assert len(stage(tmp_path / "run")["outputs"]["data_sha256"]) == 64
+
+
+def test_a_file_that_is_not_there_begins_no_run(recipe, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        sft.run(recipe(data={"source": "none.jsonl"}), tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_examination_at_both_ends_is_part_of_the_record(recipe, tmp_path, monkeypatch):
     asked = []
 
