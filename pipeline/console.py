@@ -32,6 +32,7 @@ KEY_METRICS = (
     "completions/mean_length",
     "entropy",
     "kl",
+    "kl_to_teacher",
     "grad_norm",
 )
 _ESCAPE = re.compile(

@@ -7,11 +7,11 @@ from random import Random
 import torch
 
 from data.problem import Problem
+from pipeline.course import Course
 from pipeline.grade import Judges, grade
 from pipeline.losses.dynamic_sampling import Refill, SortedGroups, record_attempt, sort_groups
 from pipeline.metrics import Clock
 from pipeline.records import Graded
-from pipeline.rl_config import RLRecipe
 from pipeline.sampling.sampler import Sampler, Sampling
 from pipeline.scribe import Scribe
 from pipeline.task import Task
@@ -30,7 +30,7 @@ class Gatherer:
     """Asks the task's questions in their order; `next` is the number of the first unasked one."""
 
     def __init__(
-        self, recipe: RLRecipe, task: Task, scribe: Scribe, sampler: Sampler, pool: Judges
+        self, recipe: Course, task: Task, scribe: Scribe, sampler: Sampler, pool: Judges
     ) -> None:
         self.recipe, self.task = recipe, task
         self.scribe, self.sampler, self.pool = scribe, sampler, pool

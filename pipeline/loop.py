@@ -13,15 +13,14 @@ from typing import Any
 
 from pipeline import checkpoint, metrics, rng
 from pipeline.console import StageConsole
+from pipeline.course import Course, Learns
 from pipeline.durable import write_atomically
 from pipeline.evaluate import MEASURED, Evaluation, evaluate
 from pipeline.failures import Stopped
 from pipeline.gather import Gatherer
 from pipeline.grade import Judges
-from pipeline.learning import Learning
 from pipeline.policy import save_policy
 from pipeline.record import StageRecord
-from pipeline.rl_config import RLRecipe
 from pipeline.sampling.sampler import Sampler
 from pipeline.sampling.sync import WeightSync
 from pipeline.scribe import Scribe
@@ -44,12 +43,14 @@ class Tools:
 
 
 class Loop:
-    """Trains `policy` on `task` as `recipe` says."""
+    """Trains `policy` on `task` as `recipe` says; `learning` turns rollouts into updates of it."""
 
-    def __init__(self, recipe: RLRecipe, task: Task, policy: Any, tools: Tools) -> None:
+    def __init__(
+        self, recipe: Course, task: Task, policy: Any, tools: Tools, learning: Learns
+    ) -> None:
         self.recipe, self.task, self.policy, self.tools = recipe, task, policy, tools
         self.step = 0  # turns of the loop
-        self.learning = Learning(recipe, policy, tools.scribe, task.step_scores)
+        self.learning = learning
         self.gather = Gatherer(recipe, task, tools.scribe, tools.sampler, tools.pool)
         self.sync = WeightSync(
             policy,

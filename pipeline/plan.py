@@ -6,6 +6,8 @@ import struct
 from pathlib import Path
 
 from pipeline.config import BaseRecipe, TinyModel
+from pipeline.distill_config import DistillRecipe
+from pipeline.distill_plan import distill_rows
 from pipeline.failures import RecipeError
 from pipeline.preference_plan import preference_rows
 from pipeline.r1_config import R1Recipe
@@ -54,6 +56,9 @@ def _rows(recipe: StageRecipe) -> list[tuple[str, str]]:
         return _base(recipe)
     if isinstance(recipe, RLRecipe):
         return _zero(recipe)
+    if isinstance(recipe, DistillRecipe):
+        teacher = parameters(recipe.teacher) if recipe.teacher else None
+        return distill_rows(recipe, parameters(recipe.start), teacher)
     if isinstance(recipe, SupervisedRecipe):
         return supervised_rows(recipe, parameters(recipe.start))
     return preference_rows(recipe, parameters(recipe.start))

@@ -75,11 +75,9 @@ def score(
     Positions that start again at 0 begin a new sequence: attention does not cross.
     """
     hidden_RTD = hidden_states(model.base_model, ids_RT, positions_RT)
-    head = model.get_output_embeddings()
     return logp_and_entropy_from_hidden(
         hidden_RTD[mask_RT],
-        head.weight,
-        getattr(head, "bias", None),
+        *output_head(model),
         targets_RT[mask_RT],
         temperature=temperature,
         chunk=chunk,
@@ -89,6 +87,12 @@ def score(
 def hidden_states(trunk: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
     """What a transformer makes of packed rows, [R, T, D]."""
     return trunk(input_ids=ids_RT, position_ids=positions_RT, use_cache=False).last_hidden_state
+
+
+def output_head(model: Any) -> tuple[Tensor, Tensor | None]:
+    """Weight [V, D] of a model's last layer, and its bias [V] where it has one."""
+    head = model.get_output_embeddings()
+    return head.weight, getattr(head, "bias", None)
 
 
 def logp_entropy(model: Any, batch: Batch, chunk: int) -> tuple[Tensor, Tensor]:

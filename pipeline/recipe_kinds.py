@@ -1,6 +1,7 @@
 """Every stage that a recipe can be for, the model that reads it, and what the stage makes."""
 
 from pipeline.config import BaseRecipe
+from pipeline.distill_config import DistillRecipe
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.r1_config import R1Recipe
 from pipeline.rl_config import PreferenceRLRecipe, ReasoningRecipe, ZeroRecipe
@@ -16,6 +17,7 @@ StageRecipe = (
     | SFTRecipe
     | ColdStartRecipe
     | RejectionRecipe
+    | DistillRecipe
 )
 Recipe = StageRecipe | R1Recipe
 Kind = (
@@ -28,6 +30,7 @@ Kind = (
     | type[SFTRecipe]
     | type[ColdStartRecipe]
     | type[RejectionRecipe]
+    | type[DistillRecipe]
     | type[R1Recipe]
 )
 STAGES: dict[str, Kind] = {
@@ -40,6 +43,7 @@ STAGES: dict[str, Kind] = {
     "sft": SFTRecipe,
     "cold_start": ColdStartRecipe,
     "rejection_sft": RejectionRecipe,
+    "distill": DistillRecipe,
     "r1": R1Recipe,
 }
 MAKES: dict[str, tuple[str, ...]] = {  # outputs in run.json that a later stage can take
@@ -52,4 +56,5 @@ MAKES: dict[str, tuple[str, ...]] = {  # outputs in run.json that a later stage 
     "sft": ("checkpoint",),
     "cold_start": ("checkpoint", "data", "card"),
     "rejection_sft": ("checkpoint", "data", "card"),
+    "distill": ("checkpoint",),
 }

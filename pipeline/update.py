@@ -89,7 +89,7 @@ def update(
             )
         loss.backward()
     tokens = max(counts.tokens, 1)
-    _check_mismatch(learner, sums, tokens, tolerance, done)
+    check_mismatch(learner.optimizer, sums.gap / tokens, sums.widest, tokens, tolerance, done)
     if learner.pretraining is not None and not policy_rests:
         learner.pretraining(done).backward()
     grad_norm, learning_rate, kept = _step(learner, minibatch, progress, done, policy_rests)
@@ -198,15 +198,22 @@ def _step(
     return *optimizer.step(progress, done), 1.0
 
 
-def _check_mismatch(
-    learner: Learner, sums: _Sums, tokens: int, tolerance: float | None, done: int
+def check_mismatch(
+    optimizer: Optimizer,
+    mean: float,
+    widest: float,
+    tokens: int,
+    tolerance: float | None,
+    done: int,
 ) -> None:
-    if tolerance is None or sums.gap / tokens <= tolerance:  # NaN fails this too
+    """Raise MismatchError, the gradient forgotten, when trainer and sampler differ by more nats
+    on average than the tolerance; `widest` is the largest difference on these tokens."""
+    if tolerance is None or mean <= tolerance:  # NaN fails this too
         return
-    learner.optimizer.forget()
+    optimizer.forget()
     raise MismatchError(
         f"before optimizer step {done} the trainer's log-probs differ from the sampler's by "
-        f"{sums.gap / tokens:.2e} nats on average, {sums.widest:.2e} at most, on {tokens} "
+        f"{mean:.2e} nats on average, {widest:.2e} at most, on {tokens} "
         f"tokens, allowed {tolerance:.0e}: stale weights, another temperature, or misplaced "
         "tokens"
     )

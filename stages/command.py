@@ -34,6 +34,10 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
         "stages.launch",
         "SFT of the base on verified samples of a reasoning model, with general rows",
     ),
+    "distill": (
+        "stages.launch",
+        "a student learns from a teacher: its answers, or its likelihoods",
+    ),
     "r1": ("stages.r1_command", "a whole recipe: every stage in order, each with its goals"),
     "lineage": ("stages.lineage_command", "what each stage of a run came from, and if it stands"),
     "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),

@@ -10,6 +10,7 @@ import torch
 
 from pipeline import checkpoint, lineage
 from pipeline.config import BaseRecipe
+from pipeline.distill_config import DistillRecipe
 from pipeline.failures import RecipeError
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.recipes import read, refuse_changes
@@ -18,7 +19,7 @@ from pipeline.run_json import RunManifest
 from pipeline.sft_config import SupervisedRecipe
 from stages import base
 
-Trained = RLRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe
+Trained = RLRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe | DistillRecipe
 CORES = torch.get_num_threads()  # before any recipe asked for fewer
 
 

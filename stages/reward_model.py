@@ -59,7 +59,7 @@ def run(recipe: RewardModelRecipe, output: Path, *, resume: bool, name: str = ""
         before = _measured(directory / "before.json", loop, held_out)
         loop.run(entry.seconds)
         zero = _centre(loop, anchors)
-        after = measure(loop.model, held_out, recipe.trainer) | _by_group(loop)
+        after = measure(loop.model, held_out, recipe.trainer) | _by_group(recipe, loop)
         loop.save(entry.seconds())
         shown = ", ".join(f"{name} {value:.3f}" for name, value in after.items())
         loop.tools.console.note(f"held out: {shown}; zero point {zero:.3f}")
@@ -148,12 +148,12 @@ def _centre(loop: RewardLoop, anchors: Sequence[Ids]) -> float:
     return zero
 
 
-def _by_group(loop: RewardLoop) -> dict[str, float]:
+def _by_group(recipe: RewardModelRecipe, loop: RewardLoop) -> dict[str, float]:
     """Accuracy on each group that the held-out pairs name: of polite answers to the wrong question
     a mean over all pairs says little."""
-    data, ends = loop.recipe.data, loop.model.config.eos_token_id
+    data, ends = recipe.data, loop.model.config.eos_token_id
     by_group: dict[str, list[Row]] = {}
-    for row in load_rows(data, loop.recipe.kind)[1]:
+    for row in load_rows(data, recipe.kind)[1]:
         if isinstance(row, Pair) and row.group:
             by_group.setdefault(row.group, []).append(row)
     found: dict[str, float] = {}

@@ -18,9 +18,12 @@ from data.sources import SOURCES
 from pipeline import checkpoint
 from pipeline.console import StageConsole
 from pipeline.control import CONTROLS
+from pipeline.course import Learns
+from pipeline.distill_config import DistillRecipe
 from pipeline.evaluate import MEASURED
 from pipeline.failures import StageError
 from pipeline.grade import Judges, Reward, Verifiers, names_of, open_judges
+from pipeline.learning import Learning
 from pipeline.loop import Loop, Tools
 from pipeline.losses.overlong import soft_overlong_penalty
 from pipeline.policy import load_policy, load_tokenizer
@@ -35,7 +38,9 @@ from stages.entry import enter
 from verifiers import unit_chain
 from verifiers.verdict import Verdict
 
-Recipe = TypeVar("Recipe", bound=RLRecipe)
+Asking = RLRecipe | DistillRecipe
+Recipe = TypeVar("Recipe", bound=Asking)
+Taught = Callable[[Any, Scribe, Path], Learns]  # policy, scribe, the checkpoint it started from
 
 
 def task(recipe: RLRecipe, verifiers: Verifiers, reward: Reward, *, best: float) -> Task:
@@ -85,8 +90,10 @@ def run(
     *,
     resume: bool,
     name: str = "",
+    taught: Taught | None = None,
 ) -> Path:
-    """Train on `work` under `output`/`name` (the stage's own); returns the final checkpoint.
+    """Train on `work` under `output`/`name` (the stage's own); returns the final checkpoint. It is
+    taught by its rewards, or as `taught` says.
 
     With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
     is left as it is. Raises Stopped after Ctrl-C, with everything saved.
@@ -96,7 +103,7 @@ def run(
         return entry
     directory = entry.directory
     with ExitStack() as stack:
-        loop = opened(stack, recipe, work(recipe), directory, entry.start, entry.found)
+        loop = opened(stack, recipe, work(recipe), directory, entry.start, entry.found, taught)
         sampler = loop.tools.sampler.name
         try:
             loop.run(entry.seconds)
@@ -113,17 +120,24 @@ def run(
 
 def opened(
     stack: ExitStack,
-    recipe: RLRecipe,
+    recipe: Asking,
     work: Task,
     directory: Path,
     start: Path,
     found: tuple[Path, dict[str, Any]] | None,
+    taught: Taught | None = None,
 ) -> Loop:
     """The loop with all it works with, closed when `stack` is; resumed when `found`."""
     latest = found[0] if found is not None else start
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     policy = load_policy(start)
+    scribe = Scribe(load_tokenizer(start), policy.generation_config)
+    if taught is not None:
+        learning = taught(policy, scribe, start)
+    else:
+        assert isinstance(recipe, RLRecipe), "only these have rewards to learn from"
+        learning = Learning(recipe, policy, scribe, work.step_scores)
     if found is not None:
         policy.load_state_dict(load_policy(latest).state_dict())
     done = 0 if found is None else found[1]["step"]
@@ -138,20 +152,20 @@ def opened(
     )
     stack.callback(sampler.close)
     tools = Tools(
-        scribe=Scribe(load_tokenizer(start), policy.generation_config),
+        scribe=scribe,
         sampler=sampler,
         pool=pool,
         record=stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard)),
         console=console,
         directory=directory,
     )
-    loop = Loop(recipe, work, policy, tools)
+    loop = Loop(recipe, work, policy, tools, learning)
     if found is not None:
         loop.resume(found[1])
     return loop
 
 
-def judges(recipe: RLRecipe, work: Task, directory: Path) -> Judges:
+def judges(recipe: Asking, work: Task, directory: Path) -> Judges:
     """The verifiers of the run, where the recipe has them; their versions go on record."""
     asked = [SOURCES[name].problem("rl", recipe.problem_seed, 0) for name in recipe.problems]
     names = names_of({**MEASURED, **work.verifiers}, [*asked, *work.held_out])

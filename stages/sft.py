@@ -7,7 +7,9 @@ The paper fine-tunes twice, and both times DeepSeek-V3-*Base*: for two to three 
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ import yaml
 
 from data import sft_rows, worked_sums
 from data.card import hash_of
+from data.sft_ids import Lesson
 from data.sft_rows import Row
 from data.template import CHAT
 from pipeline.console import StageConsole
+from pipeline.distill_config import DistillRecipe
 from pipeline.durable import write_atomically
-from pipeline.epochs import EpochLoop, EpochTools
+from pipeline.epochs import EpochLoop, EpochTools, Numbers
 from pipeline.failures import RecipeError
 from pipeline.policy import eos_ids, load_policy, load_tokenizer
 from pipeline.record import StageRecord
@@ -30,7 +34,23 @@ from pipeline.sft_config import LessonConfig, SFTDataConfig, SFTRecipe, Supervis
 from stages.entry import Entry, enter
 from stages.examination import examine
 
-KEY_METRICS = ("loss", "entropy", "grad_norm", "eval_loss", "eval_mean_token_accuracy")
+KEY_METRICS = (
+    *("loss", "entropy", "grad_norm", "eval_loss", "eval_mean_token_accuracy"),
+    "kl_to_teacher",
+)
+SHOWN = ("eval_loss", "kl_to_teacher", "pass@1")
+Recipe = SupervisedRecipe | DistillRecipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What is learned of the rows, and what is measured on those held out."""
+
+    gradient: Callable[[Sequence[Lesson]], Numbers]  # the backward pass of a step, its metrics
+    measured: Callable[[], Numbers]
+
+
+Aim = Callable[[Any, Any, Lessons, Callable[[str], None]], Objective]  # model, tokenizer, data, say
 
 
 def run(recipe: SFTRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
@@ -64,22 +84,23 @@ def load(config: SFTDataConfig) -> list[Row]:
 
 
 def fine_tune(
-    entry: Entry, recipe: SupervisedRecipe, rows: list[Row], made: dict[str, Any]
+    entry: Entry, recipe: Recipe, rows: list[Row], made: dict[str, Any], aim: Aim | None = None
 ) -> Path:
     """The part that all supervised stages share: measure, learn `rows`, measure, note the end.
 
-    `made` is what the stage has made before, for the outputs of run.json. Returns the checkpoint.
+    `made` is what the stage has made before, for the outputs of run.json. Without an `aim` it is
+    the answers themselves. Returns the checkpoint.
     """
     directory = entry.directory
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     with ExitStack() as stack:
-        loop, data = opened(stack, recipe, rows, entry)
-        before = _before(directory / "before.json", loop, data, recipe, entry.start)
+        loop, data, measured = opened(stack, recipe, rows, entry, aim)
+        before = _before(directory / "before.json", data.key, loop, measured, recipe, entry.start)
         loop.run(entry.seconds)
         final = loop.save(entry.seconds())
-        after = _measured(loop, data, recipe, final)
-        shown = ", ".join(f"{k} {after[k]:.3f}" for k in ("eval_loss", "pass@1") if k in after)
+        after = _measured(loop, measured, recipe, final)
+        shown = ", ".join(f"{k} {after[k]:.3f}" for k in SHOWN if k in after)
         loop.tools.console.note(f"after {loop.done} steps: {shown or 'nothing is held out'}")
     outputs = {
         "checkpoint": str(final),
@@ -92,10 +113,10 @@ def fine_tune(
 
 
 def opened(
-    stack: ExitStack, recipe: SupervisedRecipe, rows: list[Row], entry: Entry
-) -> tuple[EpochLoop[Any], Lessons]:
-    """The loop with all it works with, closed when `stack` is, and its data; resumed when the
-    entry found a checkpoint."""
+    stack: ExitStack, recipe: Recipe, rows: list[Row], entry: Entry, aim: Aim | None
+) -> tuple[EpochLoop[Lesson], Lessons, Callable[[], Numbers]]:
+    """The loop with all it works with, closed when `stack` is, its data and what measures it;
+    resumed when the entry found a checkpoint."""
     tokenizer, model = spelling(entry.start, recipe.data), load_policy(entry.start)
     ends = eos_ids(model.generation_config, tokenizer)
     data = lessons(rows, recipe.data, tokenizer, ends, recipe.seed)
@@ -111,18 +132,30 @@ def opened(
         console=stack.enter_context(console),
         directory=entry.directory,
     )
+    objective = (
+        answers(recipe, model, data) if aim is None else aim(model, tokenizer, data, console.note)
+    )
     loop = EpochLoop(
         recipe,
         data.train,
         model,
         tools,
-        lambda batch: gradient(model, batch, recipe.trainer),
+        objective.gradient,
         purpose="sft",
-        measured=lambda: measure(model, data.held_out, recipe.trainer) if data.held_out else {},
+        measured=objective.measured,
     )
     if entry.found is not None:
         loop.resume(entry.found[1], load_policy(entry.found[0]).state_dict())
-    return loop, data
+    return loop, data, objective.measured
+
+
+def answers(recipe: Recipe, model: Any, data: Lessons) -> Objective:
+    """The cross-entropy of the learned tokens."""
+    trainer = recipe.trainer
+    return Objective(
+        gradient=lambda batch: gradient(model, batch, trainer),
+        measured=lambda: measure(model, data.held_out, trainer) if data.held_out else {},
+    )
 
 
 def spelling(start: Path, config: LessonConfig) -> Any:
@@ -134,27 +167,30 @@ def spelling(start: Path, config: LessonConfig) -> Any:
 
 
 def _before(
-    path: Path, loop: EpochLoop[Any], data: Lessons, recipe: SupervisedRecipe, start: Path
+    path: Path,
+    key: str,
+    loop: EpochLoop[Lesson],
+    measured: Callable[[], Numbers],
+    recipe: Recipe,
+    start: Path,
 ) -> dict[str, Any]:
     """The start's numbers, kept for a run that is resumed, which must find the same data."""
     if loop.done and path.is_file():
         kept = json.loads(path.read_text())
-        if kept["data"] != data.key:
+        if kept["data"] != key:
             raise RecipeError("cannot resume: the data are not those that the run began with")
         return kept["numbers"]
-    found = _measured(loop, data, recipe, start)
-    text = json.dumps({"data": data.key, "numbers": found})
+    found = _measured(loop, measured, recipe, start)
+    text = json.dumps({"data": key, "numbers": found})
     write_atomically(path, lambda fresh: fresh.write_text(text))
     return found
 
 
 def _measured(
-    loop: EpochLoop[Any], data: Lessons, recipe: SupervisedRecipe, checkpoint: Path
+    loop: EpochLoop[Lesson], measured: Callable[[], Numbers], recipe: Recipe, checkpoint: Path
 ) -> dict[str, Any]:
-    """Loss and accuracy on held-out rows, and on held-out problems, where there are any."""
-    found: dict[str, Any] = {}
-    if data.held_out:
-        found |= measure(loop.model, data.held_out, recipe.trainer)
+    """What is `measured` on held-out rows, and accuracy on held-out problems, where asked."""
+    found: dict[str, Any] = dict(measured())
     if recipe.examine:
         found |= examine(
             checkpoint,

@@ -17,13 +17,13 @@ def token_logp(logits_XV: Tensor, targets_X: Tensor, temperature: float) -> Tens
 
     float32 at least, whatever the logits are. A logit of -inf takes its token out of the support.
     """
-    logp_XV = _log_softmax(logits_XV, temperature)
+    logp_XV = log_probs(logits_XV, temperature)
     return logp_XV.gather(-1, targets_X.unsqueeze(-1)).squeeze(-1)
 
 
 def entropy(logits_XV: Tensor, temperature: float) -> Tensor:
     """-sum_v p log p in nats, [X], at the same temperature; tokens outside the support add 0."""
-    return _entropy(_log_softmax(logits_XV, temperature))
+    return _entropy(log_probs(logits_XV, temperature))
 
 
 def logp_and_entropy_from_hidden(
@@ -67,7 +67,7 @@ class _Chunked(torch.autograd.Function):
         logp_M = hidden_MD.new_zeros(len(hidden_MD), dtype=_wide(hidden_MD, weight_VD))
         entropy_M = torch.zeros_like(logp_M)
         for part in ctx.parts:
-            logp_CV = _log_softmax(_logits(hidden_MD[part], weight_VD, bias_V), temperature)
+            logp_CV = log_probs(head_logits(hidden_MD[part], weight_VD, bias_V), temperature)
             logp_M[part] = logp_CV.gather(1, targets_M[part, None]).squeeze(1)
             entropy_M[part] = _entropy(logp_CV)
         ctx.set_materialize_grads(False)
@@ -89,9 +89,9 @@ class _Chunked(torch.autograd.Function):
             for x, needed in zip(ctx.saved_tensors[:3], ctx.needs_input_grad[:3], strict=True)
         )
         for part in ctx.parts:
-            logits_CV = _logits(hidden_MD[part], weight_VD, bias_V)
+            logits_CV = head_logits(hidden_MD[part], weight_VD, bias_V)
             by_logits_CV = _by_logits(
-                _log_softmax(logits_CV, ctx.temperature),
+                log_probs(logits_CV, ctx.temperature),
                 targets_M[part, None],
                 grad_M[part, None] / ctx.temperature,
                 None if entropy_grad_M is None else entropy_grad_M[part, None] / ctx.temperature,
@@ -129,15 +129,20 @@ def _wide(*tensors: Tensor) -> torch.dtype:
     return dtype
 
 
-def _logits(hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    """Without autocast: the backward pass must find the very logits the forward pass saw."""
+def head_logits(hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
+    """[C, V], in the wider type of hidden and head, without autocast: the backward pass must find
+    the very logits the forward pass saw."""
     dtype = torch.promote_types(hidden_CD.dtype, weight_VD.dtype)
     with torch.autocast(hidden_CD.device.type, enabled=False):
         bias_V = None if bias_V is None else bias_V.to(dtype)
         return linear(hidden_CD.to(dtype), weight_VD.to(dtype), bias_V)
 
 
-def _log_softmax(logits_XV: Tensor, temperature: float) -> Tensor:
+def log_probs(logits_XV: Tensor, temperature: float) -> Tensor:
+    """log softmax(logits / temperature) in nats, [X, V], in float32 at least.
+
+    Raises ValueError for a temperature that is not above 0.
+    """
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}: greedy has no log-probs")
     return (logits_XV.to(_wide(logits_XV)) / temperature).log_softmax(-1)

@@ -25,6 +25,7 @@ class Piece:
     positions_RT: Tensor  # int64, 0 at the start of each sequence
     targets_RT: Tensor  # int64
     learned_RT: Tensor  # bool, true where the target is learned
+    sequence_RT: Tensor  # int64, which lesson of the batch a position belongs to; -1 on padding
 
 
 def pieces(batch: Sequence[Lesson], trainer: TrainerConfig) -> Iterator[Piece]:
@@ -40,6 +41,7 @@ def pieces(batch: Sequence[Lesson], trainer: TrainerConfig) -> Iterator[Piece]:
             positions_RT=packed.positions_RT,
             targets_RT=packed.targets_RT,
             learned_RT=flags.targets_RT.bool(),
+            sequence_RT=packed.sequence_RT,
         )
 
 

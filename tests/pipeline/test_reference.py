@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipeline.algorithm import AlgorithmConfig
-from pipeline.loop import Loop
+from pipeline.learning import Learning
 from pipeline.reference import Reference, StaleReferenceError, fingerprint
 from pipeline.rl_config import ZeroRecipe
 
@@ -153,7 +153,7 @@ def test_a_saved_state_that_was_changed_is_noticed_on_resume(tiny_llama):
 
 
 @pytest.mark.parametrize(("coefficient", "held"), [(0.0, False), (0.001, True)])
-def test_a_kl_coefficient_of_zero_holds_no_reference(tiny_llama, tmp_path, coefficient, held):
+def test_a_kl_coefficient_of_zero_holds_no_reference(tiny_llama, coefficient, held):
     recipe = ZeroRecipe.model_validate(
         {
             "name": "t",
@@ -164,7 +164,6 @@ def test_a_kl_coefficient_of_zero_holds_no_reference(tiny_llama, tmp_path, coeff
             "optimizer": {"learning_rate": 0.1},
         }
     )
-    tools = SimpleNamespace(sampler=None, scribe=None, pool=None, directory=tmp_path)
-    task = SimpleNamespace(step_scores=None)
-    loop = Loop(recipe, task, tiny_llama(), tools)
-    assert (loop.learning.reference is not None) is held
+    scribe = SimpleNamespace(tokenizer=None)
+    learning = Learning(recipe, tiny_llama(), scribe, None)
+    assert (learning.reference is not None) is held

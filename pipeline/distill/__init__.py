@@ -1,0 +1,1 @@
+"""Learning from a teacher's distributions: on the student's own answers, or on written ones."""

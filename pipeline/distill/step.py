@@ -1,0 +1,86 @@
+"""One optimizer step towards a teacher's whole distributions.
+
+Axes: M masked-in tokens of a micro-batch, D width of the student, E of the teacher.
+"""
+
+from typing import Any
+
+import torch
+
+from pipeline.assemble import Minibatch
+from pipeline.losses.distillation import jsd_from_hidden, token_share
+from pipeline.losses.logprob import logp_and_entropy_from_hidden
+from pipeline.policy import hidden_states, output_head
+from pipeline.records import Batch, Update
+from pipeline.update import Learner, check_mismatch
+
+
+def divergence_update(
+    learner: Learner,
+    teacher: Any,
+    minibatch: Minibatch,
+    *,
+    beta: float,
+    progress: float,
+    done: int,
+    tolerance: float | None,
+) -> Update:
+    """Accumulate the gradient of the mean `generalised_jsd` over the step's tokens and step once.
+
+    `progress`, `done` and `tolerance` are those of `pipeline.update.update`; so is MismatchError.
+    """
+    tokens, head = minibatch.counts.tokens, output_head(learner.policy)
+    loss = nats = gap = widest = 0.0
+    for batch in minibatch.batches:
+        hidden_MD = masked_hidden(learner.policy, batch)
+        with torch.no_grad():
+            theirs_ME = masked_hidden(teacher, batch)
+            logp_M, entropy_M = logp_and_entropy_from_hidden(
+                hidden_MD,
+                *head,
+                batch.targets_RT[batch.mask_RT],
+                temperature=batch.temperature,
+                chunk=learner.chunk,
+            )
+        values_M = jsd_from_hidden(
+            hidden_MD,
+            head,
+            theirs_ME,
+            output_head(teacher),
+            beta=beta,
+            temperature=batch.temperature,
+            chunk=learner.chunk,
+        )
+        share = token_share(values_M, tokens)
+        share.backward()
+        loss += share.item()
+        nats += entropy_M.sum().item()
+        gap_M = (logp_M - batch.sampler_logp_RT[batch.mask_RT]).abs()
+        gap += gap_M.sum().item()
+        widest = torch.cat([gap_M, gap_M.new_tensor([widest])]).max().item()  # max() loses NaN
+    counted = max(tokens, 1)
+    check_mismatch(learner.optimizer, gap / counted, widest, tokens, tolerance, done)
+    grad_norm, learning_rate = learner.optimizer.step(progress, done)
+    return Update(
+        loss=loss,
+        value_loss=0.0,
+        kl=loss,
+        old_kl=0.0,
+        entropy=nats / counted,
+        clipped_low=0.0,
+        clipped_high=0.0,
+        ratio_mean=1.0,
+        mismatch_mean=gap / counted,
+        mismatch_max=widest,
+        dropped=(),
+        grad_norm=grad_norm,
+        learning_rate=learning_rate,
+        kept=1.0,
+        tokens=tokens,
+    )
+
+
+def masked_hidden(model: Any, batch: Batch) -> torch.Tensor:
+    """What a model's trunk makes of the positions before each masked-in token, [M, width]."""
+    hidden_RTD = hidden_states(model.base_model, batch.ids_RT, batch.positions_RT)
+    return hidden_RTD[batch.mask_RT]

@@ -1,0 +1,194 @@
+"""Losses that pull a student's next-token distribution p to a teacher's q, per token, in nats.
+
+Each returns one value a token; `token_share` makes a share of the step's loss of them. The
+temperature divides the logits of both. No value is multiplied by its square, which Hinton et al.
+(arXiv 1503.02531) do to keep the gradient's size; the learning rate is there for that.
+Axes: X any leading shape, M tokens, C tokens of a chunk, V vocabulary, K kept ids of it, D and E
+widths of student and teacher.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, log, log1p
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from pipeline.losses.logprob import head_logits, log_probs
+
+Head = tuple[Tensor, Tensor | None]  # weight [V, width] and bias [V] of an output layer
+
+
+def forward_kl(student_XV: Tensor, teacher_XV: Tensor, *, temperature: float) -> Tensor:
+    """KL(q || p) = sum_v q log(q / p) of two tensors of logits, [X] (arXiv 1503.02531).
+
+    Its gradient by the student's logits is (p - q) / temperature: cross-entropy with soft labels.
+    It spreads the student over everything that the teacher might say.
+    """
+    return _kl(log_probs(teacher_XV, temperature), log_probs(student_XV, temperature))
+
+
+def reverse_kl(student_XV: Tensor, teacher_XV: Tensor, *, temperature: float) -> Tensor:
+    """KL(p || q) = sum_v p log(p / q) of two tensors of logits, [X] (MiniLLM, arXiv 2306.08543).
+
+    It keeps the student from what the teacher would not say. Exact over the vocabulary; its
+    estimate from one sampled token is `token_advantage`.
+    """
+    return _kl(log_probs(student_XV, temperature), log_probs(teacher_XV, temperature))
+
+
+def generalised_jsd(
+    student_XV: Tensor, teacher_XV: Tensor, *, beta: float, temperature: float
+) -> Tensor:
+    """beta KL(q || m) + (1 - beta) KL(p || m), m = beta q + (1 - beta) p, of logits, [X]: GKD
+    (arXiv 2306.13649, eq. 1).
+
+    Never above ln 2, whatever p and q are. At the ends it is 0, and what it becomes there after
+    division by beta or 1 - beta is meant: `forward_kl` at 0 and `reverse_kl` at 1, as in TRL.
+    Raises ValueError for a beta outside [0, 1].
+    """
+    if not 0 <= beta <= 1:
+        raise ValueError(f"beta must lie in [0, 1], got {beta}")
+    if beta == 0:
+        return forward_kl(student_XV, teacher_XV, temperature=temperature)
+    if beta == 1:
+        return reverse_kl(student_XV, teacher_XV, temperature=temperature)
+    logp_XV, logq_XV = log_probs(student_XV, temperature), log_probs(teacher_XV, temperature)
+    mixture_XV = torch.logaddexp(logq_XV + log(beta), logp_XV + log1p(-beta))
+    return beta * _kl(logq_XV, mixture_XV) + (1 - beta) * _kl(logp_XV, mixture_XV)
+
+
+def token_advantage(logp: Tensor, teacher_logp: Tensor) -> Tensor:
+    """log q(y) - log p(y) of tokens y that the student sampled, any one shape, without a gradient:
+    on-policy distillation (Lu, Thinking Machines 2025; the one-sample form of arXiv 2306.13649).
+
+    As a reward at each token its mean is -KL(p || q), and the policy gradient with it as the
+    token's own advantage has the expected gradient of -`reverse_kl` at the states that were
+    visited: E[A grad log p] = -grad KL(p || q), since E[grad log p] = 0. What a token does to the
+    divergence of later states is not in it.
+    """
+    return (teacher_logp - logp).detach()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TopK:
+    """What is kept of a teacher's distribution at each token."""
+
+    ids_XK: Tensor  # int64
+    logq_XK: Tensor  # nats, of those ids, the likeliest first
+    rest_X: Tensor  # nats, log of the mass of all other ids
+
+
+def top_k(teacher_XV: Tensor, k: int, *, temperature: float) -> TopK:
+    """The k likeliest ids of logits, and the mass that remains. Raises ValueError unless
+    0 < k < V: a remainder of no ids has no log-prob, and no loss needs it."""
+    vocabulary = teacher_XV.shape[-1]
+    if not 0 < k < vocabulary:
+        raise ValueError(f"k must lie between 1 and {vocabulary - 1}, below the vocabulary: {k}")
+    logq_XV = log_probs(teacher_XV, temperature)
+    kept_XK, ids_XK = logq_XV.topk(k)
+    return TopK(ids_XK=ids_XK, logq_XK=kept_XK, rest_X=_rest(logq_XV, ids_XK))
+
+
+def top_k_kl(student_XV: Tensor, kept: TopK, *, temperature: float) -> Tensor:
+    """sum_k q_k log(q_k / p_k) + r log(r / s), [X]: KL(q || p) with all other ids as one bucket,
+    whose mass is r for the teacher and s = 1 - sum_k p_k for the student.
+
+    A lower bound on `forward_kl` (data processing; the log-sum inequality), equal to it when both
+    share the remainder out alike: what is missing is r KL(q' || p'), q' and p' being what both are
+    inside the bucket. Without the bucket the sum would bound nothing: it can be below 0, and
+    nothing would lower the student's tail. `kept` must be at this temperature.
+    """
+    logp_XV = log_probs(student_XV, temperature)
+    rest_X = _rest(logp_XV, kept.ids_XK)
+    logp_XK = logp_XV.gather(-1, kept.ids_XK)
+    inside_X = (kept.logq_XK.exp() * (kept.logq_XK - logp_XK)).sum(-1)
+    return inside_X + kept.rest_X.exp() * (kept.rest_X - rest_X)
+
+
+def jsd_from_hidden(
+    student_MD: Tensor,
+    student_head: Head,
+    teacher_ME: Tensor,
+    teacher_head: Head,
+    *,
+    beta: float,
+    temperature: float,
+    chunk: int,
+) -> Tensor:
+    """`generalised_jsd`, [M], of linear(hidden, head) of both, `chunk` tokens at a time.
+
+    No tensor over all M and V ever exists: the backward pass computes the logits again. A head
+    with rows beyond the other's (padding, for the hardware's sake) is read without them.
+    Raises ValueError for a chunk below 1.
+    """
+    ids = min(len(student_head[0]), len(teacher_head[0]))
+
+    def values(student_CD: Tensor, teacher_CE: Tensor) -> Tensor:
+        student_CV = head_logits(student_CD, *_first(student_head, ids))
+        teacher_CV = head_logits(teacher_CE, *_first(teacher_head, ids))
+        return generalised_jsd(student_CV, teacher_CV, beta=beta, temperature=temperature)
+
+    return _chunked(values, (student_MD, teacher_ME), chunk)
+
+
+@torch.no_grad()
+def top_k_from_hidden(
+    teacher_ME: Tensor, head: Head, k: int, *, ids: int, temperature: float, chunk: int
+) -> TopK:
+    """`top_k` of linear(hidden, head), `chunk` tokens at a time, of the first `ids` ids: those
+    that the student's head has, too."""
+    kept = [
+        top_k(head_logits(part_CE, *_first(head, ids)), k, temperature=temperature)
+        for part_CE in teacher_ME.split(chunk)
+    ]
+    return TopK(
+        ids_XK=torch.cat([one.ids_XK for one in kept]),
+        logq_XK=torch.cat([one.logq_XK for one in kept]),
+        rest_X=torch.cat([one.rest_X for one in kept]),
+    )
+
+
+def top_k_kl_from_hidden(
+    student_MD: Tensor, head: Head, kept: TopK, *, temperature: float, chunk: int
+) -> Tensor:
+    """`top_k_kl` of linear(hidden, head), [M], chunked as `jsd_from_hidden` is."""
+
+    def values(student_CD: Tensor, ids_CK: Tensor, logq_CK: Tensor, rest_C: Tensor) -> Tensor:
+        part = TopK(ids_XK=ids_CK, logq_XK=logq_CK, rest_X=rest_C)
+        return top_k_kl(head_logits(student_CD, *head), part, temperature=temperature)
+
+    return _chunked(values, (student_MD, kept.ids_XK, kept.logq_XK, kept.rest_X), chunk)
+
+
+def token_share(values_M: Tensor, tokens: int) -> Tensor:
+    """This micro-batch's share of the mean over the `tokens` of the whole optimizer step: the
+    shares of any split add up. Raises ValueError for fewer tokens than there are here."""
+    if len(values_M) > tokens:
+        raise ValueError(
+            f"a micro-batch has {len(values_M)} tokens, its whole step {tokens}: the count must "
+            "cover the whole optimizer step"
+        )
+    return values_M.sum() / max(tokens, 1)
+
+
+def _kl(log_a_XV: Tensor, log_b_XV: Tensor) -> Tensor:
+    return (log_a_XV.exp() * (log_a_XV - log_b_XV)).sum(-1)
+
+
+def _rest(logp_XV: Tensor, ids_XK: Tensor) -> Tensor:
+    """log of the mass of all ids but these; 1 - sum would lose every digit of a small one."""
+    return logp_XV.scatter(-1, ids_XK, -inf).logsumexp(-1)
+
+
+def _first(head: Head, ids: int) -> Head:
+    weight_VD, bias_V = head
+    return weight_VD[:ids], None if bias_V is None else bias_V[:ids]
+
+
+def _chunked(values: Callable[..., Tensor], tensors: tuple[Tensor, ...], chunk: int) -> Tensor:
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least 1 token, got {chunk}")
+    parts = zip(*(one.split(chunk) for one in tensors), strict=True)
+    return torch.cat([checkpoint(values, *part, use_reentrant=False) for part in parts])

@@ -1,0 +1,43 @@
+"""Recipes and lessons for two tiny models that read the same ids."""
+
+from random import Random
+
+import pytest
+
+from data.sft_ids import Lesson
+from pipeline.distill_config import DistillRecipe
+
+
+@pytest.fixture
+def on_policy():
+    """Factory of on-policy recipes."""
+
+    def build(**changes):
+        values = {
+            "name": "test",
+            "method": "on_policy",
+            "start": "student",
+            "teacher": "teacher",
+            "steps": 4,
+            "rollout": {"prompts": 2, "per_prompt": 4, "max_tokens": 9},
+            "optimizer": {"learning_rate": 1e-2},
+            "trainer": {"row": 32, "rows": 2, "logits_chunk": 5},
+        }
+        return DistillRecipe.model_validate(values | changes)
+
+    return build
+
+
+@pytest.fixture
+def some_lessons():
+    """Function: as many lessons of a few ids, learned from some token on, two of them the same."""
+
+    def build(count, seed=0):
+        random, made = Random(seed), []
+        for _ in range(count - 1):
+            prompt, answer = random.randint(1, 4), random.randint(1, 6)
+            ids = tuple(random.randrange(1, 40) for _ in range(prompt + answer))
+            made.append(Lesson(ids=ids, learned=(False,) * prompt + (True,) * answer))
+        return [*made, made[0]]
+
+    return build
