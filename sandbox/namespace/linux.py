@@ -115,7 +115,7 @@ class _CapabilityData(ctypes.Structure):
 
 
 _CLONE_PIDFD, _SIGCHLD = 0x1000, 17
-plain_fork = getattr(ctypes.PyDLL(None), "_Fork", os.fork)  # glibc before 2.34 lacks it
+_plain_fork = getattr(ctypes.PyDLL(None), "_Fork", os.fork)  # glibc before 2.34 lacks it
 
 
 def forker(spaces: int, handle: ctypes.c_int) -> Callable[[], int]:
@@ -131,7 +131,7 @@ def forker(spaces: int, handle: ctypes.c_int) -> Callable[[], int]:
         return prepared("clone", flags, None, ctypes.byref(handle), None, None)
 
     def fork() -> int:
-        pid = plain_fork()
+        pid = _plain_fork()
         if pid > 0:
             handle.value = os.pidfd_open(pid)
         return pid
