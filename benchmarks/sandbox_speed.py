@@ -18,7 +18,9 @@ from multiprocessing.synchronize import Barrier
 from statistics import median, quantiles
 from typing import Any
 
+from bare_forks import BareForks
 from publish import arguments, publish, table
+from timed_programs import CONTEST, TWO_LINES, calls
 
 from sandbox.executor import Call, Given, Program, Stdin
 from sandbox.limits import Limits
@@ -28,60 +30,6 @@ from sandbox.probe import SandboxUnavailableError, probe
 
 LIMITS = Limits(cpu_s=5, wall_s=60)
 SCRIPT = Program(source="print(sum(map(int, input().split())))")
-TWO_LINES = "def solve(n, edges):\n    return [n, sum(w for _, _, w in edges)]\n"
-CONTEST = """
-import heapq
-from collections import defaultdict, deque
-
-
-class Graph:
-    def __init__(self, n):
-        self.n = n
-        self.near = defaultdict(list)
-
-    def add_edge(self, u, v, w):
-        self.near[u].append((v, w))
-        self.near[v].append((u, w))
-
-    def distances(self, source):
-        best = [float("inf")] * self.n
-        best[source] = 0
-        heap = [(0, source)]
-        while heap:
-            d, u = heapq.heappop(heap)
-            if d > best[u]:
-                continue
-            for v, w in self.near[u]:
-                if d + w < best[v]:
-                    best[v] = d + w
-                    heapq.heappush(heap, (d + w, v))
-        return best
-
-    def components(self):
-        seen = [False] * self.n
-        count = 0
-        for start in range(self.n):
-            if seen[start]:
-                continue
-            count += 1
-            seen[start] = True
-            queue = deque([start])
-            while queue:
-                u = queue.popleft()
-                for v, _ in self.near[u]:
-                    if not seen[v]:
-                        seen[v] = True
-                        queue.append(v)
-        return count
-
-
-def solve(n, edges):
-    graph = Graph(n)
-    for u, v, w in edges:
-        graph.add_edge(u, v, w)
-    reached = [d for d in graph.distances(0) if d < float("inf")]
-    return [max(reached), sum(reached), graph.components()]
-"""
 BARE = "python -I -c pass"
 CASES = 10
 FASTER_ALONE = 2.5  # than a bare start, with one worker
@@ -114,12 +62,21 @@ def script(executor: NamespaceExecutor) -> Contender:
 def several(executor: NamespaceExecutor, source: str, cases: int) -> Contender:
     """One program called on `cases` inputs."""
     program = Program(source=source)
-    edges = [[0, 1, 1], [1, 2, 3], [2, 3, 4], [0, 3, 20], [4, 5, 1]]
-    given: list[Given] = [Call(function="solve", args=[6 + i, edges]) for i in range(cases)]
+    given: list[Given] = [Call(function="solve", args=args) for args in calls(cases)]
 
     def once() -> None:
         done = executor.run_all(program, given, LIMITS)
         assert [one.ended for one in done] == ["ok"] * cases, done
+
+    return once
+
+
+def forked(forks: BareForks, source: str) -> Contender:
+    """The same with no isolation: one fork of a bare Python for each case."""
+
+    def once() -> None:
+        values = forks.call(source, calls(CASES))
+        assert len(values) == CASES and all(values), values
 
     return once
 
@@ -208,9 +165,11 @@ def measure(rounds: int, workers: int) -> dict[str, Any]:
                 continue
             contenders[f"tier {tier}, script"] = script(tiers[tier])
         best = tiers[min(tiers)]
+        forks = stack.enter_context(BareForks(find().path, workers))
         for name, source in (("two lines", TWO_LINES), ("50 lines", CONTEST)):
             for count in (1, CASES):
                 contenders[f"{count} of {name}"] = several(best, source, count)
+            contenders[f"{CASES} bare forks, {name}"] = forked(forks, source)
         rows = [row(*item) for item in interleaved(contenders, rounds).items()]
         tier = min(tiers)
         names = [BARE, f"tier {tier}, script"]
@@ -232,11 +191,19 @@ def measure(rounds: int, workers: int) -> dict[str, Any]:
         "worst_over_median": judged["p99_ms"] / judged["p50_ms"],
         "ten_cases_over_one": ten_over_one(by_name, "50 lines"),
         "ten_small_cases_over_one": ten_over_one(by_name, "two lines"),
+        "ten_bare_forks_over_one": forks_over_one(by_name, "50 lines"),
+        "ten_small_bare_forks_over_one": forks_over_one(by_name, "two lines"),
     }
 
 
 def ten_over_one(rows: dict[str, dict[str, Any]], program: str) -> float:
     return rows[f"{CASES} of {program}"]["p50_ms"] / rows[f"1 of {program}"]["p50_ms"]
+
+
+def forks_over_one(rows: dict[str, dict[str, Any]], program: str) -> float:
+    """What is left of the same ratio when the ten cases have no isolation, and the one has."""
+    forks = rows[f"{CASES} bare forks, {program}"]
+    return forks["p50_ms"] / rows[f"1 of {program}"]["p50_ms"]
 
 
 def bars(results: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
@@ -270,6 +237,11 @@ def main() -> int:
     found = bars(results)
     told = [[what, value, bar, "yes" if met else "NO"] for what, value, bar, met in found]
     lines += ["", table(["bar", "measured", "wanted", "met"], told)]
+    floors = [results["ten_bare_forks_over_one"], results["ten_small_bare_forks_over_one"]]
+    lines.append(
+        f"{CASES} cases over one with no isolation of the ten: "
+        f"50 lines {floors[0]:.2f}, two lines {floors[1]:.2f}"
+    )
     lines.append(f"load average {results['load'][0]:.1f} to {results['load'][1]:.1f}")
     missed = [f"{what}: {value:.2f}, wanted {bar:g}" for what, value, bar, met in found if not met]
     failed = [] if options.quick else missed

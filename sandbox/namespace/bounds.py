@@ -1,9 +1,12 @@
 """Resource limits of a case, set for good: soft is hard, and no privilege is left to raise them."""
 
+import ctypes
 import resource
+from collections.abc import Callable, Iterator
 
 from sandbox.namespace import account, linux
 from sandbox.namespace.protocol import COUNTED, Request
+from sandbox.namespace.syscalls import prepared
 
 _ZERO = ("CORE", "MSGQUEUE", "MEMLOCK", "RTPRIO", "NICE")
 _KINDS = range(16)  # all that Linux has
@@ -17,31 +20,37 @@ def ceilings() -> tuple[int, ...]:
     return tuple(resource.getrlimit(kind)[1] & _UNLIMITED for kind in _KINDS)
 
 
-def on_one(request: Request, ceilings: tuple[int, ...]) -> None:
-    """What a zygote cannot share with its cases. Pid 1 would not see SIGXCPU."""
-    for kind, value in (
-        (resource.RLIMIT_CPU, request.cpu_s),
-        (resource.RLIMIT_NOFILE, request.open_files),
-    ):
-        _set(kind, value, ceilings)
+def calls(
+    request: Request, ceilings: tuple[int, ...], own_bytes: int
+) -> Iterator[Callable[[], int]]:
+    """Calls by which a child bounds itself; inherited bounds that are tighter are kept.
 
-
-def on_all(request: Request, ceilings: tuple[int, ...], own_bytes: int) -> None:
-    """The others; inherited ones that are tighter are kept. `own_bytes`: mapped by the zygote.
-
-    Honest programs raise the soft limit of the stack, which a bound of all addresses allows.
+    `own_bytes`: mapped by the zygote. A result is negative where a call failed. Honest programs
+    raise the soft limit of the stack, which a bound of all addresses allows.
     """
+
+    def bound(kind: int, value: int) -> Callable[[], int]:
+        allowed = min(value, ceilings[kind])
+        return _setter(kind, allowed, allowed)
+
     counted = COUNTED[request.counted]
     if counted != "group":
         kind = resource.RLIMIT_AS if counted == "address" else resource.RLIMIT_DATA
-        _set(kind, own_bytes + request.address_bytes, ceilings)
-    _set(resource.RLIMIT_FSIZE, request.disk_mb << 20, ceilings)
-    others = account.tasks() + _MORE_OF_OTHERS if request.shared_account else 0
-    _set(resource.RLIMIT_NPROC, request.tasks + others, ceilings)
-    stack = resource.RLIMIT_STACK
-    ceiling = resource.getrlimit(stack)[1]
+        yield bound(kind, own_bytes + request.address_bytes)
+    yield bound(resource.RLIMIT_FSIZE, request.disk_mb << 20)
+    if request.shared_account:
+        yield lambda: bound(resource.RLIMIT_NPROC, request.tasks + _tasks_of_others())()
+    else:
+        yield bound(resource.RLIMIT_NPROC, request.tasks)
+    ceiling = resource.getrlimit(resource.RLIMIT_STACK)[1]
     allowed = min(request.stack_bytes, ceiling & _UNLIMITED)
-    resource.setrlimit(stack, (allowed, allowed if counted == "data" else ceiling))
+    yield _setter(resource.RLIMIT_STACK, allowed, allowed if counted == "data" else ceiling)
+    yield bound(resource.RLIMIT_CPU, request.cpu_s)  # of the child: pid 1 would not see SIGXCPU
+    yield bound(resource.RLIMIT_NOFILE, request.open_files)
+
+
+def _tasks_of_others() -> int:
+    return account.tasks() + _MORE_OF_OTHERS
 
 
 def forbid_for_all(last_capability: int) -> None:
@@ -54,6 +63,6 @@ def forbid_for_all(last_capability: int) -> None:
     resource.setrlimit(resource.RLIMIT_SIGPENDING, (pending, pending))
 
 
-def _set(kind: int, value: int, ceilings: tuple[int, ...]) -> None:
-    allowed = min(value, ceilings[kind])
-    resource.setrlimit(kind, (allowed, allowed))
+def _setter(kind: int, soft: int, hard: int) -> Callable[[], int]:
+    limits = (ctypes.c_uint64 * 2)(soft, hard)
+    return prepared("prlimit64", 0, kind, ctypes.byref(limits), None)

@@ -8,14 +8,13 @@ runs.
 import threading
 from collections.abc import Sequence
 
-from sandbox.executor import Given, Program, Stdin
+from sandbox.executor import Given, Program
 from sandbox.limits import Limits
 from sandbox.namespace import tickets
 from sandbox.namespace.inputs import arguments, payload
 from sandbox.namespace.tickets import Setup, Ticket
 from sandbox.result import Execution
 
-_HELD_FROM = 4  # cases for which it pays that slots hold the program, in a process more
 _SMALL = 1 << 20  # bytes of arguments that cannot be what a program fails to compile for
 
 
@@ -28,7 +27,6 @@ class Cases:
         self._given = given
         self._packed = [arguments(one) for one in given]
         self._compiled = b""
-        self._held: tickets.Program | None = None
         self._results: list[Execution | None] = [None] * len(given)
         self._left = iter(range(len(given)))
         self._lock = threading.Lock()
@@ -43,18 +41,9 @@ class Cases:
         given, packed = self._given[number], self._packed[number]
         several = len(self._given) > 1
         share = number == 0 and several and len(packed) <= _SMALL
-        held = self._program(setup) if len(self._given) >= _HELD_FROM else None
-        source, compiled = ("", b"") if held else (self.program.source, self._compiled)
-        work = payload(source, given, packed, compiled=compiled, share=share)
-        return tickets.ticket(setup, work, given, self.limits, share=share, program=held)
-
-    def _program(self, setup: Setup) -> tickets.Program | None:
-        """For slots to hold; None while nobody has compiled it."""
-        with self._lock:
-            if self._held is None and self._compiled:
-                work = payload("", Stdin(), b"", compiled=self._compiled)
-                self._held = tickets.program(setup, work, self.limits)
-            return self._held
+        source = self.program.source
+        work = payload(source, given, packed, compiled=self._compiled, share=share)
+        return tickets.ticket(setup, work, given, self.limits, share=share)
 
     def done(self, number: int, ended: Execution, used: Ticket | None) -> None:
         """Keep a result. A program that does not compile ends all cases not yet begun alike."""

@@ -3,25 +3,25 @@
 import atexit
 import builtins
 import linecache
-import marshal
 import os
 import sys
 import threading
 import traceback
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from marshal import dumps, loads
+from os import read, write
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple, NoReturn
 
-from sandbox import wire
-from sandbox.namespace import bounds, landlock, linux, seccomp
+from sandbox.namespace import bounds, linux
 from sandbox.namespace.interpreter import ENVIRONMENT
 from sandbox.namespace.protocol import COUNTED, READY, Request, pack_code
-from sandbox.namespace.syscalls import failure
+from sandbox.namespace.syscalls import failure, prepared
+from sandbox.wire import encode
 
-Code = types.CodeType
 Payload = tuple[str, bytes, bool, str | None, bytes]  # see `inputs.payload`
-Filter = Callable[[], int] | bytes  # ready to install, or still to be told the process's id
+Step = Callable[[], int]  # a system call of ours, negative when it fails
 
 FILE_NAME = "solution.py"
 _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
@@ -33,72 +33,66 @@ class Walls:
     """What the zygote prepared once for all its children."""
 
     tier: int
-    threads_only: Filter
-    with_processes: Filter
-    private_memory: Callable[[], int]
-    landlock_rules: int | None
+    threads_only: Step
+    with_processes: Step
+    private_memory: Step
+    landlock: Step | None
     address_bytes: int  # the zygote's own
     open_files: int  # one more than the highest descriptor there can be
     ceilings: tuple[int, ...]  # see `bounds.ceilings`
 
 
-def hold(request: Request, walls: Walls) -> Code:
-    """In a zygote of one program: take its compiled code, and the bounds its cases share."""
-    payload = marshal.loads(os.read(_PAYLOAD, request.payload_bytes))
-    os.closerange(0, _FIRST_FREE)
-    _bound_all(request, walls)
-    return marshal.loads(payload[1])
+class Steps(NamedTuple):
+    """What a child does before it runs anything, prepared by its zygote: `become` says when."""
+
+    enclose: tuple[Step, ...]
+    bound: tuple[Step, ...]
 
 
-def become(request: Request, walls: Walls, held: Code | None) -> NoReturn:
+def steps(request: Request, walls: Walls) -> Steps:
+    """For children with these bounds. Made together, they lie together: few pages are touched."""
+    return Steps(
+        enclose=(
+            *((walls.landlock,) if walls.landlock else ()),
+            prepared("close_range", _FIRST_FREE, walls.open_files, 0),
+            prepared("setpgid", 0, 0),
+            linux.drop_capabilities,
+        ),
+        bound=(
+            prepared("close", _PAYLOAD),
+            *bounds.calls(request, walls.ceilings, walls.address_bytes),
+            *((walls.private_memory,) if COUNTED[request.counted] == "data" else ()),
+            walls.with_processes if request.processes else walls.threads_only,
+            prepared("write", _RESULT, READY, len(READY)),
+        ),
+    )
+
+
+def become(first: Steps, payload_bytes: int) -> NoReturn:
     """Turn this fresh fork into the sandboxed program. Never returns.
 
-    `held`: its code, where the zygote has that and has set the bounds that all its cases share.
     Its streams are in place: stdin, stdout, stderr, result, payload at 0 to 4. Few functions and
     few objects: each page that is touched here is copied for each execution.
     """
     code = 1
     try:
-        _enclose(walls)
-        payload = marshal.loads(os.read(_PAYLOAD, request.payload_bytes))
-        os.close(_PAYLOAD)
-        if held is None:
-            _bound_all(request, walls)
-        bounds.on_one(request, walls.ceilings)
-        _filter_calls(walls.with_processes if request.processes else walls.threads_only)
-        os.write(_RESULT, READY)
-        code = _run(payload, held)
+        for step in first.enclose:  # own process group, no privileges, no descriptor but ours
+            if step() < 0:
+                raise failure("enclosing")
+        payload = loads(read(_PAYLOAD, payload_bytes))
+        for step in first.bound:  # the last one says that all is set up
+            if step() < 0:
+                raise failure("bounding")
+        code = _run(payload)
     except BaseException:  # noqa: BLE001  no frame of ours may be left by an exception
         traceback.print_exc()
     finally:
         _leave(code)
 
 
-def _enclose(walls: Walls) -> None:
-    """Own process group, no privileges, no descriptor but ours."""
-    if walls.landlock_rules is not None:
-        landlock.restrict_self(walls.landlock_rules)
-    os.closerange(_FIRST_FREE, walls.open_files)
-    os.setpgid(0, 0)
-    linux.drop_capabilities()
-
-
-def _bound_all(request: Request, walls: Walls) -> None:
-    bounds.on_all(request, walls.ceilings, walls.address_bytes)
-    if COUNTED[request.counted] == "data" and walls.private_memory() < 0:
-        raise failure("seccomp")
-
-
-def _filter_calls(wanted: Filter) -> None:
-    if isinstance(wanted, bytes):
-        wanted = seccomp.installer(seccomp.for_process(wanted, os.getpid()))
-    if wanted() < 0:
-        raise failure("seccomp")
-
-
-def _run(payload: Payload, held: Code | None) -> int:
+def _run(payload: Payload) -> int:
     """Run the program to its end; its exit code. Anything may happen from here on."""
-    code = _execute(payload, held)
+    code = _execute(payload)
     if payload[3] is None:  # a script ends as an interpreter does; a call ends with its value
         for step in (threading._shutdown, atexit._run_exitfuncs):  # pyright: ignore[reportAttributeAccessIssue]
             failed = _survives(step)
@@ -106,17 +100,17 @@ def _run(payload: Payload, held: Code | None) -> int:
     return code
 
 
-def _execute(payload: Payload, held: Code | None) -> int:
+def _execute(payload: Payload) -> int:
     source, compiled, share, function, packed = payload
-    solution = types.ModuleType("__main__" if function is None else "solution")
+    solution = ModuleType("__main__" if function is None else "solution")
     solution.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = sys.modules[solution.__name__] = solution
     try:
-        code = held or (marshal.loads(compiled) if compiled else _compile(source, share))
-        args, kwargs = marshal.loads(packed)
+        code = loads(compiled) if compiled else _compile(source, share)
+        args, kwargs = loads(packed)
         exec(code, solution.__dict__)
         if function is not None:
-            _send(wire.encode(_callable(solution, function)(*args, **kwargs)))
+            _send(encode(_callable(solution, function)(*args, **kwargs)))
     except SystemExit as left:
         return _exit_code(left.code)
     except BaseException as failure:  # noqa: BLE001  the program's own, whatever it is
@@ -141,7 +135,7 @@ def tidy(path: Sequence[str]) -> None:
     os.environ.update(ENVIRONMENT)
 
 
-def _callable(solution: types.ModuleType, function: str) -> Any:
+def _callable(solution: ModuleType, function: str) -> Any:
     """A function of the program, or a method of its class Solution."""
     found = solution.__dict__.get(function)
     if found is None and "Solution" in solution.__dict__:
@@ -151,12 +145,12 @@ def _callable(solution: types.ModuleType, function: str) -> Any:
     return found
 
 
-def _compile(source: str, share: bool) -> types.CodeType:
+def _compile(source: str, share: bool) -> CodeType:
     """The program's code; handed out, if wanted, before any of it runs."""
     code = compile(source, FILE_NAME, "exec", dont_inherit=True)
     if share:
         try:
-            shared = marshal.dumps(code)
+            shared = dumps(code)
         except ValueError:  # nested too deep: each compiles for itself
             shared = b""
         _send(pack_code(shared))
@@ -166,7 +160,7 @@ def _compile(source: str, share: bool) -> types.CodeType:
 def _send(frame: bytes) -> None:
     view = memoryview(frame)
     while view:
-        view = view[os.write(_RESULT, view) :]
+        view = view[write(_RESULT, view) :]
 
 
 def _exit_code(code: Any) -> int:

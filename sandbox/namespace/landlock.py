@@ -2,10 +2,10 @@
 
 import ctypes
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from sandbox.namespace.syscalls import call
+from sandbox.namespace.syscalls import call, prepared
 
 _VERSION_QUERY = 1
 _PATH_BENEATH = 1
@@ -51,9 +51,12 @@ def ruleset(readable: Iterable[str], writable_files: Iterable[str] = ()) -> int:
     return rules
 
 
-def restrict_self(rules: int) -> None:
-    """Bind this thread and all it starts. Needs no_new_privs."""
-    call("landlock_restrict_self", rules, 0)
+def restrictor(rules: int) -> Callable[[], int]:
+    """Binds the thread that calls it and all it starts, which needs no_new_privs.
+
+    The result is negative when it fails: see `syscalls.failure`.
+    """
+    return prepared("landlock_restrict_self", rules, 0)
 
 
 def _allow(rules: int, path: str, rights: int) -> None:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Callable
 
 from sandbox.namespace.syscalls import call, failure, libc, prepared
 
@@ -114,29 +115,28 @@ class _CapabilityData(ctypes.Structure):
 
 
 _CLONE_PIDFD, _SIGCHLD = 0x1000, 17
-_clone = prepared("clone")
 _plain_fork = getattr(ctypes.PyDLL(None), "_Fork", os.fork)  # glibc before 2.34 lacks it
 
 
-def fork(spaces: int) -> tuple[int, int]:
-    """Fork into new namespaces: (pid, pidfd) in the parent, (0, -1) in the child.
+def forker(spaces: int, handle: ctypes.c_int) -> Callable[[], int]:
+    """Forks into new namespaces: the pid in the parent, and its pidfd in `handle`; 0 in the child.
 
     Python's own fork reseeds, renews locks and runs hooks, which touches 170 pages that are then
     copied, more than all the rest of an execution. A process of one thread needs none of it.
     In a new pid namespace the child's thread id is 1, as in a zygote that is pid 1 itself;
     without one the C library has to be told of the new id.
     """
-    if not spaces:
-        pid = _plain_fork()
-        handle = os.pidfd_open(pid) if pid > 0 else -1
-    else:
-        opened = ctypes.c_int(-1)
+    if spaces:
         flags = ctypes.c_long(spaces | _CLONE_PIDFD | _SIGCHLD)
-        pid = _clone(flags, None, ctypes.byref(opened), None, None)
-        handle = opened.value if pid else -1
-    if pid < 0:
-        raise failure(f"clone({spaces:#x})")
-    return pid, handle
+        return prepared("clone", flags, None, ctypes.byref(handle), None, None)
+
+    def fork() -> int:
+        pid = _plain_fork()
+        if pid > 0:
+            handle.value = os.pidfd_open(pid)
+        return pid
+
+    return fork
 
 
 _HEADER = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
@@ -155,13 +155,8 @@ def lock_capabilities() -> None:
     libc.prctl(_PR_SET_SECUREBITS, _SECUREBITS, 0, 0, 0)  # refused to who has none: fine
 
 
-_nothing = prepared("capset", ctypes.byref(_HEADER), _NOTHING)
-
-
-def drop_capabilities() -> None:
-    """Give up every capability for good."""
-    if _nothing() < 0:
-        raise failure("capset")
+# Gives up every capability for good.
+drop_capabilities = prepared("capset", ctypes.byref(_HEADER), _NOTHING)
 
 
 def last_capability() -> int:

@@ -1,6 +1,7 @@
 """What passes between a slot and its zygote: fixed records and descriptors, never a payload."""
 
 import array
+import ctypes
 import os
 import signal
 import socket
@@ -12,12 +13,12 @@ COUNTED = ("address", "data", "group")
 READY = b"\x01"  # first byte of the result pipe: our side has set everything up
 KILL = b"K"  # to the zygote: end the execution in progress; stale when there is none
 WHICH = b"?"  # to the zygote: a pidfd of the execution in progress, please
-LEAVE = b"L"  # to the zygote of one program: there are no more cases; stale when there is none
 HANDLE = b"H"  # from the zygote: here it is
 STREAMS = 5
 CODE_BYTES = 1 << 20  # compiled code that is worth handing from one case to the next
 _LENGTH = struct.Struct("!Q")
-_ARRIVED = array.array("i", range(STREAMS)).tobytes()  # where the zygote must find them
+_WHERE = array.array("i", range(STREAMS)).tobytes()  # the zygote must find them
+_ARRIVED = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _WHERE)]
 
 
 class Request(NamedTuple):
@@ -34,10 +35,10 @@ class Request(NamedTuple):
     shared_account: int  # 1: the kernel counts tasks of the account that are none of ours
     processes: int  # 0: threads only
     payload_bytes: int
-    program_of_many: int = 0  # 1: nothing runs; what follows, until LEAVE, are its cases
 
 
 _REQUEST = struct.Struct(f"!{len(Request._fields)}Q")
+_ROOM = socket.CMSG_SPACE(len(_WHERE))
 
 
 class Streams(NamedTuple):
@@ -66,29 +67,30 @@ class Report:
     def killed(self) -> bool:
         return os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGKILL
 
-    def pack(self) -> bytes:
-        return _REPORT.pack(self.status, self.cpu_s, self.peak_kb)
+
+class Reaped(ctypes.Structure):
+    """The same as it travels: what wait4() fills in."""
+
+    _fields_ = [("status", ctypes.c_int), ("usage", ctypes.c_long * 18)]
 
 
-_REPORT = struct.Struct("!idQ")
+_REPORT = struct.Struct("i4x 5q 104x")  # of the usage: user and system time, and the peak
 
 
 def send_request(control: socket.socket, request: Request, streams: Streams) -> None:
     socket.send_fds(control, [_REQUEST.pack(*request)], list(streams))
 
 
-def receive_request(control: socket.socket, *, last: bool = False) -> Request | None:
+def receive_request(control: socket.socket) -> Request | None:
     """The next request, its streams at descriptors 0 to 4, which must be free.
 
-    None when the other side has gone, the streams did not come, or, where some request is the
-    `last`, when that has been.
+    None when the other side has gone, or the streams did not come.
     """
-    stale = (KILL, WHICH) if last else (KILL, WHICH, LEAVE)
     while True:
-        data, extra, _, _ = control.recvmsg(_REQUEST.size, socket.CMSG_SPACE(len(_ARRIVED)))
-        if data not in stale:  # too late for the execution they were meant for
+        data, extra, _, _ = control.recvmsg(_REQUEST.size, _ROOM)
+        if data not in (KILL, WHICH):  # too late for the execution they were meant for
             break
-    if len(data) != _REQUEST.size or [sent for _, _, sent in extra] != [_ARRIVED]:
+    if len(data) != _REQUEST.size or extra != _ARRIVED:
         return None
     return Request._make(_REQUEST.unpack(data))
 
@@ -105,7 +107,8 @@ def receive_report(control: socket.socket) -> Report | None:
     data = control.recv(_REPORT.size)
     if len(data) != _REPORT.size:
         return None
-    status, cpu_s, peak_kb = _REPORT.unpack(data)
+    status, user_s, user_us, system_s, system_us, peak_kb = _REPORT.unpack(data)
+    cpu_s = user_s + system_s + (user_us + system_us) / 1e6
     return Report(status=status, cpu_s=cpu_s, peak_kb=peak_kb)
 
 

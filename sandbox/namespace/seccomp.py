@@ -7,6 +7,7 @@ and what names a process, is a small second filter that each child installs.
 
 import ctypes
 import errno
+import os
 import struct
 from collections.abc import Callable
 
@@ -121,6 +122,15 @@ def installer(program: bytes) -> Callable[[], int]:
     """
     record = _Program(len(program) // 8, program)
     return prepared("seccomp", _SET_MODE_FILTER, 0, ctypes.byref(record))
+
+
+def installer_for_caller(program: bytes) -> Callable[[], int]:
+    """The same where the filter speaks of the process that will make the call."""
+
+    def install() -> int:
+        return installer(for_process(program, os.getpid()))()
+
+    return install
 
 
 def install(program: bytes) -> None:

@@ -9,9 +9,11 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from sandbox.limits import Limits
+from sandbox.namespace import signals
 from sandbox.namespace.cgroup import Cgroup
 from sandbox.namespace.deadline import Deadline, usage
 from sandbox.namespace.inputs import host_id
@@ -19,17 +21,15 @@ from sandbox.namespace.interpreter import ENVIRONMENT
 from sandbox.namespace.judge import judge
 from sandbox.namespace.protocol import (
     KILL,
-    LEAVE,
     WHICH,
     Report,
-    Streams,
     receive_handle,
     receive_report,
     send_request,
     split_code,
 )
-from sandbox.namespace.streams import Pipes, memory_file
-from sandbox.namespace.tickets import SPARE_TASKS, Program, Setup, Ticket
+from sandbox.namespace.streams import Pipes
+from sandbox.namespace.tickets import SPARE_TASKS, Setup, Ticket
 from sandbox.probe import SandboxUnavailableError
 from sandbox.result import Execution
 
@@ -37,6 +37,7 @@ _START_LIMIT_S = 60.0
 _REPLY_LIMIT_S = 20.0  # for the zygote's own part: it does next to nothing
 _UNWATCHED_MS = 5  # of a new child: a pipe that fills up waits no longer
 _SPARE_BYTES = 64 << 20  # the slot's own memory
+_BOUND_EARLY = {"LD_BIND_NOW": "1"}  # else each fork looks the same C functions up again
 
 _numbers = itertools.count()
 
@@ -55,7 +56,6 @@ class Slot:
     def __init__(self, setup: Setup, preload: tuple[str, ...] = ()) -> None:
         self.setup = setup
         self.preload = preload
-        self._program: Program | None = None  # that it holds
         self._kills = 0  # by the kernel, for memory, that we know of
         self.number = next(_numbers)
         self.cgroup = Cgroup(setup.site, str(self.number)) if setup.site else None
@@ -92,7 +92,7 @@ class Slot:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, **_BOUND_EARLY},
             cwd="/",
         )
 
@@ -149,23 +149,9 @@ class Slot:
         """Bound the slot and send the request."""
         try:
             self._prepare(ticket.limits)
-            if ticket.program is not self._program:
-                self._hold(ticket.program)
             send_request(self.control, ticket.request, ticket.streams)
         finally:
             ticket.streams.close()
-
-    def _hold(self, program: Program | None) -> None:
-        """Have the zygote hold this program, or none, for the cases to come."""
-        if self._program is not None:
-            self.control.send(LEAVE)
-        self._program = program
-        if program is not None:
-            fd = memory_file(program.work, seal=True)
-            try:
-                send_request(self.control, program.request, Streams(fd, fd, fd, fd, fd))
-            finally:
-                os.close(fd)
 
     def _follow(self, ticket: Ticket, deadline: Deadline) -> tuple[str, Report]:
         """Until the child has ended, or end it. Why we did ("" when not), and its report.
@@ -218,6 +204,8 @@ class Slot:
         report = receive_report(self.control)
         if report is None:
             raise OSError("hung up before the child was reaped")
+        if self.setup.tier == 1:
+            report = replace(report, status=signals.as_waited(report.status))
         return report
 
     def _await_answer(self) -> None:

@@ -44,7 +44,8 @@ lsetxattr:189:6 fsetxattr:190:7 setxattrat:463:463 removexattr:197:14 lremovexat
 fremovexattr:199:16 removexattrat:466:466 file_setattr:469:469 truncate:76:45 sysinfo:99:179
 sendmsg:46:211 sendmmsg:307:269 getsockopt:55:209 preadv2:327:286 fadvise64:221:223
 timer_create:222:107 mmap:9:222 open:2:- openat:257:56 openat2:437:437
-statfs:137:43 fstatfs:138:44
+statfs:137:43 fstatfs:138:44 close:3:57 close_range:436:436 setpgid:109:154 write:1:64
+ppoll:271:73 wait4:61:260 sendto:44:206 statx:332:291 recvmsg:47:212
 """
 
 

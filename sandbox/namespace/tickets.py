@@ -14,7 +14,6 @@ from sandbox.probe import Way
 
 SPARE_TASKS = 5  # the slot's own processes
 _CPU_SLACK = 1.5  # for the kernel's own limit, which counts by ticks; we look more closely
-_OPEN_FILES_OF_ZYGOTE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +26,6 @@ class Setup:
     site: Site | None  # None: no cgroup, so threads only
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Program:
-    """One that a slot may hold for several cases, compiled."""
-
-    work: bytes  # a `payload`
-    request: Request
-
-
 @dataclass(slots=True, kw_only=True)
 class Ticket:
     """One execution, ready to be sent, once."""
@@ -45,7 +36,6 @@ class Ticket:
     streams: Streams  # the child's; ours are closed once they are sent
     pipes: Pipes
     share: bool  # the child hands out its compiled code
-    program: Program | None  # to be held by the slot, which then needs only the case
     compiled: bytes | None = None  # what came; None: it did not compile
 
     def close(self) -> None:
@@ -61,7 +51,6 @@ def ticket(
     limits: Limits,
     *,
     share: bool,
-    program: Program | None,
 ) -> Ticket:
     """All that can be done before a zygote is free. `work`: a `payload`."""
     extra = CODE_BYTES if share else 0
@@ -73,19 +62,7 @@ def ticket(
         streams=streams,
         pipes=pipes,
         share=share,
-        program=program,
     )
-
-
-def program(setup: Setup, work: bytes, limits: Limits) -> Program | None:
-    """To be run on several cases. None where a slot cannot hold one: files it keeps need a tier 1.
-
-    `work`: a `payload` of compiled code.
-    """
-    if setup.tier != 1 or limits.open_files < _OPEN_FILES_OF_ZYGOTE:
-        return None
-    request = _request(setup, limits, len(work))._replace(program_of_many=1)
-    return Program(work=work, request=request)
 
 
 def _request(setup: Setup, limits: Limits, payload_bytes: int) -> Request:

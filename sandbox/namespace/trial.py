@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sandbox.namespace import cgroup, landlock, linux, mounts, seccomp
-from sandbox.namespace.syscalls import machine
+from sandbox.namespace.syscalls import failure, machine
 
 _ALL = linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
 _REPORT_BYTES = 400
@@ -79,7 +79,8 @@ def _seccomp() -> None:
 def _landlock(read_only: Sequence[str]) -> None:
     rules = landlock.ruleset(read_only)
     linux.no_new_privileges()
-    landlock.restrict_self(rules)
+    if landlock.restrictor(rules)() < 0:
+        raise failure("landlock_restrict_self")
 
 
 def _attempt(step: Callable[[], None]) -> str:

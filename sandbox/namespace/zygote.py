@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from sandbox.namespace import landlock, linux, mounts, seccomp, signals
 from sandbox.namespace.bounds import ceilings, forbid_for_all
 from sandbox.namespace.cgroup import remove_folder
-from sandbox.namespace.child import Filter, Walls, tidy
+from sandbox.namespace.child import Step, Walls, tidy
 from sandbox.namespace.protocol import STREAMS
 from sandbox.namespace.rounds import Rounds
 from sandbox.namespace.syscalls import machine
@@ -151,16 +151,22 @@ def _walls(settings: dict[str, Any]) -> Walls:
         threads_only=_ready(seccomp.child_filter(here, processes=False, alone=alone), alone),
         with_processes=_ready(seccomp.child_filter(here, processes=True, alone=alone), alone),
         private_memory=seccomp.installer(seccomp.private_memory(here)),
-        landlock_rules=_moved_up(landlock.ruleset(readable, ["/dev/null"])) if alone else None,
+        landlock=_landlock(readable) if alone else None,
         address_bytes=linux.address_space(),
         open_files=os.sysconf("SC_OPEN_MAX"),
         ceilings=ceilings(),
     )
 
 
-def _ready(program: bytes, alone: bool) -> Filter:
+def _ready(program: bytes, alone: bool) -> Step:
     """In a pid namespace of its own every child is process 1."""
-    return program if alone else seccomp.installer(seccomp.for_process(program, 1))
+    if alone:
+        return seccomp.installer_for_caller(program)
+    return seccomp.installer(seccomp.for_process(program, 1))
+
+
+def _landlock(readable: Sequence[str]) -> Step:
+    return landlock.restrictor(_moved_up(landlock.ruleset(readable, ["/dev/null"])))
 
 
 def _serve(control: socket.socket, walls: Walls) -> NoReturn:

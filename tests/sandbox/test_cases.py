@@ -270,3 +270,12 @@ def test_a_failure_of_ours_in_the_first_case_does_not_doom_the_others(sandbox, m
 def test_every_execution_draws_the_same_random_numbers(sandbox):
     done = cases(sandbox, "import random; print(random.random())", b"", b"", b"", b"")
     assert len({one.stdout for one in done}) == 1
+
+
+def test_executions_that_follow_each_other_have_each_its_own_limits(single):
+    source = "import resource as r; print(*[r.getrlimit(kind)[0] for kind in (0, 1, 3, 7)])"
+    wide = Limits(cpu_s=2, memory_mb=256, disk_mb=3, stack_mb=9, open_files=30)
+    narrow = Limits(cpu_s=1, memory_mb=256, disk_mb=2, stack_mb=8, open_files=20)
+    told = [cases(single, source, b"", limits=one)[0].stdout for one in (wide, narrow, wide)]
+    assert told[0] == told[2] == f"4 {3 << 20} {9 << 20} 30\n".encode()
+    assert told[1] == f"3 {2 << 20} {8 << 20} 20\n".encode()

@@ -13,6 +13,7 @@ from sandbox.namespace.protocol import (
     KILL,
     READY,
     WHICH,
+    Reaped,
     Report,
     Request,
     Streams,
@@ -45,8 +46,8 @@ def test_too_much_code_is_not_shared():
 def test_a_report_that_comes_before_the_handle_stays_to_be_read():
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        report = Report(status=9, cpu_s=1.5, peak_kb=7)
-        theirs.send(report.pack())
+        theirs.send(bytes(Reaped(9, (1, 400_000, 2, 100_000, 7))))
+        report = Report(status=9, cpu_s=3.5, peak_kb=7)
         assert receive_handle(ours) is None and receive_report(ours) == report
         socket.send_fds(theirs, [HANDLE], [theirs.fileno()])
         handle = receive_handle(ours)

@@ -75,7 +75,7 @@ def test_what_is_done_to_the_folder_ends_with_the_execution(single, plant):
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-def test_it_ends_with_the_case_where_a_zygote_holds_the_program(single, plant):
+def test_it_ends_with_the_case_of_several(single, plant):
     planting = "\n".join(f"    {line}" for line in PLANTS[plant].splitlines())
     looking = "\n".join(f"    {line}" for line in LOOK.splitlines())
     source = f"{PLANT}\nif input() == 'plant':\n{planting}\nelse:\n{looking}"
