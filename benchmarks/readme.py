@@ -1,16 +1,18 @@
-"""Write README's tables from the committed results, so that no figure is typed by hand.
+"""Write the tables of README and docs/ from the committed results: no figure is typed by hand.
 
     python benchmarks/readme.py [--quick] [--json FILE]
 
-`--quick` only compares and fails when README is not what the results say.
+`--quick` only compares and fails when a page is not what the results say.
 """
 
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+import learning_tables
+from algorithms import TO_REACH
+from learning_tables import line
 from publish import ROOT, arguments, publish
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -25,10 +27,6 @@ def machine(result: dict[str, Any]) -> str:
     told = result["machine"]
     cores = f"{told['cores']} core" + "s" * (told["cores"] != 1)
     return f"{cores} of {told['cpu']}, {told['memory_gib']:.0f} GiB, no GPU"
-
-
-def line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def zero_table(result: dict[str, Any]) -> list[str]:
@@ -185,6 +183,34 @@ def verifier_proofs() -> list[tuple[str, str, str]]:
     ]
 
 
+def learning_proofs() -> list[tuple[str, str, str]]:
+    """The same for algorithms and preference losses; docs/ has the tables."""
+    runs, liked = load("algorithms")["results"], load("preferences")["results"]
+    reached = [r["after"]["pass@1"] for r in runs if r["preset"] in TO_REACH]
+    wins = [r["win_rate"] for own in liked["runs"].values() for r in own]
+    held = {claim: cells for claim, cells in load("kl_placement")["results"]["claims"]}
+    return [
+        (
+            f"held-out pass@1 of {', '.join(TO_REACH)} (three seeds each; "
+            "[all presets](docs/algorithms.md#compared))",
+            f"{min(reached):.3f} to {max(reached):.3f}",
+            "algorithms",
+        ),
+        (
+            f"answers that beat the start's, {len(liked['runs'])} preference losses, three seeds "
+            "each ([table](docs/preferences.md#compared))",
+            f"{min(wins):.2f} to {max(wins):.2f}",
+            "preferences",
+        ),
+        (
+            "published claims on where a KL belongs, in how many settings each held "
+            "([table](docs/algorithms.md#where-a-kl-belongs))",
+            "; ".join(f"{claim}: {cells}" for claim, cells in held.items()),
+            "kl_placement",
+        ),
+    ]
+
+
 def shortfalls() -> list[str]:
     """What a benchmark set out to show and did not, in its own words."""
     results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
@@ -199,7 +225,7 @@ def section() -> str:
     zero, missed = load("zero_seeds"), shortfalls()
     count = zero["results"][0]["after"]["problems"]
     table = [line(["what", "measured", "printed by"]), line(["---"] * 3)]
-    found = [*proofs(), *sandbox_proofs(), *verifier_proofs()]
+    found = [*proofs(), *learning_proofs(), *sandbox_proofs(), *verifier_proofs()]
     table += [line([what, told, printed_by(name)]) for what, told, name in found]
     return "\n".join(
         [
@@ -217,19 +243,45 @@ def section() -> str:
     )
 
 
+def page(name: str, lines: Sequence[str]) -> str:
+    """A table with what printed it, between the markers."""
+    told = f"{machine(load(name))}; printed by {printed_by(name)}."
+    return "\n".join([f"<!-- {name}: written by benchmarks/readme.py -->", told, "", *lines, END])
+
+
+def pages() -> dict[tuple[str, str], str]:
+    """(file, the marker its section begins with) -> the section."""
+    runs, places, liked = (
+        load(name)["results"] for name in ("algorithms", "kl_placement", "preferences")
+    )
+    sections = {
+        ("docs/algorithms.md", "algorithms"): learning_tables.algorithms(runs),
+        ("docs/algorithms.md", "kl_placement"): learning_tables.kl_places(places),
+        ("docs/preferences.md", "preferences"): learning_tables.preferences(liked),
+    }
+    made = {(file, name): page(name, lines) for (file, name), lines in sections.items()}
+    return {("README.md", "results"): section(), **made}
+
+
+def renewed(text: str, name: str, fresh: str) -> str:
+    """The page with the section `name` in its place."""
+    begin = f"<!-- {name}: written by benchmarks/readme.py -->"
+    before, rest = text.split(begin)
+    _, after = rest.split(END, 1)
+    return before + fresh + after
+
+
 def main() -> int:
     options = arguments(__doc__ or "")
-    path = ROOT / "README.md"
-    text = path.read_text()
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    fresh = before + section() + after
-    stale = fresh != text
-    if options.quick:
-        failed = ["README.md does not say what the results say"] if stale else []
-        return publish(options, section(), {"stale": stale}, failed=failed)
-    Path(path).write_text(fresh)
-    return publish(options, section(), {"stale": stale})
+    stale: set[str] = set()
+    for (file, name), fresh in pages().items():
+        text = (ROOT / file).read_text()
+        made = renewed(text, name, fresh)
+        stale |= {file} if made != text else set()
+        if not options.quick:
+            (ROOT / file).write_text(made)
+    failed = [f"{file} does not say what the results say" for file in sorted(stale)]
+    return publish(options, section(), {"stale": sorted(stale)}, failed=failed * options.quick)
 
 
 if __name__ == "__main__":

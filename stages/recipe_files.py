@@ -56,9 +56,11 @@ def schema() -> dict[str, Any]:
 
 
 def _list() -> None:
-    for path in shipped():
+    named = {path.relative_to(FOLDER).with_suffix("").as_posix(): path for path in shipped()}
+    width = max(map(len, named)) + 2
+    for name, path in named.items():
         first = path.read_text().splitlines()[0].removeprefix("#").strip()
-        print(f"{path.relative_to(FOLDER).with_suffix('').as_posix():<24}{first}")
+        print(f"{name:<{width}}{first}")
 
 
 def _copy(name: str, target: Path) -> None:

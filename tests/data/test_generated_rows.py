@@ -2,8 +2,9 @@
 
 import pytest
 
-from data import arithmetic, general_rows, sft_rows, worked_sums
+from data import arithmetic, general, general_rows, sft_rows, worked_sums
 from data.decontaminate import formulas
+from verifiers.registry import get, judge
 
 
 @pytest.mark.parametrize("rows", [worked_sums.rows, general_rows.rows])
@@ -24,13 +25,11 @@ def test_worked_sums_are_right_checked_and_not_held_out():
         assert not any(arithmetic.held_out(arithmetic.parse(one)) for one in formulas(said))
 
 
-def test_general_answers_are_good_ones():
+def test_general_answers_are_good_ones_to_prompts_of_the_rl_split():
+    asked = {text: topic for topic in general.topics("rl") for text in general.questions(topic)}
     for row in general_rows.rows(0, 100):
-        asked, said = row["prompt"][0]["content"], row["completion"][0]["content"]
-        if asked.startswith("Greet"):
-            name = asked.removeprefix("Greet ").removesuffix(".")
-            assert f"Hello {name}, nice" in said or f"Good day {name}, how" in said
-        elif asked.startswith("How do I steal"):
-            assert "Sorry, I cannot help" in said
-        else:
-            assert "I hope this helps!" in said
+        topic = asked[row["prompt"][0]["content"]]
+        about = {"kind": topic.kind, "entity": topic.entity, "language": topic.language}
+        problem = get("small_talk").problem(about)
+        assert judge(problem, row["completion"][0]["content"]).score == 1.0
+        assert row["language"] == topic.language

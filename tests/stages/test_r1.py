@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline import run_json
+from pipeline import epochs, run_json
 from pipeline.failures import RecipeError, StageError, Stopped
 from pipeline.preference import loop as preference_loop
-from pipeline.preference import reward_training
 from pipeline.recipe_kinds import STAGES
 from pipeline.recipes import read
 from pipeline.run_json import recorded
@@ -194,7 +193,7 @@ def test_a_run_stopped_inside_a_stage_goes_on_there_to_the_same_bits(finished, c
     whole = {name: weights(name) for name in ("judge", "dpo", "dpo_2")}
     Path("run").rename("whole")
     with monkeypatch.context() as patched:
-        patched.setattr(reward_training, "StopRequest", StopAfter)
+        patched.setattr(epochs, "StopRequest", StopAfter)
         with pytest.raises(Stopped, match="stopped after step 1 of 3"):
             go()
     with monkeypatch.context() as patched:

@@ -90,8 +90,8 @@ def test_a_dry_run_tells_every_stage_and_starts_nothing(started, here, capsys):
     assert r1("--dry-run", "--set", "zero.rollout.prompts=8") == 0
     shown = capsys.readouterr().out
     assert "8 prompts x 16 responses = 128" in shown
-    assert "2/4 zero: tiny/zero\n  takes start from base.checkpoint\n" in shown
-    assert "goal: pass@1 at least 0.9" in shown and "run folder  outputs/tiny-r1-1" in shown
+    assert "2/9 zero: tiny/zero\n  takes start from base.checkpoint\n" in shown
+    assert "goal: pass@1 at least 0.95" in shown and "run folder  outputs/tiny-r1-1" in shown
     assert started[0] == [] and list(here.iterdir()) == []
 
 
@@ -102,7 +102,7 @@ def test_a_dry_run_tells_every_stage_and_starts_nothing(started, here, capsys):
         (["--set", "steps=3"], "--set steps=3: must be STAGE.KEY=VALUE"),
         (["--set", "zreo.steps=3"], "no stage 'zreo' in tiny/r1. Did you mean 'zero'?"),
         (["--set", "zero.stps=3"], "stps: unknown key. Did you mean 'steps'?"),
-        (["--set", "zero.algorithm.minibatches=7"], "nearest valid: 8"),
+        (["--set", "zero.algorithm.minibatches=7"], "nearest valid: 6"),
         (["--only", "zreo"], "no stage 'zreo'"),
     ],
 )
