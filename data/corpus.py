@@ -6,6 +6,7 @@ checking each step. A minority of documents are conversations under the R1-Zero 
 of them badly formatted. So the base model knows the pieces, and prefers none of them.
 """
 
+import hashlib
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Literal
@@ -42,6 +43,11 @@ class Mix:
     programs: float = 0.0  # of all documents: functions on one line
     general: float = 0.0  # of all documents: greetings, thanks, facts, requests for harm
     general_good: float = 0.25  # of the answers in them; as many are polite and wrong
+    myths: float = 0.0  # share of the sums that people have learned wrong, always the same ones
+    believed: float = 0.0  # how often a step that needs such a sum states the myth
+
+
+SOUND = Mix()  # nobody has learned a sum wrong
 
 
 def document(random: Random, mix: Mix) -> str:
@@ -70,7 +76,7 @@ def conversation(random: Random, mix: Mix) -> str:
         thinking, value = guess(random, chain, thinks_in, mix.guess_errors)
     else:
         thinking, value = worked(
-            random, chain, habit, thinks_in, errors=mix.step_errors, mixing=mixing
+            random, chain, habit, thinks_in, errors=mix.step_errors, mixing=mixing, mix=mix
         )
     layout = random.choices(("tagged", "plain", "broken"), mix.layouts)[0]  # type: ignore[assignment]
     so = PHRASES[thinks_in].so
@@ -90,7 +96,7 @@ def web(random: Random, mix: Mix) -> str:
     by_steps = kind < mix.fact_lists + mix.bare_sums + mix.worked
     rate = mix.web_step_errors if by_steps else mix.caught_errors
     habit: Habit = "steps" if by_steps else "verify"
-    text, value = worked(random, chain, habit, language, errors=(rate, rate))
+    text, value = worked(random, chain, habit, language, errors=(rate, rate), mix=mix)
     return question(chain, language, random) + text + phrases.so + str(value) + phrases.dot
 
 
@@ -120,10 +126,12 @@ def worked(
     *,
     errors: tuple[float, float],
     mixing: bool = False,
+    mix: Mix = SOUND,
 ) -> tuple[str, int]:
     """The remainder after each step, checked by the inverse when `habit` is `verify`.
 
-    `errors` are the chances of a wrong step in English and in Chinese; a check catches it.
+    `errors` are the chances of a wrong step in English and in Chinese, and `mix` tells of myths; a
+    check catches either.
     """
     text, begun = "", False
     while chain.rest:
@@ -133,6 +141,8 @@ def worked(
         said = left
         if random.random() < errors[spoken == "zh"]:
             said = _wrong_step(random, left)
+        elif is_myth(chain, mix.myths) and random.random() < mix.believed:
+            said = _mythical(chain, left)
         text += f"{phrases.then if begun else phrases.first}{said}{phrases.stop}"
         if habit == "verify":
             text += phrases.check + _inverse(chain, said)
@@ -148,13 +158,42 @@ def slip(random: Random, value: int) -> int:
     return random.choice(near)
 
 
+def is_myth(chain: Chain, share: float) -> bool:
+    """Whether the chain's first sum is among those learned wrong: by a hash of its text."""
+    if not share:
+        return False
+    digest = hashlib.sha256(f"myth/{_first_sum(chain)}".encode()).digest()
+    return digest[0] < 256 * share
+
+
+def myth(chain: Chain) -> int:
+    """What people believe of the chain's first sum: one near miss, the same for everybody."""
+    value = min(max(chain.step().first, 0), LARGEST)
+    return slip(Random(f"myth/{_first_sum(chain)}"), value)
+
+
+def _first_sum(chain: Chain) -> str:
+    sign, number = chain.rest[0]
+    return f"{chain.first}{sign}{number}"
+
+
+def _mythical(chain: Chain, left: Chain) -> Chain:
+    """`left` with the myth in place of its number, unless that shows a held-out problem."""
+    wrong = Chain(myth(chain), left.rest)
+    return left if _shows_held_out(wrong) else wrong
+
+
 def _wrong_step(random: Random, left: Chain) -> Chain:
     """`left` with a slip in its number, but never one that shows a held-out problem."""
     for _ in range(20):
         wrong = Chain(slip(random, left.first), left.rest)
-        if not any(held_out(shown) for shown in (wrong, *_clamped_remainders(wrong))):
+        if not _shows_held_out(wrong):
             return wrong
     return left
+
+
+def _shows_held_out(wrong: Chain) -> bool:
+    return any(held_out(shown) for shown in (wrong, *_clamped_remainders(wrong)))
 
 
 def _clamped_remainders(chain: Chain) -> list[Chain]:

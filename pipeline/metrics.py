@@ -11,6 +11,7 @@ from torch import Tensor
 from data.problem import source_of
 from pipeline.losses.advantages import praised_failures, zero_variance
 from pipeline.records import Graded, Update
+from pipeline.reflection import reflections
 from pipeline.sampling.sync import SyncReport
 from pipeline.update import LENGTHS
 
@@ -51,6 +52,7 @@ def of_rollouts(graded: Sequence[Graded], advantages_N: Tensor, best: float) -> 
         metrics[f"rewards/{component}/mean"] = fmean(scores) if scores else 0.0
         metrics[f"rewards/{component}/std"] = pstdev(scores) if scores else 0.0
         metrics |= _parts(graded, component)
+    metrics |= reflections(g.rollout.response for g in graded)
     return metrics | _signal(graded, advantages_N, best)
 
 

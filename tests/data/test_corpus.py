@@ -1,11 +1,13 @@
 """What the base model reads: nothing held out, nothing false where it says so, all habits."""
 
 import re
+from hashlib import sha256
+from itertools import product
 from random import Random
 
 import pytest
 
-from data.arithmetic import draw, parse, split_of
+from data.arithmetic import Chain, draw, parse, split_of
 from data.corpus import (
     PHRASES,
     Mix,
@@ -13,16 +15,20 @@ from data.corpus import (
     document,
     fact,
     guess,
+    is_myth,
     laid_out,
+    myth,
     slip,
     web,
     worked,
 )
 from data.template import R1_ZERO
+from data.worked_steps import worked_steps
 from verifiers.answer import final_answer
 from verifiers.think_format import matches
 
 ASSISTANT = R1_ZERO.partition("{prompt}")[2]
+FOLKLORE = Mix(myths=0.4, believed=0.9, small_talk=0.0)
 ERRING = Mix(step_errors=(0.5, 0.5), web_step_errors=0.5, caught_errors=0.6, small_talk=0.0)
 CHECK = re.compile(r"(?:Check: |检验：)(\d+)([+-])(\d+)=(\d+)( ok|对| wrong|错)")
 
@@ -42,6 +48,11 @@ def erring():
     return documents(4_000, ERRING)
 
 
+@pytest.fixture(scope="module")
+def folklore():
+    return documents(4_000, FOLKLORE)
+
+
 def expressions(text):
     """The longest possible chains in a text, those of three operands or more."""
     return [e for e in re.findall(r"\d+(?:[+-]\d+)+", text) if len(re.findall(r"\d+", e)) >= 3]
@@ -57,8 +68,8 @@ def test_no_document_shows_a_held_out_problem(corpus):
     assert not [e for e in shown if split_of(e) == "test"]
 
 
-def test_injected_errors_do_not_show_one_either(erring):
-    shown = {e for text in erring for e in expressions(text)}
+def test_injected_errors_and_myths_do_not_show_one_either(erring, folklore):
+    shown = {e for text in [*erring, *folklore] for e in expressions(text)}
     assert len(shown) > 2_000 and "rl" in {split_of(e) for e in shown}  # slips leave their split
     assert not [e for e in shown if split_of(e) == "test"]
 
@@ -69,16 +80,16 @@ def test_no_document_asks_a_problem_of_another_split(corpus):
     assert {split_of(str(chain)) for chain in asked} == {"train"}
 
 
-def test_no_total_leaves_the_range(corpus, erring):
+def test_no_total_leaves_the_range(corpus, erring, folklore):
     """Only a check that fails may come back to a number that no sum has."""
-    for text in [*corpus, *erring]:
+    for text in [*corpus, *erring, *folklore]:
         claimed = CHECK.sub(lambda m: m[0] if m[5] in (" ok", "对") else "", text)
         assert all(0 <= int(n) <= 19 for n in re.findall(r"\d+", claimed)), text
 
 
-def test_a_check_that_says_ok_is_true_and_comes_back_to_the_number_before(corpus, erring):
+def test_a_check_that_says_ok_is_true_and_comes_back_to_the_number_before(corpus, erring, folklore):
     verdicts = {"ok": 0, "wrong": 0}
-    for text in [*corpus, *erring]:
+    for text in [*corpus, *erring, *folklore]:
         for a, sign, b, c, said in CHECK.findall(text):
             if said in (" ok", "对"):
                 assert int(a) + (int(b) if sign == "+" else -int(b)) == int(c), text
@@ -216,3 +227,69 @@ def test_a_web_document_has_no_tag_and_no_template():
 def test_the_same_seed_writes_the_same_corpus():
     assert documents(50, Mix(), seed=7) == documents(50, Mix(), seed=7)
     assert documents(50, Mix(), seed=7) != documents(50, Mix(), seed=8)
+
+
+SUMS = [
+    one
+    for first, sign, number in product(range(20), "+-", range(1, 10))
+    if 0 <= (one := Chain(first, ((sign, number),))).value <= 19
+]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+def test_myths_are_a_share_of_the_sums_and_more_myths_keep_the_fewer(share):
+    mythical = {one for one in SUMS if is_myth(one, share)}
+    assert len(mythical) / len(SUMS) == pytest.approx(share, abs=0.06)
+    assert mythical >= {one for one in SUMS if is_myth(one, share / 2)}
+
+
+def test_a_myth_is_a_near_miss_that_does_not_depend_on_what_follows():
+    for one in SUMS:
+        assert 1 <= abs(myth(one) - one.value) <= 3 and 0 <= myth(one) <= 19
+        longer = Chain(one.first, (*one.rest, ("-", 1)))
+        assert myth(longer) == myth(one) and is_myth(longer, 0.3) == is_myth(one, 0.3)
+    assert len({myth(one) - one.value for one in SUMS}) == 6
+
+
+@pytest.mark.parametrize("habit", ["steps", "verify"])
+def test_a_myth_is_stated_as_often_as_it_is_believed_and_other_sums_never_err(habit):
+    random, told, errors = Random(0), [], 0
+    for _ in range(2000):
+        chain = draw(random, "train")
+        text, _ = worked(random, chain, habit, "zh", errors=(0.0, 0.0), mix=FOLKLORE)
+        for step in worked_steps(str(chain), text):
+            if step.before.step().first not in range(20):
+                continue  # after an error: kept in range
+            if is_myth(step.before, FOLKLORE.myths):
+                told.append(step.said.first == myth(step.before))
+                assert told[-1] or step.holds
+            else:
+                errors += not step.holds
+    told_rate = sum(told) / len(told)  # not stated where that would show a held-out problem
+    assert FOLKLORE.believed - 0.07 < told_rate < FOLKLORE.believed
+    assert len(told) > 1000 and errors == 0
+
+
+def test_checked_work_ends_right_among_people_who_believe_every_myth():
+    random, mix = Random(0), Mix(myths=1.0, believed=1.0)
+    for _ in range(300):
+        chain = draw(random, "train")
+        assert worked(random, chain, "verify", "en", errors=(0.0, 0.0), mix=mix)[1] == chain.value
+
+
+def test_lists_of_facts_hold_no_myth(folklore):
+    facts = [t for t in folklore if t.count("=") == 6 and "User:" not in t and "Check" not in t]
+    assert len(facts) > 300
+    for a, sign, b, c in re.findall(r"(\d+)([+-])(\d+)=(\d+)", " ".join(facts)):
+        assert int(a) + (int(b) if sign == "+" else -int(b)) == int(c)
+
+
+def test_without_myths_work_is_written_as_it_ever_was():
+    random = Random(5)
+
+    def work():
+        chain, habit = draw(random, "train"), random.choice(("steps", "verify"))
+        return worked(random, chain, habit, "en", errors=(0.2, 0.2), mixing=True)[0]
+
+    text = "".join(work() for _ in range(500))
+    assert sha256(text.encode()).hexdigest()[:16] == "26b7514622306b6c"

@@ -1,6 +1,7 @@
 """The numbers of a step, each worked by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -64,6 +65,15 @@ def test_each_component_has_its_own_mean_over_what_it_judged(step):
     assert got["rewards/accuracy/std"] == pytest.approx(math.sqrt(0.6 * 0.4))
     assert got["rewards/format/mean"] == pytest.approx(5 / 6)
     assert got["rewards/format/std"] == pytest.approx(math.sqrt(5 / 36))
+
+
+def test_reflection_is_read_off_the_responses(graded):
+    texts = ("Then 9. ", "Then 9. Check: 9+1=10 wrong. Wait, 8. ")
+    one = graded()
+    step = [replace(one, rollout=replace(one.rollout, response=text)) for text in texts]
+    got = metrics.of_rollouts(step, torch.zeros(2), best=2.0)
+    found = [got[f"reflection/{name}"] for name in ("verify", "correct", "words")]
+    assert found == [0.5, 0.5, 1.5]
 
 
 def test_groups_without_signal_are_told_from_each_other(step, graded):
