@@ -114,9 +114,11 @@ def fingerprint(recipe: BaseRecipe) -> str:
 
 
 def _left_out(mix: corpus.Mix) -> set[str]:
-    """Knobs of the tasks without a share in the mix."""
-    found = {name for name in ("programs", "general") if not getattr(mix, name)}
-    return found | ({"general_good"} if "general" in found else set())
+    """Knobs of what has no share in the mix."""
+    tied = {"programs": (), "general": ("general_good",), "myths": ("believed",)}
+    return {
+        knob for name, others in tied.items() if not getattr(mix, name) for knob in (name, *others)
+    }
 
 
 def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
