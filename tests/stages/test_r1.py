@@ -412,4 +412,5 @@ def test_a_run_killed_with_sigkill_in_its_second_rl_stage_resumes_bit_for_bit(he
     assert recorded(here / "broken/run.json")["zero_2"]["lineage"]["verifiers"].keys() == {
         "number",
         "think_format",
+        "language",  # of the evaluations
     }
