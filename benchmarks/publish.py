@@ -47,5 +47,21 @@ def publish(
         command = shlex.join(["python", str(script), *quick])
         content = {"command": command, **identity(), "results": results, "failed": list(failed)}
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
+        options.json.write_text(laid_out(json.loads(json.dumps(content))) + "\n")
     return 1 if failed else 0
+
+
+def laid_out(content: Any, indent: str = "") -> str:
+    """JSON values as text, indented, lists and objects of plain values on one line each."""
+    inside = list(content.values() if isinstance(content, dict) else content)
+    if not any(isinstance(one, dict | list | tuple) for one in inside):
+        return json.dumps(content)
+    deeper = indent + " "
+    told = [
+        laid_out(one, deeper) if isinstance(one, dict | list | tuple) else json.dumps(one)
+        for one in inside
+    ]
+    if isinstance(content, dict):
+        told = [f"{json.dumps(key)}: {value}" for key, value in zip(content, told, strict=True)]
+    opening, closing = "{}" if isinstance(content, dict) else "[]"
+    return f"{opening}\n{deeper}" + f",\n{deeper}".join(told) + f"\n{indent}{closing}"
