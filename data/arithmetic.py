@@ -6,6 +6,7 @@ expression as well; no training text or training problem contains a held-out one
 """
 
 import hashlib
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from functools import lru_cache
 from random import Random
 from typing import Literal
 
-from data.problem import Problem
+from data.problem import Problem, differing
 
 Split = Literal["train", "rl", "test"]
 Language = Literal["en", "zh"]
@@ -126,10 +127,4 @@ def problem(split: Split, seed: int, index: int) -> Problem:
 
 def distinct(split: Split, seed: int, count: int) -> list[Problem]:
     """The first `count` problems of the list whose expressions all differ: an evaluation set."""
-    found: dict[str, Problem] = {}
-    index = 0
-    while len(found) < count:
-        candidate = problem(split, seed, index)
-        found.setdefault(candidate.facts["expression"], candidate)
-        index += 1
-    return list(found.values())
+    return differing((problem(split, seed, i) for i in itertools.count()), "expression", count)

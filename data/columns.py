@@ -4,12 +4,51 @@ Rows come from JSONL or Parquet.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 Messages = tuple[Mapping[str, str], ...]
 Text = str | Messages
+RowT = TypeVar("RowT")
+
+
+def read(path: Path, checked: Callable[[Iterable[Any], str], list[RowT]]) -> list[RowT]:
+    """Every row of a .jsonl or .parquet file, as `checked` has them.
+
+    Raises ValueError naming the file, the line (row, in Parquet) and the column of what is wrong,
+    and FileNotFoundError.
+    """
+    rows = checked(raw_rows(path), f"{path}, {counted(path)}")
+    if not rows:
+        raise ValueError(f"{path} holds no rows")
+    return rows
+
+
+def numbered(raw: Iterable[Any], where: str, row: Callable[[Any], RowT]) -> list[RowT]:
+    """A row of each; what is wrong with one is told with `where` and its number before it."""
+    rows: list[RowT] = []
+    for number, values in enumerate(raw, 1):
+        try:
+            rows.append(row(values))
+        except ValueError as mistake:
+            raise ValueError(f"{where} {number}: {mistake}") from None
+    return rows
+
+
+def given(values: Any) -> dict[str, Any]:
+    """The columns of a row that are not null. Raises ValueError where it is no object."""
+    if not isinstance(values, dict):
+        raise ValueError(f"a row is an object with columns, got {values!r:.60}")
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def unlike(given: Iterable[str], sought: Iterable[str]) -> str:
+    """The columns that are there, and which of them are near one that is `sought`."""
+    near = [(name, get_close_matches(name, list(sought), n=1)) for name in given]
+    hints = [f"{name!r} is near {close[0]!r}" for name, close in near if close]
+    return f"has {', '.join(given) or 'nothing'}{' (' + '; '.join(hints) + ')' if hints else ''}"
 
 
 def raw_rows(path: Path) -> Iterator[Any]:

@@ -12,7 +12,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from data.columns import Text, content, counted, raw_rows, text
+from data import columns
+from data.columns import Text, content, text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,38 +63,24 @@ KINDS: Mapping[str, tuple[str, ...]] = {  # by the columns that tell them apart
 
 
 def read(path: Path) -> list[Row]:
-    """Every row of a .jsonl or .parquet file; all of one kind.
-
-    Raises ValueError naming the file, the line (row, in Parquet) and the column of what is wrong,
-    and FileNotFoundError.
-    """
-    rows = checked(raw_rows(path), f"{path}, {counted(path)}")
-    if not rows:
-        raise ValueError(f"{path} holds no rows")
-    return rows
+    """Every row of a .jsonl or .parquet file, all of one kind; raises what `columns.read` does."""
+    return columns.read(path, checked)
 
 
 def checked(raw: Iterable[Any], where: str) -> list[Row]:
     """Rows as they come from JSON, as records. `where` begins each message, before the number."""
-    rows: list[Row] = []
-    for number, values in enumerate(raw, 1):
-        try:
-            row = _row(values)
-        except ValueError as mistake:
-            raise ValueError(f"{where} {number}: {mistake}") from None
-        if rows and type(row) is not type(rows[0]):
+    rows = columns.numbered(raw, where, _row)
+    for number, row in enumerate(rows, 1):
+        if type(row) is not type(rows[0]):
             raise ValueError(
                 f"{where} {number}: a {type(row).__name__} among rows that are "
                 f"{type(rows[0]).__name__}; one file holds one kind"
             )
-        rows.append(row)
     return rows
 
 
 def _row(values: Any) -> Row:
-    if not isinstance(values, dict):
-        raise ValueError(f"a row is an object with columns, got {values!r:.60}")
-    given = {name: value for name, value in values.items() if value is not None}
+    given = columns.given(values)
     kind = _kind(given)
     prompt = text(_column(given, "prompt"), "prompt", "user")
     if kind == "pair":
@@ -107,17 +94,14 @@ def _row(values: Any) -> Row:
 
 
 def _kind(given: Mapping[str, Any]) -> str:
-    found = [kind for kind, columns in KINDS.items() if all(c in given for c in columns)]
+    found = [kind for kind, needed in KINDS.items() if all(c in given for c in needed)]
     if len(found) == 1:
         return found[0]
     if found:
         raise ValueError(f"the columns say {' and '.join(found)} at once: {', '.join(given)}")
-    sought = [c for columns in KINDS.values() for c in columns if c not in given]
-    hints = [f"{n!r} is near {c[0]!r}" for n in given if (c := get_close_matches(n, sought, n=1))]
-    raise ValueError(
-        "needs chosen and rejected, completion and label, or ranked; has "
-        f"{', '.join(given) or 'nothing'}{' (' + '; '.join(hints) + ')' if hints else ''}"
-    )
+    sought = [c for needed in KINDS.values() for c in needed if c not in given]
+    told = columns.unlike(given, sought)
+    raise ValueError(f"needs chosen and rejected, completion and label, or ranked; {told}")
 
 
 def _column(given: Mapping[str, Any], name: str) -> Any:

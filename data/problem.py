@@ -1,6 +1,6 @@
 """A problem: what the model is asked, and what its verifier needs to judge the answer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,16 @@ class Problem:
 
 
 GENERAL = "general"  # the source whose answers are better or worse, not right or wrong
+
+
+def differing(problems: Iterable[Problem], fact: str, count: int) -> list[Problem]:
+    """The first `count` of the problems with no two alike in `fact`."""
+    found: dict[Any, Problem] = {}
+    for candidate in problems if count else ():
+        found.setdefault(candidate.facts[fact], candidate)
+        if len(found) == count:
+            break
+    return list(found.values())
 
 
 def source_of(problem: Problem) -> str:

@@ -6,15 +6,15 @@ is a program as well; no training text or training problem contains one that is 
 """
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from random import Random
 from typing import Any, Literal
 
 from data.arithmetic import SHARES, Language, Split
-from data.problem import Problem
+from data.problem import Problem, differing
 
 Sign = Literal["+", "-", "*"]
 
@@ -121,7 +121,9 @@ def available(split: Split) -> int:
     single: list[tuple[Sign, int]] = [
         (sign, number) for sign, numbers in NUMBERS.items() for number in numbers
     ]
-    every = (ops for count in range(FEWEST, MOST + 1) for ops in product(single, repeat=count))
+    every = (
+        ops for count in range(FEWEST, MOST + 1) for ops in itertools.product(single, repeat=count)
+    )
     return sum(_belongs(Composition(operations), split) for operations in every)
 
 
@@ -189,10 +191,5 @@ def problem(split: Split, seed: int, index: int) -> Problem:
 def distinct(split: Split, seed: int, count: int) -> list[Problem]:
     """The first `count` problems of the list whose compositions all differ: an evaluation set.
     Fewer, all of them, where the split has no more."""
-    found: dict[str, Problem] = {}
-    index, wanted = 0, min(count, available(split))
-    while len(found) < wanted:
-        candidate = problem(split, seed, index)
-        found.setdefault(candidate.facts["composition"], candidate)
-        index += 1
-    return list(found.values())
+    every = (problem(split, seed, index) for index in itertools.count())
+    return differing(every, "composition", min(count, available(split)))

@@ -6,11 +6,11 @@ Rows of several kinds may stand in one file; other columns are ignored.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from data.columns import Messages, counted, messages, raw_rows, text
+from data import columns
+from data.columns import Messages, messages, text
 
 COLUMNS = ("prompt", "completion", "messages", "text")
 
@@ -41,26 +41,13 @@ Row = Written | Conversation
 
 
 def read(path: Path) -> list[Row]:
-    """Every row of a .jsonl or .parquet file.
-
-    Raises ValueError naming the file, the line (row, in Parquet) and the column of what is wrong,
-    and FileNotFoundError.
-    """
-    rows = checked(raw_rows(path), f"{path}, {counted(path)}")
-    if not rows:
-        raise ValueError(f"{path} holds no rows")
-    return rows
+    """Every row of a .jsonl or .parquet file; raises what `columns.read` does."""
+    return columns.read(path, checked)
 
 
 def checked(raw: Iterable[Any], where: str) -> list[Row]:
     """Rows as they come from JSON, as records. `where` begins each message, before the number."""
-    rows: list[Row] = []
-    for number, values in enumerate(raw, 1):
-        try:
-            rows.append(_row(values))
-        except ValueError as mistake:
-            raise ValueError(f"{where} {number}: {mistake}") from None
-    return rows
+    return columns.numbered(raw, where, _row)
 
 
 def question(row: Row) -> str:
@@ -72,9 +59,7 @@ def question(row: Row) -> str:
 
 
 def _row(values: Any) -> Row:
-    if not isinstance(values, dict):
-        raise ValueError(f"a row is an object with columns, got {values!r:.60}")
-    given = {name: value for name, value in values.items() if value is not None}
+    given = columns.given(values)
     kinds = [name for name in ("completion", "messages", "text") if name in given]
     if len(kinds) != 1:
         raise ValueError(_told(given, kinds))
@@ -110,8 +95,4 @@ def _plain(value: Any, column: str) -> str:
 def _told(given: Mapping[str, Any], kinds: list[str]) -> str:
     if kinds:
         return f"the columns say {' and '.join(kinds)} at once: {', '.join(given)}"
-    hints = [f"{n!r} is near {c[0]!r}" for n in given if (c := get_close_matches(n, COLUMNS, n=1))]
-    return (
-        "needs prompt and completion, messages, or text; has "
-        f"{', '.join(given) or 'nothing'}{' (' + '; '.join(hints) + ')' if hints else ''}"
-    )
+    return f"needs prompt and completion, messages, or text; {columns.unlike(given, COLUMNS)}"

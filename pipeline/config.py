@@ -116,6 +116,14 @@ class EvaluationConfig(Part):
         return self
 
 
+class Judged(Part):
+    """Settings of everything whose answers go to verifiers."""
+
+    verifier_workers: Count = 1
+    verifier_limit_s: Positive = 5.0
+    verifier_service: str = ""  # URL of a reward service that judges instead of the workers
+
+
 class CheckpointConfig(Part):
     every: Annotated[int, Field(ge=0)] = 10  # steps; 0: only at the end
     keep: Count = 2

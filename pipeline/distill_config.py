@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.algorithm import AlgorithmConfig
-from pipeline.config import RolloutConfig, known_sources
+from pipeline.config import Judged, RolloutConfig, known_sources
 from pipeline.part import Count, Positive, Share
 from pipeline.sft_config import SFTDataConfig, Supervised, Whole
 
@@ -26,7 +26,7 @@ class DistillDataConfig(SFTDataConfig):
     source: str = ""  # as in `SFTDataConfig`: prompts with the answers to learn
 
 
-class DistillRecipe(Supervised):
+class DistillRecipe(Supervised, Judged):
     """A student that learns from a teacher.
 
     sft: the answers of a file. logits: the teacher's distribution at each of their tokens.
@@ -52,9 +52,6 @@ class DistillRecipe(Supervised):
     minibatches: Count = 1  # optimizer steps per rollout
     divergence: Literal["sampled", "reverse_kl", "forward_kl", "jsd"] = "sampled"
     beta: Share = 0.5  # of jsd: 0 is the forward KL, 1 the reverse one
-    verifier_workers: Count = 1
-    verifier_limit_s: Positive = 5.0
-    verifier_service: str = ""  # URL of a reward service that judges instead of the workers
 
     @model_validator(mode="after")
     def _only_what_is_read(self) -> Self:

@@ -7,17 +7,14 @@ from pydantic import Field, model_validator
 
 from pipeline.config import (
     CheckpointConfig,
-    Count,
     EvaluationConfig,
-    NotNegative,
+    Judged,
     OptimizerConfig,
-    Part,
-    Positive,
     RolloutConfig,
     SamplerConfig,
-    Share,
     TrainerConfig,
 )
+from pipeline.part import Count, NotNegative, Part, Positive, Share
 
 LossName = Literal["dpo", "ipo", "kto", "cpo", "simpo", "orpo", "two_d_dpo"]
 READS: Mapping[str, tuple[str, ...]] = {  # the settings that a loss looks at
@@ -137,7 +134,7 @@ class LabelConfig(Part):
         return self
 
 
-class PreferenceRecipe(Part):
+class PreferenceRecipe(Judged):
     """Preference optimisation of a policy."""
 
     stage: Literal["preference"] = "preference"
@@ -157,9 +154,6 @@ class PreferenceRecipe(Part):
     sampler: SamplerConfig = SamplerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
-    verifier_workers: Count = 1
-    verifier_limit_s: Positive = 5.0
-    verifier_service: str = ""
     tensorboard: bool = True
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from pipeline.algorithm import AlgorithmConfig
 from pipeline.config import (
     CheckpointConfig,
     EvaluationConfig,
+    Judged,
     OptimizerConfig,
     RolloutConfig,
     SamplerConfig,
@@ -40,7 +41,7 @@ class PreferenceReward(ReasoningReward):
     preference_scale: Positive = 1.0  # of the logistic function that squashes
 
 
-class RLRecipe(Part):
+class RLRecipe(Judged):
     """Sample, judge, update: what every stage of reinforcement learning is told."""
 
     stage: Any  # its name, a literal in each stage's own recipe
@@ -58,9 +59,6 @@ class RLRecipe(Part):
     sampler: SamplerConfig = SamplerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
-    verifier_workers: Count = 1
-    verifier_limit_s: Positive = 5.0
-    verifier_service: str = ""  # URL of a reward service that judges instead of the workers
     tensorboard: bool = True
 
     @model_validator(mode="after")

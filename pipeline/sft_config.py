@@ -6,16 +6,13 @@ from pydantic import Field, model_validator
 
 from pipeline.config import (
     CheckpointConfig,
-    Count,
     EvaluationConfig,
-    NotNegative,
+    Judged,
     OptimizerConfig,
-    Part,
-    Positive,
     SamplerConfig,
-    Share,
     TrainerConfig,
 )
+from pipeline.part import Count, NotNegative, Part, Positive, Share
 
 Whole = Annotated[int, Field(ge=0)]
 
@@ -68,7 +65,7 @@ class SFTRecipe(Supervised):
     examine: bool = False
 
 
-class CollectConfig(Part):
+class CollectConfig(Judged):
     """What the teacher is asked, and how many of its answers are kept."""
 
     problems: dict[str, Positive] = Field({"arithmetic": 1.0})  # weights of the sources
@@ -79,9 +76,6 @@ class CollectConfig(Part):
     rows: Whole = 0  # kept in all, at most; 0: every one
     temperature: Positive = 1.0
     at_once: Count = 128  # questions of a round, whose judged answers are written down
-    verifier_workers: Count = 1
-    verifier_limit_s: Positive = 5.0
-    verifier_service: str = ""
 
 
 class FilterConfig(Part):

@@ -47,7 +47,7 @@ def data_of(
 ) -> Path:
     """data.jsonl of the stage; one that is complete and was asked for alike is not made again.
 
-    Raises StageError, and notes that the stage failed, where no answer was good enough.
+    Raises StageError where no answer was good enough.
     """
     data = entry.directory / "data.jsonl"
     asked = _asked(recipe, teacher)
@@ -57,14 +57,8 @@ def data_of(
         return data
     rewrite = rewrite or RewriteConfig()
     folder = entry.directory / f"samples-{asked}"
-    found, facts = _sampled(recipe, folder, teacher, rewrite, say)
-    if not found.rows:
-        told = (
-            f"of {found.sampled} answers none was good enough to learn from; dropped: "
-            f"{json.dumps(dict(found.dropped))}"
-        )
-        entry.end(None, {}, {}, {"failure": told}, status="failed")
-        raise StageError(told)
+    with entry.failures_noted():
+        found, facts = _sampled(recipe, folder, teacher, rewrite, say)
     rows, more = mixed(found.rows)
     facts |= {
         "asked": asked,
@@ -142,6 +136,11 @@ def _sampled(
             "evaluation_texts": held_out.texts,
             "verifiers": dict(pool.fingerprint(names)),
         }
+    if not found.rows:
+        dropped = json.dumps(dict(found.dropped))
+        raise StageError(
+            f"of {found.sampled} answers none was good enough to learn from; dropped: {dropped}"
+        )
     return found, facts
 
 

@@ -1,17 +1,19 @@
 """How a stage begins: seeded, in its run folder, from a checkpoint, or from where it stopped."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import yaml
 
 from pipeline import checkpoint, lineage
 from pipeline.config import BaseRecipe
 from pipeline.distill_config import DistillRecipe
-from pipeline.failures import RecipeError
+from pipeline.failures import RecipeError, StageError
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.recipes import read, refuse_changes
 from pipeline.rl_config import RLRecipe
@@ -50,12 +52,28 @@ class Entry:
         taken = self.seconds()
         self.manifest.end_stage(self.name, taken, sampler, before, after, outputs, status=status)
 
+    @contextmanager
+    def failures_noted(self, sampler: str | None = None) -> Iterator[None]:
+        """Note the stage as failed, with the reason, when a StageError passes through."""
+        try:
+            yield
+        except StageError as failure:
+            self.end(sampler, {}, {}, {"failure": str(failure)}, status="failed")
+            raise
+
+    def made(self) -> dict[str, Any]:
+        """What every stage that trains has made, for its outputs: its last checkpoint, metrics."""
+        final = checkpoint.latest(self.directory)
+        assert final is not None, "a checkpoint is saved after the last step"
+        return {"checkpoint": str(final), "metrics": str(self.directory / "metrics.jsonl")}
+
 
 def enter(recipe: Trained, output: Path, *, resume: bool, name: str = "") -> Entry | Path:
-    """Begin a stage under `output`/`name`; the final checkpoint where it has ended.
+    """Begin a stage under `output`/`name`, its recipe beside it.
 
-    It is called after its kind unless `name` says otherwise. Raises RecipeError when it is
-    resumed under another recipe.
+    It is called after its kind unless `name` says otherwise. With `resume` a run that stopped goes
+    on from its last complete checkpoint; of one that has ended that checkpoint is returned, and
+    nothing is touched. Raises RecipeError when it is resumed under another recipe.
     """
     name = name or recipe.stage
     torch.manual_seed(recipe.seed)
@@ -71,6 +89,8 @@ def enter(recipe: Trained, output: Path, *, resume: bool, name: str = "") -> Ent
     values = recipe.model_dump(mode="json")
     reads = lineage.read_by(values, start)
     manifest.begin_stage(name, {"start": str(start), "recipe": values}, reads)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "recipe.yaml").write_text(yaml.safe_dump(values))
     return Entry(
         name=name, manifest=manifest, directory=directory, start=start, found=found, began=began
     )

@@ -10,13 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from data import arithmetic
 from data.mixture import held_out
-from pipeline import checkpoint
 from pipeline.console import StageConsole
-from pipeline.failures import StageError
 from pipeline.grade import names_of, open_judges
 from pipeline.policy import eos_ids, load_policy, load_tokenizer
 from pipeline.preference.labels import VERIFIERS, Labeller, by_rewards, by_verifiers
@@ -34,29 +30,20 @@ from stages.entry import enter
 
 def run(recipe: PreferenceRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
     """Train as `recipe` says, under `output`/`name` (preference); returns the final checkpoint.
-
-    With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
-    is left as it is. Raises Stopped after Ctrl-C, with everything saved.
+    Resumed as `enter` has it; raises Stopped after Ctrl-C, with everything saved.
     """
     entry = enter(recipe, output, resume=resume, name=name)
     if isinstance(entry, Path):
         return entry
-    directory = entry.directory
     with ExitStack() as stack:
-        loop = opened(stack, recipe, directory, entry.start, entry.found)
+        loop = opened(stack, recipe, entry.directory, entry.start, entry.found)
         asked = loop.tools.questions
         sampler = None if asked is None else asked.asking.sampler.name
-        try:
+        with entry.failures_noted(sampler):
             told = loop.run(entry.seconds)
-        except StageError as failure:
-            entry.end(sampler, {}, {}, {"failure": str(failure)}, status="failed")
-            raise
-    final = checkpoint.latest(directory)
-    assert final is not None, "the loop saves a checkpoint after its last step"
-    made = {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")}
-    made |= loop.prepared.facts
-    entry.end(sampler, told["before"], told["after"], made)
-    return final
+    made = entry.made()
+    entry.end(sampler, told["before"], told["after"], made | loop.prepared.facts)
+    return Path(made["checkpoint"])
 
 
 def opened(
@@ -67,8 +54,6 @@ def opened(
     found: tuple[Path, dict[str, Any]] | None,
 ) -> PreferenceLoop:
     """The loop with all it works with, closed when `stack` is; resumed when `found`."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     policy, tokenizer = load_policy(start), load_tokenizer(start)
     done = 0 if found is None else found[1]["done"]
     ends = eos_ids(policy.generation_config, tokenizer)

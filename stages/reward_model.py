@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from data import preferences
 from data.preference_ids import Ids, encode
 from data.preferences import Labelled, Pair, Row
-from pipeline import checkpoint
 from pipeline.console import StageConsole
 from pipeline.durable import write_atomically
 from pipeline.epochs import EpochTools
@@ -44,17 +42,13 @@ KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")
 
 def run(recipe: RewardModelRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
     """Train as `recipe` says, under `output`/`name` (reward_model); returns the final checkpoint.
-
-    With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
-    is left as it is. Raises Stopped after Ctrl-C, with everything saved.
+    Resumed as `enter` has it; raises Stopped after Ctrl-C, with everything saved.
     """
     entry = enter(recipe, output, resume=resume, name=name)
     if isinstance(entry, Path):
         return entry
     directory = entry.directory
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
-    with ExitStack() as stack:
+    with ExitStack() as stack, entry.failures_noted():
         loop, held_out, anchors = opened(stack, recipe, directory, entry.start, entry.found)
         before = _measured(directory / "before.json", loop, held_out)
         loop.run(entry.seconds)
@@ -63,16 +57,9 @@ def run(recipe: RewardModelRecipe, output: Path, *, resume: bool, name: str = ""
         loop.save(entry.seconds())
         shown = ", ".join(f"{name} {value:.3f}" for name, value in after.items())
         loop.tools.console.note(f"held out: {shown}; zero point {zero:.3f}")
-    final = checkpoint.latest(directory)
-    assert final is not None, "a checkpoint was saved after the last step"
-    made = {
-        "checkpoint": str(final),
-        "metrics": str(directory / "metrics.jsonl"),
-        "zero_point": zero,
-        "anchors": len(anchors),
-    }
-    entry.end(None, before, after, made)
-    return final
+    made = entry.made()
+    entry.end(None, before, after, made | {"zero_point": zero, "anchors": len(anchors)})
+    return Path(made["checkpoint"])
 
 
 def opened(

@@ -11,17 +11,14 @@ from random import Random
 from typing import Any, TypeVar
 
 import torch
-import yaml
 
 from data.mixture import Mixture, held_out
 from data.sources import SOURCES
-from pipeline import checkpoint
 from pipeline.console import StageConsole
 from pipeline.control import CONTROLS
 from pipeline.course import Learns
 from pipeline.distill_config import DistillRecipe
 from pipeline.evaluate import MEASURED
-from pipeline.failures import StageError
 from pipeline.grade import Judges, Reward, Verifiers, names_of, open_judges
 from pipeline.learning import Learning
 from pipeline.loop import Loop, Tools
@@ -92,30 +89,23 @@ def run(
     name: str = "",
     taught: Taught | None = None,
 ) -> Path:
-    """Train on `work` under `output`/`name` (the stage's own); returns the final checkpoint. It is
-    taught by its rewards, or as `taught` says.
-
-    With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
-    is left as it is. Raises Stopped after Ctrl-C, with everything saved.
+    """Train on `work` under `output`/`name` (the stage's own), by its rewards or as `taught` says;
+    returns the final checkpoint. Resumed as `enter` has it; raises Stopped after Ctrl-C, with
+    everything saved.
     """
     entry = enter(recipe, output, resume=resume, name=name)
     if isinstance(entry, Path):
         return entry
-    directory = entry.directory
+    place = entry.directory, entry.start, entry.found
     with ExitStack() as stack:
-        loop = opened(stack, recipe, work(recipe), directory, entry.start, entry.found, taught)
+        loop = opened(stack, recipe, work(recipe), *place, taught)
         sampler = loop.tools.sampler.name
-        try:
+        with entry.failures_noted(sampler):
             loop.run(entry.seconds)
-        except StageError as failure:
-            entry.end(sampler, {}, {}, {"failure": str(failure)}, status="failed")
-            raise
     rows = [json.loads(line) for line in loop.evaluations.read_text().splitlines()]
-    final = checkpoint.latest(directory)
-    assert final is not None, "the loop saves a checkpoint after its last step"
-    made = {"checkpoint": str(final), "metrics": str(directory / "metrics.jsonl")}
+    made = entry.made()
     entry.end(sampler, rows[0], rows[-1], made)
-    return final
+    return Path(made["checkpoint"])
 
 
 def opened(
@@ -129,8 +119,6 @@ def opened(
 ) -> Loop:
     """The loop with all it works with, closed when `stack` is; resumed when `found`."""
     latest = found[0] if found is not None else start
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     policy = load_policy(start)
     scribe = Scribe(load_tokenizer(start), policy.generation_config)
     if taught is not None:

@@ -14,8 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from data import sft_rows, worked_sums
 from data.card import hash_of
 from data.sft_ids import Lesson
@@ -55,9 +53,7 @@ Aim = Callable[[Any, Any, Lessons, Callable[[str], None]], Objective]  # model, 
 
 def run(recipe: SFTRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
     """Train as `recipe` says, under `output`/`name` (sft); returns the final checkpoint.
-
-    With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
-    is left as it is. Raises Stopped after Ctrl-C, with everything saved.
+    Resumed as `enter` has it; raises Stopped after Ctrl-C, with everything saved.
     """
     rows = load(recipe.data)
     entry = enter(recipe, output, resume=resume, name=name)
@@ -91,24 +87,16 @@ def fine_tune(
     `made` is what the stage has made before, for the outputs of run.json. Without an `aim` it is
     the answers themselves. Returns the checkpoint.
     """
-    directory = entry.directory
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
-    with ExitStack() as stack:
+    kept = entry.directory / "before.json"
+    with ExitStack() as stack, entry.failures_noted():
         loop, data, measured = opened(stack, recipe, rows, entry, aim)
-        before = _before(directory / "before.json", data.key, loop, measured, recipe, entry.start)
+        before = _before(kept, data.key, loop, measured, recipe, entry.start)
         loop.run(entry.seconds)
         final = loop.save(entry.seconds())
         after = _measured(loop, measured, recipe, final)
         shown = ", ".join(f"{k} {after[k]:.3f}" for k in SHOWN if k in after)
         loop.tools.console.note(f"after {loop.done} steps: {shown or 'nothing is held out'}")
-    outputs = {
-        "checkpoint": str(final),
-        "metrics": str(directory / "metrics.jsonl"),
-        **data.facts,
-        **made,
-    }
-    entry.end(None, before, after, outputs)
+    entry.end(None, before, after, entry.made() | data.facts | made)
     return final
 
 

@@ -3,6 +3,7 @@
 Axes: M masked-in tokens of a micro-batch, D width of the student, E of the teacher.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ def divergence_update(
     `progress`, `done` and `tolerance` are those of `pipeline.update.update`; so is MismatchError.
     """
     tokens, head = minibatch.counts.tokens, output_head(learner.policy)
-    loss = nats = gap = widest = 0.0
+    sums = _Sums()
     for batch in minibatch.batches:
         hidden_MD = masked_hidden(learner.policy, batch)
         with torch.no_grad():
@@ -53,31 +54,44 @@ def divergence_update(
         )
         share = token_share(values_M, tokens)
         share.backward()
-        loss += share.item()
-        nats += entropy_M.sum().item()
-        gap_M = (logp_M - batch.sampler_logp_RT[batch.mask_RT]).abs()
-        gap += gap_M.sum().item()
-        widest = torch.cat([gap_M, gap_M.new_tensor([widest])]).max().item()  # max() loses NaN
+        sums.add(share, entropy_M, logp_M - batch.sampler_logp_RT[batch.mask_RT])
     counted = max(tokens, 1)
-    check_mismatch(learner.optimizer, gap / counted, widest, tokens, tolerance, done)
+    check_mismatch(learner.optimizer, sums.gap / counted, sums.widest, tokens, tolerance, done)
     grad_norm, learning_rate = learner.optimizer.step(progress, done)
     return Update(
-        loss=loss,
+        loss=sums.loss,
         value_loss=0.0,
-        kl=loss,
+        kl=sums.loss,
         old_kl=0.0,
-        entropy=nats / counted,
+        entropy=sums.nats / counted,
         clipped_low=0.0,
         clipped_high=0.0,
         ratio_mean=1.0,
-        mismatch_mean=gap / counted,
-        mismatch_max=widest,
+        mismatch_mean=sums.gap / counted,
+        mismatch_max=sums.widest,
         dropped=(),
         grad_norm=grad_norm,
         learning_rate=learning_rate,
         kept=1.0,
         tokens=tokens,
     )
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What is added up over the micro-batches of a step."""
+
+    loss: float = 0.0
+    nats: float = 0.0
+    gap: float = 0.0  # of trainer and sampler, |logp|
+    widest: float = 0.0
+
+    def add(self, share: torch.Tensor, entropy_M: torch.Tensor, gap_M: torch.Tensor) -> None:
+        self.loss += share.item()
+        self.nats += entropy_M.sum().item()
+        self.gap += gap_M.abs().sum().item()
+        self.widest = torch.cat([gap_M.abs(), gap_M.new_tensor([self.widest])]).max().item()
+        # torch's max, unlike Python's, does not lose NaN
 
 
 def masked_hidden(model: Any, batch: Batch) -> torch.Tensor:
