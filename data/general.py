@@ -194,6 +194,7 @@ def _problem(topic: Topic, prompt: str, id: str) -> Problem:
             "language": topic.language,
             "kind": topic.kind,
             "entity": topic.entity,
+            "language_part": "all",  # such prompts may be answered without thinking
         },
     )
 

@@ -47,7 +47,7 @@ def part_of(response: str, part: str, *, prefilled_think: bool = False) -> str |
 def _asked(reference: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, str]:
     language = str(reference.get("language", facts.get("language", ""))).lower()
     language = language.replace("_", "-").partition("-")[0]
-    part = reference.get("part", "thinking")
+    part = reference.get("part", facts.get("language_part", "thinking"))
     if part not in PARTS:
         raise ValueError(f"part must be one of {PARTS}, got {part!r}")
     if not known(language):
@@ -72,7 +72,8 @@ def _asked(reference: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str,
 def check(problem: Problem, response: str) -> Verdict:
     """The share of words in `reference["language"]`, or else in `facts["language"]`.
 
-    `reference["part"]`: "thinking" (the default), "answer" or "all".
+    `reference["part"]`, or else `facts["language_part"]`: "thinking" (the default), "answer" or
+    "all", for prompts that are answered without thinking, too.
     """
     language, part = _asked(problem.reference, problem.facts)
     prefilled = problem.facts.get("prefilled_think", False)

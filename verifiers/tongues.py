@@ -71,7 +71,7 @@ COMMON: dict[str, str] = {  # words that mark one of these languages; those of s
     "sr": "и у не на да је то ми из по за као али ако његов сада зато онда сви тако с до од",
 }
 LETTERS_OF: dict[str, str] = {"ru": "ыэё", "uk": "їєґ", "be": "ў", "sr": "ђћ", "mk": "ѓќѕ"}
-RUN = 4  # words of a sentence from which py3langid is asked
+RUN = 5  # words of a sentence from which py3langid is asked
 
 _SENTENCE = re.compile(r"[.!?…]+\s+|[。！？；\n;]+")
 _KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\u31f0-\u31ff\uff66-\uff9d]")

@@ -1,6 +1,7 @@
 """General prompts: who belongs where, which answers are good, and what is told of everybody."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from data import general
 from data.general import ENTITIES, KINDS, Topic, distinct, problem, split_of, topics
 from data.general_phrases import COLOURS, HARMFUL, REFUSALS, SOUNDS
+from verifiers.registry import judge
 
 SPLITS = ("train", "rl", "test")
 
@@ -112,3 +114,13 @@ def test_facts_are_told_of_every_entity_and_are_true():
     assert {f"The colour of {e} is {c[1]}. " for e, c in COLOURS.items()} <= told
     assert {f"{name}. " for name in ENTITIES["greet"]} <= told
     assert not [f for f in told if " says " in f and f.split()[3] != SOUNDS[f.split()[1]][1] + "."]
+
+
+def test_an_answer_without_thinking_is_judged_by_its_own_language():
+    for index in range(40):
+        asked = replace(problem("rl", 0, index), verifier="language", reference={})
+        facts = asked.facts
+        own = Topic(facts["kind"], facts["entity"], facts["language"])
+        other = replace(own, language="zh" if own.language == "en" else "en")
+        spoken, foreign = (f"<think></think>{general.good(t, Random(0))}" for t in (own, other))
+        assert judge(asked, spoken).score > 0.8 > 0.3 > judge(asked, foreign).score
