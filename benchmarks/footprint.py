@@ -32,6 +32,11 @@ def footprint() -> dict[str, int]:
     }
 
 
+def held_kb(ancestor: int) -> int:
+    """Kilobytes that a process and all below it hold: shared ones are shared out."""
+    return sum(_kilobytes(pid, "smaps_rollup", "Pss") for pid in (ancestor, *descendants(ancestor)))
+
+
 def descendants(ancestor: int) -> list[int]:
     """Living processes below this one, zombies too: a zombie that stays is a leak."""
     children: dict[int, list[int]] = {}

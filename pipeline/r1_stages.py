@@ -11,6 +11,7 @@ from pipeline.r1_config import R1Recipe, R1Stage
 from pipeline.recipe_kinds import MAKES, StageRecipe
 from pipeline.recipes import checked, with_flags, written
 
+EVERY = "*"  # in the place of a stage's name: all of them
 Settings = Mapping[str, Mapping[str, Any]]  # by stage, dotted key -> value
 
 
@@ -33,7 +34,8 @@ class Step:
 
 
 def steps(recipe: R1Recipe, over: Settings | None = None) -> list[Step]:
-    """Every stage's recipe, read and checked; `over` is laid on top of the list's own settings.
+    """Every stage's recipe, read and checked; `over` is laid on top of the list's own settings;
+    what stands under EVERY, on those of every stage.
 
     Raises RecipeError naming the stage: for a file that is not there, an unknown key or value, an
     output that its stage does not make, and a start that no stage of the list makes.
@@ -41,11 +43,11 @@ def steps(recipe: R1Recipe, over: Settings | None = None) -> list[Step]:
     over = over or {}
     names = [one.name for one in recipe.stages]
     for name in over:
-        if name not in names:
+        if name not in (*names, EVERY):
             raise RecipeError(f"no stage {name!r} in {recipe.name}.{_nearest(name, names)}")
     made: list[Step] = []
     for one in recipe.stages:
-        made.append(_step(one, over.get(one.name, {})))
+        made.append(_step(one, {**over.get(EVERY, {}), **over.get(one.name, {})}))
         _check_taken(made[-1], {step.name: step.recipe.stage for step in made})
     return made
 

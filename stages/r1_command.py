@@ -42,7 +42,7 @@ class Options:
     ] = ""
     set: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]],
-        tyro.conf.arg(metavar="STAGE.KEY=VALUE", help="over the recipe, as in zero.steps=10"),
+        tyro.conf.arg(metavar="STAGE.KEY=VALUE", help="over the recipe, as in zero.steps=10; *.seed=1"),
     ] = ()
 
 
@@ -92,7 +92,7 @@ def settings(given: Sequence[str]) -> dict[str, dict[str, Any]]:
         path, equals, value = word.partition("=")
         stage, dot, key = path.partition(".")
         if not (equals and dot and key):
-            raise RecipeError(f"--set {word}: must be STAGE.KEY=VALUE, as in zero.steps=10")
+            raise RecipeError(f"--set {word}: must be STAGE.KEY=VALUE, as in zero.steps=10 or *.seed=1")
         found.setdefault(stage, {})[key.replace("-", "_")] = yaml.safe_load(value)
     return found
 

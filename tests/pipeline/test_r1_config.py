@@ -45,6 +45,13 @@ def test_what_is_laid_over_wins_over_the_list():
     assert (step.recipe.steps, step.recipe.seed) == (9, 3)
 
 
+def test_what_is_laid_over_every_stage_gives_way_to_what_is_meant_for_one():
+    zero = ZERO | {"set": {"seed": 3}}
+    again = ZERO | {"name": "again"}
+    found = steps(recipe(BASE, zero, again), {"again": {"seed": 5}, "*": {"seed": 4}})
+    assert [step.recipe.seed for step in found] == [4, 4, 5]
+
+
 def test_a_stage_takes_paths_of_earlier_outputs():
     label = {"label.by": "reward_model", "schedule.name": "online", "schedule.rounds": 2}
     dpo = {

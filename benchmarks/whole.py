@@ -1,0 +1,109 @@
+"""The whole recipe, from nothing to a distilled student: wall time, peak memory, every goal.
+
+    python benchmarks/whole.py [--quick] [--json FILE] [--seeds N ...]
+
+What `make demo` does, in a clean clone that borrows this environment and starts with an empty
+cache; one run after the other. Memory is the sum over all processes of what each holds for itself
+and its share of the rest, read every half second. `--quick` stops after the plan.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from footprint import held_kb
+from publish import ROOT, arguments, publish, table
+
+SEEDS = (0, 1, 2)
+LIMIT_S, LIMIT_GIB = 900, 6.0  # on two cores
+REASONING, AT_FIRST, AT_LAST = 0.95, 0.1, 0.8  # pass@1 at T=0.7; general prompts, base and end
+FIGURES = ("pass@1", "format", "language", "general", "mean_length", "accuracy/adversarial")
+
+
+def run(seed: int, *, quick: bool) -> dict[str, Any]:
+    """One run in a clone of its own; its table is printed when it ends."""
+    clone = Path(tempfile.mkdtemp(prefix="whole-")) / "veriloop"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    words = [sys.executable, "-m", "stages.command", "r1", "tiny/r1", "--output", "outputs/demo"]
+    words += ["--set", f"*.seed={seed}", *(["--dry-run"] if quick else ["--resume"])]
+    log = clone.parent / "log"
+    began, peak = time.monotonic(), 0
+    with log.open("w") as said:
+        process = subprocess.Popen(words, cwd=clone, stdout=said, stderr=said)
+        while process.poll() is None:
+            peak = max(peak, held_kb(process.pid))
+            time.sleep(0.5)
+    seconds = time.monotonic() - began
+    told = log.read_text()
+    print(told[told.rfind("\n\n", 0, -200) :], flush=True)
+    kept = clone / "outputs/demo/run.json"
+    if process.returncode and not kept.is_file():
+        raise SystemExit(f"seed {seed} failed: {told[-2000:]}")
+    stages = [] if quick else json.loads(kept.read_text())["stages"]
+    return {
+        "seed": seed,
+        "ended": process.returncode,
+        "seconds": seconds,
+        "peak_gib": peak / 2**20,
+        "stages": [{k: s.get(k) for k in ("name", "seconds", "sampler", "goals")}
+                   | {side: {k: s[side][k] for k in FIGURES if k in s[side]}
+                      for side in ("before", "after")}
+                   for s in stages],
+    }  # fmt: skip
+
+
+def shortfalls(result: dict[str, Any]) -> list[str]:
+    """What is claimed and does not hold for this run."""
+    found = {stage["name"]: stage for stage in result["stages"]}
+    missed = [f"ended with {result['ended']}"] if result["ended"] else []
+    for what, value, limit in (
+        ("seconds", result["seconds"], LIMIT_S),
+        ("peak GiB", result["peak_gib"], LIMIT_GIB),
+    ):
+        if value > limit:
+            missed.append(f"{what}: {value:.1f} > {limit:g}")
+    for name, stage in found.items():
+        missed += [f"{name}: misses {k}" for k, goal in (stage["goals"] or {}).items()
+                   if not goal["met"]]  # fmt: skip
+    last, first = (found.get(name) for name in ("preference_rl", "rejection_sft"))
+    if last is None or first is None:
+        return [*missed, "did not come to its secondary RL"]
+    for what, holds in (
+        ("pass@1 at the end", last["after"]["pass@1"] >= REASONING),
+        ("general answers of the base", first["before"]["general"] <= AT_FIRST),
+        ("general answers at the end", last["after"]["general"] >= AT_LAST),
+    ):
+        missed += [] if holds else [f"{what}: missed"]
+    return missed
+
+
+def rows_of(result: dict[str, Any]) -> list[list[str]]:
+    """The stages of one run, before > after."""
+    rows = []
+    for stage in result["stages"]:
+        sides = stage["before"], stage["after"]
+        changes = [
+            " > ".join("-" if (value := side.get(k)) is None else f"{value:.3g}" for side in sides)
+            for k in FIGURES
+        ]
+        rows.append([str(result["seed"]), stage["name"], f"{stage['seconds']:.0f}", *changes])
+    return rows
+
+
+def main() -> int:
+    options = arguments(__doc__ or "", seeds={"nargs": "+", "type": int, "default": list(SEEDS)})
+    seeds = options.seeds[:1] if options.quick else options.seeds
+    results = [run(seed, quick=options.quick) for seed in seeds]
+    text = table(["seed", "stage", "s", *FIGURES], [row for r in results for row in rows_of(r)])
+    for r in results:
+        text += f"\nseed {r['seed']}: {r['seconds']:.0f} s, peak {r['peak_gib']:.1f} GiB"
+    missed = [f"seed {r['seed']}: {m}" for r in results for m in shortfalls(r)]
+    return publish(options, text, results, failed=[] if options.quick else missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
