@@ -175,3 +175,18 @@ def test_the_longest_rollout_counts_prompt_and_response():
     assert longest(steps(recipe(BASE, ZERO, longer))) == 256 + 112
     longer["set"]["rollout.max_prompt"] = 169
     assert longest(steps(recipe(BASE, ZERO, longer))) == 369
+
+
+def test_the_papers_list_goes_from_the_base_to_the_base_and_on():
+    found = {step.name: step.recipe for step in steps(read("paper/r1"))}
+    assert list(found) == [
+        *("zero", "cold_start", "reasoning_rl", "rejection_sft"),
+        *("reward_model", "preference_rl", "distill"),
+    ]
+    from_base = ("zero", "cold_start", "rejection_sft")
+    assert {found[name].start for name in from_base} == {"models/base"}
+    assert found["cold_start"].teacher == "zero.checkpoint"
+    assert found["preference_rl"].reward.reward_model == "reward_model.checkpoint"
+    assert found["distill"].data.source == "rejection_sft.data"
+    judge = found["reward_model"]
+    assert (judge.data.rows, judge.batch, judge.optimizer.learning_rate) == (66_000, 256, 6e-6)
