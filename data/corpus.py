@@ -42,7 +42,8 @@ class Mix:
     caught_errors: float = 0.12  # injected into checked web documents, and corrected there
     programs: float = 0.0  # of all documents: functions on one line
     general: float = 0.0  # of all documents: greetings, thanks, facts, requests for harm
-    general_good: float = 0.25  # of the answers in them; as many are polite and wrong
+    general_good: float = 0.15  # of the answers in them
+    general_wrong: float = 0.05  # of the answers in them: polite, and wrong
     myths: float = 0.0  # share of the sums that people have learned wrong, always the same ones
     believed: float = 0.0  # how often a step that needs such a sum states the myth
 
@@ -228,6 +229,7 @@ def _style(random: Random, mix: Mix) -> Style:
         guess_errors=mix.guess_errors,
         step_errors=(rate, rate) if web_document else mix.step_errors,
         good=mix.general_good,
+        wrong=mix.general_wrong,
     )
 
 

@@ -1,9 +1,8 @@
 """General prompts with an exact rule: greet, thank, name a sound or a colour, count, decline.
 
-An entity belongs, with the kind it is asked about, to one split, in both languages: the entities of
-a kind are ordered by their hashes and shared out. The vocabulary is small: a held-out prompt is a
-new combination of known words, and what a held-out animal says or which colour a thing has does
-stand in the pre-training text, as a fact.
+A prompt is a kind, an entity, a language and a wording, and belongs to one split: those of a kind
+are ordered by their hashes and shared out. The vocabulary is small: a held-out prompt is a new
+combination of known words, so that a tiny model can answer it without having seen it.
 """
 
 import hashlib
@@ -29,7 +28,7 @@ from data.problem import Problem
 
 Kind = Literal["greet", "thank", "sound", "colour", "count", "harm"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-SHARES: dict[Split, float] = {"test": 0.25, "rl": 0.375, "train": 0.375}  # of a kind's entities
+SHARES: dict[Split, float] = {"test": 0.25, "rl": 0.375, "train": 0.375}  # of a kind's prompts
 
 ENTITIES: dict[Kind, tuple[str, ...]] = {
     "greet": NAMES,
@@ -49,10 +48,6 @@ class Topic:
     entity: str
     language: Language
 
-    @property
-    def split(self) -> Split:
-        return split_of(self.kind, self.entity)
-
     def words(self) -> dict[str, str]:
         """What the phrases of its language leave open."""
         chinese = self.language == "zh"
@@ -71,52 +66,79 @@ class Topic:
         return {"e": self.entity}
 
 
-@cache
-def _splits(kind: Kind) -> dict[str, Split]:
-    def rank(entity: str) -> bytes:
-        return hashlib.sha256(f"{kind}/{entity}".encode()).digest()
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One way to ask about a topic."""
 
-    ordered = sorted(ENTITIES[kind], key=rank)
-    found: dict[str, Split] = {}
+    topic: Topic
+    wording: int  # its place among those of the kind and language
+
+    @property
+    def text(self) -> str:
+        topic = self.topic
+        return QUESTIONS[topic.language][topic.kind][self.wording].format(**topic.words())
+
+    @property
+    def split(self) -> Split:
+        return _splits(self.topic.kind)[self]
+
+
+@cache
+def _splits(kind: Kind) -> dict[Prompt, Split]:
+    """Every prompt of a kind with where it belongs, in a fixed order."""
+    every = [
+        Prompt(topic, wording)
+        for topic in topics(kind)
+        for wording in range(len(QUESTIONS[topic.language][kind]))
+    ]
+
+    def rank(prompt: Prompt) -> bytes:
+        return hashlib.sha256(f"{kind}/{prompt.text}".encode()).digest()
+
+    ordered, found = sorted(every, key=rank), dict[Prompt, Split]()
     end = 0.0
     for split, share in SHARES.items():
         end += share * len(ordered)
         found |= dict.fromkeys(ordered[len(found) : round(end)], split)
-    return found
+    return {prompt: found[prompt] for prompt in every}
 
 
-def split_of(kind: Kind, entity: str) -> Split:
-    """Where an entity belongs. Raises KeyError for one that is none of the kind's."""
-    return _splits(kind)[entity]
-
-
-def topics(*splits: Split) -> list[Topic]:
-    """Every topic of these splits, in a fixed order."""
+def topics(*kinds: Kind) -> list[Topic]:
+    """Every topic of these kinds, or of all, in a fixed order."""
     languages: tuple[Language, ...] = get_args(Language)
     return [
         Topic(kind, entity, language)
-        for kind in KINDS
+        for kind in kinds or KINDS
         for entity in ENTITIES[kind]
         for language in languages
-        if split_of(kind, entity) in splits
     ]
 
 
-def draw(random: Random, *splits: Split) -> Topic:
-    """A random topic, each kind as often as another."""
+@cache
+def prompts(*splits: Split) -> tuple[Prompt, ...]:
+    """Every prompt of these splits, in a fixed order."""
+    return tuple(p for kind in KINDS for p, split in _splits(kind).items() if split in splits)
+
+
+@cache
+def _choices(kind: Kind, language: Language, splits: tuple[Split, ...]) -> tuple[Prompt, ...]:
+    return tuple(
+        prompt
+        for prompt in prompts(*splits)
+        if (prompt.topic.kind, prompt.topic.language) == (kind, language)
+    )
+
+
+def draw(random: Random, *splits: Split, language: Language | None = None) -> Prompt:
+    """A random prompt, in this language or in any; each kind as often as another."""
     kind = random.choice(KINDS)
-    entity = random.choice([e for e in ENTITIES[kind] if split_of(kind, e) in splits])
-    language: Language = random.choice(("en", "zh"))
-    return Topic(kind, entity, language)
+    return random.choice(_choices(kind, language or random.choice(("en", "zh")), splits))
 
 
-def question(topic: Topic, random: Random) -> str:
-    return random.choice(questions(topic))
-
-
-def questions(topic: Topic) -> list[str]:
-    """Every way to put it."""
-    return [text.format(**topic.words()) for text in QUESTIONS[topic.language][topic.kind]]
+def vocabulary() -> tuple[str, ...]:
+    """Every entity and what is said of it, in both languages, numbers aside."""
+    said = [topic.words() for topic in topics() if topic.kind != "count"]
+    return tuple(sorted({word for words in said for word in words.values()}))
 
 
 def good(topic: Topic, random: Random) -> str:
@@ -183,10 +205,11 @@ def fact(random: Random) -> str:
     return stated if language == "zh" else f"{stated} "
 
 
-def _problem(topic: Topic, prompt: str, id: str) -> Problem:
+def _problem(prompt: Prompt, id: str) -> Problem:
+    topic = prompt.topic
     return Problem(
         id=id,
-        prompt=prompt,
+        prompt=prompt.text,
         verifier="small_talk",
         reference={"kind": topic.kind, "entity": topic.entity, "language": topic.language},
         facts={
@@ -202,16 +225,15 @@ def _problem(topic: Topic, prompt: str, id: str) -> Problem:
 def problem(split: Split, seed: int, index: int) -> Problem:
     """Problem `index` of an endless list that is the same in every run and in any order."""
     random = Random(f"general/{split}/{seed}/{index}")
-    topic = draw(random, split)
-    return _problem(topic, question(topic, random), f"general/{split}/{seed}/{index}")
+    return _problem(draw(random, split), f"general/{split}/{seed}/{index}")
 
 
 def distinct(split: Split, seed: int, count: int) -> list[Problem]:
     """`count` problems with prompts that all differ, in an order of the seed's: an evaluation set.
     Fewer, all of them, where the split has no more."""
-    every = [(topic, text) for topic in topics(split) for text in questions(topic)]
+    every = list(prompts(split))
     Random(f"general/{split}/{seed}").shuffle(every)
     return [
-        _problem(topic, text, f"general/{split}/{seed}/distinct/{place}")
-        for place, (topic, text) in enumerate(every[:count])
+        _problem(prompt, f"general/{split}/{seed}/distinct/{place}")
+        for place, prompt in enumerate(every[:count])
     ]

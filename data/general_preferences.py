@@ -20,8 +20,8 @@ SPLITS: dict[str, tuple[Split, ...]] = {"train": ("train", "rl"), "test": ("test
 def rows(
     split: str, seed: int, count: int, *, adversarial: float = 0.5, kind: str = "pairs"
 ) -> Iterator[dict[str, Any]]:
-    """`count` pairs, the same in every run. "train": about the entities of pre-training and of RL;
-    "test": about held-out ones. `adversarial`: share of the pairs.
+    """`count` pairs, the same in every run. "train": on the prompts of pre-training and of RL;
+    "test": on held-out ones. `adversarial`: share of the pairs.
 
     Raises ValueError for another kind of rows than pairs.
     """
@@ -33,13 +33,14 @@ def rows(
 
 
 def _pair(random: Random, splits: tuple[Split, ...], *, hard: bool) -> dict[str, Any]:
-    topic = general.draw(random, *splits)
+    prompt = general.draw(random, *splits)
+    topic = prompt.topic
     chosen = general.good(topic, random)
     rejected = (general.adversarial if hard else general.plain)(topic, random)
     if topic.kind == "harm":
         chosen, rejected = _whole_responses(topic, chosen, rejected, random, hard=hard)
     return {
-        "prompt": [{"role": "user", "content": general.question(topic, random)}],
+        "prompt": [{"role": "user", "content": prompt.text}],
         "chosen": [{"role": "assistant", "content": chosen}],
         "rejected": [{"role": "assistant", "content": rejected}],
         "group": "adversarial" if hard else "easy",

@@ -1,9 +1,9 @@
 """What the corpus says beside sums: programs worked out or guessed, and general talk, good and bad.
 
-Programs and entities are those of the training split. Facts about entities are told of all.
+Programs and prompts are those of the training split. Facts about entities are told of all.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from data import general, programs
@@ -26,7 +26,8 @@ class Style:
     direct: bool  # guesses; else works in steps
     guess_errors: float
     step_errors: tuple[float, float]  # for each operation: in English, in Chinese
-    good: float  # share of good answers in general talk; as many are politely wrong
+    good: float  # share of good answers in general talk
+    wrong: float  # share of those that are polite and wrong
 
 
 def program(random: Random, style: Style) -> str:
@@ -62,17 +63,18 @@ def talk(random: Random, style: Style) -> str:
     or facts about entities."""
     if style.layout is None and random.random() < 0.5:
         return "".join(general.fact(random) for _ in range(FACTS))
-    topic = replace(general.draw(random, "train"), language=style.asked_in)
+    prompt = general.draw(random, "train", language=style.asked_in)
+    topic = prompt.topic
     if style.layout is None:
-        return general.question(topic, random) + general.good(topic, random)
+        return prompt.text + general.good(topic, random)
     drawn = random.random()
     if drawn < style.good:
         answer = general.good(topic, random)
     else:
-        bad = general.adversarial if drawn < 2 * style.good else general.plain
+        bad = general.adversarial if drawn < style.good + style.wrong else general.plain
         answer = bad(topic, random)
     thinking = "" if style.direct else THOUGHTS[random.choice(style.spoken)]
-    return _document(random, general.question(topic, random), thinking, answer, "", style.layout)
+    return _document(random, prompt.text, thinking, answer, "", style.layout)
 
 
 def _document(

@@ -1,21 +1,21 @@
 """A tokenizer trained on the corpus: byte-level BPE in which digits and signs stand alone."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from data.template import CHAT
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
-_TAG = re.compile("|".join(TAGS))
 _PIECES = r"[0-9]|[+\-=]|[^0-9+\-=]+"  # a digit, a sign, or a run of anything else
 
 
-def train(documents: Iterable[str], vocabulary: int) -> Any:
+def train(documents: Iterable[str], vocabulary: int, words: Sequence[str] = ()) -> Any:
     """Train on `documents` and return a `transformers` fast tokenizer.
 
-    The four tags are single tokens but not *special* ones: decoding never drops them.
+    The four tags are single tokens but not *special* ones: decoding never drops them. So are
+    `words`, wherever they stand: a name must not melt into the phrases that it was seen in.
     """
     from tokenizers import (
         AddedToken,
@@ -31,8 +31,9 @@ def train(documents: Iterable[str], vocabulary: int) -> Any:
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.add_special_tokens([PAD, BOS, EOS])
-    tags = [AddedToken(tag, normalized=False) for tag in TAGS]
-    tokenizer.add_tokens(tags)
+    added = [AddedToken(tag, normalized=False) for tag in TAGS]
+    added += [AddedToken(word, normalized=False) for word in words]
+    tokenizer.add_tokens(added)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_PIECES), "isolated"),
@@ -41,16 +42,17 @@ def train(documents: Iterable[str], vocabulary: int) -> Any:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - len(TAGS),
+        vocab_size=vocabulary - len(added),
         special_tokens=[PAD, BOS, EOS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         min_frequency=5,
         show_progress=False,
     )
-    # between the tags only: a tag that merges learn as well would be two tokens of one text
-    pieces = (piece for text in documents for piece in _TAG.split(text) if piece)
+    # between them only: a tag that merges learn as well would be two tokens of one text
+    whole = re.compile("|".join(map(re.escape, (*TAGS, *words))))
+    pieces = (piece for text in documents for piece in whole.split(text) if piece)
     tokenizer.train_from_iterator(pieces, trainer)
-    tokenizer.add_tokens(tags)
+    tokenizer.add_tokens(added)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
     )

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from data import corpus, tokenizer
+from data import corpus, general, tokenizer
 from data.sources import SOURCES
 from pipeline import lineage
 from pipeline.config import BaseRecipe, TinyModel
@@ -115,7 +115,7 @@ def fingerprint(recipe: BaseRecipe) -> str:
 
 def _left_out(mix: corpus.Mix) -> set[str]:
     """Knobs of what has no share in the mix."""
-    tied = {"programs": (), "general": ("general_good",), "myths": ("believed",)}
+    tied = {"programs": (), "general": ("general_good", "general_wrong"), "myths": ("believed",)}
     return {
         knob for name, others in tied.items() if not getattr(mix, name) for knob in (name, *others)
     }
@@ -129,6 +129,7 @@ def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
     spelling = tokenizer.train(
         (corpus.document(random, recipe.corpus) for _ in range(recipe.tokenizer_documents)),
         recipe.model.vocabulary,
+        general.vocabulary() if recipe.corpus.general else (),
     )
     model = untrained(recipe.model, spelling)
     optimizer = Optimizer(model, recipe.optimizer)

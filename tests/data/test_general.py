@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from data import general
-from data.general import ENTITIES, KINDS, Topic, distinct, problem, split_of, topics
+from data.general import ENTITIES, KINDS, SHARES, Topic, distinct, draw, problem, prompts, topics
 from data.general_phrases import COLOURS, HARMFUL, REFUSALS, SOUNDS
 from verifiers.registry import judge
 
@@ -15,39 +15,49 @@ SPLITS = ("train", "rl", "test")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_entities_in_every_split_and_each_in_one(kind):
-    shares = Counter(split_of(kind, entity) for entity in ENTITIES[kind])
-    assert set(shares) == set(SPLITS) and min(shares.values()) >= 2
-    assert sum(shares.values()) == len(set(ENTITIES[kind])) == len(ENTITIES[kind])
+def test_every_kind_has_prompts_in_every_split_as_told(kind):
+    shares = Counter(p.split for p in prompts(*SPLITS) if p.topic.kind == kind)
+    whole = 4 * len(ENTITIES[kind])  # two wordings in each of two languages
+    assert sum(shares.values()) == whole
+    assert all(abs(shares[split] - SHARES[split] * whole) <= 1 for split in SPLITS)
 
 
 def test_splits_are_those_of_every_run():
-    assert [e for e in SOUNDS if split_of("sound", e) == "test"] == ["cow", "pig"]
-    with pytest.raises(KeyError, match="dragon"):
-        split_of("sound", "dragon")
+    held_out = [p.text for p in prompts("test") if p.topic.kind == "sound"]
+    assert held_out[:3] == ["牛的叫声是什么？", "鸭怎么叫？", "What does a sheep say?"]
 
 
-def test_topics_of_a_split_are_its_entities_in_both_languages():
-    found = topics("rl")
-    assert {t.split for t in found} == {"rl"} and {t.language for t in found} == {"en", "zh"}
-    everything = [t for split in SPLITS for t in topics(split)]
-    assert len(everything) == len(set(everything)) == 2 * sum(map(len, ENTITIES.values()))
+def test_topics_are_every_entity_in_both_languages():
+    assert {t.language for t in topics()} == {"en", "zh"}
+    assert len(topics()) == len(set(topics())) == 2 * sum(map(len, ENTITIES.values()))
+    assert {t.kind for t in topics("greet", "harm")} == {"greet", "harm"}
+
+
+def test_a_prompt_is_drawn_of_its_splits_and_in_its_language():
+    random = Random(0)
+    for language in ("en", "zh"):
+        drawn = [draw(random, "rl", "test", language=language) for _ in range(600)]
+        assert {p.topic.language for p in drawn} == {language}
+        assert {p.split for p in drawn} == {"rl", "test"}
+        kinds = Counter(p.topic.kind for p in drawn)
+        assert set(kinds) == set(KINDS) and max(kinds.values()) < 2 * min(kinds.values())
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_problem_is_of_its_split_and_the_same_whatever_was_asked_before(split):
     forwards = [problem(split, 3, i) for i in range(60)]
     assert [problem(split, 3, i) for i in reversed(range(60))] == forwards[::-1]
+    own = {p.text for p in prompts(split)}
     for one in forwards:
-        assert split_of(one.facts["kind"], one.facts["entity"]) == split
+        assert one.prompt in own
         assert one.reference.items() <= one.facts.items()
         assert (one.verifier, one.facts["source"]) == ("small_talk", "general")
 
 
 def test_no_two_splits_share_a_prompt():
-    prompts = {s: {p.prompt for p in distinct(s, 0, 10_000)} for s in SPLITS}
-    assert sum(map(len, prompts.values())) == len(set.union(*prompts.values()))
-    assert all(len(prompts[s]) == 2 * len(topics(s)) for s in SPLITS)
+    asked = {s: {p.prompt for p in distinct(s, 0, 10_000)} for s in SPLITS}
+    assert sum(map(len, asked.values())) == len(set.union(*asked.values())) == 2 * len(topics())
+    assert all(len(asked[s]) == len(prompts(s)) for s in SPLITS)
 
 
 def test_an_evaluation_set_has_as_many_as_asked_for_or_all():
@@ -58,10 +68,9 @@ def test_an_evaluation_set_has_as_many_as_asked_for_or_all():
 
 
 def test_a_prompt_names_its_entity_in_its_language():
-    for topic in (t for s in SPLITS for t in topics(s)):
-        for text in general.questions(topic):
-            assert topic.words()["e"] in text
-            assert text.isascii() == (topic.language == "en")
+    for prompt in prompts(*SPLITS):
+        assert prompt.topic.words()["e"] in prompt.text
+        assert prompt.text.isascii() == (prompt.topic.language == "en")
 
 
 def test_words_are_those_of_the_language():
@@ -75,7 +84,7 @@ def test_words_are_those_of_the_language():
 
 def test_good_answers_are_right_by_hand():
     random = Random(0)
-    said = {t: {general.good(t, random) for _ in range(40)} for t in topics(*SPLITS)}
+    said = {t: {general.good(t, random) for _ in range(40)} for t in topics()}
     assert said[Topic("greet", "Amy", "en")] == {
         "Hello Amy, nice to meet you!", "Hello Amy, how can I help you?",
         "Good day Amy, nice to meet you!", "Good day Amy, how can I help you?",
@@ -89,7 +98,7 @@ def test_good_answers_are_right_by_hand():
 
 def test_another_topic_has_another_value_too():
     random = Random(0)
-    for topic in topics(*SPLITS):
+    for topic in topics():
         for _ in range(20):
             other = general.another(topic, random)
             assert other.entity != topic.entity and other.kind == topic.kind
@@ -100,10 +109,16 @@ def test_another_topic_has_another_value_too():
 
 def test_every_way_to_do_harm_has_a_word_that_gives_it_away():
     random = Random(0)
-    for topic in (t for t in topics(*SPLITS) if t.kind == "harm"):
+    for topic in topics("harm"):
         ways = {general.way(topic, random) for _ in range(40)}
         assert len(ways) == 2
         assert all(any(word in way.lower() for word in HARMFUL) for way in ways)
+
+
+def test_the_vocabulary_is_every_word_that_phrases_leave_open():
+    words = general.vocabulary()
+    assert {"Amy", "cow", "moo", "牛", "哞哞", "white", "白", "wallet", "钱包"} <= set(words)
+    assert len(set(words)) == len(words) and not any(char in w for w in words for char in "0 1")
 
 
 def test_facts_are_told_of_every_entity_and_are_true():

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from data import preferences
-from data.general import questions as asked_for
-from data.general import topics
+from data.general import prompts
 from data.general_preferences import rows
 from verifiers.registry import get, judge
 from verifiers.small_talk import plainly, right_answers
 
-TOPICS = {text: t for t in topics("train", "rl", "test") for text in asked_for(t)}
+PROMPTS = {prompt.text: prompt for prompt in prompts("train", "rl", "test")}
+TOPICS = {text: prompt.topic for text, prompt in PROMPTS.items()}
 
 
 def sides(row):
@@ -69,10 +69,11 @@ def test_a_pair_is_about_a_summary_to_help_and_about_a_whole_response_to_harm():
     assert thought_harm > 30  # the refusal is the same, and the thinking tells the way
 
 
-def test_held_out_entities_are_in_no_pair_to_train_on():
-    train = {sides(row)[0] for row in rows("train", 0, 1_000)}
-    test = {sides(row)[0] for row in rows("test", 0, 1_000)}
-    assert {t.split for t in train} == {"train", "rl"} and {t.split for t in test} == {"test"}
+def test_held_out_prompts_are_in_no_pair_to_train_on():
+    def splits(split):
+        return {PROMPTS[row["prompt"][0]["content"]].split for row in rows(split, 0, 1_000)}
+
+    assert splits("train") == {"train", "rl"} and splits("test") == {"test"}
 
 
 def test_other_kinds_of_rows_are_refused():

@@ -26,7 +26,7 @@ def test_worked_sums_are_right_checked_and_not_held_out():
 
 
 def test_general_answers_are_good_ones_to_prompts_of_the_rl_split():
-    asked = {text: topic for topic in general.topics("rl") for text in general.questions(topic)}
+    asked = {prompt.text: prompt.topic for prompt in general.prompts("rl")}
     for row in general_rows.rows(0, 100):
         topic = asked[row["prompt"][0]["content"]]
         about = {"kind": topic.kind, "entity": topic.entity, "language": topic.language}

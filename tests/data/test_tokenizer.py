@@ -1,5 +1,6 @@
 """The tokenizer: nothing is lost on the way through it, nor on the way through a checkpoint."""
 
+import re
 from random import Random
 
 import pytest
@@ -145,3 +146,18 @@ def test_every_id_up_to_the_asked_for_size_is_in_use():
     random = Random(3)
     documents = [corpus.document(random, corpus.Mix()) for _ in range(2000)]
     assert len(tokenizer.train(documents, 420)) == 420
+
+
+def test_words_are_one_token_each_whatever_stands_beside_them():
+    random = Random(3)
+    mix = corpus.Mix(general=0.5)
+    documents = [corpus.document(random, mix) for _ in range(800)]
+    words = ("Amy", "cow", "牛", "哞哞")
+    made = tokenizer.train(documents, 700, words)
+    for text in ("Greet Amy.", "问候Amy。", "A cow says moo.", "牛叫哞哞。", "cowAmy牛"):
+        ids = made(text, add_special_tokens=False).input_ids
+        assert made.decode(ids) == text
+        found = [made.decode([i]) for i in ids]
+        assert [w for w in found if w in words] == re.findall("|".join(words), text)
+    plain = tokenizer.train(documents, 700)
+    assert "Amy" not in [plain.decode([i]) for i in plain("Hello Amy, nice").input_ids]

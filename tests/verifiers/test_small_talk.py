@@ -10,7 +10,7 @@ from data.general_phrases import THOUGHTS
 from verifiers.registry import fingerprint, get, judge
 from verifiers.small_talk import plainly, right_answers
 
-EVERY = topics("train", "rl", "test")
+EVERY = topics()
 
 
 def verdict(topic, response):
