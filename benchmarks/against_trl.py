@@ -17,20 +17,19 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
 from grpo_steps import QUESTIONS
 from publish import ROOT, arguments, publish, table
 
-from data import arithmetic
-from pipeline.config import BaseRecipe
-from pipeline.policy import load_generation_config, load_tokenizer
-from pipeline.recipes import read
+from data import arithmetic, corpus, tokenizer
+from pipeline.policy import save_policy
 from pipeline.scribe import Scribe
-from stages import base
 
 TRL = "trl==1.16.0"
+VOCABULARY = 512
 STEPS = Path(__file__).with_name("grpo_steps.py")
 WARM_UP = 2  # steps of each that are not counted
 SIZES: Mapping[str, Mapping[str, int]] = {
@@ -69,34 +68,33 @@ CONTENDERS = (
 
 def model_of(folder: Path, size: str) -> Path:
     """A random Qwen2 of this size with the tiny tokenizer, and the questions as TRL reads them."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM, set_seed
+    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, set_seed
 
-    recipe = read("tiny/base")
-    assert isinstance(recipe, BaseRecipe)
-    spelling, path = base.cached(recipe), folder / size
-    tokenizer, ends = load_tokenizer(spelling), load_generation_config(spelling)
+    path, random = folder / size, Random(0)
+    documents = (corpus.document(random, corpus.SOUND) for _ in range(4_000))
+    spelling = tokenizer.train(documents, VOCABULARY)
+    ends = {
+        f"{end}_token_id": getattr(spelling, f"{end}_token_id") for end in ("bos", "eos", "pad")
+    }
     shape = dict(SIZES[size])
     heads = shape.pop("heads")
     set_seed(0)
     model = Qwen2ForCausalLM(
         Qwen2Config(
-            vocab_size=len(tokenizer),
+            vocab_size=VOCABULARY,
             num_attention_heads=heads,
             num_key_value_heads=heads,
             max_position_embeddings=512,
             tie_word_embeddings=False,
-            eos_token_id=ends.eos_token_id,
-            bos_token_id=ends.bos_token_id,
+            **ends,
             **shape,
         )
     )
-    model.generation_config = ends
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    scribe = Scribe(tokenizer, ends)
-    prompts = [
-        tokenizer.decode(scribe.prompt(arithmetic.problem("rl", 0, i))) for i in range(QUESTIONS)
-    ]
+    model.generation_config = GenerationConfig(**ends)
+    save_policy(model, spelling, path)
+    scribe = Scribe(spelling, model.generation_config)
+    asked = (arithmetic.problem("rl", 0, index) for index in range(QUESTIONS))
+    prompts = [spelling.decode(scribe.prompt(problem)[1:]) for problem in asked]
     (path / "prompts.json").write_text(json.dumps(prompts))
     return path
 

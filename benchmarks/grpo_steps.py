@@ -3,7 +3,7 @@
     python benchmarks/grpo_steps.py ours|trl MODEL SETTINGS
 
 Answers each line with one of JSON: wall and CPU seconds of the step, and its answer tokens. Both
-contenders ask the same questions and pay by the same rule, of which a random model's answers differ.
+contenders ask the same questions and pay by the same rule, under which random answers differ.
 """
 
 import json
@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 PROMPTS, GROUP, MAX_TOKENS, STEPS = 16, 8, 80, 1_000_000
@@ -73,7 +74,7 @@ def ours(model: Path, settings: Mapping[str, Any]) -> None:
         best=2.0,
     )
     with ExitStack() as stack:
-        loop = rl.opened(stack, recipe, task, model / "run", model, None)
+        loop = rl.opened(stack, recipe, task, Path(mkdtemp(dir=model)), model, None)
         loop.sync(0, loop._probes(0))
         while True:
             began = asked()

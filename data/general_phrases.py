@@ -6,9 +6,8 @@ from data.arithmetic import Language
 Phrases = dict[Language, dict[str, tuple[str, ...]]]  # by language and kind
 
 NAMES = (
-    *("Tom", "Ann", "Bob", "Eve", "Sam", "Kim", "Max", "Zoe"),
-    *("Leo", "Mia", "Ian", "Amy", "Ray", "Joy", "Ben", "Sue"),
-    *("Dan", "Ivy", "Gus", "Meg", "Jim", "Lou", "Ned", "Pam"),
+    *("Tom", "Ann", "Bob", "Eve", "Sam", "Kim"),
+    *("Max", "Zoe", "Leo", "Mia", "Ian", "Amy"),
 )
 SOUNDS = {  # English name and sound, Chinese name and sound
     "cat": ("cat", "meow", "猫", "喵喵"),

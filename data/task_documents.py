@@ -14,6 +14,7 @@ from data.programs import Composition
 from data.template import R1_ZERO
 
 FACTS = 6  # in a document of facts
+EXCHANGES = 3  # in one of talk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +60,15 @@ def worked(random: Random, composition: Composition, spoken: tuple[Language, ...
 
 
 def talk(random: Random, style: Style) -> str:
-    """A prompt under the template with a good answer or a bad one; on the web, the good one alone,
+    """A prompt under the template with a good answer or a bad one; on the web, good ones alone,
     or facts about entities."""
     if style.layout is None and random.random() < 0.5:
         return "".join(general.fact(random) for _ in range(FACTS))
+    if style.layout is None:
+        found = [general.draw(random, "train", language=style.asked_in) for _ in range(EXCHANGES)]
+        return "".join(p.text + general.good(p.topic, random) for p in found)
     prompt = general.draw(random, "train", language=style.asked_in)
     topic = prompt.topic
-    if style.layout is None:
-        return prompt.text + general.good(topic, random)
     drawn = random.random()
     if drawn < style.good:
         answer = general.good(topic, random)

@@ -11,7 +11,7 @@ from data import general
 from data.corpus import Mix, document
 from data.general import KINDS, topics
 from data.programs import INPUTS, Composition, held_out
-from data.task_documents import Style, program, talk, worked
+from data.task_documents import EXCHANGES, Style, program, talk, worked
 from data.template import R1_ZERO
 from verifiers.answer import final_answer
 from verifiers.small_talk import plainly, right_answers
@@ -131,11 +131,15 @@ def test_facts_are_told_of_every_entity(talks):
 
 
 def test_an_answer_on_the_web_is_a_good_one():
-    texts = [t for t in documents(900, general=1.0, conversations=0.0) if _topic(t) is not None]
-    assert len(texts) > 300
+    asked = {prompt.text: prompt.topic for prompt in general.prompts("train")}
+    longest_first = sorted(map(re.escape, asked), key=len, reverse=True)
+    texts = [t for t in documents(600, general=1.0, conversations=0.0) if _topic(t) is not None]
+    assert len(texts) > 200
     for text in texts:
-        topic, asked = _topic(text)
-        assert plainly(text.removeprefix(asked)) in right_answers(topic), text
+        nothing, *parts = re.split(f"({'|'.join(longest_first)})", text)
+        assert nothing == "" and len(parts) == 2 * EXCHANGES
+        for prompt, answer in zip(parts[::2], parts[1::2], strict=True):
+            assert plainly(answer) in right_answers(asked[prompt]), text
 
 
 def _topic(text):

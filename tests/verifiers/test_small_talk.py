@@ -37,7 +37,7 @@ def test_the_answer_to_one_topic_is_right_for_no_other():
     for topic in (t for t in EVERY if t.kind != "harm"):
         for answer in right_answers(topic):
             assert seen.setdefault(answer, topic) == topic
-    assert len(seen) > 200
+    assert len(seen) > 150
 
 
 AMY, DOG, COUNT = (
