@@ -26,8 +26,8 @@ docker:  ## a Docker daemon, where we are root and can have one; says so where n
 test: install lint languages docker  ## everything; what measures time or fills a core runs alone
 	$(PYTEST) $(BY_FILE) -m "not vllm and not docker" --ignore=tests/sandbox
 	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 6 $(BY_TEST) -m "not docker" tests/sandbox
-	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker
-	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm
+	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker tests/sandbox
+	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm tests/pipeline
 
 lint: install
 	$(RUN) -m ruff check .
