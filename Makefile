@@ -2,6 +2,9 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q
+# tests/conftest.py sorts: files with slow tests first
+BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
+BY_TEST := --dist load --maxschedchunk 1
 
 .PHONY: install languages docker demo test check lint mutation clean
 
@@ -15,16 +18,16 @@ demo: install  ## base model and R1-Zero, from nothing, on a CPU
 	$(RUN) -m stages.command zero tiny/zero --output outputs/demo --resume
 
 check: install lint  ## the fast subset: lint and quick tests
-	$(PYTEST) -n 2 --dist loadfile -m "not slow and not docker and not vllm" --ignore=tests/sandbox
+	$(PYTEST) $(BY_FILE) -m "not slow and not docker and not vllm" --ignore=tests/sandbox
 
 docker:  ## a Docker daemon, where we are root and can have one; says so where not
 	@sh requirements/docker.sh
 
 test: install lint languages docker  ## everything; what measures time or fills a core runs alone
-	$(PYTEST) -n 2 --dist loadfile -m "not vllm and not docker" --ignore=tests/sandbox
-	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 4 --dist worksteal -m "not docker" tests/sandbox
-	VERILOOP_EXERCISE=docker $(PYTEST) -n 3 --dist worksteal -m docker
-	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm
+	$(PYTEST) $(BY_FILE) -m "not vllm and not docker" --ignore=tests/sandbox
+	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 6 $(BY_TEST) -m "not docker" tests/sandbox
+	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker tests/sandbox
+	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm tests/pipeline
 
 lint: install
 	$(RUN) -m ruff check .

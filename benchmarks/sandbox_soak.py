@@ -226,7 +226,7 @@ def main() -> int:
     here = probe()
     tiers = [options.tier] if options.tier else [1, 2] if here.works("landlock") else [1]
     results = [
-        measure(*((100, 50) if options.quick else (options.runs, WARM_UP)), options.slots, tier)
+        measure(*((60, 20) if options.quick else (options.runs, WARM_UP)), options.slots, tier)
         for tier in tiers
         if here.tier and here.tier <= tier
     ]

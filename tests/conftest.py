@@ -1,8 +1,10 @@
 """Says at the end of a run which optional parts of this machine the tests really exercised."""
 
+import gc
 import importlib.util
 import os
 import shutil
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -54,6 +56,19 @@ PARTS_TO_COME = "browser: nothing in the project uses it yet"
 _exercised = dict.fromkeys(OPTIONAL, 0)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with many slow tests come first: what is begun last is to be short."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: the garbage collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A report's keywords hold folder names too, so what a test exercises is told apart."""
     marked = [part for part in OPTIONAL if item.get_closest_marker(part)]
@@ -99,6 +114,28 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         print(f"\nparts that are here were not exercised: {', '.join(idle)}")
     elif _asked() and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         session.exitstatus = pytest.ExitCode.OK  # not here, and said so above
+
+
+@pytest.fixture(scope="session")
+def lent_pool():
+    """Judges that stay: closing them is left to the end of the session."""
+    from verifiers.pool import VerifierPool
+
+    class Lent(VerifierPool):
+        def close(self):
+            pass
+
+    pool = Lent()
+    yield pool
+    VerifierPool.close(pool)
+
+
+@pytest.fixture
+def one_pool(lent_pool, monkeypatch):
+    """Runs are judged by the same workers: to start others takes longer than to train."""
+    from pipeline import grade
+
+    monkeypatch.setattr(grade, "VerifierPool", lambda workers, limit_s: lent_pool)
 
 
 @pytest.fixture(scope="session")

@@ -141,3 +141,13 @@ def test_the_checks_see_what_they_forbid(tmp_path):
 
 def test_tests_are_no_packages():
     assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+@pytest.mark.parametrize(("part", "folder"), [("docker", "sandbox"), ("vllm", "pipeline")])
+def test_what_needs_a_part_of_its_own_stands_where_make_test_looks_for_it(part, folder):
+    marked = re.compile(rf"pytest\.mark\.{part}\b")
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        within = path.is_relative_to(ROOT / "tests" / folder)
+        assert within or not marked.search(path.read_text()), f"{here(path)} is never run"
+    recipe = rf"-m {part} tests/{folder}$"
+    assert re.search(recipe, (ROOT / "Makefile").read_text(), re.MULTILINE)

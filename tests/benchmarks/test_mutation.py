@@ -160,6 +160,7 @@ WELL_TESTED = "from pipeline.losses.{0} import half\n\ndef test_it():\n    asser
 BADLY_TESTED = "from pipeline.losses.{0} import half\n\ndef test_it():\n    assert half(0) == 0\n"
 
 
+@pytest.mark.slow
 def test_survivors_are_reported_with_place_and_difference_and_fail_the_run(tmp_path):
     root = tree(
         tmp_path / "tree",

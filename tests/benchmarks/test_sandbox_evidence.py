@@ -81,6 +81,7 @@ def test_a_footprint_counts_what_is_held(script):
     assert after["slots_kb"] > before["slots_kb"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1 << 22, 4096])
 def test_memory_is_searched_across_the_seams_of_what_is_read(script, monkeypatch, chunk):
     module = script("footprint")
@@ -162,6 +163,7 @@ def test_the_load_script_says_what_a_wall_limit_would_have_done(script):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_busy_loops_run_and_end(script):
     load = script("sandbox_load")
     descendants = script("footprint").descendants
@@ -199,6 +201,7 @@ def test_the_matrix_names_effects_refusals_and_what_was_skipped(script):
     assert len(strict["refused"]) == 2  # with a file tree there is no excuse
 
 
+@pytest.mark.slow
 def test_what_another_account_reads_is_whole_and_readable(script):
     suite = script("sandbox_suite")
     with suite.readable(suite.OWN, quick=True) as place:

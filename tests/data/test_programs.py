@@ -196,6 +196,7 @@ def test_the_verdict_comes_from_a_sandbox(monkeypatch):
     assert judge(asked, right).status == "error"
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_ended_within_its_limits():
     verdict = judge(problem("rl", 0, 0), answered("def f(x):\n    while True: pass"))
     assert (verdict.score, verdict.status) == (0.0, "timeout")

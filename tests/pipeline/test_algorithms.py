@@ -12,13 +12,15 @@ from pipeline.record import read_metrics
 from pipeline.rl_config import ZeroRecipe
 from stages import rl, zero
 
+pytestmark = pytest.mark.usefixtures("one_pool")
+
 
 def recipe(**algorithm):
     return ZeroRecipe.model_validate(
         {
             "name": "test",
             "start": "given",
-            "steps": 3,
+            "steps": 2,
             "rollout": {"prompts": 2, "per_prompt": 4, "max_tokens": 10},
             "algorithm": algorithm,
             "optimizer": {"learning_rate": 1e-2},

@@ -138,6 +138,7 @@ KILLED_AT_EVERY_STAGE = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("new", [20, 10], ids=["next step", "same step"])
 def test_a_kill_at_any_stage_of_a_save_leaves_a_complete_checkpoint(tmp_path, new):
     code = textwrap.dedent(KILLED_AT_EVERY_STAGE)
@@ -152,6 +153,7 @@ def test_a_kill_at_any_stage_of_a_save_leaves_a_complete_checkpoint(tmp_path, ne
         assert steps(run) == [f"step_{new:06d}"] and load_latest(run)[1] == {"mark": "c"}
 
 
+@pytest.mark.slow
 def test_a_process_killed_from_outside_in_mid_save_is_cleared_up_after(tmp_path):
     put(tmp_path, 10, "a")
     code = """

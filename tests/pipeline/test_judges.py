@@ -38,6 +38,7 @@ def service():
         yield opened
 
 
+@pytest.mark.slow
 def test_a_short_training_run_has_the_same_verdicts_from_a_service(
     tiny_checkpoint, tmp_path, service
 ):
@@ -85,6 +86,7 @@ def test_graded_by_a_service_or_by_workers_is_graded_alike(graded, service):
     assert found[0] == found[1] == [1.0, 2.0, 0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_service_without_the_verifiers_of_the_recipe_is_refused_at_the_start(tmp_path):
     with RewardService(Settings(verifiers=("language", "number"))) as service:
         told = recipe(verifier_service=service.url)

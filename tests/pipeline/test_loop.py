@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline import checkpoint
+from pipeline import checkpoint, grade
 from pipeline.failures import StageError, Stopped
 from pipeline.loop import Loop
 from pipeline.record import read_metrics, read_rollouts
@@ -17,6 +17,8 @@ from pipeline.rl_config import ZeroRecipe
 from pipeline.sampling.sync import SyncError
 from pipeline.update import MismatchError
 from stages import rl, zero
+
+pytestmark = pytest.mark.usefixtures("one_pool")
 
 
 def recipe(**changes):
@@ -43,13 +45,12 @@ def low_ids(rollout, verdicts):
     return sum(i < 150 for i in rollout.response_ids) / len(rollout.response_ids)
 
 
-@pytest.fixture
-def train(tiny_checkpoint, tmp_path):
-    """Run a loop in `tmp_path`/name; `prepare(loop)` may break it first. Returns the loop."""
+def trainer(tiny_checkpoint, place):
+    """Function: run a loop in `place`/name, that `prepare(loop)` may break; returns the loop."""
 
     def run(name, told=None, prepare=lambda loop: None, *, resume=False, tied=False):
         told = told or recipe()
-        folder, start = tmp_path / name, tiny_checkpoint(tied=tied)
+        folder, start = place / name, tiny_checkpoint(tied=tied)
         found = checkpoint.load_latest(folder) if resume else None
         with ExitStack() as stack:
             loop = rl.opened(stack, told, zero.task(told), folder, start, found)
@@ -59,6 +60,19 @@ def train(tiny_checkpoint, tmp_path):
         return loop
 
     return run
+
+
+@pytest.fixture
+def train(tiny_checkpoint, tmp_path):
+    return trainer(tiny_checkpoint, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_checkpoint, lent_pool, tmp_path_factory):
+    """A run of the recipe as it is, for all who look at one."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(grade, "VerifierPool", lambda workers, limit_s: lent_pool)
+        return trainer(tiny_checkpoint, tmp_path_factory.mktemp("loop"))("whole")
 
 
 def metrics(loop):
@@ -74,6 +88,7 @@ def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_a_reward_within_reach_rises(train):
     rows = metrics(train("a", recipe(steps=12, rollout={"per_prompt": 8})))
     assert rows[-1]["reward"] > rows[0]["reward"] + 0.2
@@ -82,9 +97,9 @@ def test_a_reward_within_reach_rises(train):
     assert all(row["sync/moved"] > 1e-3 for row in rows)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(train, tied):
-    whole = train("whole", tied=tied)
+@pytest.mark.parametrize("tied", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(train, whole, tied):
+    whole = train("whole", tied=True) if tied else whole
 
     def stop_in_step_three(loop):
         turn = loop._turn
@@ -134,9 +149,8 @@ def test_with_vllm_every_sync_is_proven_and_a_stopped_run_goes_on(train, tied):
     assert metrics(train("broken", told, resume=True, tied=tied)) == metrics(whole)
 
 
-def test_work_after_the_last_checkpoint_is_redone_and_leaves_one_record(train):
-    whole = train("whole", recipe(checkpoint={"every": 3}))
-
+@pytest.mark.slow
+def test_work_after_the_last_checkpoint_is_redone_and_leaves_one_record(train, whole):
     def die_in_step_two(loop):
         turn = loop._turn
 
@@ -158,9 +172,8 @@ def test_work_after_the_last_checkpoint_is_redone_and_leaves_one_record(train):
     assert metrics(resumed) == metrics(whole)
 
 
-def test_no_problem_is_asked_twice_and_each_group_has_its_own_id(train):
-    loop = train("a")
-    files = sorted((loop.tools.directory / "rollouts").glob("*.parquet"))
+def test_no_problem_is_asked_twice_and_each_group_has_its_own_id(whole):
+    files = sorted((whole.tools.directory / "rollouts").glob("*.parquet"))
     rows = [row for file in files for row in read_rollouts(file)]
     assert [f.name for f in files] == [f"step_{n:06d}.parquet" for n in range(1, 5)]
     groups = {row["group"]: row["problem_id"] for row in rows}
@@ -168,19 +181,20 @@ def test_no_problem_is_asked_twice_and_each_group_has_its_own_id(train):
     assert all(sum(row["group"] == g for row in rows) == 4 for g in groups)
 
 
-def test_the_seed_decides_the_rollouts(train):
-    one, again, other = (
-        train("one"), train("again"), train("other", recipe(seed=1))
-    )  # fmt: skip
-    assert metrics(one) == metrics(again)
-    assert metrics(one)[0]["reward"] != metrics(other)[0]["reward"]
+@pytest.mark.slow
+def test_the_seed_decides_the_rollouts(train, whole):
+    again, other = train("again"), train("other", recipe(seed=1, steps=1))
+    assert metrics(again) == metrics(whole)
+    assert metrics(other)[0]["reward"] != metrics(whole)[0]["reward"]
 
 
+@pytest.mark.slow
 def test_without_a_kl_coefficient_no_reference_exists(train):
     loop = train("a", recipe(algorithm={"kl_coefficient": 0.0, "reference_every": 0}))
     assert loop.learning.reference is None and all(row["kl"] == 0.0 for row in metrics(loop))
 
 
+@pytest.mark.slow
 def test_the_reference_is_replaced_on_time_and_the_kl_starts_again_at_zero(train):
     rows = metrics(train("a", recipe(steps=5, algorithm={"minibatches": 1})))
     # one optimizer step a turn: replaced after turn 4, so turn 5 scores the reference itself
@@ -208,9 +222,10 @@ def test_controls_replace_the_rewards(train):
     assert {row["reward"] for row in rows} == {0.0, 1.0}
 
 
-def test_old_log_probs_of_the_trainer_give_the_same_run(train):
-    one, other = train("one"), train("two", recipe(algorithm={"old_logp": "trainer"}))
-    for a, b in zip(metrics(one), metrics(other), strict=True):
+@pytest.mark.slow
+def test_old_log_probs_of_the_trainer_give_the_same_run(train, whole):
+    other = train("two", recipe(algorithm={"old_logp": "trainer"}))
+    for a, b in zip(metrics(whole), metrics(other), strict=True):
         assert a["loss"] == pytest.approx(b["loss"], abs=1e-4)
         assert b["reward"] == pytest.approx(a["reward"], abs=1e-6)
 

@@ -1,6 +1,8 @@
-"""A teacher that knows its sums, for the stages that collect."""
+"""What tests of several stages share: a teacher that knows its sums, stops, the record."""
 
+import json
 import re
+from contextlib import contextmanager
 
 import pytest
 
@@ -8,6 +10,7 @@ from data import arithmetic
 from data.corpus import PHRASES
 from pipeline.policy import load_tokenizer
 from pipeline.sampling.sampler import Completion
+from pipeline.stop import StopRequest
 from stages import collecting
 from verifiers.registry import judge
 
@@ -87,3 +90,43 @@ def collected_values(teacher):
         "checkpoint": {"every": 1, "keep": 99},
         "tensorboard": False,
     }
+
+
+class StopAfter(StopRequest):
+    """Asks for a stop before anything is done: the run ends after its first step."""
+
+    def __enter__(self):
+        opened = super().__enter__()
+        self.asked = True
+        return opened
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """Function: a block in which the loops of these modules stop after their first step."""
+
+    @contextmanager
+    def block(*modules):
+        with monkeypatch.context() as patched:
+            for module in modules:
+                patched.setattr(module, "StopRequest", StopAfter)
+            yield
+
+    return block
+
+
+@pytest.fixture
+def stage():
+    """Function: the last stage that run.json in a folder tells of."""
+
+    def last(output):
+        return json.loads((output / "run.json").read_text())["stages"][-1]
+
+    return last
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder without outputs/, to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -42,6 +42,7 @@ def test_it_is_made_once_and_found_again(capsys):
     assert f"cached in {made}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_another_recipe_is_another_model_and_the_same_one_the_same_bits(tmp_path, monkeypatch):
     first = base.ensure(recipe())
     assert base.ensure(recipe(seed=1)) != first

@@ -12,7 +12,6 @@ from pipeline import epochs
 from pipeline.failures import RecipeError, StageError, Stopped
 from pipeline.prompt import prompt_ids
 from pipeline.sft_config import ColdStartRecipe
-from pipeline.stop import StopRequest
 from stages import cold_start, collecting, sft
 
 
@@ -24,15 +23,11 @@ def recipe(collected_values):
     return build
 
 
-def stage(output):
-    return json.loads((output / "run.json").read_text())["stages"][-1]
-
-
 def rows_of(data):
     return [json.loads(line) for line in Path(data).read_text().splitlines()]
 
 
-def test_verified_chains_are_collected_carded_and_learned(recipe, teacher, tmp_path):
+def test_verified_chains_are_collected_carded_and_learned(recipe, teacher, tmp_path, stage):
     made = cold_start.run(recipe(), tmp_path, resume=False)
     told = stage(tmp_path)
     assert (told["name"], told["status"]) == ("cold_start", "done")
@@ -62,18 +57,10 @@ def test_what_is_learned_begins_as_the_rl_stages_ask(recipe, tmp_path):
         assert ids == prompt_ids(by_id[row["problem"]], tokenizer)
 
 
-def test_a_complete_data_file_is_not_collected_again(recipe, teacher, tmp_path, monkeypatch):
-    class Stop(StopRequest):
-        def __enter__(self):
-            opened = super().__enter__()
-            self.asked = True
-            return opened
-
+def test_a_complete_data_file_is_not_collected_again(recipe, teacher, tmp_path, stopping):
     _, engine = teacher
-    with monkeypatch.context() as stopping:
-        stopping.setattr(epochs, "StopRequest", Stop)
-        with pytest.raises(Stopped):
-            cold_start.run(recipe(), tmp_path / "broken", resume=False)
+    with stopping(epochs), pytest.raises(Stopped):
+        cold_start.run(recipe(), tmp_path / "broken", resume=False)
     assert engine.asked == [5, 5, 2]
     broken = cold_start.run(recipe(), tmp_path / "broken", resume=True)
     assert engine.asked == [5, 5, 2]
@@ -117,7 +104,7 @@ def test_other_filters_or_another_teacher_ask_for_other_data(recipe, teacher, tm
     assert collecting._asked(recipe(), tmp_path) not in keys
 
 
-def test_no_good_answer_ends_the_stage_with_the_reasons(recipe, tmp_path):
+def test_no_good_answer_ends_the_stage_with_the_reasons(recipe, tmp_path, stage):
     with pytest.raises(StageError, match=r'none was good enough .*"short": 12, "wrong": 12'):
         cold_start.run(recipe(filters={"min_words": 99}), tmp_path, resume=False)
     told = stage(tmp_path)

@@ -188,6 +188,7 @@ def test_a_reader_that_leaves_early_gets_no_traceback():
     assert asked.wait() == 141
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["base", "zero"])
 def test_a_stage_can_be_started_by_its_own_name(name, capsys):
     words = [f"tiny/{name}", "--seed", "7", "--dry-run"]

@@ -1,7 +1,5 @@
 """Distillation as a stage: each method nears the teacher, and is resumed to the same bits."""
 
-import json
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -11,9 +9,9 @@ from pipeline.distill_config import DistillRecipe
 from pipeline.failures import RecipeError, Stopped
 from pipeline.policy import load_policy, load_tokenizer, save_policy
 from pipeline.record import read_metrics
-from pipeline.stop import StopRequest
 from stages import distill
 
+pytestmark = pytest.mark.usefixtures("one_pool")
 OFFLINE = {"data": {"source": "arithmetic", "rows": 24, "held_out": 4}, "batch": 8}
 METHODS = {
     "sft": {"method": "sft", **OFFLINE},
@@ -80,12 +78,8 @@ def rows(output):
     return [{k: v for k, v in row.items() if "time" not in k} for row in found]
 
 
-def stage(output):
-    return json.loads((output / "run.json").read_text())["stages"][-1]
-
-
-@pytest.mark.parametrize("name", ["logits", "sft"])
-def test_written_answers_bring_the_student_nearer(recipe, tmp_path, cache, name):
+@pytest.mark.parametrize("name", ["logits", pytest.param("sft", marks=pytest.mark.slow)])
+def test_written_answers_bring_the_student_nearer(recipe, tmp_path, cache, name, stage):
     told = recipe(name, epochs=4)
     made = distill.run(told, tmp_path / "run", resume=False)
     noted = stage(tmp_path / "run")
@@ -105,8 +99,9 @@ def test_written_answers_bring_the_student_nearer(recipe, tmp_path, cache, name)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sampled", "reverse_kl"])
-def test_own_answers_bring_the_student_nearer(recipe, tmp_path, name):
+def test_own_answers_bring_the_student_nearer(recipe, tmp_path, name, stage):
     told = recipe(name, steps=10, checkpoint={"every": 0})
     distill.run(told, tmp_path / "run", resume=False)
     curve, noted = rows(tmp_path / "run"), stage(tmp_path / "run")
@@ -118,27 +113,19 @@ def test_own_answers_bring_the_student_nearer(recipe, tmp_path, name):
     assert (tmp_path / "run/distill/rollouts/step_000010.parquet").is_file()
 
 
-class StopAfter(StopRequest):
-    """Asks for a stop before anything is done: the run ends after its first step."""
-
-    def __enter__(self):
-        opened = super().__enter__()
-        self.asked = True
-        return opened
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
-def test_a_run_that_stops_after_each_step_goes_the_same_way(recipe, tmp_path, monkeypatch, name):
+def test_a_run_that_stops_after_each_step_goes_the_same_way(
+    recipe, tmp_path, stopping, name, stage
+):
     told = recipe(name, **({"epochs": 1} if name in ("sft", "logits") else {}))
     whole = distill.run(told, tmp_path / "whole", resume=False)
     steps = len(rows(tmp_path / "whole"))
     assert steps == 3
-    for module in (epochs, loop):
-        monkeypatch.setattr(module, "StopRequest", StopAfter)
-    for at in range(1, steps):
-        with pytest.raises(Stopped, match=f"stopped after step {at} of 3"):
-            distill.run(told, tmp_path / "broken", resume=at > 1)
+    with stopping(epochs, loop):
+        for at in range(1, steps):
+            with pytest.raises(Stopped, match=f"stopped after step {at} of 3"):
+                distill.run(told, tmp_path / "broken", resume=at > 1)
     broken = distill.run(told, tmp_path / "broken", resume=True)
     assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
     assert same(weights(broken), weights(whole))
@@ -158,7 +145,7 @@ def test_a_top_k_as_large_as_the_vocabulary_is_refused(recipe, tmp_path):
         distill.run(recipe("logits", top_k=400), tmp_path / "run", resume=False)
 
 
-def test_verified_samples_need_no_teacher(recipe, tmp_path, cache):
+def test_verified_samples_need_no_teacher(recipe, tmp_path, cache, stage):
     distill.run(recipe("sft", teacher="", epochs=1), tmp_path / "run", resume=False)
     noted = stage(tmp_path / "run")
     assert "kl_to_teacher" not in noted["after"] and "eval_loss" in noted["after"]

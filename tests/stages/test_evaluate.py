@@ -27,6 +27,7 @@ def test_it_prints_each_estimate_and_writes_them(words, tmp_path, capsys):
     assert "language " in said and 0.0 <= written["language"] <= 1.0
 
 
+@pytest.mark.slow
 def test_a_service_may_judge_instead(words, tmp_path):
     own, there = tmp_path / "own.json", tmp_path / "there.json"
     assert evaluate.command([*words, "--json", str(own)]) == 0
@@ -45,6 +46,7 @@ def test_a_folder_without_a_checkpoint_is_refused_by_name(words, tmp_path):
         evaluate.command(["evaluate", str(tmp_path), *words[2:]])
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_the_same_seed_gives_the_same_evaluation(words, tmp_path):
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     for file in files:

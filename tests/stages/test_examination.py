@@ -8,6 +8,8 @@ from pipeline.config import EvaluationConfig, SamplerConfig
 from pipeline.sampling.torch_engine import TorchSampler
 from stages.examination import examine
 
+pytestmark = pytest.mark.usefixtures("one_pool")
+
 
 class Anything:
     """General prompts whose exact rule accepts any words."""
@@ -43,7 +45,7 @@ def test_the_seed_decides_the_samples(tiny_checkpoint):
 
     def length(seed):
         engine = SamplerConfig(engine="torch")
-        found = examine(tiny_checkpoint(), asked, engine, max_tokens=40, say=print, seed=seed)
+        found = examine(tiny_checkpoint(), asked, engine, max_tokens=16, say=print, seed=seed)
         return found.flat()
 
     assert length(1) == length(1) != length(2)

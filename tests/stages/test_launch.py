@@ -18,14 +18,8 @@ from stages import launch
 from stages.command import COMMANDS
 from stages.launch import Options, parse, run_folder
 
+pytestmark = pytest.mark.usefixtures("here")
 ZERO = ["zero", "tiny/zero"]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """A folder without outputs/."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ from pipeline.preference import loop as module
 from pipeline.preference.reference_pass import ReferenceLostError
 from pipeline.preference_config import PreferenceRecipe
 from pipeline.record import read_metrics
-from pipeline.stop import StopRequest
 from stages import preference
+from stages.command import main
 
+CACHE = module.CACHE
+slow = partial(pytest.param, marks=pytest.mark.slow)
 SCHEDULES = {
     "offline": {"schedule": {"epochs": 2}},
     "curriculum": {"schedule": {"name": "curriculum", "rounds": 3}},
@@ -32,6 +35,7 @@ SCHEDULES = {
     },
     "online": {"schedule": {"name": "online", "rounds": 3}, "problems": "arithmetic", "batch": 2},
 }
+pytestmark = pytest.mark.usefixtures("one_pool")
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +90,9 @@ def rows(output):
     return read_metrics(output / "preference" / "metrics.jsonl")
 
 
-@pytest.mark.parametrize("name", ["dpo", "ipo", "kto", "cpo", "simpo", "orpo", "two_d_dpo"])
+@pytest.mark.parametrize(
+    "name", ["dpo", *(slow(name) for name in ("ipo", "kto", "cpo", "simpo", "orpo", "two_d_dpo"))]
+)
 def test_every_loss_trains_from_a_recipe(recipe, tmp_path, name):
     asked = recipe(loss={"name": name}, data={"rows": 16, "held_out": 6}, schedule={"epochs": 3})
     made = preference.run(asked, tmp_path / "run", resume=False)
@@ -106,29 +112,20 @@ def test_every_loss_trains_from_a_recipe(recipe, tmp_path, name):
     assert (tmp_path / "cache").exists() is referenced
 
 
-class StopAfter(StopRequest):
-    """Asks for a stop before anything is done: the run ends after its first step."""
-
-    def __enter__(self):
-        opened = super().__enter__()
-        self.asked = True
-        return opened
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("loss", ["dpo", "kto"])
 def test_a_run_that_stops_after_each_step_goes_the_same_way(
-    recipe, tmp_path, monkeypatch, judged_by_length, name, loss
+    recipe, tmp_path, stopping, judged_by_length, name, loss
 ):
     asked = recipe(loss={"name": loss}, **SCHEDULES[name])
     whole = preference.run(asked, tmp_path / "whole", resume=False)
     steps = len(rows(tmp_path / "whole"))
     assert steps >= 3
-    monkeypatch.setattr(module, "StopRequest", StopAfter)
-    for at in range(1, steps):
-        with pytest.raises(Stopped, match=f"stopped after step {at}, in round"):
-            preference.run(asked, tmp_path / "broken", resume=at > 1)
+    with stopping(module):
+        for at in range(1, steps):
+            with pytest.raises(Stopped, match=f"stopped after step {at}, in round"):
+                preference.run(asked, tmp_path / "broken", resume=at > 1)
     broken = preference.run(asked, tmp_path / "broken", resume=True)
     assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
     assert same(weights(broken), weights(whole))
@@ -140,12 +137,10 @@ def test_a_run_that_stops_after_each_step_goes_the_same_way(
     assert preference.run(asked, tmp_path / "broken", resume=True) == broken  # nothing again
 
 
-def test_an_offline_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
+def test_an_offline_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping):
     whole = preference.run(recipe(), tmp_path / "whole", resume=False)
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "StopRequest", StopAfter)
-        with pytest.raises(Stopped, match="stopped after step 1, in round 1"):
-            preference.run(recipe(), tmp_path / "broken", resume=False)
+    with stopping(module), pytest.raises(Stopped, match="stopped after step 1, in round 1"):
+        preference.run(recipe(), tmp_path / "broken", resume=False)
     broken = preference.run(recipe(), tmp_path / "broken", resume=True)
     assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
     assert same(weights(broken), weights(whole))
@@ -153,7 +148,7 @@ def test_an_offline_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["offline", "iterative"])
-def test_a_run_killed_with_sigkill_resumes_bit_for_bit(recipe, tmp_path, name):
+def test_a_run_killed_with_sigkill_resumes_bit_for_bit(recipe, tmp_path, monkeypatch, name):
     asked = recipe(**SCHEDULES["offline"])
     if name == "iterative":
         from pipeline.policy import load_tokenizer
@@ -166,21 +161,21 @@ def test_a_run_killed_with_sigkill_resumes_bit_for_bit(recipe, tmp_path, name):
         asked = recipe(label=head, **SCHEDULES["iterative"])
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(asked.model_dump(mode="json")))
     root = Path(__file__).parent.parent.parent
-    around = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(root)}}
-
-    def words(run, *more):
-        start = [sys.executable, "-m", "stages.command", "preference", "recipe.yaml"]
-        return [*start, "--output", run, *more]
-
-    subprocess.run(words("whole"), check=True, capture_output=True, **around)
-    process = subprocess.Popen(words("broken"), stdout=subprocess.DEVNULL, **around)
+    preference.run(asked, tmp_path / "whole", resume=False)
+    words = ["-m", "stages.command", "preference", "recipe.yaml", "--output", "broken"]
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        stdout=subprocess.DEVNULL, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root)},
+    )  # fmt: skip
     path = tmp_path / "broken/preference/metrics.jsonl"
     while not path.exists() or not path.read_text().endswith("}\n"):
         assert process.poll() is None, "the run ended before it could be killed"
         time.sleep(0.002)
     process.kill()
     process.wait()
-    subprocess.run(words("broken", "--resume"), check=True, capture_output=True, **around)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "CACHE", CACHE)
+    assert main(["preference", "recipe.yaml", "--output", "broken", "--resume"]) == 0
     assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
     ends = [sorted((tmp_path / run / "preference/checkpoints").iterdir())[-1] for run in
             ("whole", "broken")]  # fmt: skip
@@ -196,11 +191,9 @@ def test_the_offline_reference_is_scored_once_for_all_runs(recipe, tmp_path, cac
     assert list(cache.iterdir()) == [folder]
 
 
-def test_a_lost_reference_is_not_made_up(recipe, tmp_path, monkeypatch, cache):
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "StopRequest", StopAfter)
-        with pytest.raises(Stopped):
-            preference.run(recipe(), tmp_path / "run", resume=False)
+def test_a_lost_reference_is_not_made_up(recipe, tmp_path, stopping, cache):
+    with stopping(module), pytest.raises(Stopped):
+        preference.run(recipe(), tmp_path / "run", resume=False)
     for path in cache.rglob("*.pt"):
         path.unlink()
     with pytest.raises(ReferenceLostError, match="is gone"):
@@ -209,6 +202,7 @@ def test_a_lost_reference_is_not_made_up(recipe, tmp_path, monkeypatch, cache):
     assert stage["status"] == "failed" and "is gone" in stage["outputs"]["failure"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "moves"),
     [("offline", False), ("online", False), ("curriculum", True), ("iterative", True)],
@@ -238,6 +232,7 @@ def test_a_curriculum_keeps_its_order(recipe, tmp_path):
         assert {e.gap for e in loop._examples} == {3.0}
 
 
+@pytest.mark.slow
 def test_what_was_sampled_and_judged_is_on_record(recipe, tmp_path, judged_by_length):
     preference.run(recipe(**SCHEDULES["online"]), tmp_path / "run", resume=False)
     numbers = rows(tmp_path / "run")
@@ -262,6 +257,7 @@ def test_a_round_without_pairs_is_passed_over(recipe, tmp_path, monkeypatch, cap
     assert same(weights(made), weights(asked.start)) and made.name == "step_000000"
 
 
+@pytest.mark.slow
 def test_labels_come_from_the_verifiers_or_from_a_reward_model(recipe, tmp_path, tiny_checkpoint):
     from pipeline.policy import load_tokenizer
     from pipeline.preference.scalar_head import load_classifier
@@ -281,11 +277,9 @@ def test_labels_come_from_the_verifiers_or_from_a_reward_model(recipe, tmp_path,
         preference.run(other, tmp_path / "other", resume=False)
 
 
-def test_another_recipe_does_not_go_on_with_a_run(recipe, tmp_path, monkeypatch):
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "StopRequest", StopAfter)
-        with pytest.raises(Stopped):
-            preference.run(recipe(), tmp_path / "run", resume=False)
+def test_another_recipe_does_not_go_on_with_a_run(recipe, tmp_path, stopping):
+    with stopping(module), pytest.raises(Stopped):
+        preference.run(recipe(), tmp_path / "run", resume=False)
     with pytest.raises(RecipeError, match=r"loss.beta: 0.1 -> 0.2"):
         preference.run(recipe(loss={"beta": 0.2}), tmp_path / "run", resume=True)
 

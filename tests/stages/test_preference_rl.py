@@ -19,6 +19,7 @@ from pipeline.rl_config import PreferenceReward, PreferenceRLRecipe
 from stages import preference_rl, rl
 from verifiers.verdict import Verdict
 
+pytestmark = pytest.mark.usefixtures("one_pool")
 WEIGHTS = PreferenceReward(reward_model="m", accuracy=8, format=4, language=2, preference=1)
 PARTS = ("accuracy", "format", "language", "preference")
 
@@ -105,6 +106,7 @@ def metrics(folder):
     return [{k: v for k, v in row.items() if "time" not in k} for row in found]
 
 
+@pytest.mark.slow
 def test_the_reward_model_judges_from_the_first_turn_and_counts_from_its_own(recipe, tmp_path):
     preference_rl.run(recipe, tmp_path, resume=False)
     folder = tmp_path / "preference_rl"
@@ -132,6 +134,7 @@ def test_the_reward_model_judges_from_the_first_turn_and_counts_from_its_own(rec
     assert stage["after"]["problems"] == 7
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(recipe, tiny_checkpoint, tmp_path):
     def train(name, stop_after=0, *, resume=False):
         folder = tmp_path / name

@@ -20,8 +20,8 @@ from pipeline.preference import loop as preference_loop
 from pipeline.recipe_kinds import STAGES
 from pipeline.recipes import read
 from pipeline.run_json import recorded
-from pipeline.stop import StopRequest
 from stages import base, r1, reward_model, standing
+from stages.command import main
 from stages.r1 import MissedGoalError, Which
 
 OPTIMIZER = {"learning_rate": 4e-3, "muon_learning_rate": 2e-2}
@@ -65,9 +65,8 @@ def settled(monkeypatch, folder):
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    settled(monkeypatch, tmp_path)
-    return tmp_path
+def arranged(here, monkeypatch, one_pool):
+    settled(monkeypatch, here)
 
 
 @pytest.fixture(scope="module")
@@ -128,13 +127,6 @@ def aside():
     return sorted(path.name for path in Path("run/aside").glob("*"))
 
 
-class StopAfter(StopRequest):
-    def __enter__(self):
-        opened = super().__enter__()
-        self.asked = True
-        return opened
-
-
 def test_every_stage_takes_a_name_and_notes_itself_under_it():
     for kind in STAGES:
         parameters = inspect.signature(import_module(f"stages.{kind}").run).parameters
@@ -176,6 +168,7 @@ def test_another_spelling_of_the_folder_is_the_same_run(finished, calls, here):
     assert names(calls) == []
 
 
+@pytest.mark.slow
 def test_a_run_stopped_at_a_stage_boundary_goes_on_with_the_next(calls, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
@@ -189,23 +182,21 @@ def test_a_run_stopped_at_a_stage_boundary_goes_on_with_the_next(calls, monkeypa
     assert names(calls) == ["judge", "dpo", "dpo_2"]
 
 
-def test_a_run_stopped_inside_a_stage_goes_on_there_to_the_same_bits(finished, calls, monkeypatch):
+@pytest.mark.slow
+def test_a_run_stopped_inside_a_stage_goes_on_there_to_the_same_bits(finished, calls, stopping):
     whole = {name: weights(name) for name in ("judge", "dpo", "dpo_2")}
     Path("run").rename("whole")
-    with monkeypatch.context() as patched:
-        patched.setattr(epochs, "StopRequest", StopAfter)
-        with pytest.raises(Stopped, match="stopped after step 1 of 3"):
-            go()
-    with monkeypatch.context() as patched:
-        patched.setattr(preference_loop, "StopRequest", StopAfter)
-        with pytest.raises(Stopped, match="stopped after step 1, in round 1"):
-            go()
+    with stopping(epochs), pytest.raises(Stopped, match="stopped after step 1 of 3"):
+        go()
+    with stopping(preference_loop), pytest.raises(Stopped, match="stopped after step 1, in round"):
+        go()
     go()
     assert names(calls) == ["base", "judge", "judge", "dpo", "dpo", "dpo_2"]
     assert {name: weights(name) for name in whole} == whole
     assert not Path("run/aside").exists()
 
 
+@pytest.mark.slow
 def test_a_changed_recipe_does_again_what_follows_and_keeps_what_was(finished, calls, capsys):
     old = weights("dpo")
     go(listed(dpo={"set": {"optimizer.learning_rate": 2e-3}}))
@@ -232,6 +223,7 @@ def test_a_stage_done_again_to_the_same_bytes_leaves_what_follows(finished, call
     assert names(calls) == ["base"] and aside() == ["base-1"]
 
 
+@pytest.mark.slow
 def test_another_base_does_everything_again(finished, calls):
     go(listed(base={"set": {"seed": 1}}))
     assert names(calls) == ["base", "judge", "dpo", "dpo_2"]
@@ -355,6 +347,7 @@ def test_a_stage_that_is_none_is_refused_before_anything_starts():
     assert not Path("run").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_run_json_knows_nothing_of_is_put_aside(calls):
     Path("run/judge").mkdir(parents=True)
     Path("run/judge/metrics.jsonl").write_text('{"step": 1}\n')
@@ -375,32 +368,28 @@ ZERO = {
 
 
 @pytest.mark.slow
-def test_a_run_killed_with_sigkill_in_its_second_rl_stage_resumes_bit_for_bit(here):
+def test_a_run_killed_with_sigkill_in_its_second_rl_stage_resumes_bit_for_bit(here, capsys):
     Path("zero.yaml").write_text(yaml.safe_dump(ZERO))
     stages = [
         LIST[0],
         {"name": "zero", "recipe": "zero.yaml", "take": {"start": "base.checkpoint"}},
         {"name": "zero_2", "recipe": "zero.yaml", "take": {"start": "zero.checkpoint"}},
     ]
-    listed(stages)
-    around = {"cwd": here, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
-
-    def words(output, *more):
-        start = [sys.executable, "-m", "stages.command", "r1", "r1.yaml", "--output", output]
-        return [*start, *more]
-
-    whole = subprocess.run(words("whole"), capture_output=True, text=True, **around)
-    assert whole.returncode == 0, whole.stderr
-    process = subprocess.Popen(words("broken"), stdout=subprocess.DEVNULL, **around)
+    r1.run(listed(stages), Path("whole"), resume=False)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stages.command", "r1", "r1.yaml", "--output", "broken"],
+        stdout=subprocess.DEVNULL, cwd=here, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
     path = here / "broken/zero_2/metrics.jsonl"
     while not path.exists() or path.read_text().count("}\n") < 2:
         assert process.poll() is None, "the run ended before it could be killed"
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    again = subprocess.run(words("broken", "--resume"), capture_output=True, text=True, **around)
-    assert again.returncode == 0, again.stderr
-    assert "zero: stands as it was done" in again.stdout and "zero_2: goes on" in again.stdout
+    capsys.readouterr()
+    assert main(["r1", "r1.yaml", "--output", "broken", "--resume"]) == 0
+    told = capsys.readouterr().out
+    assert "zero: stands as it was done" in told and "zero_2: goes on" in told
     ends = [
         {
             name: entry["lineage"]["outputs"]["checkpoint"]["sha256"]

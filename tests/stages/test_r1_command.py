@@ -12,16 +12,11 @@ from pipeline.failures import RecipeError, StageError, Stopped
 from stages import command, r1_command
 from stages.r1_command import settings
 
+pytestmark = pytest.mark.usefixtures("here")
+
 
 class MissedGoalError(StageError):
     pass
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """A folder without outputs/."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

@@ -37,6 +37,8 @@ def test_a_failed_verifier_has_no_reward():
         reasoning_rl.reward(failed, ReasoningReward())
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_pool")
 def test_a_run_from_any_checkpoint_rewards_and_measures_language(tiny_checkpoint, tmp_path):
     told = ReasoningRecipe.model_validate(
         {

@@ -8,13 +8,12 @@ from transformers import AutoModelForSequenceClassification
 
 from data import arithmetic_preferences
 from pipeline import epochs
-from pipeline.failures import RecipeError, Stopped
+from pipeline.failures import RecipeError, StageError, Stopped
 from pipeline.policy import load_tokenizer
 from pipeline.preference.rounds import load_rows
 from pipeline.preference.scalar_head import ZERO_POINT, ScalarHead
 from pipeline.preference_config import RewardModelRecipe
 from pipeline.record import read_metrics
-from pipeline.stop import StopRequest
 from stages import reward_model
 
 
@@ -35,14 +34,10 @@ def recipe(tiny_checkpoint):
     return build
 
 
-def stage(output):
-    return json.loads((output / "run.json").read_text())["stages"][-1]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["pairs", "plackett_luce"])
 @pytest.mark.parametrize("kind", ["pairs", "ranked"])
-def test_it_learns_the_order_of_answers_it_has_not_seen(recipe, tmp_path, kind, form):
+def test_it_learns_the_order_of_answers_it_has_not_seen(recipe, tmp_path, kind, form, stage):
     asked = recipe(kind=kind, ranking=form, epochs=4, data={"rows": 48, "held_out": 16})
     made = reward_model.run(asked, tmp_path, resume=False)
     told = stage(tmp_path)
@@ -54,7 +49,7 @@ def test_it_learns_the_order_of_answers_it_has_not_seen(recipe, tmp_path, kind, 
     assert {"accuracy", "mean_reward", "grad_norm"} <= numbers[0].keys()
 
 
-def test_it_is_a_sequence_classifier_of_transformers_with_its_zero_point(recipe, tmp_path):
+def test_it_is_a_sequence_classifier_of_transformers_with_its_zero_point(recipe, tmp_path, stage):
     made = reward_model.run(recipe(), tmp_path, resume=False)
     model = AutoModelForSequenceClassification.from_pretrained(made).eval()
     assert model.config.num_labels == 1
@@ -73,7 +68,7 @@ def test_it_is_a_sequence_classifier_of_transformers_with_its_zero_point(recipe,
     assert head.zero_point == pytest.approx(mean, abs=1e-4) and head.ends == (2,)
 
 
-def test_anchors_can_be_a_file_of_their_own(recipe, tmp_path):
+def test_anchors_can_be_a_file_of_their_own(recipe, tmp_path, stage):
     path = tmp_path / "anchors.jsonl"
     rows = [{"prompt": f"p{i}", "completion": "First", "label": i < 2} for i in range(3)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -84,6 +79,7 @@ def test_anchors_can_be_a_file_of_their_own(recipe, tmp_path):
         reward_model.run(recipe(anchors=str(path)), tmp_path / "other", resume=False)
 
 
+@pytest.mark.slow
 def test_centring_keeps_rewards_near_zero(recipe, tmp_path):
     spread = {}
     for weight in (0.0, 1.0):
@@ -94,19 +90,13 @@ def test_centring_keeps_rewards_near_zero(recipe, tmp_path):
     assert spread[1.0] < max(0.3, spread[0.0])
 
 
-class StopAfter(StopRequest):
-    def __enter__(self):
-        opened = super().__enter__()
-        self.asked = True
-        return opened
-
-
-def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping, stage):
     whole = reward_model.run(recipe(), tmp_path / "whole", resume=False)
-    monkeypatch.setattr(epochs, "StopRequest", StopAfter)
-    for at in (1, 2):
-        with pytest.raises(Stopped, match=f"stopped after step {at} of 3"):
-            reward_model.run(recipe(), tmp_path / "broken", resume=at > 1)
+    with stopping(epochs):
+        for at in (1, 2):
+            with pytest.raises(Stopped, match=f"stopped after step {at} of 3"):
+                reward_model.run(recipe(), tmp_path / "broken", resume=at > 1)
     with pytest.raises(RecipeError, match=r"centring: 0.0 -> 0.5"):
         reward_model.run(recipe(centring=0.5), tmp_path / "broken", resume=True)
     broken = reward_model.run(recipe(), tmp_path / "broken", resume=True)
@@ -116,7 +106,19 @@ def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch
     assert reward_model.run(recipe(), tmp_path / "broken", resume=True) == broken
 
 
-def test_groups_are_measured_apart_and_are_parts_of_the_whole(recipe, tmp_path):
+def test_a_failure_is_on_record_with_its_reason(recipe, tmp_path, monkeypatch, stage):
+    def measure(*_):
+        raise StageError("not what was asked for")
+
+    monkeypatch.setattr(reward_model, "measure", measure)
+    with pytest.raises(StageError):
+        reward_model.run(recipe(), tmp_path, resume=False)
+    told = stage(tmp_path)
+    assert (told["status"], told["outputs"]) == ("failed", {"failure": "not what was asked for"})
+
+
+@pytest.mark.slow
+def test_groups_are_measured_apart_and_are_parts_of_the_whole(recipe, tmp_path, stage):
     asked = recipe(data={"source": "general", "rows": 32, "held_out": 64, "adversarial": 0.25})
     made = reward_model.run(asked, tmp_path, resume=False)
     after = stage(tmp_path)["after"]
@@ -150,7 +152,7 @@ def _leads(made, rows):
     return found
 
 
-def test_pairs_without_groups_have_one_accuracy(recipe, tmp_path):
+def test_pairs_without_groups_have_one_accuracy(recipe, tmp_path, stage):
     reward_model.run(recipe(), tmp_path, resume=False)
     assert set(stage(tmp_path)["after"]) == {"accuracy", "margin"}
 

@@ -9,11 +9,10 @@ from transformers import AutoModelForCausalLM
 from data import worked_sums
 from data.template import CHAT
 from pipeline import epochs
-from pipeline.failures import RecipeError, Stopped
+from pipeline.failures import RecipeError, StageError, Stopped
 from pipeline.policy import load_tokenizer
 from pipeline.record import read_metrics
 from pipeline.sft_config import SFTRecipe
-from pipeline.stop import StopRequest
 from stages import sft
 from stages.command import main
 
@@ -50,11 +49,7 @@ def file(tmp_path):
     return write
 
 
-def stage(output):
-    return json.loads((output / "run.json").read_text())["stages"][-1]
-
-
-def test_it_learns_to_write_as_it_is_shown(recipe, tmp_path):
+def test_it_learns_to_write_as_it_is_shown(recipe, tmp_path, stage):
     made = sft.run(recipe(epochs=6), tmp_path, resume=False)
     told = stage(tmp_path)
     assert (told["name"], told["status"]) == ("sft", "done")
@@ -69,7 +64,7 @@ def test_it_learns_to_write_as_it_is_shown(recipe, tmp_path):
     AutoModelForCausalLM.from_pretrained(made)
 
 
-def test_any_layout_of_a_file_is_learned(recipe, file, tmp_path):
+def test_any_layout_of_a_file_is_learned(recipe, file, tmp_path, stage):
     user, said = {"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}
     source = file(
         [
@@ -113,17 +108,9 @@ def test_the_template_is_the_models_own_or_that_of_the_rl_stages(recipe, tmp_pat
         assert sft.spelling(other, asked.data).chat_template == wanted
 
 
-class StopAfter(StopRequest):
-    def __enter__(self):
-        opened = super().__enter__()
-        self.asked = True
-        return opened
-
-
-def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
+def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping, stage):
     whole = sft.run(recipe(), tmp_path / "whole", resume=False)
-    with monkeypatch.context() as stopping:
-        stopping.setattr(epochs, "StopRequest", StopAfter)
+    with stopping(epochs):
         for at in (1, 2):
             with pytest.raises(Stopped, match=f"stopped after step {at} of 4"):
                 sft.run(recipe(), tmp_path / "broken", resume=at > 1)
@@ -138,13 +125,11 @@ def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch
     assert sft.run(recipe(), tmp_path / "broken", resume=True) == broken
 
 
-def test_a_run_does_not_go_on_with_other_data(recipe, file, tmp_path, monkeypatch):
+def test_a_run_does_not_go_on_with_other_data(recipe, file, tmp_path, stopping, stage):
     rows = [{"prompt": f"{n}?", "completion": "2"} for n in range(16)]
     asked = recipe(data={"source": file(rows)})
-    with monkeypatch.context() as stopping:
-        stopping.setattr(epochs, "StopRequest", StopAfter)
-        with pytest.raises(Stopped):
-            sft.run(asked, tmp_path / "run", resume=False)
+    with stopping(epochs), pytest.raises(Stopped):
+        sft.run(asked, tmp_path / "run", resume=False)
     file([*rows[:-1], {"prompt": "15?", "completion": "3"}])
     with pytest.raises(RecipeError, match="the data are not those that the run began with"):
         sft.run(asked, tmp_path / "run", resume=True)
@@ -153,13 +138,31 @@ def test_a_run_does_not_go_on_with_other_data(recipe, file, tmp_path, monkeypatc
     assert len(stage(tmp_path / "run")["outputs"]["data_sha256"]) == 64
 
 
+def test_a_failure_is_on_record_with_its_reason_and_a_bug_is_not_dressed_up_as_one(
+    recipe, tmp_path, monkeypatch, stage
+):
+    def failing(failure):
+        def gradient(*_):
+            raise failure
+
+        monkeypatch.setattr(sft, "gradient", gradient)
+        with pytest.raises(type(failure)):
+            sft.run(recipe(), tmp_path, resume=True)
+        return stage(tmp_path)
+
+    told = failing(StageError("not what was asked for"))
+    assert (told["status"], told["outputs"]) == ("failed", {"failure": "not what was asked for"})
+    assert told["seconds"] > 0 and told["before"] == told["after"] == {}
+    assert failing(ZeroDivisionError())["status"] == "running"
+
+
 def test_a_file_that_is_not_there_begins_no_run(recipe, tmp_path):
     with pytest.raises(FileNotFoundError):
         sft.run(recipe(data={"source": "none.jsonl"}), tmp_path / "run", resume=False)
     assert not (tmp_path / "run").exists()
 
 
-def test_an_examination_at_both_ends_is_part_of_the_record(recipe, tmp_path, monkeypatch):
+def test_an_examination_at_both_ends_is_part_of_the_record(recipe, tmp_path, monkeypatch, stage):
     asked = []
 
     def examine(checkpoint, evaluation, sampler, *, max_tokens, say):

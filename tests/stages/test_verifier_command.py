@@ -31,6 +31,7 @@ def scratch(monkeypatch):
     all_verifiers.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_new_verifier_and_its_test_pass_as_they_are_written(tmp_path, capsys):
     folder = tmp_path / "mine"
     assert command.main(["verifier", "new", "backwards", "--folder", str(folder)]) == 0

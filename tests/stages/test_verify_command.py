@@ -62,6 +62,7 @@ def test_standard_input_is_read_from_a_dash(monkeypatch, capsys):
     assert [one["score"] for one in printed(capsys)] == [1.0]
 
 
+@pytest.mark.slow
 def test_an_item_that_dies_is_an_error_with_its_components(lines, capsys):
     path = lines(*({"gold": {}, "response": r} for r in ("behave", "exit 7", "hang", "\ud800")))
     words = ["--verifier", "misbehaves", "--plugin", PLUGIN, "--limit-s", "2", "--workers", "2"]

@@ -13,7 +13,9 @@ import yaml
 from pipeline.failures import RecipeError
 from pipeline.rl_config import RewardConfig
 from pipeline.run_json import RunManifest
+from pipeline.sampling.sync import SyncError, WeightSync
 from stages import zero
+from stages.command import main
 from stages.entry import starting_point
 from verifiers.verdict import Verdict
 
@@ -50,8 +52,8 @@ def test_a_start_that_is_a_recipe_for_another_stage_is_refused(tmp_path):
 
 
 @pytest.fixture
-def command(tiny_checkpoint, tmp_path):
-    """The words that run a small recipe on an untrained model into `tmp_path`/name."""
+def words(tiny_checkpoint, tmp_path, one_pool):
+    """Function: what runs a small recipe on an untrained model into `tmp_path`/name."""
     values = {
         "stage": "zero",
         "name": "test",
@@ -68,11 +70,12 @@ def command(tiny_checkpoint, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(values))
 
-    def words(name, *more):
-        start = [sys.executable, "-m", "stages.command", "zero", str(recipe)]
-        return [*start, "--output", str(tmp_path / name), *more]
+    return lambda name, *more: ["zero", str(recipe), "--output", str(tmp_path / name), *more]
 
-    return words
+
+def started(words, **how):
+    """The command in a process of its own, that can be killed."""
+    return subprocess.Popen([sys.executable, "-m", "stages.command", *words], cwd=ROOT, **how)
 
 
 def lines(folder):
@@ -83,18 +86,33 @@ def lines(folder):
     ]
 
 
+def test_a_check_that_fails_ends_the_run_and_is_on_record(
+    words, tmp_path, monkeypatch, stage, capsys
+):
+    def lost(*_):
+        raise SyncError("version 3, not 4")
+
+    monkeypatch.setattr(WeightSync, "__call__", lost)
+    assert main(words("run")) == 1
+    assert "SyncError: version 3, not 4" in capsys.readouterr().err
+    told = stage(tmp_path / "run")
+    assert (told["status"], told["outputs"]) == ("failed", {"failure": "version 3, not 4"})
+    assert told["sampler"] == "torch"
+
+
 @pytest.mark.slow
-def test_a_run_killed_with_sigkill_resumes_bit_for_bit(command, tmp_path):
-    subprocess.run(command("whole"), cwd=ROOT, check=True, capture_output=True)
-    process = subprocess.Popen(command("broken"), cwd=ROOT, stdout=subprocess.DEVNULL)
+def test_a_run_killed_with_sigkill_resumes_bit_for_bit(words, tmp_path, capsys):
+    assert main(words("whole")) == 0
+    process = started(words("broken"), stdout=subprocess.DEVNULL)
     while len(lines(tmp_path / "broken")) < 3:
         assert process.poll() is None, "the run ended before it could be killed"
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    again = subprocess.run(command("broken"), cwd=ROOT, check=False, capture_output=True, text=True)
-    assert again.returncode == 2 and "already holds a run: --resume" in again.stderr
-    subprocess.run(command("broken", "--resume"), cwd=ROOT, check=True, capture_output=True)
+    assert main(words("broken")) == 2
+    assert "already holds a run: --resume" in capsys.readouterr().err
+    resumed = started(words("broken", "--resume"), stdout=subprocess.PIPE, text=True)
+    assert "zero 6/6" in resumed.communicate()[0] and resumed.returncode == 0
     assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
     one, other = (
         (tmp_path / name / "zero/checkpoints/step_000006/model.safetensors").read_bytes()
@@ -105,22 +123,19 @@ def test_a_run_killed_with_sigkill_resumes_bit_for_bit(command, tmp_path):
     assert (stage["name"], stage["status"], stage["sampler"]) == ("zero", "done", "torch")
     assert {"pass@1", "format", "mean_length"} <= stage["before"].keys() & stage["after"].keys()
     assert Path(stage["outputs"]["checkpoint"], "config.json").is_file()
-    done = subprocess.run(
-        command("broken", "--resume"), cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    assert "zero 1/6" not in done.stdout  # nothing is done again
+    capsys.readouterr()
+    assert main(words("broken", "--resume")) == 0
+    assert "zero 6/6" not in capsys.readouterr().out  # nothing is done again
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_a_run_that_can_be_resumed(command, tmp_path):
-    process = subprocess.Popen(
-        command("run"), cwd=ROOT, stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT
-    )
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(words, tmp_path):
+    process = started(words("run"), stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT)
     while not lines(tmp_path / "run"):
         assert process.poll() is None, "the run ended before it could be stopped"
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 130 and "--resume" in said
-    subprocess.run(command("run", "--resume"), cwd=ROOT, check=True, capture_output=True)
+    assert main(words("run", "--resume")) == 0
     assert [row["step"] for row in lines(tmp_path / "run")] == list(range(1, 7))

@@ -185,6 +185,7 @@ def test_a_missing_package_is_named(monkeypatch):
     assert verdict.status == "error" and "requirements/reasoning-gym.txt" in verdict.detail
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed"
 )

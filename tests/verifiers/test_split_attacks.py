@@ -3,6 +3,8 @@
 # ruff: noqa: E501 -- programs and their tests as they come
 
 import importlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -333,6 +335,7 @@ def test_a_program_that_asks_without_end_is_out_of_time(open_box, monkeypatch):
     assert ended(open_box, source, "assert f(lambda: 1) == 20") == "passed"
 
 
+@pytest.mark.slow
 def test_callbacks_may_call_the_program_which_may_call_back(open_box):
     source = "def f(cb, n): return cb(n - 1) + 1 if n else 0"
     tests = "def again(n):\n    return f(again, n)\nassert f(again, 5) == 5"
@@ -344,7 +347,7 @@ def test_callbacks_may_call_the_program_which_may_call_back(open_box):
 @pytest.fixture(scope="module")
 def real_box():
     pool = importlib.import_module("sandbox.namespace.pool")
-    with canaries(), pool.NamespaceExecutor(slots=1) as box:
+    with canaries(), pool.NamespaceExecutor(slots=2) as box:
         yield box
 
 
@@ -388,8 +391,11 @@ def test_the_suites_in_assert_form_are_not_rewarded_and_honest_programs_are(real
     attacks, honest = (
         [one for one in cases if one.language == "python"] for cases in load(SUITES[name])
     )
-    rewarded = [case.file for case in attacks if _score(real_box, case) not in (0.0, None)]
-    refused = {case.file for case in honest if _score(real_box, case) not in (1.0, None)}
+    score = partial(_score, real_box)
+    with ThreadPoolExecutor(2) as both:  # one sleeps while the other computes
+        of_attacks, of_honest = list(both.map(score, attacks)), list(both.map(score, honest))
+    rewarded = [c.file for c, s in zip(attacks, of_attacks, strict=True) if s not in (0.0, None)]
+    refused = {c.file for c, s in zip(honest, of_honest, strict=True) if s not in (1.0, None)}
     assert rewarded == [] and refused <= NOT_IN_PYTHON
 
 

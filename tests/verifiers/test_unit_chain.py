@@ -70,6 +70,7 @@ def test_the_score_is_the_share_of_right_steps_halved_for_a_wrong_answer(
     assert verdict.score == score and verdict.components["first_wrong"] == first_wrong
 
 
+@pytest.mark.slow
 def test_long_texts_are_read_in_linear_time():
     assert len(steps("1=1; " * 2_000)) == MAX_STEPS
     began = time.process_time()

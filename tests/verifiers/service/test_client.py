@@ -119,6 +119,7 @@ def test_parts_are_bounded_and_a_part_too_large_is_halved(scripted):
     assert [len(body["items"]) for _, body, _, _ in calls] == [5, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_busy_service_is_asked_again_with_the_same_id_and_not_before_it_said(scripted):
     busy = (429, {"detail": "full"}, {"Retry-After": "1"})
     url, calls = scripted(busy, (503, {"detail": "down"}, {}), None, (200, fine, {}))

@@ -87,6 +87,7 @@ def test_a_refusal_leaves_the_connection_usable(guarded):
     connection.close()
 
 
+@pytest.mark.slow
 def test_an_answer_that_takes_too_long_is_a_504_and_the_same_id_gets_it_later(
     ask, guarded, mine, acts
 ):

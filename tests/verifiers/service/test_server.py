@@ -49,6 +49,7 @@ def until_ready(ask, url):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_what_is_in_progress_and_takes_nothing_more(ask, started, acts, number):
     url, process = started("--plugins", PLUGIN, "--verifiers", "misbehaves", "number")
     until_ready(ask, url)
@@ -68,6 +69,7 @@ def test_sigterm_finishes_what_is_in_progress_and_takes_nothing_more(ask, starte
     assert "Traceback" not in process.communicate()[1]
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait(ask, started, acts):
     url, process = started("--plugins", PLUGIN, "--verifiers", "misbehaves", "--limit-s", "60")
     until_ready(ask, url)
@@ -85,6 +87,7 @@ def test_a_second_signal_does_not_wait(ask, started, acts):
     assert answers[0].status == 503
 
 
+@pytest.mark.slow
 def test_a_verifier_that_cannot_judge_its_example_ends_the_service(started, tmp_path):
     plugin = tmp_path / "unready.py"
     plugin.write_text(
@@ -118,6 +121,7 @@ def test_what_cannot_be_served_is_one_line(flags, said, capsys):
     assert code == MISTAKE and said in told.err and told.err.count("\n") <= 2, told
 
 
+@pytest.mark.slow
 def test_a_token_may_come_from_a_file(ask, started, tmp_path):
     path = tmp_path / "token"
     path.write_text("from a file\n")
@@ -144,8 +148,10 @@ def test_an_address_in_use_is_told(service):
         RewardService(Settings(port=port, verifiers=("number",)))
 
 
+@pytest.mark.slow
 def test_what_takes_longer_than_the_drain_is_cut(ask, open_service, acts):
     service = open_service(limit_s=60.0, bounds=Bounds(drain_s=0.5))
+    service.server.config.timeout_graceful_shutdown = 1  # after the drain, for connections
     with service:
         batch = {"items": [acts("hang")]}
         answers = []
