@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from pipeline.assemble import minibatches
+from pipeline.compute import batch_tolerance
 from pipeline.critic import Critic
 from pipeline.failures import RecipeError
 from pipeline.losses.baselines import RunningMean
@@ -61,12 +62,13 @@ class Learning:
     ) -> tuple[list[Update], Tensor]:
         """The updates of turn `step`, and each rollout's mean advantage, [N]."""
         algorithm, chunk = self.algorithm, self.learner.chunk
+        trainer = self.recipe.trainer
         if self.reference is not None:
             self.reference.check(self.done)
         parts = minibatches(
             graded,
             algorithm,
-            self.recipe.trainer,
+            trainer,
             max_tokens=self.recipe.rollout.max_tokens,
             shuffle=shuffle,
         )
@@ -88,7 +90,7 @@ class Learning:
                     done=self.done,
                     old_kl_coefficient=self.old_kl_coefficient,
                     policy_rests=step < algorithm.critic_warmup,
-                    tolerance=self.recipe.sampler.tolerance if i == 0 else None,
+                    tolerance=batch_tolerance(trainer, self.recipe.sampler) if i == 0 else None,
                 )
             )
             self.done += 1
