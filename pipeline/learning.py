@@ -24,6 +24,7 @@ from pipeline.signals import Estimator, score_parts
 from pipeline.steps import steps_of
 from pipeline.task import StepScores
 from pipeline.trust_region import distance
+from pipeline.unlearned import scored, unlearned
 from pipeline.update import Learner, update
 
 
@@ -65,12 +66,14 @@ class Learning:
         trainer = self.recipe.trainer
         if self.reference is not None:
             self.reference.check(self.done)
+        skipped = self._skipped(graded)
         parts = minibatches(
             graded,
             algorithm,
             trainer,
             max_tokens=self.recipe.rollout.max_tokens,
             shuffle=shuffle,
+            scored=lambda share: scored(share, graded, skipped),
         )
         reference = None if self.reference is None else self.reference.model
         parts = score_parts(self.policy, reference, self.critic, parts, algorithm, chunk)
@@ -134,6 +137,11 @@ class Learning:
             self.critic.load(state["critic"])
         self.estimator.past = RunningMean(**state["past"])
         self.old_kl_coefficient = state["old_kl_coefficient"]
+
+    def _skipped(self, graded: Sequence[Graded]) -> frozenset[int]:
+        if not self.recipe.trainer.skip_zero_advantages:
+            return frozenset()
+        return unlearned(graded, self.algorithm, self.estimator.past)
 
     def _beyond(self, graded: Sequence[Graded]) -> Tensor | None:
         if self.critic is None:
