@@ -1,6 +1,6 @@
 """Graded rollouts to micro-batches of packed rows: who is trained on, and where."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -28,10 +28,13 @@ def minibatches(
     *,
     max_tokens: int,
     shuffle: Random,
+    scored: Callable[[Sequence[int]], Sequence[int]] = tuple,
 ) -> list[Minibatch]:
     """`config.minibatches` random, nearly equal shares of the rollouts that may be trained on.
 
     Left out: rollouts whose verifier failed, and under `truncated: mask` those cut by max_tokens.
+    `scored` picks from the places of a share those that go through the forward pass; all of the
+    share are in its counts.
     """
     usable = [
         i
@@ -42,16 +45,19 @@ def minibatches(
     shuffle.shuffle(usable)
     shares = [usable[part :: config.minibatches] for part in range(config.minibatches)]
     return [
-        _minibatch([graded[i] for i in share], share, trainer, max_tokens)
-        for share in shares
-        if share
+        _minibatch(graded, share, scored(share), trainer, max_tokens) for share in shares if share
     ]
 
 
 def _minibatch(
-    graded: Sequence[Graded], places: Sequence[int], trainer: TrainerConfig, max_tokens: int
+    everything: Sequence[Graded],
+    share: Sequence[int],
+    places: Sequence[int],
+    trainer: TrainerConfig,
+    max_tokens: int,
 ) -> Minibatch:
-    temperatures = {g.rollout.temperature for g in graded}
+    graded = [everything[i] for i in places]
+    temperatures = {everything[i].rollout.temperature for i in share}
     if len(temperatures) > 1:
         raise ValueError(f"one step mixes the temperatures {sorted(temperatures)}")
     sizes = [len(g.rollout.prompt_ids) + len(g.rollout.response_ids) - 1 for g in graded]
@@ -60,8 +66,8 @@ def _minibatch(
     return Minibatch(
         batches=tuple(_batch(graded, places, piece) for piece in pieces),
         counts=StepCounts(
-            sequences=sum(bool(g.rollout.response_ids) for g in graded),
-            tokens=sum(len(g.rollout.response_ids) for g in graded),
+            sequences=sum(bool(everything[i].rollout.response_ids) for i in share),
+            tokens=sum(len(everything[i].rollout.response_ids) for i in share),
             max_length=max_tokens,
         ),
     )

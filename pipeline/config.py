@@ -133,4 +133,9 @@ class TrainerConfig(Part):
     threads: Annotated[int, Field(ge=0)] = 0  # of torch; 0: every core this process may use
     row: Count = 256  # positions of a packed row; a longer sequence gets rows of its own length
     rows: Count = 32  # rows of a micro-batch
-    logits_chunk: Count = 4096  # tokens whose logits exist at one time
+    logits_chunk: Count = 4096  # positions of a tile of logits, which has 1,024 tokens' logits each
+    compute: Literal["float32", "bfloat16"] = "float32"  # of both passes; weights stay float32
+    fused: bool = True  # products by oneDNN on a CPU, norms in fewer passes: equal to rounding
+    packed_attention: bool = True  # sequence by sequence, not row by row under a mask
+    gradient_checkpointing: bool = False  # keep each block's input alone, and compute it again
+    skip_zero_advantages: bool = True  # no forward pass for answers that nothing is learned from

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from pipeline.assemble import minibatches
+from pipeline.compute import batch_tolerance
 from pipeline.critic import Critic
 from pipeline.failures import RecipeError
 from pipeline.losses.baselines import RunningMean
@@ -23,6 +24,7 @@ from pipeline.signals import Estimator, score_parts
 from pipeline.steps import steps_of
 from pipeline.task import StepScores
 from pipeline.trust_region import distance
+from pipeline.unlearned import scored, unlearned
 from pipeline.update import Learner, update
 
 
@@ -61,14 +63,17 @@ class Learning:
     ) -> tuple[list[Update], Tensor]:
         """The updates of turn `step`, and each rollout's mean advantage, [N]."""
         algorithm, chunk = self.algorithm, self.learner.chunk
+        trainer = self.recipe.trainer
         if self.reference is not None:
             self.reference.check(self.done)
+        skipped = self._skipped(graded)
         parts = minibatches(
             graded,
             algorithm,
-            self.recipe.trainer,
+            trainer,
             max_tokens=self.recipe.rollout.max_tokens,
             shuffle=shuffle,
+            scored=lambda share: scored(share, graded, skipped),
         )
         reference = None if self.reference is None else self.reference.model
         parts = score_parts(self.policy, reference, self.critic, parts, algorithm, chunk)
@@ -88,7 +93,7 @@ class Learning:
                     done=self.done,
                     old_kl_coefficient=self.old_kl_coefficient,
                     policy_rests=step < algorithm.critic_warmup,
-                    tolerance=self.recipe.sampler.tolerance if i == 0 else None,
+                    tolerance=batch_tolerance(trainer, self.recipe.sampler) if i == 0 else None,
                 )
             )
             self.done += 1
@@ -132,6 +137,11 @@ class Learning:
             self.critic.load(state["critic"])
         self.estimator.past = RunningMean(**state["past"])
         self.old_kl_coefficient = state["old_kl_coefficient"]
+
+    def _skipped(self, graded: Sequence[Graded]) -> frozenset[int]:
+        if not self.recipe.trainer.skip_zero_advantages:
+            return frozenset()
+        return unlearned(graded, self.algorithm, self.estimator.past)
 
     def _beyond(self, graded: Sequence[Graded]) -> Tensor | None:
         if self.critic is None:

@@ -111,10 +111,16 @@ def of_updates(updates: Sequence[Update]) -> dict[str, float]:
         "trust_region/kept": fmean(u.kept for u in updates),
         "grad_norm": fmean(u.grad_norm for u in updates),
         "learning_rate": updates[-1].learning_rate,
+        "frac_tokens_scored": _scored(updates),
         # the first update still scores with the policy that sampled
         "sampling/sampling_logp_difference/mean": updates[0].mismatch_mean,
         "sampling/sampling_logp_difference/max": updates[0].mismatch_max,
     } | _dropped(updates)
+
+
+def _scored(updates: Sequence[Update]) -> float:
+    """Share of the answers' tokens that went through the forward pass."""
+    return sum(u.scored for u in updates) / max(sum(u.tokens for u in updates), 1)
 
 
 def _dropped(updates: Sequence[Update]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline import packed_attention
 from pipeline.losses.logprob import logp_and_entropy_from_hidden
 from pipeline.records import Batch
 
@@ -86,7 +87,12 @@ def score(
 
 def hidden_states(trunk: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
     """What a transformer makes of packed rows, [R, T, D]."""
-    return trunk(input_ids=ids_RT, position_ids=positions_RT, use_cache=False).last_hidden_state
+    found: dict[str, Any] = {}
+    if trunk.config._attn_implementation == packed_attention.NAME:  # once, not in every layer
+        found["segments_of_rows"] = packed_attention.segments(positions_RT)
+    return trunk(
+        input_ids=ids_RT, position_ids=positions_RT, use_cache=False, **found
+    ).last_hidden_state
 
 
 def output_head(model: Any) -> tuple[Tensor, Tensor | None]:

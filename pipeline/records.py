@@ -78,7 +78,8 @@ class StepCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What one optimizer step did. Means are over the step's masked-in tokens."""
+    """What one optimizer step did. Means are over the tokens that were scored: all of the step's
+    but those of answers that nothing was learned from."""
 
     loss: float  # of the policy
     kl: float  # nats per token, policy to reference by k3; 0 when no reference is used
@@ -94,4 +95,5 @@ class Update:
     mismatch_max: float
     grad_norm: float  # before clipping
     learning_rate: float
-    tokens: int
+    tokens: int  # masked-in tokens of the step, which its loss is averaged over
+    scored: int  # those of them that went through the forward pass

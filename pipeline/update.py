@@ -88,7 +88,8 @@ def update(
                 learner, batch, signals, counts, sums
             )
         loss.backward()
-    tokens = max(counts.tokens, 1)
+    scored = sum(int(batch.mask_RT.sum()) for batch in minibatch.batches)
+    tokens = max(scored, 1)
     check_mismatch(learner.optimizer, sums.gap / tokens, sums.widest, tokens, tolerance, done)
     if learner.pretraining is not None and not policy_rests:
         learner.pretraining(done).backward()
@@ -109,6 +110,7 @@ def update(
         learning_rate=learning_rate,
         kept=kept,
         tokens=counts.tokens,
+        scored=scored,
     )
 
 

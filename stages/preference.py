@@ -12,6 +12,7 @@ from typing import Any
 
 from data import arithmetic
 from data.mixture import held_out
+from pipeline import compute
 from pipeline.console import StageConsole
 from pipeline.grade import names_of, open_judges
 from pipeline.policy import eos_ids, load_policy, load_tokenizer
@@ -54,7 +55,8 @@ def opened(
     found: tuple[Path, dict[str, Any]] | None,
 ) -> PreferenceLoop:
     """The loop with all it works with, closed when `stack` is; resumed when `found`."""
-    policy, tokenizer = load_policy(start), load_tokenizer(start)
+    policy = compute.prepare(load_policy(start), recipe.trainer)
+    tokenizer = load_tokenizer(start)
     done = 0 if found is None else found[1]["done"]
     ends = eos_ids(policy.generation_config, tokenizer)
     prepared = prepare(recipe.data, recipe.loss, recipe.schedule, tokenizer, ends, print)

@@ -19,6 +19,7 @@ import torch
 from data import preferences
 from data.preference_ids import Ids, encode
 from data.preferences import Labelled, Pair, Row
+from pipeline.compute import prepare
 from pipeline.console import StageConsole
 from pipeline.durable import write_atomically
 from pipeline.epochs import EpochTools
@@ -73,7 +74,7 @@ def opened(
     tokenizer = load_tokenizer(start)
     ends = eos_ids(load_generation_config(start), tokenizer)
     train, held_out = _data(recipe, tokenizer, ends)
-    model = load_classifier(start, tokenizer)
+    model = prepare(load_classifier(start, tokenizer), recipe.trainer)
     model.config.eos_token_id = list(ends)  # a classifier is saved without a generation config
     steps = recipe.epochs * -(-len(train) // recipe.batch)
     done = 0 if found is None else found[1]["done"]

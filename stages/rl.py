@@ -14,6 +14,7 @@ import torch
 
 from data.mixture import Mixture, held_out
 from data.sources import SOURCES
+from pipeline.compute import prepare
 from pipeline.console import StageConsole
 from pipeline.control import CONTROLS
 from pipeline.course import Learns
@@ -119,7 +120,7 @@ def opened(
 ) -> Loop:
     """The loop with all it works with, closed when `stack` is; resumed when `found`."""
     latest = found[0] if found is not None else start
-    policy = load_policy(start)
+    policy = prepare(load_policy(start), recipe.trainer)
     scribe = Scribe(load_tokenizer(start), policy.generation_config)
     if taught is not None:
         learning = taught(policy, scribe, start)

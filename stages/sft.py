@@ -19,6 +19,7 @@ from data.card import hash_of
 from data.sft_ids import Lesson
 from data.sft_rows import Row
 from data.template import CHAT
+from pipeline.compute import prepare
 from pipeline.console import StageConsole
 from pipeline.distill_config import DistillRecipe
 from pipeline.durable import write_atomically
@@ -105,7 +106,8 @@ def opened(
 ) -> tuple[EpochLoop[Lesson], Lessons, Callable[[], Numbers]]:
     """The loop with all it works with, closed when `stack` is, its data and what measures it;
     resumed when the entry found a checkpoint."""
-    tokenizer, model = spelling(entry.start, recipe.data), load_policy(entry.start)
+    tokenizer = spelling(entry.start, recipe.data)
+    model = prepare(load_policy(entry.start), recipe.trainer)
     ends = eos_ids(model.generation_config, tokenizer)
     data = lessons(rows, recipe.data, tokenizer, ends, recipe.seed)
     if data.too_long:

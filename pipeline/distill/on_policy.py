@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pipeline.assemble import Minibatch, minibatches
+from pipeline.compute import batch_tolerance
 from pipeline.distill.step import divergence_update
 from pipeline.distill_config import DistillRecipe
 from pipeline.losses.distillation import token_advantage
@@ -60,7 +61,8 @@ class Imitation:
         return updates, advantages_N
 
     def _update(self, part: Minibatch, progress: float, *, first: bool) -> Update:
-        tolerance = self.recipe.sampler.tolerance if first else None
+        recipe = self.recipe
+        tolerance = batch_tolerance(recipe.trainer, recipe.sampler) if first else None
         if self.recipe.divergence == "sampled":
             return update(
                 self.learner, part, progress=progress, done=self.done, tolerance=tolerance

@@ -74,6 +74,7 @@ def divergence_update(
         learning_rate=learning_rate,
         kept=1.0,
         tokens=tokens,
+        scored=tokens,
     )
 
 

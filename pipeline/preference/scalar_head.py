@@ -15,7 +15,7 @@ from data.preference_ids import Ids
 from pipeline.config import TrainerConfig
 from pipeline.failures import RecipeError
 from pipeline.packing import best_fit, lay_out
-from pipeline.policy import eos_ids, load_tokenizer, without_dropout
+from pipeline.policy import eos_ids, hidden_states, load_tokenizer, without_dropout
 
 ZERO_POINT = "reward_zero_point"  # in config.json: subtract it, and the anchors score 0 on average
 
@@ -56,13 +56,11 @@ def answer_rewards(model: Any, answers: Sequence[Ids], *, row: int) -> Tensor:
     inputs = [(*s[: at + 1], 0) for s, at in zip(sequences, last, strict=True)]  # a target to drop
     lengths = [at + 1 for at in last]
     packed = lay_out(inputs, best_fit(lengths, max(row, *lengths)))
-    hidden_RTD = model.base_model(
-        input_ids=packed.ids_RT, position_ids=packed.positions_RT, use_cache=False
-    ).last_hidden_state
+    hidden_RTD = hidden_states(model.base_model, packed.ids_RT, packed.positions_RT)
     end_RT = (packed.sequence_RT >= 0) & (
         packed.positions_RT == torch.tensor(last)[packed.sequence_RT]
     )
-    rewards_B = model.score(hidden_RTD[end_RT]).squeeze(-1)
+    rewards_B = model.score(hidden_RTD[end_RT].float()).squeeze(-1)
     return torch.zeros_like(rewards_B).index_copy(0, packed.sequence_RT[end_RT], rewards_B)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.compute import in_float32
 from pipeline.failures import StageError
 from pipeline.packing import best_fit, lay_out, response_mask
 from pipeline.policy import score
@@ -109,14 +110,15 @@ class WeightSync:
         rows = best_fit(sizes, max(sizes))
         packed = lay_out(sequences, rows)
         mask_RT = response_mask(packed, prompts)
-        logp_M, _ = score(
-            self._policy,
-            packed.ids_RT,
-            packed.positions_RT,
-            packed.targets_RT,
-            mask_RT,
-            temperature=self._temperature,
-            chunk=4096,
-        )
+        with in_float32(self._policy):  # whether weights arrived is not a matter of rounding
+            logp_M, _ = score(
+                self._policy,
+                packed.ids_RT,
+                packed.positions_RT,
+                packed.targets_RT,
+                mask_RT,
+                temperature=self._temperature,
+                chunk=4096,
+            )
         order_M = packed.sequence_RT[mask_RT].argsort(stable=True)
         return logp_M[order_M]

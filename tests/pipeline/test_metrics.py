@@ -38,7 +38,7 @@ def step(graded):
 
 
 def update_of(**changes):
-    values = dict.fromkeys(Update.__slots__, 0.0) | {"tokens": 10, "dropped": ()}
+    values = dict.fromkeys(Update.__slots__, 0.0) | {"tokens": 10, "scored": 10, "dropped": ()}
     return Update(**values | changes)
 
 
@@ -129,6 +129,7 @@ def test_updates_are_averaged_over_the_steps_of_a_rollout():
             "trust_region/kept": 0.625,
             "grad_norm": 3.0,
             "learning_rate": 0.2,
+            "frac_tokens_scored": 1.0,
             "sampling/sampling_logp_difference/mean": 0.01,
             "sampling/sampling_logp_difference/max": 0.03,
         }
@@ -191,3 +192,8 @@ def test_one_source_in_one_language_has_no_parts(graded):
     rows = [asked(graded, "sums", "en", 1.0), asked(graded, "sums", "en", 0.0)]
     got = metrics.of_rollouts(rows, torch.zeros(2), best=1.0)
     assert not [name for name in got if "/mean/" in name]
+
+
+def test_the_share_of_tokens_that_were_scored_is_over_all_updates_of_a_rollout():
+    got = metrics.of_updates([update_of(scored=4), update_of(tokens=30, scored=30)])
+    assert got["frac_tokens_scored"] == pytest.approx(34 / 40)

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from pipeline.config import SamplerConfig
+from pipeline.compute import prepare
+from pipeline.config import SamplerConfig, TrainerConfig
 from pipeline.policy import load_policy
 from pipeline.sampling import vllm_engine
 from pipeline.sampling.choose import open_sampler
@@ -101,3 +102,15 @@ def test_a_weight_of_another_name_is_refused(tiny_checkpoint):
     sampler = opened("torch", tiny_checkpoint())
     with pytest.raises(ValueError, match="do not match by name, first: 'lm_head"):
         sampler.load_weights([("lm_head.wait", torch.zeros(1))], 1)
+
+
+def test_a_trainer_in_bfloat16_proves_its_weights_as_exactly_as_one_in_float32(tiny_checkpoint):
+    folder = tiny_checkpoint()
+    policy = prepare(load_policy(folder), TrainerConfig(compute="bfloat16"))
+    sampler = opened("torch", folder)
+    sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)
+    assert 0 < sync(0, PROMPTS).max <= 1e-4
+    shake(policy, 1, size=1e-3)  # less than what bfloat16 would hide
+    with pytest.raises(SyncError, match="disagree"):
+        sync.prove(0, PROMPTS)
+    assert sync(1, PROMPTS).max <= 1e-4

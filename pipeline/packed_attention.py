@@ -1,0 +1,163 @@
+"""Attention of packed rows, sequence by sequence: no mask, nothing computed across sequences.
+
+Sequences of about one length are attended to together, each causal and padded to the longest, so
+that cost is the sum of the lengths' squares and memory grows with tokens.
+Axes: R rows, T positions, N = R * T, P slots of all padded sequences, B sequences of a bucket, L
+their padded length, H heads, K key-value heads, E width of a head.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+NAME = "packed"  # among the attention implementations of transformers
+FILLED = 0.75  # of a bucket's longest sequence, at least: shorter ones get a bucket of their own
+SUITED = ("llama", "qwen2", "qwen3", "mistral")  # families whose attention is causal and no more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Segments:
+    """Where each sequence of packed rows goes when they are attended to in buckets."""
+
+    position_P: Tensor  # int64, which of N each slot is filled from
+    slot_N: Tensor  # int64, where each position went
+    empty_P: Tensor | None  # int64, slots that only pad; None without any
+    buckets: tuple[tuple[int, int], ...]  # (B, L) of each; their slots follow one another
+
+
+def segments(positions_RT: Tensor) -> Segments:
+    """A sequence begins at every position 0 and at every row. Padding, whose positions are 0, is
+    sequences of one position."""
+    device = positions_RT.device
+    starting_RT = positions_RT == 0
+    starting_RT[:, 0] = True
+    starts_B = starting_RT.flatten().nonzero().squeeze(1).cpu()
+    total = positions_RT.numel()
+    lengths_B = torch.diff(starts_B, append=torch.tensor([total]))
+    lengths_B, order_B = lengths_B.sort(descending=True, stable=True)
+    starts_B = starts_B[order_B]
+    buckets, taken, positions, filled = [], 0, list[Tensor](), list[Tensor]()
+    while taken < len(lengths_B):
+        longest = int(lengths_B[taken])
+        fits = int((lengths_B >= FILLED * longest).sum()) - taken
+        here = slice(taken, taken + fits)
+        step_BL = torch.arange(longest).expand(fits, -1)
+        last_B1 = lengths_B[here, None] - 1
+        positions.append((starts_B[here, None] + step_BL.minimum(last_B1)).flatten())
+        filled.append((step_BL <= last_B1).flatten())
+        buckets.append((fits, longest))
+        taken += fits
+    position_P, filled_P = torch.cat(positions), torch.cat(filled)
+    slot_N = torch.empty(total, dtype=torch.int64)
+    slot_N[position_P[filled_P]] = filled_P.nonzero().squeeze(1)
+    empty_P = (~filled_P).nonzero().squeeze(1)
+    return Segments(
+        position_P=position_P.to(device),
+        slot_N=slot_N.to(device),
+        empty_P=empty_P.to(device) if len(empty_P) else None,
+        buckets=tuple(buckets),
+    )
+
+
+class _Spread(torch.autograd.Function):
+    """Rows of positions to rows of slots. What pads a sequence stands after all that is read of
+    it, so no gradient comes back from there."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_N: Tensor, where: Segments) -> Tensor:
+        ctx.where = where
+        return rows_N.index_select(0, where.position_P)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # pyright: ignore
+        return grads[0].index_select(0, ctx.where.slot_N), None
+
+
+class _Gather(torch.autograd.Function):
+    """Rows of slots back to rows of positions."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_P: Tensor, where: Segments) -> Tensor:
+        ctx.where = where
+        return rows_P.index_select(0, where.slot_N)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # pyright: ignore
+        spread_P = grads[0].index_select(0, ctx.where.position_P)
+        if ctx.where.empty_P is not None:
+            spread_P.index_fill_(0, ctx.where.empty_P, 0.0)
+        return spread_P, None
+
+
+def packed_attention(
+    module: nn.Module,
+    query_RHTE: Tensor,
+    key_RKTE: Tensor,
+    value_RKTE: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    position_ids: Tensor | None = None,
+    segments_of_rows: Segments | None = None,
+    **rest: Any,
+) -> tuple[Tensor, None]:
+    """[R, T, H, E] of an attention layer of transformers. Raises ValueError for what it cannot do:
+    a mask, a window, dropout, a cache, or scores that are changed on the way."""
+    _refuse(attention_mask=attention_mask, sliding_window=sliding_window, dropout=dropout, **rest)
+    rows, heads, width, size = query_RHTE.shape
+    where = segments_of_rows
+    if where is None:
+        if position_ids is None or key_RKTE.shape[2] != width:
+            raise ValueError("packed attention reads whole rows with their positions, and no cache")
+        where = segments(position_ids.expand(rows, -1))
+    dtype = query_RHTE.dtype
+    if query_RHTE.device.type == "cpu":  # torch's kernel for bfloat16 is three times slower there
+        query_RHTE, key_RKTE, value_RKTE = (
+            x.to(torch.promote_types(x.dtype, torch.float32))
+            for x in (query_RHTE, key_RKTE, value_RKTE)
+        )
+    spread = [
+        _Spread.apply(x.transpose(1, 2).reshape(rows * width, -1), where)
+        for x in (query_RHTE, key_RKTE, value_RKTE)
+    ]
+    found, start = list[Tensor](), 0
+    for count, length in where.buckets:
+        here = slice(start, start := start + count * length)
+        query, key, value = (x[here].view(count, length, -1, size).transpose(1, 2) for x in spread)
+        attended_BHLE = nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scaling, enable_gqa=heads != key.shape[1]
+        )
+        found.append(attended_BHLE.transpose(1, 2).reshape(count * length, heads * size))
+    joined_P = found[0] if len(found) == 1 else torch.cat(found)
+    return _Gather.apply(joined_P, where).view(rows, width, heads, size).to(dtype), None
+
+
+def register() -> None:
+    """Make the implementation known to transformers under `NAME`, without a mask."""
+    from transformers.masking_utils import AttentionMaskInterface
+    from transformers.modeling_utils import AttentionInterface
+
+    AttentionInterface.register(NAME, packed_attention)
+    AttentionMaskInterface.register(NAME, _no_mask)
+
+
+def _no_mask(*, attention_mask: Tensor | None = None, **_: Any) -> None:
+    if attention_mask is not None and not attention_mask.all():
+        raise ValueError("packed attention tells sequences by their positions: padding by a mask "
+                         "would be attended to")  # fmt: skip
+
+
+def _refuse(**asked: Any) -> None:
+    """Raise ValueError for what would change scores on the way and is not done here."""
+    known = ("attention_mask", "sliding_window", "dropout", "softcap", "s_aux", "position_bias")
+    odd = [name for name in known if not _idle(asked.get(name))]
+    if odd:
+        raise ValueError(f"packed attention is causal within a sequence and no more: {odd} is set")
+
+
+def _idle(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value == 0.0)

@@ -1,0 +1,102 @@
+"""The head in tiles of positions and vocabulary: the numbers of the whole, the memory of a tile."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pipeline.losses import head_tiles
+from pipeline.losses.logprob import entropy, logp_and_entropy_from_hidden, token_logp
+
+M, D, V = 11, 5, 23
+
+
+@pytest.fixture(autouse=True, params=[1, 4, 22, 23])
+def tile(request, monkeypatch):
+    monkeypatch.setattr(head_tiles, "TILE", request.param)
+    return request.param
+
+
+def drawn(*shape, seed, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def head(dtype=torch.float64):
+    targets = torch.randint(V, (M,), generator=torch.Generator().manual_seed(3))
+    return *(x.to(dtype) for x in (drawn(M, D, seed=1), drawn(V, D, seed=2), drawn(V, seed=4))), (
+        targets
+    )
+
+
+def plain(hidden, weight, bias, targets, temperature):
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    return token_logp(logits, targets, temperature), entropy(logits, temperature)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tiles_of_any_size_give_the_numbers_and_gradients_of_the_whole(dtype, chunk):
+    *leaves, targets = head(dtype)
+    leaves = [x.requires_grad_() for x in leaves]
+    got = logp_and_entropy_from_hidden(*leaves, targets, temperature=0.7, chunk=chunk)
+    want = plain(*leaves, targets, 0.7)
+    bound = 1e-12 if dtype == torch.float64 else 1e-5
+    assert_close(got, want, atol=bound, rtol=0)
+    up = drawn(2, M, seed=5).to(dtype)
+    found = torch.autograd.grad((got[0] * up[0] + got[1] * up[1]).sum(), leaves)
+    sought = torch.autograd.grad((want[0] * up[0] + want[1] * up[1]).sum(), leaves)
+    for one, other in zip(found, sought, strict=True):
+        assert (one - other).norm() < bound * other.norm()
+
+
+def test_logits_far_apart_neither_overflow_nor_vanish():
+    """The largest logit lies in the last tile, 2,000 nats above the first."""
+    weight = torch.linspace(-1000, 1000, V)[:, None]
+    targets = torch.tensor([V - 1, V - 2, 0])
+    logp, nats = logp_and_entropy_from_hidden(
+        torch.ones(3, 1), weight, None, targets, temperature=1.0, chunk=2
+    )
+    assert_close(logp, torch.tensor([0.0, -1000 / 11, -2000.0]))
+    assert_close(nats, torch.zeros(3))
+
+
+def test_tokens_outside_the_support_count_for_nothing_even_where_they_fill_tiles():
+    hidden, weight, bias, targets = head()
+    bias[:8] = bias[-6:] = -torch.inf
+    targets[0], targets[1:] = 2, targets[1:].clamp(8, V - 7)
+    hidden.requires_grad_()
+    logp, nats = logp_and_entropy_from_hidden(
+        hidden, weight, bias, targets, temperature=0.9, chunk=3
+    )
+    assert logp[0] == -torch.inf
+    inside = hidden.detach().clone().requires_grad_()
+    want = plain(inside, weight[8:-6], bias[8:-6], (targets - 8).clamp(min=0), 0.9)
+    assert_close((logp[1:], nats), (want[0][1:], want[1]))
+    (logp[1:].sum() + nats.sum()).backward()
+    (want[0][1:].sum() + want[1].sum()).backward()
+    assert_close(hidden.grad, inside.grad)
+
+
+class Widest(TorchDispatchMode):
+    """Remembers the largest number of elements of any tensor that was made."""
+
+    found = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, torch.Tensor) and not tensor._is_view():
+                self.found = max(self.found, tensor.numel())
+        return out
+
+
+def test_no_tensor_grows_with_positions_times_vocabulary(tile):
+    hidden, weight, bias, targets = head()
+    hidden.requires_grad_()
+    with Widest() as seen:
+        logp, nats = logp_and_entropy_from_hidden(
+            hidden, weight, bias, targets, temperature=1.0, chunk=6
+        )
+        (logp.sum() + nats.sum()).backward()
+    per_tile = -(-V // tile)  # numbers that a position keeps of each tile
+    assert seen.found == max(6 * tile, 6 * per_tile, M * D)

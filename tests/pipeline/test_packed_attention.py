@@ -1,0 +1,149 @@
+"""Attention sequence by sequence: the numbers of each sequence alone, in memory that is linear."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pipeline import packed_attention
+from pipeline.packed_attention import segments
+
+HEADS, KEYS, SIZE = 4, 2, 8
+
+
+def positions(*rows):
+    """Rows of sequences of these lengths, padded with 0 to the longest row."""
+    width = max(map(sum, rows))
+    return torch.stack(
+        [
+            torch.cat([*(torch.arange(n) for n in row), torch.zeros(width - sum(row))]).long()
+            for row in rows
+        ]
+    )
+
+
+def drawn(rows, width, dtype=torch.float32):
+    torch.manual_seed(1)
+    return [
+        torch.randn(rows, heads, width, SIZE, dtype=dtype, requires_grad=True)
+        for heads in (HEADS, KEYS, KEYS)
+    ]
+
+
+def attended(query, key, value, places, **rest):
+    out, weights = packed_attention.packed_attention(
+        None, query, key, value, None, scaling=0.3, position_ids=places, **rest
+    )
+    assert weights is None
+    return out
+
+
+def alone(query, key, value, row, here):
+    """One sequence's attention, written out."""
+    key, value = (x[row, :, here].repeat_interleave(HEADS // KEYS, 0) for x in (key, value))
+    scores = 0.3 * query[row, :, here] @ key.transpose(1, 2)
+    later = torch.ones(scores.shape[-2:]).triu(1).bool()
+    return (scores.masked_fill(later, -torch.inf).softmax(-1) @ value).transpose(0, 1)
+
+
+ROWS = {
+    "one row of one": [(6,)],
+    "of equal length": [(4, 4), (4, 4)],
+    "mixed, with padding": [(9, 1, 3, 2), (12,), (5, 5, 1)],
+    "a row that ends in ones": [(3, 1, 1), (2,)],
+}
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=list(ROWS))
+def test_each_sequence_is_attended_to_as_if_it_were_alone_and_so_is_its_gradient(rows):
+    places = positions(*rows)
+    inputs = drawn(*places.shape, dtype=torch.float64)
+    out = attended(*inputs, places)
+    total, wanted = 0.0, 0.0
+    up = torch.randn(out.shape, dtype=torch.float64)
+    for r, row in enumerate(rows):
+        start = 0
+        for length in row:
+            here = slice(start, start := start + length)
+            want = alone(*inputs, r, here)
+            assert_close(out[r, here], want)
+            total = total + (out[r, here] * up[r, here]).sum()
+            wanted = wanted + (want * up[r, here]).sum()
+    got = torch.autograd.grad(total, inputs, retain_graph=True)
+    for one, other in zip(got, torch.autograd.grad(wanted, inputs), strict=True):
+        assert_close(one, other)
+
+
+def test_segments_put_every_position_in_one_slot_and_like_lengths_together():
+    where = segments(positions((9, 8), (16,), (4, 4, 4, 3)))
+    assert where.buckets == ((1, 16), (2, 9), (4, 4), (3, 1))
+    assert where.position_P[where.slot_N].tolist() == list(range(3 * 17))
+    assert len(where.position_P) == 16 + 18 + 16 + 3
+    assert len(where.empty_P) == 2  # an 8 beside a 9, a 3 beside the 4s
+    assert segments(positions((4, 4))).empty_P is None
+
+
+def test_a_row_begins_a_sequence_whatever_its_first_position():
+    assert segments(torch.tensor([[3, 4, 5], [0, 1, 2]])).buckets == ((2, 3),)
+
+
+def test_prepared_segments_give_what_positions_give():
+    places = positions((3, 5), (8,))
+    inputs = drawn(*places.shape)
+    given = attended(*inputs, None, segments_of_rows=segments(places))
+    assert torch.equal(given, attended(*inputs, places))
+
+
+def test_on_a_cpu_bfloat16_is_attended_to_in_float32_and_comes_back_as_it_was():
+    places = positions((3, 5))
+    inputs = [x.detach().bfloat16() for x in drawn(*places.shape)]
+    got = attended(*inputs, places)
+    want = attended(*(x.float() for x in inputs), places)
+    assert got.dtype == torch.bfloat16 and torch.equal(got, want.bfloat16())
+
+
+class Largest(TorchDispatchMode):
+    found = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, torch.Tensor):
+                self.found = max(self.found, tensor.numel())
+        return out
+
+
+@pytest.mark.parametrize("rows", [[(400,)], [(200, 100, 60, 40)]], ids=["one", "several"])
+def test_no_tensor_is_as_large_as_the_square_of_a_row(rows):
+    places = positions(*rows)
+    inputs = drawn(1, 400)
+    with Largest() as seen:
+        attended(*inputs, places).sum().backward()
+    assert 400 * HEADS * SIZE <= seen.found <= 400 * HEADS * SIZE / packed_attention.FILLED
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"sliding_window": 4},
+        {"dropout": 0.1},
+        {"softcap": 30.0},
+        {"s_aux": torch.ones(4)},
+        {"position_bias": torch.ones(1)},
+    ],
+    ids=lambda odd: next(iter(odd)),
+)
+def test_what_it_does_not_do_is_refused_by_name(odd):
+    places = positions((4,))
+    with pytest.raises(ValueError, match=rf"causal .*{next(iter(odd))}"):
+        attended(*drawn(1, 4), places, **odd)
+
+
+def test_a_mask_a_cache_and_missing_positions_are_refused():
+    query, key, value = drawn(1, 4)
+    with pytest.raises(ValueError, match="attention_mask"):
+        packed_attention.packed_attention(None, query, key, value, torch.ones(1, 1, 4, 4))
+    with pytest.raises(ValueError, match="no cache"):
+        attended(query[:, :, :1], key, value, torch.zeros(1, 1, dtype=torch.int64))
+    with pytest.raises(ValueError, match="with their positions"):
+        attended(query, key, value, None)
