@@ -25,7 +25,8 @@ import torch
 from data import corpus, general, tokenizer
 from data.sources import SOURCES
 from pipeline import lineage
-from pipeline.config import BaseRecipe, TinyModel
+from pipeline.compute import prepare
+from pipeline.config import BaseRecipe, TinyModel, TrainerConfig
 from pipeline.failures import StageError
 from pipeline.optimizer import Optimizer
 from pipeline.packing import best_fit, lay_out
@@ -131,7 +132,7 @@ def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
         recipe.model.vocabulary,
         general.vocabulary() if recipe.corpus.general else (),
     )
-    model = untrained(recipe.model, spelling)
+    model = prepare(untrained(recipe.model, spelling), TrainerConfig())
     optimizer = Optimizer(model, recipe.optimizer)
     losses: list[float] = []
     for step, documents in enumerate(batches(recipe, spelling)):

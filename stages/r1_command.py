@@ -42,7 +42,7 @@ class Options:
     ] = ""
     set: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]],
-        tyro.conf.arg(metavar="STAGE.KEY=VALUE", help="over the recipe, as in zero.steps=10; *.seed=1"),
+        tyro.conf.arg(metavar="STAGE.KEY=VALUE", help="over the recipe: zero.steps=10, *.seed=1"),
     ] = ()
 
 
@@ -56,13 +56,14 @@ def command(words: Sequence[str]) -> int:
             f"veriloop {recipe.stage.replace('_', '-')} {options.recipe}"
         )
     over = settings(options.set)
-    for step in steps(recipe, over):
-        if "start" not in step.asked.take:
-            require_start(step.recipe)
+    todo = steps(recipe, over)
     output = run_folder(recipe, options.output, resume=options.resume)
     if options.dry_run:
         print(stage_plans(recipe, output, over))
         return 0
+    for step in todo:
+        if "start" not in step.asked.take:
+            require_start(step.recipe)
     return _run(options, recipe, output, over)
 
 
@@ -92,7 +93,9 @@ def settings(given: Sequence[str]) -> dict[str, dict[str, Any]]:
         path, equals, value = word.partition("=")
         stage, dot, key = path.partition(".")
         if not (equals and dot and key):
-            raise RecipeError(f"--set {word}: must be STAGE.KEY=VALUE, as in zero.steps=10 or *.seed=1")
+            raise RecipeError(
+                f"--set {word}: must be STAGE.KEY=VALUE, as in zero.steps=10 or *.seed=1"
+            )
         found.setdefault(stage, {})[key.replace("-", "_")] = yaml.safe_load(value)
     return found
 
