@@ -1,8 +1,8 @@
 """General prompts with an exact rule: greet, thank, name a sound or a colour, count, decline.
 
-A prompt is a kind, an entity, a language and a wording, and belongs to one split: those of a kind
-are ordered by their hashes and shared out. The vocabulary is small: a held-out prompt is a new
-combination of known words, so that a tiny model can answer it without having seen it.
+A topic is a kind, an entity and a language, and has two wordings, which belong to two of the three
+splits: the topics of a kind are ordered by their hashes and dealt out. A held-out prompt is so a
+topic that was asked about in other words, and none that a tiny model has never met.
 """
 
 import hashlib
@@ -28,7 +28,10 @@ from data.problem import Problem
 
 Kind = Literal["greet", "thank", "sound", "colour", "count", "harm"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-SHARES: dict[Split, float] = {"test": 0.25, "rl": 0.375, "train": 0.375}  # of a kind's prompts
+PLACES: tuple[tuple[Split, Split], ...] = (  # of a topic's two wordings, in turn
+    *(("train", "rl"), ("test", "train"), ("rl", "test")),
+    *(("rl", "train"), ("train", "test"), ("test", "rl")),
+)
 
 ENTITIES: dict[Kind, tuple[str, ...]] = {
     "greet": NAMES,
@@ -86,21 +89,18 @@ class Prompt:
 @cache
 def _splits(kind: Kind) -> dict[Prompt, Split]:
     """Every prompt of a kind with where it belongs, in a fixed order."""
-    every = [
-        Prompt(topic, wording)
+
+    def rank(topic: Topic) -> bytes:
+        return hashlib.sha256(f"{kind}/{topic.entity}/{topic.language}".encode()).digest()
+
+    places: dict[Topic, tuple[Split, Split]] = {}
+    for place, topic in enumerate(sorted(topics(kind), key=rank)):
+        places[topic] = PLACES[place % len(PLACES)]
+    return {
+        Prompt(topic, wording): split
         for topic in topics(kind)
-        for wording in range(len(QUESTIONS[topic.language][kind]))
-    ]
-
-    def rank(prompt: Prompt) -> bytes:
-        return hashlib.sha256(f"{kind}/{prompt.text}".encode()).digest()
-
-    ordered, found = sorted(every, key=rank), dict[Prompt, Split]()
-    end = 0.0
-    for split, share in SHARES.items():
-        end += share * len(ordered)
-        found |= dict.fromkeys(ordered[len(found) : round(end)], split)
-    return {prompt: found[prompt] for prompt in every}
+        for wording, split in enumerate(places[topic])
+    }
 
 
 def topics(*kinds: Kind) -> list[Topic]:

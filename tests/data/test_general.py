@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from data import general
-from data.general import ENTITIES, KINDS, SHARES, Topic, distinct, draw, problem, prompts, topics
+from data.general import ENTITIES, KINDS, Topic, distinct, draw, problem, prompts, topics
 from data.general_phrases import COLOURS, HARMFUL, REFUSALS, SOUNDS
 from verifiers.registry import judge
 
@@ -15,16 +15,24 @@ SPLITS = ("train", "rl", "test")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_prompts_in_every_split_as_told(kind):
+def test_every_kind_has_prompts_in_every_split_a_third_each(kind):
     shares = Counter(p.split for p in prompts(*SPLITS) if p.topic.kind == kind)
     whole = 4 * len(ENTITIES[kind])  # two wordings in each of two languages
     assert sum(shares.values()) == whole
-    assert all(abs(shares[split] - SHARES[split] * whole) <= 1 for split in SPLITS)
+    assert all(abs(shares[split] - whole / 3) < 2 for split in SPLITS)
+
+
+def test_the_wordings_of_a_topic_are_in_two_splits():
+    splits = {topic: set() for topic in topics()}
+    for prompt in prompts(*SPLITS):
+        splits[prompt.topic].add(prompt.split)
+    assert {len(found) for found in splits.values()} == {2}
+    assert len(set(map(frozenset, splits.values()))) == 3
 
 
 def test_splits_are_those_of_every_run():
     held_out = [p.text for p in prompts("test") if p.topic.kind == "sound"]
-    assert held_out[:3] == ["牛的叫声是什么？", "鸭怎么叫？", "What does a sheep say?"]
+    assert held_out[:3] == ["What does a cat say?", "猫的叫声是什么？", "What does a cow say?"]
 
 
 def test_topics_are_every_entity_in_both_languages():
