@@ -21,7 +21,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from grpo_steps import QUESTIONS
+from grpo_turns import QUESTIONS
 from publish import ROOT, arguments, publish, table
 
 from data import arithmetic, corpus, tokenizer
@@ -30,7 +30,7 @@ from pipeline.scribe import Scribe
 
 TRL = "trl==1.16.0"
 VOCABULARY = 512
-STEPS = Path(__file__).with_name("grpo_steps.py")
+STEPS = Path(__file__).with_name("grpo_turns.py")
 WARM_UP = 2  # steps of each that are not counted
 SIZES: Mapping[str, Mapping[str, int]] = {
     "1M": {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 4, "heads": 4},
@@ -42,7 +42,7 @@ BARS = {"1M": (2.0, 1.5), "10M": (4.0, 2.5)}  # times TRL as installed, times it
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
     name: str
-    side: str  # of grpo_steps.py
+    side: str  # of grpo_turns.py
     settings: Mapping[str, Any]
     as_intel: bool = False  # MKL told so
 

@@ -29,7 +29,9 @@ class Critic:
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.head.to(next(policy.parameters()).device)
-        self.optimizer = torch.optim.AdamW(self._parameters(), lr=learning_rate, weight_decay=0.0)
+        self.optimizer = torch.optim.AdamW(
+            self._parameters(), lr=learning_rate, weight_decay=0.0, fused=True
+        )
 
     def values(self, policy: Any, batch: Batch) -> Tensor:
         """[M], with a gradient where gradients are on."""
