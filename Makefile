@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q
 
-.PHONY: install languages docker demo test check lint mutation clean
+.PHONY: install languages docker browser demo test check lint mutation clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
@@ -15,13 +15,17 @@ demo: install  ## base model and R1-Zero, from nothing, on a CPU
 	$(RUN) -m stages.command zero tiny/zero --output outputs/demo --resume
 
 check: install lint  ## the fast subset: lint and quick tests
-	$(PYTEST) -n 2 --dist loadfile -m "not slow and not docker and not vllm" --ignore=tests/sandbox
+	$(PYTEST) -n 2 --dist loadfile -m "not slow and not docker and not vllm and not browser" --ignore=tests/sandbox
 
 docker:  ## a Docker daemon, where we are root and can have one; says so where not
 	@sh requirements/docker.sh
 
-test: install lint languages docker  ## everything; what measures time or fills a core runs alone
-	$(PYTEST) -n 2 --dist loadfile -m "not vllm and not docker" --ignore=tests/sandbox
+browser:  ## a Chromium to open reports in, where we are root and can have one
+	@sh requirements/browser.sh
+
+test: install lint languages docker browser  ## everything; what measures time or fills a core runs alone
+	$(PYTEST) -n 2 --dist loadfile -m "not vllm and not docker and not browser" --ignore=tests/sandbox
+	VERILOOP_EXERCISE=browser $(PYTEST) -m browser
 	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 4 --dist worksteal -m "not docker" tests/sandbox
 	VERILOOP_EXERCISE=docker $(PYTEST) -n 3 --dist worksteal -m docker
 	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm

@@ -20,6 +20,7 @@ from pipeline.r1_config import R1Recipe
 from pipeline.recipe_kinds import STAGES, Recipe
 from pipeline.recipes import FOLDER, checked, flat, read, refuse_changes, with_flags, written
 from pipeline.rl_config import PreferenceRLRecipe
+from stages.report_command import reported
 from stages.summary import table
 
 Kind = TypeVar("Kind", bound=Recipe)
@@ -122,7 +123,8 @@ def command(words: Sequence[str]) -> int:
         print(f"{output} holds no run yet: starting one", flush=True)
     module = importlib.import_module(f"stages.{stage}")
     try:
-        made = module.run(options.recipe, output, resume=options.resume)
+        with reported(output):
+            made = module.run(options.recipe, output, resume=options.resume)
     except Stopped as stopped:
         raise Stopped(f"{stopped}; go on with: {_resuming(words, output)}") from stopped
     print(f"{table(output)}\n\ncheckpoint: {made}")

@@ -16,6 +16,7 @@ from pipeline.r1_config import R1Recipe
 from pipeline.r1_stages import steps
 from pipeline.recipes import read
 from stages.launch import require_start, run_folder
+from stages.report_command import reported
 from stages.summary import stage_table
 
 _Off = tyro.conf.FlagCreatePairsOff
@@ -72,7 +73,8 @@ def _run(options: Options, recipe: R1Recipe, output: Path, over: dict[str, dict[
     which = r1.Which(only=options.only, since=options.since, over=over)
     which.of(steps(recipe, over))
     try:
-        made = r1.run(recipe, output, resume=options.resume, which=which)
+        with reported(output):
+            made = r1.run(recipe, output, resume=options.resume, which=which)
     except r1.MissedGoalError:
         print(f"\n{stage_table(output)}", flush=True)
         raise

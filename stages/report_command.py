@@ -1,14 +1,13 @@
 """`veriloop report RUN [RUN2]`: what happened in a run, as a page, as text and for machines."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-
-from pipeline.report.write import write_report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +26,8 @@ class Options:
 
 def command(words: Sequence[str]) -> int:
     """0: written; 1: with --strict, where a health check is bad."""
+    from pipeline.report.write import write_report  # and with it pyarrow
+
     options = tyro.cli(Options, args=list(words[1:]), prog="veriloop report")
     other = Path(options.beside) if options.beside else None
     into = Path(options.into) if options.into else None
@@ -36,6 +37,24 @@ def command(words: Sequence[str]) -> int:
         print(f"{check.level:<8}{check.question.asks:<32}{told}")
     print(f"\n{made.page}")
     return 1 if options.strict and any(check.level == "bad" for check in made.checks) else 0
+
+
+@contextmanager
+def reported(folder: Path) -> Iterator[None]:
+    """Write the report of the run in `folder` when what is inside ends, however it ends.
+
+    A report that fails is told on stderr, and never fails the run.
+    """
+    try:
+        yield
+    finally:
+        if (folder / "run.json").is_file():
+            try:
+                from pipeline.report.write import write_report
+
+                print(f"report: {write_report(folder).page}", flush=True)
+            except Exception as failure:  # noqa: BLE001  the run counts, not its report
+                print(f"no report: {type(failure).__name__}: {failure}", file=sys.stderr)
 
 
 if __name__ == "__main__":

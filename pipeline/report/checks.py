@@ -81,7 +81,8 @@ QUESTIONS: Sequence[Question] = (
     Question(
         id="language", asks="One language?", judge=rules.language, picture="evaluations",
         of_last=True,
-        rule="after the last stage at least 0.9 of the words in the question's language; bad: 0.7",
+        rule="after the last stage at least 0.9 of the words in the question's language; bad: "
+        "0.7, but for R1-Zero",
     ),
     Question(
         id="evaluation", asks="Better on held-out problems?", judge=rules.evaluation,

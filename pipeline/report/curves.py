@@ -9,6 +9,7 @@ from pipeline.report.scan import Scan
 
 Row = Mapping[str, Any]
 Style = Literal["lines", "stack", "log"]
+QUIET = ("value_loss", "old_kl")  # not drawn where they are 0 throughout: nothing makes them
 POINTS = 600  # of a curve; of a longer one every n-th step is kept
 
 
@@ -24,6 +25,7 @@ class Chart:
     style: Style = "lines"
     band: str = ""  # metric that is drawn as a band around the first one
     top: float | None = None  # of the axis, where a share is drawn
+    limit: float | None = None  # drawn across
 
 
 GROUPS: Mapping[str, Sequence[Chart]] = {
@@ -44,7 +46,7 @@ GROUPS: Mapping[str, Sequence[Chart]] = {
               {"frac_groups_all_right": "all right", "frac_groups_all_wrong": "all wrong",
                "frac_groups_alike": "alike otherwise"},
               "Under 60 %. All wrong: too hard. All right: learned; harder prompts would teach "
-              "more.", unit="share of groups", style="stack", top=1.0),
+              "more.", unit="share of groups", style="stack", top=1.0, limit=0.6),
         Chart("praised", "Praised failures", {"frac_praised_failures": "wrong, advantage > 0"},
               "Falls to nothing. Wrong answers are pushed up where they beat worse ones.",
               unit="share of answers"),
@@ -61,7 +63,7 @@ GROUPS: Mapping[str, Sequence[Chart]] = {
               {"scan/length_right": "right", "scan/length_wrong": "wrong"},
               "Close together. Wrong answers that grow apart are rambling.", unit="tokens"),
         Chart("truncated", "Cut off", {"completions/clipped_ratio": "share cut by max_tokens"},
-              "Under 20 %. More: raise rollout.max_tokens, or ask for less.", unit="share",),
+              "Under 20 %. More: raise rollout.max_tokens, or ask for less.", unit="share"),
     ),
     "Policy": (
         Chart("entropy", "Entropy", {"entropy": "entropy"},
@@ -129,7 +131,8 @@ def curves(stage: Stage, scan: Scan) -> dict[str, Any]:
     drawn = {s["name"] for g in groups for c in g["charts"] for s in c["series"]}
     drawn |= {chart.band for charts in GROUPS.values() for chart in charts}
     rest = [n for n in names if n not in drawn and n != "step" and not n.startswith("scan/")]
-    others = [_chart(Chart(n, n, {n: n}, ""), kept, names, stage) for n in rest]
+    made = (_chart(Chart(n, n, {n: n}, ""), kept, names, stage) for n in rest)
+    others = [chart for chart in made if chart]
     if others:
         groups.append({"name": "Everything else", "charts": others})
     return {"steps": [row["step"] for row in kept], "every": every, "groups": groups}
@@ -167,7 +170,7 @@ def _chart(
     if not series:
         return None
     told = {"id": chart.id, "title": chart.title, "good": chart.good, "unit": chart.unit}
-    return told | {"style": chart.style, "top": chart.top, "series": series}
+    return told | {"style": chart.style, "top": chart.top, "limit": chart.limit, "series": series}
 
 
 def _matching(
@@ -181,7 +184,7 @@ def _matching(
             continue
         made: dict[str, Any] = {"name": name, "label": label or inside}
         made["y"] = [short(row.get(name)) for row in rows]
-        if all(y is None for y in made["y"]):
+        if all(y is None for y in made["y"]) or (name in QUIET and not any(made["y"])):
             continue
         if band and band in names and name == "reward":
             made["band"] = [short(row.get(band)) for row in rows]

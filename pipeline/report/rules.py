@@ -200,12 +200,13 @@ def length_alone(stage: Stage, scan: Scan) -> Answer | None:
 def language(stage: Stage, scan: Scan) -> Answer | None:
     del scan
     _, share = stage.after("language")
+    asked_for = stage.kind != "zero"  # R1-Zero is not rewarded for it, and mixes languages
     if share is None:
         rewards = trend(stage.column("rewards/language/mean"))
         share = rewards.last if rewards else None
     if share is None:
         return None
-    level = "good" if share >= 0.9 else "watch" if share >= 0.7 else "bad"
+    level = "good" if share >= 0.9 else "watch" if share >= 0.7 or not asked_for else "bad"
     return Answer(level, f"{share:.1%} of words", share)
 
 

@@ -7,7 +7,7 @@ come again in other steps. Steps are taken from both ends inwards until the budg
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +30,25 @@ TRACKS = ("logp", "trainer_logp", "entropy", "token_advantage", "clipped")
 def sampled(
     files: Sequence[tuple[int, Path]],
     groups: Sequence[Group],
-    wanted: Iterable[tuple[int, int]],
+    wanted: Mapping[tuple[int, int], str],
     pieces: Pieces | None,
     budget: int,
+    *,
+    follow: int = FOLLOWED,
 ) -> list[dict[str, Any]]:
     """[{step, groups: [...]}], steps rising, in at most `budget` bytes of JSON, or one step.
 
-    `wanted` are (step, place) of groups that somebody points at.
+    `wanted` are (step, place) of groups that somebody points at, with why; `follow` of the prompts
+    that come again are in every step that has them.
     """
     by_step: dict[int, list[Group]] = {}
     for group in groups:
         by_step.setdefault(group.step, []).append(group)
     paths = {step: path for step, path in files if step in by_step}
-    pointed, again = _by_step(wanted), followed(groups)
+    pointed, again = _by_step(wanted), followed(groups, follow)
     found: dict[int, dict[str, Any]] = {}
     for step in _inwards(sorted(paths, key=lambda s: (s not in pointed, s))):
-        chosen = _chosen(by_step[step], pointed.get(step, set()), again)
+        chosen = _chosen(by_step[step], pointed.get(step, {}), again)
         made = {"step": step, "groups": _groups(paths[step], chosen, pieces)}
         budget -= len(json.dumps(made, ensure_ascii=False).encode("utf-8", "replace"))
         if budget < 0 and found:
@@ -54,16 +57,16 @@ def sampled(
     return [found[step] for step in sorted(found)]
 
 
-def followed(groups: Sequence[Group]) -> set[str]:
+def followed(groups: Sequence[Group], most: int) -> set[str]:
     """Prompts that were asked in most steps; none where no prompt comes again."""
     steps = Counter(problem for _, problem in {(g.step, g.problem) for g in groups})
-    return {problem for problem, count in steps.most_common(FOLLOWED) if count > 1}
+    return {problem for problem, count in steps.most_common(most) if count > 1}
 
 
-def _by_step(wanted: Iterable[tuple[int, int]]) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
-    for step, place in wanted:
-        found.setdefault(step, set()).add(place)
+def _by_step(wanted: Mapping[tuple[int, int], str]) -> dict[int, dict[int, str]]:
+    found: dict[int, dict[int, str]] = {}
+    for (step, place), why in wanted.items():
+        found.setdefault(step, {})[place] = why
     return found
 
 
@@ -81,13 +84,15 @@ def _inwards(steps: Sequence[int]) -> Iterator[int]:
         parts *= 2
 
 
-def _chosen(groups: Sequence[Group], pointed: set[int], again: set[str]) -> list[tuple[Group, str]]:
+def _chosen(
+    groups: Sequence[Group], pointed: Mapping[int, str], again: set[str]
+) -> list[tuple[Group, str]]:
     """Groups to show, each with why, in the order of the step."""
     judged = sorted((g for g in groups if g.mean is not None), key=lambda g: g.mean or 0.0)
     why: dict[int, str] = {}
     for group in groups:
         if group.place in pointed:
-            why[group.place] = "suspicious"
+            why[group.place] = pointed[group.place]
         elif group.problem in again:
             why[group.place] = "comes again"
     failed = [group for group in groups if group.errors][:2]

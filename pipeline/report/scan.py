@@ -5,6 +5,7 @@ later (`pipeline.report.sample`).
 """
 
 import json
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ PLAIN = ("group", "problem_id", "prompt", "verifier", "reference", "facts", "res
 JUDGED = ("reward/", "status/", "answer/", "detail/", "components/")
 SLOWEST = 10
 MAX_TEXT = 200  # characters of a slow answer that are shown
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")  # details that differ in nothing else are one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +130,8 @@ def _judged(found: Scan, step: int, row: Row) -> None:
         kind = outcome(row, name)
         found.verdicts.setdefault(name, {}).setdefault(step, Counter())[kind] += 1
         if kind not in ("right", "partial"):
-            found.reasons[name, kind, (row[f"detail/{name}"] or "")[:MAX_TEXT]] += 1
+            told = NUMBER.sub("N", (row[f"detail/{name}"] or "")[:MAX_TEXT])
+            found.reasons[name, kind, told] += 1
 
 
 def _group(step: int, place: int, rows: Sequence[Row], at: Sequence[int]) -> Group:
@@ -173,9 +176,11 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def _slow(found: Scan, step: int, rows: Sequence[Row], grouped: Sequence[Group]) -> None:
-    """Keep the slowest to judge, over all steps."""
+    """Keep the slowest to judge, over all steps: of each group the slowest."""
     place = {at: (group.place, i) for group in grouped for i, at in enumerate(group.rows)}
-    slow = sorted(range(len(rows)), key=lambda i: -rows[i]["exec_s"])[:SLOWEST]
+    of_group: dict[int, int] = {}
+    for i in sorted(range(len(rows)), key=lambda i: -rows[i]["exec_s"])[: 4 * SLOWEST]:
+        of_group.setdefault(place[i][0], i)
     found.slowest += [
         {
             "step": step,
@@ -186,6 +191,6 @@ def _slow(found: Scan, step: int, rows: Sequence[Row], grouped: Sequence[Group])
             "exec_s": rows[i]["exec_s"],
             "text": rows[i]["response"][:MAX_TEXT],
         }
-        for i in slow
+        for i in of_group.values()
     ]
     found.slowest = sorted(found.slowest, key=lambda one: -one["exec_s"])[:SLOWEST]

@@ -18,6 +18,7 @@ from pipeline.report.sample import sampled
 from pipeline.report.scan import Scan, scan
 
 TRAINED, HELD_OUT = 4_800_000, 800_000  # bytes of rollouts in a page, over all stages
+KEPT = 24  # held-out prompts that are shown before and after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,19 +95,20 @@ def _sampled(stage: Stage, found: Scan, budget: int, held_out: int) -> dict[str,
     if not stage.rollout_files and not stage.evaluated_files:
         return {}
     pieces = open_pieces(_with_tokenizer(stage))
-    wanted = {(one["step"], one["group"]) for one in _pointed_at(found)}
     then_and_now = [f for f in (stage.evaluated_files[:1], stage.evaluated_files[1:][-1:]) if f]
     files = [file for part in then_and_now for file in part]
     return {
-        "train": sampled(stage.rollout_files, found.groups, wanted, pieces, budget),
-        "held_out": sampled(files, scan(files).groups, (), pieces, held_out),
+        "train": sampled(stage.rollout_files, found.groups, _pointed_at(found), pieces, budget),
+        "held_out": sampled(files, scan(files).groups, {}, pieces, held_out, follow=KEPT),
         "pieces": [] if pieces is None else pieces.table,
     }
 
 
-def _pointed_at(found: Scan) -> list[dict[str, Any]]:
+def _pointed_at(found: Scan) -> dict[tuple[int, int], str]:
+    """Groups that the page links to, by step and place, and what for."""
+    slow = {(one["step"], one["group"]): "slow" for one in found.slowest}
     alarms = found.suspicions.alarms.values()
-    return [example for alarm in alarms for example in alarm.examples] + found.slowest
+    return slow | {(e["step"], e["group"]): a.name for a in alarms for e in a.examples}
 
 
 def _with_tokenizer(stage: Stage) -> list[Path]:

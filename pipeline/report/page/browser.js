@@ -60,7 +60,7 @@ function answerCard(answer) {
     el('p', { cls: 'sum' }, el('b', { text: answer.reward === null ? 'not judged' : figure(answer.reward) }), el('span', { cls: 'quiet', text: `advantage ${figure(answer.advantage)}` })),
     el('p', { cls: 'badges' }, answer.verdicts.map(badge)),
     el('pre', { cls: 'preview', dir: 'ltr', text: visible(answer.text.slice(0, 420)) }),
-    el('p', { cls: 'quiet small', text: `#${answer.i}, ${answer.length.toLocaleString('en')} tokens, ${answer.finish === 'length' ? 'cut off' : 'ended'}` }));
+    el('p', { cls: 'quiet small foot', text: `#${answer.i}, ${answer.length.toLocaleString('en')} tokens, ${answer.finish === 'length' ? 'cut off' : 'ended'}` }));
 }
 
 function detail(group, answer) {

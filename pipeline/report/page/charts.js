@@ -162,11 +162,16 @@ function layout(chart) {
     xaxis: { ...axis, showgrid: false, nticks: 6, fixedrange: true },
     yaxis: {
       ...axis, nticks: 5, fixedrange: true, type: chart.style === 'log' ? 'log' : 'linear',
-      ...(chart.style === 'log' ? { exponentformat: 'power' } : {}),
+      ...(chart.style === 'log' ? { exponentformat: 'power', dtick: 1 } : {}),
       ...(chart.top ? { range: [0, chart.top] } : {}),
+      ...(still(chart) ? { range: [0, 1] } : {}),
     },
+    shapes: chart.limit ? [{ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: chart.limit, y1: chart.limit, line: { color: ink, width: 1, dash: 'dot' } }] : [],
   };
 }
+
+// Nothing but zeros: an axis around them would invent a scale.
+const still = (chart) => chart.series?.every((s) => s.y.every((y) => !y));
 
 // Show one step in every picture of the stage; null: the last one.
 function point(step) {

@@ -17,11 +17,11 @@ function groups() {
   const height = Math.min(90 + heat.rows.length * 9, 520);
   fill('groups-here', nothing(told), wide('prompts over steps', height, (Plotly, plot, plain) => {
     const trace = {
-      type: 'heatmap', x: heat.steps, y: heat.rows, z: heat.mean, colorscale: scale(), zmin: 0, xgap: heat.steps.length < 80 ? 1 : 0, ygap: heat.rows.length < 40 ? 1 : 0,
-      customdata: heat.place, hovertemplate: 'step %{x}, group %{customdata}<br>%{y}<br>mean reward %{z:.2f}<extra></extra>',
+      type: 'heatmap', x: heat.steps, y: heat.rows.map((_, at) => at), z: heat.mean, colorscale: scale(), zmin: 0, xgap: heat.steps.length < 80 ? 1 : 0, ygap: heat.rows.length < 40 ? 1 : 0,
+      customdata: heat.place, text: heat.rows.map((name) => heat.steps.map(() => name)), hovertemplate: 'step %{x}, group %{customdata}<br>%{text}<br>mean reward %{z:.2f}<extra></extra>',
       colorbar: { thickness: 8, outlinewidth: 0, tickfont: { size: 11, color: paint('--quiet') }, len: 1 },
     };
-    const yaxis = { ...plain.yaxis, autorange: 'reversed', showticklabels: heat.kind === 'prompts' && heat.rows.length < 30, ticks: '' };
+    const yaxis = { ...plain.yaxis, autorange: 'reversed', showticklabels: heat.kind === 'prompts' && heat.rows.length < 30, tickvals: heat.rows.map((_, at) => at), ticktext: heat.rows, showgrid: false, ticks: '' };
     const hoverlabel = { bgcolor: paint('--panel'), bordercolor: paint('--line'), font: { color: paint('--ink'), family: paint('--font') } };
     const done = Plotly.react(plot, [trace], { ...plain, yaxis, hoverlabel }, { displayModeBar: false, responsive: true });
     plot.removeAllListeners('plotly_click');
@@ -62,7 +62,7 @@ function latencies({ edges, parts }) {
   const plot = wide('latency', 200, (Plotly, here, plain) => Plotly.react(
     here,
     names.map((name, at) => ({ type: 'scatter', mode: 'lines', x: middle, y: parts[name].counts, line: { color: series(at), width: 1.6, shape: 'hvh' }, fill: 'tozeroy', fillcolor: faint(series(at), 0.15), hoverinfo: 'skip' })),
-    { ...plain, xaxis: { ...plain.xaxis, type: 'log', exponentformat: 'SI', ticksuffix: 's', nticks: 10 }, yaxis: { ...plain.yaxis, rangemode: 'tozero' } },
+    { ...plain, xaxis: { ...plain.xaxis, type: 'log', exponentformat: 'SI', ticksuffix: 's', dtick: 1 }, yaxis: { ...plain.yaxis, rangemode: 'tozero' } },
     { displayModeBar: false, responsive: true },
   ));
   const head = ['', 'p50', 'p95', 'p99', 'total'];

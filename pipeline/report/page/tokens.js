@@ -34,7 +34,7 @@ function largest(answers) {
 function background(value, most) {
   if (state.mode === 'none' || value === 0) return null;
   const name = state.mode === 'entropy' ? '--heat2' : value < 0 ? '--down' : '--up';
-  return faint(paint(name), (0.85 * Math.min(Math.abs(value) / most, 1) ** 0.6).toFixed(3));
+  return faint(paint(name), (0.6 * Math.min(Math.abs(value) / most, 1) ** 0.6).toFixed(3));
 }
 
 function told(tokens, at, clipped) {
