@@ -11,6 +11,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,15 +39,11 @@ class Chromium:
         program = find_chromium()
         if program is None:
             raise FileNotFoundError(f"none of {', '.join(NAMES)} is installed")
-        self._profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
-        # as root it has no sandbox of its own; the page is ours, and reaches no network
-        words = [program, "--no-sandbox", *FLAGS, f"--user-data-dir={self._profile.name}"]
-        self._process = subprocess.Popen(
-            [*words, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
         self._number = 0
         self.events: list[dict[str, Any]] = []
-        self._socket = self._connected()
+        with ExitStack() as stack:
+            self._socket = self._opened(stack, program)
+            self._started = stack.pop_all()
         for part in ("Runtime", "Page", "Log", "Network"):
             self.call(f"{part}.enable")
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
@@ -54,18 +51,25 @@ class Chromium:
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])
 
-    def _connected(self) -> ClientConnection:
-        port_file = Path(self._profile.name) / "DevToolsActivePort"
-        until = time.monotonic() + START_S
+    def _opened(self, stack: ExitStack, program: str) -> ClientConnection:
+        """The browser's tab; `stack` ends all that was started for it."""
+        profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(profile))
+        # as root it has no sandbox of its own; the page is ours, and reaches no network
+        words = [program, "--no-sandbox", *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = stack.enter_context(subprocess.Popen(words, **quiet))
+        stack.callback(process.terminate)
+        port_file, until = folder / "DevToolsActivePort", time.monotonic() + START_S
         while not (port_file.is_file() and port_file.read_text().count("\n")):
-            if self._process.poll() is not None or time.monotonic() > until:
+            if process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError("Chromium does not start")
             time.sleep(0.05)
         port = port_file.read_text().split("\n")[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as told:
             tabs = json.load(told)
         address = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
-        return connect(address, max_size=None)
+        return stack.enter_context(connect(address, max_size=None))
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """What a command of the protocol answers. Raises RuntimeError for an error."""
@@ -138,10 +142,7 @@ class Chromium:
         return [address for address in asked if not address.startswith(OWN)]
 
     def close(self) -> None:
-        self._socket.close()
-        self._process.terminate()
-        self._process.wait()
-        self._profile.cleanup()
+        self._started.close()
 
     def __enter__(self) -> Self:
         return self

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterable
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -61,15 +62,13 @@ def data(name: str, value: Any) -> Html:
     return Html(f'<script type="application/json" id="{escape(name)}">{safe}</script>\n')
 
 
-def packed(name: str, content: bytes) -> Html:
-    """A script element that holds gzip in base64, for what would be too large as it is."""
-    text = base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
-    return Html(f'<script type="text/plain" id="{escape(name)}">{text}</script>\n')
-
-
-def plotly() -> bytes:
-    """The JavaScript of the installed plotly. Raises ModuleNotFoundError saying what to install."""
+@cache
+def plotly() -> Html:
+    """A script element that holds the JavaScript of the installed plotly, gzip in base64: as it is
+    it would take half of the page. Raises ModuleNotFoundError saying what to install."""
     found = importlib.util.find_spec("plotly")
     if found is None or found.origin is None:
         raise ModuleNotFoundError("a report needs plotly: pip install plotly")
-    return (Path(found.origin).parent / "package_data" / "plotly.min.js").read_bytes()
+    content = (Path(found.origin).parent / "package_data" / "plotly.min.js").read_bytes()
+    text = base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
+    return Html(f'<script type="text/plain" id="plotly">{text}</script>\n')

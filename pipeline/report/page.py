@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.report import sections
 from pipeline.report.checks import Check
-from pipeline.report.markup import Html, data, el, join, packed, plotly
+from pipeline.report.markup import Html, data, el, join, plotly
 from pipeline.report.reading import Run
 from pipeline.report.tables import how_it_ended
 
@@ -45,7 +45,7 @@ def page(
         _footer(),
         data("drawn", drawn),
         *[data(f"rollouts-{at}", one) for at, one in enumerate(rollouts)],
-        packed("plotly", plotly()),
+        plotly(),
         Html(f"<script>\n{_scripts()}</script>\n"),
     ]
     head = [

@@ -37,7 +37,7 @@ function stepper(steps) {
 
 function groupPill(group) {
   const mean = group.mean === null ? 'no reward' : figure(group.mean);
-  return el('button', { type: 'button', 'aria-pressed': String(group.place === state.group), title: group.problem, onclick: () => open({ group: group.place, i: null }) },
+  return el('button', { type: 'button', 'aria-pressed': String(group.place === state.group), title: visible(group.problem), onclick: () => open({ group: group.place, i: null }) },
     el('b', { text: String(group.place) }), ` ${group.why} `, el('span', { cls: 'quiet', text: mean }));
 }
 
@@ -47,11 +47,11 @@ function asked(group) {
     el('div', {}, el('h4', { text: 'Prompt' }), el('pre', { cls: 'text', dir: 'ltr', text: visible(group.prompt) })),
     el('dl', { cls: 'facts' },
       pair('problem', group.problem), pair('source', group.source), pair('verifier', group.verifier),
-      pair('reference', visible(reference.slice(0, 400))),
+      pair('reference', reference.slice(0, 400)),
       pair('mean reward', `${figure(group.mean)} ± ${figure(group.spread)}, ${group.n} answers`)));
 }
 
-const pair = (name, text) => [el('dt', { text: name }), el('dd', { text })];
+const pair = (name, text) => [el('dt', { text: name }), el('dd', { text: visible(text) })];
 const badge = (one) => el('span', { cls: `badge ${one.status === 'graded' ? (one.score === 1 ? 'right' : one.score === 0 ? 'wrong' : 'partial') : one.status}`, title: one.name, text: `${one.name} ${one.status === 'graded' ? figure(one.score) : one.status.replace('_', ' ')}` });
 
 function answerCard(answer) {

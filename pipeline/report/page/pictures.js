@@ -14,14 +14,15 @@ function groups() {
   const told = heat.kind === 'prompts'
     ? 'A row is a prompt that comes again, the hardest on top.'
     : 'No prompt comes again in this stage: a row is a rank, each step’s prompts from its worst to its best.';
+  const rows = heat.rows.map((name) => visible(name).replaceAll('<', '‹')); // plotly reads markup in labels
   const height = Math.min(90 + heat.rows.length * 9, 520);
   fill('groups-here', nothing(told), wide('prompts over steps', height, (Plotly, plot, plain) => {
     const trace = {
       type: 'heatmap', x: heat.steps, y: heat.rows.map((_, at) => at), z: heat.mean, colorscale: scale(), zmin: 0, xgap: heat.steps.length < 80 ? 1 : 0, ygap: heat.rows.length < 40 ? 1 : 0,
-      customdata: heat.place, text: heat.rows.map((name) => heat.steps.map(() => name)), hovertemplate: 'step %{x}, group %{customdata}<br>%{text}<br>mean reward %{z:.2f}<extra></extra>',
+      customdata: heat.place, text: rows.map((name) => heat.steps.map(() => name)), hovertemplate: 'step %{x}, group %{customdata}<br>%{text}<br>mean reward %{z:.2f}<extra></extra>',
       colorbar: { thickness: 8, outlinewidth: 0, tickfont: { size: 11, color: paint('--quiet') }, len: 1 },
     };
-    const yaxis = { ...plain.yaxis, autorange: 'reversed', showticklabels: heat.kind === 'prompts' && heat.rows.length < 30, tickvals: heat.rows.map((_, at) => at), ticktext: heat.rows, showgrid: false, ticks: '' };
+    const yaxis = { ...plain.yaxis, autorange: 'reversed', showticklabels: heat.kind === 'prompts' && heat.rows.length < 30, tickvals: heat.rows.map((_, at) => at), ticktext: rows, showgrid: false, ticks: '' };
     const hoverlabel = { bgcolor: paint('--panel'), bordercolor: paint('--line'), font: { color: paint('--ink'), family: paint('--font') } };
     const done = Plotly.react(plot, [trace], { ...plain, yaxis, hoverlabel }, { displayModeBar: false, responsive: true });
     plot.removeAllListeners('plotly_click');
@@ -82,7 +83,7 @@ function rowsOf(head, rows) {
 const place = (one) => el('a', { href: link({ step: one.step, group: one.group, i: one.i }), text: `step ${one.step}, group ${one.group}, answer ${one.i}` });
 
 function slow(slowest) {
-  return rowsOf(['answer', 'problem', 'waited', 'judged in', 'begins'], slowest.map((one) => [place(one), one.problem, time(one.queue_s), time(one.exec_s), el('span', { cls: 'snippet', text: visible(one.text.slice(0, 100)) })]));
+  return rowsOf(['answer', 'problem', 'waited', 'judged in', 'begins'], slowest.map((one) => [place(one), visible(one.problem), time(one.queue_s), time(one.exec_s), el('span', { cls: 'snippet', text: visible(one.text.slice(0, 100)) })]));
 }
 
 function said(reasons) {

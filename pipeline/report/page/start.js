@@ -28,8 +28,7 @@ function follow() {
     if (one) {
       one.closest('details')?.setAttribute('open', '');
       one.scrollIntoView({ block: 'center' });
-      one.classList.add('found');
-      setTimeout(() => one.classList.remove('found'), 2000);
+      for (const card of document.querySelectorAll('.card')) card.classList.toggle('found', card === one);
     }
   } else if (state.step !== null || state.group !== null) open({}, true);
 }

@@ -87,11 +87,13 @@ def run(tmp_path, monkeypatch, answer, seen):
     """
     monkeypatch.setattr(run_json, "identity", lambda: IDENTITY)
 
-    def build(name="run", *, steps=9, numbers=None, groups=None, before=None, after=None, **recipe):
+    def build(
+        name="run", *, steps=9, numbers=None, groups=None, before=None, after=None, recipe=None
+    ):
         folder = tmp_path / name
         manifest = RunManifest(folder / "run.json", command=["veriloop", "zero", "x"])
-        recipe = {"stage": "zero", "name": "test/zero", "seed": 3, **recipe}
-        manifest.begin_stage("zero", {"recipe": recipe})
+        values = {"stage": "zero", "name": "test/zero", "seed": 3, **(recipe or {})}
+        manifest.begin_stage("zero", {"recipe": values})
         record = StageRecord(folder / "zero", tensorboard=False)
         for step in range(1, steps + 1):
             asked = groups(step) if groups else plain(answer, step)
