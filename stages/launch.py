@@ -121,10 +121,14 @@ def command(words: Sequence[str]) -> int:
     require_start(options.recipe)
     if options.resume and not (output / "run.json").exists():
         print(f"{output} holds no run yet: starting one", flush=True)
-    module = importlib.import_module(f"stages.{stage}")
+    with reported(output):
+        return _run(words, options, output)
+
+
+def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:
+    module = importlib.import_module(f"stages.{options.recipe.stage}")
     try:
-        with reported(output):
-            made = module.run(options.recipe, output, resume=options.resume)
+        made = module.run(options.recipe, output, resume=options.resume)
     except Stopped as stopped:
         raise Stopped(f"{stopped}; go on with: {_resuming(words, output)}") from stopped
     print(f"{table(output)}\n\ncheckpoint: {made}")

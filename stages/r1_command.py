@@ -64,7 +64,8 @@ def command(words: Sequence[str]) -> int:
     if options.dry_run:
         print(stage_plans(recipe, output, over))
         return 0
-    return _run(options, recipe, output, over)
+    with reported(output):
+        return _run(options, recipe, output, over)
 
 
 def _run(options: Options, recipe: R1Recipe, output: Path, over: dict[str, dict[str, Any]]) -> int:
@@ -73,8 +74,7 @@ def _run(options: Options, recipe: R1Recipe, output: Path, over: dict[str, dict[
     which = r1.Which(only=options.only, since=options.since, over=over)
     which.of(steps(recipe, over))
     try:
-        with reported(output):
-            made = r1.run(recipe, output, resume=options.resume, which=which)
+        made = r1.run(recipe, output, resume=options.resume, which=which)
     except r1.MissedGoalError:
         print(f"\n{stage_table(output)}", flush=True)
         raise

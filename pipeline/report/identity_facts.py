@@ -81,10 +81,11 @@ def made_from(stage: Stage, stages: Sequence[Stage]) -> list[tuple[str, str, str
         for other in stages
         for key, one in other.entry.get("lineage", {}).get("outputs", {}).items()
     }
-    inputs = stage.entry.get("lineage", {}).get("inputs", {})
-    return [
-        (key, made.get(one["path"], one["path"]), one["sha256"][:10]) for key, one in inputs.items()
-    ]
+    found = list[tuple[str, str, str]]()
+    for key, one in stage.entry.get("lineage", {}).get("inputs", {}).items():
+        path = str(one["path"])
+        found.append((str(key), made.get(path, path), str(one["sha256"])[:10]))
+    return found
 
 
 def outputs(stage: Stage) -> list[tuple[str, str]]:

@@ -88,7 +88,7 @@ def plain_rows(path: Path, *, also: Iterable[str] = ()) -> list[dict[str, Any]]:
     known = file.schema_arrow.names
     named = [n for n in known if n in PLAIN or n in set(also) or n.startswith(JUDGED)]
     table = file.read([*named, "response_ids"])
-    lengths = pc.list_value_length(table["response_ids"])
+    lengths = pc.call_function("list_value_length", [table["response_ids"]])
     return table.drop_columns("response_ids").append_column("length", lengths).to_pylist()
 
 

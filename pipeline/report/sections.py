@@ -131,7 +131,7 @@ def identity(run: Run) -> Html:
         "identity",
         "Identity",
         "What it takes to find this run again, and where it left the recipes that are shipped.",
-        el("dl", [(el("dt", name), el("dd", text)) for name, text in told], cls="facts"),
+        el("dl", [join([el("dt", name), el("dd", text)]) for name, text in told], cls="facts"),
         join(
             [el("h3", "Verifiers"), table(("verifier", "version", "judged in"), verifiers)]
             if verifiers

@@ -7,10 +7,19 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from pipeline.report.scan import Group
+
+class Asked(Protocol):
+    """A group of answers to one prompt."""
+
+    @property
+    def place(self) -> int: ...
+    @property
+    def problem(self) -> str: ...
+    @property
+    def rows(self) -> Sequence[int]: ...
+
 
 Row = Mapping[str, Any]
 Measure = Callable[[Row], float]  # how clear a case it is; 0: none
@@ -119,7 +128,7 @@ class Suspicions:
     )
     looked_at: int = 0
 
-    def look(self, step: int, rows: Sequence[Row], groups: "Sequence[Group]") -> None:
+    def look(self, step: int, rows: Sequence[Row], groups: Sequence[Asked]) -> None:
         """Look at the answers of a step."""
         right = sorted(row["length"] for row in rows if _rewarded(row))
         median = right[len(right) // 2] if right else 0
