@@ -143,7 +143,11 @@ def gradient(stage: Stage, scan: Scan) -> Answer | None:
     spikes = sum(norm > 5 * usual for norm in settled) if usual > 0 else 0
     times = max(settled) / usual if usual > 0 else 0.0
     level = "good" if not spikes else "bad" if spikes > max(0.02 * len(settled), 1) else "watch"
-    return Answer(level, f"{spikes} spikes, largest {times:.1f} × the median", float(spikes))
+    return Answer(
+        level,
+        f"{spikes} spike{'s' * (spikes != 1)}, largest {times:.1f} × the median",
+        float(spikes),
+    )
 
 
 def errors(stage: Stage, scan: Scan) -> Answer | None:

@@ -23,6 +23,7 @@ ANSWERS = 16  # of a group, at most
 TEXT, DETAIL = 12_000, 400  # characters of an answer and of a verifier's word
 TOKENS = 1_500  # of an answer that are shown one by one
 TRACED = 6_000  # tokens of a group; beyond, only its best, worst and middle answers are traced
+ENDS = ("worst", "best", "middle", "most divided")
 FOLLOWED = 6  # prompts that are looked at again and again
 TRACKS = ("logp", "trainer_logp", "entropy", "token_advantage", "clipped")
 
@@ -89,24 +90,20 @@ def _chosen(
 ) -> list[tuple[Group, str]]:
     """Groups to show, each with why, in the order of the step."""
     judged = sorted((g for g in groups if g.mean is not None), key=lambda g: g.mean or 0.0)
-    why: dict[int, str] = {}
-    for group in groups:
-        if group.place in pointed:
-            why[group.place] = pointed[group.place]
-        elif group.problem in again:
-            why[group.place] = "comes again"
-    failed = [group for group in groups if group.errors][:2]
-    why |= {group.place: "verifier failed" for group in failed}
+    why: dict[int, list[str]] = {}
     if judged:
         divided = max(judged, key=lambda g: g.spread)
-        for group, told in (
-            (judged[0], "worst"),
-            (judged[-1], "best"),
-            (judged[len(judged) // 2], "middle"),
-            (divided, "most divided"),
-        ):
-            why.setdefault(group.place, told)
-    return [(group, why[group.place]) for group in groups if group.place in why]
+        ends = (judged[0], judged[-1], judged[len(judged) // 2], divided)
+        for group, told in zip(ends, ENDS, strict=True):
+            why.setdefault(group.place, [told])
+    for group in [group for group in groups if group.errors][:2]:
+        why.setdefault(group.place, []).append("verifier failed")
+    for group in groups:
+        if group.place in pointed:
+            why.setdefault(group.place, []).append(pointed[group.place])
+        if group.problem in again:
+            why.setdefault(group.place, []).append("comes again")
+    return [(group, ", ".join(why[group.place])) for group in groups if group.place in why]
 
 
 def _groups(

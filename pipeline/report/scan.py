@@ -52,7 +52,7 @@ class StepSummary:
     length_p95: float
     length_right: float | None
     length_wrong: float | None
-    reward_whole: float | None  # mean over answers that were not cut off
+    reward_whole: float | None  # mean over answers that were not cut off, where some were
     advantage_p5: float | None
     advantage_p95: float | None
 
@@ -164,7 +164,7 @@ def _summary(step: int, rows: Sequence[Row]) -> StepSummary:
         length_p95=lengths[int(len(lengths) * 0.95)],
         length_right=_mean(row["length"] for row in judged if row["reward/accuracy"] == 1.0),
         length_wrong=_mean(row["length"] for row in judged if row["reward/accuracy"] < 1.0),
-        reward_whole=_mean(whole),
+        reward_whole=_mean(whole) if len(whole) < len(rows) else None,
         advantage_p5=advantages[int(len(advantages) * 0.05)] if advantages else None,
         advantage_p95=advantages[int(len(advantages) * 0.95)] if advantages else None,
     )

@@ -149,7 +149,7 @@ def _recipe(stage: Stage) -> Html:
         return el("p", head, cls="quiet")
     if not found:
         return el("p", f"{stage.name}: {name} as it is shipped", cls="quiet")
-    head = el("summary", f"{stage.name}: {name} with {len(found)} changes")
+    head = el("summary", f"{stage.name}: {name} with {len(found)} change{'s' * (len(found) != 1)}")
     return el("details", head, differences(found, ("key", "shipped", "this run")))
 
 
@@ -234,11 +234,13 @@ def comparison(run: Run, other: Run) -> Html:
     for mine, theirs in pairs:
         found = identity_facts.differences(theirs.recipe, mine.recipe)
         told = differences(found, ("key", other.name, run.name)) if found else el("p", "None.")
-        parts.append(
-            el("details", el("summary", f"{mine.name}: {len(found)} settings differ"), told)
-        )
+        parts.append(el("details", el("summary", f"{mine.name}: {_settings(len(found))}"), told))
     lead = f"Beside {other.name}, whose curves are dashed in every picture."
     return section("comparison", "Comparison", lead, *parts)
+
+
+def _settings(count: int) -> str:
+    return "1 setting differs" if count == 1 else f"{count} settings differ"
 
 
 def _apart(one: tables.Figure, other: tables.Figure) -> str:

@@ -81,7 +81,7 @@ function detail(group, answer) {
 // The same prompt where it was first asked and where it was last.
 function thenAndNow(group) {
   const met = stepsOf().flatMap(({ step, groups }) => groups.filter((one) => one.problem === group.problem).map((one) => ({ step, group: one })));
-  if (met.length < 2) return stepsOf('held_out').length && state.set === 'train' ? el('p', { cls: 'quiet', text: 'This prompt is asked once in the sample; the held-out ones are asked before and after.' }) : null;
+  if (met.length < 2) return stepsOf('held_out').length && state.set === 'train' ? el('p', { cls: 'quiet small once', text: 'This prompt is asked once in the sample; the held-out ones are asked before and after.' }) : null;
   const side = (at, name) => el('div', {},
     el('h5', {}, `${name}, step ${at.step} `, el('span', { cls: 'quiet', text: `mean reward ${figure(at.group.mean)}` })),
     ranked(at.group).slice(0, 3).map((one) => el('div', { cls: 'then' }, el('p', { cls: 'badges' }, one.verdicts.map(badge)), el('pre', { cls: 'text', dir: 'ltr', text: visible(one.text) }))));

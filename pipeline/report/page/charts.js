@@ -187,9 +187,8 @@ function point(step) {
 function values(one, step) {
   one.chart.series.forEach((s, at) => {
     const x = s.x || one.steps;
-    const found = step === null ? x.length - 1 : x.indexOf(step);
-    let last = found;
-    while (step === null && last > 0 && s.y[last] === null) last -= 1;
+    let last = step === null ? x.length - 1 : x.findLastIndex((one) => one <= step);
+    while (last > 0 && s.y[last] === null) last -= 1;
     one.values[at].textContent = last < 0 ? '' : figure(s.y[last]);
   });
 }

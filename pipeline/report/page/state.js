@@ -56,7 +56,7 @@ function settle() {
   }
   if (!currentGroup()) {
     if (state.group !== null) told.push(`group ${state.group} is not in the sample`);
-    state.group = (currentStep().groups.find((one) => one.why === 'most divided') || currentStep().groups[0]).place;
+    state.group = (currentStep().groups.find((one) => one.why.startsWith('most divided')) || currentStep().groups[0]).place;
     state.i = null;
   }
   if (!currentAnswer()) {

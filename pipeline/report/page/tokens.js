@@ -77,7 +77,7 @@ function hover(target, text) {
   tip.style.top = `${box.bottom + 8 + tip.offsetHeight > innerHeight ? box.top - tip.offsetHeight - 6 : box.bottom + 6}px`;
 }
 
-function tokenTools(answer) {
+function tokenTools(answer, group) {
   const { tokens } = answer;
   if (!tokens) return el('p', { cls: 'quiet', text: 'The tokens of this answer are not in the page; its group is long.' });
   const modes = Object.entries(MODES).filter(([mode]) => tokens.off || mode === 'none');
@@ -89,7 +89,8 @@ function tokenTools(answer) {
   const far = tokens.off.filter((off) => Math.abs(off / 1e4) > TAU).length;
   const jump = el('button', { type: 'button', id: 'jump', disabled: !far, text: `next of ${far} with |Δ| > ${TAU}`, onclick: jumpOn });
   const clips = (tokens.clipped || []).length;
-  return [el('span', { cls: 'pills' }, buttons), jump, el('span', { cls: 'quiet', text: `${clips} clipped` })];
+  const strongest = state.mode === 'none' ? '' : `, strongest colour: ${figure(largest(group.answers))}`;
+  return [el('span', { cls: 'pills' }, buttons), jump, el('span', { cls: 'quiet', text: `${clips} clipped${strongest}` })];
 }
 
 let jumped = -1;
@@ -106,6 +107,6 @@ function showTokens() {
   if (!answer || !$('token-view')) return;
   jumped = -1;
   hover(null);
-  fill('token-tools', tokenTools(answer));
+  fill('token-tools', tokenTools(answer, group));
   fill('token-view', tokenView(answer, group));
 }

@@ -234,7 +234,7 @@ def test_two_runs_lie_in_one_picture(shown, run):
     dashed = "document.querySelectorAll('#chart-entropy path.js-line[style*=dasharray]').length"
     assert browser.value(dashed) == 1
     text = browser.value("document.querySelector('#comparison').textContent")
-    assert "zero: 1 settings differ" in text and "seed" in text
+    assert "zero: 1 setting differs" in text and "seed" in text
 
 
 def test_a_run_of_several_stages_shows_one_at_a_time(shown, run):

@@ -49,7 +49,7 @@ def test_prompts_that_come_again_are_followed(taken, run, answer):
         return [[answer(problem=f"p/{step}/{i}")] for i in range(9)] + [[answer(problem="again")]]
 
     steps = taken(groups, steps=5)
-    assert all(reasons(step)[9] == "comes again" for step in steps) and len(steps) == 5
+    assert all("comes again" in reasons(step)[9] for step in steps) and len(steps) == 5
     found = scan(read_run(run("other", groups=groups, steps=2)).stages[0].rollout_files)
     assert followed(found.groups, 3) == {"again"} and followed(found.groups[:10], 3) == set()
 

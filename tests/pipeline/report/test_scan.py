@@ -20,6 +20,8 @@ def test_a_step_tells_lengths_by_right_and_wrong(run, scanned, answer):
     group = [answer(ids=(1,) * 4), answer(right=False, ids=(1,) * 10, finish="length")]
     [step] = scanned(run(steps=1, groups=lambda _: [group])).steps
     assert (step.length_right, step.length_wrong, step.reward_whole) == (4.0, 10.0, 2.0)
+    [step] = scanned(run("whole", steps=1, groups=lambda _: [[answer()]])).steps
+    assert step.reward_whole is None  # nothing was cut off: the same curve twice
 
 
 def test_outcomes_of_a_verdict():
