@@ -3,6 +3,7 @@
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from pipeline.report.write import write_report
 from verifiers.registry import judge
 from verifiers.verdict import Verdict
 
+DOCS = Path(__file__).parents[3] / "docs"
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
     "<!--<script>",
@@ -114,6 +116,13 @@ def test_it_is_small_and_asks_for_nothing_elsewhere(run):
     assert page.stat().st_size < 10e6
     text = page.read_text(encoding="utf-8")
     assert not re.search(r'(?:src|href)="(?!#)', text)
+
+
+def test_pictures_of_it_in_the_docs_are_small_and_shown():
+    text = (DOCS / "report.md").read_text()
+    pictures = sorted((DOCS / "images").glob("report-*.png"))
+    assert pictures and all(path.stat().st_size <= 150_000 for path in pictures)
+    assert all(f"(images/{path.name})" in text for path in pictures)
 
 
 def test_json_has_every_check_for_machines(run, as_json):
