@@ -6,7 +6,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from rich import box
 from rich.console import Console, Group
@@ -22,7 +22,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.records import Graded
+if TYPE_CHECKING:
+    from pipeline.records import Graded
 
 WIDTH = 100  # columns, at most
 KEY_METRICS = (
@@ -98,7 +99,7 @@ class StageConsole:
         else:
             self._console.print(Text(plain(text)))
 
-    def samples(self, graded: Sequence[Graded], limit: int = 3) -> None:
+    def samples(self, graded: "Sequence[Graded]", limit: int = 3) -> None:
         """A table of the first `limit` completions and their scores; nothing without a terminal."""
         if self._live is None or not graded:
             return
@@ -144,7 +145,7 @@ def _number(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else str(value)
 
 
-def _scores(one: Graded) -> str:
+def _scores(one: "Graded") -> str:
     total = "error" if one.reward is None else f"{one.reward:.3g}"
     parts = [
         f"{plain(name)} {verdict.status if verdict.score is None else f'{verdict.score:.3g}'}"

@@ -9,6 +9,7 @@ from torch import Tensor
 from pipeline.algorithm import AlgorithmConfig
 from pipeline.config import CheckpointConfig, EvaluationConfig, RolloutConfig, SamplerConfig
 from pipeline.records import Graded, Update
+from pipeline.token_trace import SeenTokens
 
 
 class Course(Protocol):
@@ -40,6 +41,10 @@ class Learns(Protocol):
         self, step: int, graded: Sequence[Graded], shuffle: Random
     ) -> tuple[list[Update], Tensor]:
         """The updates of turn `step`, and each rollout's mean advantage, [N]."""
+        ...
+
+    def seen(self) -> Mapping[int, SeenTokens]:
+        """What the last turn's updates saw of each trained rollout's tokens, by its place."""
         ...
 
     def renew_reference(self) -> None:

@@ -1,6 +1,6 @@
 """How good a policy is on problems it has never seen, on all of them and by their sources."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,6 +14,9 @@ from pipeline.statistics import Estimate, estimate, majority, pass_at_k
 
 MEASURED: Verifiers = {"accuracy": None, "format": "think_format", "language": "language"}
 SHARES = ("format", "language")  # components whose mean is an estimate of its own
+KEPT_PROBLEMS, KEPT_SAMPLES = 64, 2  # whose samples are kept, to be read then and later
+
+Keep = Callable[[Sequence[Graded]], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +55,18 @@ def evaluate(
     sampling: Sampling,
     *,
     greedy: bool = True,
+    keep: Keep | None = None,
 ) -> Evaluation:
     """Sample and judge. `verifiers` needs the component "accuracy" and may have those of SHARES.
+
+    `keep` is given a few samples of problems spread evenly over all, the same ones every time.
 
     Raises StageError where no sample of a source could be judged.
     """
     graded = _graded(sampler, scribe, problems, verifiers, pool, sampling)
+    if keep is not None:
+        spread = graded[:: -(-len(graded) // KEPT_PROBLEMS)]
+        keep([g for group in spread for g in group[:KEPT_SAMPLES]])
     estimates = _estimates(graded, sampling.per_prompt)
     reasoning = [problem for problem in problems if source_of(problem) != GENERAL]
     if greedy and reasoning:

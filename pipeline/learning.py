@@ -23,6 +23,7 @@ from pipeline.scribe import Scribe
 from pipeline.signals import Estimator, score_parts
 from pipeline.steps import steps_of
 from pipeline.task import StepScores
+from pipeline.token_trace import SeenTokens, TokenTrace
 from pipeline.trust_region import distance
 from pipeline.unlearned import scored, unlearned
 from pipeline.update import Learner, update
@@ -46,6 +47,7 @@ class Learning:
             own, rate = algorithm.critic == "separate", algorithm.critic_learning_rate
             self.critic = Critic(policy, own_trunk=own, learning_rate=rate)
         self.estimator = Estimator(algorithm)
+        self.trace = TokenTrace()
         self.old_kl_coefficient = algorithm.old_kl_coefficient
         self.learner = Learner(
             policy=policy,
@@ -53,6 +55,7 @@ class Learning:
             algorithm=algorithm,
             chunk=recipe.trainer.logits_chunk,
             critic=self.critic,
+            trace=self.trace,
             pretraining=(
                 pretraining(recipe, policy, scribe.tokenizer) if algorithm.ptx_coefficient else None
             ),
@@ -64,6 +67,7 @@ class Learning:
         """The updates of turn `step`, and each rollout's mean advantage, [N]."""
         algorithm, chunk = self.algorithm, self.learner.chunk
         trainer = self.recipe.trainer
+        self.trace.clear()
         if self.reference is not None:
             self.reference.check(self.done)
         skipped = self._skipped(graded)
@@ -103,6 +107,10 @@ class Learning:
                 self.old_kl_coefficient, moved, algorithm.old_kl_target
             )
         return updates, advantages_N
+
+    def seen(self) -> Mapping[int, SeenTokens]:
+        """Of the last turn."""
+        return self.trace.seen
 
     def renew_reference(self) -> None:
         """Replace the reference when it is time to."""

@@ -100,7 +100,9 @@ class Loop:
             report = self.sync(self.learning.done, self._probes(self.step + 1))
             self.learning.renew_reference()
         with clock("record"):
-            self.tools.record.write_rollouts(self.step + 1, graded, advantages_N.tolist())
+            self.tools.record.write_rollouts(
+                self.step + 1, graded, advantages_N.tolist(), self.learning.seen()
+            )
         self.step += 1
         numbers = (
             metrics.of_rollouts(graded, advantages_N, self.task.best)
@@ -136,6 +138,7 @@ class Loop:
                 seed=1,
             ),
             greedy=full,
+            keep=lambda some: self.tools.record.write_evaluated(self.step, some),
         )
         with self.evaluations.open("a") as lines:
             lines.write(json.dumps({"step": self.step, "full": full, **result.flat()}) + "\n")

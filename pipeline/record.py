@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pipeline.durable import fsync, unfinished, write_atomically
-from pipeline.records import Graded
 from pipeline.rollout_file import read_rollouts, write_rollouts
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+    from pipeline.records import Graded
+    from pipeline.token_trace import SeenTokens
 
 __all__ = ["StageRecord", "read_metrics", "read_rollouts"]
 
@@ -31,6 +33,7 @@ class StageRecord:
     def __init__(self, directory: Path, *, tensorboard: bool = True) -> None:
         self.metrics_path = directory / "metrics.jsonl"
         self.rollouts_path = directory / "rollouts"
+        self.evaluated_path = directory / "evaluated"
         self._curves_path = directory / "tensorboard"
         self._tensorboard = tensorboard
         self._curves: SummaryWriter | None = None
@@ -56,11 +59,21 @@ class StageRecord:
             self._mirror(step, numbers)
 
     def write_rollouts(
-        self, step: int, graded: Sequence[Graded], advantages: Sequence[float | None]
+        self,
+        step: int,
+        graded: "Sequence[Graded]",
+        advantages: Sequence[float | None],
+        seen: "Mapping[int, SeenTokens] | None" = None,
     ) -> Path:
         """Write rollouts/step_<step>.parquet whole; see `pipeline.rollout_file` for columns."""
         path = self.rollouts_path / f"step_{step:06d}.parquet"
-        write_rollouts(path, step, graded, advantages)
+        write_rollouts(path, step, graded, advantages, seen)
+        return path
+
+    def write_evaluated(self, step: int, graded: "Sequence[Graded]") -> Path:
+        """Write evaluated/step_<step>.parquet: held-out samples, with the columns of rollouts."""
+        path = self.evaluated_path / f"step_{step:06d}.parquet"
+        write_rollouts(path, step, graded, [None] * len(graded))
         return path
 
     def rewind(self, step: int) -> None:
@@ -68,12 +81,8 @@ class StageRecord:
         if self.metrics_path.exists():
             kept = [line for line, row in _lines(self.metrics_path) if row["step"] <= step]
             write_atomically(self.metrics_path, lambda fresh: fresh.write_bytes(b"".join(kept)))
-        for path in self.rollouts_path.glob("*"):
-            found = _ROLLOUT_FILE.fullmatch(path.name)
-            if found and int(found[1]) > step:
-                path.unlink()
-        for path in self.rollouts_path.glob(unfinished(Path("step_*.parquet")).name):
-            path.unlink()
+        for folder in (self.rollouts_path, self.evaluated_path):
+            _forget_after(step, folder)
         self._last_step = None
         self.close()
         if self._tensorboard and self._curves_path.exists():
@@ -107,6 +116,15 @@ class StageRecord:
         for name, value in numbers.items():
             self._curves.add_scalar(name, value, step)
         self._curves.flush()
+
+
+def _forget_after(step: int, folder: Path) -> None:
+    for path in folder.glob("*"):
+        found = _ROLLOUT_FILE.fullmatch(path.name)
+        if found and int(found[1]) > step:
+            path.unlink()
+    for path in folder.glob(unfinished(Path("step_*.parquet")).name):
+        path.unlink()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -4,14 +4,17 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.durable import write_atomically
-from pipeline.records import Graded
 from verifiers.verdict import Verdict
+
+if TYPE_CHECKING:  # who only reads rollouts needs no torch
+    from pipeline.records import Graded
+    from pipeline.token_trace import SeenTokens
 
 _ROW = {
     "step": pa.int64(),  # optimizer step the rollout was sampled for
@@ -32,6 +35,11 @@ _ROW = {
     "advantage": pa.float64(),  # null when the rollout was not trained on
     "queue_s": pa.float64(),  # seconds, summed over the verifiers
     "exec_s": pa.float64(),
+    # as the update saw them before its step, one per response id; null where not trained on
+    "trainer_logp": pa.list_(pa.float32()),  # nats
+    "entropy": pa.list_(pa.float32()),  # nats
+    "token_advantage": pa.list_(pa.float32()),
+    "clipped": pa.list_(pa.int8()),  # -1 at the lower bound of the ratio, 1 at the upper one
 }
 _VERDICT: Mapping[str, tuple[pa.DataType, Callable[[Verdict], Any]]] = {
     "reward": (pa.float64(), lambda verdict: verdict.score),  # null on "error"
@@ -43,11 +51,16 @@ _VERDICT: Mapping[str, tuple[pa.DataType, Callable[[Verdict], Any]]] = {
 
 
 def write_rollouts(
-    path: Path, step: int, graded: Sequence[Graded], advantages: Sequence[float | None]
+    path: Path,
+    step: int,
+    graded: "Sequence[Graded]",
+    advantages: Sequence[float | None],
+    seen: "Mapping[int, SeenTokens] | None" = None,
 ) -> None:
     """Write one row per rollout, in order; the file appears whole or not at all.
 
-    `advantages` has one unitless number per rollout, None where nothing was trained on. Columns
+    `advantages` has one unitless number per rollout, None where nothing was trained on; `seen`
+    what the update saw of their tokens, by place. Columns
     `reward/<name>`, `status/<name>`, `answer/<name>`, `detail/<name>` and `components/<name>` hold
     each verifier's verdict and are null in rows it did not judge. Raises ValueError when the
     lengths differ, an advantage is not finite, or a problem cannot be written as JSON.
@@ -55,9 +68,10 @@ def write_rollouts(
     if len(advantages) != len(graded):
         raise ValueError(f"{len(advantages)} advantages for {len(graded)} rollouts: one for each")
     names = sorted({name for one in graded for name in one.verdicts})
+    tokens = seen or {}
     rows = [
-        _row(step, one, advantage) | _verdicts(one, names)
-        for one, advantage in zip(graded, advantages, strict=True)
+        _row(step, one, advantage) | _tokens(tokens.get(place)) | _verdicts(one, names)
+        for place, (one, advantage) in enumerate(zip(graded, advantages, strict=True))
     ]
     judged = {f"{column}/{name}": _VERDICT[column][0] for column in _VERDICT for name in names}
     table = pa.Table.from_pylist(rows, schema=pa.schema({**_ROW, **judged}))
@@ -69,7 +83,7 @@ def read_rollouts(path: Path) -> list[dict[str, Any]]:
     return pq.ParquetFile(path).read().to_pylist()
 
 
-def _row(step: int, one: Graded, advantage: float | None) -> dict[str, Any]:
+def _row(step: int, one: "Graded", advantage: float | None) -> dict[str, Any]:
     rollout, problem = one.rollout, one.rollout.problem
     if advantage is not None and not math.isfinite(advantage):
         raise ValueError(f"advantage of a rollout of {problem.id!r} is {advantage}: not finite")
@@ -95,7 +109,18 @@ def _row(step: int, one: Graded, advantage: float | None) -> dict[str, Any]:
     }
 
 
-def _verdicts(one: Graded, names: Sequence[str]) -> dict[str, Any]:
+def _tokens(seen: "SeenTokens | None") -> dict[str, Any]:
+    if seen is None:
+        return {}
+    return {
+        "trainer_logp": seen.logp_T.tolist(),
+        "entropy": seen.entropy_T.tolist(),
+        "token_advantage": seen.advantage_T.tolist(),
+        "clipped": seen.clipped_T.tolist(),
+    }
+
+
+def _verdicts(one: "Graded", names: Sequence[str]) -> dict[str, Any]:
     return {
         f"{column}/{name}": read(one.verdicts[name]) if name in one.verdicts else None
         for column, (_, read) in _VERDICT.items()

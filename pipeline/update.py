@@ -24,6 +24,7 @@ from pipeline.objective import correction, drift, objective
 from pipeline.optimizer import Optimizer
 from pipeline.policy import logp_entropy
 from pipeline.records import Batch, Signals, StepCounts, Update
+from pipeline.token_trace import TokenTrace
 from pipeline.trust_region import step_within
 
 LENGTHS = tuple(2**n for n in range(6, 16))  # tokens of answers, where one bucket ends
@@ -43,6 +44,7 @@ class Learner:
     chunk: int  # tokens whose logits exist at one time
     critic: Critic | None = None
     pretraining: Callable[[int], Tensor] | None = None  # the loss on text, by optimizer step
+    trace: TokenTrace | None = None  # where to take down what is seen of each token
 
 
 @dataclass(slots=True)
@@ -126,6 +128,9 @@ def _loss(
     algorithm = learner.algorithm
     logp_M, entropy_M = logp_entropy(learner.policy, batch, learner.chunk)
     found = objective(algorithm, logp_M, signals, batch, old_kl_coefficient=old_kl_coefficient)
+    if learner.trace is not None:
+        advantages_M = signals.advantages_M
+        learner.trace.note(batch, logp_M, entropy_M, advantages_M, found.low_M, found.high_M)
     objective_M = found.values_M
     if algorithm.old_logp == "trainer":
         weight_M = correction(algorithm, signals.old_M, batch)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from data.mixture import held_out
 from pipeline.config import EvaluationConfig, SamplerConfig
-from pipeline.evaluate import MEASURED, Evaluation, evaluate
+from pipeline.evaluate import MEASURED, Evaluation, Keep, evaluate
 from pipeline.grade import names_of, open_judges
 from pipeline.policy import load_generation_config, load_tokenizer
 from pipeline.sampling.choose import open_sampler
@@ -24,6 +24,7 @@ def examine(
     max_prompt: int = 256,
     seed: int = 1,
     verifier_service: str = "",
+    keep: Keep | None = None,
 ) -> Evaluation:
     """Open sampler and judges, evaluate as `asked`, close. `max_tokens` of a response.
 
@@ -41,4 +42,4 @@ def examine(
             seed=seed,
         )
         scribe = Scribe(load_tokenizer(checkpoint), load_generation_config(checkpoint))
-        return evaluate(engine, scribe, problems, MEASURED, pool, sampling)
+        return evaluate(engine, scribe, problems, MEASURED, pool, sampling, keep=keep)

@@ -20,6 +20,7 @@ from pipeline.r1_config import R1Recipe
 from pipeline.recipe_kinds import STAGES, Recipe
 from pipeline.recipes import FOLDER, checked, flat, read, refuse_changes, with_flags, written
 from pipeline.rl_config import PreferenceRLRecipe
+from stages.report_command import reported
 from stages.summary import table
 
 Kind = TypeVar("Kind", bound=Recipe)
@@ -120,7 +121,12 @@ def command(words: Sequence[str]) -> int:
     require_start(options.recipe)
     if options.resume and not (output / "run.json").exists():
         print(f"{output} holds no run yet: starting one", flush=True)
-    module = importlib.import_module(f"stages.{stage}")
+    with reported(output):
+        return _run(words, options, output)
+
+
+def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:
+    module = importlib.import_module(f"stages.{options.recipe.stage}")
     try:
         made = module.run(options.recipe, output, resume=options.resume)
     except Stopped as stopped:

@@ -16,6 +16,7 @@ from pipeline.r1_config import R1Recipe
 from pipeline.r1_stages import steps
 from pipeline.recipes import read
 from stages.launch import require_start, run_folder
+from stages.report_command import reported
 from stages.summary import stage_table
 
 _Off = tyro.conf.FlagCreatePairsOff
@@ -64,7 +65,8 @@ def command(words: Sequence[str]) -> int:
     for step in todo:
         if "start" not in step.asked.take:
             require_start(step.recipe)
-    return _run(options, recipe, output, over)
+    with reported(output):
+        return _run(options, recipe, output, over)
 
 
 def _run(options: Options, recipe: R1Recipe, output: Path, over: dict[str, dict[str, Any]]) -> int:

@@ -188,6 +188,7 @@ def _measured(
             recipe.sampler,
             max_tokens=recipe.max_tokens,
             say=loop.tools.console.note,
+            keep=lambda some: loop.tools.record.write_evaluated(loop.done, some),
         ).flat()
     return found
 

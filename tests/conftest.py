@@ -9,6 +9,8 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
+from benchmarks.chromium import find_chromium
+
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
 
@@ -46,12 +48,12 @@ OPTIONAL = {
     "namespaces": _namespaces,
     "languages": _languages,
     "docker": lambda: not _no_docker(),
+    "browser": lambda: find_chromium() is not None,
 }
 FOLDERS = {
     "tests/sandbox": "namespaces",
     "tests/sandbox/languages": "languages",
 }  # whole folders that exercise a part
-PARTS_TO_COME = "browser: nothing in the project uses it yet"
 
 _exercised = dict.fromkeys(OPTIONAL, 0)
 
@@ -101,7 +103,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"languages: not installed: {', '.join(absent)}")
     if "docker" in _asked():
         terminalreporter.line(_no_docker() or "a Docker daemon answers")
-    terminalreporter.line(PARTS_TO_COME)
+    if "browser" in _asked() and find_chromium() is None:
+        terminalreporter.line("no Chromium is installed")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

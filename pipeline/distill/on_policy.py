@@ -20,6 +20,7 @@ from pipeline.losses.distillation import token_advantage
 from pipeline.optimizer import Optimizer
 from pipeline.records import Graded, Signals, Update
 from pipeline.signals import score_parts
+from pipeline.token_trace import SeenTokens, TokenTrace
 from pipeline.update import Learner, update
 
 
@@ -29,11 +30,13 @@ class Imitation:
     def __init__(self, recipe: DistillRecipe, policy: Any, teacher: Any) -> None:
         self.recipe, self.policy, self.teacher = recipe, policy, teacher
         self.done = 0  # optimizer steps
+        self.trace = TokenTrace()
         self.learner = Learner(
             policy=policy,
             optimizer=Optimizer(policy, recipe.optimizer),
             algorithm=recipe.algorithm,
             chunk=recipe.trainer.logits_chunk,
+            trace=self.trace,
         )
         self._kl = 0.0  # of the last turn
 
@@ -42,6 +45,7 @@ class Imitation:
     ) -> tuple[list[Update], Tensor]:
         """The updates of turn `step`, and each rollout's mean log(teacher / student), [N]."""
         recipe, learner = self.recipe, self.learner
+        self.trace.clear()
         parts = minibatches(
             graded,
             learner.algorithm,
@@ -76,6 +80,10 @@ class Imitation:
             done=self.done,
             tolerance=tolerance,
         )
+
+    def seen(self) -> Mapping[int, SeenTokens]:
+        """Of the last turn; nothing where the whole distributions were compared."""
+        return self.trace.seen
 
     def renew_reference(self) -> None:
         """The teacher stays as it is."""

@@ -54,11 +54,11 @@ def ask(tiny_checkpoint, pool):
     tokenizer = load_tokenizer(tiny_checkpoint())
     scribe = Scribe(tokenizer, load_generation_config(tiny_checkpoint()))
 
-    def run(answers, *, cut=(), greedy=True):
+    def run(answers, *, cut=(), greedy=True, keep=None):
         problems = arithmetic.distinct("test", 0, len(answers))
         sampler = Told(tokenizer, problems, answers, cut)
         how = Sampling(per_prompt=len(answers[0]), temperature=0.7, max_tokens=64, seed=1)
-        result = evaluate(sampler, scribe, problems, VERIFIERS, pool, how, greedy=greedy)
+        result = evaluate(sampler, scribe, problems, VERIFIERS, pool, how, greedy=greedy, keep=keep)
         return result, sampler
 
     return run
@@ -197,3 +197,12 @@ def test_general_prompts_alone_have_no_pass_at_1(by_source):
 def test_a_source_that_nobody_could_judge_is_a_failure_of_the_stage(by_source):
     with pytest.raises(StageError, match=r"failed on every sample of programs$"):
         by_source(("sums", ("right", "broken")), ("programs", ("broken", "broken")))
+
+
+def test_two_samples_of_problems_spread_over_all_are_kept(ask, monkeypatch):
+    monkeypatch.setattr("pipeline.evaluate.KEPT_PROBLEMS", 3)
+    kept = []
+    ask([[RIGHT, WRONG, RIGHT]] * 7, keep=kept.extend)
+    asked = [problem.id for problem in arithmetic.distinct("test", 0, 7)]
+    assert [g.rollout.problem.id for g in kept] == [name for name in asked[::3] for _ in range(2)]
+    assert [g.reward for g in kept] == [1.0, 0.0] * 3

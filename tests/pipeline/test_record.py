@@ -187,3 +187,14 @@ def test_tensorboard_mirrors_the_metrics_and_forgets_what_was_rewound(tmp_path):
 def test_without_tensorboard_no_folder_is_made(tmp_path):
     plain(tmp_path).write_metrics(1, {"reward": 1.0})
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
+
+
+def test_held_out_samples_lie_apart_and_are_forgotten_with_the_rest(tmp_path):
+    record = plain(tmp_path)
+    for step in (0, 2, 4):
+        record.write_evaluated(step, [graded(step), graded(9)])
+    [row, other] = read_rollouts(tmp_path / "evaluated/step_000002.parquet")
+    assert (row["group"], other["group"], row["advantage"]) == ("g2", "g9", None)
+    record.rewind(2)
+    left = sorted(path.name for path in (tmp_path / "evaluated").iterdir())
+    assert left == ["step_000000.parquet", "step_000002.parquet"]

@@ -3,14 +3,21 @@
 import dataclasses
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from data.problem import Problem
 from pipeline.records import Graded, Rollout
 from pipeline.rollout_file import read_rollouts, write_rollouts
+from pipeline.token_trace import SeenTokens
 from verifiers.verdict import Verdict
+
+ROOT = Path(__file__).parents[2]
 
 
 def graded(number=0, **verdicts):
@@ -81,7 +88,35 @@ def test_every_field_of_a_rollout_comes_back(tmp_path):
         "detail/accuracy": "off",
         "detail/format": "",
         "components/format": "{}",
+        "trainer_logp": None,
+        "entropy": None,
+        "token_advantage": None,
+        "clipped": None,
     }
+
+
+def test_what_an_update_saw_stands_beside_its_rollout(tmp_path):
+    seen = SeenTokens(
+        logp_T=torch.tensor([-0.5, -0.75, -1.0]),
+        entropy_T=torch.tensor([0.25, 0.5, 0.0]),
+        advantage_T=torch.tensor([1.0, 1.0, 2.0]),
+        clipped_T=torch.tensor([0, -1, 1], dtype=torch.int8),
+    )
+    path = tmp_path / "step_000001.parquet"
+    write_rollouts(path, 1, [graded(0), graded(1)], [0.0, 1.0], {1: seen})
+    left, row = read_rollouts(path)
+    assert left["trainer_logp"] is None
+    assert row["trainer_logp"] == [-0.5, -0.75, -1.0]
+    assert row["entropy"] == [0.25, 0.5, 0.0]
+    assert row["token_advantage"] == [1.0, 1.0, 2.0]
+    assert row["clipped"] == [0, -1, 1]
+
+
+def test_rollouts_are_read_without_torch():
+    code = "import sys, pipeline.record, pipeline.console; print('torch' in sys.modules)"
+    words = [sys.executable, "-c", code]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert said.stdout == "False\n"
 
 
 def test_a_failed_verifier_is_null_and_never_a_zero(tmp_path):

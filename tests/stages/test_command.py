@@ -120,7 +120,8 @@ def test_a_stage_that_ends_well_is_0(stage, capsys):
 
     stage(run)
     assert command.main(["zero", "tiny/zero"]) == 0
-    assert capsys.readouterr().out.endswith("checkpoint: there\n")
+    shown = capsys.readouterr().out
+    assert "checkpoint: there\n" in shown and shown.endswith("/report.html\n")
 
 
 class WrongWeightsError(StageError):

@@ -1,6 +1,7 @@
 """Flags on top of a recipe, and where a run goes: refused before anything is touched."""
 
 import json
+import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -210,15 +211,14 @@ def test_a_run_gets_the_recipe_the_folder_and_no_resume(started, capsys):
     assert started == [(flags("--steps", "3"), Path("there"), False)]
     shown = capsys.readouterr().out
     assert shown.startswith("stage ") and shown.endswith(
-        "\n\ncheckpoint: there/zero/checkpoints/step_000001\n"
+        "\n\ncheckpoint: there/zero/checkpoints/step_000001\nreport: there/report.html\n"
     )
 
 
 def test_runs_are_numbered_and_none_is_reused(started):
     for _ in range(2):
         launch.command(ZERO)
-    Path("outputs/tiny-zero-1/run.json").unlink()
-    Path("outputs/tiny-zero-1").rmdir()
+    shutil.rmtree("outputs/tiny-zero-1")
     Path("outputs/tiny-zero-10").mkdir()
     Path("outputs/tiny-zero-99-copy").mkdir()
     launch.command(ZERO)

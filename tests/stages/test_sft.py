@@ -165,7 +165,8 @@ def test_a_file_that_is_not_there_begins_no_run(recipe, tmp_path):
 def test_an_examination_at_both_ends_is_part_of_the_record(recipe, tmp_path, monkeypatch, stage):
     asked = []
 
-    def examine(checkpoint, evaluation, sampler, *, max_tokens, say):
+    def examine(checkpoint, evaluation, sampler, *, max_tokens, say, keep):
+        keep([])
         asked.append((checkpoint, evaluation.problems, sampler.engine, max_tokens))
         flat = {"pass@1": len(asked) / 10, "format": 0.5}
         return type("Evaluation", (), {"flat": lambda _: flat})()
@@ -175,6 +176,8 @@ def test_an_examination_at_both_ends_is_part_of_the_record(recipe, tmp_path, mon
     made = sft.run(changed, tmp_path, resume=False)
     assert asked == [(Path(changed.start), 3, "torch", 8), (made, 3, "torch", 8)]
     assert stage(tmp_path)["before"]["pass@1"] == 0.1 and stage(tmp_path)["after"]["pass@1"] == 0.2
+    kept = sorted(path.name for path in (tmp_path / "sft/evaluated").iterdir())
+    assert kept[0] == "step_000000.parquet" and len(kept) == 2
 
 
 def test_the_command_trains_on_any_file(recipe, file, tmp_path, capsys):

@@ -1,0 +1,194 @@
+// Small pictures of one stage: drawn when they come into view, one step shown in all of them.
+
+let plotlyComes = null;
+const cards = []; // {chart, here, plot, cursor, values, drawn, steps}
+let smooth = 0;
+
+// The library lies in the page packed; unpacked once, when the first picture is near.
+function plotly() {
+  plotlyComes ||= (async () => {
+    const bytes = Uint8Array.from(atob($('plotly').textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+    const script = document.createElement('script');
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+    return window.Plotly;
+  })();
+  return plotlyComes;
+}
+
+const near = new IntersectionObserver(
+  (entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      target.draw();
+    }
+  },
+  { rootMargin: '400px' },
+);
+
+// Draw `here` when it comes into view, and whenever the theme changes after that.
+function whenSeen(here, draw) {
+  here.draw = () => {
+    here.wasDrawn = true;
+    return plotly().then((Plotly) => here.isConnected && draw(Plotly));
+  };
+  near.observe(here);
+  return here;
+}
+
+function redraw() {
+  for (const here of document.querySelectorAll('.plot')) if (here.wasDrawn) here.draw();
+  if (currentAnswer()) showTokens();
+}
+
+function curves() {
+  cards.length = 0;
+  const { curves: mine, other } = drawn.stages[state.stage];
+  if (!mine.groups.length) return fill('curves-here', el('p', { cls: 'quiet', text: 'This stage recorded no metrics.' }));
+  const theirs = new Map((other?.groups || []).flatMap((g) => g.charts).map((c) => [c.id, c]));
+  const parts = mine.groups.map((group) => {
+    const grid = el('div', { cls: 'grid' }, group.charts.map((c) => card(c, mine.steps, theirs.get(c.id), other?.steps)));
+    const last = group.name === 'Everything else';
+    return last
+      ? el('details', { cls: 'rest' }, el('summary', { text: `${group.name} (${group.charts.length})` }), grid)
+      : [el('h3', { text: group.name }), grid];
+  });
+  const thin = mine.every > 1 ? el('span', { cls: 'quiet', text: `every ${mine.every}th step is drawn` }) : null;
+  fill('curves-here', el('div', { cls: 'tools' }, smoother(), otherRun(), thin), parts);
+}
+
+function smoother() {
+  const told = el('output', { text: 'off' });
+  const slide = el('input', {
+    type: 'range', min: 0, max: 0.95, step: 0.05, value: smooth, id: 'smooth',
+    oninput: (event) => {
+      smooth = Number(event.target.value);
+      told.textContent = smooth ? smooth.toFixed(2) : 'off';
+      for (const one of cards) if (one.plot.wasDrawn) one.plot.draw();
+    },
+  });
+  return el('label', {}, 'Smoothing ', slide, ' ', told);
+}
+
+const otherRun = () => drawn.other && el('span', { cls: 'quiet', text: `dashed: ${drawn.other}` });
+
+function card(chart, steps, other, otherSteps) {
+  const one = { chart, steps, other, otherSteps, values: [] };
+  const legend = chart.series.map((s, at) => {
+    const value = el('b', {});
+    one.values.push(value);
+    const name = chart.series.length > 1 ? s.label : '';
+    return el('li', {}, el('i', { style: `background:${`var(${SERIES[at % SERIES.length]})`}` }), name && el('span', { text: name }), value);
+  });
+  one.cursor = el('div', { cls: 'cursor' });
+  one.plot = whenSeen(el('div', { cls: 'plot', role: 'img', 'aria-label': chart.title }), (Plotly) => draw(Plotly, one));
+  one.here = el(
+    'figure',
+    { cls: 'card', id: `chart-${chart.id}` },
+    el('figcaption', {}, el('h4', { text: chart.title }), chart.unit && el('span', { cls: 'unit', text: chart.unit }), el('ul', { cls: 'key' }, legend)),
+    el('div', { cls: 'frame' }, one.plot, one.cursor),
+    chart.good && el('p', { cls: 'good', text: chart.good }),
+  );
+  cards.push(one);
+  values(one, null);
+  return one.here;
+}
+
+function draw(Plotly, one) {
+  const traces = one.chart.series.flatMap((s, at) => traced(s, s.x || one.steps, at, one.chart));
+  for (const s of one.other?.series || []) {
+    const at = one.chart.series.findIndex((mine) => mine.name === s.name);
+    if (at >= 0 && one.chart.style !== 'stack') traces.push(beside(s, one, at));
+  }
+  const done = Plotly.react(one.plot, traces, layout(one.chart), { displayModeBar: false, responsive: true });
+  if (!one.heard) {
+    one.heard = true;
+    one.plot.on('plotly_hover', (event) => point(event.points[0].x));
+    one.plot.on('plotly_unhover', () => point(null));
+  }
+  return done;
+}
+
+function smoothed(values) {
+  let level = null;
+  return values.map((v) => (v === null ? null : (level = level === null ? v : smooth * level + (1 - smooth) * v)));
+}
+
+function traced(s, x, at, chart) {
+  const colour = series(at);
+  const plain = { x, type: 'scatter', hoverinfo: 'none', name: s.label, connectgaps: true };
+  const mode = x.length < 14 ? 'lines+markers' : 'lines';
+  const line = { color: colour, width: 1.8 };
+  if (chart.style === 'stack') {
+    return [{ ...plain, y: s.y, mode: 'lines', stackgroup: 'all', line: { color: colour, width: 0.6 }, fillcolor: faint(colour, 0.55) }];
+  }
+  if (s.low) {
+    const up = s.y.map((y, i) => s.high[i] - y);
+    const down = s.y.map((y, i) => y - s.low[i]);
+    const bars = { type: 'data', symmetric: false, array: up, arrayminus: down, thickness: 1.2, width: 3, color: colour };
+    return [{ ...plain, y: s.y, mode: 'lines+markers', line, marker: { size: 6, color: colour }, error_y: bars }];
+  }
+  const made = [];
+  if (s.band) {
+    const edge = { ...plain, mode: 'lines', line: { width: 0 }, showlegend: false };
+    made.push({ ...edge, y: s.y.map((y, i) => y - s.band[i]) });
+    made.push({ ...edge, y: s.y.map((y, i) => y + s.band[i]), fill: 'tonexty', fillcolor: faint(colour, 0.1) });
+  }
+  if (smooth) made.push({ ...plain, y: s.y, mode: 'lines', line: { color: faint(colour, 0.25), width: 1 } });
+  made.push({ ...plain, y: smooth ? smoothed(s.y) : s.y, mode, line, marker: { size: 4, color: colour } });
+  return made;
+}
+
+function beside(s, one, at) {
+  const y = smooth ? smoothed(s.y) : s.y;
+  const line = { color: faint(series(at), 0.7), width: 1.4, dash: 'dot' };
+  return { x: s.x || one.otherSteps, y, type: 'scatter', mode: 'lines', line, hoverinfo: 'skip', connectgaps: true };
+}
+
+function layout(chart) {
+  const ink = paint('--quiet');
+  const axis = { gridcolor: paint('--line'), zeroline: false, linecolor: paint('--line'), tickfont: { size: 11, color: ink }, automargin: true };
+  return {
+    height: 190,
+    margin: { l: 8, r: 8, t: 6, b: 8 },
+    paper_bgcolor: 'rgba(0,0,0,0)',
+    plot_bgcolor: 'rgba(0,0,0,0)',
+    font: { family: paint('--font'), color: ink },
+    showlegend: false,
+    hovermode: 'x',
+    dragmode: false,
+    xaxis: { ...axis, showgrid: false, nticks: 6, fixedrange: true },
+    yaxis: {
+      ...axis, nticks: 5, fixedrange: true, type: chart.style === 'log' ? 'log' : 'linear',
+      ...(chart.style === 'log' ? { exponentformat: 'power', dtick: 1 } : {}),
+      ...(chart.top ? { range: [0, chart.top] } : {}),
+      ...(still(chart) ? { range: [0, 1] } : {}),
+    },
+    shapes: chart.limit ? [{ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: chart.limit, y1: chart.limit, line: { color: ink, width: 1, dash: 'dot' } }] : [],
+  };
+}
+
+// Nothing but zeros: an axis around them would invent a scale.
+const still = (chart) => chart.series?.every((s) => s.y.every((y) => !y));
+
+// Show one step in every picture of the stage; null: the last one.
+function point(step) {
+  for (const one of cards) {
+    values(one, step);
+    const axis = one.plot._fullLayout?.xaxis;
+    if (!axis) continue;
+    one.cursor.hidden = step === null;
+    if (step !== null) one.cursor.style.left = `${axis._offset + axis.d2p(step)}px`;
+  }
+}
+
+function values(one, step) {
+  one.chart.series.forEach((s, at) => {
+    const x = s.x || one.steps;
+    let last = step === null ? x.length - 1 : x.findLastIndex((one) => one <= step);
+    while (last > 0 && s.y[last] === null) last -= 1;
+    one.values[at].textContent = last < 0 ? '' : figure(s.y[last]);
+  });
+}

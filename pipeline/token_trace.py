@@ -1,0 +1,62 @@
+"""What the updates of a step saw of each token: for the record alone, nothing learns from it.
+
+Axes: M masked-in tokens of a micro-batch, T tokens of one response.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pipeline.records import Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SeenTokens:
+    """One response as its update scored it, before the step that the update then took."""
+
+    logp_T: Tensor  # nats, under the policy that the update moved
+    entropy_T: Tensor  # nats, at the sampling temperature
+    advantage_T: Tensor  # unitless
+    clipped_T: Tensor  # int8: -1 fell under 1 - eps_low, 1 rose over 1 + eps_high, 0 neither
+
+
+@dataclass(slots=True)
+class TokenTrace:
+    """Collects `SeenTokens` by the place of a rollout among those of the step."""
+
+    _seen: dict[int, SeenTokens] = field(default_factory=dict)
+
+    @property
+    def seen(self) -> Mapping[int, SeenTokens]:
+        """Rollouts that were not trained on are not in it."""
+        return self._seen
+
+    def clear(self) -> None:
+        """A new step begins."""
+        self._seen = {}
+
+    @torch.no_grad()
+    def note(
+        self,
+        batch: Batch,
+        logp_M: Tensor,
+        entropy_M: Tensor,
+        advantages_M: Tensor,
+        low_M: Tensor,
+        high_M: Tensor,
+    ) -> None:
+        """Take down a micro-batch; `low_M` and `high_M` tell the clipped tokens."""
+        sequence_M = batch.sequence_RT[batch.mask_RT]
+        clipped_M = high_M.to(torch.int8) - low_M.to(torch.int8)
+        _, counts = sequence_M.unique_consecutive(return_counts=True)
+        pieces = [
+            x_M.detach().cpu().split(counts.tolist())
+            for x_M in (logp_M, entropy_M, advantages_M, clipped_M)
+        ]
+        owners = batch.rollout_B[sequence_M.unique_consecutive()].tolist()
+        for owner, logp, entropy, advantage, clipped in zip(owners, *pieces, strict=True):
+            self._seen[owner] = SeenTokens(
+                logp_T=logp, entropy_T=entropy, advantage_T=advantage, clipped_T=clipped
+            )

@@ -1,0 +1,142 @@
+"""Curves, tables and facts of a run, made from its records."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pipeline.report import identity_facts, tables
+from pipeline.report.curves import GROUPS, curves
+from pipeline.report.reading import read_run
+from pipeline.report.scan import Scan, scan
+
+
+def charts(told):
+    return {chart["id"]: chart for group in told["groups"] for chart in group["charts"]}
+
+
+def test_every_metric_is_drawn_once(stage):
+    names = {"reward": [1, 2], "my/own": [3, 4], "time/a": [1, 1], "rewards/x/mean/y": [0, 1]}
+    told = curves(stage(**names), Scan())
+    drawn = [s["name"] for c in charts(told).values() for s in c["series"]]
+    assert sorted(drawn) == sorted(names)
+    assert told["groups"][-1]["name"] == "Everything else"
+    assert charts(told)["my/own"]["series"][0]["y"] == [3, 4]
+
+
+def test_every_picture_says_what_a_good_one_looks_like():
+    every = [chart for group in GROUPS.values() for chart in group]
+    assert len({chart.id for chart in every}) == len(every) and all(c.good for c in every)
+
+
+def test_groups_that_are_alike_and_neither_right_nor_wrong_are_the_rest(stage):
+    told = stage(
+        frac_reward_zero_std=[0.5], frac_groups_all_right=[0.2], frac_groups_all_wrong=[0.1]
+    )
+    series = charts(curves(told, Scan()))["zero-variance"]["series"]
+    assert [(s["label"], s["y"]) for s in series] == [
+        ("all right", [0.2]), ("all wrong", [0.1]), ("alike otherwise", [0.2]),
+    ]  # fmt: skip
+
+
+def test_a_metric_that_some_steps_lack_has_gaps(stage):
+    told = replace(stage(), metrics=[{"step": 1, "loss": 1.0}, {"step": 2, "eval_loss": 2.0}])
+    series = charts(curves(told, Scan()))["loss"]["series"]
+    assert {s["label"]: s["y"] for s in series} == {"loss": [1.0, None], "held out": [None, 2.0]}
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_end(stage):
+    told = curves(stage(reward=[float(i) for i in range(2000)]), Scan())
+    assert told["every"] == 4 and told["steps"][:2] == [0, 4] and told["steps"][-1] == 1999
+    assert len(charts(told)["reward"]["series"][0]["y"]) == len(told["steps"]) == 501
+
+
+def test_the_reward_has_its_spread_and_rollouts_add_curves(run):
+    told = read_run(run(steps=2)).stages[0]
+    found = charts(curves(told, scan(told.rollout_files)))
+    assert found["reward"]["series"][0]["band"] == [0.3, 0.3]
+    assert found["length-right"]["series"][0]["y"] == [3.0, 3.0]
+    assert found["tokens"]["series"][0]["y"] == [500.0, 500.0]
+
+
+def test_held_out_figures_come_with_their_intervals(stage):
+    rows = [
+        {"step": 0, "pass@1": 0.2, "pass@1 95%": [0.1, 0.3]},
+        {"step": 9, "pass@1": 0.5, "pass@1 95%": [0.4, 0.6]},
+    ]
+    [series] = charts(curves(replace(stage(), evaluations=rows), Scan()))["held-out"]["series"]
+    assert (series["x"], series["y"]) == ([0, 9], [0.2, 0.5])
+    assert (series["low"], series["high"]) == ([0.1, 0.4], [0.3, 0.6])
+
+
+def test_figures_know_whether_their_intervals_meet(stage):
+    before = {"pass@1": 0.2, "pass@1 95%": [0.1, 0.3], "format": 0.5, "format 95%": [0.4, 0.6]}
+    after = {"pass@1": 0.5, "pass@1 95%": [0.4, 0.6], "format": 0.6, "format 95%": [0.5, 0.7]}
+    first, second = tables.figures(stage(before=before, after=after | {"mean_length": 7.0}))
+    assert (first.name, first.apart, second.name, second.apart) == ("pass@1", True, "format", False)
+
+
+def test_goals_tell_what_was_missed(stage):
+    told = stage()
+    told.entry["goals"] = {
+        "pass@1": {"at_least": 0.9, "value": 0.85, "met": False},
+        "format": {"at_least": 0.9, "value": 0.95, "met": True},
+        "length": {"at_most": 60.0, "value": None, "met": False},
+    }
+    assert tables.goals(told) == (
+        "missed: pass@1 0.85, asked ≥ 0.9; length not reported, asked ≤ 60"
+    )
+    assert tables.goals(stage()) == "–"
+
+
+def test_how_a_run_ended(run):
+    told = read_run(run(steps=1))
+    assert tables.how_it_ended(told) == "1 of 1 begun stages done"
+    told.stages[0].entry["status"] = "failed"
+    assert tables.how_it_ended(told) == "0 of 1 begun stages done; zero failed"
+
+
+def test_a_card_tells_rows_in_and_why_others_were_dropped(run):
+    folder = run(steps=1)
+    card = {"kept": 400, "dropped": {"wrong": 90, "duplicate": 10}}
+    (folder / "zero/data.card.json").write_text(json.dumps(card))
+    [told] = read_run(folder).stages
+    assert identity_facts.rows_of(told) == (500, 400, {"wrong": 90, "duplicate": 10})
+
+
+def test_rows_that_were_only_read_are_told_too(stage):
+    told = stage()
+    assert identity_facts.rows_of(told) is None
+    told.entry["outputs"] = {"rows": 90, "too_long": 6, "held_out": 4}
+    assert identity_facts.rows_of(told) == (100, 90, {"too long": 6, "held out": 4})
+
+
+def test_a_recipe_is_compared_with_the_shipped_one(run):
+    from pipeline.recipes import read
+
+    shipped = read("tiny/zero").model_dump(mode="json")
+    [told] = read_run(run(steps=1, recipe=shipped | {"steps": 7})).stages
+    name, found = identity_facts.against_shipped(told)
+    assert name == "tiny/zero" and found == [("steps", shipped["steps"], 7)]
+    [other] = read_run(run("mine", steps=1)).stages
+    assert identity_facts.against_shipped(other) == ("", [])
+
+
+def test_differences_show_what_one_side_lacks():
+    found = identity_facts.differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}, "d": 3})
+    assert found == [("a.c", 2, None), ("d", None, 3)]
+
+
+@pytest.mark.parametrize(("value", "told"), [(3.44, "3.4 s"), (61, "1:01"), (3723, "1:02:03")])
+def test_seconds_as_a_clock_has_them(value, told):
+    assert identity_facts.seconds(value) == told
+
+
+def test_inputs_are_named_by_the_stage_that_made_them(run):
+    told = read_run(run(steps=1))
+    one = told.stages[0]
+    file = {"path": "x/step_1", "kind": "checkpoint", "sha256": "f" * 64}
+    one.entry["lineage"] = {"outputs": {"checkpoint": file}, "inputs": {}}
+    later = replace(one, name="sft", entry={"lineage": {"inputs": {"start": file}}})
+    assert identity_facts.made_from(later, [one, later]) == [("start", "zero.checkpoint", "f" * 10)]
+    assert identity_facts.outputs(one) == [("checkpoint", "f" * 10)]
