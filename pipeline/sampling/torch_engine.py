@@ -12,6 +12,8 @@ from torch import Tensor
 from pipeline.policy import eos_ids, load_policy, load_tokenizer
 from pipeline.sampling.sampler import Completion, Sampling
 
+STAYING = 7 / 8  # share of a batch's rows that go on, from which the others leave it
+
 
 class TorchSampler:
     """The reference engine: slow beside vLLM on large models, exact, and runs everywhere."""
@@ -75,11 +77,12 @@ class _Decoding:
         self.written: list[list[int]] = [[] for _ in range(len(prompts) * self.n)]
         self.logp: list[list[float]] = [[] for _ in self.written]
         self.finish: list[Any] = ["length"] * len(self.written)
-        self.alive_N = torch.arange(len(self.written))
+        self.row_N = torch.arange(len(self.written))  # the response of each row of the batch
+        self.going_N = torch.ones(len(self.written), dtype=torch.bool)  # it has not ended
         self._prefill(prompts)
 
     def _prefill(self, prompts: Sequence[Sequence[int]]) -> None:
-        from transformers import DynamicCache
+        from pipeline.sampling.roomy_cache import roomy_cache
 
         longest = max(map(len, prompts))
         ids_PT = torch.zeros(len(prompts), longest, dtype=torch.int64)
@@ -87,7 +90,7 @@ class _Decoding:
         for p, prompt in enumerate(prompts):  # padded on the left: the last column is the newest
             ids_PT[p, longest - len(prompt) :] = torch.tensor(prompt)
             seen_PT[p, longest - len(prompt) :] = 1
-        self.cache = DynamicCache(config=self.model.config)
+        self.cache = roomy_cache(self.model.config)
         logits_PV = self._forward(ids_PT, seen_PT)
         if self.n > 1:
             self.cache.batch_repeat_interleave(self.n)
@@ -108,17 +111,10 @@ class _Decoding:
     def run(self) -> list[list[Completion]]:
         for written in range(1, self.sampling.max_tokens + 1):
             token_N, logp_N = self._choose()
-            for row, token, logp in zip(
-                self.alive_N.tolist(), token_N.tolist(), logp_N.tolist(), strict=True
-            ):
-                self.written[row].append(token)
-                self.logp[row].append(logp)
-            going_N = ~torch.isin(token_N, self.ends) & ~self._stopped()
-            for row in self.alive_N[~going_N].tolist():
-                self.finish[row] = "stop"
-            if written == self.sampling.max_tokens or not going_N.any():
+            self._write(token_N, logp_N)
+            if written == self.sampling.max_tokens or not self.going_N.any():
                 break
-            self._advance(token_N, going_N)
+            self._advance(token_N)
         rows = [
             Completion(ids=tuple(ids), logp=tuple(logp), finish=finish)
             for ids, logp, finish in zip(self.written, self.logp, self.finish, strict=True)
@@ -135,26 +131,40 @@ class _Decoding:
             token_N = logp_NV.argmax(-1)
         return token_N, logp_NV.gather(1, token_N[:, None]).squeeze(1)
 
+    def _write(self, token_N: Tensor, logp_N: Tensor) -> None:
+        """Take down the tokens of the rows that go on, and which of those end with them."""
+        for row, token, logp in zip(
+            self.row_N[self.going_N].tolist(),
+            token_N[self.going_N].tolist(),
+            logp_N[self.going_N].tolist(),
+            strict=True,
+        ):
+            self.written[row].append(token)
+            self.logp[row].append(logp)
+        ended_N = self.going_N & (torch.isin(token_N, self.ends) | self._stopped())
+        for row in self.row_N[ended_N].tolist():
+            self.finish[row] = "stop"
+        self.going_N &= ~ended_N
+
     def _stopped(self) -> Tensor:
-        """Which living rows have just completed a stop string."""
+        """Which rows stand at the end of a stop string."""
         stop = self.sampling.stop
         if not stop:
-            return torch.zeros(len(self.alive_N), dtype=torch.bool)
+            return torch.zeros(len(self.row_N), dtype=torch.bool)
         window = max(map(len, stop)) + 8  # a token is at least one byte of the string
         tails = self.tokenizer.batch_decode(
-            [self.written[row][-window:] for row in self.alive_N.tolist()],
+            [self.written[row][-window:] for row in self.row_N.tolist()],
             skip_special_tokens=False,
         )
         return torch.tensor([any(s in tail for s in stop) for tail in tails])
 
-    def _advance(self, token_N: Tensor, going_N: Tensor) -> None:
-        if not going_N.all():
-            keep = going_N.nonzero().squeeze(1)
-            token_N, self.alive_N, self.seen_NT = (
-                token_N[keep],
-                self.alive_N[keep],
-                self.seen_NT[keep],
-            )
+    def _advance(self, token_N: Tensor) -> None:
+        """One position further; rows that have ended leave together, since the others' keys and
+        values are copied when any do."""
+        keep = self.going_N.nonzero().squeeze(1)
+        if len(keep) <= STAYING * len(token_N):
+            token_N, self.row_N, self.seen_NT = token_N[keep], self.row_N[keep], self.seen_NT[keep]
+            self.going_N = self.going_N[keep]
             self.cache.batch_select_indices(keep)
         self.seen_NT = torch.cat([self.seen_NT, self.seen_NT.new_ones(len(token_N), 1)], dim=1)
         self.logits_NV = self._forward(token_N[:, None], self.seen_NT)
