@@ -3,9 +3,9 @@
     python benchmarks/memory.py [--quick] [--json FILE]
 
 Each update runs in a process of its own, which reports its peak resident memory (getrusage) once
-the model is there and once two updates have been made; shown is the difference. A vocabulary of V
-brings 6 x V x width floats beside logits: the tied head's and the embedding's weight, two
-gradients before they are added, their sum, and two moments; they are taken off. What is left must
+the model is there and once two updates have been made; shown is the difference. Beside logits a
+vocabulary of V adds 3 x V x width floats to it, a gradient and two moments for each weight of the
+tied head; they are taken off. What is left must
 be flat in the vocabulary, and linear in the tokens of one answer.
 """
 
@@ -29,7 +29,7 @@ VOCABULARIES = (8192, 32_768, 131_072, 262_144)
 LENGTHS = (256, 2048, 8192, 32_768)  # tokens, in one answer
 QUICK_VOCABULARIES, QUICK_LENGTHS = (8192, 32_768), (256, 1024)
 TOKENS, PLAIN_V = 2048, 8192  # answer tokens where the vocabulary grows; its size where answers do
-KEPT = 6  # floats for each weight of the head, beside logits
+KEPT = 3  # floats for each weight of the head, beside logits
 FLAT_MIB = 64  # from the smallest to the largest vocabulary, at most
 BENT = 1.5  # times the memory of a token from one length to the next, at most
 PROMPT = 16
