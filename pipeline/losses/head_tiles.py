@@ -35,8 +35,11 @@ class HeadTiles(torch.autograd.Function):
         logp_M = hidden_MD.new_zeros(len(hidden_MD), dtype=wide(hidden_MD, weight_VD))
         entropy_M, normaliser_M = torch.zeros_like(logp_M), torch.zeros_like(logp_M)
         for part in ctx.parts:
-            tiles = _tiles(hidden_MD[part], weight_VD, bias_V, temperature)
-            logp_M[part], entropy_M[part], normaliser_M[part] = _scored(tiles, targets_M[part])
+            logp_M[part], entropy_M[part], normaliser_M[part] = _scored(
+                _tiles(hidden_MD[part], weight_VD, bias_V, temperature),
+                targets_M[part],
+                logp_M.new_empty(4, len(_slices(len(weight_VD), TILE)), len(targets_M[part])),
+            )
         ctx.save_for_backward(hidden_MD, weight_VD, bias_V, targets_M, normaliser_M, entropy_M)
         ctx.set_materialize_grads(False)
         return logp_M, entropy_M
@@ -79,17 +82,22 @@ class HeadTiles(torch.autograd.Function):
 
 
 def _scored(
-    tiles: Iterator[tuple[slice, Tensor]], targets_C: Tensor
+    tiles: Iterator[tuple[slice, Tensor]], targets_C: Tensor, room_4KC: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-prob of the targets, entropy, and log of the sum of exp(logit), each [C]."""
-    found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-    for tile, logits_CS in tiles:
-        target_C = _picked(logits_CS, targets_C - tile.start)
-        top_C = logits_CS.amax(1).clamp_(min=_LEAST)
-        below_CS = logits_CS.sub_(top_C[:, None]).clamp_(min=_LEAST)
+    """Log-prob of the targets, entropy, and log of the sum of exp(logit), each [C].
+
+    What each tile comes to is written into `room_4KC`: small tensors that outlive a tile would
+    break up the memory that the next one could have had.
+    """
+    target_KC, top_KC, sum_KC, dot_KC = room_4KC
+    for k, (tile, logits_CS) in enumerate(tiles):
+        target_KC[k] = _picked(logits_CS, targets_C - tile.start)
+        top_KC[k] = logits_CS.amax(1).clamp_(min=_LEAST)
+        below_CS = logits_CS.sub_(top_KC[k, :, None]).clamp_(min=_LEAST)
         weight_CS = below_CS.exp()
-        found.append((target_C, top_C, weight_CS.sum(1), torch.linalg.vecdot(weight_CS, below_CS)))
-    target_KC, top_KC, sum_KC, dot_KC = (torch.stack(one) for one in zip(*found, strict=True))
+        sum_KC[k] = weight_CS.sum(1)
+        dot_KC[k] = torch.linalg.vecdot(weight_CS, below_CS)
+        del logits_CS, below_CS, weight_CS  # before the next tile is made
     top_C = top_KC.amax(0)
     lower_KC = top_KC - top_C
     scale_KC = lower_KC.exp()
@@ -132,9 +140,16 @@ def _tiles(
     with torch.autocast(hidden_CD.device.type, enabled=False):
         for tile in _slices(len(weight_VD), TILE):
             bias_S = None if bias_V is None else bias_V[tile].to(dtype)
-            logits_CS = products.forward(hidden_CD, weight_VD[tile].to(dtype), bias_S)
-            logits_CS = logits_CS.to(wide(logits_CS))
-            yield tile, logits_CS if temperature == 1 else logits_CS.div_(temperature)
+            yield tile, _logits(hidden_CD, weight_VD[tile].to(dtype), bias_S, temperature)
+
+
+def _logits(
+    hidden_CD: Tensor, weight_SD: Tensor, bias_S: Tensor | None, temperature: float
+) -> Tensor:
+    """In float32 at least."""
+    logits_CS = products.forward(hidden_CD, weight_SD, bias_S)
+    logits_CS = logits_CS.to(wide(logits_CS))
+    return logits_CS if temperature == 1 else logits_CS.div_(temperature)
 
 
 def narrow(hidden_CD: Tensor, weight_VD: Tensor) -> Tensor:
