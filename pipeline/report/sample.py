@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.report.pieces import Pieces
-from pipeline.report.scan import Group, components, plain_rows
+from pipeline.report.scan import Group, at_places, components, plain_rows
 
 Row = Mapping[str, Any]
 
@@ -109,7 +108,8 @@ def _chosen(
 def _groups(
     path: Path, chosen: Sequence[tuple[Group, str]], pieces: Pieces | None
 ) -> list[dict[str, Any]]:
-    rows = plain_rows(path)
+    places = sorted({at for group, _ in chosen for at in group.rows})
+    rows = dict(zip(places, plain_rows(path, places), strict=True))
     picked = {group.place: _picked(group, rows) for group, _ in chosen}
     traced = [at for group, _ in chosen for at in _traced(picked[group.place], rows)]
     tracks = _tracks(path, sorted(traced))
@@ -135,7 +135,7 @@ def _groups(
     ]
 
 
-def _picked(group: Group, rows: Sequence[Row]) -> list[int]:
+def _picked(group: Group, rows: Mapping[int, Row]) -> list[int]:
     """Answers of a group to show: all, or evenly through them by reward."""
     if len(group.rows) <= ANSWERS:
         return list(group.rows)
@@ -144,7 +144,7 @@ def _picked(group: Group, rows: Sequence[Row]) -> list[int]:
     return sorted({rising[round(k * last / (ANSWERS - 1))] for k in range(ANSWERS)})
 
 
-def _traced(picked: Sequence[int], rows: Sequence[Row]) -> list[int]:
+def _traced(picked: Sequence[int], rows: Mapping[int, Row]) -> list[int]:
     if sum(min(rows[at]["length"], TOKENS) for at in picked) <= TRACED:
         return list(picked)
     rising = sorted(picked, key=lambda at: _reward(rows[at]))
@@ -159,7 +159,7 @@ def _tracks(path: Path, rows: Sequence[int]) -> dict[int, Row]:
     """The columns of tokens, of these rows alone."""
     file = pq.ParquetFile(path)
     named = [n for n in ("response_ids", *TRACKS) if n in file.schema_arrow.names]
-    table = file.read(named).take(pa.array(rows, pa.int64()))
+    table = at_places(file.read(named), rows)
     return dict(zip(rows, table.to_pylist(), strict=True))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -82,14 +83,28 @@ def scan(files: Sequence[tuple[int, Path]]) -> Scan:
     return found
 
 
-def plain_rows(path: Path, *, also: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """The rows of a file without their tokens, `length` counting those of the response."""
+def plain_rows(path: Path, only: Sequence[int] | None = None) -> list[dict[str, Any]]:
+    """The rows of a file, or `only` those at some places, without their tokens; `length` counts
+    those of the response."""
     file = pq.ParquetFile(path)
     known = file.schema_arrow.names
-    named = [n for n in known if n in PLAIN or n in set(also) or n.startswith(JUDGED)]
+    named = [name for name in known if name in PLAIN or name.startswith(JUDGED)]
     table = file.read([*named, "response_ids"])
+    if only is not None:
+        table = at_places(table, only)
     lengths = pc.call_function("list_value_length", [table["response_ids"]])
     return table.drop_columns("response_ids").append_column("length", lengths).to_pylist()
+
+
+def at_places(table: pa.Table, places: Sequence[int]) -> pa.Table:
+    """The rows of a table at some places, in their order. (`take` would import pandas.)"""
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and sum(runs[-1]) == place:
+            runs[-1][1] += 1
+        else:
+            runs.append([place, 1])
+    return pa.concat_tables([table.slice(first, count) for first, count in runs] or [table[:0]])
 
 
 def components(row: Row) -> list[str]:

@@ -1,10 +1,11 @@
 """One pass over rollouts: groups, verdicts, latencies, alarms, and the pictures made of them."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pipeline.report import pictures
-from pipeline.report.scan import outcome
+from pipeline.report.scan import at_places, outcome
 from pipeline.report.suspicion import ALARMS, LENGTH
 from verifiers.verdict import Verdict
 
@@ -22,6 +23,12 @@ def test_a_step_tells_lengths_by_right_and_wrong(run, scanned, answer):
     assert (step.length_right, step.length_wrong, step.reward_whole) == (4.0, 10.0, 2.0)
     [step] = scanned(run("whole", steps=1, groups=lambda _: [[answer()]])).steps
     assert step.reward_whole is None  # nothing was cut off: the same curve twice
+
+
+@pytest.mark.parametrize("places", [[0, 1, 2, 5, 7, 8], [9], [], [3, 1, 2], [4, 4]])
+def test_rows_at_some_places(places):
+    table = pa.table({"a": list(range(10))})
+    assert at_places(table, places)["a"].to_pylist() == places
 
 
 def test_outcomes_of_a_verdict():
