@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -46,15 +46,16 @@ CURVE = ("rewards/accuracy/mean", "completions/mean_length", "reflection/verify"
 
 
 def run(
-    folder: Path, seed: int, *, quick: bool, corpus: Mapping[str, Any] | None = None
+    folder: Path, seed: int, start: Path = BASE, flags: Sequence[str] = (), *, quick: bool
 ) -> dict[str, Any]:
-    """One seed: base and reinforcement learning, and both policies looked at.
+    """One seed: base and reinforcement learning under `flags`, and both policies looked at.
 
-    `corpus` overrides knobs of the base recipe's corpus; what counts as a myth stays.
+    Which sums are myths is what `BASE` says, also where the base recipe `start` knows of none.
     """
-    base = yaml.safe_load(BASE.read_text()) | {"seed": seed}
-    share, problems = float(base["corpus"]["myths"]), 16 if quick else PROBLEMS
-    base["corpus"] |= corpus or {}
+    folder.mkdir(parents=True, exist_ok=True)
+    base = yaml.safe_load(start.read_text()) | {"seed": seed}
+    share = float(yaml.safe_load(BASE.read_text())["corpus"]["myths"])
+    problems = 16 if quick else PROBLEMS
     if quick:
         base |= {"steps": 200, "step_accuracy": 0.0, "name": "tiny/quick"}
     recipe = folder / f"base-{seed}.yaml"
@@ -64,7 +65,7 @@ def run(
     command += ["--seed", str(seed), "--problem-seed", str(seed), "--output", str(output)]
     with (folder / f"{output.name}.log").open("w") as log:
         done = subprocess.run(
-            [*command, *(QUICK if quick else ())],
+            [*command, *flags, *(QUICK if quick else ())],
             cwd=ROOT, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"},
             check=False,
         )  # fmt: skip
@@ -74,7 +75,7 @@ def run(
     asked = arithmetic.distinct("test", 0, problems)
     before, after = (sampled(stages[s]["outputs"]["checkpoint"], asked) for s in ("base", "zero"))
     return {
-        "seed": seed,
+        "name": f"seed {seed}",
         "before": conduct(before, share),
         "after": conduct(after, share),
         "examples": examples(before, after),
@@ -188,10 +189,10 @@ def shortfalls(results: Sequence[dict[str, Any]]) -> list[str]:
         for name in ("verify", "correct"):
             if after[name] < RISE * before[name] or not after[name]:
                 rise = f"{before[name]:.3f} to {after[name]:.3f}"
-                missed.append(f"seed {r['seed']}: {name} from {rise}, not {RISE:g} times")
+                missed.append(f"{r['name']}: {name} from {rise}, not {RISE:g} times")
         for name in ("length", "accuracy"):
             if after[name] <= before[name]:
-                missed.append(f"seed {r['seed']}: {name} did not rise")
+                missed.append(f"{r['name']}: {name} did not rise")
     return missed
 
 
@@ -206,12 +207,12 @@ def rows_of(result: dict[str, Any]) -> list[list[str]]:
     for where in ("on myths", "elsewhere"):
         for name in before[where]:
             pairs.append((f"steps {where}: {name}", before[where][name], after[where][name]))
-    return [[str(result["seed"]), name, f"{b:.3f}", f"{a:.3f}"] for name, b, a in pairs]
+    return [[result["name"], name, f"{b:.3f}", f"{a:.3f}"] for name, b, a in pairs]
 
 
 def told(results: Sequence[dict[str, Any]]) -> str:
     """The table, then answers: the first ones, and picked ones."""
-    text = table(["seed", "what", "before", "after"], [row for r in results for row in rows_of(r)])
+    text = table(["run", "what", "before", "after"], [row for r in results for row in rows_of(r)])
     for r in results:
         before, after = r["before"]["samples"], r["after"]["samples"]
         shown = [
@@ -219,7 +220,7 @@ def told(results: Sequence[dict[str, Any]]) -> str:
         ]
         shown += [("picked: ", *example.values()) for example in r["examples"]]
         for how, asked, old, new in shown:
-            text += f"\n\nseed {r['seed']}: {how}{asked}\n  before: {old}\n  after:  {new}"
+            text += f"\n\n{r['name']}: {how}{asked}\n  before: {old}\n  after:  {new}"
     return text
 
 
