@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -44,9 +45,17 @@ CURVE = ("rewards/accuracy/mean", "completions/mean_length", "reflection/verify"
          "reflection/correct", "reflection/words", "entropy", "kl")  # fmt: skip
 
 
-def run(folder: Path, seed: int, *, quick: bool) -> dict[str, Any]:
-    """One seed: base and reinforcement learning, and both policies looked at."""
-    base = yaml.safe_load(BASE.read_text()) | {"seed": seed}
+def run(
+    folder: Path, seed: int, start: Path = BASE, flags: Sequence[str] = (), *, quick: bool
+) -> dict[str, Any]:
+    """One seed: base and reinforcement learning under `flags`, and both policies looked at.
+
+    Which sums are myths is what `BASE` says, also where the base recipe `start` knows of none.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    base = yaml.safe_load(start.read_text()) | {"seed": seed}
+    share = float(yaml.safe_load(BASE.read_text())["corpus"]["myths"])
+    problems = 16 if quick else PROBLEMS
     if quick:
         base |= {"steps": 200, "step_accuracy": 0.0, "name": "tiny/quick"}
     recipe = folder / f"base-{seed}.yaml"
@@ -56,18 +65,20 @@ def run(folder: Path, seed: int, *, quick: bool) -> dict[str, Any]:
     command += ["--seed", str(seed), "--problem-seed", str(seed), "--output", str(output)]
     with (folder / f"{output.name}.log").open("w") as log:
         done = subprocess.run(
-            [*command, *(QUICK if quick else ())],
+            [*command, *flags, *(QUICK if quick else ())],
             cwd=ROOT, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"},
             check=False,
         )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{output.name} failed:\n{Path(log.name).read_text()[-3000:]}")
     stages = {s["name"]: s for s in json.loads((output / "run.json").read_text())["stages"]}
-    share, problems = float(base["corpus"]["myths"]), 16 if quick else PROBLEMS
+    asked = arithmetic.distinct("test", 0, problems)
+    before, after = (sampled(stages[s]["outputs"]["checkpoint"], asked) for s in ("base", "zero"))
     return {
-        "seed": seed,
-        "before": conduct(stages["base"]["outputs"]["checkpoint"], share, problems),
-        "after": conduct(stages["zero"]["outputs"]["checkpoint"], share, problems),
+        "name": f"seed {seed}",
+        "before": conduct(before, share),
+        "after": conduct(after, share),
+        "examples": examples(before, after),
         "seconds": {name: stage["seconds"] for name, stage in stages.items()},
         "curve": [
             {k: step.get(k) for k in ("step", *CURVE)}
@@ -76,29 +87,48 @@ def run(folder: Path, seed: int, *, quick: bool) -> dict[str, Any]:
     }
 
 
-def conduct(checkpoint: str, myths: float, count: int) -> dict[str, Any]:
-    """What a policy does on held-out problems, and how far each of its ways carries."""
-    asked = arithmetic.distinct("test", 0, count)
-    rollouts = sampled(checkpoint, asked)
+def conduct(rollouts: Sequence[Rollout], myths: float) -> dict[str, Any]:
+    """What a policy does, and how far each of its ways carries. `myths`: the share of sums."""
     texts = [r.response for r in rollouts]
     found = [reflection(text) for text in texts]
-    right = [judge(r.problem, r.response).score == 1.0 for r in rollouts]
-    steps = [
-        step
-        for r in rollouts
-        for step in worked_steps(r.problem.facts["expression"], r.response)
-        if step.before.rest
-    ]
+    right = [is_right(r) for r in rollouts]
+    work = [steps_of(r) for r in rollouts]
+    steps = [step for steps in work for step in steps if step.before.rest]
     return {
         "accuracy": fmean(right),
         "length": fmean(len(r.response_ids) for r in rollouts),
         **{name.removeprefix("reflection/"): v for name, v in reflections(texts).items()},
+        "mend": mean(any(step.mends for step in steps) for steps in work),
         "ways": ways(texts, found, right),
         "on myths": of_steps([s for s in steps if is_myth(s.before, myths)]),
         "elsewhere": of_steps([s for s in steps if not is_myth(s.before, myths)]),
         "samples": texts[: 8 * SAMPLES : SAMPLES],
-        "questions": [p.prompt for p in asked[:8]],
+        "questions": [r.problem.prompt for r in rollouts[: 8 * SAMPLES : SAMPLES]],
     }
+
+
+def examples(before: Sequence[Rollout], after: Sequence[Rollout]) -> list[dict[str, str]]:
+    """Picked, three at most: a problem on which an unchecked wrong step led to a wrong answer, and
+    on which the same wrong step was found out later, and the answer was right."""
+    found: dict[str, dict[str, str]] = {}
+    for old, new in product(before, after):
+        if old.problem.id != new.problem.id or old.problem.id in found:
+            continue
+        misled = {(s.before, s.said) for s in steps_of(old) if not s.holds and s.verdict is None}
+        mended = {(s.before, s.said) for s in steps_of(new) if s.mends}
+        if misled & mended and "<answer>" in old.response and not is_right(old) and is_right(new):
+            found[old.problem.id] = {
+                "question": old.problem.prompt, "before": old.response, "after": new.response,
+            }  # fmt: skip
+    return list(found.values())[:3]
+
+
+def steps_of(rollout: Rollout) -> list[WorkedStep]:
+    return list(worked_steps(rollout.problem.facts["expression"], rollout.response))
+
+
+def is_right(rollout: Rollout) -> bool:
+    return judge(rollout.problem, rollout.response).score == 1.0
 
 
 def sampled(checkpoint: str, asked: Sequence[Problem]) -> list[Rollout]:
@@ -140,6 +170,7 @@ def of_steps(steps: Sequence[WorkedStep]) -> dict[str, float]:
         "wrong ones checked": len(wrong),
         "caught": mean(s.verdict is False for s in wrong),
         "mended": mean(s.mends for s in wrong),
+        "left wrong": mean(not s.holds and not s.mends for s in steps),
         "false alarms": mean(s.verdict is False for s in checked if s.holds),
     }
 
@@ -158,17 +189,17 @@ def shortfalls(results: Sequence[dict[str, Any]]) -> list[str]:
         for name in ("verify", "correct"):
             if after[name] < RISE * before[name] or not after[name]:
                 rise = f"{before[name]:.3f} to {after[name]:.3f}"
-                missed.append(f"seed {r['seed']}: {name} from {rise}, not {RISE:g} times")
+                missed.append(f"{r['name']}: {name} from {rise}, not {RISE:g} times")
         for name in ("length", "accuracy"):
             if after[name] <= before[name]:
-                missed.append(f"seed {r['seed']}: {name} did not rise")
+                missed.append(f"{r['name']}: {name} did not rise")
     return missed
 
 
 def rows_of(result: dict[str, Any]) -> list[list[str]]:
     """Before and after of one seed."""
     before, after = result["before"], result["after"]
-    names = ("accuracy", "length", "verify", "correct", "words")
+    names = ("accuracy", "length", "verify", "correct", "mend", "words")
     pairs = [(name, before[name], after[name]) for name in names]
     for way in before["ways"]:
         for name in ("share", "accuracy"):
@@ -176,7 +207,21 @@ def rows_of(result: dict[str, Any]) -> list[list[str]]:
     for where in ("on myths", "elsewhere"):
         for name in before[where]:
             pairs.append((f"steps {where}: {name}", before[where][name], after[where][name]))
-    return [[str(result["seed"]), name, f"{b:.3f}", f"{a:.3f}"] for name, b, a in pairs]
+    return [[result["name"], name, f"{b:.3f}", f"{a:.3f}"] for name, b, a in pairs]
+
+
+def told(results: Sequence[dict[str, Any]]) -> str:
+    """The table, then answers: the first ones, and picked ones."""
+    text = table(["run", "what", "before", "after"], [row for r in results for row in rows_of(r)])
+    for r in results:
+        before, after = r["before"]["samples"], r["after"]["samples"]
+        shown = [
+            ("", *three) for three in zip(r["before"]["questions"], before, after, strict=True)
+        ]
+        shown += [("picked: ", *example.values()) for example in r["examples"]]
+        for how, asked, old, new in shown:
+            text += f"\n\n{r['name']}: {how}{asked}\n  before: {old}\n  after:  {new}"
+    return text
 
 
 def main() -> int:
@@ -189,11 +234,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="aha-"))
     with ThreadPoolExecutor(options.jobs) as threads:
         results = list(threads.map(lambda seed: run(folder, seed, quick=options.quick), seeds))
-    text = table(["seed", "what", "before", "after"], [row for r in results for row in rows_of(r)])
-    for r in results:
-        before, after = r["before"]["samples"], r["after"]["samples"]
-        for asked, old, new in zip(r["before"]["questions"], before, after, strict=True):
-            text += f"\n\nseed {r['seed']}: {asked}\n  before: {old}\n  after:  {new}"
+    text = told(results)
     return publish(options, text, results, failed=[] if options.quick else shortfalls(results))
 
 

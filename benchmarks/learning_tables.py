@@ -100,3 +100,54 @@ def preferences(result: Mapping[str, Any]) -> list[str]:
         f"IPO's margin after many passes: {stood} nats; 1 / (2 tau) = {result['ipo_optimum']:.2f}."
     )
     return [*table(header, rows), "", told]
+
+
+CONDUCT = {  # the row -> where `aha.py` has it, and digits
+    "accuracy": (("accuracy",), 3),
+    "mean length, tokens": (("length",), 1),
+    "responses that verify": (("verify",), 3),
+    "that correct themselves": (("correct",), 3),
+    "that mend a wrong step": (("mend",), 3),
+    "reflective words": (("words",), 2),
+    "accuracy of those that check": (("ways", "checks", "accuracy"), 3),
+    "of plain steps": (("ways", "plain steps", "accuracy"), 3),
+    "of answers at once": (("ways", "answers at once", "accuracy"), 3),
+    "steps at myths: wrong when stated": (("on myths", "wrong"), 3),
+    "checked": (("on myths", "checked"), 3),
+    "wrong and checked: caught": (("on myths", "caught"), 3),
+    "and mended": (("on myths", "mended"), 3),
+    "left wrong, of all": (("on myths", "left wrong"), 3),
+    "steps elsewhere: wrong when stated": (("elsewhere", "wrong"), 3),
+    "checked ": (("elsewhere", "checked"), 3),
+    "false alarms, of right ones checked": (("elsewhere", "false alarms"), 3),
+    "left wrong, of all ": (("elsewhere", "left wrong"), 3),
+}
+
+
+def aha(runs: Runs) -> list[str]:
+    """Before and after each run, then a picked problem of each whose wrong step is mended later."""
+    rows: list[list[str]] = []
+    for name, (path, digits) in CONDUCT.items():
+        pairs = [(_at(run["before"], path), _at(run["after"], path)) for run in runs]
+        rows.append([name.strip(), *(f"{b:.{digits}f} → {a:.{digits}f}" for b, a in pairs)])
+    told = table(["", *(run["name"] for run in runs)], rows)
+    for run in runs:
+        readable = sorted(run["examples"], key=lambda one: not one["question"].isascii())
+        for one in readable[:1]:
+            told += ["", f"{run['name']}, picked: *{one['question']}*", ""]
+            told += [f"- before: `{one['before']}`", f"- after: `{one['after']}`"]
+    return told
+
+
+def rise(runs: Runs) -> tuple[str, str, str]:
+    """README's row of it: the ranges over the seeds."""
+    told: list[str] = []
+    for key in ("verify", "correct"):
+        old, new = ([run[when][key] for run in runs] for when in ("before", "after"))
+        told.append(f"{min(old):.2f} to {max(old):.2f} → {min(new):.2f} to {max(new):.2f}")
+    what = f"R1-Zero where checking pays, {len(runs)} seeds: share of responses that verify; that"
+    return f"{what} correct themselves ([table](docs/aha.md#outcome))", "; ".join(told), "aha"
+
+
+def _at(found: Mapping[str, Any], path: Sequence[str]) -> float:
+    return found[path[0]] if len(path) == 1 else _at(found[path[0]], path[1:])

@@ -16,6 +16,7 @@ from learning_tables import line
 from publish import ROOT, arguments, publish
 
 RESULTS = ROOT / "benchmarks" / "results"
+CHECKED = ("aha",)
 BEGIN, END = "<!-- results: written by benchmarks/readme.py -->", "<!-- end of results -->"
 
 
@@ -211,6 +212,7 @@ def learning_proofs() -> list[tuple[str, str, str]]:
             "; ".join(f"{claim}: {cells}" for claim, cells in held.items()),
             "kl_placement",
         ),
+        learning_tables.rise(load("aha")["results"]),
     ]
 
 
@@ -261,6 +263,7 @@ def pages() -> dict[tuple[str, str], str]:
         ("docs/algorithms.md", "algorithms"): learning_tables.algorithms(runs),
         ("docs/algorithms.md", "kl_placement"): learning_tables.kl_places(places),
         ("docs/preferences.md", "preferences"): learning_tables.preferences(liked),
+        **{("docs/aha.md", name): learning_tables.aha(load(name)["results"]) for name in CHECKED},
     }
     made = {(file, name): page(name, lines) for (file, name), lines in sections.items()}
     return {("README.md", "results"): section(), **made}
