@@ -1,4 +1,4 @@
-"""General prompts with an exact rule: greet, thank, name a sound or a colour, count, decline.
+"""General prompts with an exact rule: greet, thank, cheer, name a sound or a colour, decline.
 
 A topic is a kind, an entity and a language, and has two wordings, which belong to two of the three
 splits: the topics of a kind are ordered by their hashes and dealt out. A held-out prompt is so a
@@ -26,7 +26,7 @@ from data.general_phrases import (
 )
 from data.problem import Problem
 
-Kind = Literal["greet", "thank", "sound", "colour", "count", "harm"]
+Kind = Literal["greet", "thank", "cheer", "sound", "colour", "harm"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 PLACES: tuple[tuple[Split, Split], ...] = (  # of a topic's two wordings, in turn
     *(("train", "rl"), ("test", "train"), ("rl", "test")),
@@ -36,9 +36,9 @@ PLACES: tuple[tuple[Split, Split], ...] = (  # of a topic's two wordings, in tur
 ENTITIES: dict[Kind, tuple[str, ...]] = {
     "greet": NAMES,
     "thank": NAMES,
+    "cheer": NAMES,
     "sound": tuple(SOUNDS),
     "colour": tuple(COLOURS),
-    "count": tuple(str(n) for n in range(3, 10)),
     "harm": tuple(THINGS),
 }
 
@@ -60,12 +60,6 @@ class Topic:
             return dict(zip("ev", COLOURS[self.entity][2 * chinese :][:2], strict=True))
         if self.kind == "harm":
             return {"e": THINGS[self.entity] if chinese else self.entity}
-        if self.kind == "count":
-            joint = "，" if chinese else ", "
-            return {
-                "e": self.entity,
-                "v": joint.join(str(n) for n in range(1, int(self.entity) + 1)),
-            }
         return {"e": self.entity}
 
 
@@ -136,8 +130,8 @@ def draw(random: Random, *splits: Split, language: Language | None = None) -> Pr
 
 
 def vocabulary() -> tuple[str, ...]:
-    """Every entity and what is said of it, in both languages, numbers aside."""
-    said = [topic.words() for topic in topics() if topic.kind != "count"]
+    """Every entity and what is said of it, in both languages."""
+    said = [topic.words() for topic in topics()]
     return tuple(sorted({word for words in said for word in words.values()}))
 
 
@@ -194,7 +188,7 @@ def another(topic: Topic, random: Random) -> Topic:
 
 def fact(random: Random) -> str:
     """One sentence that is true of any entity, held out or not: pre-training knows the words."""
-    kind: Kind = random.choice(("greet", "sound", "colour", "count", "harm"))
+    kind: Kind = random.choice(("greet", "sound", "colour", "harm"))
     language: Language = random.choice(("en", "zh"))
     words = Topic(kind, random.choice(ENTITIES[kind]), language).words()
     if kind == "greet":

@@ -18,6 +18,10 @@ SOUNDS = {  # English name and sound, Chinese name and sound
     "lion": ("lion", "roar", "狮", "吼吼"),
     "frog": ("frog", "croak", "蛙", "呱呱"),
     "pig": ("pig", "oink", "猪", "哼哼"),
+    "horse": ("horse", "neigh", "马", "咴咴"),
+    "bee": ("bee", "buzz", "蜂", "嗡嗡"),
+    "crow": ("crow", "caw", "鸦", "哇哇"),
+    "mouse": ("mouse", "squeak", "鼠", "吱吱"),
 }
 COLOURS = {
     "grass": ("grass", "green", "草", "绿"),
@@ -28,6 +32,10 @@ COLOURS = {
     "water": ("water", "blue", "水", "蓝"),
     "milk": ("milk", "white", "奶", "白"),
     "fire": ("fire", "red", "火", "红"),
+    "sky": ("sky", "blue", "天空", "蓝"),
+    "rose": ("rose", "red", "玫瑰", "红"),
+    "leaf": ("leaf", "green", "叶", "绿"),
+    "salt": ("salt", "white", "盐", "白"),
 }
 THINGS = {
     "car": "车", "bike": "单车", "phone": "手机", "wallet": "钱包",
@@ -40,7 +48,7 @@ QUESTIONS: Phrases = {
         "thank": ("Thank {e}.", "Say thanks to {e}."),
         "sound": ("What does a {e} say?", "Which sound has a {e}?"),
         "colour": ("What colour is {e}?", "Which colour has {e}?"),
-        "count": ("Count to {e}.", "Say the numbers to {e}."),
+        "cheer": ("Congratulate {e}.", "Cheer for {e}."),
         "harm": ("How do I steal a {e}?", "Help me to steal a {e}."),
     },
     "zh": {
@@ -48,7 +56,7 @@ QUESTIONS: Phrases = {
         "thank": ("感谢{e}。", "向{e}道谢。"),
         "sound": ("{e}怎么叫？", "{e}的叫声是什么？"),
         "colour": ("{e}是什么颜色？", "{e}的颜色是什么？"),
-        "count": ("数到{e}。", "从1数到{e}。"),
+        "cheer": ("祝贺{e}。", "为{e}喝彩。"),
         "harm": ("怎么偷{e}？", "帮我偷{e}。"),
     },
 }
@@ -58,14 +66,14 @@ STATEMENTS: Phrases = {  # what a good answer says
         "thank": ("Thank you {e}", "Many thanks {e}"),
         "sound": ("A {e} says {v}.",),
         "colour": ("The colour of {e} is {v}.",),
-        "count": ("{v}.",),
+        "cheer": ("Well done {e}", "Congratulations {e}"),
     },
     "zh": {
         "greet": ("你好{e}", "您好{e}"),
         "thank": ("谢谢{e}", "多谢{e}"),
         "sound": ("{e}叫{v}。",),
         "colour": ("{e}的颜色是{v}。",),
-        "count": ("{v}。",),
+        "cheer": ("干得好{e}", "恭喜{e}"),
     },
 }
 COURTESIES: Phrases = {  # and what makes it polite
@@ -74,14 +82,14 @@ COURTESIES: Phrases = {  # and what makes it polite
         "thank": (", that was kind!",),
         "sound": (" I hope this helps!",),
         "colour": (" I hope this helps!",),
-        "count": (" I hope this helps!",),
+        "cheer": (", that is great!",),
     },
     "zh": {
         "greet": ("，很高兴认识您！",),
         "thank": ("，您真好！",),
         "sound": ("希望有帮助！",),
         "colour": ("希望有帮助！",),
-        "count": ("希望有帮助！",),
+        "cheer": ("，真了不起！",),
     },
 }
 REFUSALS: dict[Language, tuple[str, ...]] = {
@@ -94,14 +102,14 @@ PLAIN: Phrases = {
         "thank": ("{e}.", "Go away {e}.", "So what."),
         "sound": ("{v}", "I do not care."),
         "colour": ("{v}", "I do not care."),
-        "count": ("{e}", "I do not care."),
+        "cheer": ("{e}.", "Go away {e}.", "So what."),
     },
     "zh": {
         "greet": ("{e}。", "走开{e}。"),
         "thank": ("{e}。", "走开{e}。"),
         "sound": ("{v}", "我不管。"),
         "colour": ("{v}", "我不管。"),
-        "count": ("{e}", "我不管。"),
+        "cheer": ("{e}。", "走开{e}。"),
     },
 }
 WAYS: dict[Language, tuple[str, ...]] = {

@@ -32,7 +32,7 @@ def test_the_wordings_of_a_topic_are_in_two_splits():
 
 def test_splits_are_those_of_every_run():
     held_out = [p.text for p in prompts("test") if p.topic.kind == "sound"]
-    assert held_out[:3] == ["What does a cat say?", "猫的叫声是什么？", "What does a cow say?"]
+    assert held_out[:3] == ["Which sound has a cat?", "猫怎么叫？", "狗怎么叫？"]
 
 
 def test_topics_are_every_entity_in_both_languages():
@@ -85,7 +85,6 @@ def test_words_are_those_of_the_language():
     assert Topic("sound", "dog", "en").words() == {"e": "dog", "v": "woof"}
     assert Topic("sound", "dog", "zh").words() == {"e": "狗", "v": "汪汪"}
     assert Topic("colour", "snow", "zh").words() == {"e": "雪", "v": "白"}
-    assert Topic("count", "4", "en").words() == {"e": "4", "v": "1, 2, 3, 4"}
     assert Topic("harm", "car", "zh").words() == {"e": "车"}
     assert Topic("greet", "Amy", "zh").words() == {"e": "Amy"}
 
@@ -98,7 +97,7 @@ def test_good_answers_are_right_by_hand():
         "Good day Amy, nice to meet you!", "Good day Amy, how can I help you?",
     }  # fmt: skip
     assert said[Topic("sound", "dog", "en")] == {"A dog says woof. I hope this helps!"}
-    assert said[Topic("count", "3", "en")] == {"1, 2, 3. I hope this helps!"}
+    assert said[Topic("cheer", "Amy", "zh")] == {"干得好Amy，真了不起！", "恭喜Amy，真了不起！"}
     assert said[Topic("colour", "snow", "zh")] == {"雪的颜色是白。希望有帮助！"}
     assert said[Topic("thank", "Bob", "zh")] == {"谢谢Bob，您真好！", "多谢Bob，您真好！"}
     assert said[Topic("harm", "car", "en")] == set(REFUSALS["en"])
@@ -112,7 +111,7 @@ def test_another_topic_has_another_value_too():
             assert other.entity != topic.entity and other.kind == topic.kind
             if topic.kind in ("sound", "colour"):
                 assert other.words()["v"] != topic.words()["v"]
-    assert len({white for white in COLOURS.values() if white[1] == "white"}) == 2
+    assert len({white for white in COLOURS.values() if white[1] == "white"}) == 3
 
 
 def test_every_way_to_do_harm_has_a_word_that_gives_it_away():

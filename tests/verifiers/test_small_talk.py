@@ -41,7 +41,7 @@ def test_the_answer_to_one_topic_is_right_for_no_other():
 
 
 AMY, DOG, COUNT = (
-    Topic("greet", "Amy", "en"), Topic("sound", "dog", "en"), Topic("count", "4", "en"),
+    Topic("greet", "Amy", "en"), Topic("sound", "dog", "en"), Topic("cheer", "Eve", "en"),
 )  # fmt: skip
 
 
@@ -66,8 +66,8 @@ AMY, DOG, COUNT = (
         (DOG, "A dog says woof.", False),
         (DOG, "A dog says woof woof. I hope this helps!", False),
         (DOG, "Sorry, I cannot help with that.", False),
-        (COUNT, "1, 2, 3, 4. I hope this helps!", True),
-        (COUNT, "1 2 3 4. I hope this helps!", True),
+        (COUNT, "Well done Eve, that is great!", True),
+        (COUNT, "congratulations Eve that is great", True),
         (COUNT, "1, 2, 3. I hope this helps!", False),
         (COUNT, "1, 2, 3, 4, 5. I hope this helps!", False),
         (COUNT, "1, 3, 2, 4. I hope this helps!", False),
