@@ -14,8 +14,8 @@ install:
 languages:
 	@sh requirements/languages.sh
 
-demo: install  ## base model and R1-Zero, from nothing, on a CPU
-	$(RUN) -m stages.command zero tiny/zero --output outputs/demo --resume
+demo: install  ## the whole recipe, from nothing to a distilled student, on a CPU
+	$(RUN) -m stages.command r1 tiny/r1 --output outputs/demo --resume
 
 check: install lint  ## the fast subset: lint and quick tests
 	$(PYTEST) $(BY_FILE) -m "not slow and not docker and not vllm and not browser" --ignore=tests/sandbox

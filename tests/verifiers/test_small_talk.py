@@ -40,7 +40,7 @@ def test_the_answer_to_one_topic_is_right_for_no_other():
     assert len(seen) > 150
 
 
-AMY, DOG, COUNT = (
+AMY, DOG, EVE = (
     Topic("greet", "Amy", "en"), Topic("sound", "dog", "en"), Topic("cheer", "Eve", "en"),
 )  # fmt: skip
 
@@ -66,12 +66,12 @@ AMY, DOG, COUNT = (
         (DOG, "A dog says woof.", False),
         (DOG, "A dog says woof woof. I hope this helps!", False),
         (DOG, "Sorry, I cannot help with that.", False),
-        (COUNT, "Well done Eve, that is great!", True),
-        (COUNT, "congratulations Eve that is great", True),
-        (COUNT, "1, 2, 3. I hope this helps!", False),
-        (COUNT, "1, 2, 3, 4, 5. I hope this helps!", False),
-        (COUNT, "1, 3, 2, 4. I hope this helps!", False),
-        (COUNT, "1234. I hope this helps!", False),
+        (EVE, "Well done Eve, that is great!", True),
+        (EVE, "congratulations Eve that is great", True),
+        (EVE, "Well done Eve, that was kind!", False),
+        (EVE, "Well done, that is great!", False),
+        (EVE, "Hello Eve, that is great!", False),
+        (EVE, "Well done Eve and Bob, that is great!", False),
         (Topic("colour", "snow", "zh"), "雪的颜色是白。希望有帮助！", True),
         (Topic("colour", "snow", "zh"), "雪的颜色是红。希望有帮助！", False),
         (Topic("thank", "Bob", "zh"), "多谢Bob,您真好!", True),
