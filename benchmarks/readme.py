@@ -48,7 +48,7 @@ def zero_table(result: dict[str, Any]) -> list[str]:
 
 def proofs() -> list[tuple[str, str, str]]:
     """(what, measured, the script that printed it)."""
-    demo, sync, resume = (load(n)["results"] for n in ("demo", "sync", "resume"))
+    sync, resume = (load(n)["results"] for n in ("sync", "resume"))
     faults, mutation = load("faults")["results"], load("mutation")
     startup = load("startup")["results"]["veriloop --help"]["median_s"]
     widest = max(max(r["fresh_max"], r["batch_max"]) for r in sync)
@@ -58,12 +58,6 @@ def proofs() -> list[tuple[str, str, str]]:
     found = sum(r["caught"] == r["wanted"] for r in planted)
     same = [r["engine"] for r in resume if r["metrics_identical"] and r["weights_identical"]]
     return [
-        (
-            "`make demo`, environment installed",
-            f"{demo['seconds']:.0f} s: base {demo['base']:.0f} s, R1-Zero {demo['zero']:.0f} s; "
-            f"peak {demo['peak_gib']:.1f} GiB",
-            "demo",
-        ),
         (
             "sampler against trainer at every step; torch and vLLM, tied and untied",
             f"at most {widest:.1e} nats, {mean:.1e} on average (a lost sync: {lost:.0e} or more)",
