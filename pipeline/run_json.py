@@ -16,6 +16,13 @@ from pipeline.identity import identity
 _opened: set[tuple[Path, str]] = set()  # manifests of this process, by their command
 
 
+def typed() -> list[str]:
+    """The words that began this process, as a user types them."""
+    program, *rest = sys.argv
+    ours = program.endswith(("stages/command.py", "bin/veriloop"))
+    return ["veriloop" if ours else program, *rest]
+
+
 class RunManifest:
     """`run.json`, rewritten whole at every change, so that a reader never finds half of it.
 
@@ -27,7 +34,7 @@ class RunManifest:
     def __init__(self, path: Path, *, command: Sequence[str] | None = None) -> None:
         opened = {
             "started": _now(),
-            "command": shlex.join(sys.argv if command is None else command),
+            "command": shlex.join(typed() if command is None else command),
         }
         self.path, known = path, identity()
         self._code = {"veriloop": known["versions"].get("veriloop"), **known["git"]}

@@ -231,3 +231,16 @@ def test_versions_hold_the_fingerprint_of_each_verifier(tmp_path):
     told = json.loads((tmp_path / "versions.json").read_text())
     assert told["verifiers"] == {"number": "9f2c"}
     assert set(told) == {"versions", "machine", "git", "verifiers"}
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("/somewhere/stages/command.py", "veriloop"),
+        ("/env/bin/veriloop", "veriloop"),
+        ("benchmarks/x.py", "benchmarks/x.py"),
+    ],
+)
+def test_the_command_is_told_as_it_is_typed(monkeypatch, program, told):
+    monkeypatch.setattr("sys.argv", [program, "r1", "--output", "a b"])
+    assert run_json.typed() == [told, "r1", "--output", "a b"]
