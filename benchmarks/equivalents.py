@@ -16,6 +16,43 @@ class Equivalent:
 
 EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
+        path="pipeline/losses/head_tiles.py",
+        before="1024",
+        after="(1025)",
+        reason="any width of a tile gives the same numbers, and the tests choose their own",
+    ),
+    Equivalent(
+        path="pipeline/losses/head_tiles.py",
+        before="ctx.set_materialize_grads(False)",
+        after="pass",
+        reason="gradients of zeros then stand for none: more work, the same numbers",
+    ),
+    Equivalent(
+        path="pipeline/losses/head_tiles.py",
+        before="False",
+        after="(True)",
+        within="ctx.set_materialize_grads((True))",
+        reason="gradients of zeros then stand for none: more work, the same numbers",
+    ),
+    Equivalent(
+        path="pipeline/losses/head_tiles.py",
+        before="torch.zeros_like(x, dtype=normaliser_M.dtype) if needed else None",
+        after="(torch.zeros_like(x, dtype=normaliser_M.dtype))",
+        reason="a gradient that nobody asked for is computed and dropped",
+    ),
+    Equivalent(
+        path="pipeline/losses/head_tiles.py",
+        before="logits_CS if temperature == 1 else logits_CS.div_(temperature)",
+        after="(logits_CS.div_(temperature))",
+        reason="dividing by 1 changes nothing",
+    ),
+    Equivalent(
+        path="pipeline/unlearned.py",
+        before="512",
+        after="(513)",
+        reason="how many tokens prove the sampler's weights is a choice",
+    ),
+    Equivalent(
         path="pipeline/packing.py",
         before="torch.full(shape, -1, dtype=torch.int64)",
         after="(torch.full(shape, -1))",

@@ -6,6 +6,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.losses import head_tiles
+from pipeline.losses.head_tiles import narrow, wide
 from pipeline.losses.logprob import entropy, logp_and_entropy_from_hidden, token_logp
 
 M, D, V = 11, 5, 23
@@ -100,3 +101,35 @@ def test_no_tensor_grows_with_positions_times_vocabulary(tile):
         (logp.sum() + nats.sum()).backward()
     kept = 4 * -(-V // tile)  # numbers that a position keeps of all tiles
     assert seen.found == max(6 * tile, 6 * kept, M * D)
+
+
+HALF, SINGLE, DOUBLE = torch.bfloat16, torch.float32, torch.float64
+
+
+@pytest.mark.parametrize(
+    ("hidden_type", "head_type", "bound"),
+    [(HALF, HALF, 0.05), (HALF, SINGLE, 1e-5), (SINGLE, HALF, 1e-5), (SINGLE, DOUBLE, 1e-6)],
+)
+def test_types_may_differ_and_the_products_are_in_the_wider_one(hidden_type, head_type, bound):
+    many = 200  # enough positions for a sum in half precision to go astray
+    leaves = [drawn(many, D, seed=1).to(hidden_type), drawn(V, D, seed=2).to(head_type),
+              drawn(V, seed=4).to(head_type)]  # fmt: skip
+    targets = torch.randint(V, (many,), generator=torch.Generator().manual_seed(3))
+    exact = [x.double().requires_grad_() for x in leaves]
+    leaves = [x.requires_grad_() for x in leaves]
+    got = logp_and_entropy_from_hidden(*leaves, targets, temperature=2.0, chunk=1)
+    want = plain(*exact, targets, 2.0)
+    assert {x.dtype for x in got} == {wide(*leaves)}
+    assert_close([x.double() for x in got], list(want), atol=bound, rtol=0)
+    (got[0].sum() + got[1].sum()).backward()
+    (want[0].sum() + want[1].sum()).backward()
+    for one, other in zip(leaves, exact, strict=True):
+        assert one.grad.dtype == one.dtype
+        assert (one.grad.double() - other.grad).norm() < 0.01 * other.grad.norm()
+
+
+def test_the_gradients_products_are_in_half_precision_where_the_trunk_is():
+    half, single, double = (torch.ones(1, 1, dtype=t) for t in (HALF, SINGLE, DOUBLE))
+    assert narrow(half, single) is half and narrow(half, double) is half
+    assert narrow(single, half).dtype == SINGLE and narrow(single, double).dtype == DOUBLE
+    assert narrow(double, single) is double
