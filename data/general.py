@@ -187,7 +187,8 @@ def another(topic: Topic, random: Random) -> Topic:
 
 
 def fact(random: Random) -> str:
-    """One sentence that is true of any entity, held out or not: pre-training knows the words."""
+    """What is true of any entity: pre-training knows the words. Not said as an answer says it,
+    where the entity is the one that was asked about and not just any."""
     kind: Kind = random.choice(("greet", "sound", "colour", "harm"))
     language: Language = random.choice(("en", "zh"))
     words = Topic(kind, random.choice(ENTITIES[kind]), language).words()
@@ -195,8 +196,7 @@ def fact(random: Random) -> str:
         return words["e"] + ("。" if language == "zh" else ". ")
     if kind == "harm":
         return words["e"] + "。" if language == "zh" else f"A {words['e']}. "
-    stated = STATEMENTS[language][kind][0].format(**words)
-    return stated if language == "zh" else f"{stated} "
+    return f"{words['e']}：{words['v']}。" if language == "zh" else f"{words['e']}: {words['v']}. "
 
 
 def _problem(prompt: Prompt, id: str) -> Problem:

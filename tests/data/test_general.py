@@ -131,11 +131,12 @@ def test_the_vocabulary_is_every_word_that_phrases_leave_open():
 def test_facts_are_told_of_every_entity_and_are_true():
     random = Random(0)
     told = {general.fact(random) for _ in range(6_000)}
-    assert {f"A {a} says {SOUNDS[a][1]}. " for a in SOUNDS} <= told
-    assert {f"{SOUNDS[a][2]}叫{SOUNDS[a][3]}。" for a in SOUNDS} <= told
-    assert {f"The colour of {e} is {c[1]}. " for e, c in COLOURS.items()} <= told
+    assert {f"{a}: {SOUNDS[a][1]}. " for a in SOUNDS} <= told
+    assert {f"{SOUNDS[a][2]}：{SOUNDS[a][3]}。" for a in SOUNDS} <= told
+    assert {f"{e}: {c[1]}. " for e, c in COLOURS.items()} <= told
     assert {f"{name}. " for name in ENTITIES["greet"]} <= told
-    assert not [f for f in told if " says " in f and f.split()[3] != SOUNDS[f.split()[1]][1] + "."]
+    right = {f"{e}: {v}. " for e, v, *_ in (*SOUNDS.values(), *COLOURS.values())}
+    assert {f for f in told if ": " in f} == right
 
 
 def test_an_answer_without_thinking_is_judged_by_its_own_language():
