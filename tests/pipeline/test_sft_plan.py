@@ -23,8 +23,8 @@ def test_how_much_is_sampled_and_at_most_kept():
     assert told["sampled"] == "640 questions x 8 answers = 5,120"
     assert told["kept"].startswith("at most 400:") and told["teacher"] == "models/zero"
     told = lines(read("tiny/rejection_sft"))
-    assert told["kept"].startswith("at most 1,200:")
-    assert told["general"].startswith("400 rows at most, one to 3 of reasoning")
+    assert told["kept"].startswith("at most 1,600:")
+    assert told["general"].startswith("533 rows at most, one to 3 of reasoning")
 
 
 def test_the_papers_numbers_are_the_papers():
