@@ -117,6 +117,7 @@ def test_it_is_an_ordinary_checkpoint():
     assert spelling.decode(ids) == "<bos>" + R1_ZERO.format(prompt="What is 3+4?")
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss():
     facts = base.train(recipe(steps=40), base.CACHE / "x", lambda text: None)
     start = base.train(recipe(steps=1), base.CACHE / "y", lambda text: None)

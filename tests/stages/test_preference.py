@@ -245,6 +245,7 @@ def test_what_was_sampled_and_judged_is_on_record(recipe, tmp_path, judged_by_le
     assert len(list((tmp_path / "run" / "preference" / "rounds").iterdir())) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["dpo", "kto"])
 def test_a_round_without_pairs_is_passed_over(recipe, tmp_path, monkeypatch, capsys, loss):
     from pipeline.preference.labels import by_rewards

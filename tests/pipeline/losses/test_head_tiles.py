@@ -106,6 +106,7 @@ def test_no_tensor_grows_with_positions_times_vocabulary(tile):
 HALF, SINGLE, DOUBLE = torch.bfloat16, torch.float32, torch.float64
 
 
+@pytest.mark.parametrize("tile", [12], indirect=True)
 @pytest.mark.parametrize(
     ("hidden_type", "head_type", "bound"),
     [(HALF, HALF, 0.05), (HALF, SINGLE, 1e-5), (SINGLE, HALF, 1e-5), (SINGLE, DOUBLE, 1e-6)],
