@@ -39,22 +39,34 @@ def command(words: Sequence[str]) -> int:
     return 1 if options.strict and any(check.level == "bad" for check in made.checks) else 0
 
 
+LARGEST = 2**30  # bytes of rollouts that the end of a run waits for
+
+
 @contextmanager
 def reported(folder: Path) -> Iterator[None]:
     """Write the report of the run in `folder` when what is inside ends, however it ends.
 
-    A report that fails is told on stderr, and never fails the run.
+    A report that fails, or that would take minutes, is told of on stderr, and never fails the run.
     """
     try:
         yield
     finally:
         if (folder / "run.json").is_file():
             try:
-                from pipeline.report.write import write_report
-
-                print(f"report: {write_report(folder).page}", flush=True)
+                _report(folder)
             except Exception as failure:  # noqa: BLE001  the run counts, not its report
                 print(f"no report: {type(failure).__name__}: {failure}", file=sys.stderr)
+
+
+def _report(folder: Path) -> None:
+    size = sum(path.stat().st_size for path in folder.glob("*/rollouts/*.parquet"))
+    if size > LARGEST:
+        told = f"{size / 2**30:.1f} GiB of rollouts; to make one: veriloop report {folder}"
+        print(f"no report: {told}", file=sys.stderr)
+        return
+    from pipeline.report.write import write_report
+
+    print(f"report: {write_report(folder).page}", flush=True)
 
 
 if __name__ == "__main__":

@@ -30,31 +30,9 @@ def divergence_update(
 
     `progress`, `done` and `tolerance` are those of `pipeline.update.update`; so is MismatchError.
     """
-    tokens, head = minibatch.counts.tokens, output_head(learner.policy)
-    sums = _Sums()
+    tokens, sums = minibatch.counts.tokens, _Sums()
     for batch in minibatch.batches:
-        hidden_MD = masked_hidden(learner.policy, batch)
-        with torch.no_grad():
-            theirs_ME = masked_hidden(teacher, batch)
-            logp_M, entropy_M = logp_and_entropy_from_hidden(
-                hidden_MD,
-                *head,
-                batch.targets_RT[batch.mask_RT],
-                temperature=batch.temperature,
-                chunk=learner.chunk,
-            )
-        values_M = jsd_from_hidden(
-            hidden_MD,
-            head,
-            theirs_ME,
-            output_head(teacher),
-            beta=beta,
-            temperature=batch.temperature,
-            chunk=learner.chunk,
-        )
-        share = token_share(values_M, tokens)
-        share.backward()
-        sums.add(share, entropy_M, logp_M - batch.sampler_logp_RT[batch.mask_RT])
+        _accumulate(learner, teacher, batch, tokens, sums, beta=beta)
     counted = max(tokens, 1)
     check_mismatch(learner.optimizer, sums.gap / counted, sums.widest, tokens, tolerance, done)
     grad_norm, learning_rate = learner.optimizer.step(progress, done)
@@ -87,12 +65,37 @@ class _Sums:
     gap: float = 0.0  # of trainer and sampler, |logp|
     widest: float = 0.0
 
-    def add(self, share: torch.Tensor, entropy_M: torch.Tensor, gap_M: torch.Tensor) -> None:
-        self.loss += share.item()
-        self.nats += entropy_M.sum().item()
-        self.gap += gap_M.abs().sum().item()
-        self.widest = torch.cat([gap_M.abs(), gap_M.new_tensor([self.widest])]).max().item()
-        # torch's max, unlike Python's, does not lose NaN
+
+def _accumulate(
+    learner: Learner, teacher: Any, batch: Batch, tokens: int, sums: _Sums, *, beta: float
+) -> None:
+    """The backward pass of one micro-batch; adds what it tells to `sums`."""
+    head, hidden_MD = output_head(learner.policy), masked_hidden(learner.policy, batch)
+    with torch.no_grad():
+        theirs_ME = masked_hidden(teacher, batch)
+        logp_M, entropy_M = logp_and_entropy_from_hidden(
+            hidden_MD,
+            *head,
+            batch.targets_RT[batch.mask_RT],
+            temperature=batch.temperature,
+            chunk=learner.chunk,
+        )
+    values_M = jsd_from_hidden(
+        hidden_MD,
+        head,
+        theirs_ME,
+        output_head(teacher),
+        beta=beta,
+        temperature=batch.temperature,
+        chunk=learner.chunk,
+    )
+    share = token_share(values_M, tokens)
+    share.backward()
+    gap_M = (logp_M - batch.sampler_logp_RT[batch.mask_RT]).abs()
+    sums.loss += share.item()
+    sums.nats += entropy_M.sum().item()
+    sums.gap += gap_M.sum().item()
+    sums.widest = torch.cat([gap_M, gap_M.new_tensor([sums.widest])]).max().item()  # keeps NaN
 
 
 def masked_hidden(model: Any, batch: Batch) -> torch.Tensor:

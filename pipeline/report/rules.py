@@ -64,8 +64,7 @@ def _by_trend(stage: Stage, name: str, judge: Callable[[Trend], Answer]) -> Answ
     return _few(values) if found is None else judge(found)
 
 
-def reward(stage: Stage, scan: Scan) -> Answer | None:
-    del scan
+def reward(stage: Stage, _: Scan) -> Answer | None:
     best = max(stage.column("reward"), default=0.0)
 
     def judge(found: Trend) -> Answer:
@@ -79,9 +78,7 @@ def reward(stage: Stage, scan: Scan) -> Answer | None:
     return _by_trend(stage, "reward", judge)
 
 
-def zero_variance(stage: Stage, scan: Scan) -> Answer | None:
-    del scan
-
+def zero_variance(stage: Stage, _: Scan) -> Answer | None:
     def judge(found: Trend) -> Answer:
         wrong = trend(stage.column("frac_groups_all_wrong"))
         right = trend(stage.column("frac_groups_all_right"))
@@ -96,18 +93,14 @@ def zero_variance(stage: Stage, scan: Scan) -> Answer | None:
     return _by_trend(stage, "frac_reward_zero_std", judge)
 
 
-def truncation(stage: Stage, scan: Scan) -> Answer | None:
-    del scan
-
+def truncation(stage: Stage, _: Scan) -> Answer | None:
     def judge(found: Trend) -> Answer:
         return Answer(_level(found.last, 0.2, 0.4), f"{found.last:.1%}", found.last)
 
     return _by_trend(stage, "completions/clipped_ratio", judge)
 
 
-def entropy(stage: Stage, scan: Scan) -> Answer | None:
-    del scan
-
+def entropy(stage: Stage, _: Scan) -> Answer | None:
     def judge(found: Trend) -> Answer:
         number = f"{found.first:.3g} → {found.last:.3g} nats"
         share = found.last / found.first if found.first > 0 else 1.0
@@ -117,9 +110,7 @@ def entropy(stage: Stage, scan: Scan) -> Answer | None:
     return _by_trend(stage, "entropy", judge)
 
 
-def mismatch(stage: Stage, scan: Scan) -> Answer | None:
-    del scan
-
+def mismatch(stage: Stage, _: Scan) -> Answer | None:
     def judge(found: Trend) -> Answer:
         number = f"{found.first:.1e} → {found.last:.1e} nats"
         times = found.last / found.first if found.first > 0 else 1.0
@@ -131,8 +122,7 @@ def mismatch(stage: Stage, scan: Scan) -> Answer | None:
     return _by_trend(stage, "sampling/sampling_logp_difference/mean", judge)
 
 
-def gradient(stage: Stage, scan: Scan) -> Answer | None:
-    del scan
+def gradient(stage: Stage, _: Scan) -> Answer | None:
     norms = stage.column("grad_norm")
     if not norms:
         return None
@@ -150,11 +140,11 @@ def gradient(stage: Stage, scan: Scan) -> Answer | None:
     )
 
 
-def errors(stage: Stage, scan: Scan) -> Answer | None:
+def errors(_: Stage, scan: Scan) -> Answer | None:
     return _share_of(scan, "error", 0.005, 0.02)
 
 
-def timeouts(stage: Stage, scan: Scan) -> Answer | None:
+def timeouts(_: Stage, scan: Scan) -> Answer | None:
     return _share_of(scan, "timeout", 0.01, 0.05)
 
 
@@ -171,8 +161,7 @@ def _share_of(scan: Scan, kind: str, watch: float, bad: float) -> Answer | None:
     return Answer(_level(shares[worst], watch, bad), told, shares[worst])
 
 
-def format_alone(stage: Stage, scan: Scan) -> Answer | None:
-    del scan
+def format_alone(stage: Stage, _: Scan) -> Answer | None:
     right, layout = (stage.column(f"rewards/{name}/mean") for name in ("accuracy", "format"))
     if not right or not layout:
         return None
@@ -186,8 +175,7 @@ def format_alone(stage: Stage, scan: Scan) -> Answer | None:
     return Answer("bad" if sure else "watch", number, accuracy.gain)
 
 
-def length_alone(stage: Stage, scan: Scan) -> Answer | None:
-    del scan
+def length_alone(stage: Stage, _: Scan) -> Answer | None:
     lengths, right = stage.column("completions/mean_length"), stage.column("rewards/accuracy/mean")
     if not lengths or not right:
         return None
@@ -201,8 +189,7 @@ def length_alone(stage: Stage, scan: Scan) -> Answer | None:
     return Answer(_level(grown, 0.2, 0.5), number, grown)
 
 
-def language(stage: Stage, scan: Scan) -> Answer | None:
-    del scan
+def language(stage: Stage, _: Scan) -> Answer | None:
     _, share = stage.after("language")
     asked_for = stage.kind != "zero"  # R1-Zero is not rewarded for it, and mixes languages
     if share is None:
@@ -214,9 +201,8 @@ def language(stage: Stage, scan: Scan) -> Answer | None:
     return Answer(level, f"{share:.1%} of words", share)
 
 
-def evaluation(stage: Stage, scan: Scan) -> Answer | None:
+def evaluation(stage: Stage, _: Scan) -> Answer | None:
     """By pass@1; by accuracy where a stage has no problems, as a reward model."""
-    del scan
     for figure in ("pass@1", "accuracy"):
         before, after = stage.after(figure)
         if before is None or after is None:

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.failures import Stopped
 from pipeline.record import StageRecord
-from stages import command
+from stages import command, report_command
 from stages.report_command import reported
 
 
@@ -96,3 +96,18 @@ def test_the_failure_of_a_run_is_the_one_that_is_told(run):
     (folder / "sft/metrics.jsonl").write_text("junk\n{}\n")
     with pytest.raises(Stopped, match="at step 3"), reported(folder):
         raise Stopped("at step 3")
+
+
+@pytest.mark.parametrize("larger", [0, 1])
+def test_a_run_of_many_rollouts_ends_without_a_report_and_says_how_to_make_one(
+    run, capsys, monkeypatch, larger
+):
+    folder = run("large", CALM)
+    (folder / "sft/rollouts").mkdir(exist_ok=True)
+    (folder / "sft/rollouts/part.parquet").write_bytes(b"x" * (100 + larger))
+    monkeypatch.setattr(report_command, "LARGEST", 100)
+    with reported(folder):
+        pass
+    told = capsys.readouterr().err
+    assert (f"; to make one: veriloop report {folder}\n" in told) is bool(larger)
+    assert bool(files(folder)) is not bool(larger)
