@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.optimizer import load_moments
 from pipeline.packing import best_fit, lay_out
 from pipeline.policy import hidden_states
 from pipeline.records import Batch, Graded
@@ -82,7 +83,7 @@ class Critic:
         self.head.load_state_dict(state["head"])
         if self.trunk is not None:
             self.trunk.load_state_dict(state["trunk"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_moments(self.optimizer, state["optimizer"])
 
     def _parameters(self) -> list[Tensor]:
         trunk = () if self.trunk is None else self.trunk.parameters()

@@ -227,4 +227,4 @@ class Loop:
         }
 
     def _random(self, purpose: str, step: int | None = None) -> Random:
-        return Random(f"{purpose}/{self.recipe.seed}/{self.step if step is None else step}")
+        return rng.of_turn(purpose, self.recipe.seed, self.step if step is None else step)

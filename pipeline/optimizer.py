@@ -62,10 +62,19 @@ class Optimizer:
         return [part.state_dict() for part in self._parts]
 
     def load(self, states: list[Mapping[str, Any]]) -> None:
+        """Take up the moments; learning rates, betas and decay stay those of the recipe."""
         if len(states) != len(self._parts):
             raise ValueError(f"{len(states)} optimizer states for {len(self._parts)} optimizers")
         for part, state in zip(self._parts, states, strict=True):
-            part.load_state_dict(dict(state))
+            load_moments(part, state)
+
+
+def load_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Load a state into an optimizer whose settings are its own, not those it was saved with."""
+    settings = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    optimizer.load_state_dict(dict(state))
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
 
 
 def schedule(config: OptimizerConfig, progress: float, done: int) -> float:

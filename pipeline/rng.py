@@ -2,10 +2,16 @@
 
 import random
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 import numpy as np
 import torch
+
+
+def of_turn(purpose: str, seed: int, step: int) -> Random:
+    """The generator of one purpose in a turn of the loop: the same in whatever process it runs."""
+    return Random(f"{purpose}/{seed}/{step}")
 
 
 def capture() -> dict[str, Any]:

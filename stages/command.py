@@ -46,6 +46,7 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
     "samples": ("stages.samples_command", "answers of a run with their verdicts, to be read"),
     "data": ("stages.data_command", "show | check | decontaminate | export: published data sets"),
     "rescore": ("stages.rescore_command", "judge recorded rollouts of a run by a verifier anew"),
+    "replay": ("stages.replay_command", "updates again on recorded rollouts, by another loss"),
     "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),
     "algorithms": ("stages.algorithms_command", "what can be trained by, and what it needs"),
     "recipes": ("stages.recipe_files", "ls | show NAME | cp NAME FILE | validate FILE..."),

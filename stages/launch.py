@@ -4,7 +4,7 @@ import importlib
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -72,23 +72,24 @@ def parse(stage: str, words: Sequence[str]) -> Options[Recipe]:
         args=list(words[1:]),
         default=Options(recipe=recipe),
         prog=f"veriloop {name} {words[0]}",
-        registry=_unchecked(),
+        registry=unchecked(),
     )
-    flags = _given(words[1:], recipe, options.recipe)
+    flags = given(words[1:], recipe.model_dump(), options.recipe.model_dump(warnings=False))
     values = with_flags(written(words[0]), flags)
     return replace(options, recipe=checked(values, f"flags on top of {words[0]}"))
 
 
-def _given(words: Sequence[str], before: Recipe, after: Recipe) -> dict[str, Any]:
+def given(
+    words: Sequence[str], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, Any]:
     """What the flags say, by path: they are laid over the file, so that one may name a preset."""
     named = {word[2:].partition("=")[0].replace("-", "_") for word in words if word[:2] == "--"}
     named |= {name.replace(".no_", ".") for name in named}
-    old = dict(flat(before.model_dump()))
-    new = dict(flat(after.model_dump(warnings=False)))
+    old, new = dict(flat(before)), dict(flat(after))
     return {path: v for path, v in new.items() if path in named or v != old.get(path)}
 
 
-def _unchecked() -> ConstructorRegistry:
+def unchecked() -> ConstructorRegistry:
     """tyro's own rule for recipes without its checks: `parse` checks the whole, naming keys."""
     registry, asking = ConstructorRegistry(), False
 

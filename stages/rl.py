@@ -65,9 +65,14 @@ def task(
         verifiers=verifiers,
         reward=shortened(recipe, reward),
         best=best,
-        step_scores=lambda text: [(one.end, one.score) for one in unit_chain.steps(text)],
+        step_scores=step_scores,
         regrade=lambda graded, random: regraded(graded, recipe.reward, random),
     )
+
+
+def step_scores(text: str) -> list[tuple[int, float]]:
+    """(end, score) of each step of a chain of sums: what advantage `process` learns from."""
+    return [(one.end, one.score) for one in unit_chain.steps(text)]
 
 
 def shortened(recipe: RLRecipe, reward: Reward) -> Reward:

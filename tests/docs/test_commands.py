@@ -283,6 +283,14 @@ def doctored(words, place):
     assert run(*words) == 0
 
 
+def replayed(words, place):
+    """Everything but the updates: run, steps and flags are read, and the start is looked for."""
+    place.patch("stages.replay_command._start", lambda _: place.here / "FOLDER")
+    place.patch("stages.replay.replayed", begin)
+    with pytest.raises(Begun):
+        run(*words)
+
+
 def sandboxed(words, place):
     """The suite is read and the backend looked up; nothing is attacked, made or served."""
     from sandbox import backends
@@ -298,7 +306,7 @@ def sandboxed(words, place):
         run(*words)
 
 
-READERS = {"samples", "rescore", "report", "lineage", "watch", "evaluate"}
+READERS = {"samples", "report", "rescore", "replay", "lineage", "watch", "evaluate"}
 TRIED = dict.fromkeys(STAGES, planned) | {
     "--help": simply,
     "--version": simply,
@@ -307,6 +315,7 @@ TRIED = dict.fromkeys(STAGES, planned) | {
     "report": simply,
     "samples": simply,
     "rescore": simply,
+    "replay": replayed,
     "algorithms": simply,
     "config": simply,
     "data": shown_data,

@@ -94,6 +94,9 @@ def test_a_step_brings_values_to_their_targets_and_a_state_brings_them_back(
     fresh = Critic(tiny_llama(seed=7), own_trunk=True, learning_rate=1e-2)
     fresh.load(copy.deepcopy(critic.state()))
     assert torch.equal(fresh.values(model, batch), learned)
+    slower = Critic(tiny_llama(seed=7), own_trunk=True, learning_rate=1e-3)
+    slower.load(copy.deepcopy(critic.state()))
+    assert slower.optimizer.param_groups[0]["lr"] == 1e-3  # the recipe's, not the state's
 
 
 def test_a_gradient_that_is_no_number_stops_it(tiny_llama):
