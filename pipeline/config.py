@@ -178,6 +178,7 @@ class TrainerConfig(Part):
     compute: Literal["float32", "bfloat16"] = "float32"  # of both passes; weights stay float32
     fused: bool = True  # products by oneDNN on a CPU, norms in fewer passes: equal to rounding
     packed_attention: bool = True  # sequence by sequence, not row by row under a mask
+    share_prompts: bool = True  # a prompt once for all its answers, where packed attention is used
     gradient_checkpointing: bool = False  # keep each block's input alone, and compute it again
     memory_gib: NotNegative = 0.0  # peak of any process past which the run stops; 0: no bound
     lora: LoraConfig = LoraConfig()

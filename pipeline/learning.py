@@ -28,6 +28,7 @@ from pipeline.token_trace import SeenTokens, TokenTrace
 from pipeline.trust_region import distance
 from pipeline.unlearned import scored, unlearned
 from pipeline.update import Learner, update
+from pipeline.ways import shares
 
 
 class Learning:
@@ -80,6 +81,7 @@ class Learning:
                 max_tokens=self.recipe.rollout.max_tokens,
                 shuffle=shuffle,
                 scored=lambda share: scored(share, graded, skipped),
+                share_prompts=trainer.share_prompts and shares(self.policy),
             )
         reference = None if self.reference is None else self.reference.model
         with span("score"):

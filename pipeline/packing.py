@@ -1,5 +1,7 @@
 """The only packing and the only shift: token sequences laid end to end in rows.
 
+Sequences that begin alike may stand behind one another, and what they share only once.
+
 Axes: R rows, T positions in a row, B sequences.
 """
 
@@ -15,11 +17,12 @@ from torch import Tensor
 class Packed:
     """Rows in which position t predicts `targets_RT[:, t]`, the next token of the same sequence.
 
-    A sequence of n tokens takes n - 1 positions: its last token is only ever a target.
+    A sequence of n tokens takes n - 1 positions: its last token is only ever a target. One that
+    borrows its first p positions takes n - 1 - p, and its positions begin at p.
     """
 
     ids_RT: Tensor  # int64
-    positions_RT: Tensor  # int64, 0 at the start of each sequence and on padding
+    positions_RT: Tensor  # int64, place in the sequence; 0 on padding
     targets_RT: Tensor  # int64
     sequence_RT: Tensor  # int64, index of the sequence a position belongs to, -1 on padding
 
@@ -46,20 +49,54 @@ def best_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     return rows
 
 
-def lay_out(sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]) -> Packed:
-    """Shift each sequence by one and lay the rows out, padded to the longest row."""
-    width = max(sum(len(sequences[b]) - 1 for b in row) for row in rows)
+def families(
+    prompts: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int
+) -> tuple[list[list[int]], list[int]]:
+    """Indices of sequences that begin with one prompt, in groups that take at most `capacity`
+    positions, and how many positions each borrows from the first of its group.
+
+    That is all of the prompt but its last token, which predicts another token in each. `lengths`
+    are positions of whole sequences. A group has at least one sequence, whatever it takes.
+    """
+    groups: list[list[int]] = []
+    room: dict[tuple[int, ...], tuple[int, list[int]]] = {}  # what is left of a prompt's last group
+    borrowed = [0] * len(lengths)
+    for index, (prompt, length) in enumerate(zip(prompts, lengths, strict=True)):
+        left, group = room.get(key := tuple(prompt), (0, []))
+        shared = len(key) - 1
+        if group and length - shared <= left:
+            borrowed[index] = shared
+            room[key] = left - (length - shared), group
+        else:
+            groups.append(group := [])
+            room[key] = capacity - length, group
+        group.append(index)
+    return groups, borrowed
+
+
+def lay_out(
+    sequences: Sequence[Sequence[int]],
+    rows: Sequence[Sequence[int]],
+    borrowed: Sequence[int] | None = None,
+) -> Packed:
+    """Shift each sequence by one and lay the rows out, padded to the longest row.
+
+    `borrowed`: how many first positions each sequence, by index, has from the last one before it
+    in its row that borrows none.
+    """
+    borrowed = borrowed or [0] * len(sequences)
+    width = max(sum(len(sequences[b]) - 1 - borrowed[b] for b in row) for row in rows)
     shape = (len(rows), width)
     ids_RT, positions_RT, targets_RT = (torch.zeros(shape, dtype=torch.int64) for _ in range(3))
     sequence_RT = torch.full(shape, -1, dtype=torch.int64)
     for r, row in enumerate(rows):
         start = 0
         for b in row:
-            tokens = torch.tensor(sequences[b], dtype=torch.int64)
+            tokens = torch.tensor(sequences[b][borrowed[b] :], dtype=torch.int64)
             here = slice(start, start + len(tokens) - 1)
             ids_RT[r, here] = tokens[:-1]
             targets_RT[r, here] = tokens[1:]
-            positions_RT[r, here] = torch.arange(len(tokens) - 1)
+            positions_RT[r, here] = torch.arange(borrowed[b], len(sequences[b]) - 1)
             sequence_RT[r, here] = b
             start = here.stop
     return Packed(

@@ -45,9 +45,20 @@ def packs(trunk: Any) -> bool:
     return known[kind]
 
 
+def shares(*trunks: Any) -> bool:
+    """Whether a sequence may borrow its first positions from another: where attention is ours."""
+    return all(t.config._attn_implementation == packed_attention.NAME for t in trunks)
+
+
 def extras(trunk: Any, positions_RT: Tensor) -> dict[str, Any]:
-    """What the attention of a trunk is told beside ids and positions: once, not in every layer."""
-    if trunk.config._attn_implementation != packed_attention.NAME:
+    """What the attention of a trunk is told beside ids and positions: once, not in every layer.
+
+    Raises ValueError for a sequence that borrows positions where attention could not know of it.
+    """
+    if not shares(trunk):
+        if packed_attention.borrowing(positions_RT):
+            kind = trunk.config._attn_implementation
+            raise ValueError(f"attention {kind!r} cannot read rows whose sequences share a prompt")
         return {}
     return {"segments_of_rows": packed_attention.segments(positions_RT)}
 

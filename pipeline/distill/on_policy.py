@@ -23,6 +23,7 @@ from pipeline.records import Graded, Signals, Update
 from pipeline.signals import score_parts
 from pipeline.token_trace import SeenTokens, TokenTrace
 from pipeline.update import Learner, update
+from pipeline.ways import shares
 
 
 class Imitation:
@@ -54,6 +55,7 @@ class Imitation:
                 recipe.trainer,
                 max_tokens=recipe.rollout.max_tokens,
                 shuffle=shuffle,
+                share_prompts=recipe.trainer.share_prompts and shares(self.policy, self.teacher),
             )
         with span("score"):
             parts = score_parts(

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from data.preference_ids import Ids
-from pipeline.packing import Packed, best_fit, lay_out, response_mask
+from pipeline.config import TrainerConfig
+from pipeline.packing import Packed, best_fit, families, lay_out, response_mask
 from pipeline.policy import score
 from pipeline.preference.examples import Example
+from pipeline.ways import shares
 
 
 def segment_counts(answers: Sequence[Ids]) -> list[int]:
@@ -21,14 +23,9 @@ def segment_counts(answers: Sequence[Ids]) -> list[int]:
     return [max(answer.segments, default=-1) + 1 for answer in answers]
 
 
-def segment_logps(model: Any, answers: Sequence[Ids], *, row: int, chunk: int) -> Tensor:
-    """Sum of the log-probs of each segment's tokens, nats, [S]; at temperature 1.
-
-    `row` is the positions of a packed row, `chunk` the tokens whose logits exist at one time.
-    """
-    sequences = [(*a.prompt, *a.completion) for a in answers]
-    lengths = [len(s) - 1 for s in sequences]
-    packed = lay_out(sequences, best_fit(lengths, max(row, *lengths)))
+def segment_logps(model: Any, answers: Sequence[Ids], trainer: TrainerConfig) -> Tensor:
+    """Sum of the log-probs of each segment's tokens, nats, [S]; at temperature 1."""
+    packed = _packed(answers, trainer, share_prompts=trainer.share_prompts and shares(model))
     mask_RT = response_mask(packed, [len(a.prompt) for a in answers])
     logp_M, _ = score(
         model,
@@ -37,10 +34,20 @@ def segment_logps(model: Any, answers: Sequence[Ids], *, row: int, chunk: int) -
         packed.targets_RT,
         mask_RT,
         temperature=1.0,
-        chunk=chunk,
+        chunk=trainer.logits_chunk,
     )
     slot_M = _slots(packed, mask_RT, answers)
     return logp_M.new_zeros(sum(segment_counts(answers))).index_add(0, slot_M, logp_M)
+
+
+def _packed(answers: Sequence[Ids], trainer: TrainerConfig, *, share_prompts: bool) -> Packed:
+    """The answers behind their prompts; or all in one row, where answers share their prompts."""
+    sequences = [(*a.prompt, *a.completion) for a in answers]
+    lengths = [len(s) - 1 for s in sequences]
+    if not share_prompts:
+        return lay_out(sequences, best_fit(lengths, max(trainer.row, *lengths)))
+    groups, borrowed = families([a.prompt for a in answers], lengths, sum(lengths))
+    return lay_out(sequences, [[b for group in groups for b in group]], borrowed)
 
 
 def _slots(packed: Packed, mask_RT: Tensor, answers: Sequence[Ids]) -> Tensor:

@@ -123,13 +123,13 @@ def _scored(policy: Any, examples: Sequence[Example], objective: Objective) -> S
         first_P = _one_segment(policy, [e.answers[0] for e in examples], trainer)
         return Sums(first_P=first_P, second_P=first_P.detach(), segments_S=first_P)
     answers = [a for e in examples for a in e.answers]
-    logp_S = segment_logps(policy, answers, row=trainer.row, chunk=trainer.logits_chunk)
+    logp_S = segment_logps(policy, answers, trainer)
     return summed(logp_S, examples)
 
 
 def _one_segment(policy: Any, answers: Sequence[Ids], trainer: TrainerConfig) -> Tensor:
     """Log-probs of answers that are not divided into segments, one each."""
-    return segment_logps(policy, answers, row=trainer.row, chunk=trainer.logits_chunk)
+    return segment_logps(policy, answers, trainer)
 
 
 def _pieces(examples: Sequence[Example], trainer: TrainerConfig) -> Iterator[list[int]]:

@@ -255,3 +255,31 @@ def test_counts_span_every_micro_batch_of_the_step(graded):
     for batch in part.batches:
         for b, length in enumerate(batch.lengths_B.tolist()):
             assert int((batch.mask_RT & (batch.sequence_RT == b)).sum()) == length
+
+
+def shared(graded, row, rows):
+    return minibatches(
+        graded, AlgorithmConfig(minibatches=2), TrainerConfig(row=row, rows=rows),
+        max_tokens=8, shuffle=Random(3), share_prompts=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "rows"), [(64, 8), (16, 1), (4, 1)])
+def test_shared_prompts_leave_out_nothing_and_repeat_nothing(graded, row, rows):
+    asked = [(1, 2, 3, 4, 5, 6, 7), (8, 8), (9, 10, 11, 12)]
+    rollouts = [
+        graded(asked[i % 3], [20 + i] * (i % 5), logp=[-i / 10] * (i % 5), group=str(i % 3))
+        for i in range(24)
+    ]
+    parts = shared(rollouts, row, rows)
+    plain = cut(rollouts, AlgorithmConfig(minibatches=2), TrainerConfig(row=64, rows=8), seed=3)
+    assert [part.counts for part in parts] == [part.counts for part in plain]
+    for one, other in zip(parts, plain, strict=True):
+        assert sorted(everything([one])) == sorted(everything([other]))
+    positions = sum(int((b.sequence_RT >= 0).sum()) for part in parts for b in part.batches)
+    apart = sum(int((b.sequence_RT >= 0).sum()) for part in plain for b in part.batches)
+    assert positions < apart if row * rows > 12 else positions <= apart
+    longest = max(len(r.rollout.prompt_ids) + len(r.rollout.response_ids) - 1 for r in rollouts)
+    for part in parts:
+        assert all(b.ids_RT.shape[0] == 1 for b in part.batches)
+        assert all(b.ids_RT.shape[1] <= max(row * rows, longest) for b in part.batches)

@@ -13,7 +13,7 @@ from pipeline.policy import load_policy, save_policy, saved_weights, score, with
 from pipeline.sampling.choose import open_sampler
 from pipeline.sampling.sampler import Sampling
 from pipeline.sampling.sync import WeightSync
-from pipeline.ways import UnknownHeadError, output_head, packs
+from pipeline.ways import UnknownHeadError, output_head, packs, shares
 
 SHAPE = {
     "vocab_size": 400, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -64,9 +64,9 @@ def family(request, tiny_checkpoint, tmp_path_factory):
     return folder, attention
 
 
-def packed(model, rows, temperature=0.8):
+def packed(model, rows, temperature=0.8, borrowed=None):
     """Log-probs and entropies of SEQUENCES in their order, however they lie in rows."""
-    laid = lay_out(SEQUENCES, rows)
+    laid = lay_out(SEQUENCES, rows, borrowed)
     mask_RT = laid.sequence_RT >= 0
     found = score(
         model, laid.ids_RT, laid.positions_RT, laid.targets_RT, mask_RT,
@@ -115,6 +115,35 @@ def test_scores_and_gradient_are_those_of_a_plain_forward(family, trainer, rows)
     if trainer.packed_attention:
         assert model.config._attn_implementation == attention
     agree(with_gradient(model, packed(model, rows)), want)
+
+
+def test_a_prompt_that_stands_once_gives_the_scores_and_the_gradient_of_each_answer(
+    family, monkeypatch
+):
+    folder, attention = family
+    model = prepare(load_policy(folder), TrainerConfig())
+    assert shares(model) == (attention == "packed")
+    if not shares(model) and packs(model.base_model):
+        with pytest.raises(ValueError, match="cannot read rows whose sequences share a prompt"):
+            packed(model, [[0, 1]], borrowed=[0, 1])
+    if shares(model):
+        prompt = [1, 6, 9, 3]
+        answers = [[30, 44, 8], [2], [11, 2, 39, 33, 66]]
+        asked = [[1, 7, 7], *([*prompt, *answer] for answer in answers)]
+        monkeypatch.setitem(globals(), "SEQUENCES", asked)
+        want = [x.detach() for x in answers_of(model, packed(model, ALONE))]
+        found = answers_of(model, packed(model, [[0, 1, 2, 3]], borrowed=[0, 0, 3, 3]), first=True)
+        agree(found, want)
+
+
+def answers_of(model, values, first=False):
+    """Scores of what is asked of the answers to the prompt, and their gradient. Where the prompt
+    stands once, so do the scores of its own tokens."""
+    lengths = [2, 6, *([1, 5] if first else [4, 8])]
+    own = [values[:, :0]]
+    for part, answer in zip(values.split(lengths, 1), (2, 3, 1, 5), strict=True):
+        own.append(part[:, -answer:])
+    return with_gradient(model, torch.cat(own, 1))
 
 
 def test_saved_and_loaded_by_transformers_it_is_the_same(family, tmp_path):

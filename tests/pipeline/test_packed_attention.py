@@ -74,13 +74,60 @@ def test_each_sequence_is_attended_to_as_if_it_were_alone_and_so_is_its_gradient
         assert_close(one, other)
 
 
+BRANCHES = {  # (borrowed, own) of each sequence of a row
+    "one prompt, three answers": [[(0, 6), (4, 3), (4, 1)]],
+    "two prompts, and one sequence whole": [[(0, 5), (3, 3), (0, 2), (0, 9), (7, 1), (7, 4)]],
+    "an answer that goes on where the first one ended": [[(0, 3), (3, 4), (3, 2)]],
+    "two rows": [[(0, 4), (2, 4)], [(0, 2), (1, 1), (1, 5)]],
+}
+
+
+def branched(rows):
+    """Positions of such rows, and of each sequence (row, all of its places in order)."""
+    width = max(sum(own for _, own in row) for row in rows)
+    places, sequences = torch.zeros(len(rows), width, dtype=torch.int64), []
+    for r, row in enumerate(rows):
+        start = lender = 0
+        for borrowed, own in row:
+            here = list(range(start, start + own))
+            lender = lender if borrowed else start
+            places[r, here] = torch.arange(borrowed, borrowed + own)
+            sequences.append((r, [*range(lender, lender + borrowed), *here], borrowed))
+            start += own
+    return places, sequences
+
+
+@pytest.mark.parametrize("rows", BRANCHES.values(), ids=list(BRANCHES))
+def test_a_sequence_reads_what_it_borrows_as_if_that_stood_before_it_and_so_does_its_gradient(rows):
+    places, sequences = branched(rows)
+    inputs = drawn(*places.shape, dtype=torch.float64)
+    out = attended(*inputs, places)
+    up = torch.randn(out.shape, dtype=torch.float64)
+    total, wanted = 0.0, 0.0
+    for r, here, borrowed in sequences:
+        own = here[borrowed:]
+        want = alone(*inputs, r, here)[borrowed:]
+        assert_close(out[r, own], want)
+        total = total + (out[r, own] * up[r, own]).sum()
+        wanted = wanted + (want * up[r, own]).sum()
+    got = torch.autograd.grad(total, inputs, retain_graph=True)
+    for one, other in zip(got, torch.autograd.grad(wanted, inputs), strict=True):
+        assert_close(one, other)
+
+
+def test_no_sequence_borrows_more_than_there_is():
+    with pytest.raises(ValueError, match="borrows more positions than the one before it has"):
+        segments(torch.tensor([[0, 1, 4, 5]]))
+    assert segments(torch.tensor([[0, 1, 2, 1, 2]])).borrowed.tolist() == [3]
+
+
 def test_segments_put_every_position_in_one_slot_and_like_lengths_together():
     where = segments(positions((9, 8), (16,), (4, 4, 4, 3)))
     assert where.buckets == ((1, 16), (2, 9), (4, 4), (3, 1))
     assert where.position_P[where.slot_N].tolist() == list(range(3 * 17))
     assert len(where.position_P) == 16 + 18 + 16 + 3
-    assert len(where.empty_P) == 2  # an 8 beside a 9, a 3 beside the 4s
-    assert segments(positions((4, 4))).empty_P is None
+    assert len(where.empty) == 2  # an 8 beside a 9, a 3 beside the 4s
+    assert segments(positions((4, 4))).empty is None
 
 
 def test_a_row_begins_a_sequence_whatever_its_first_position():

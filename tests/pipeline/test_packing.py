@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.packing import best_fit, lay_out, response_mask
+from pipeline.packing import best_fit, families, lay_out, response_mask
 
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=25)
 
@@ -28,6 +28,43 @@ def test_the_shift_and_the_layout_by_hand():
 def test_padding_is_told_by_its_sequence_and_not_by_a_token():
     packed = lay_out([[0, 0, 0], [0, 0]], [[0], [1]])
     assert (packed.sequence_RT >= 0).tolist() == [[True, True], [True, False]]
+
+
+def test_a_prompt_stands_once_before_its_answers_by_hand():
+    prompt = [1, 2, 3]
+    sequences = [[*prompt, 4, 5], [*prompt, 6], [9, 8], [*prompt, 7, 7, 7]]
+    packed = lay_out(sequences, [[0, 1, 3, 2]], [0, 2, 0, 2])
+    assert packed.ids_RT.tolist() == [[1, 2, 3, 4, 3, 3, 7, 7, 9]]
+    assert packed.targets_RT.tolist() == [[2, 3, 4, 5, 6, 7, 7, 7, 8]]
+    assert packed.positions_RT.tolist() == [[0, 1, 2, 3, 2, 2, 3, 4, 0]]
+    assert packed.sequence_RT.tolist() == [[0, 0, 0, 0, 1, 3, 3, 3, 2]]
+    mask_RT = response_mask(packed, [3, 3, 1, 3])
+    assert packed.targets_RT[mask_RT].tolist() == [4, 5, 6, 7, 7, 7, 8]
+
+
+def test_families_by_hand():
+    """7 whole, and 3 that borrow 4, fit into 12; 4 more do not; a prompt of one lends nothing."""
+    prompts = [[1, 2, 3, 4, 5], [9], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [9], [1, 2, 3, 4, 5]]
+    groups, borrowed = families(prompts, [7, 2, 7, 8, 2, 6], 12)
+    assert groups == [[0, 2], [1, 4], [3, 5]]
+    assert borrowed == [0, 0, 4, 0, 0, 4]
+    assert families([[1, 2], [1, 2]], [50, 3], 20) == ([[0], [1]], [0, 0])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=30),
+    st.integers(1, 40),
+)
+def test_families_keep_everybody_once_and_within_their_room(asked, capacity):
+    prompts = [[which] * (2 + 3 * which) for which, _ in asked]
+    lengths = [len(p) + n - 1 for p, (_, n) in zip(prompts, asked, strict=True)]
+    groups, borrowed = families(prompts, lengths, capacity)
+    assert sorted(b for group in groups for b in group) == list(range(len(asked)))
+    for first, *others in groups:
+        taken = sum(lengths[b] - borrowed[b] for b in (first, *others))
+        assert borrowed[first] == 0 and (not others or taken <= capacity)
+        assert all(prompts[b] == prompts[first] for b in others)
+        assert {borrowed[b] for b in others} <= {len(prompts[first]) - 1}
 
 
 def test_best_fit_by_hand():

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from pipeline.algorithm import AlgorithmConfig
 from pipeline.assemble import minibatches
+from pipeline.compute import prepare
 from pipeline.config import OptimizerConfig, TrainerConfig
 from pipeline.losses.baselines import RunningMean
 from pipeline.optimizer import Optimizer
@@ -181,6 +182,32 @@ def test_the_order_of_the_rollouts_does_not_matter(tiny_llama, sampled, whole, s
     back = rollouts[::-1]
     other, _ = stepped(model, whole(back, advantages(back, algorithm)), algorithm)
     assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_prompts_that_stand_once_change_no_number_of_a_step(
+    tiny_llama, plain_scores, graded, weighed, unshuffled, stepped, mode
+):
+    model, reference = (prepare(tiny_llama(spread=s), TrainerConfig()) for s in (0.2, 0.1))
+    algorithm = AlgorithmConfig(minibatches=1, aggregation=mode, kl_coefficient=0.1)
+    asked = [(5, 6, 7, 8), (9, 3), (5, 6, 7, 8)]
+    answers = [tuple(range(3 + n, 4 + 2 * n)) for n in range(9)]
+    rollouts = [
+        graded(asked[n % 3], answer, logp=[-1.0 - n / 9] * len(answer), reward=float(n % 4))
+        for n, answer in enumerate(answers)
+    ]
+    made = []
+    for share in (False, True):
+        parts = minibatches(
+            rollouts, algorithm, TrainerConfig(row=16, rows=2), max_tokens=MAX_TOKENS,
+            shuffle=unshuffled, share_prompts=share,
+        )  # fmt: skip
+        (part,) = weighed(parts, advantages(rollouts, algorithm))
+        made.append(stepped(model, part, algorithm, reference=reference))
+    (gradient, plain), (other, shared) = made
+    assert_close(other, gradient, atol=1e-6, rtol=1e-4)
+    for field in ("loss", "kl", "entropy", "clipped_low", "clipped_high", "ratio_mean", "tokens"):
+        assert getattr(shared, field) == pytest.approx(getattr(plain, field), rel=1e-5, abs=1e-7)
 
 
 def test_the_first_minibatch_clips_nothing_and_later_ones_do(

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from pipeline.config import TrainerConfig
 from pipeline.preference.answer_logps import pieces, segment_counts, segment_logps
 
 
@@ -14,7 +15,7 @@ def test_segments_have_the_log_probs_of_their_tokens(tiny_llama, plain_scores, p
     model = tiny_llama()
     answers = [a for e in pairs(4, segments=2) for a in e.answers]
     with torch.no_grad():
-        found = segment_logps(model, answers, row=row, chunk=5)
+        found = segment_logps(model, answers, TrainerConfig(row=row, logits_chunk=5))
         expected = []
         for a in answers:
             logps, _ = plain_scores(model, a.prompt, a.completion)

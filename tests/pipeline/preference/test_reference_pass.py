@@ -46,7 +46,7 @@ def test_each_example_has_the_log_probs_of_both_answers(tiny_llama, pairs):
     found = log_probs(model, examples, TRAINER)
     for example, logps in zip(examples, found, strict=True):
         with torch.no_grad():
-            alone = segment_logps(model, example.answers, row=64, chunk=9)
+            alone = segment_logps(model, example.answers, TrainerConfig(row=64, logits_chunk=9))
         assert_close(logps, alone, atol=1e-5, rtol=1e-5)
         assert not logps.requires_grad
 

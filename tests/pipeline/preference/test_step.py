@@ -79,7 +79,7 @@ def test_any_split_into_micro_batches_has_the_same_gradient_and_numbers(case, na
 def sums(model, examples, side):
     answers = [e.answers[side] for e in examples]
     with torch.no_grad():
-        parts = segment_logps(model, answers, row=64, chunk=50)
+        parts = segment_logps(model, answers, TrainerConfig(row=64, logits_chunk=50))
     return parts.reshape(len(answers), -1).sum(1), torch.tensor(
         [len(a.completion) for a in answers]
     )
@@ -124,7 +124,9 @@ def test_segments_meet_as_they_were_matched(case, tiny_llama):
         for side in (0, 1):
             answers = [e.answers[side] for e in examples]
             with torch.no_grad():
-                parts[which, side] = segment_logps(model, answers, row=64, chunk=50).reshape(-1, 3)
+                parts[which, side] = segment_logps(
+                    model, answers, TrainerConfig(row=64, logits_chunk=50)
+                ).reshape(-1, 3)
     picked = [(p, m) for p, e in enumerate(examples) for m in e.matches]
     columns = [
         torch.stack([parts[which, side][p, m.rejected if side else m.chosen] for p, m in picked])
@@ -164,7 +166,9 @@ def test_the_gradient_of_kto_does_not_pass_through_its_reference_point(case):
     got = gradient(policy, examples, theirs, objective(loss, MANY))
     assert got["kl"] == pytest.approx(3.0, abs=1e-4)
     found = taken(policy)
-    own = segment_logps(policy, [e.answers[0] for e in examples], row=64, chunk=50)
+    own = segment_logps(
+        policy, [e.answers[0] for e in examples], TrainerConfig(row=64, logits_chunk=50)
+    )
     preference.kto(
         own,
         torch.stack([r[0] for r in reference]),
