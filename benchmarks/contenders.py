@@ -96,7 +96,8 @@ class Process:
         cores: Sequence[int] = (),
     ) -> None:
         self.name, self.steps = contender.name, list[dict[str, Any]]()
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        threads = {"OMP_NUM_THREADS": str(max(1, len(cores)))}
+        environment = os.environ | threads | {"PYTHONWARNINGS": "ignore"}
         if contender.as_intel:
             environment["LD_PRELOAD"] = as_intel(folder)
         python = trl_python() if contender.side.startswith("trl") else sys.executable

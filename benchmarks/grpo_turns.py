@@ -62,6 +62,7 @@ def ours_programs(model: Path, settings: Mapping[str, Any]) -> None:
 
 def _ours(model: Path, settings: Mapping[str, Any], *, programs: bool) -> None:
     import publish  # noqa: F401  puts this checkout on the path
+    import torch
 
     from data.sources import SOURCES
     from pipeline.recipes import checked, with_flags
@@ -81,6 +82,7 @@ def _ours(model: Path, settings: Mapping[str, Any], *, programs: bool) -> None:
         "tensorboard": False,
     }
     recipe: Any = checked(with_flags(values, dict(settings)), "speed")
+    torch.set_num_threads(recipe.trainer.threads)
     source = SOURCES["programs" if programs else "arithmetic"]
     lengths = list[int]()
 

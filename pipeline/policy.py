@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from pipeline import lora
 from pipeline.losses.logprob import logp_and_entropy_from_hidden
-from pipeline.packed_attention import segments
 from pipeline.records import Batch
+from pipeline.segments import segments
 from pipeline.ways import extras, output_head, packs
 
 MASTERS = "masters"  # of a checkpoint in a narrower type: the weights as they are trained

@@ -11,6 +11,7 @@ from torch import Tensor
 from pipeline import packed_attention
 from pipeline.failures import StageError
 from pipeline.losses.logprob import Head
+from pipeline.segments import borrowing, segments
 
 FIRST, SECOND = 5, 4  # positions of two sequences in one row
 CLOSE = {2: 0.05, 4: 1e-3, 8: 1e-3}  # relative, by bytes of a number
@@ -46,8 +47,9 @@ def packs(trunk: Any) -> bool:
 
 
 def shares(*trunks: Any) -> bool:
-    """Whether a sequence may borrow its first positions from another: where attention is ours."""
-    return all(t.config._attn_implementation == packed_attention.NAME for t in trunks)
+    """Whether a sequence may borrow its first positions from another: where attention is ours, on
+    the CPU."""
+    return all(_ours(trunk) and trunk.device.type == "cpu" for trunk in trunks)
 
 
 def extras(trunk: Any, positions_RT: Tensor) -> dict[str, Any]:
@@ -55,12 +57,16 @@ def extras(trunk: Any, positions_RT: Tensor) -> dict[str, Any]:
 
     Raises ValueError for a sequence that borrows positions where attention could not know of it.
     """
-    if not shares(trunk):
-        if packed_attention.borrowing(positions_RT):
-            kind = trunk.config._attn_implementation
-            raise ValueError(f"attention {kind!r} cannot read rows whose sequences share a prompt")
+    if not shares(trunk) and borrowing(positions_RT):
+        kind = f"{trunk.config._attn_implementation!r} on {trunk.device.type}"
+        raise ValueError(f"attention {kind} cannot read rows whose sequences share a prompt")
+    if not _ours(trunk):
         return {}
-    return {"segments_of_rows": packed_attention.segments(positions_RT)}
+    return {"segments_of_rows": segments(positions_RT)}
+
+
+def _ours(trunk: Any) -> bool:
+    return trunk.config._attn_implementation == packed_attention.NAME
 
 
 def _packs(trunk: Any) -> bool:

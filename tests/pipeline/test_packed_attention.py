@@ -6,7 +6,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline import packed_attention
-from pipeline.packed_attention import segments
+from pipeline.segments import FILLED, segments
 
 HEADS, KEYS, SIZE = 4, 2, 8
 
@@ -116,9 +116,10 @@ def test_a_sequence_reads_what_it_borrows_as_if_that_stood_before_it_and_so_does
 
 
 def test_no_sequence_borrows_more_than_there_is():
-    with pytest.raises(ValueError, match="borrows more positions than the one before it has"):
+    with pytest.raises(ValueError, match="borrows 4 positions of one that has 2"):
         segments(torch.tensor([[0, 1, 4, 5]]))
-    assert segments(torch.tensor([[0, 1, 2, 1, 2]])).borrowed.tolist() == [3]
+    ((lent, by),) = segments(torch.tensor([[0, 1, 2, 1, 2, 1, 0]])).loans
+    assert lent.tolist() == [0] and by.tolist() == [3, 4, 5]
 
 
 def test_segments_put_every_position_in_one_slot_and_like_lengths_together():
@@ -126,8 +127,8 @@ def test_segments_put_every_position_in_one_slot_and_like_lengths_together():
     assert where.buckets == ((1, 16), (2, 9), (4, 4), (3, 1))
     assert where.position_P[where.slot_N].tolist() == list(range(3 * 17))
     assert len(where.position_P) == 16 + 18 + 16 + 3
-    assert len(where.empty) == 2  # an 8 beside a 9, a 3 beside the 4s
-    assert segments(positions((4, 4))).empty is None
+    assert len(where.empty_P) == 2  # an 8 beside a 9, a 3 beside the 4s
+    assert segments(positions((4, 4))).empty_P is None
 
 
 def test_a_row_begins_a_sequence_whatever_its_first_position():
@@ -166,7 +167,7 @@ def test_no_tensor_is_as_large_as_the_square_of_a_row(rows):
     inputs = drawn(1, 400)
     with Largest() as seen:
         attended(*inputs, places).sum().backward()
-    assert 400 * HEADS * SIZE <= seen.found <= 400 * HEADS * SIZE / packed_attention.FILLED
+    assert 400 * HEADS * SIZE <= seen.found <= 400 * HEADS * SIZE / FILLED
 
 
 @pytest.mark.parametrize(

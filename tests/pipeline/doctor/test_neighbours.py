@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipeline import packed_attention
+from pipeline import ways
 from pipeline.doctor import neighbours
 from pipeline.doctor.agreement import TOLERANCE
 from pipeline.doctor.neighbours import (
@@ -57,12 +57,12 @@ def seeing_what_came_before(score):
 
 
 def test_attention_that_leaks_between_sequences_gives_each_a_row(patient, findings, monkeypatch):
-    segments = packed_attention.segments
+    segments = ways.segments
 
     def one_segment(positions_RT):
         return segments(torch.arange(positions_RT.shape[1]).expand_as(positions_RT))
 
-    monkeypatch.setattr(packed_attention, "segments", one_segment)
+    monkeypatch.setattr(ways, "segments", one_segment)
     found = findings(packing, patient())
     assert found[PLAIN].verdict == "ok"
     assert found[TRAINED].verdict == "warn" and found[TRAINED].number < TOLERANCE

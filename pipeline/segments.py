@@ -1,0 +1,97 @@
+"""Where the sequences of packed rows lie, as attention reads them.
+
+Axes: R rows, T positions, N = R * T, P slots of all padded sequences, B sequences of a bucket, L
+their padded length.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+FILLED = 0.75  # of a bucket's longest sequence, at least: shorter ones get a bucket of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Segments:
+    """Where each sequence of packed rows goes when they are attended to in buckets, with the
+    positions that are its own."""
+
+    position_P: Tensor  # int64, which of N each slot is filled from
+    slot_N: Tensor  # int64, where each position went
+    empty_P: Tensor | None  # int64, slots that only pad; None without any
+    buckets: tuple[tuple[int, int], ...]  # (B, L) of each; their slots follow one another
+    loans: tuple[tuple[Tensor, Tensor], ...]  # int64: positions of N, and all that borrow them
+
+
+def segments(positions_RT: Tensor) -> Segments:
+    """A sequence begins at every position 0 and at every row. Padding, whose positions are 0, is
+    sequences of one position.
+
+    Where positions go on from another place p than they were at, a sequence begins whose first p
+    positions are those of the last one that began at 0. Raises ValueError if that has fewer.
+    """
+    device = positions_RT.device
+    positions_RT = positions_RT.cpu()
+    starting_RT = positions_RT == 0
+    starting_RT[:, 1:] |= _leaps(positions_RT)
+    starting_RT[:, 0] = True
+    starts_B = starting_RT.flatten().nonzero().squeeze(1)
+    total = positions_RT.numel()
+    lengths_B = torch.diff(starts_B, append=torch.tensor([total]))
+    loans = _loans(positions_RT, starts_B, lengths_B)
+    lengths_B, order_B = lengths_B.sort(descending=True, stable=True)
+    starts_B = starts_B[order_B]
+    buckets, taken, positions, filled = [], 0, list[Tensor](), list[Tensor]()
+    while taken < len(lengths_B):
+        longest = int(lengths_B[taken])
+        fits = int((lengths_B >= FILLED * longest).sum()) - taken
+        here = slice(taken, taken + fits)
+        step_BL = torch.arange(longest).expand(fits, -1)
+        last_B1 = lengths_B[here, None] - 1
+        positions.append((starts_B[here, None] + step_BL.minimum(last_B1)).flatten())
+        filled.append((step_BL <= last_B1).flatten())
+        buckets.append((fits, longest))
+        taken += fits
+    position_P, filled_P = torch.cat(positions), torch.cat(filled)
+    slot_N = torch.empty(total, dtype=torch.int64)
+    slot_N[position_P[filled_P]] = filled_P.nonzero().squeeze(1)
+    empty_P = (~filled_P).nonzero().squeeze(1)
+    return Segments(
+        position_P=position_P.to(device),
+        slot_N=slot_N.to(device),
+        empty_P=empty_P.to(device) if len(empty_P) else None,
+        buckets=tuple(buckets),
+        loans=tuple((lent.to(device), by.to(device)) for lent, by in loans),
+    )
+
+
+def _loans(
+    positions_RT: Tensor, starts_B: Tensor, lengths_B: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Positions that are lent, and those of all sequences that borrow just them."""
+    width = positions_RT.shape[1]
+    first_B = positions_RT.flatten()[starts_B]
+    lender, found = 0, dict[tuple[int, int], list[Tensor]]()
+    for start, length, first in zip(
+        starts_B.tolist(), lengths_B.tolist(), first_B.tolist(), strict=True
+    ):
+        if not first or start % width == 0:
+            lender, has = start, length
+        elif first > has:
+            raise ValueError(f"a sequence borrows {first} positions of one that has {has}")
+        else:
+            found.setdefault((lender, first), []).append(torch.arange(start, start + length))
+    for (start, count), borrowing in found.items():
+        yield torch.arange(start, start + count), torch.cat(borrowing)
+
+
+def borrowing(positions_RT: Tensor) -> bool:
+    """Whether a sequence of these rows borrows positions from another."""
+    return bool((_leaps(positions_RT) & (positions_RT[:, 1:] > 0)).any())
+
+
+def _leaps(positions_RT: Tensor) -> Tensor:
+    """[R, T - 1], true where a position does not go on from the one before it."""
+    return positions_RT[:, 1:] != positions_RT[:, :-1] + 1
