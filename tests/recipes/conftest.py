@@ -279,7 +279,18 @@ def miniature(place, monkeypatch):
     monkeypatch.setattr(collecting, "open_judges", lambda *_, **__: Judging())
 
     def words(name, *more):
-        (place / "recipe.yaml").write_text(yaml.safe_dump(cut_down(name)))
+        values = whole(name, place) if read(name).stage == "r1" else cut_down(name)
+        (place / "recipe.yaml").write_text(yaml.safe_dump(values))
         return [read(name).stage.replace("_", "-"), "recipe.yaml", "--output", "run", *more]
 
     return words
+
+
+def whole(name, place):
+    """The list of a whole run, each of its stages' recipes cut down in a file of its own."""
+    values = written(name)
+    for stage in values["stages"]:
+        path = place / f"{stage['name']}.yaml"
+        path.write_text(yaml.safe_dump(cut_down(stage["recipe"])))
+        stage["recipe"] = str(path)
+    return values

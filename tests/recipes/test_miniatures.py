@@ -60,6 +60,17 @@ def test_it_trains(name, miniature, place):
     assert len(shared) > 10 and any(not before[k].equal(after[k]) for k in shared)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_whole_run_hands_on_from_stage_to_stage(name, miniature, place):
+    assert main(miniature(name)) == 0
+    told = json.loads((place / "run/run.json").read_text())["stages"]
+    assert [one["name"] for one in told] == [one.name for one in read(name).stages]
+    assert {one["status"] for one in told} == {"done"}
+    rows = told[3]["outputs"]["data"]
+    assert told[-1]["inputs"]["recipe"]["data"]["source"] == rows
+
+
 def recipe_of(miniature):
     miniature("real/code_rl_7b")
     return checked(yaml.safe_load(Path("recipe.yaml").read_text()), "recipe.yaml")
