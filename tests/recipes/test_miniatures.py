@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from pipeline.questions import sources_of
 from pipeline.recipes import checked, read
+from pipeline.rl_config import RLRecipe
 from stages.command import main
 from verifiers.registry import judge
 
@@ -29,7 +30,7 @@ def test_it_is_planned_as_it_is_where_its_model_is_and_nothing_can_be_fetched(na
     assert "bytes a parameter" in told and "unknown" not in told and "not here" not in told
 
 
-@pytest.mark.parametrize("name", [name for name in STAGES if hasattr(read(name), "problem_seed")])
+@pytest.mark.parametrize("name", [one for one in STAGES if isinstance(read(one), RLRecipe)])
 def test_its_sets_are_read_by_their_own_columns(name, miniature, capsys):
     assert main([*miniature(name), "--dry-run"]) == 0
     counts = re.findall(
