@@ -183,3 +183,10 @@ class TrainerConfig(Part):
     memory_gib: NotNegative = 0.0  # peak of any process past which the run stops; 0: no bound
     lora: LoraConfig = LoraConfig()
     skip_zero_advantages: bool = True  # no forward pass for answers that nothing is learned from
+
+    @property
+    def held(self) -> tuple[int, str]:
+        """Bytes a parameter of the model that is trained, and what they are."""
+        if self.lora.rank:
+            return 4, "weights, adapters beside them"
+        return 16, "weights, gradients, two moments"

@@ -58,7 +58,8 @@ def _memory(recipe: DistillRecipe, student: int | None, teacher: int | None) -> 
     if student is None or (recipe.teacher and teacher is None):
         missing = recipe.start if student is None else recipe.teacher
         return [("memory", f"unknown: {missing} is not here to be measured")]
-    copies = {"weights, gradients, two moments": 16}
+    trained, held = recipe.trainer.held
+    copies = {held: trained}
     if recipe.method == "on_policy":
         copies["sampler"] = {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype]
     told = ", ".join(f"{name}: {size}" for name, size in copies.items())

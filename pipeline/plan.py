@@ -124,11 +124,10 @@ def _memory(recipe: RLRecipe) -> list[tuple[str, str]]:
     if count is None:
         return [("memory", f"unknown: {recipe.start} is not here to be measured")]
     engine_bytes = {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype]
+    trained, held = recipe.trainer.held
     adapters = recipe.trainer.lora.rank > 0
-    trained = 4 if adapters else 16
     reference = 4 if recipe.algorithm.kl_coefficient and not adapters else 0
     per = trained + reference + engine_bytes
-    held = "weights, adapters beside them" if adapters else "weights, gradients, two moments"
     total = per * count / MIB + recipe.sampler.cache_gib * 1024
     return [
         ("parameters", f"{count:,}"),

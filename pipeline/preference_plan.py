@@ -63,7 +63,8 @@ def _reward(recipe: RewardModelRecipe) -> Rows:
 def _memory(recipe: PreferenceRecipe | RewardModelRecipe, count: int | None) -> Rows:
     if count is None:
         return [("memory", f"unknown: {recipe.start} is not here to be measured")]
-    copies: dict[str, float] = {"weights, gradients, two moments": 16}
+    trained, held = recipe.trainer.held
+    copies: dict[str, float] = {held: trained}
     if isinstance(recipe, PreferenceRecipe) and recipe.problems is not None:
         copies["sampler"] = 4
         if recipe.schedule.name == "online" and recipe.loss.has_reference:

@@ -1,5 +1,6 @@
 """Published data sets in a recipe: where their rows are, how they are split and read."""
 
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Annotated, Self
 
@@ -24,6 +25,8 @@ class SetConfig(Part):
     test: str = ""  # split that is held out, or a file; "": the set's own
     held_out: Share = 0.0  # share held out by a hash of the question, where there is no such split
     rows: Whole = 0  # of the split to learn from, its first ones; 0: all
+    only: dict[str, tuple[str | int | bool, ...]] = Field(default_factory=dict)  # column: values of
+    # use, in every split; rows with others are left out and counted
     against: tuple[str, ...] = ()  # sets whose held-out questions no question may show
     overlap: Count = 10  # words of an n-gram that is too much of them
 
@@ -56,8 +59,17 @@ class SetConfig(Part):
         ValueError."""
         if self.gym:
             return None
-        if self.question:
-            return self._own()
+        found = self._own() if self.question else self._known(name)
+        if not self.only:
+            return found
+        if found is None:
+            raise ValueError(
+                f"only={self.only}: {self.path} is no known set; say of which it is, or give "
+                "question, answer and verifier"
+            )
+        return replace(found, only={**found.only, **self.only})
+
+    def _known(self, name: str) -> Layout | None:
         known = self.of or name
         if known in SETS:
             return SETS[known]

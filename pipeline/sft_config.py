@@ -74,6 +74,7 @@ class CollectConfig(Judged):
     keep: Count = 1  # of one question's good answers, at most: those that think longest
     rows: Whole = 0  # kept in all, at most; 0: every one
     temperature: Positive = 1.0
+    max_prompt: Count = 256  # tokens of a prompt, template included; longer questions are not asked
     at_once: Count = 128  # questions of a round, whose judged answers are written down
 
 

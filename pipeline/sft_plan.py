@@ -54,8 +54,9 @@ def _learning(recipe: SupervisedRecipe) -> Rows:
 def _memory(recipe: SupervisedRecipe, count: int | None) -> Rows:
     if count is None:
         return [("memory", f"unknown: {recipe.start} is not here to be measured")]
+    per, held = recipe.trainer.held
     return [
         ("parameters", f"{count:,}"),
-        ("memory", f"16 bytes a parameter (weights, gradients, two moments) = "
-                   f"{16 * count / MIB:,.1f} MiB, and activations"),
+        ("memory", f"{per} bytes a parameter ({held}) = {per * count / MIB:,.1f} MiB, and "
+                   "activations"),
     ]  # fmt: skip

@@ -5,7 +5,7 @@ Most often the extractor, the prompt or the reference is at fault, and the answe
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +25,17 @@ class Unpaid:
     said before a run was stopped is learned from its metrics, where such a step stands as 0.
     """
 
-    def __init__(self, after: int, metrics: Path, say: Callable[[str], None]) -> None:
-        """Speaks after that many steps, 0: never; `say` is given one line at a time."""
+    def __init__(
+        self,
+        after: int,
+        metrics: Path,
+        say: Callable[[str], None],
+        worthless: Collection[str] = (),
+    ) -> None:
+        """Speaks after that many steps, 0: never; `say` is given one line at a time. Of the
+        `worthless` components, whose weight is 0, nothing is expected."""
         self._after, self._metrics, self._say = after, metrics, say
+        self._worthless = frozenset(worthless)
         self._streaks = Counter[str]()
         self._told = set[str]()
         self._looked = False
@@ -54,7 +62,8 @@ class Unpaid:
     def _is_due(self, component: str, best: float) -> bool:
         """Count one step, whose best score is `best`."""
         self._streaks[component] = 0 if best > 0 else self._streaks[component] + 1
-        if component in self._told or self._streaks[component] < self._after:
+        silent = self._told | self._worthless
+        if component in silent or self._streaks[component] < self._after:
             return False
         self._told.add(component)
         return True

@@ -34,7 +34,6 @@ from stages.entry import Entry
 Collecting = ColdStartRecipe | RejectionRecipe
 Rows = Sequence[dict[str, Any]]
 Mixed = Callable[[Rows], tuple[Rows, Mapping[str, Any]]]  # all rows, and facts for the card
-MAX_PROMPT = 256  # tokens
 
 
 def data_of(
@@ -100,7 +99,7 @@ def _sampled(
     sources, sets = sources_of(
         recipe.collect.problems,
         recipe.sets,
-        lambda problem: len(prompt_ids(problem, spelling)) <= MAX_PROMPT,
+        lambda problem: len(prompt_ids(problem, spelling)) <= recipe.collect.max_prompt,
     )
     problems = _problems(recipe.collect, sources)
     held_out = _held_out(recipe, sources)
@@ -114,7 +113,10 @@ def _sampled(
         )
         stack.enter_context(pool)
         sampler = open_sampler(
-            recipe.sampler, str(teacher), max_length=MAX_PROMPT + recipe.max_tokens, say=say
+            recipe.sampler,
+            str(teacher),
+            max_length=recipe.collect.max_prompt + recipe.max_tokens,
+            say=say,
         )
         stack.callback(sampler.close)
         found = collect(

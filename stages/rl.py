@@ -43,6 +43,7 @@ from stages.entry import enter
 from verifiers import unit_chain
 from verifiers.verdict import Verdict
 
+WEIGHED = ("accuracy", "format", "language", "preference")  # components of the reward
 Asking = RLRecipe | DistillRecipe
 Recipe = TypeVar("Recipe", bound=Asking)
 Taught = Callable[[Any, Scribe, Path], Learns]  # policy, scribe, the checkpoint it started from
@@ -201,7 +202,7 @@ def opened(
         pool=pool,
         record=record,
         console=console,
-        unpaid=Unpaid(after, record.metrics_path, console.note),
+        unpaid=Unpaid(after, record.metrics_path, console.note, worthless(recipe)),
         directory=directory,
         bound_gib=recipe.trainer.memory_gib,
     )
@@ -209,6 +210,13 @@ def opened(
     if found is not None:
         loop.resume(found[1])
     return loop
+
+
+def worthless(recipe: Asking) -> set[str]:
+    """The components of the reward that the recipe gives no weight."""
+    if not isinstance(recipe, RLRecipe):
+        return set()
+    return {name for name, weight in recipe.reward if name in WEIGHED and not weight}
 
 
 def _shared_out(stack: ExitStack) -> tuple[int, ...]:

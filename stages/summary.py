@@ -17,10 +17,11 @@ SHORT = {  # columns of a whole run's table: figures of a stage
 def table(output: Path) -> str:
     """The stages of `output`/run.json: before > after of each figure that a stage has.
 
-    maj@k and pass@k are shown for every k that some stage was evaluated with.
+    maj@k and pass@k are shown for every k that some stage was evaluated with, pass@1/SOURCE for
+    every source where there were several.
     """
     stages = json.loads((output / "run.json").read_text())["stages"]
-    shown = (*FIRST, *_by_samples(stages), *SECOND)
+    shown = (*FIRST, *_by_source(stages), *_by_samples(stages), *SECOND)
     rows = [["stage", "seconds", "sampler", *shown]]
     rows += [
         [s["name"], f"{s['seconds']:.0f}", s["sampler"] or "-", *(_change(s, n) for n in shown)]
@@ -70,10 +71,20 @@ def _line(cells: list[str], widths: list[int]) -> str:
 
 def _by_samples(stages: list[dict[str, Any]]) -> list[str]:
     """Names such as maj@4 and pass@4, those of one k together."""
-    names = {name for s in stages for side in ("before", "after") for name in s[side]}
-    known = [n.partition("@") for n in names if "%" not in n and n not in FIRST]
-    found = [(int(k), kind) for kind, at, k in known if kind in ("maj", "pass") and at]
+    known = [n.partition("@") for n in _figures(stages) if n not in FIRST]
+    found = [(int(k), kind) for kind, _, k in known if kind in ("maj", "pass") and k.isdigit()]
     return [f"{kind}@{k}" for k, kind in sorted(found)]
+
+
+def _by_source(stages: list[dict[str, Any]]) -> list[str]:
+    """Names such as pass@1/gsm8k."""
+    return sorted(name for name in _figures(stages) if name.startswith("pass@1/"))
+
+
+def _figures(stages: list[dict[str, Any]]) -> set[str]:
+    """Every figure of every stage, without the intervals."""
+    names = {name for s in stages for side in ("before", "after") for name in s[side]}
+    return {name for name in names if "%" not in name}
 
 
 def _change(stage: dict[str, Any], name: str) -> str:

@@ -56,8 +56,8 @@ class VllmSampler:
         self.version = 0
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        given = [(name, weight.detach()) for name, weight in weights]
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(given)})
+        given = ((name, weight.detach()) for name, weight in weights)  # adapters merge one by one
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": given})
         if self._tied:
             self._engine.collective_rpc(_repack_head)
         if not self._engine.reset_prefix_cache():

@@ -24,6 +24,7 @@ CHECKPOINTS = (
     "models/my-base",
     "models/mine",
     "models/liking",
+    "models/Qwen2.5-0.5B",
     "outputs/first/zero/checkpoints/step_000050",
     "outputs/mine/zero/checkpoints/step_000050",
     "outputs/tiny-zero-1/zero/checkpoints/step_000050",

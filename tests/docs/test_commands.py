@@ -31,6 +31,7 @@ NOT_TRIED = {  # first word: why not
     "export": "sets what a verifier asks, which its own tests do",
     "cat": "a file, for the command behind the pipe",
     "less": "a pager",
+    "hf": "fetches a model",
     "ssh": "wants another machine",
     "sh": "tests/requirements runs these scripts",
 }

@@ -28,6 +28,11 @@ def test_on_policy_by_hand():
     assert f"= {(20 * 1000 + 4 * 5000) / 2**20:,.1f} MiB" in told["memory"]
 
 
+def test_adapters_leave_four_bytes_a_parameter():
+    told = rows(method="on_policy", steps=1, trainer={"lora": {"rank": 2}})
+    assert told["memory"].startswith("8 bytes a parameter (weights, adapters beside them: 4, ")
+
+
 def test_a_divergence_is_named_with_its_beta():
     told = rows(method="on_policy", steps=1, divergence="jsd", beta=0.25)
     assert told["loss"] == "generalised JSD, beta 0.25, over the vocabulary"

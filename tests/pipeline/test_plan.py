@@ -9,6 +9,7 @@ import pytest
 from pipeline.config import BaseRecipe, TinyModel
 from pipeline.failures import RecipeError
 from pipeline.plan import parameters, plan, tiny_parameters
+from pipeline.preference_config import PreferenceRecipe
 from pipeline.rl_config import ZeroRecipe
 
 
@@ -166,6 +167,7 @@ def test_only_a_base_recipe_can_be_started_from(tmp_path):
         ({}, 24, 24 + 512),
         ({"algorithm": {"kl_coefficient": 0}}, 20, 20 + 512),
         ({"sampler": {"cache_gib": 0.25, "dtype": "bfloat16"}}, 22, 22 + 256),
+        ({"trainer": {"lora": {"rank": 4}}}, 8, 8 + 512),
     ],
 )
 def test_memory_by_hand(changes, per, mib, tmp_path):
@@ -174,6 +176,14 @@ def test_memory_by_hand(changes, per, mib, tmp_path):
     assert told["parameters"] == "1,048,576"
     assert told["memory"].startswith(f"{per} bytes a parameter")
     assert f"= {mib:,} MiB" in told["memory"]
+
+
+@pytest.mark.parametrize(("rank", "per"), [(0, 16), (4, 4)])
+def test_memory_of_preferences_by_hand(rank, per, tmp_path):
+    saved(tmp_path / "model.safetensors", weight=[1024, 1024])
+    values = {"name": "n", "start": str(tmp_path), "optimizer": {"learning_rate": 1e-3}}
+    made = PreferenceRecipe.model_validate(values | {"trainer": {"lora": {"rank": rank}}})
+    assert f"= {per}.0 MiB" in rows(made)["memory"]
 
 
 def test_memory_is_unknown_where_the_model_is_not_here():

@@ -5,6 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from data.problem import source_of
 from data.sources import SOURCES
 from pipeline import questions
 from pipeline.failures import RecipeError
@@ -67,6 +68,10 @@ def test_a_published_set_is_named_like_any_source():
         ({"sets": {"gsm8k": {"read": "hash"}}}, "read='hash' is not one of plain, text"),
         ({"sets": {"mine": {"question": ["{q}"]}}}, "needs a verifier, and the answer's column"),
         ({"sets": {"gsm8k": {"pth": "x"}}}, "Extra inputs"),
+        (
+            {"sets": {"mine": {"path": "x.jsonl", "only": {"level": ["3"]}}}},
+            r"sets\.mine: only=\{'level': \('3',\)\}: x\.jsonl is no known set",
+        ),
         ({"rollout": FIXED["rollout"] | {"system": "Think."}}, "read by template chat alone"),
     ],
 )
@@ -180,3 +185,30 @@ def test_a_task_of_reasoning_gym_is_named_or_given_settings(gym):
 def test_settings_that_nobody_reads_are_refused(config, said):
     with pytest.raises(ValidationError, match=said):
         SetConfig.model_validate(config)
+
+
+def test_rows_with_other_values_than_those_of_use_are_left_out_of_every_split(tmp_path):
+    rows = [
+        {"problem": f"{n}+1?", "solution": f"\\boxed{{{n + 1}}}", "level": level, "type": "Algebra"}
+        for n, level in enumerate(["Level 1", "Level 4", "Level 5", "Level 1", "Level 4"])
+    ]
+    for split, some in (("train", rows[:3]), ("test", rows[3:])):
+        lines = "".join(json.dumps(row) + "\n" for row in some)
+        (tmp_path / f"{split}.jsonl").write_text(lines)
+    config = SetConfig(path=str(tmp_path), only={"level": ("Level 4", "Level 5")})
+    sources, facts = sources_of(["math"], {"math": config})
+    assert {one.prompt for one in sources["math"].distinct("rl", 0, 9)} == {"1+1?", "2+1?"}
+    assert [one.prompt for one in sources["math"].distinct("test", 0, 9)] == ["4+1?"]
+    assert facts["math"]["dropped"] == {"level is not Level 4 or Level 5": 2}
+
+
+def test_what_a_set_leaves_out_itself_stays_left_out():
+    layout = SetConfig(only={"source": ("olympiads",)}).layout("numina_1_5")
+    assert layout.only["source"] == ("olympiads",) and layout.only["problem_is_valid"] == ("Yes",)
+
+
+def test_a_set_may_take_the_place_of_a_generated_source(sums):
+    config = SetConfig(of="gsm8k", path=sums(3), held_out=0.0)
+    sources, _ = sources_of(["general"], {"general": config})
+    asked = sources["general"].problem("rl", 0, 0)
+    assert source_of(asked) == "general" and asked.prompt.startswith("Ann has")

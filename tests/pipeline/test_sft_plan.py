@@ -1,5 +1,6 @@
 """What a supervised recipe means, before it runs."""
 
+from pipeline.config import LoraConfig
 from pipeline.plan import plan
 from pipeline.recipes import read
 
@@ -36,3 +37,10 @@ def test_the_papers_numbers_are_the_papers():
         assert recipe.data.max_tokens == 32_768 and recipe.collect.temperature == 1.0
         assert told["memory"].startswith("unknown: models/base")
     assert read("paper/rejection_sft").general.reasoning == 3
+
+
+def test_adapters_leave_the_weights_alone_to_be_held():
+    recipe = read("tiny/sft")
+    trainer = recipe.trainer.model_copy(update={"lora": LoraConfig(rank=4)})
+    told = lines(recipe.model_copy(update={"trainer": trainer}))
+    assert told["memory"].startswith("4 bytes a parameter (weights, adapters beside them) = 2.2")

@@ -17,11 +17,11 @@ FAILED = Verdict(score=None, status="error", detail="the worker died")
 def watcher(tmp_path):
     """Function: one that looks on from the recorded steps, and the lines it says."""
 
-    def build(after=3, recorded=()):
+    def build(after=3, recorded=(), worthless=()):
         path, said = tmp_path / "metrics.jsonl", []
         rows = [{"step": step, **means} for step, means in enumerate(recorded, 1)]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return Unpaid(after, path, said.append), said
+        return Unpaid(after, path, said.append, worthless), said
 
     return build
 
@@ -50,6 +50,14 @@ def test_after_as_many_steps_and_once(watcher, step):
         "accuracy paid nothing in 3 steps in a row. Of step 3, and only this once, what its "
         "verifier saw:"
     ]
+
+
+def test_nothing_is_expected_of_a_component_without_a_weight(watcher, step):
+    unpaid, said = watcher(3, worthless={"format"})
+    for number in range(1, 6):
+        unpaid.look(number, step(WRONG, form=NOTHING))
+    (told,) = [line.partition(" ")[0] for line in said if "paid nothing" in line]
+    assert told == "accuracy"
 
 
 def test_a_single_score_begins_the_count_anew(watcher, step):

@@ -128,6 +128,23 @@ def test_questions_are_asked_of_a_published_set(recipe, tmp_path):
     assert len(learned) == 5 and learned <= {row["question"] for row in rows}
 
 
+def test_a_question_whose_prompt_is_too_long_is_not_asked(recipe, tmp_path):
+    rows = [
+        {"question": f"{'Think. ' * words}What is {n}+{n}+1?", "answer": f"#### {2 * n + 1}"}
+        for n, words in ((1, 0), (2, 60), (3, 0), (4, 0), (5, 60), (6, 0))
+    ]
+    for name, some in (("train", rows[:5]), ("test", rows[5:])):
+        text = "".join(json.dumps(row) + "\n" for row in some)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    sets = {"gsm8k": {"path": str(tmp_path)}}
+    for most, short in ((256, 2), (2000, 0)):
+        asked = recipe().collect.model_dump() | {"problems": {"gsm8k": 1.0}, "questions": 3}
+        made = recipe(collect=asked | {"max_prompt": most}, sets=sets)
+        cold_start.run(made, tmp_path / str(most), resume=False)
+        card = read_card(tmp_path / str(most) / "cold_start" / "data.jsonl")
+        assert card["sets"]["gsm8k"]["dropped"].get("prompt too long", 0) == short
+
+
 def test_what_cannot_be_asked_is_refused(recipe, tmp_path):
     with pytest.raises(RecipeError, match="teacher: nowhere holds no Hugging Face checkpoint"):
         cold_start.run(recipe(teacher="nowhere"), tmp_path / "a", resume=False)

@@ -45,6 +45,17 @@ def test_each_k_that_was_measured_has_its_columns(tmp_path):
     assert "- > 0.125" in other
 
 
+def test_each_of_several_sources_has_a_column(tmp_path):
+    before = {"pass@1": 0.5, "pass@1/math500": 0.25, "pass@1/gsm8k": 0.75, "pass@4": 0.5}
+    before |= {"pass@1/gsm8k 95%": [0.7, 0.8]}
+    header, zero = shown(tmp_path, stage("zero", 1, "torch", before, before))
+    assert header.split()[3:] == [
+        *("pass@1", "greedy", "pass@1/gsm8k", "pass@1/math500", "pass@4"),
+        *("format", "mean_length"),
+    ]
+    assert "0.75 > 0.75     0.25 > 0.25  0.5 > 0.5" in zero
+
+
 def test_long_names_keep_the_columns_straight(tmp_path):
     lines = shown(
         tmp_path,

@@ -12,10 +12,11 @@ import yaml
 
 from pipeline.failures import RecipeError
 from pipeline.metrics import repeated
+from pipeline.recipes import read
 from pipeline.rl_config import RewardConfig
 from pipeline.run_json import RunManifest
 from pipeline.sampling.sync import SyncError, WeightSync
-from stages import zero
+from stages import rl, zero
 from stages.command import main
 from stages.entry import starting_point
 from verifiers.verdict import Verdict
@@ -38,6 +39,12 @@ def test_weights_belong_to_their_own_component():
     weights = RewardConfig(accuracy=2.0, format=0.5)
     assert zero.reward(verdicts(1.0, 0.0), weights) == 2.0
     assert zero.reward(verdicts(0.0, 1.0), weights) == 0.5
+
+
+def test_a_component_without_a_weight_is_worthless():
+    assert rl.worthless(read("tiny/zero")) == set()
+    assert rl.worthless(read("real/dapo_math_7b")) == {"format"}
+    assert rl.worthless(read("tiny/distill_on_policy")) == set()
 
 
 def test_a_failed_verifier_has_no_reward():

@@ -1,0 +1,134 @@
+"""Every recipe for a real model opens with where it is from, what to expect and what it needs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline import plan
+from pipeline.r1_stages import steps
+from pipeline.recipes import read
+from stages.launch import parse
+
+FOLDER = Path(__file__).parents[2] / "recipes"
+NAMES = sorted(
+    p.relative_to(FOLDER).with_suffix("").as_posix() for p in (FOLDER / "real").rglob("*.yaml")
+)
+WHOLE = [name for name in NAMES if read(name).stage == "r1"]
+STAGES = [name for name in NAMES if name not in WHOLE]
+FIELDS = ("Reproduces", "Source", "Expected", "Hardware", "Memory", "Differs", "Begin", "Smaller")
+FLAG = r"--[a-z_.-]+ [\w./-]*\w"
+
+every = pytest.mark.parametrize("name", NAMES)
+every_stage = pytest.mark.parametrize("name", STAGES)
+
+
+def header(name):
+    """The fields of the comment that a recipe opens with, each as one line."""
+    lines = (FOLDER / f"{name}.yaml").read_text().splitlines()
+    comment = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#"))]
+    fields = {}
+    for line in comment[2:]:
+        head = re.fullmatch(r"# ([A-Z]\w+) +(\S.*)", line)
+        if head:
+            last, fields[head[1]] = head[1], head[2]
+        else:
+            assert line.startswith("# " + " " * 12), f"{name}: {line}"
+            fields[last] += " " + line[2:].strip()
+    return fields
+
+
+@every
+def test_the_header_has_every_field_in_its_order(name):
+    given = tuple(header(name))
+    wanted = FIELDS if "r1/" not in name else FIELDS[:-1]
+    assert given == wanted
+
+
+@every
+def test_a_source_can_be_found_and_an_expectation_is_a_figure_or_said_to_be_none(name):
+    told = header(name)
+    assert re.search(r"arXiv \d{4}\.\d{5}|github\.com/\w|huggingface\.co/\w", told["Source"])
+    assert re.search(r"\d\.\d|no published figure", told["Expected"])
+    assert "not measured" in told["Hardware"]
+
+
+def test_what_is_no_header_is_found(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "FOLDER", tmp_path)
+    (tmp_path / "bad.yaml").write_text("# One.\n#\n# Source    a\n# b\nstage: zero\n")
+    with pytest.raises(AssertionError, match="bad: # b"):
+        header("bad")
+
+
+@every_stage
+def test_the_memory_that_is_stated_holds_what_is_planned_and_fits_the_card(
+    name, published, monkeypatch
+):
+    monkeypatch.setattr(plan, "parameters", published)
+    told, recipe = header(name), read(name)
+    card = int(re.search(r"(\d+) GB card", told["Hardware"])[1])
+    stated, room = map(int, re.search(r"(\d+) of (\d+) GiB", told["Memory"]).groups())
+    planned = re.search(r"= ([\d,.]+) MiB", plan.plan(recipe))[1]
+    assert float(planned.replace(",", "")) / 1024 < stated <= room <= card
+    if hasattr(recipe, "rollout"):  # what is not planned: activations, adapters, engine
+        more = 6 if recipe.stage == "preference_rl" else 0  # and the reward model
+        assert stated < float(planned.replace(",", "")) / 1024 + 10 + more
+    if "parameters" in told["Memory"]:
+        size = float(re.search(r"([\d.]+) G parameters", told["Memory"])[1])
+        assert size == pytest.approx(published(recipe.start) / 1e9, abs=0.006)
+
+
+def smaller():
+    """(recipe, flags) of each run of flags that the headers have for other cards."""
+    for name in STAGES:
+        for run in re.findall(rf"{FLAG}(?: {FLAG})*", header(name).get("Smaller", "")):
+            yield name, run
+
+
+@pytest.mark.parametrize(("name", "flags"), list(smaller()))
+def test_the_flags_for_smaller_cards_are_flags(name, flags):
+    made = parse(read(name).stage, [name, *flags.split()]).recipe
+    assert made != read(name)
+
+
+@every
+def test_recipes_that_a_header_names_are_there(name):
+    text = " ".join(header(name).values())
+    for other in re.findall(r"\breal/[\w./-]*\w", text):
+        assert other in NAMES or (FOLDER / other).is_dir(), other
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_stage_of_a_whole_run_fits_the_card_that_its_header_names(
+    name, published, monkeypatch
+):
+    monkeypatch.setattr(plan, "parameters", published)
+    room = int(re.search(r"of (\d+) GiB", header(name)["Memory"])[1])
+    made = {}
+    for step in steps(read(name)):
+        taken = step.asked.taken.get("start")
+        made[step.name] = made[taken[0]] if taken else step.recipe.start
+        recipe = step.recipe.model_copy(update={"start": made[step.name]})
+        planned = re.search(r"= ([\d,.]+) MiB", plan.plan(recipe))[1]
+        assert float(planned.replace(",", "")) / 1024 < room - 8, step.name
+
+
+def test_the_large_whole_run_trains_adapters_wherever_its_policy_learns():
+    ranks = {step.name: step.recipe.trainer.lora.rank for step in steps(read("real/r1_7b"))}
+    full = {name for name, rank in ranks.items() if not rank}
+    assert full == {"reward_model", "distill"}
+
+
+def test_the_page_lists_every_recipe_beside_its_card():
+    page = (FOLDER.parent / "docs/real.md").read_text()
+    listed = re.findall(r"^\| `(real/\S+)` \|[^|]*\| (\d+) GB \|", page, re.MULTILINE)
+    cards = {name: re.search(r"(\d+) GB card", header(name)["Hardware"])[1] for name in NAMES}
+    assert dict(listed) == {name: card for name, card in cards.items() if "r1/" not in name}
+
+
+def test_a_figure_on_the_page_stands_in_the_header_of_its_recipe():
+    page = (FOLDER.parent / "docs/real.md").read_text()
+    for name, told in re.findall(r"^\| `(real/\S+)` \|.*\| ([^|]*) \|$", page, re.MULTILINE):
+        stated = " ".join(header(name).values()).replace("->", "→")
+        figures = re.findall(r"\b\d+\.\d+\b", told)
+        assert all(figure in stated for figure in figures), name

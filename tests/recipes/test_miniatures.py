@@ -1,0 +1,96 @@
+"""Recipes for real models, cut down in their sizes alone: planned offline, and trained."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from pipeline.questions import sources_of
+from pipeline.recipes import checked, read
+from pipeline.rl_config import RLRecipe
+from stages.command import main
+from verifiers.registry import judge
+
+FOLDER = Path(__file__).parents[2] / "recipes"
+NAMES = sorted(
+    p.relative_to(FOLDER).with_suffix("").as_posix() for p in (FOLDER / "real").rglob("*.yaml")
+)
+WHOLE = [name for name in NAMES if read(name).stage == "r1"]
+STAGES = [name for name in NAMES if name not in WHOLE]
+QUICK = ("real/zero_gsm8k_qwen2.5_0.5b", "real/dpo_ultrafeedback")  # all together take a while
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_it_is_planned_as_it_is_where_its_model_is_and_nothing_can_be_fetched(name, place, capsys):
+    assert main([read(name).stage.replace("_", "-"), name, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "bytes a parameter" in told and "unknown" not in told and "not here" not in told
+
+
+@pytest.mark.parametrize("name", [one for one in STAGES if isinstance(read(one), RLRecipe)])
+def test_its_sets_are_read_by_their_own_columns(name, miniature, capsys):
+    assert main([*miniature(name), "--dry-run"]) == 0
+    counts = re.findall(
+        r"data +\w+: (\d+) questions to learn from, (\d+) held out", capsys.readouterr().out
+    )
+    assert len(counts) >= len(read(name).problems)
+    assert all(int(learned) + int(held_out) >= 30 for learned, held_out in counts)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_stage_of_a_whole_run_is_planned(name, place, capsys):
+    assert main(["r1", name, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert [f"{n}/7 " in told for n in range(1, 8)] == [True] * 7
+    assert "takes reward.reward_model from reward_model.checkpoint" in told
+
+
+@pytest.mark.parametrize(
+    "name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in STAGES]
+)
+def test_it_trains(name, miniature, place):
+    assert main(miniature(name)) == 0
+    (told,) = json.loads((place / "run/run.json").read_text())["stages"]
+    assert told["status"] == "done"
+    before = load_file(place / read(name).start / "model.safetensors")
+    after = load_file(Path(told["outputs"]["checkpoint"]) / "model.safetensors")
+    shared = before.keys() & after.keys()
+    assert len(shared) > 10 and any(not before[k].equal(after[k]) for k in shared)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_whole_run_hands_on_from_stage_to_stage(name, miniature, place):
+    assert main(miniature(name)) == 0
+    told = json.loads((place / "run/run.json").read_text())["stages"]
+    assert [one["name"] for one in told] == [one.name for one in read(name).stages]
+    assert {one["status"] for one in told} == {"done"}
+    rows = told[3]["outputs"]["data"]
+    assert told[-1]["inputs"]["recipe"]["data"]["source"] == rows
+
+
+def recipe_of(miniature):
+    miniature("real/code_rl_7b")
+    return checked(yaml.safe_load(Path("recipe.yaml").read_text()), "recipe.yaml")
+
+
+def test_programs_are_judged_by_the_tests_of_their_set(miniature):
+    recipe = recipe_of(miniature)
+    (source,) = sources_of(["deepcoder_taco"], recipe.sets)[0].values()
+    problem = source.distinct("rl", 0, 1)[0]
+    number = int(re.search(r"\d+", problem.prompt)[0])
+    for added, score in ((number, 1.0), (number + 1, 0.0)):
+        said = f"<answer>\n```python\nprint(int(input()) + {added})\n```\n</answer>"
+        assert judge(problem, f"<think>so</think>{said}").score == score
+
+
+def test_only_hard_questions_of_math_are_asked(miniature):
+    miniature("real/zero_math_qwen2.5_1.5b")
+    recipe = checked(yaml.safe_load(Path("recipe.yaml").read_text()), "recipe.yaml")
+    sources, facts = sources_of(["math"], recipe.sets)
+    levels = {one.facts["difficulty"] for one in sources["math"].distinct("rl", 0, 99)}
+    assert levels == {"Level 3", "Level 4", "Level 5"}
+    assert facts["math"]["dropped"] == {"level is not Level 3 or Level 4 or Level 5": 24}
