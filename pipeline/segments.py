@@ -73,7 +73,7 @@ def _loans(
     """Positions that are lent, and those of all sequences that borrow just them."""
     width = positions_RT.shape[1]
     first_B = positions_RT.flatten()[starts_B]
-    lender, found = 0, dict[tuple[int, int], list[Tensor]]()
+    lender, has, found = 0, 0, dict[tuple[int, int], list[Tensor]]()
     for start, length, first in zip(
         starts_B.tolist(), lengths_B.tolist(), first_B.tolist(), strict=True
     ):
