@@ -12,7 +12,7 @@ from pipeline.report import identity_facts, tables
 from pipeline.report.cells import cell, table, with_interval
 from pipeline.report.reading import Row, Run, Stage
 
-SAMPLING = ("problems", "samples", "temperature", "failed", "mean_length", "truncated")
+SAMPLING = ("step", "problems", "samples", "temperature", "failed", "mean_length", "truncated")
 CONTROLS = {"random": "random rewards", "shuffled_groups": "rewards dealt out at random"}
 
 

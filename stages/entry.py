@@ -20,6 +20,8 @@ from pipeline.report.reading import read_run
 from pipeline.rl_config import RLRecipe
 from pipeline.run_json import RunManifest
 from pipeline.sft_config import SupervisedRecipe
+from pipeline.trackers.choose import forget
+from pipeline.trackers.installed import require_installed
 from stages import base
 
 Trained = RLRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe | DistillRecipe
@@ -82,7 +84,10 @@ def enter(recipe: Trained, output: Path, *, resume: bool, name: str = "") -> Ent
     name = name or recipe.stage
     torch.manual_seed(recipe.seed)
     torch.set_num_threads(recipe.trainer.threads or CORES)
+    require_installed(recipe.trackers)
     manifest, directory = RunManifest(output / "run.json"), output / name
+    if not resume:
+        forget(directory)
     start = starting_point(recipe.start, manifest)
     found = checkpoint.load_latest(directory) if resume else None
     if found is not None:

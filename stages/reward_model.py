@@ -36,7 +36,7 @@ from pipeline.preference.reward_training import (
 from pipeline.preference.rounds import load_rows
 from pipeline.preference.scalar_head import ZERO_POINT, answer_rewards, load_classifier
 from pipeline.preference_config import RewardModelRecipe
-from pipeline.record import StageRecord
+from pipeline.trackers.choose import open_record
 from stages.entry import enter
 
 KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")
@@ -99,7 +99,7 @@ def opened(
     console = StageConsole("reward model", steps, done=done, key_metrics=KEY_METRICS)
     tools = EpochTools(
         tokenizer=tokenizer,
-        record=stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard)),
+        record=stack.enter_context(open_record(recipe, directory)),
         console=stack.enter_context(console),
         directory=directory,
     )
