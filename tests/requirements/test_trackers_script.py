@@ -1,4 +1,4 @@
-"""requirements/trackers.sh with a pip that is a small program: what it installs, and what it says."""
+"""requirements/trackers.sh with a small program for pip: what it installs, and what it says."""
 
 import shutil
 import subprocess
@@ -51,9 +51,8 @@ def test_other_pins_are_installed_in_the_place_of_the_old_ones(ran, tmp_path):
 
 def test_where_they_do_not_install_it_says_so_and_leaves_no_half_of_them(ran, tmp_path):
     told = ran(f"{INSTALLS}; exit 1")
-    assert told == (
-        "wandb, trackio and mlflow do not install on this machine, so their mirrors are not tested\n"
-    )
+    assert told.startswith("wandb, trackio and mlflow do not install on this machine")
+    assert told.endswith("so their mirrors are not tested\n")
     assert not (tmp_path / HOME).exists()
     assert ran(INSTALLS) == "" and (tmp_path / HOME / "wandb").is_dir()
 
