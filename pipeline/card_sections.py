@@ -17,24 +17,31 @@ CONTROLS = {"random": "random rewards", "shuffled_groups": "rewards dealt out at
 
 
 def evaluation(stage: Stage) -> list[str]:
-    figures = tables.figures(stage)
-    shares = [
-        [f.name, with_interval(f.before, f.before_95), with_interval(f.after, f.after_95)]
-        for f in figures
+    """Figures of held-out data before and after, how they were taken, and goals."""
+    goals = [_goal(name, one) for name, one in (stage.entry.get("goals") or {}).items()]
+    rows, decoding = _figures(stage), tables.decoding(stage)
+    blocks = [
+        table(("held out", "before (95 %)", "after (95 %)"), rows) if rows else "",
+        f"{decoding}." if decoding else "",
+        table(("goal", "asked", "reached", ""), goals) if goals else "",
     ]
-    known = {figure.name for figure in figures}
+    return [block for block in blocks if block]
+
+
+def _figures(stage: Stage) -> list[list[str]]:
+    """Shares with their intervals, then every other number that was measured."""
+    shares = tables.figures(stage)
     sides = [stage.entry.get(side) or {} for side in ("before", "after")]
+    known = {*SAMPLING, *(figure.name for figure in shares)}
     others = dict.fromkeys(name for side in sides for name, v in side.items() if _number(v))
-    rows = shares + [
+    return [
+        [f.name, with_interval(f.before, f.before_95), with_interval(f.after, f.after_95)]
+        for f in shares
+    ] + [
         [name, *(f"{side[name]:.4g}" if _number(side.get(name)) else "–" for side in sides)]
         for name in others
-        if name not in known and name not in SAMPLING
+        if name not in known
     ]
-    goals = [_goal(name, one) for name, one in (stage.entry.get("goals") or {}).items()]
-    held_out = table(("held out", "before (95 %)", "after (95 %)"), rows) if rows else ""
-    against = table(("goal", "asked", "reached", ""), goals) if goals else ""
-    decoding = tables.decoding(stage)
-    return [one for one in (held_out, decoding and f"{decoding}.", against) if one]
 
 
 def _number(value: Any) -> bool:
@@ -47,6 +54,7 @@ def _goal(name: str, one: Row) -> list[str]:
 
 
 def recipe(stage: Stage) -> list[str]:
+    """Its name and hash, and the settings that somebody chose."""
     recipe, told = stage.recipe, stage.entry.get("lineage", {}).get("recipe")
     rows = [[key, _json(there), _json(here)] for key, there, here in own_settings(recipe)]
     hashed = f", sha256 {told}" if told else ""
@@ -60,6 +68,7 @@ def _json(value: Any) -> str:
 
 
 def lineage(run: Run, stage: Stage) -> list[str]:
+    """What the stage and those before it read, and the hash of what came of it."""
     rows = [
         [one.name, one.kind, key, source, digits]
         for one in _ancestry(run, stage)
@@ -84,6 +93,7 @@ def _ancestry(run: Run, stage: Stage) -> list[Stage]:
 
 
 def data(stage: Stage) -> list[str]:
+    """Rows and questions: how many, from where, and why others were left out."""
     blocks = [*_rows(stage), *_asked(stage)]
     counts = [(name, stage.card.get(name) or {}) for name in ("sources", "languages")]
     blocks += [
@@ -140,6 +150,7 @@ def hub_sets(stage: Stage) -> list[str]:
 
 
 def verifiers(run: Run, stage: Stage) -> list[str]:
+    """Those that judged for this stage, in training or for its data."""
     found = identity_facts.verifiers(replace(run, stages=[stage]))
     judged = {name: version for name, version, _ in found} | (stage.card.get("verifiers") or {})
     rows = [[str(name), str(version)] for name, version in sorted(judged.items())]
@@ -147,6 +158,7 @@ def verifiers(run: Run, stage: Stage) -> list[str]:
 
 
 def made(run: Run, stage: Stage) -> list[str]:
+    """The commands, and the circumstances of the last one."""
     commands = dict.fromkeys(one.get("command") for one in _commands(run, stage))
     typed = "\n".join(f"    {plain(str(one))}" for one in commands if one)
     listed = "\n".join(f"- {name}: {cell(text)}" for name, text in _facts(run, stage))
@@ -182,6 +194,7 @@ def _facts(run: Run, stage: Stage) -> list[tuple[str, str]]:
 
 
 def limits(stage: Stage) -> list[str]:
+    """What follows from the record alone."""
     recipe, after = stage.recipe, stage.entry.get("after") or {}
     sources = ", ".join((recipe.get("evaluation") or {}).get("sources") or ())
     control = CONTROLS.get((recipe.get("reward") or {}).get("control", ""))
