@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.durable import write_atomically
 from pipeline.trackers.mirror import PROJECT, Row, Tracked
 
-BEGIN_S, FINISH_S = 30.0, 20.0  # that a service out of reach may hold up the end of the process
+BEGIN_S, FINISH_S = 20.0, 20.0  # that a service out of reach may hold up the end of the process
 QUIET = {  # what is sent nowhere, and a hint at a package that is called as a folder of ours is
     "WANDB_ERROR_REPORTING": "false",
     "WANDB_DISABLE_WEAVE": "true",
