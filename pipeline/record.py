@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from pipeline.records import Graded
     from pipeline.token_trace import SeenTokens
 
-__all__ = ["StageRecord", "read_metrics", "read_rollouts"]
+__all__ = ["METRICS", "StageRecord", "read_metrics", "read_rollouts"]
 
+METRICS = "metrics.jsonl"
 _ROLLOUT_FILE = re.compile(r"step_(\d+)\.parquet")
 
 
@@ -34,7 +35,7 @@ class StageRecord:
     def __init__(
         self, directory: Path, *, tensorboard: bool = True, mirrors: Sequence[Mirror] = ()
     ) -> None:
-        self.metrics_path = directory / "metrics.jsonl"
+        self.metrics_path = directory / METRICS
         self.rollouts_path = directory / "rollouts"
         self.evaluated_path = directory / "evaluated"
         self._curves_path = directory / "tensorboard"

@@ -2,15 +2,15 @@
 
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from pipeline.durable import write_atomically
-from pipeline.record import StageRecord
-from pipeline.trackers.mirror import Mirror, Tracked, Tracker
+from pipeline.record import METRICS, StageRecord, read_metrics
+from pipeline.trackers.mirror import Mirror, Row, Tracked, Tracker
 
 FOLDER = "trackers"  # of a stage
 
@@ -40,7 +40,15 @@ def _mirrors(recipe: Recorded, directory: Path) -> list[Mirror]:
         folder=directory / FOLDER,
         config=json.loads(recipe.model_dump_json()),
     )
-    return [Mirror(name, partial(_opener(name), about)) for name in recipe.trackers]
+    written = partial(_written, directory / METRICS)
+    return [
+        Mirror(name, partial(_opener(name), about), written=written) for name in recipe.trackers
+    ]
+
+
+def _written(path: Path) -> Iterator[tuple[int, Row]]:
+    for row in read_metrics(path):
+        yield row.pop("step"), row
 
 
 def forget(directory: Path) -> None:

@@ -3,7 +3,7 @@ the training does not notice."""
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,8 @@ class Tracker(Protocol):
 
 
 class Mirror:
-    """Rows that it is given reach the tracker in order, each step once.
+    """Rows that it is given reach the tracker in order, each step once; before them those of
+    `written` that it does not hold, as after a kill, or where it is asked for later.
 
     Everything is told once, on the thread of the training, with the tracker's name.
     """
@@ -54,11 +55,12 @@ class Mirror:
         name: str,
         open_tracker: Callable[[], Tracker],
         *,
+        written: Callable[[], Iterable[tuple[int, Row]]] = tuple,
         room: int = ROOM,
         patience: float = PATIENCE,
     ) -> None:
         self.name = name
-        self._open, self._patience = open_tracker, patience
+        self._open, self._written, self._patience = open_tracker, written, patience
         self._rows: Queue[tuple[int, Row] | None] = Queue(room)
         self._thread: Thread | None = None
         self._failure: BaseException | None = None
@@ -104,12 +106,19 @@ class Mirror:
         try:
             tracker = self._open()
             reached = tracker.reached
+            for step, row in self._written():
+                reached = _given(tracker, reached, step, row)
             while (one := self._rows.get()) is not None:
-                step, row = one
-                if step > reached:  # what a resumed run does again is there already
-                    tracker.log(step, row)
-                    reached = step
+                reached = _given(tracker, reached, *one)
                 self._mirrored += 1
             tracker.close()
         except (Exception, SystemExit) as failure:  # noqa: BLE001  a tracker may raise anything
             self._failure = failure
+
+
+def _given(tracker: Tracker, reached: int, step: int, row: Row) -> int:
+    """Log the row unless the tracker has it, as it has what a resumed run does again; the last
+    step that it holds then."""
+    if step > reached:
+        tracker.log(step, row)
+    return max(step, reached)

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from pipeline.failures import RecipeError
 from pipeline.recipes import checked, refuse_changes
+from pipeline.record import read_metrics
 from pipeline.trackers import choose
 from pipeline.trackers.choose import forget, open_record
 from pipeline.trackers.installed import installed, require_installed
@@ -58,6 +59,19 @@ def test_a_stage_that_is_resumed_is_the_same_run_and_one_begun_anew_another(open
     forget(tmp_path)
     assert go() != first
     forget(tmp_path / "where nothing is")
+
+
+def test_a_tracker_that_is_asked_for_later_gets_what_was_before(opened, tmp_path):
+    with open_record(Asking(trackers=()), tmp_path) as record:
+        for step in (1, 2, 3):
+            record.write_metrics(step, {"loss": step})
+    with open_record(Asking(trackers=("wandb",)), tmp_path) as record:
+        record.rewind(2)
+        for step in (3, 4):
+            record.write_metrics(step, {"loss": 10 + step})
+    rows = read_metrics(tmp_path / "metrics.jsonl")
+    assert opened[0][2].rows == [(row.pop("step"), row) for row in rows]
+    assert opened[0][2].rows[2] == (3, {"loss": 13.0})
 
 
 def test_without_trackers_nothing_is_written_for_them(tmp_path):

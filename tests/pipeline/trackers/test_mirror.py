@@ -28,6 +28,14 @@ def test_steps_that_the_tracker_has_are_not_given_again_and_count_as_there(keepi
     assert [step for step, _ in tracker.rows] == [4, 5, 6] and capsys.readouterr().err == ""
 
 
+def test_rows_on_record_that_the_tracker_lacks_come_first(keeping, capsys):
+    tracker = keeping(reached=2)
+    rows = [(step, {"loss": step / 2}) for step in range(1, 6)]
+    feed(Mirror("one", lambda: tracker, written=lambda: rows), [5, 6])
+    assert tracker.rows == [(step, {"loss": step / 2}) for step in (3, 4, 5, 6)]
+    assert capsys.readouterr().err == ""
+
+
 def test_nothing_is_opened_for_a_stage_without_rows():
     def never():
         raise AssertionError("opened")
