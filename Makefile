@@ -6,7 +6,7 @@ PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q
 BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 BY_TEST := --dist load --maxschedchunk 1
 
-.PHONY: install languages docker browser demo test check lint docs mutation clean
+.PHONY: install languages docker browser trackers demo test check lint docs mutation clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
@@ -18,7 +18,7 @@ demo: install  ## the whole recipe, from nothing to a distilled student, on a CP
 	$(RUN) -m stages.command r1 tiny/r1 --output outputs/demo --resume
 
 check: install lint  ## the fast subset: lint and quick tests
-	$(PYTEST) $(BY_FILE) -m "not slow and not docker and not vllm and not browser" --ignore=tests/sandbox
+	$(PYTEST) $(BY_FILE) -m "not slow and not docker and not vllm and not browser and not trackers" --ignore=tests/sandbox
 
 docker:  ## a Docker daemon, where we are root and can have one; says so where not
 	@sh requirements/docker.sh
@@ -26,9 +26,13 @@ docker:  ## a Docker daemon, where we are root and can have one; says so where n
 browser:  ## a Chromium to open reports in, where we are root and can have one
 	@sh requirements/browser.sh
 
-test: install lint languages docker browser  ## everything; what measures time or fills a core runs alone
-	$(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser" --ignore=tests/sandbox
+trackers: install  ## wandb, mlflow and trackio beside .venv, to test their mirrors; says so where not
+	@sh requirements/trackers.sh
+
+test: install lint languages docker browser trackers  ## everything; what measures time or fills a core runs alone
+	$(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
 	VERILOOP_EXERCISE=browser $(PYTEST) -m browser tests/pipeline
+	VERILOOP_EXERCISE=trackers PYTHONPATH=outputs/cache/trackers $(PYTEST) -m trackers tests/stages
 	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 6 $(BY_TEST) -m "not docker" tests/sandbox
 	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker tests/sandbox
 	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm tests/pipeline

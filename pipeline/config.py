@@ -5,7 +5,7 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from data.corpus import Mix
 from data.gym import PREFIX
@@ -160,6 +160,17 @@ class Judged(Part):
 class CheckpointConfig(Part):
     every: Annotated[int, Field(ge=0)] = 10  # steps; 0: only at the end
     keep: Count = 2
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise ValueError(f"trackers={names}: each once")
+    return names
+
+
+Trackers = Annotated[  # that the metrics are mirrored in, beside TensorBoard
+    tuple[Literal["wandb", "trackio", "mlflow"], ...], AfterValidator(_each_once)
+]
 
 
 class LoraConfig(Part):

@@ -18,6 +18,7 @@ NAMES = {"stage", "name"}  # keys of a recipe that can be no path
 HARMLESS = (
     "checkpoint",
     "tensorboard",
+    "trackers",
     "show_unpaid",
     "verifier_workers",
     "verifier_service",

@@ -12,6 +12,7 @@ from pipeline.config import (
     OptimizerConfig,
     RolloutConfig,
     SamplerConfig,
+    Trackers,
     TrainerConfig,
 )
 from pipeline.part import Count, NotNegative, Part, Positive, Share
@@ -154,6 +155,7 @@ class PreferenceRecipe(Asking, Judged):
     sampler: SamplerConfig = SamplerConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     tensorboard: bool = True
+    trackers: Trackers = ()
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -189,3 +191,4 @@ class RewardModelRecipe(Part):
     trainer: TrainerConfig = TrainerConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     tensorboard: bool = True
+    trackers: Trackers = ()

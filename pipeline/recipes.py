@@ -19,6 +19,7 @@ MAY_CHANGE = (
     "evaluation",
     "checkpoint",
     "tensorboard",
+    "trackers",
     "show_unpaid",
     "verifier_workers",
     "verifier_service",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pipeline.durable import fsync, unfinished, write_atomically
 from pipeline.rollout_file import read_rollouts, write_rollouts
+from pipeline.trackers.mirror import Mirror
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -17,25 +18,28 @@ if TYPE_CHECKING:
     from pipeline.records import Graded
     from pipeline.token_trace import SeenTokens
 
-__all__ = ["StageRecord", "read_metrics", "read_rollouts"]
+__all__ = ["METRICS", "StageRecord", "read_metrics", "read_rollouts"]
 
+METRICS = "metrics.jsonl"
 _ROLLOUT_FILE = re.compile(r"step_(\d+)\.parquet")
 
 
 class StageRecord:
     """The record of one stage under `directory`: metrics.jsonl, rollouts/ and tensorboard/.
 
-    metrics.jsonl is the truth and TensorBoard its mirror. One line a step, steps rising. A
-    stage that resumes calls `rewind` first, so that its record becomes the one an uninterrupted
-    run would have left.
+    metrics.jsonl is the truth; TensorBoard and `mirrors` are given what stands there. One line a
+    step, steps rising. A stage that resumes calls `rewind` first, so that its record becomes the
+    one an uninterrupted run would have left.
     """
 
-    def __init__(self, directory: Path, *, tensorboard: bool = True) -> None:
-        self.metrics_path = directory / "metrics.jsonl"
+    def __init__(
+        self, directory: Path, *, tensorboard: bool = True, mirrors: Sequence[Mirror] = ()
+    ) -> None:
+        self.metrics_path = directory / METRICS
         self.rollouts_path = directory / "rollouts"
         self.evaluated_path = directory / "evaluated"
         self._curves_path = directory / "tensorboard"
-        self._tensorboard = tensorboard
+        self._tensorboard, self._mirrors = tensorboard, mirrors
         self._curves: SummaryWriter | None = None
         self._last_step: int | None = None  # of metrics.jsonl; None: not looked up yet
         directory.mkdir(parents=True, exist_ok=True)
@@ -56,7 +60,9 @@ class StageRecord:
         _append(self.metrics_path, json.dumps({"step": step, **numbers}) + "\n")
         self._last_step = step
         if self._tensorboard:
-            self._mirror(step, numbers)
+            self._draw(step, numbers)
+        for mirror in self._mirrors:
+            mirror.offer(step, numbers)
 
     def write_rollouts(
         self,
@@ -84,12 +90,17 @@ class StageRecord:
         for folder in (self.rollouts_path, self.evaluated_path):
             _forget_after(step, folder)
         self._last_step = None
-        self.close()
+        self._close_curves()
         if self._tensorboard and self._curves_path.exists():
             self._curves = _open_curves(self._curves_path, purge_step=step + 1)
 
     def close(self) -> None:
-        """Close the TensorBoard file; a later write opens a new one beside it."""
+        """Close the TensorBoard file, which a later write opens anew beside it, and the mirrors."""
+        self._close_curves()
+        for mirror in self._mirrors:
+            mirror.close()
+
+    def _close_curves(self) -> None:
         if self._curves is not None:
             self._curves.close()
             self._curves = None
@@ -110,7 +121,7 @@ class StageRecord:
             raise ValueError(f"{self.metrics_path} ends in a torn line: call rewind(step) first")
         return lines[-1][1]["step"] if lines else -1
 
-    def _mirror(self, step: int, numbers: Mapping[str, float]) -> None:
+    def _draw(self, step: int, numbers: Mapping[str, float]) -> None:
         if self._curves is None:
             self._curves = _open_curves(self._curves_path, purge_step=None)
         for name, value in numbers.items():

@@ -13,6 +13,7 @@ from pipeline.config import (
     OptimizerConfig,
     RolloutConfig,
     SamplerConfig,
+    Trackers,
     TrainerConfig,
     known_sources,
 )
@@ -59,6 +60,7 @@ class RLRecipe(Asking, Judged):
     sampler: SamplerConfig = SamplerConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     tensorboard: bool = True
+    trackers: Trackers = ()
     show_unpaid: Annotated[int, Field(ge=0)] = 10  # steps in a row without any pay by a component
     # of the reward, after which three answers are shown once; 0: never
 
@@ -101,7 +103,7 @@ class RLRecipe(Asking, Judged):
 
 
 class ZeroRecipe(RLRecipe):
-    """R1-Zero: GRPO on a base model with rule-based rewards."""
+    """R1-Zero: reinforcement learning on a base model, with rewards by rules."""
 
     stage: Literal["zero"] = "zero"
     reward: RewardConfig = RewardConfig()

@@ -10,6 +10,7 @@ from pipeline.config import (
     Judged,
     OptimizerConfig,
     SamplerConfig,
+    Trackers,
     TrainerConfig,
 )
 from pipeline.part import Count, NotNegative, Part, Positive, Share
@@ -54,6 +55,7 @@ class Supervised(Asking):
     max_tokens: Count = 112  # of a sampled response
     checkpoint: CheckpointConfig = CheckpointConfig()
     tensorboard: bool = True
+    trackers: Trackers = ()
 
 
 class SFTRecipe(Supervised):

@@ -10,11 +10,12 @@ import functools
 import inspect
 import itertools
 import json
+import shlex
 import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -24,20 +25,23 @@ import torch
 
 from data import corpus, general, tokenizer
 from data.sources import SOURCES
-from pipeline import lineage
+from pipeline import lineage, model_card
 from pipeline.compute import prepare
 from pipeline.config import BaseRecipe, TinyModel, TrainerConfig
 from pipeline.failures import StageError
+from pipeline.identity import identity
 from pipeline.optimizer import Optimizer
 from pipeline.packing import best_fit, lay_out
 from pipeline.policy import save_policy, score
 from pipeline.prompt import prompt_ids, response_text
-from pipeline.run_json import RunManifest
+from pipeline.report.reading import Run, Stage
+from pipeline.run_json import RunManifest, typed
 from pipeline.sampling.sampler import Sampling
 from pipeline.sampling.torch_engine import TorchSampler
 from verifiers.registry import judge
 
 CACHE = Path("outputs/cache")
+MEASURED = ("loss", "step_accuracy", "program_accuracy", "parameters")
 
 
 class WeakBaseError(StageError):
@@ -56,11 +60,14 @@ def noted(recipe: BaseRecipe, manifest: RunManifest, name: str = "base") -> Path
     values = recipe.model_dump(mode="json")
     manifest.begin_stage(name, {"recipe": values}, lineage.read_by(values))
     made = ensure(recipe)
-    facts = json.loads((made / "base.json").read_text())
-    told = ("loss", "step_accuracy", "program_accuracy", "parameters")
-    after = {metric: facts[metric] for metric in told if metric in facts}
+    after = measured(json.loads((made / "base.json").read_text()))
     manifest.end_stage(name, time.monotonic() - began, None, {}, after, {"checkpoint": str(made)})
     return made
+
+
+def measured(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What base.json has measured."""
+    return {metric: facts[metric] for metric in MEASURED if metric in facts}
 
 
 def ensure(recipe: BaseRecipe) -> Path:
@@ -91,9 +98,25 @@ def ensure(recipe: BaseRecipe) -> Path:
                 f"(steps={recipe.steps}) or lower the corpus's step errors. Draft kept in {draft}"
             )
     facts["sha256"] = lineage.checkpoint_hash(draft)
+    facts |= {"command": shlex.join(typed()), **identity()}
     (draft / "base.json").write_text(json.dumps(facts, indent=1))
     draft.rename(done)
+    model_card.note("base", lambda: _as_run(done, facts))
     return done
+
+
+def _as_run(done: Path, facts: Mapping[str, Any]) -> Run:
+    """What base.json tells, as a run would."""
+    hashed = {"path": str(done), "kind": "checkpoint", "sha256": facts["sha256"]}
+    entry = {
+        "inputs": {"recipe": facts["recipe"]},
+        "after": measured(facts),
+        "seconds": facts["seconds"],
+        "outputs": {"checkpoint": str(done)},
+        "lineage": lineage.read_by(facts["recipe"]) | {"outputs": {"checkpoint": hashed}},
+    }
+    stage = Stage(name="base", entry=entry, folder=done)
+    return Run(folder=done, manifest=facts, stages=[stage])
 
 
 def _aside(folder: Path) -> Path:

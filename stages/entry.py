@@ -10,15 +10,18 @@ from typing import Any, Literal
 import torch
 import yaml
 
-from pipeline import checkpoint, lineage
+from pipeline import checkpoint, lineage, model_card
 from pipeline.config import BaseRecipe
 from pipeline.distill_config import DistillRecipe
 from pipeline.failures import RecipeError, StageError
 from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
 from pipeline.recipes import read, refuse_changes
+from pipeline.report.reading import read_run
 from pipeline.rl_config import RLRecipe
 from pipeline.run_json import RunManifest
 from pipeline.sft_config import SupervisedRecipe
+from pipeline.trackers.choose import forget
+from pipeline.trackers.installed import require_installed
 from stages import base
 
 Trained = RLRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe | DistillRecipe
@@ -48,9 +51,12 @@ class Entry:
         outputs: Mapping[str, Any],
         status: Literal["done", "failed"] = "done",
     ) -> None:
-        """Note what the stage came to, as `RunManifest.end_stage` does."""
+        """Note what the stage came to, as `RunManifest.end_stage` does; of a checkpoint that it
+        has made, on a model card too."""
         taken = self.seconds()
         self.manifest.end_stage(self.name, taken, sampler, before, after, outputs, status=status)
+        if "checkpoint" in outputs:
+            model_card.note(self.name, lambda: read_run(self.manifest.path.parent))
 
     @contextmanager
     def failures_noted(self, sampler: str | None = None) -> Iterator[None]:
@@ -78,7 +84,10 @@ def enter(recipe: Trained, output: Path, *, resume: bool, name: str = "") -> Ent
     name = name or recipe.stage
     torch.manual_seed(recipe.seed)
     torch.set_num_threads(recipe.trainer.threads or CORES)
+    require_installed(recipe.trackers)
     manifest, directory = RunManifest(output / "run.json"), output / name
+    if not resume:
+        forget(directory)
     start = starting_point(recipe.start, manifest)
     found = checkpoint.load_latest(directory) if resume else None
     if found is not None:

@@ -22,6 +22,7 @@ from pipeline.recipes import FOLDER, checked, flat, read, refuse_changes, with_f
 from pipeline.rl_config import PreferenceRLRecipe
 from pipeline.sampling import early
 from pipeline.set_plan import require_files
+from pipeline.trackers.installed import require_installed
 from stages.report_command import reported
 from stages.summary import table
 
@@ -123,6 +124,7 @@ def command(words: Sequence[str]) -> int:
         return 0
     require_start(options.recipe)
     require_files(getattr(options.recipe, "sets", {}))
+    require_installed(getattr(options.recipe, "trackers", ()))
     if options.resume and not (output / "run.json").exists():
         print(f"{output} holds no run yet: starting one", flush=True)
     early.begin_for(options.recipe)

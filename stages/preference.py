@@ -23,10 +23,10 @@ from pipeline.preference.rounds import Prepared, prepare
 from pipeline.preference.scalar_head import ScalarHead
 from pipeline.preference_config import PreferenceRecipe
 from pipeline.questions import sources_of
-from pipeline.record import StageRecord
 from pipeline.run_json import write_versions
 from pipeline.sampling.choose import open_sampler
 from pipeline.scribe import Scribe
+from pipeline.trackers.choose import open_record
 from stages.entry import enter
 
 
@@ -70,7 +70,7 @@ def opened(
         questions = Questions(recipe, policy, asking(stack, recipe, directory, start, console))
     tools = Tools(
         tokenizer=tokenizer,
-        record=stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard)),
+        record=stack.enter_context(open_record(recipe, directory)),
         console=console,
         directory=directory,
         questions=questions,

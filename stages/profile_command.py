@@ -56,7 +56,7 @@ def profiled(recipe: RLRecipe, turns: int) -> dict[str, Any]:
     from stages.entry import enter
 
     module = importlib.import_module(f"stages.{recipe.stage}")
-    recipe = recipe.model_copy(update={"steps": turns + 1, "tensorboard": False})
+    recipe = recipe.model_copy(update={"steps": turns + 1, "tensorboard": False, "trackers": ()})
     with tempfile.TemporaryDirectory(prefix="profile-") as folder, ExitStack() as stack:
         entry = enter(recipe, Path(folder), resume=False)
         assert not isinstance(entry, Path), "a new folder holds no run"

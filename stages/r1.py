@@ -17,10 +17,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline import model_card
+from pipeline.config import BaseRecipe
 from pipeline.failures import RecipeError, StageError
 from pipeline.r1_config import ASIDE, R1Recipe
 from pipeline.r1_stages import Settings, Step, longest, steps
 from pipeline.recipe_kinds import MAKES, StageRecipe
+from pipeline.report.reading import read_run
 from pipeline.run_json import RunManifest, recorded
 from pipeline.sampling.warm import warm_samplers
 from stages.standing import outdated
@@ -160,6 +163,8 @@ def _judge(step: Step, output: Path) -> None:
         for figure, goal in goals.items()
     }
     RunManifest(output / "run.json").note(step.name, {"goals": notes})
+    if notes and not isinstance(step.recipe, BaseRecipe):  # a base in the cache is of many runs
+        model_card.note(step.name, lambda: read_run(output))
     missed = [
         f"it reports no {figure}; there are {', '.join(after)}"
         if figure not in after

@@ -16,6 +16,7 @@ from pipeline.r1_config import R1Recipe
 from pipeline.r1_stages import steps
 from pipeline.recipes import read
 from pipeline.sampling import early
+from pipeline.trackers.installed import require_installed
 from stages.launch import require_start, run_folder
 from stages.report_command import reported
 from stages.summary import stage_table
@@ -66,6 +67,7 @@ def command(words: Sequence[str]) -> int:
     for step in todo:
         if "start" not in step.asked.take:
             require_start(step.recipe)
+        require_installed(getattr(step.recipe, "trackers", ()))
     early.begin_for(*(step.recipe for step in todo))
     try:
         with reported(output):

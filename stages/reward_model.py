@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,25 @@ from pipeline.preference.reward_training import (
 from pipeline.preference.rounds import load_rows
 from pipeline.preference.scalar_head import ZERO_POINT, answer_rewards, load_classifier
 from pipeline.preference_config import RewardModelRecipe
-from pipeline.record import StageRecord
+from pipeline.trackers.choose import open_record
 from stages.entry import enter
 
 KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """The rows of a run as ids."""
+
+    train: list[Ranking]
+    held_out: list[Ranking]
+    too_long: int  # rows left out
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """Counts, for the record."""
+        rows, held_out = len(self.train), len(self.held_out)
+        return {"rows": rows, "held_out": held_out, "too_long": self.too_long}
 
 
 def run(recipe: RewardModelRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
@@ -50,7 +66,8 @@ def run(recipe: RewardModelRecipe, output: Path, *, resume: bool, name: str = ""
         return entry
     directory = entry.directory
     with ExitStack() as stack, entry.failures_noted():
-        loop, held_out, anchors = opened(stack, recipe, directory, entry.start, entry.found)
+        loop, data, anchors = opened(stack, recipe, directory, entry.start, entry.found)
+        held_out = data.held_out
         before = _measured(directory / "before.json", loop, held_out)
         loop.run(entry.seconds)
         zero = _centre(loop, anchors)
@@ -59,7 +76,8 @@ def run(recipe: RewardModelRecipe, output: Path, *, resume: bool, name: str = ""
         shown = ", ".join(f"{name} {value:.3f}" for name, value in after.items())
         loop.tools.console.note(f"held out: {shown}; zero point {zero:.3f}")
     made = entry.made()
-    entry.end(None, before, after, made | {"zero_point": zero, "anchors": len(anchors)})
+    told = data.facts | {"zero_point": zero, "anchors": len(anchors)}
+    entry.end(None, before, after, made | told)
     return Path(made["checkpoint"])
 
 
@@ -69,33 +87,32 @@ def opened(
     directory: Path,
     start: Path,
     found: tuple[Path, dict[str, Any]] | None,
-) -> tuple[RewardLoop, list[Ranking], list[Ids]]:
-    """The loop, what it is measured on, and its anchors; resumed when `found`."""
+) -> tuple[RewardLoop, Data, list[Ids]]:
+    """The loop, its data, and its anchors; resumed when `found`."""
     tokenizer = load_tokenizer(start)
     ends = eos_ids(load_generation_config(start), tokenizer)
-    train, held_out = _data(recipe, tokenizer, ends)
+    data = _data(recipe, tokenizer, ends)
     model = prepare(load_classifier(start, tokenizer), recipe.trainer)
     model.config.eos_token_id = list(ends)  # a classifier is saved without a generation config
-    steps = recipe.epochs * -(-len(train) // recipe.batch)
+    steps = recipe.epochs * -(-len(data.train) // recipe.batch)
     done = 0 if found is None else found[1]["done"]
     console = StageConsole("reward model", steps, done=done, key_metrics=KEY_METRICS)
     tools = EpochTools(
         tokenizer=tokenizer,
-        record=stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard)),
+        record=stack.enter_context(open_record(recipe, directory)),
         console=stack.enter_context(console),
         directory=directory,
     )
-    loop = RewardLoop(recipe, train, model, tools)
+    loop = RewardLoop(recipe, data.train, model, tools)
     if found is not None:
         loop.resume(found[1], load_classifier(found[0], tokenizer).state_dict())
-    return loop, held_out, _anchors(recipe, held_out, tokenizer, ends)
+    return loop, data, _anchors(recipe, data.held_out, tokenizer, ends)
 
 
-def _data(
-    recipe: RewardModelRecipe, tokenizer: Any, ends: Sequence[int]
-) -> tuple[list[Ranking], list[Ranking]]:
+def _data(recipe: RewardModelRecipe, tokenizer: Any, ends: Sequence[int]) -> Data:
     longest = (recipe.data.max_prompt, recipe.data.max_completion)
     sides: list[list[Ranking]] = []
+    too_long = 0
     for rows in load_rows(recipe.data, recipe.kind):
         kept, dropped = rankings(rows, tokenizer, ends, longest)
         if dropped:
@@ -103,7 +120,8 @@ def _data(
         if not kept:
             raise RecipeError(f"data: every row exceeds {longest} tokens (prompt, completion)")
         sides.append(kept)
-    return sides[0], sides[1]
+        too_long += dropped
+    return Data(train=sides[0], held_out=sides[1], too_long=too_long)
 
 
 def _anchors(

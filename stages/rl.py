@@ -30,7 +30,6 @@ from pipeline.losses.overlong import soft_overlong_penalty
 from pipeline.policy import load_policy, load_tokenizer, saved_weights
 from pipeline.prompt import prompt_ids
 from pipeline.questions import Facts, Sources, one_of_each, sources_of, told
-from pipeline.record import StageRecord
 from pipeline.records import Graded, Rollout
 from pipeline.rl_config import RewardConfig, RLRecipe
 from pipeline.run_json import write_versions
@@ -38,6 +37,7 @@ from pipeline.sampling.choose import open_sampler
 from pipeline.sampling.early import halves
 from pipeline.scribe import Scribe
 from pipeline.task import Task
+from pipeline.trackers.choose import open_record
 from pipeline.unpaid import Unpaid
 from stages.entry import enter
 from verifiers import unit_chain
@@ -194,7 +194,7 @@ def opened(
     if found is not None:
         policy.load_state_dict(saved_weights(policy, found[0]))
     pool = stack.enter_context(judges(recipe, work, directory))
-    record = stack.enter_context(StageRecord(directory, tensorboard=recipe.tensorboard))
+    record = stack.enter_context(open_record(recipe, directory))
     after = recipe.show_unpaid if isinstance(recipe, RLRecipe) else 0
     tools = Tools(
         scribe=scribe,

@@ -27,10 +27,10 @@ from pipeline.epochs import EpochLoop, EpochTools, Numbers
 from pipeline.failures import RecipeError
 from pipeline.policy import eos_ids, load_policy, load_tokenizer, saved_weights
 from pipeline.questions import sources_of
-from pipeline.record import StageRecord
 from pipeline.sft.lessons import Lessons, lessons
 from pipeline.sft.step import gradient, measure
 from pipeline.sft_config import LessonConfig, SFTDataConfig, SFTRecipe, SupervisedRecipe
+from pipeline.trackers.choose import open_record
 from stages.entry import Entry, enter
 from stages.examination import examine
 
@@ -119,7 +119,7 @@ def opened(
     console = StageConsole(title, steps, done=done, key_metrics=KEY_METRICS)
     tools = EpochTools(
         tokenizer=tokenizer,
-        record=stack.enter_context(StageRecord(entry.directory, tensorboard=recipe.tensorboard)),
+        record=stack.enter_context(open_record(recipe, entry.directory)),
         console=stack.enter_context(console),
         directory=entry.directory,
     )

@@ -21,6 +21,7 @@ def _namespaces() -> bool:
     return probe().tier > 0
 
 
+TRACKERS = ("wandb", "mlflow", "trackio")
 LANGUAGE_TOOLS = ("gcc", "g++", "node", "bash", "awk")
 
 
@@ -43,12 +44,19 @@ def _no_docker() -> str:
     return ""
 
 
+def _trackers() -> bool:
+    from pipeline.trackers.installed import installed
+
+    return all(map(installed, TRACKERS))
+
+
 OPTIONAL = {
     "vllm": lambda: importlib.util.find_spec("vllm") is not None,
     "namespaces": _namespaces,
     "languages": _languages,
     "docker": lambda: not _no_docker(),
     "browser": lambda: find_chromium() is not None,
+    "trackers": _trackers,
 }
 FOLDERS = {
     "tests/sandbox": "namespaces",
@@ -103,6 +111,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"languages: not installed: {', '.join(absent)}")
     if "docker" in _asked():
         terminalreporter.line(_no_docker() or "a Docker daemon answers")
+    if "trackers" in _asked() and not _trackers():
+        terminalreporter.line("wandb, mlflow and trackio are not all installed")
     if "browser" in _asked() and find_chromium() is None:
         terminalreporter.line("no Chromium is installed")
 

@@ -100,9 +100,10 @@ def rows_of(stage: Stage) -> tuple[int, int, dict[str, int]] | None:
     if "kept" in card:
         dropped = {str(reason): int(n) for reason, n in card.get("dropped", {}).items()}
         return int(card["kept"]) + sum(dropped.values()), int(card["kept"]), dropped
-    if isinstance(made.get("rows"), int):
+    rows = made.get("rows", made.get("examples"))
+    if isinstance(rows, int):
         dropped = {"too long": made["too_long"]} if made.get("too_long") else {}
         held = {"held out": made["held_out"]} if made.get("held_out") else {}
         lost = dropped | held
-        return made["rows"] + sum(lost.values()), made["rows"], lost
+        return rows + sum(lost.values()), rows, lost
     return None

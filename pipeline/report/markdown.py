@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 
-from pipeline.console import clip
 from pipeline.report import identity_facts, tables
+from pipeline.report.cells import cell, table, with_interval
 from pipeline.report.checks import Check
 from pipeline.report.reading import Run
 from pipeline.report.sections import MARKS, TOLD
 from pipeline.report.suspicion import Suspicions
-
-WIDEST = 160  # characters of a cell
 
 
 def markdown(
@@ -17,8 +15,8 @@ def markdown(
 ) -> str:
     """Health, stages, evaluations, alarms, changes to recipes, identity."""
     parts = [
-        f"# {_cell(run.name)}",
-        f"{_cell(tables.how_it_ended(run))}.",
+        f"# {cell(run.name)}",
+        f"{cell(tables.how_it_ended(run))}.",
         "## Health",
         table(("", "question", "found", "stage", "rule"), [_check(check) for check in checks]),
         "## Stages",
@@ -30,22 +28,9 @@ def markdown(
         *_recipes(run),
         *(_compared(run, other) if other is not None else []),
         "## Identity",
-        "\n".join(f"- {name}: {_cell(text)}" for name, text in identity_facts.facts(run)),
+        "\n".join(f"- {name}: {cell(text)}" for name, text in identity_facts.facts(run)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    """On one line, without what would end a cell or begin markup."""
-    clean = clip(text, WIDEST)
-    for sign in "\\`|<>[]*_":
-        clean = clean.replace(sign, f"\\{sign}")
-    return clean
 
 
 def _check(check: Check) -> list[str]:
@@ -65,18 +50,17 @@ def _dropped(run: Run) -> list[str]:
 
 def _evaluations(run: Run) -> list[str]:
     rows = [
-        [stage.name, one.name, _with(one.before, one.before_95), _with(one.after, one.after_95)]
+        [
+            stage.name,
+            one.name,
+            with_interval(one.before, one.before_95),
+            with_interval(one.after, one.after_95),
+        ]
         for stage in run.stages
         for one in tables.figures(stage)
     ]
     head = ("stage", "figure", "before (95 %)", "after (95 %)")
     return ["## Evaluations", table(head, rows)] if rows else []
-
-
-def _with(value: float | None, bounds: tuple[float, float] | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" + (f" ({bounds[0]:.3f} to {bounds[1]:.3f})" if bounds else "")
 
 
 def _alarms(alarms: Sequence[tuple[str, Suspicions]]) -> list[str]:
@@ -116,6 +100,6 @@ def _compared(run: Run, other: Run) -> list[str]:
         for mine, theirs in tables.in_both(run, other)
         for key, there, here in identity_facts.differences(theirs.recipe, mine.recipe)
     ]
-    heading = f"## Settings that differ from {_cell(other.name)}"
+    heading = f"## Settings that differ from {cell(other.name)}"
     head = ("stage", "key", other.name, run.name)
     return [heading, table(head, rows) if rows else "None."]

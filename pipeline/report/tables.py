@@ -114,14 +114,14 @@ def goals(stage: Stage) -> str:
         return "–"
     missed = [
         f"{name} {number(one['value']) if one.get('value') is not None else 'not reported'}, "
-        f"asked {_bounds(one)}"
+        f"asked {bounds(one)}"
         for name, one in told.items()
         if not one["met"]
     ]
     return f"missed: {'; '.join(missed)}" if missed else "met"
 
 
-def _bounds(one: Mapping[str, Any]) -> str:
+def bounds(one: Mapping[str, Any]) -> str:
     low, high = one.get("at_least"), one.get("at_most")
     told = [f"≥ {low:g}" if low is not None else "", f"≤ {high:g}" if high is not None else ""]
     return " ".join(part for part in told if part)

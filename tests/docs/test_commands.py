@@ -187,7 +187,8 @@ def whole(words, place):
     if "--dry-run" not in words:
         place.patch("stages.r1.run", begin)
         place.patch("stages.r1_command.early.begin_for", lambda *_: None)
-        place.patch("stages.r1_command.require_start", lambda _: None)
+        for check in ("require_start", "require_installed"):
+            place.patch(f"stages.r1_command.{check}", lambda _: None)
         with pytest.raises(Begun):
             run(*words)
 

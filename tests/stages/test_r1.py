@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -307,10 +308,13 @@ def test_a_missed_goal_ends_the_run_and_says_what_fell_short(calls):
         "met": True,
     }
     assert entry["goals"]["accuracy"]["met"] is False
+    card = Path(entry["outputs"]["checkpoint"], "README.md")
+    assert re.search(r"\| accuracy \| ≥ 1.5 \| [0-9.]+ \| missed \|", card.read_text())
     with pytest.raises(MissedGoalError):
         go(listed(judge={"goals": goals}))
     assert names(calls) == []  # judged anew, not trained anew
     go(listed(judge={"goals": {"accuracy": 0.0}}))
+    assert re.search(r"\| accuracy \| ≥ 0 \| [0-9.]+ \| met \|", card.read_text())
     assert names(calls) == ["dpo", "dpo_2"]
 
 

@@ -1,0 +1,1 @@
+"""Metrics in trackers of other people, as mirrors: metrics.jsonl stays the truth."""

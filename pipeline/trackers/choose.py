@@ -1,0 +1,67 @@
+"""The record of a stage with the mirrors that its recipe asks for."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from pipeline.durable import write_atomically
+from pipeline.record import METRICS, StageRecord, read_metrics
+from pipeline.trackers.mirror import Mirror, Row, Tracked, Tracker
+
+FOLDER = "trackers"  # of a stage
+
+
+class Recorded(Protocol):
+    """What is read of a recipe."""
+
+    @property
+    def tensorboard(self) -> bool: ...
+    @property
+    def trackers(self) -> Sequence[str]: ...
+    def model_dump_json(self) -> str: ...
+
+
+def open_record(recipe: Recorded, directory: Path) -> StageRecord:
+    """The record of the stage in `directory`, with a mirror for each tracker of its recipe; none
+    begins before it is given a row."""
+    mirrors = _mirrors(recipe, directory) if recipe.trackers else []
+    return StageRecord(directory, tensorboard=recipe.tensorboard, mirrors=mirrors)
+
+
+def _mirrors(recipe: Recorded, directory: Path) -> list[Mirror]:
+    about = Tracked(
+        id=_id(directory / FOLDER / "id"),
+        run=directory.parent,
+        stage=directory.name,
+        folder=directory / FOLDER,
+        config=json.loads(recipe.model_dump_json()),
+    )
+    written = partial(_written, directory / METRICS)
+    return [
+        Mirror(name, partial(_opener(name), about), written=written) for name in recipe.trackers
+    ]
+
+
+def _written(path: Path) -> Iterator[tuple[int, Row]]:
+    for row in read_metrics(path):
+        yield row.pop("step"), row
+
+
+def forget(directory: Path) -> None:
+    """What begins anew in the folder of a stage gets runs of its own in the trackers."""
+    (directory / FOLDER / "id").unlink(missing_ok=True)
+
+
+def _opener(name: str) -> Callable[[Tracked], Tracker]:
+    return import_module(f"pipeline.trackers.to_{name}").open_run
+
+
+def _id(path: Path) -> str:
+    if not path.exists():
+        fresh = uuid.uuid4().hex[:12]
+        write_atomically(path, lambda file: file.write_text(fresh))
+    return path.read_text()
