@@ -21,14 +21,15 @@ from pipeline.failures import RecipeError
 from pipeline.recipes import explained
 from stages.examination import examine
 
-OTHER_FORMS = {"--set": "stages.set_evaluation"}  # other flags
+OTHER_FORMS = {"--set": "stages.set_evaluation", "--lm-eval": "stages.lm_eval"}  # other flags
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Evaluate a Hugging Face checkpoint on held-out problems.
 
-    With --set it is whole published sets: `veriloop evaluate --set --help` tells the flags.
+    With --set it is whole published sets, with --lm-eval tasks of lm-evaluation-harness:
+    `veriloop evaluate --set --help` and `veriloop evaluate --lm-eval --help` tell their flags.
     """
 
     checkpoint: tyro.conf.Positional[str]  # folder with config.json, weights and tokenizer

@@ -43,12 +43,19 @@ def _no_docker() -> str:
     return ""
 
 
+def _lm_eval() -> bool:
+    from stages.lm_eval import PYTHON
+
+    return PYTHON.exists()
+
+
 OPTIONAL = {
     "vllm": lambda: importlib.util.find_spec("vllm") is not None,
     "namespaces": _namespaces,
     "languages": _languages,
     "docker": lambda: not _no_docker(),
     "browser": lambda: find_chromium() is not None,
+    "lm_eval": _lm_eval,
 }
 FOLDERS = {
     "tests/sandbox": "namespaces",
