@@ -20,7 +20,7 @@ def prompt_ids(
         text = _chat(problem.prompt, tokenizer, system)
     else:
         text = R1_ZERO.format(prompt=problem.prompt)
-        if _begins_with_bos(tokenizer):
+        if begins_with_bos(tokenizer):
             text = tokenizer.bos_token + text
     ids = tuple(tokenizer(text, add_special_tokens=False).input_ids)
     _check_beginning(ids, tokenizer)
@@ -47,7 +47,14 @@ def response_text(ids: tuple[int, ...], tokenizer: Any, ends: tuple[int, ...]) -
     )
 
 
-def _begins_with_bos(tokenizer: Any) -> bool:
+def template_writes_bos(tokenizer: Any) -> bool:
+    """Whether the chat template writes the beginning-of-sequence token itself."""
+    return tokenizer.bos_token is not None and _chat("a", tokenizer, "").startswith(
+        tokenizer.bos_token
+    )
+
+
+def begins_with_bos(tokenizer: Any) -> bool:
     """Whether the tokenizer puts a beginning-of-sequence id of its own before a text."""
     ids = tokenizer("a").input_ids
     return tokenizer.bos_token_id is not None and ids[:1] == [tokenizer.bos_token_id]
@@ -55,7 +62,7 @@ def _begins_with_bos(tokenizer: Any) -> bool:
 
 def _check_beginning(ids: tuple[int, ...], tokenizer: Any) -> None:
     bos = tokenizer.bos_token_id
-    wanted = 1 if _begins_with_bos(tokenizer) else 0
+    wanted = 1 if begins_with_bos(tokenizer) else 0
     found = sum(1 for i in ids[:2] if bos is not None and i == bos)
     if bos is not None and found != wanted and found > 1:
         raise ValueError(f"the prompt begins with {found} BOS tokens ({bos}); expected {wanted}")

@@ -66,7 +66,7 @@ class Scribe:
         return [
             Rollout(
                 group=group,
-                problem=self._begun(problem, prompt),
+                problem=self.begun(problem, prompt),
                 prompt_ids=prompt,
                 response_ids=completion.ids,
                 logp=completion.logp,
@@ -78,8 +78,9 @@ class Scribe:
             for completion in choices
         ]
 
-    def _begun(self, problem: Problem, prompt: tuple[int, ...]) -> Problem:
-        """The problem; where the chat template has opened the thinking, it says so."""
+    def begun(self, problem: Problem, prompt: tuple[int, ...]) -> Problem:
+        """The problem as it is judged: where the chat template has opened the thinking in its
+        prompt, it says so."""
         if self._template != "chat":
             return problem
         if not self.tokenizer.decode(list(prompt[-8:])).rstrip().endswith("<think>"):

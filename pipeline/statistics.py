@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 Z = 1.959964  # two-sided 95 %
 
@@ -41,6 +42,41 @@ def majority(answers: Sequence[str | None], right: Sequence[bool]) -> float:
     winners = [a for a, count in votes.items() if count == most]
     good = {a for a, ok in zip(answers, right, strict=True) if ok}
     return sum(a in good for a in winners) / len(winners)
+
+
+def vote_at_k(right: int, wrong: Sequence[int], silent: int, k: int) -> float:
+    """Chance that the most frequent answer of k samples is the right one, over every way to draw
+    k of the n = `right` + sum(`wrong`) + `silent` samples; at k = n the vote itself.
+
+    `right` samples gave the right answer, `wrong[i]` the i-th wrong one, `silent` none: those do
+    not vote. A tie of t answers is worth 1/t where the right one is among them.
+    """
+    n = right + sum(wrong) + silent
+    if not 1 <= k <= n or min((right, silent, *wrong)) < 0:
+        raise ValueError(
+            f"maj@{k} of {right} right, {list(wrong)} wrong and {silent} silent is not defined"
+        )
+    won = Fraction(0)
+    for votes in range(1, min(right, k) + 1):
+        for tied, ways in enumerate(_draws(wrong, silent, votes, k - votes)):
+            won += Fraction(math.comb(right, votes) * ways, tied + 1)
+    return float(won / math.comb(n, k))
+
+
+def _draws(wrong: Sequence[int], silent: int, most: int, drawn: int) -> list[int]:
+    """Ways to draw `drawn` of the samples that are not right, none of the wrong answers more than
+    `most` times, by how many of them are drawn just as often."""
+    free = silent + sum(count for count in wrong if count < most)  # cannot tie
+    ways = [[math.comb(free, size) for size in range(drawn + 1)]]  # by ties, then by size
+    for count in wrong:
+        if count >= most:
+            grown = [[0] * (drawn + 1) for _ in range(min(len(ways), drawn // most) + 1)]
+            for ties, by_size in enumerate(ways):
+                for size, found in enumerate(by_size):
+                    for more in range(min(most, drawn - size) + 1 if found else 0):
+                        grown[ties + (more == most)][size + more] += found * math.comb(count, more)
+            ways = grown
+    return [by_size[drawn] for by_size in ways]
 
 
 def estimate(values: Sequence[float]) -> Estimate:

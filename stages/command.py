@@ -47,7 +47,10 @@ COMMANDS = {  # name: (module with `command(words) -> exit code`, one line of he
     "data": ("stages.data_command", "show | check | decontaminate | export: published data sets"),
     "rescore": ("stages.rescore_command", "judge recorded rollouts of a run by a verifier anew"),
     "replay": ("stages.replay_command", "updates again on recorded rollouts, by another loss"),
-    "evaluate": ("stages.evaluate", "pass@1, pass@k, maj@k and greedy accuracy of a checkpoint"),
+    "evaluate": (
+        "stages.evaluate",
+        "a checkpoint's pass@1, pass@k, maj@k; --set: of published sets; --lm-eval: its tasks",
+    ),
     "algorithms": ("stages.algorithms_command", "what can be trained by, and what it needs"),
     "recipes": ("stages.recipe_files", "ls | show NAME | cp NAME FILE | validate FILE..."),
     "config": ("stages.recipe_files", "schema: the JSON schema of every recipe, for editors"),

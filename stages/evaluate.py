@@ -4,6 +4,7 @@ The paper samples several responses to each question at a non-zero temperature a
 mean as pass@1, because greedy decoding of long reasoners repeats itself and varies (section 3).
 """
 
+import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -20,10 +21,16 @@ from pipeline.failures import RecipeError
 from pipeline.recipes import explained
 from stages.examination import examine
 
+OTHER_FORMS = {"--set": "stages.set_evaluation", "--lm-eval": "stages.lm_eval"}  # other flags
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Evaluate a Hugging Face checkpoint on held-out problems."""
+    """Evaluate a Hugging Face checkpoint on held-out problems.
+
+    With --set it is whole published sets, with --lm-eval tasks of lm-evaluation-harness:
+    `veriloop evaluate --set --help` and `veriloop evaluate --lm-eval --help` tell their flags.
+    """
 
     checkpoint: tyro.conf.Positional[str]  # folder with config.json, weights and tokenizer
     sources: tuple[str, ...] = ("arithmetic",)  # of the problems, by name
@@ -70,6 +77,9 @@ def run(options: Options) -> Evaluation:
 
 def command(words: Sequence[str]) -> int:
     """`veriloop evaluate CHECKPOINT`: print the table, and write it where `--json` says."""
+    for flag, module in OTHER_FORMS.items():
+        if any(word == flag or word.startswith(f"{flag}=") for word in words):
+            return importlib.import_module(module).command(words)
     options = tyro.cli(Options, args=list(words[1:]), prog="veriloop evaluate")
     if not (Path(options.checkpoint) / "config.json").is_file():
         raise FileNotFoundError(f"{options.checkpoint} holds no Hugging Face checkpoint")

@@ -5,11 +5,9 @@ answer}; both answer with one scalar, less the zero point. /classify is refused:
 and answer as one text, and the model was trained on ids that keep them apart.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -19,9 +17,8 @@ import tyro
 from data.preference_ids import encode
 from data.preferences import Labelled, checked
 from pipeline.config import TrainerConfig
+from pipeline.json_server import JsonServer
 from pipeline.preference.scalar_head import ScalarHead
-
-LARGEST = 1 << 20  # bytes of a request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,19 +30,20 @@ class Options:
     port: int = 8090  # 0: a free one
 
 
-class RewardServer(ThreadingHTTPServer):
+class RewardServer(JsonServer):
     """Scores one answer at a time, whoever asks."""
-
-    daemon_threads = True
 
     def __init__(self, address: tuple[str, int], folder: Path) -> None:
         self.head, self._one = ScalarHead(folder), Lock()
-        super().__init__(address, _Handler)
+        super().__init__(address)
 
-    @property
-    def url(self) -> str:
-        host, port = self.server_address[:2]
-        return f"http://{host!s}:{port}"
+    def answer(self, path: str, asked: Any) -> dict[str, Any]:
+        if path == "/pooling":
+            messages = asked["messages"]
+            return {"data": [{"data": [self.score(messages[:-1], messages[-1:])]}]}
+        if path == "/score":
+            return {"data": [{"score": self.score(asked["text_1"], asked["text_2"])}]}
+        raise ValueError(f"no {path}; POST to /pooling or /score")
 
     def score(self, prompt: Any, answer: Any) -> float:
         """The centred reward. Raises ValueError for what is no prompt with an answer."""
@@ -54,39 +52,6 @@ class RewardServer(ThreadingHTTPServer):
         ids = encode(row.prompt, row.completion, self.head.tokenizer, self.head.ends)
         with self._one:
             return self.head.rewards([ids], TrainerConfig())[0]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: RewardServer  # type: ignore[assignment]
-
-    def do_POST(self) -> None:
-        try:
-            size = int(self.headers.get("Content-Length", 0))
-            if not 0 < size <= LARGEST:
-                raise ValueError(f"a request has 1 to {LARGEST} bytes, got {size}")
-            asked = json.loads(self.rfile.read(size))
-            self._answer(200, {"data": [self._entry(asked)]})
-        except (ValueError, KeyError, TypeError) as mistake:
-            self._answer(400, {"error": f"{type(mistake).__name__}: {mistake}"})
-
-    def _entry(self, asked: Any) -> dict[str, Any]:
-        if self.path == "/pooling":
-            messages = asked["messages"]
-            return {"data": [self.server.score(messages[:-1], messages[-1:])]}
-        if self.path == "/score":
-            return {"score": self.server.score(asked["text_1"], asked["text_2"])}
-        raise ValueError(f"no {self.path}; POST to /pooling or /score")
-
-    def _answer(self, status: int, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of each request."""
 
 
 def command(words: Sequence[str]) -> int:

@@ -50,6 +50,12 @@ def _trackers() -> bool:
     return all(map(installed, TRACKERS))
 
 
+def _lm_eval() -> bool:
+    from stages.lm_eval import PYTHON
+
+    return PYTHON.exists()
+
+
 OPTIONAL = {
     "vllm": lambda: importlib.util.find_spec("vllm") is not None,
     "namespaces": _namespaces,
@@ -57,6 +63,7 @@ OPTIONAL = {
     "docker": lambda: not _no_docker(),
     "browser": lambda: find_chromium() is not None,
     "trackers": _trackers,
+    "lm_eval": _lm_eval,
 }
 FOLDERS = {
     "tests/sandbox": "namespaces",

@@ -108,7 +108,7 @@ def opened(asked: Asked, against: Overlap | None = None) -> tuple[SetSource, dic
         "learned": len(kept),
         "held_out": len(held_out),
         "dropped": dict(dropped),
-        "sha256": _fingerprint([*kept, *held_out]),
+        "sha256": fingerprint([*kept, *held_out]),
     }
     return SetSource(asked.name, kept, held_out), facts
 
@@ -154,7 +154,8 @@ def _key(problem: Problem) -> str:
     return " ".join(problem.prompt.split())
 
 
-def _fingerprint(problems: Iterable[Problem]) -> str:
+def fingerprint(problems: Iterable[Problem]) -> str:
+    """sha256 of questions and of what is known of their answers."""
     digest = hashlib.sha256()
     for one in problems:
         digest.update(repr((one.id, one.prompt, one.verifier, one.reference)).encode())

@@ -9,14 +9,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to sample. Nothing here cuts the support of the distribution, so that what was sampled
-    can be scored by the trainer: no top-k, top-p or penalties."""
+    """How to sample. Only `top_p` below 1, which is for evaluation, cuts the support of the
+    distribution: the trainer could not score what was sampled under it."""
 
     per_prompt: int
     temperature: float  # 0: greedy, with log-probs at temperature 1 that are not for training
     max_tokens: int
     seed: int
     stop: tuple[str, ...] = ()  # a response ends with the token that completes one of these
+    top_p: float = 1.0  # of the likeliest tokens as few as have this much probability together
 
     def __post_init__(self) -> None:
         if self.per_prompt < 1 or self.max_tokens < 1:
@@ -25,6 +26,8 @@ class Sampling:
             )
         if not 0.0 <= self.temperature < float("inf"):
             raise ValueError(f"temperature={self.temperature} must be 0 (greedy) or positive")
+        if not 0.0 < self.top_p <= 1.0:
+            raise ValueError(f"top_p={self.top_p} must lie in (0, 1]; 1 cuts nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Completion:
     """One response as the engine sampled it."""
 
     ids: tuple[int, ...]  # with the end-of-sequence id, when the model wrote one
-    logp: tuple[float, ...]  # nats, after the temperature
+    logp: tuple[float, ...]  # nats, after the temperature and `top_p`
     finish: Literal["stop", "length"]
 
 

@@ -147,6 +147,7 @@ class _Decoding:
         temperature = self.sampling.temperature
         logp_NV = (self.logits_NV.float() / (temperature or 1.0)).log_softmax(-1)
         if temperature:
+            logp_NV = _nucleus(logp_NV, self.sampling.top_p)
             exponential_NV = torch.empty_like(logp_NV).exponential_(generator=self.noise)
             token_N = (logp_NV - exponential_NV.log()).argmax(-1)  # Gumbel's trick
         else:
@@ -191,3 +192,15 @@ class _Decoding:
             self.cache.batch_select_indices(keep)
         self.seen_NT = torch.cat([self.seen_NT, self.seen_NT.new_ones(len(token_N), 1)], dim=1)
         self.logits_NV = self._forward(token_N[:, None], self.seen_NT)
+
+
+def _nucleus(logp_NV: Tensor, top_p: float) -> Tensor:
+    """Renormalised log-probs of the fewest likeliest tokens with `top_p` together; -inf elsewhere
+    (Holtzman et al. 2020, arXiv 1904.09751, section 3.1)."""
+    if top_p == 1.0:
+        return logp_NV
+    sorted_NV, order_NV = logp_NV.sort(dim=-1, descending=True)
+    p_NV = sorted_NV.exp()
+    beyond_NV = p_NV.cumsum(-1) - p_NV >= top_p  # the likelier ones are enough without it
+    cut_NV = torch.zeros_like(beyond_NV).scatter(1, order_NV, beyond_NV)
+    return logp_NV.masked_fill(cut_NV, -torch.inf).log_softmax(-1)

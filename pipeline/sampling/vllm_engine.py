@@ -95,6 +95,7 @@ class VllmSampler:
         return SamplingParams(
             n=sampling.per_prompt,
             temperature=sampling.temperature,
+            top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             seed=None if greedy else sampling.seed * 1_000_003 + index * sampling.per_prompt,
             stop=list(sampling.stop) or None,

@@ -5,8 +5,10 @@ from itertools import combinations
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipeline.statistics import Z, estimate, majority, pass_at_k
+from pipeline.statistics import Z, estimate, majority, pass_at_k, vote_at_k
 
 
 @pytest.mark.parametrize("samples", range(1, 7))
@@ -65,6 +67,47 @@ def test_the_order_of_the_samples_does_not_matter():
 def test_verdicts_that_do_not_fit_the_answers_are_refused():
     with pytest.raises(ValueError, match="shorter"):
         majority(["7", "8"], [True])
+
+
+@given(
+    right=st.integers(0, 4),
+    wrong=st.lists(st.integers(0, 4), max_size=4),
+    silent=st.integers(0, 2),
+    data=st.data(),
+)
+def test_a_vote_of_k_is_the_mean_of_the_votes_of_all_subsets(right, wrong, silent, data):
+    answers = ["right"] * right + [None] * silent
+    answers += [str(i) for i, count in enumerate(wrong) for _ in range(count)]
+    if not answers:
+        return
+    k = data.draw(st.integers(1, min(len(answers), 6)))
+    votes = [majority(drawn, [a == "right" for a in drawn]) for drawn in combinations(answers, k)]
+    assert vote_at_k(right, wrong, silent, k) == pytest.approx(sum(votes) / len(votes))
+
+
+def test_a_vote_by_hand():
+    assert vote_at_k(2, [1], 0, 3) == 1.0 and vote_at_k(1, [2], 0, 3) == 0.0
+    assert vote_at_k(2, [2, 2], 1, 7) == pytest.approx(1 / 3)  # a tie of three
+    # of 3 pairs out of right, right, wrong: one is unanimous and two are ties
+    assert vote_at_k(2, [1], 0, 2) == pytest.approx((1 + 0.5 + 0.5) / 3)
+    assert vote_at_k(1, [], 3, 4) == 1.0  # who says nothing has no vote
+    assert vote_at_k(0, [], 4, 2) == 0.0
+
+
+def test_a_vote_of_one_is_the_share_of_right_samples():
+    assert vote_at_k(3, [4, 1], 2, 1) == pytest.approx(0.3)
+
+
+def test_a_vote_of_64_with_many_ties_is_quick_and_exact():
+    """Each of 64 answers once: whatever is drawn ties, and the right one is there with k / 64."""
+    for k in (8, 32, 64):
+        assert vote_at_k(1, [1] * 63, 0, k) == pytest.approx(1 / 64)
+
+
+@pytest.mark.parametrize("case", [(1, [1], 0, 3), (1, [1], 0, 0), (-1, [1], 2, 1), (1, [-1], 2, 1)])
+def test_a_vote_of_more_than_there_is_is_refused(case):
+    with pytest.raises(ValueError, match="is not defined"):
+        vote_at_k(*case)
 
 
 def test_wilsons_interval_of_one_half_by_hand():

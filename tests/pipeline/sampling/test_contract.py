@@ -152,6 +152,36 @@ def test_samples_follow_the_model_s_distribution(engine):
     assert abs(counts[~likely].sum().item() / n - p[~likely].sum().item()) < 0.03
 
 
+def test_top_p_keeps_the_likeliest_tokens_in_proportion_and_no_other(engine):
+    sampler, policy, _ = engine
+    prompt, n, top_p = PROMPTS[0], 2000, 0.5
+    groups = sampler.sample(
+        [prompt] * (n // 40), sampling(per_prompt=40, max_tokens=1, temperature=0.8, top_p=top_p)
+    )
+    with torch.no_grad():
+        p = (policy(torch.tensor([prompt])).logits[0, -1] / 0.8).softmax(-1)
+    kept, held = [], 0.0
+    for token in p.argsort(descending=True).tolist():
+        kept.append(token)
+        held += p[token].item()
+        if held >= top_p:
+            break
+    found = [c for g in groups for c in g]
+    assert 2 < len(kept) < 100 and {c.ids[0] for c in found} <= set(kept)
+    counts = torch.bincount(torch.tensor([c.ids[0] for c in found]), minlength=400)[kept]
+    share = p[kept] / held
+    z = (counts - n * share) / (n * share * (1 - share)).sqrt()
+    assert z[share > 0.01].abs().max() < 4.5
+    for one in found[:20]:
+        assert one.logp[0] == pytest.approx((p[one.ids[0]] / held).log().item(), abs=1e-3)
+
+
+@pytest.mark.parametrize("top_p", [0.0, -0.1, 1.1])
+def test_a_share_of_probability_that_is_none_is_refused(top_p):
+    with pytest.raises(ValueError, match=f"top_p={top_p} must lie in"):
+        sampling(top_p=top_p)
+
+
 def test_a_prompt_that_leaves_no_room_is_refused_by_number(engine):
     sampler, _, _ = engine
     room = 1024 if sampler.name == "torch" else 96
