@@ -1,24 +1,25 @@
 """Language reward against none: consistency and accuracy after the same training, three seeds.
 
-    python benchmarks/language_reward.py [--quick] [--json FILE] [--start START] [--seeds N ...]
+    python benchmarks/language_reward.py [--quick] [--json FILE] [--seeds N ...] [--folder DIR]
 
-Each run is `recipes/tiny/reasoning_rl.yaml` on sums alone, and longer, with the reward's language
-weight at 1 or at 0, in a process of its own on one core: the same start, questions and samples for
-both of a seed. The start is a base recipe, pre-trained anew for each seed, or a folder with a
-checkpoint.
+As the paper has it, from a cold start on: for each seed the first stages of `recipes/tiny/r1.yaml`
+(one base for all, R1-Zero and cold start anew), then `recipes/tiny/reasoning_rl.yaml`, longer, with
+the reward's language weight at 1 and at 0, in a process of its own on one core: the same start and
+questions for both of a seed. What has ended in the folder is not made again.
 """
 
 import json
 import os
 import subprocess
 import sys
-import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import yaml
 from publish import ROOT, arguments, publish, table
+from tiny_runs import OPTIONS, opened
 
 from pipeline.record import read_metrics
 
@@ -26,42 +27,54 @@ SEEDS = (0, 1, 2)
 WEIGHTS = {"reward": "1.0", "control": "0.0"}
 CONSISTENT = 0.97  # with the reward, every seed
 NEAR = 0.02  # pass@1 that the reward may cost
-LONGER = ("--steps", "50", "--algorithm.kl-coefficient", "0.2")  # from a base, as tiny/zero
-SUMS = {"problems": {"arithmetic": 1.0}, "evaluation": {"problems": 512}}
+FIRST = ("base", "zero", "cold_start")
+LONGER = ("--steps", "50", "--evaluation.problems", "512")
 QUICK = ("--steps", "2", "--rollout.prompts", "8", "--evaluation.problems", "16")
+QUICK_START = {  # of the first stages
+    "base": {"steps": 200, "step_accuracy": 0.0, "name": "tiny/quick"},
+    "zero": {"steps": 1, "rollout.prompts": 4, "evaluation.problems": 8},
+    "cold_start": {"collect.questions": 40, "epochs": 1, "evaluation.problems": 8},
+}
 CURVES = ("step", "rewards/accuracy/mean", "rewards/language/mean", "rewards/language/mean/en",
           "rewards/language/mean/zh", "completions/mean_length")  # fmt: skip
 
 
-def start_of(folder: Path, start: str, seed: int, *, quick: bool) -> str:
-    """A base recipe with this seed, or the folder itself."""
-    if not start.endswith((".yaml", ".yml")):
-        return start
-    base = yaml.safe_load((ROOT / start).read_text()) | {"seed": seed}
-    if quick:
-        base |= {"steps": 200, "step_accuracy": 0.0, "name": "tiny/quick"}
-    recipe = folder / f"base-{seed}.yaml"
-    recipe.write_text(yaml.safe_dump(base))
-    return str(recipe)
-
-
-def run(folder: Path, start: str, arm: str, seed: int, *, quick: bool) -> dict[str, Any]:
-    """One run; its evaluations, its curves and its seconds."""
-    output, recipe = folder / f"{arm}-{seed}", folder / f"{arm}-{seed}.yaml"
-    shipped = yaml.safe_load((ROOT / "recipes/tiny/reasoning_rl.yaml").read_text())
-    recipe.write_text(yaml.safe_dump(shipped | SUMS))
-    command = [sys.executable, "-m", "stages.command", "reasoning-rl", str(recipe)]
-    command += ["--start", start, "--seed", str(seed), "--problem-seed", str(seed)]
-    command += ["--reward.language", WEIGHTS[arm], "--output", str(output)]
-    command += [*LONGER, *(QUICK if quick else ())]
-    log = folder / f"{output.name}.log"
+def ended(command: Sequence[str], log: Path) -> None:
+    """Run a stage on one core. Raises SystemExit with what it said last when it fails."""
     with log.open("w") as said:
         done = subprocess.run(
-            command, cwd=ROOT, stdout=said, stderr=said, check=False,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            [sys.executable, "-m", "stages.command", *command], cwd=ROOT, stdout=said, stderr=said,
+            check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip
     if done.returncode:
-        raise SystemExit(f"{output.name} failed:\n{log.read_text()[-3000:]}")
+        raise SystemExit(f"{log.stem} failed:\n{log.read_text()[-3000:]}")
+
+
+def cold_start(folder: Path, seed: int, *, quick: bool) -> Path:
+    """The checkpoint of a cold start with this seed."""
+    recipe, output = folder / f"start-{seed}.yaml", folder / f"start-{seed}"
+    whole = yaml.safe_load((ROOT / "recipes/tiny/r1.yaml").read_text())
+    stages = [stage for stage in whole["stages"] if stage["name"] in FIRST]
+    for stage in stages:
+        own = {} if stage["name"] == "base" else {"seed": seed, "problem_seed": seed}
+        stage["set"] = stage.get("set", {}) | own | (QUICK_START[stage["name"]] if quick else {})
+        if quick:
+            stage.pop("goals", None)
+    recipe.write_text(yaml.safe_dump(whole | {"stages": stages}))
+    log = folder / f"start-{seed}.log"
+    ended(["r1", str(recipe), "--output", str(output), "--resume"], log)
+    return Path(
+        json.loads((output / "run.json").read_text())["stages"][-1]["outputs"]["checkpoint"]
+    )
+
+
+def run(folder: Path, start: Path, arm: str, seed: int, *, quick: bool) -> dict[str, Any]:
+    """One run; its evaluations, its curves and its seconds."""
+    output = folder / f"{arm}-{seed}"
+    command = ["reasoning-rl", "tiny/reasoning_rl", "--start", str(start), "--output", str(output)]
+    command += ["--seed", str(seed), "--problem-seed", str(seed), "--resume"]
+    command += ["--reward.language", WEIGHTS[arm], *LONGER, *(QUICK if quick else ())]
+    ended(command, folder / f"{output.name}.log")
     stage = json.loads((output / "run.json").read_text())["stages"][-1]
     steps = read_metrics(output / "reasoning_rl" / "metrics.jsonl")
     return {
@@ -95,13 +108,12 @@ def shortfalls(results: list[dict[str, Any]]) -> list[str]:
 def main() -> int:
     options = arguments(
         __doc__ or "",
-        start={"default": "recipes/tiny/base.yaml", "help": "a base recipe, or a folder"},
         seeds={"nargs": "+", "type": int, "default": list(SEEDS)},
-        jobs={"type": int, "default": 1, "help": "runs at a time, each on one core"},
+        **OPTIONS,
     )
     seeds = options.seeds[:1] if options.quick else options.seeds
-    folder = Path(tempfile.mkdtemp(prefix="language-reward-"))
-    starts = {s: start_of(folder, options.start, s, quick=options.quick) for s in seeds}
+    folder = opened(options.folder, "language-reward")
+    starts = {seed: cold_start(folder, seed, quick=options.quick) for seed in seeds}
 
     def one(job: tuple[str, int]) -> dict[str, Any]:
         arm, seed = job
