@@ -12,7 +12,7 @@ from pipeline.sampling.sampler import Sampling
 from pipeline.sampling.torch_engine import TorchSampler
 from pipeline.scribe import Scribe
 
-QUESTIONS, MAX_TOKENS = 16, 64
+QUESTIONS, MAX_TOKENS = 16, 14  # some answers are longer
 
 
 def checkpoint_of_a_run(folder: Path) -> Path:

