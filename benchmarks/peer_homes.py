@@ -58,8 +58,8 @@ def python_of(peer: Peer) -> str:
     home = home_of(peer)
     python, place = home / "bin/python", home / sysconfig.get_path("purelib", vars={"base": ""})[1:]
     if not (home / "complete").exists():
-        say = [sys.executable, "-m", "venv", "--clear", "--without-pip", str(home)]
-        subprocess.run(say, check=True)
+        venv = [sys.executable, "-m", "venv", "--clear", "--without-pip", str(home)]
+        subprocess.run(venv, check=True)
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps"]
         done = subprocess.run([*pip, "--no-cache-dir", "-r", str(pins)], check=False)
         if done.returncode:
