@@ -28,8 +28,8 @@ def peer(script):
 
 @pytest.fixture
 def checkpoint(script, tiny_checkpoint, tmp_path):
-    """An untrained one, with many ends so that some answers have one, and what we make of it."""
-    folder = shutil.copytree(tiny_checkpoint(ends=tuple(range(200, 260))), tmp_path / "made")
+    """An untrained one, with so many ends that some answers have one, and what we make of it."""
+    folder = shutil.copytree(tiny_checkpoint(ends=tuple(range(200, 220))), tmp_path / "made")
     script("peer_checkpoint").expect(folder)
     return folder
 
