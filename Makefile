@@ -6,7 +6,7 @@ PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q
 BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 BY_TEST := --dist load --maxschedchunk 1
 
-.PHONY: install languages docker browser trackers demo test check lint docs mutation clean
+.PHONY: install languages docker browser trackers demo test check lint docs mutation peers clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
@@ -47,6 +47,9 @@ docs: install  ## the pages of docs/ as a site, outputs/site/index.html; warning
 
 mutation: install  ## mutate losses, packing, assembly, update and what judges code: every mutant must die
 	$(RUN) benchmarks/mutation.py
+
+peers: install  ## verifiers and checkpoints inside TRL, verl, OpenRLHF, prime verifiers, transformers, vLLM
+	$(RUN) benchmarks/peers.py
 
 clean:
 	rm -rf .venv outputs build *.egg-info

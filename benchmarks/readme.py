@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import learning_tables
+import peer_tables
 import recipe_tables
 import speed_tables
 from algorithms import TO_REACH
@@ -248,7 +249,7 @@ def section() -> str:
     count = zero["results"][0]["after"]["problems"]
     table = [line(["what", "measured", "printed by"]), line(["---"] * 3)]
     found = [*recipe_proofs(), *proofs(), *learning_proofs(), *sandbox_proofs()]
-    found += verifier_proofs()
+    found += [*verifier_proofs(), peer_tables.proof(load("peers")["results"])]
     table += [line([what, told, printed_by(name)]) for what, told, name in found]
     return "\n".join(
         [
@@ -284,7 +285,11 @@ def pages() -> dict[tuple[str, str], str]:
         **{("docs/aha.md", name): learning_tables.aha(load(name)["results"]) for name in CHECKED},
         **{
             (file, name): lines(load(name)["results"])
-            for name, (file, lines) in {**recipe_tables.TABLES, **SPEED}.items()
+            for name, (file, lines) in {
+                **recipe_tables.TABLES,
+                **SPEED,
+                **peer_tables.TABLES,
+            }.items()
             if (RESULTS / f"{name}.json").is_file()
         },
     }

@@ -1,10 +1,10 @@
-"""prime verifiers: a rubric function and a reward hook that ask a reward service.
+"""prime verifiers: a reward hook and a rubric function that ask a reward service.
 
-Its package has the name of ours, so this file stands alone: put a copy of it, as veriloop_prime.py,
-beside your environment, and the address of the service into VERILOOP_SERVICE. Then
-`vf.Rubric(funcs=[rubric("math_answer")])`, or, in version 1, the attribute of that name as hook:
-`r1_math = { fn = "veriloop_prime:math_answer", weight = 1.0 }`. The old rubric logs what is raised
-and goes on with 0.0, its only way; version 1 leaves the reward out.
+Its package has the name of ours, so this file stands alone. In version 1 a taskset's configuration
+names it, or a copy of it, and a verifier: `r1_math = { fn = ".../prime.py:math_answer" }`; what is
+raised leaves the reward out. Before 0.4 there are rubrics too, for which
+`vf.Rubric(funcs=[rubric("math_answer")])`; they log what is raised and go on with 0.0, their only
+way. VERILOOP_SERVICE holds the address of the service.
 """
 
 import asyncio

