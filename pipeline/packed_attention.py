@@ -1,7 +1,8 @@
 """Attention of packed rows, sequence by sequence: no mask, nothing computed across sequences.
 
 Sequences of about one length are attended to together, each causal and padded to the longest, so
-that cost is the sum of the lengths' squares and memory grows with tokens.
+that cost is the sum of the lengths' squares and memory grows with tokens. In half precision on a
+card, flash kernels read the sequences end to end instead, and nothing is padded.
 Axes: R rows, T positions, N = R * T, P slots of all padded sequences, B sequences of a bucket, L
 their padded length, H heads, K key-value heads, E width of a head.
 """
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 NAME = "packed"  # among the attention implementations of transformers
+HALF = (torch.bfloat16, torch.float16)  # what torch's flash kernels multiply
 FILLED = 0.75  # of a bucket's longest sequence, at least: shorter ones get a bucket of their own
 SUITED = (  # families whose attention is causal and no more, where no window is set
     "llama", "qwen2", "qwen3", "mistral", "mixtral", "phi3", "olmo2", "olmoe", "qwen2_moe",
@@ -30,13 +32,33 @@ class Segments:
     buckets: tuple[tuple[int, int], ...]  # (B, L) of each; their slots follow one another
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Edges:
+    """Where the sequences of packed rows begin and end when all rows are laid end to end."""
+
+    at_B1: Tensor  # int32, of N; B sequences have B + 1 of them
+    longest: int
+
+
+def laid(positions_RT: Tensor, dtype: torch.dtype) -> Segments | Edges:
+    """What attention in this type reads of packed rows, where they lie."""
+    if positions_RT.device.type == "cuda" and dtype in HALF:
+        return edges(positions_RT)
+    return segments(positions_RT)
+
+
+def edges(positions_RT: Tensor) -> Edges:
+    """The sequences are those of `segments`."""
+    starts_B = _starts(positions_RT)
+    at_B1 = torch.cat([starts_B, starts_B.new_tensor([positions_RT.numel()])])
+    return Edges(at_B1=at_B1.to(torch.int32), longest=int(at_B1.diff().max()))
+
+
 def segments(positions_RT: Tensor) -> Segments:
     """A sequence begins at every position 0 and at every row. Padding, whose positions are 0, is
     sequences of one position."""
     device = positions_RT.device
-    starting_RT = positions_RT == 0
-    starting_RT[:, 0] = True
-    starts_B = starting_RT.flatten().nonzero().squeeze(1).cpu()
+    starts_B = _starts(positions_RT).cpu()
     total = positions_RT.numel()
     lengths_B = torch.diff(starts_B, append=torch.tensor([total]))
     lengths_B, order_B = lengths_B.sort(descending=True, stable=True)
@@ -62,6 +84,12 @@ def segments(positions_RT: Tensor) -> Segments:
         empty_P=empty_P.to(device) if len(empty_P) else None,
         buckets=tuple(buckets),
     )
+
+
+def _starts(positions_RT: Tensor) -> Tensor:
+    starting_RT = positions_RT == 0
+    starting_RT[:, 0] = True
+    return starting_RT.flatten().nonzero().squeeze(1)
 
 
 class _Spread(torch.autograd.Function):
@@ -105,7 +133,7 @@ def packed_attention(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     position_ids: Tensor | None = None,
-    segments_of_rows: Segments | None = None,
+    segments_of_rows: Segments | Edges | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
     """[R, T, H, E] of an attention layer of transformers. Raises ValueError for what it cannot do:
@@ -116,7 +144,9 @@ def packed_attention(
     if where is None:
         if position_ids is None or key_RKTE.shape[2] != width:
             raise ValueError("packed attention reads whole rows with their positions, and no cache")
-        where = segments(position_ids.expand(rows, -1))
+        where = laid(position_ids.expand(rows, -1), query_RHTE.dtype)
+    if isinstance(where, Edges):
+        return _end_to_end(query_RHTE, key_RKTE, value_RKTE, where, scaling), None
     dtype = query_RHTE.dtype
     if query_RHTE.device.type == "cpu":  # torch's kernel for bfloat16 is three times slower there
         query_RHTE, key_RKTE, value_RKTE = (
@@ -131,12 +161,42 @@ def packed_attention(
     for count, length in where.buckets:
         here = slice(start, start := start + count * length)
         query, key, value = (x[here].view(count, length, -1, size).transpose(1, 2) for x in spread)
+        grouped = heads != key.shape[1]
+        if grouped and query.device.type == "cuda":  # its float32 kernels have a head for a head
+            key, value = (x.repeat_interleave(heads // x.shape[1], 1) for x in (key, value))
+            grouped = False
         attended_BHLE = nn.functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True, scale=scaling, enable_gqa=heads != key.shape[1]
+            query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped
         )
         found.append(attended_BHLE.transpose(1, 2).reshape(count * length, heads * size))
     joined_P = found[0] if len(found) == 1 else torch.cat(found)
     return _Gather.apply(joined_P, where).view(rows, width, heads, size).to(dtype), None
+
+
+def _end_to_end(
+    query_RHTE: Tensor,
+    key_RKTE: Tensor,
+    value_RKTE: Tensor,
+    where: Edges,
+    scaling: float | None,
+) -> Tensor:
+    """[R, T, H, E], by torch's flash kernel for sequences of any lengths."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    rows, heads, width, size = query_RHTE.shape
+    given = [x.transpose(1, 2).flatten(0, 1) for x in (query_RHTE, key_RKTE, value_RKTE)]
+    attended_NHE = varlen_attn(
+        *given,
+        where.at_B1,
+        where.at_B1,
+        where.longest,
+        where.longest,
+        scale=scaling,
+        window_size=(-1, 0),  # causal
+        enable_gqa=heads != key_RKTE.shape[1],
+    )
+    assert isinstance(attended_NHE, Tensor), "nothing beside it was asked for"
+    return attended_NHE.view(rows, width, heads, size)
 
 
 def register() -> None:

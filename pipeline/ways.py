@@ -49,7 +49,9 @@ def extras(trunk: Any, positions_RT: Tensor) -> dict[str, Any]:
     """What the attention of a trunk is told beside ids and positions: once, not in every layer."""
     if trunk.config._attn_implementation != packed_attention.NAME:
         return {}
-    return {"segments_of_rows": packed_attention.segments(positions_RT)}
+    embedding = trunk.get_input_embeddings()
+    dtype = getattr(embedding, "compute", embedding.weight.dtype)  # it gives all others theirs
+    return {"segments_of_rows": packed_attention.laid(positions_RT, dtype)}
 
 
 def _packs(trunk: Any) -> bool:

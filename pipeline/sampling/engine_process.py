@@ -52,6 +52,9 @@ class _Engine:
 
         self._sampler.sample(prompts, sampling, told)
 
+    def sleep(self) -> None:
+        self._sampler.sleep()
+
     def close(self) -> None:
         if self._sampler is not None:
             self._sampler.close()
