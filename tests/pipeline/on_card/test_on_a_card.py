@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from pipeline import checkpoint
 from pipeline.compute import prepare
@@ -15,9 +16,10 @@ from pipeline.distill.on_policy import Imitation
 from pipeline.distill_config import DistillRecipe
 from pipeline.learning import Learning
 from pipeline.losses.mixing import pretraining_loss
+from pipeline.memory_plan import kept_by_layer, shape_of
 from pipeline.optimizer import Optimizer
 from pipeline.packing import lay_out
-from pipeline.policy import score
+from pipeline.policy import hidden_states, score
 from pipeline.reference import fingerprint
 from pipeline.rl_config import ZeroRecipe
 from pipeline.sampling.sync import WeightSync
@@ -199,3 +201,24 @@ def test_what_is_left_behind_is_refused_as_on_a_real_card(card):
             mixed()
     assert (there * torch.tensor(2.0)).tolist() == [2.0] * 3  # a lone number may come along
     assert there[torch.tensor([True, False, True])].tolist() == [1.0] * 2
+
+
+def test_half_precision_keeps_what_the_memory_plan_says(card, tiny_llama):
+    trainer = TrainerConfig(device="cuda", compute="bfloat16")
+    model = prepare(tiny_llama(layers=3), trainer)
+    own = {p.numbers.untyped_storage().data_ptr() for p in model.parameters()}
+    found, held = {}, []
+
+    def pack(tensor):
+        storage = tensor.numbers.untyped_storage()
+        held.append(storage)  # a place that is freed would be used again
+        if storage.data_ptr() not in own:
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    ids = torch.arange(120)[None] % 40
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = hidden_states(model.base_model, ids, torch.arange(120)[None])
+    assert out.dtype == torch.bfloat16
+    shape = shape_of(model.config.to_dict(), 0)
+    assert sum(found.values()) == pytest.approx(3 * kept_by_layer(shape, trainer, 120), rel=0.1)
