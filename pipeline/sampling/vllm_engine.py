@@ -70,17 +70,15 @@ class VllmSampler:
         self.version = 0
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        given = [(name, weight.detach()) for name, weight in weights]
         if self._asleep:
             give_back_unused()
             self._engine.wake_up(tags=["weights"])
-        _wait(given)  # vLLM has a stream of its own
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(given)})
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": _ready(weights)})
         if self._tied:
             self._engine.collective_rpc(_repack_head)
-        _wait(given)
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # the trainer may change them from here on
         if self._asleep:
-            del given  # merged weights are copies: the cache may need their room
             give_back_unused()
             self._engine.wake_up(tags=["kv_cache"])
             self._asleep = False
@@ -149,13 +147,13 @@ def _started(checkpoint: str, **settings: Any) -> Any:
         return imported()(checkpoint, disable_log_stats=True, use_tqdm_on_load=False, **settings)
 
 
-def _wait(weights: Iterable[tuple[str, Tensor]]) -> None:
-    """For what the cards that hold these weights have been given to do, and the engine's own."""
-    cards = {weight.device for _, weight in weights if weight.is_cuda}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        cards.add(torch.device("cuda", torch.cuda.current_device()))
-    for card in cards:
-        torch.cuda.synchronize(card)
+def _ready(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """One at a time, since merged ones are copies; from a card when what made it is done there,
+    for vLLM has a stream of its own."""
+    for name, weight in weights:
+        if weight.is_cuda:
+            torch.cuda.synchronize(weight.device)
+        yield name, weight.detach()
 
 
 def _settings_of_a_card(*, sleep: bool, graphs: bool) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """What vLLM is told when it sleeps and wakes; by an engine that only takes it down."""
 
+import os
+
 import pytest
 import torch
 
 from pipeline.failures import RecipeError
-from pipeline.sampling import vllm_engine
+from pipeline.sampling import engine_process, engines, vllm_engine
 from pipeline.sampling.vllm_engine import VllmSampler
 
 
@@ -51,6 +53,18 @@ def test_awake_it_is_only_sent_the_weights(sampler):
     for version in (1, 2):
         sampler.load_weights([("a", torch.ones(2))], version)
     assert sampler._engine.told == ["reload_weights ['a']", "_repack_head ", "reset"] * 2
+
+
+def test_an_engine_apart_compiles_only_for_graphs(monkeypatch):
+    from torch._dynamo import config
+
+    opened = []
+    monkeypatch.setattr(engines, "start", lambda *_, **settings: opened.append(config.disable))
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    for graphs in (False, True):
+        with config.patch(disable=True):
+            engine_process._Engine(None).open("vllm", "folder", {"graphs": graphs})
+    assert opened == [True, False] and "TORCHDYNAMO_DISABLE" not in os.environ
 
 
 @pytest.mark.slow
