@@ -17,7 +17,7 @@ from pipeline import floor
 from pipeline.compute import DTYPES, prepare
 from pipeline.config import SamplerConfig, TrainerConfig
 from pipeline.device import device_of
-from pipeline.lora import merged
+from pipeline.lora import adapted, merged
 from pipeline.memory_plan import shape_of, trainer_bytes
 from pipeline.policy import save_policy, without_dropout
 from pipeline.sampling.choose import open_sampler
@@ -95,8 +95,7 @@ def update(name: str, device: str, *, length: int, count: int, repeats: int) -> 
 def predicted(name: str, trainer: TrainerConfig, length: int) -> dict[str, Any]:
     """What the plan of `--dry-run` says of it."""
     sizes = SHAPES[name.partition("+")[0]]
-    with torch.device("meta"):
-        count = sum(p.numel() for p in model_of(name.partition("+")[0], "meta").parameters())
+    count = sum(p.numel() for p in model_of(name.partition("+")[0], "meta").parameters())
     shape = shape_of(sizes, count)
     assert shape is not None, "these shapes have everything that is asked"
     held = trainer_bytes(shape, trainer, length)
@@ -110,13 +109,15 @@ def predicted(name: str, trainer: TrainerConfig, length: int) -> dict[str, Any]:
 
 
 def operations(model: Any, length: int) -> float:
-    """Of a position, both ways: six for each weight it is multiplied with, and its attention to
-    half of the others on average. What checkpointing computes again is not useful work."""
+    """Of a position, both ways: six for each weight it is multiplied with, four for one that is
+    frozen, and its attention to half of the others on average. What checkpointing computes again
+    is not useful work."""
     config = model.config
     weights = sum(p.numel() for n, p in model.named_parameters() if not n.endswith(("_A", "_B")))
     if not config.tie_word_embeddings:
         weights -= config.vocab_size * config.hidden_size  # looked up, not multiplied
-    return 6 * weights + 6 * config.num_hidden_layers * config.hidden_size * length
+    each = 6 if adapted(model) is None else 4
+    return each * weights + 6 * config.num_hidden_layers * config.hidden_size * length
 
 
 def roof(model: Any, device: str) -> tuple[float, str]:

@@ -184,9 +184,13 @@ def _end_to_end(
     from torch.nn.attention.varlen import varlen_attn
 
     rows, heads, width, size = query_RHTE.shape
-    given = [x.transpose(1, 2).flatten(0, 1) for x in (query_RHTE, key_RKTE, value_RKTE)]
+    query, key, value = (
+        x.transpose(1, 2).flatten(0, 1) for x in (query_RHTE, key_RKTE, value_RKTE)
+    )
     attended_NHE = varlen_attn(
-        *given,
+        query,
+        key,
+        value,
         where.at_B1,
         where.at_B1,
         where.longest,

@@ -55,6 +55,8 @@ def test_operations_are_six_for_each_weight_that_multiplies_and_attention(sectio
     blocks = sum(p.numel() for n, p in tied.named_parameters() if "layers" in n) + 64
     assert sections.operations(tied, 100) == 6 * (blocks + 2048 * 64) + 6 * 2 * 64 * 100
     assert sections.operations(untied, 100) == sections.operations(tied, 100)
+    tied._lora = "adapters"  # what is frozen has no gradient of its own
+    assert sections.operations(tied, 100) == 4 * (blocks + 2048 * 64) + 6 * 2 * 64 * 100
 
 
 @pytest.mark.parametrize(
