@@ -193,10 +193,11 @@ class LoraConfig(Part):
     targets: tuple[str, ...] = ()  # last parts of names, as q_proj; (): every linear layer
 
 
+DEVICES = ("auto", "cpu", "cuda")
+
+
 class TrainerConfig(Part):
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = (
-        "auto"  # the first card, or the processor where there is none; the run says which
-    )
+    device: str = "auto"  # cpu, cuda, cuda:N; auto: the first card, or cpu where there is none
     threads: Annotated[int, Field(ge=0)] = 0  # of torch; 0: every core this process may use
     row: Count = 256  # positions of a packed row; a longer sequence gets rows of its own length
     rows: Count = 32  # rows of a micro-batch
@@ -208,3 +209,14 @@ class TrainerConfig(Part):
     memory_gib: NotNegative = 0.0  # peak of any process past which the run stops; 0: no bound
     lora: LoraConfig = LoraConfig()
     skip_zero_advantages: bool = True  # no forward pass for answers that nothing is learned from
+
+    @model_validator(mode="after")
+    def _device_is_one(self) -> Self:
+        kind, colon, number = self.device.partition(":")
+        if self.device not in DEVICES and not (kind == "cuda" and colon and number.isdecimal()):
+            close = get_close_matches(self.device.lower(), DEVICES, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(
+                f"device={self.device!r} is none.{hint} Known: {', '.join(DEVICES)}, and cuda:N"
+            )
+        return self

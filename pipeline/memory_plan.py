@@ -100,7 +100,7 @@ def row(shape: Shape, trainer: TrainerConfig, longest: int) -> tuple[str, str]:
     told = ", ".join(f"{name} {size / MIB:,.1f}" for name, size in found.items())
     return (
         "trainer's peak",
-        f"about {sum(found.values()) / MIB:,.1f} MiB with {trainer.rows} rows of {width:,} "
+        f"at most about {sum(found.values()) / MIB:,.1f} MiB with {trainer.rows} rows of {width:,} "
         f"positions in a pass ({told})",
     )
 

@@ -54,10 +54,15 @@ def test_a_card_that_is_not_here_is_refused_with_those_that_are(cards, monkeypat
         device.chosen("cuda")
 
 
-@pytest.mark.parametrize("asked", ["gpu", "cuda:", "cuda:x", "CPU", "mps"])
-def test_other_names_are_refused(asked):
-    with pytest.raises(ValueError, match="device"):
+@pytest.mark.parametrize("asked", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "CPU", "mps"])
+def test_other_names_are_refused_with_those_that_are_known(asked):
+    with pytest.raises(ValueError, match=f"device='{asked}' is none.* Known: auto, cpu, cuda, and"):
         TrainerConfig(device=asked)
+
+
+def test_a_slip_is_told_the_nearest_name():
+    with pytest.raises(ValueError, match="Did you mean 'cpu'?"):
+        TrainerConfig(device="CPU")
 
 
 def test_the_device_is_said_in_words(monkeypatch):
