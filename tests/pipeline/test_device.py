@@ -61,7 +61,7 @@ def test_other_names_are_refused_with_those_that_are_known(asked):
 
 
 def test_a_slip_is_told_the_nearest_name():
-    with pytest.raises(ValueError, match="Did you mean 'cpu'?"):
+    with pytest.raises(ValueError, match="Did you mean 'cpu'"):
         TrainerConfig(device="CPU")
 
 
