@@ -1,6 +1,6 @@
 """Graded rollouts to micro-batches of packed rows: who is trained on, and where."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -8,6 +8,7 @@ import torch
 
 from pipeline.algorithm import AlgorithmConfig
 from pipeline.config import TrainerConfig
+from pipeline.device import onto
 from pipeline.packing import best_fit, families, lay_out, response_mask
 from pipeline.records import Batch, Graded, Rollout, Signals, StepCounts
 
@@ -22,6 +23,12 @@ class Minibatch:
     batches: tuple[Batch, ...]
     counts: StepCounts
     signals: tuple[Signals, ...] = ()  # of each batch, once the models have been asked
+
+
+def on_device(part: Minibatch, device: torch.device) -> Iterator[tuple[Batch, Signals]]:
+    """Each batch with its signals, brought to the device when its turn comes."""
+    for batch, signals in zip(part.batches, part.signals, strict=True):
+        yield onto(batch, device), onto(signals, device)
 
 
 def minibatches(

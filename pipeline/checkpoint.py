@@ -122,7 +122,7 @@ def _fill(fresh: Path, step: int, write_model: Callable[[Path], None], state: An
     for name in (STATE, MANIFEST):
         if (fresh / name).exists():
             raise ValueError(f"write_model wrote {name!r}, a name the checkpoint needs itself")
-    torch.save(dict(state), fresh / STATE)
+    torch.save(_on_cpu(dict(state)), fresh / STATE)  # to be read where there is no card
     write_manifest(fresh, step)
     for path in sorted(fresh.rglob("*"), reverse=True):  # what a folder holds before the folder
         fsync(path)
@@ -158,6 +158,17 @@ def _prune(checkpoints: Path, keep: int, spare: Path) -> None:
             gone = set_aside(path, "tmp")  # half-removed must not look half-written
             os.replace(path, gone)
             shutil.rmtree(gone)
+
+
+def _on_cpu(value: Any) -> Any:
+    """The same, its tensors on the processor."""
+    if isinstance(value, torch.Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return type(value)((key, _on_cpu(inner)) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return type(value)(map(_on_cpu, value))
+    return value
 
 
 def _check_storable(value: Any, where: str) -> None:

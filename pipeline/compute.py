@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline import lora, packed_attention, products
+from pipeline import device, lora, packed_attention, products
 from pipeline.config import SamplerConfig, TrainerConfig
 from pipeline.failures import RecipeError
 from pipeline.fast_layers import NORMS, FastLinear, FastNorm, TypedEmbedding
@@ -26,10 +26,14 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def prepare(model: Any, trainer: TrainerConfig) -> Any:
-    """The same model, computing as the recipe says. Raises RecipeError for a model with a kind of
-    layer whose weights cannot follow bfloat16."""
-    half = trainer.compute == "bfloat16"
-    if half or (trainer.fused and products.FUSED):
+    """The same model, computing as the recipe says, and where it says. Raises RecipeError for a
+    device that is not here, or a model with a kind of layer whose weights cannot follow bfloat16.
+    """
+    half, place = trainer.compute == "bfloat16", device.chosen(trainer.device)
+    model.to(place)
+    if half:
+        device.require_bfloat16(place)
+    if half or (trainer.fused and products.FUSED and place.type == "cpu"):
         for module in model.modules():
             _swap(module)
     if half:

@@ -89,6 +89,9 @@ class RolloutConfig(Part):
         return self
 
 
+TORCH_KNOWS = {"dtype": "float32", "sleep": False, "graphs": False}  # of the torch sampler
+
+
 class SamplerConfig(Part):
     engine: Literal["auto", "vllm", "torch"] = "auto"  # auto: vllm where it imports, and says so
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -96,12 +99,22 @@ class SamplerConfig(Part):
     max_batch: Count = 512  # sequences decoded together
     tolerance: Positive = 1e-4  # nats between sampler and trainer past which the run stops
     apart: bool = False  # in a process of its own, which starts while the policy loads
+    sleep: bool = False  # vLLM on a card gives its memory there back while the trainer learns
+    graphs: bool = False  # vLLM on a card: compiles, and captures CUDA graphs, when it starts
 
     @model_validator(mode="after")
-    def _engine_knows_dtype(self) -> Self:
-        if self.engine == "torch" and self.dtype != "float32":
-            raise ValueError(f"dtype={self.dtype!r}: the torch sampler knows float32 only")
+    def _engine_knows_what_is_asked(self) -> Self:
+        if self.engine == "torch":
+            self.require_torch()
         return self
+
+    def require_torch(self) -> None:
+        """Raise ValueError for what the torch sampler cannot do."""
+        for name, known in TORCH_KNOWS.items():
+            if getattr(self, name) != known:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r}: the torch sampler knows {known} only"
+                )
 
 
 def known_sources(names: Iterable[str], sets: Collection[str] = ()) -> None:
@@ -148,6 +161,16 @@ class Asking(Part):
             known_sources(config.against, self.sets)
         return self
 
+    @model_validator(mode="after")
+    def _who_samples_is_awake(self) -> Self:
+        sampler, rollout = getattr(self, "sampler", None), getattr(self, "rollout", None)
+        if getattr(sampler, "sleep", False) and getattr(rollout, "ahead", 0):
+            raise ValueError(
+                "sampler.sleep=True with rollout.ahead=1: the sampler would work during the update "
+                "in which it is to sleep; set one of them only"
+            )
+        return self
+
 
 class Judged(Part):
     """Settings of everything whose answers go to verifiers."""
@@ -181,7 +204,11 @@ class LoraConfig(Part):
     targets: tuple[str, ...] = ()  # last parts of names, as q_proj; (): every linear layer
 
 
+DEVICES = ("auto", "cpu", "cuda")
+
+
 class TrainerConfig(Part):
+    device: str = "auto"  # cpu, cuda, cuda:N; auto: the first card, or cpu where there is none
     threads: Annotated[int, Field(ge=0)] = 0  # of torch; 0: every core this process may use
     row: Count = 256  # positions of a packed row; a longer sequence gets rows of its own length
     rows: Count = 32  # rows of a micro-batch
@@ -201,3 +228,14 @@ class TrainerConfig(Part):
         if self.lora.rank:
             return 4, "weights, adapters beside them"
         return 16, "weights, gradients, two moments"
+
+    @model_validator(mode="after")
+    def _device_is_one(self) -> Self:
+        kind, colon, number = self.device.partition(":")
+        if self.device not in DEVICES and not (kind == "cuda" and colon and number.isdecimal()):
+            close = get_close_matches(self.device.lower(), DEVICES, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(
+                f"device={self.device!r} is none.{hint} Known: {', '.join(DEVICES)}, and cuda:N"
+            )
+        return self

@@ -60,7 +60,7 @@ class Critic:
             ends_RT = packed.positions_RT == torch.tensor(sizes)[whose_RT] - 1
             ends_RT &= packed.sequence_RT >= 0
             places = torch.tensor(cut)[packed.sequence_RT[ends_RT]]
-            worth_N[places] = self.head(hidden_RTD[ends_RT].float()).squeeze(-1)
+            worth_N[places] = self.head(hidden_RTD[ends_RT].float()).squeeze(-1).cpu()
         return worth_N
 
     def step(self, max_grad_norm: float) -> None:

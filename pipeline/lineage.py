@@ -22,9 +22,12 @@ HARMLESS = (
     "show_unpaid",
     "verifier_workers",
     "verifier_service",
+    "trainer.device",
     "trainer.threads",
     "trainer.memory_gib",
     "sampler.apart",
+    "sampler.sleep",
+    "sampler.graphs",
 )
 RECORDS = {"metrics"}  # outputs that no stage reads
 

@@ -107,6 +107,8 @@ class Loop:
         gathered = self._gathered(clock)
         graded = gathered.graded
         age = self.learning.done - graded[0].rollout.policy_version
+        if self.recipe.sampler.sleep:
+            self.tools.sampler.sleep()
         with self._following(clock), clock("update"):
             updates, advantages_N = self.learning.learn(
                 self.step, graded, self._random("minibatches")

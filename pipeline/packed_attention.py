@@ -3,6 +3,7 @@
 Sequences of about one length are attended to together, each causal and padded to the longest, so
 that cost is the sum of the lengths' squares and memory grows with tokens. A sequence may borrow
 its first positions from one before it in its row: a prompt stands there once, for all its answers.
+In half precision on a card, flash kernels read the sequences end to end, and nothing is padded.
 Axes: R rows, T positions, N = R * T, P slots of all padded sequences, B sequences of a bucket, L
 their padded length, H heads, K key-value heads, E width of a head.
 """
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.segments import Segments, segments
+from pipeline.segments import Edges, Segments, laid
 from pipeline.shared_attention import SharedAttention
 
 NAME = "packed"  # among the attention implementations of transformers
@@ -64,7 +65,7 @@ def packed_attention(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     position_ids: Tensor | None = None,
-    segments_of_rows: Segments | None = None,
+    segments_of_rows: Segments | Edges | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
     """[R, T, H, E] of an attention layer of transformers. Raises ValueError for what it cannot do:
@@ -75,41 +76,77 @@ def packed_attention(
     if where is None:
         if position_ids is None or key_RKTE.shape[2] != width:
             raise ValueError("packed attention reads whole rows with their positions, and no cache")
-        where = segments(position_ids.expand(rows, -1))
+        where = laid(position_ids.expand(rows, -1), query_RHTE.dtype)
+    if isinstance(where, Edges):
+        return _end_to_end(query_RHTE, key_RKTE, value_RKTE, where, scaling), None
     dtype = query_RHTE.dtype
     if query_RHTE.device.type == "cpu":  # torch's kernel for bfloat16 is three times slower there
         query_RHTE, key_RKTE, value_RKTE = (
             x.to(torch.promote_types(x.dtype, torch.float32))
             for x in (query_RHTE, key_RKTE, value_RKTE)
         )
-    laid = [x.transpose(1, 2).flatten(0, 1) for x in (query_RHTE, key_RKTE, value_RKTE)]
+    given = [x.transpose(1, 2).flatten(0, 1) for x in (query_RHTE, key_RKTE, value_RKTE)]
     attend = _borrowing if where.loans else _alone
-    return attend(laid, where, scaling).view(rows, width, heads, size).to(dtype), None
+    return attend(given, where, scaling).view(rows, width, heads, size).to(dtype), None
 
 
-def _borrowing(laid: Sequence[Tensor], where: Segments, scaling: float | None) -> Tensor:
+def _borrowing(given: Sequence[Tensor], where: Segments, scaling: float | None) -> Tensor:
     """[N, H, E] where sequences borrow positions."""
-    query_NHE, key_NKE, value_NKE = laid
+    query_NHE, key_NKE, value_NKE = given
     groups = query_NHE.shape[1] // key_NKE.shape[1]
     if groups > 1:
         key_NKE, value_NKE = (x.repeat_interleave(groups, 1) for x in (key_NKE, value_NKE))
     return SharedAttention.apply(query_NHE, key_NKE, value_NKE, where, scaling)
 
 
-def _alone(laid: Sequence[Tensor], where: Segments, scaling: float | None) -> Tensor:
+def _alone(given: Sequence[Tensor], where: Segments, scaling: float | None) -> Tensor:
     """[N, H * E] where every sequence is whole."""
-    heads, size = laid[0].shape[1:]
-    spread = [_Spread.apply(x.flatten(1), where) for x in laid]
+    heads, size = given[0].shape[1:]
+    spread = [_Spread.apply(x.flatten(1), where) for x in given]
     found, start = list[Tensor](), 0
     for count, length in where.buckets:
         here = slice(start, start := start + count * length)
         query, key, value = (x[here].view(count, length, -1, size).transpose(1, 2) for x in spread)
+        grouped = heads != key.shape[1]
+        if grouped and query.device.type == "cuda":  # its float32 kernels have a head for a head
+            key, value = (x.repeat_interleave(heads // x.shape[1], 1) for x in (key, value))
+            grouped = False
         attended_BHLE = nn.functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True, scale=scaling, enable_gqa=heads != key.shape[1]
+            query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped
         )
         found.append(attended_BHLE.transpose(1, 2).reshape(count * length, heads * size))
     joined_P = found[0] if len(found) == 1 else torch.cat(found)
     return _Gather.apply(joined_P, where)
+
+
+def _end_to_end(
+    query_RHTE: Tensor,
+    key_RKTE: Tensor,
+    value_RKTE: Tensor,
+    where: Edges,
+    scaling: float | None,
+) -> Tensor:
+    """[R, T, H, E], by torch's flash kernel for sequences of any lengths."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    rows, heads, width, size = query_RHTE.shape
+    query, key, value = (
+        x.transpose(1, 2).flatten(0, 1) for x in (query_RHTE, key_RKTE, value_RKTE)
+    )
+    attended_NHE = varlen_attn(
+        query,
+        key,
+        value,
+        where.at_B1,
+        where.at_B1,
+        where.longest,
+        where.longest,
+        scale=scaling,
+        window_size=(-1, 0),  # causal
+        enable_gqa=heads != key_RKTE.shape[1],
+    )
+    assert isinstance(attended_NHE, Tensor), "nothing beside it was asked for"
+    return attended_NHE.view(rows, width, heads, size)
 
 
 def register() -> None:

@@ -5,10 +5,11 @@ import math
 import struct
 from pathlib import Path
 
-from pipeline.config import BaseRecipe, TinyModel
+from pipeline.config import BaseRecipe, TinyModel, TrainerConfig
 from pipeline.distill_config import DistillRecipe
 from pipeline.distill_plan import distill_rows
 from pipeline.failures import RecipeError
+from pipeline.memory_plan import row, shape_of, tiny_shape
 from pipeline.preference_plan import preference_rows
 from pipeline.r1_config import R1Recipe
 from pipeline.r1_stages import Settings, Step, steps
@@ -56,13 +57,43 @@ def _rows(recipe: StageRecipe) -> list[tuple[str, str]]:
     if isinstance(recipe, BaseRecipe):
         return _base(recipe)
     if isinstance(recipe, RLRecipe):
-        return _zero(recipe)
-    if isinstance(recipe, DistillRecipe):
-        teacher = parameters(recipe.teacher) if recipe.teacher else None
-        return distill_rows(recipe, parameters(recipe.start), teacher)
-    if isinstance(recipe, SupervisedRecipe):
+        longest = recipe.rollout.max_prompt + recipe.rollout.max_tokens - 1
+        return _zero(recipe) + _peak(recipe.start, recipe.trainer, longest)
+    if isinstance(recipe, DistillRecipe | SupervisedRecipe):
+        rows = _supervised(recipe)
+        return rows + _peak(recipe.start, recipe.trainer, _longest(recipe) - 1)
+    longest = recipe.data.max_prompt + recipe.data.max_completion - 1
+    rows = preference_rows(recipe, parameters(recipe.start))
+    return rows + _peak(recipe.start, recipe.trainer, longest)
+
+
+def _supervised(recipe: DistillRecipe | SupervisedRecipe) -> list[tuple[str, str]]:
+    if not isinstance(recipe, DistillRecipe):
         return supervised_rows(recipe, parameters(recipe.start))
-    return preference_rows(recipe, parameters(recipe.start))
+    teacher = parameters(recipe.teacher) if recipe.teacher else None
+    return distill_rows(recipe, parameters(recipe.start), teacher)
+
+
+def _longest(recipe: DistillRecipe | SupervisedRecipe) -> int:
+    """Tokens of a sequence, at most."""
+    if isinstance(recipe, DistillRecipe) and recipe.method == "on_policy":
+        return recipe.rollout.max_prompt + recipe.rollout.max_tokens
+    return recipe.data.max_tokens
+
+
+def _peak(start: str, trainer: TrainerConfig, longest: int) -> list[tuple[str, str]]:
+    """What an update is going to hold, where the start's shape is known."""
+    count, config = parameters(start), Path(start) / "config.json"
+    if count is None:
+        return []
+    if start.endswith((".yaml", ".yml")):
+        base = read(start)
+        assert isinstance(base, BaseRecipe), "its parameters have been counted"
+        shape = tiny_shape(base.model, count)
+    else:
+        told = config.read_text(encoding="utf-8") if config.is_file() else "{}"
+        shape = shape_of(json.loads(told), count)
+    return [] if shape is None else [row(shape, trainer, longest)]
 
 
 def _base(recipe: BaseRecipe) -> list[tuple[str, str]]:

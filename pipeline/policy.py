@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from pipeline import lora
+from pipeline.device import brought, device_of
 from pipeline.losses.logprob import logp_and_entropy_from_hidden
 from pipeline.records import Batch
 from pipeline.segments import segments
@@ -142,14 +143,15 @@ def score(
     temperature: float,
     chunk: int,
 ) -> tuple[Tensor, Tensor]:
-    """Log-prob of the masked-in targets and entropy there, float32 nats, each [M].
+    """Log-prob of the masked-in targets and entropy there, float32 nats, each [M], where the
+    model is.
 
     Positions that start again at 0 begin a new sequence: attention does not cross.
     """
     hidden_RTD = hidden_states(model.base_model, ids_RT, positions_RT)
-    return score_hidden(
-        model, hidden_RTD[mask_RT], targets_RT[mask_RT], temperature=temperature, chunk=chunk
-    )
+    mask_RT = brought(mask_RT, hidden_RTD.device)
+    targets_M = brought(targets_RT, hidden_RTD.device)[mask_RT]
+    return score_hidden(model, hidden_RTD[mask_RT], targets_M, temperature=temperature, chunk=chunk)
 
 
 def score_hidden(
@@ -170,8 +172,10 @@ def score_hidden(
 
 
 def hidden_states(trunk: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
-    """What a transformer makes of packed rows, [R, T, D]. One that would mix the sequences of a
-    row gets each in a row of its own."""
+    """What a transformer makes of packed rows, which are brought to it, [R, T, D]. One that would
+    mix the sequences of a row gets each in a row of its own."""
+    device = device_of(trunk)
+    ids_RT, positions_RT = brought(ids_RT, device), brought(positions_RT, device)
     if not packs(trunk):
         return _one_a_row(trunk, ids_RT, positions_RT)
     found = extras(trunk, positions_RT)

@@ -23,9 +23,12 @@ MAY_CHANGE = (
     "show_unpaid",
     "verifier_workers",
     "verifier_service",
+    "trainer.device",
     "trainer.threads",
     "trainer.memory_gib",
     "sampler.apart",
+    "sampler.sleep",
+    "sampler.graphs",
 )
 WHOLE = ("problems", "sets")  # their keys are names, not settings: given and compared whole
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+HALF = (torch.bfloat16, torch.float16)  # what torch's flash kernels multiply
 FILLED = 0.75  # of a bucket's longest sequence, at least: shorter ones get a bucket of their own
 
 
@@ -23,6 +24,30 @@ class Segments:
     empty_P: Tensor | None  # int64, slots that only pad; None without any
     buckets: tuple[tuple[int, int], ...]  # (B, L) of each; their slots follow one another
     loans: tuple[tuple[Tensor, Tensor], ...]  # int64: positions of N, and all that borrow them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Edges:
+    """Where the sequences of packed rows begin and end when all rows are laid end to end."""
+
+    at_B1: Tensor  # int32, of N; B sequences have B + 1 of them
+    longest: int
+
+
+def laid(positions_RT: Tensor, dtype: torch.dtype) -> Segments | Edges:
+    """What attention in this type reads of packed rows, where they lie."""
+    if positions_RT.device.type == "cuda" and dtype in HALF:
+        return edges(positions_RT)
+    return segments(positions_RT)
+
+
+def edges(positions_RT: Tensor) -> Edges:
+    """The sequences are those of `segments`."""
+    starting_RT = positions_RT == 0
+    starting_RT[:, 0] = True
+    starts_B = starting_RT.flatten().nonzero().squeeze(1)
+    at_B1 = torch.cat([starts_B, starts_B.new_tensor([positions_RT.numel()])])
+    return Edges(at_B1=at_B1.to(torch.int32), longest=int(at_B1.diff().max()))
 
 
 def segments(positions_RT: Tensor) -> Segments:

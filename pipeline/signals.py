@@ -14,6 +14,7 @@ from torch import Tensor
 from pipeline.algorithm import AlgorithmConfig
 from pipeline.assemble import Minibatch
 from pipeline.critic import Critic
+from pipeline.device import CPU, device_of, onto
 from pipeline.losses.advantages import group_advantages
 from pipeline.losses.baselines import RunningMean, batch_advantages, running_advantages
 from pipeline.losses.process import Steps, process_advantages
@@ -176,11 +177,17 @@ def score_parts(
     algorithm: AlgorithmConfig,
     chunk: int,
 ) -> list[Minibatch]:
-    """The parts with what the models say of their tokens before the first update; no advantages."""
+    """The parts with what the models say of their tokens before the first update; no advantages.
+
+    On the processor: the models have been asked about all parts when the first answer is fetched.
+    """
+    trainer = algorithm.old_logp == "trainer"
+    asked = trainer or reference is not None or critic is not None
+    place = device_of(policy) if asked else CPU
 
     def scored(batch: Batch) -> Signals:
+        batch = onto(batch, place)
         sampler_M = batch.sampler_logp_RT[batch.mask_RT]
-        trainer = algorithm.old_logp == "trainer"
         return Signals(
             advantages_M=torch.zeros_like(sampler_M),
             old_M=logp_entropy(policy, batch, chunk)[0] if trainer else sampler_M,
@@ -189,7 +196,11 @@ def score_parts(
         )
 
     with torch.no_grad():
-        return [replace(part, signals=tuple(map(scored, part.batches))) for part in parts]
+        found = [[scored(batch) for batch in part.batches] for part in parts]
+    return [
+        replace(part, signals=tuple(onto(one, CPU) for one in signals))
+        for part, signals in zip(parts, found, strict=True)
+    ]
 
 
 def _owners(batch: Batch) -> Tensor:

@@ -26,16 +26,19 @@ class SeenTokens:
 class TokenTrace:
     """Collects `SeenTokens` by the place of a rollout among those of the step."""
 
+    _noted: list[tuple[Tensor, ...]] = field(default_factory=list)  # where they were computed
     _seen: dict[int, SeenTokens] = field(default_factory=dict)
 
     @property
     def seen(self) -> Mapping[int, SeenTokens]:
         """Rollouts that were not trained on are not in it."""
+        while self._noted:
+            self._take_up(*(x.cpu() for x in self._noted.pop(0)))
         return self._seen
 
     def clear(self) -> None:
         """A new step begins."""
-        self._seen = {}
+        self._noted, self._seen = [], {}
 
     @torch.no_grad()
     def note(
@@ -48,14 +51,14 @@ class TokenTrace:
         high_M: Tensor,
     ) -> None:
         """Take down a micro-batch; `low_M` and `high_M` tell the clipped tokens."""
-        sequence_M = batch.sequence_RT[batch.mask_RT]
         clipped_M = high_M.to(torch.int8) - low_M.to(torch.int8)
-        _, counts = sequence_M.unique_consecutive(return_counts=True)
-        pieces = [
-            x_M.detach().cpu().split(counts.tolist())
-            for x_M in (logp_M, entropy_M, advantages_M, clipped_M)
-        ]
-        owners = batch.rollout_B[sequence_M.unique_consecutive()].tolist()
+        told = (logp_M.detach(), entropy_M.detach(), advantages_M, clipped_M)
+        self._noted.append((batch.rollout_B, batch.sequence_RT[batch.mask_RT], *told))
+
+    def _take_up(self, rollout_B: Tensor, sequence_M: Tensor, *told_M: Tensor) -> None:
+        found, counts = sequence_M.unique_consecutive(return_counts=True)
+        pieces = [x_M.split(counts.tolist()) for x_M in told_M]
+        owners = rollout_B[found].tolist()
         for owner, logp, entropy, advantage, clipped in zip(owners, *pieces, strict=True):
             self._seen[owner] = SeenTokens(
                 logp_T=logp, entropy_T=entropy, advantage_T=advantage, clipped_T=clipped

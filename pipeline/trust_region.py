@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from pipeline.assemble import Minibatch
+from pipeline.assemble import Minibatch, on_device
+from pipeline.device import device_of
 from pipeline.losses.trust_region import judge_step, old_policy_kl
 from pipeline.policy import logp_entropy
 
@@ -46,8 +47,9 @@ def step_within(
 @torch.no_grad()
 def distance(policy: Any, minibatch: Minibatch, chunk: int) -> float:
     """KL(old || policy) in nats per token, on tokens of the old policy."""
-    total = torch.zeros((), dtype=torch.float64)
-    for batch, signals in zip(minibatch.batches, minibatch.signals, strict=True):
+    place = device_of(policy)
+    total = torch.zeros((), dtype=torch.float64, device=place)
+    for batch, signals in on_device(minibatch, place):
         logp_M, _ = logp_entropy(policy, batch, chunk)
         total += old_policy_kl(logp_M, signals.old_M).double().sum()
     return (total / max(minibatch.counts.tokens, 1)).item()

@@ -3,17 +3,19 @@
 Axes: R packed rows, T positions, M masked-in tokens of a micro-batch.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pipeline.algorithm import AlgorithmConfig
-from pipeline.assemble import Minibatch
+from pipeline.assemble import Minibatch, on_device
 from pipeline.clock import span
 from pipeline.critic import Critic
+from pipeline.device import device_of
 from pipeline.failures import StageError
 from pipeline.losses.aggregate import aggregate
 from pipeline.losses.kl import k3
@@ -25,6 +27,7 @@ from pipeline.objective import correction, drift, objective
 from pipeline.optimizer import Optimizer
 from pipeline.policy import logp_entropy
 from pipeline.records import Batch, Signals, StepCounts, Update
+from pipeline.tally import Tally
 from pipeline.token_trace import TokenTrace
 from pipeline.trust_region import step_within
 
@@ -50,18 +53,9 @@ class Learner:
 
 @dataclass(slots=True)
 class _Sums:
-    """Token sums over the micro-batches of a step."""
+    """Token sums over the micro-batches of a step, where they were computed."""
 
-    loss: float = 0.0
-    value_loss: float = 0.0
-    kl: float = 0.0
-    old_kl: float = 0.0
-    entropy: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-    ratio: float = 0.0
-    gap: float = 0.0
-    widest: float = 0.0
+    tally: Tally = field(default_factory=Tally)
     dropped: DroppedByLength | None = None
 
 
@@ -84,7 +78,7 @@ def update(
     token in many thousands by 1e-4.)
     """
     sums, counts = _Sums(), minibatch.counts
-    for batch, signals in zip(minibatch.batches, minibatch.signals, strict=True):
+    for batch, signals in on_device(minibatch, device_of(learner.policy)):
         with span("forward"):
             loss = _loss(learner, batch, signals, counts, old_kl_coefficient, sums)
             if learner.critic is not None:
@@ -95,22 +89,25 @@ def update(
             loss.backward()
     scored = sum(int(batch.mask_RT.sum()) for batch in minibatch.batches)
     tokens = max(scored, 1)
-    check_mismatch(learner.optimizer, sums.gap / tokens, sums.widest, tokens, tolerance, done)
+    with span("backward"):  # a card is waited for where its work was asked for
+        seen = defaultdict(float, sums.tally.told())
+    gap, widest = seen["gap"] / tokens, seen["widest"]
+    check_mismatch(learner.optimizer, gap, widest, tokens, tolerance, done)
     if learner.pretraining is not None and not policy_rests:
         learner.pretraining(done).backward()
     with span("optimizer"):
         grad_norm, learning_rate, kept = _step(learner, minibatch, progress, done, policy_rests)
     return Update(
-        loss=sums.loss,
-        value_loss=sums.value_loss,
-        kl=sums.kl / tokens,
-        old_kl=sums.old_kl / tokens,
-        entropy=sums.entropy / tokens,
-        clipped_low=sums.low / tokens,
-        clipped_high=sums.high / tokens,
-        ratio_mean=sums.ratio / tokens,
-        mismatch_mean=sums.gap / tokens,
-        mismatch_max=sums.widest,
+        loss=seen["loss"],
+        value_loss=seen["value_loss"],
+        kl=seen["kl"] / tokens,
+        old_kl=seen["old_kl"] / tokens,
+        entropy=seen["entropy"] / tokens,
+        clipped_low=seen["low"] / tokens,
+        clipped_high=seen["high"] / tokens,
+        ratio_mean=seen["ratio"] / tokens,
+        mismatch_mean=gap,
+        mismatch_max=widest,
         dropped=() if sums.dropped is None else tuple(sums.dropped.share.tolist()),
         grad_norm=grad_norm,
         learning_rate=learning_rate,
@@ -143,18 +140,18 @@ def _loss(
         here = dropped_by_length(weight_M != 0, sequence_M, batch.lengths_B, LENGTHS)
         sums.dropped = here if sums.dropped is None else sums.dropped + here
     if signals.reference_M is not None:
-        sums.kl += k3(logp_M.detach(), signals.reference_M).sum().item()
+        sums.tally.add("kl", k3(logp_M.detach(), signals.reference_M).sum())
         if algorithm.kl_placement == "loss":
             kl_M = drift(algorithm.kl_estimator, logp_M, signals.reference_M, signals.old_M)
             objective_M = objective_M - algorithm.kl_coefficient * kl_M
     if algorithm.entropy_coefficient:
         objective_M = objective_M + algorithm.entropy_coefficient * entropy_M
-    _measure(sums, logp_M, signals.old_M, batch)
-    sums.entropy += entropy_M.sum().item()
-    sums.low += found.low_M.sum().item()
-    sums.high += found.high_M.sum().item()
+    _measure(sums.tally, logp_M, signals.old_M, batch)
+    sums.tally.add("entropy", entropy_M.sum())
+    sums.tally.add("low", found.low_M.sum())
+    sums.tally.add("high", found.high_M.sum())
     loss = _spread(-objective_M, batch, counts, algorithm)
-    sums.loss += loss.item()
+    sums.tally.add("loss", loss)
     return loss
 
 
@@ -169,7 +166,7 @@ def _value_loss(
         values_M, signals.values_M, signals.targets_M, clip=algorithm.value_clip
     )
     loss = squares_M.sum() / max(counts.tokens, 1)
-    sums.value_loss += loss.item()
+    sums.tally.add("value_loss", loss)
     return loss if critic.trunk is not None else algorithm.value_coefficient * loss
 
 
@@ -231,11 +228,10 @@ def check_mismatch(
 
 
 @torch.no_grad()
-def _measure(sums: _Sums, logp_M: Tensor, old_M: Tensor, batch: Batch) -> None:
+def _measure(tally: Tally, logp_M: Tensor, old_M: Tensor, batch: Batch) -> None:
     """Add how far the current policy is from the old one and from the sampler."""
     gap_M = (logp_M - batch.sampler_logp_RT[batch.mask_RT]).abs()
-    widest = torch.cat([gap_M, gap_M.new_tensor([sums.widest])]).max()  # python's max loses NaN
-    sums.widest = widest.item()
-    sums.gap += gap_M.sum().item()
-    sums.ratio += importance_ratio(logp_M, old_M).sum().item()
-    sums.old_kl += old_policy_kl(logp_M, old_M).sum().item()
+    tally.widen("widest", gap_M)
+    tally.add("gap", gap_M.sum())
+    tally.add("ratio", importance_ratio(logp_M, old_M).sum())
+    tally.add("old_kl", old_policy_kl(logp_M, old_M).sum())

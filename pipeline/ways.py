@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline import packed_attention
 from pipeline.failures import StageError
 from pipeline.losses.logprob import Head
-from pipeline.segments import borrowing, segments
+from pipeline.segments import borrowing, laid
 
 FIRST, SECOND = 5, 4  # positions of two sequences in one row
 CLOSE = {2: 0.05, 4: 1e-3, 8: 1e-3}  # relative, by bytes of a number
@@ -62,7 +62,9 @@ def extras(trunk: Any, positions_RT: Tensor) -> dict[str, Any]:
         raise ValueError(f"attention {kind} cannot read rows whose sequences share a prompt")
     if not _ours(trunk):
         return {}
-    return {"segments_of_rows": segments(positions_RT)}
+    embedding = trunk.get_input_embeddings()
+    dtype = getattr(embedding, "compute", embedding.weight.dtype)  # it gives all others theirs
+    return {"segments_of_rows": laid(positions_RT, dtype)}
 
 
 def _ours(trunk: Any) -> bool:

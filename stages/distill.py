@@ -15,6 +15,7 @@ from typing import Any
 
 from data.mixture import Mixture, held_out
 from data.sources import SOURCES
+from pipeline.device import device_of
 from pipeline.distill import logits
 from pipeline.distill.on_policy import Imitation
 from pipeline.distill.teacher import load_teacher
@@ -56,7 +57,7 @@ def towards_teacher(entry: Entry, recipe: DistillRecipe) -> sft.Aim:
     """What is learned and measured beside a teacher, which has read the rows before."""
 
     def aim(model: Any, tokenizer: Any, data: Lessons, say: Callable[[str], None]) -> sft.Objective:
-        teacher = load_teacher(recipe.teacher, entry.start, tokenizer)
+        teacher = load_teacher(recipe.teacher, entry.start, tokenizer).to(device_of(model))
         ids, by_logits = len(output_head(model)[0]), recipe.method == "logits"
         if recipe.top_k >= ids:
             raise RecipeError(f"top_k={recipe.top_k}: the student has {ids} ids; at most {ids - 1}")
@@ -102,7 +103,8 @@ def by_teacher(recipe: DistillRecipe) -> rl.Taught:
     """The teacher in the place of rewards."""
 
     def taught(policy: Any, scribe: Scribe, start: Path) -> Imitation:
-        return Imitation(recipe, policy, load_teacher(recipe.teacher, start, scribe.tokenizer))
+        teacher = load_teacher(recipe.teacher, start, scribe.tokenizer)
+        return Imitation(recipe, policy, teacher.to(device_of(policy)))
 
     return taught
 

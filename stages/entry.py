@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 import yaml
 
-from pipeline import checkpoint, lineage, model_card
+from pipeline import checkpoint, device, lineage, model_card
 from pipeline.config import BaseRecipe
 from pipeline.distill_config import DistillRecipe
 from pipeline.failures import RecipeError, StageError
@@ -79,12 +79,14 @@ def enter(recipe: Trained, output: Path, *, resume: bool, name: str = "") -> Ent
 
     It is called after its kind unless `name` says otherwise. With `resume` a run that stopped goes
     on from its last complete checkpoint; of one that has ended that checkpoint is returned, and
-    nothing is touched. Raises RecipeError when it is resumed under another recipe.
+    nothing is touched. Says where it will compute. Raises RecipeError when it is resumed under
+    another recipe, or is to compute on a card that is not here.
     """
     name = name or recipe.stage
     torch.manual_seed(recipe.seed)
     torch.set_num_threads(recipe.trainer.threads or CORES)
     require_installed(recipe.trackers)
+    place = device.chosen(recipe.trainer.device)
     manifest, directory = RunManifest(output / "run.json"), output / name
     if not resume:
         forget(directory)
@@ -98,6 +100,7 @@ def enter(recipe: Trained, output: Path, *, resume: bool, name: str = "") -> Ent
     values = recipe.model_dump(mode="json")
     reads = lineage.read_by(values, start)
     manifest.begin_stage(name, {"start": str(start), "recipe": values}, reads)
+    print(f"{name}: the trainer is on {device.told(place)}", flush=True)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "recipe.yaml").write_text(yaml.safe_dump(values))
     return Entry(

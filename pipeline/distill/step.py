@@ -3,15 +3,16 @@
 Axes: M masked-in tokens of a micro-batch, D width of the student, E of the teacher.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from pipeline.assemble import Minibatch
+from pipeline.device import device_of, onto
 from pipeline.losses.distillation import jsd_from_hidden, token_share
 from pipeline.policy import hidden_states, score_hidden
 from pipeline.records import Batch, Update
+from pipeline.tally import Tally
 from pipeline.update import Learner, check_mismatch
 from pipeline.ways import output_head
 
@@ -30,23 +31,25 @@ def divergence_update(
 
     `progress`, `done` and `tolerance` are those of `pipeline.update.update`; so is MismatchError.
     """
-    tokens, sums = minibatch.counts.tokens, _Sums()
+    tokens, tally = minibatch.counts.tokens, Tally()
     for batch in minibatch.batches:
-        _accumulate(learner, teacher, batch, tokens, sums, beta=beta)
-    counted = max(tokens, 1)
-    check_mismatch(learner.optimizer, sums.gap / counted, sums.widest, tokens, tolerance, done)
+        here = onto(batch, device_of(learner.policy))
+        _accumulate(learner, teacher, here, tokens, tally, beta=beta)
+    counted, seen = max(tokens, 1), tally.told()
+    gap, widest = seen["gap"] / counted, seen["widest"]
+    check_mismatch(learner.optimizer, gap, widest, tokens, tolerance, done)
     grad_norm, learning_rate = learner.optimizer.step(progress, done)
     return Update(
-        loss=sums.loss,
+        loss=seen["loss"],
         value_loss=0.0,
-        kl=sums.loss,
+        kl=seen["loss"],
         old_kl=0.0,
-        entropy=sums.nats / counted,
+        entropy=seen["nats"] / counted,
         clipped_low=0.0,
         clipped_high=0.0,
         ratio_mean=1.0,
-        mismatch_mean=sums.gap / counted,
-        mismatch_max=sums.widest,
+        mismatch_mean=gap,
+        mismatch_max=widest,
         dropped=(),
         grad_norm=grad_norm,
         learning_rate=learning_rate,
@@ -56,20 +59,10 @@ def divergence_update(
     )
 
 
-@dataclass(slots=True)
-class _Sums:
-    """What is added up over the micro-batches of a step."""
-
-    loss: float = 0.0
-    nats: float = 0.0
-    gap: float = 0.0  # of trainer and sampler, |logp|
-    widest: float = 0.0
-
-
 def _accumulate(
-    learner: Learner, teacher: Any, batch: Batch, tokens: int, sums: _Sums, *, beta: float
+    learner: Learner, teacher: Any, batch: Batch, tokens: int, tally: Tally, *, beta: float
 ) -> None:
-    """The backward pass of one micro-batch; adds what it tells to `sums`."""
+    """The backward pass of one micro-batch; adds what it tells to `tally`."""
     head, hidden_MD = output_head(learner.policy), masked_hidden(learner.policy, batch)
     with torch.no_grad():
         theirs_ME = masked_hidden(teacher, batch)
@@ -92,10 +85,10 @@ def _accumulate(
     share = token_share(values_M, tokens)
     share.backward()
     gap_M = (logp_M - batch.sampler_logp_RT[batch.mask_RT]).abs()
-    sums.loss += share.item()
-    sums.nats += entropy_M.sum().item()
-    sums.gap += gap_M.sum().item()
-    sums.widest = torch.cat([gap_M, gap_M.new_tensor([sums.widest])]).max().item()  # keeps NaN
+    tally.add("loss", share)
+    tally.add("nats", entropy_M.sum())
+    tally.add("gap", gap_M.sum())
+    tally.widen("widest", gap_M)
 
 
 def masked_hidden(model: Any, batch: Batch) -> torch.Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from data.sft_ids import Lesson
 from pipeline.config import TrainerConfig
+from pipeline.device import CPU, onto
 from pipeline.durable import write_atomically
 from pipeline.losses.distillation import TopK, top_k_from_hidden
 from pipeline.policy import hidden_states
@@ -85,7 +86,7 @@ def read_by(teacher: Any, lessons: Sequence[Lesson], keeping: Keeping) -> list[T
             temperature=keeping.temperature,
             chunk=trainer.logits_chunk,
         )
-        order, counts = owners(piece)
+        kept, (order, counts) = onto(kept, CPU), owners(piece)
         parts = (x.split(counts) for x in (kept.ids_XK, kept.logq_XK, kept.rest_X))
         for lesson, ids, logq, rest in zip(order, *parts, strict=True):
             found[lesson] = TopK(ids_XK=ids.clone(), logq_XK=logq.clone(), rest_X=rest.clone())

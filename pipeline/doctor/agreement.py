@@ -95,6 +95,9 @@ class _Asked:
         own = replace(sampling, temperature=self._temperature)
         return self._sampler.sample(prompts, own, told)
 
+    def sleep(self) -> None:
+        raise NotImplementedError("only samples")
+
     def close(self) -> None:
         self._sampler.close()
 

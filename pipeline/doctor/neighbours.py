@@ -103,7 +103,7 @@ def packed(model: Any, sequences: Sequences) -> Tensor:
     row = lay_out(sequences, [list(range(len(sequences)))])
     logp_M, _ = score(model, row.ids_RT, row.positions_RT, row.targets_RT, row.sequence_RT >= 0,
                       temperature=1.0, chunk=CHUNK)  # fmt: skip
-    return logp_M
+    return logp_M.cpu()
 
 
 @torch.no_grad()

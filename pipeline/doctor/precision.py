@@ -103,4 +103,4 @@ def _gaps(model: Any, sampler: Sampler, prompts: Sequence[Sequence[int]]) -> Ten
     trained_M, _ = score(model, row.ids_RT, row.positions_RT, row.targets_RT, mask_RT,
                          temperature=1.0, chunk=CHUNK)  # fmt: skip
     sampled_M = torch.tensor([logp for c in written for logp in c.logp])
-    return (trained_M - sampled_M).abs()
+    return (trained_M.cpu() - sampled_M).abs()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from data.preference_ids import Ids
 from pipeline.config import TrainerConfig
+from pipeline.device import brought
 from pipeline.packing import Packed, best_fit, families, lay_out, response_mask
 from pipeline.policy import score
 from pipeline.preference.examples import Example
@@ -36,7 +37,7 @@ def segment_logps(model: Any, answers: Sequence[Ids], trainer: TrainerConfig) ->
         temperature=1.0,
         chunk=trainer.logits_chunk,
     )
-    slot_M = _slots(packed, mask_RT, answers)
+    slot_M = brought(_slots(packed, mask_RT, answers), logp_M.device)
     return logp_M.new_zeros(sum(segment_counts(answers))).index_add(0, slot_M, logp_M)
 
 

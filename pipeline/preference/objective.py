@@ -10,6 +10,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from pipeline.device import brought
 from pipeline.failures import RecipeError
 from pipeline.losses.preference import (
     cpo,
@@ -49,14 +50,16 @@ def summed(segments_S: Tensor, examples: Sequence[Example]) -> Sums:
     """Segments added up to whole answers."""
     counts = segment_counts([a for e in examples for a in e.answers])
     answer_S = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    answer_S = brought(answer_S, segments_S.device)
     sums = segments_S.new_zeros(len(counts)).index_add(0, answer_S, segments_S)
     return Sums(first_P=sums[0::2], second_P=sums[1::2], segments_S=segments_S)
 
 
-def lengths(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-    """Completion tokens of the first and second answers, int64 [P] each."""
-    first, second = zip(*[e.answers for e in examples], strict=True)
-    return tuple(torch.tensor([len(a.completion) for a in side]) for side in (first, second))  # type: ignore[return-value]
+def lengths(examples: Sequence[Example], beside: Sums) -> tuple[Tensor, Tensor]:
+    """Completion tokens of the first and second answers, int64 [P] each, where the sums are."""
+    counts = [[len(answer.completion) for answer in one.answers] for one in examples]
+    first_P, second_P = brought(torch.tensor(counts), beside.first_P.device).unbind(1)
+    return first_P, second_P
 
 
 def share(
@@ -75,13 +78,13 @@ def share(
             smoothing = config.label_smoothing
             return dpo(*both, beta=config.beta, pairs=whole.examples, label_smoothing=smoothing)
         case "ipo":
-            tokens = lengths(examples) if config.length == "mean" else None
+            tokens = lengths(examples, policy) if config.length == "mean" else None
             return ipo(*both, tau=config.tau, pairs=whole.examples, lengths=tokens)
         case "kto":
             return kto(
                 policy.first_P,
                 reference.first_P,
-                torch.tensor([e.label for e in examples]),
+                brought(torch.tensor([e.label for e in examples]), policy.first_P.device),
                 torch.tensor(whole.reference_point),
                 beta=config.beta,
                 weights=whole.weights,
@@ -111,7 +114,7 @@ def _without_reference(
 
 def per_token(sums: Sums, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
     """Mean log-probs of the first and second answers."""
-    first, second = lengths(examples)
+    first, second = lengths(examples, sums)
     return mean_logp(sums.first_P, first, "mean"), mean_logp(sums.second_P, second, "mean")
 
 
@@ -125,7 +128,8 @@ def _segmented(
             chosen.append(before[2 * p] + match.chosen)
             rejected.append(before[2 * p + 1] + match.rejected)
             scores.append((match.chosen_score, match.rejected_score))
-    chosen_score_G, rejected_score_G = torch.tensor(scores).reshape(-1, 2).unbind(1)
+    scores_G2 = brought(torch.tensor(scores).reshape(-1, 2), policy.segments_S.device)
+    chosen_score_G, rejected_score_G = scores_G2.unbind(1)
     return two_d_dpo(
         policy.segments_S[chosen],
         policy.segments_S[rejected],

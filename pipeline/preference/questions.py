@@ -56,6 +56,7 @@ class Questions:
             (f"{number + 1}/{i}", self.asking.problem(first + i)) for i in range(rollout.prompts)
         ]
         rollouts = self.asking.scribe.rollouts(self.asking.sampler, asked, self._sampling(number))
+        self._rest()
         graded = self.asking.label(rollouts)
         pairs = pairs_of(graded, self.recipe.label)
         return self._examples(pairs), graded, _numbers(graded, pairs)
@@ -82,7 +83,13 @@ class Questions:
                 seed=1,
             ),
         )
+        self._rest()
         return result.flat()
+
+    def _rest(self) -> None:
+        """Whoever asks next syncs first, which wakes the sampler."""
+        if self.recipe.sampler.sleep:
+            self.asking.sampler.sleep()
 
     def _sampling(self, number: int) -> Sampling:
         rollout = self.recipe.rollout

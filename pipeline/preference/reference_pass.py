@@ -85,7 +85,7 @@ def log_probs(model: Any, examples: Sequence[Example], trainer: TrainerConfig) -
     found: list[Tensor] = []
     for group in pieces(examples, trainer.row * trainer.rows):
         answers = [answer for i in group for answer in examples[i].answers]
-        logp_S = segment_logps(model, answers, trainer)
+        logp_S = segment_logps(model, answers, trainer).cpu()
         sizes = [sum(segment_counts(examples[i].answers)) for i in group]
         found += [part.clone() for part in logp_S.split(sizes)]
     return found

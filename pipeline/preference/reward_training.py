@@ -17,6 +17,7 @@ from pipeline.failures import RecipeError
 from pipeline.losses.reward_model import centring, pair_accuracy, ranking
 from pipeline.preference.scalar_head import answer_rewards
 from pipeline.preference_config import RewardModelRecipe
+from pipeline.tally import Tally
 
 Ranking = tuple[Ids, ...]  # answers to one prompt, best first
 
@@ -67,7 +68,7 @@ class RewardLoop(EpochLoop[Ranking]):
 
 def gradient(model: Any, batch: Sequence[Ranking], recipe: RewardModelRecipe) -> dict[str, float]:
     """Backward over micro-batches of rankings of one length; metrics under TRL's names."""
-    loss_sum, right = 0.0, 0.0
+    tally = Tally()
     seen: list[Tensor] = []
     for group in _alike(batch, recipe.trainer):
         rewards_QK = _rewards(model, group, recipe.trainer)
@@ -75,12 +76,12 @@ def gradient(model: Any, batch: Sequence[Ranking], recipe: RewardModelRecipe) ->
         ends = rewards_QK[:, 0], rewards_QK[:, -1]
         loss = loss + centring(*ends, weight=recipe.centring, pairs=len(batch))
         loss.backward()
-        loss_sum += loss.item()
-        right += accuracy(rewards_QK.detach()) * len(group)
-        seen.append(rewards_QK.detach().flatten())
-    rewards = torch.cat(seen)
+        tally.add("loss", loss)
+        seen.append(rewards_QK.detach())
+    right = sum(accuracy(rewards_QK) * len(rewards_QK) for rewards_QK in seen)
+    rewards = torch.cat([rewards_QK.flatten() for rewards_QK in seen])
     return {
-        "loss": loss_sum,
+        "loss": tally.told()["loss"],
         "accuracy": right / len(batch),
         "mean_reward": rewards.mean().item(),
         "min_reward": rewards.min().item(),

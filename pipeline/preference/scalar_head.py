@@ -13,6 +13,7 @@ from torch import Tensor
 
 from data.preference_ids import Ids
 from pipeline.config import TrainerConfig
+from pipeline.device import brought, chosen
 from pipeline.failures import RecipeError
 from pipeline.packing import best_fit, lay_out
 from pipeline.policy import eos_ids, hidden_states, load_tokenizer, without_dropout
@@ -61,7 +62,8 @@ def answer_rewards(model: Any, answers: Sequence[Ids], *, row: int) -> Tensor:
         packed.positions_RT == torch.tensor(last)[packed.sequence_RT]
     )
     rewards_B = model.score(hidden_RTD[end_RT].float()).squeeze(-1)
-    return torch.zeros_like(rewards_B).index_copy(0, packed.sequence_RT[end_RT], rewards_B)
+    whose_B = brought(packed.sequence_RT[end_RT], rewards_B.device)
+    return torch.zeros_like(rewards_B).index_copy(0, whose_B, rewards_B)
 
 
 class ScalarHead:
@@ -84,8 +86,9 @@ class ScalarHead:
 
     @torch.no_grad()
     def rewards(self, answers: Sequence[Ids], trainer: TrainerConfig) -> list[float]:
-        """Centred rewards, unbounded, in order."""
+        """Centred rewards, unbounded, in order; computed where the trainer computes."""
         found: list[float] = []
+        self.model.to(chosen(trainer.device))
         for first in range(0, len(answers), trainer.rows):
             part = answers[first : first + trainer.rows]
             found += answer_rewards(self.model, part, row=trainer.row).tolist()

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from data.preference_ids import Ids
 from pipeline.config import TrainerConfig
+from pipeline.device import brought, device_of
 from pipeline.losses.preference import kto_reference_point
 from pipeline.optimizer import Optimizer
 from pipeline.preference.answer_logps import pieces, segment_logps
 from pipeline.preference.examples import Example
 from pipeline.preference.objective import Sums, Whole, per_token, share, summed
 from pipeline.preference_config import PreferenceLossConfig
-
-Totals = dict[str, float]
+from pipeline.tally import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,19 +81,25 @@ def _passed(
     backward: bool,
 ) -> dict[str, float]:
     whole = _whole(policy, examples, reference, objective)
-    totals: Totals = {}
+    tally = Tally()
     for group in _pieces(examples, objective.trainer):
         here = [examples[i] for i in group]
-        theirs = (
-            None if reference is None else summed(torch.cat([reference[i] for i in group]), here)
-        )
+        theirs = None if reference is None else _said(reference, group, here, policy)
         own = _scored(policy, here, objective)
-        _note(totals, own, theirs, here, objective.loss)
+        _note(tally, own, theirs, here, objective.loss)
         loss = share(own, theirs, here, objective.loss, whole)
-        _add(totals, "loss", loss.item())
+        tally.add("loss", loss)
         if backward:
             loss.backward()
-    return _means(totals, whole, objective.loss)
+    return _means(tally.told(), whole, objective.loss)
+
+
+def _said(
+    reference: Sequence[Tensor], group: Sequence[int], here: Sequence[Example], policy: Any
+) -> Sums:
+    """What the reference says of a group of the examples, brought to the policy."""
+    segments_S = torch.cat([reference[i] for i in group])
+    return summed(brought(segments_S, device_of(policy)), here)
 
 
 @torch.no_grad()
@@ -112,7 +118,7 @@ def _whole(
     for group in _pieces(examples, objective.trainer):
         here = [examples[i] for i in group]
         own.append(_one_segment(policy, [e.answers[1] for e in here], objective.trainer))
-        theirs.append(summed(torch.cat([reference[i] for i in group]), here).second_P)
+        theirs.append(_said(reference, group, here, policy).second_P)
     point = kto_reference_point(torch.cat(own), torch.cat(theirs))
     return replace(whole, reference_point=point.item())
 
@@ -138,7 +144,7 @@ def _pieces(examples: Sequence[Example], trainer: TrainerConfig) -> Iterator[lis
 
 @torch.no_grad()
 def _note(
-    totals: Totals,
+    tally: Tally,
     own: Sums,
     theirs: Sums | None,
     examples: Sequence[Example],
@@ -157,26 +163,24 @@ def _note(
     rewards = per_token(ratios, examples) if by_token else (ratios.first_P, ratios.second_P)
     good_P, bad_P = (scale * side for side in rewards)
     if config.name == "kto":
-        liked_P = torch.tensor([e.label for e in examples])
-        _add(totals, "chosen", good_P[liked_P].sum().item())
-        _add(totals, "rejected", good_P[~liked_P].sum().item())
-        _add(totals, "logps/chosen", first_P[liked_P].sum().item())
-        _add(totals, "logps/rejected", first_P[~liked_P].sum().item())
-        _add(totals, "liked", float(liked_P.sum()))
+        liked_P = brought(torch.tensor([e.label for e in examples]), first_P.device)
+        tally.add("chosen", good_P[liked_P].sum())
+        tally.add("rejected", good_P[~liked_P].sum())
+        tally.add("logps/chosen", first_P[liked_P].sum())
+        tally.add("logps/rejected", first_P[~liked_P].sum())
+        tally.add("liked", liked_P.sum())
         return
-    _add(totals, "chosen", good_P.sum().item())
-    _add(totals, "rejected", bad_P.sum().item())
+    tally.add("chosen", good_P.sum())
+    tally.add("rejected", bad_P.sum())
     right = (good_P > bad_P).sum() + 0.5 * (good_P == bad_P).sum()  # at the start all are ties
-    _add(totals, "right", right.item())
-    _add(totals, "logps/chosen", first_P.sum().item())
-    _add(totals, "logps/rejected", second_P.sum().item())
+    tally.add("right", right)
+    tally.add("logps/chosen", first_P.sum())
+    tally.add("logps/rejected", second_P.sum())
 
 
-def _add(totals: Totals, name: str, value: float) -> None:
-    totals[name] = totals.get(name, 0.0) + value
-
-
-def _means(totals: Totals, whole: Whole, config: PreferenceLossConfig) -> dict[str, float]:
+def _means(
+    totals: dict[str, float], whole: Whole, config: PreferenceLossConfig
+) -> dict[str, float]:
     """Means over the step. KTO's are over the answers of each kind, 0 where there is none."""
     paired = config.name != "kto"
     good = whole.examples if paired else totals["liked"]

@@ -112,13 +112,17 @@ class ApartSampler:
         self.version = 0
         self._process = process
         self._weights: SharedWeights | None = None
-        self._opening = True
+        self._opening, self._asleep = True, False
         process.ask("open", process.engine, checkpoint, settings)
 
     def load_weights(self, weights: "Iterable[tuple[str, Tensor]]", version: int) -> None:
+        from pipeline.device import give_back_unused
         from pipeline.sampling.shared_weights import SharedWeights, places
 
         self._opened()
+        if self._asleep:
+            give_back_unused()
+            self._asleep = False
         given = list(weights)
         layout = places(given)
         if self._weights is None or self._weights.layout != layout:
@@ -146,6 +150,12 @@ class ApartSampler:
         self._process.ask("sample", [tuple(prompt) for prompt in prompts], sampling)
         self._process.answer(part)
         return [groups[place] for place in range(len(prompts))]
+
+    def sleep(self) -> None:
+        self._opened()
+        self._process.ask("sleep")
+        self._process.answer()
+        self._asleep = True
 
     def close(self) -> None:
         try:

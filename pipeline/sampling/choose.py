@@ -36,8 +36,8 @@ def open_sampler(
                 "sampler.engine=vllm, but vLLM is not installed in this environment; install it "
                 "(`make install` tries) or set sampler.engine to torch"
             )
-    elif config.dtype != "float32":
-        raise ValueError(f"sampler.dtype={config.dtype!r}: the torch sampler knows float32 only")
+    else:
+        config.require_torch()
 
     def start(length: int) -> Sampler:
         settings: dict[str, Any] = {
@@ -45,6 +45,8 @@ def open_sampler(
             "dtype": config.dtype,
             "cache_gib": config.cache_gib,
             "max_batch": config.max_batch,
+            "sleep": config.sleep,
+            "graphs": config.graphs,
         }
         if config.apart or cores:
             return ApartSampler(taken(engine, cores), checkpoint, **settings)

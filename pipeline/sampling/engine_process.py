@@ -30,6 +30,8 @@ class _Engine:
     def open(self, engine: str, checkpoint: str, settings: dict[str, Any]) -> None:
         from pipeline.sampling.engines import start
 
+        if settings.get("graphs"):  # they are of compiled functions
+            _compile_after_all()
         self._sampler = start(engine, checkpoint, **settings)
 
     def map_weights(self, layout: Any) -> None:
@@ -52,9 +54,20 @@ class _Engine:
 
         self._sampler.sample(prompts, sampling, told)
 
+    def sleep(self) -> None:
+        self._sampler.sleep()
+
     def close(self) -> None:
         if self._sampler is not None:
             self._sampler.close()
+
+
+def _compile_after_all() -> None:
+    from torch._dynamo import config
+
+    for name in ENVIRONMENT:
+        os.environ.pop(name, None)
+    config.disable = False
 
 
 def serve(channel: Connection) -> None:

@@ -17,9 +17,17 @@ def import_early(engine: str) -> None:
 
 
 def start(
-    engine: str, checkpoint: str, *, max_length: int, dtype: str, cache_gib: float, max_batch: int
+    engine: str,
+    checkpoint: str,
+    *,
+    max_length: int,
+    dtype: str,
+    cache_gib: float,
+    max_batch: int,
+    sleep: bool = False,
+    graphs: bool = False,
 ) -> Sampler:
-    """An engine in this process, loaded with the checkpoint."""
+    """An engine in this process, loaded with the checkpoint; settings as in `SamplerConfig`."""
     if engine == "vllm":
         from pipeline.sampling.vllm_engine import VllmSampler
 
@@ -29,6 +37,8 @@ def start(
             dtype=dtype,
             cache_gib=cache_gib,
             max_batch=max_batch,
+            sleep=sleep,
+            graphs=graphs,
         )
     from pipeline.sampling.torch_engine import TorchSampler
 

@@ -65,4 +65,9 @@ class Sampler(Protocol):
         ValueError for a prompt that leaves no room for `max_tokens`."""
         ...
 
+    def sleep(self) -> None:
+        """Give the card's memory back until the next `load_weights`; nothing is sampled before.
+        Only for an engine that was started to sleep. An engine without a card has none to give."""
+        ...
+
     def close(self) -> None: ...

@@ -122,4 +122,4 @@ class WeightSync:
                 chunk=4096,
             )
         order_M = packed.sequence_RT[mask_RT].argsort(stable=True)
-        return logp_M[order_M]
+        return logp_M.cpu()[order_M]

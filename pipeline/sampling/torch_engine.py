@@ -64,6 +64,9 @@ class TorchSampler:
             groups += decoding.run(lambda p, group, start=start: told and told(start + p, group))
         return groups
 
+    def sleep(self) -> None:
+        raise NotImplementedError("the torch sampler has no card's memory to give back")
+
     def close(self) -> None:
         del self._model
 

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.device import give_back_unused
+from pipeline.failures import RecipeError
 from pipeline.policy import eos_ids, load_generation_config, load_tokenizer
 from pipeline.sampling.sampler import Completion, Sampling, Told
 
@@ -21,8 +23,14 @@ QUIET = {
 }
 
 
+ENOUGH = 0.05  # of a card: what has to be free of it at the start, the cache's size being given
+
+
 class VllmSampler:
-    """vLLM's `LLM`, eager, with processed log-probs."""
+    """vLLM's `LLM`, with processed log-probs; eager, where no graphs are asked for.
+
+    `sleep` and `graphs` need a card: raises RecipeError where vLLM runs on the processor.
+    """
 
     name = "vllm"
     pid: int | None = None
@@ -35,8 +43,12 @@ class VllmSampler:
         dtype: str = "float32",
         cache_gib: float = 1.0,
         max_batch: int = 512,
+        sleep: bool = False,
+        graphs: bool = False,
     ) -> None:
         from transformers import AutoConfig
+
+        card = _settings_of_a_card(sleep=sleep, graphs=graphs)
 
         self._tied = bool(AutoConfig.from_pretrained(checkpoint).tie_word_embeddings)
         ends = eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint))
@@ -50,16 +62,26 @@ class VllmSampler:
             max_num_batched_tokens=max(max_length, 16_384),
             enable_chunked_prefill=False,  # a cut prefill rewinds seeded generators; CPU's cannot
             kv_cache_memory_bytes=int(cache_gib * 2**30),
-            enforce_eager=True,  # compiling costs 10-20 s at the start and gains little on a CPU
+            enforce_eager=not graphs,  # compiling takes 10-20 s and more, and gains little on a CPU
             logprobs_mode="processed_logprobs",  # after the temperature, as the trainer scores
+            **card,
         )
+        self._asleep = False
         self.version = 0
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        given = ((name, weight.detach()) for name, weight in weights)  # adapters merge one by one
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": given})
+        if self._asleep:
+            give_back_unused()
+            self._engine.wake_up(tags=["weights"])
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": _ready(weights)})
         if self._tied:
             self._engine.collective_rpc(_repack_head)
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # the trainer may change them from here on
+        if self._asleep:
+            give_back_unused()
+            self._engine.wake_up(tags=["kv_cache"])
+            self._asleep = False
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache: old keys and values would be reused")
         self.version = version
@@ -87,6 +109,10 @@ class VllmSampler:
                 if told is not None:
                     told(place, groups[place])
         return [groups[place] for place in range(len(prompts))]
+
+    def sleep(self) -> None:
+        self._engine.sleep(level=2)  # forgets the weights: new ones come before it is asked again
+        self._asleep = True
 
     def _parameters(self, sampling: Sampling, index: int) -> Any:
         from vllm import SamplingParams
@@ -120,6 +146,30 @@ def _started(checkpoint: str, **settings: Any) -> Any:
     """vLLM's engine, without its banners."""
     with _undeprecated():
         return imported()(checkpoint, disable_log_stats=True, use_tqdm_on_load=False, **settings)
+
+
+def _ready(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """One at a time, since merged ones are copies; from a card when what made it is done there,
+    for vLLM has a stream of its own."""
+    for name, weight in weights:
+        if weight.is_cuda:
+            torch.cuda.synchronize(weight.device)
+        yield name, weight.detach()
+
+
+def _settings_of_a_card(*, sleep: bool, graphs: bool) -> dict[str, Any]:
+    imported()
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cuda():
+        return {"gpu_memory_utilization": ENOUGH, "enable_sleep_mode": sleep}
+    for name, asked in (("sleep", sleep), ("graphs", graphs)):
+        if asked:
+            raise RecipeError(
+                f"sampler.{name}=True: vLLM is on the processor here "
+                f"({current_platform.device_name}), where it cannot; leave it false"
+            )
+    return {}
 
 
 def imported() -> Any:

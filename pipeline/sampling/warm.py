@@ -35,7 +35,7 @@ class Fit:
     """What a parked engine and a checkpoint must have in common."""
 
     engine: str
-    settings: tuple[str, float, int, bool]  # dtype, cache, batch, apart
+    settings: SamplerConfig  # but how far it may differ
     cores: tuple[int, ...]
     model: str  # hash of configs and tokenizer
 
@@ -45,7 +45,7 @@ class Fit:
     ) -> "Fit":
         return cls(
             engine=engine,
-            settings=(config.dtype, config.cache_gib, config.max_batch, config.apart),
+            settings=config.model_copy(update={"engine": engine, "tolerance": 1.0}),
             cores=tuple(sorted(cores)),
             model=_shape(Path(checkpoint)),
         )
@@ -123,6 +123,9 @@ class WarmSampler:
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, told: Told | None = None
     ) -> list[list[Completion]]:
         return self._engine.sample(prompts, sampling, told)
+
+    def sleep(self) -> None:
+        self._engine.sleep()
 
     def close(self) -> None:
         if self._kept is not None:

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from data.sft_ids import Lesson
 from pipeline.config import TrainerConfig
+from pipeline.device import brought
 from pipeline.packing import best_fit, lay_out
 from pipeline.policy import hidden_states, score, score_hidden
+from pipeline.tally import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,8 +51,7 @@ def gradient(model: Any, batch: Sequence[Lesson], trainer: TrainerConfig) -> dic
 
     Metrics under TRL's names: loss and entropy in nats per learned token.
     """
-    tokens = sum(lesson.targets for lesson in batch)
-    loss = entropy = 0.0
+    tokens, tally = sum(lesson.targets for lesson in batch), Tally()
     for piece in pieces(batch, trainer):
         logp_M, entropy_M = score(
             model,
@@ -63,29 +64,33 @@ def gradient(model: Any, batch: Sequence[Lesson], trainer: TrainerConfig) -> dic
         )
         share = -logp_M.sum() / tokens
         share.backward()
-        loss += share.item()
-        entropy += entropy_M.detach().sum().item() / tokens
-    return {"loss": loss, "entropy": entropy, "tokens": float(tokens)}
+        tally.add("loss", share)
+        tally.add("entropy", entropy_M.detach().sum().double() / tokens)
+    return tally.told() | {"tokens": float(tokens)}
 
 
 @torch.no_grad()
 def measure(model: Any, lessons: Sequence[Lesson], trainer: TrainerConfig) -> dict[str, float]:
     """Loss in nats per learned token, and the share of them that the model ranks first."""
-    tokens = sum(lesson.targets for lesson in lessons)
-    loss = right = 0.0
+    tokens, tally = sum(lesson.targets for lesson in lessons), Tally()
     for piece in pieces(lessons, trainer):
         hidden_RTD = hidden_states(model.base_model, piece.ids_RT, piece.positions_RT)
         hidden_MD = hidden_RTD[piece.learned_RT]
-        targets_M = piece.targets_RT[piece.learned_RT]
+        targets_M = brought(piece.targets_RT[piece.learned_RT], hidden_MD.device)
         head = model.get_output_embeddings()  # what follows it keeps the order of its logits
         logp_M, _ = score_hidden(
             model, hidden_MD, targets_M, temperature=1.0, chunk=trainer.logits_chunk
         )
-        loss -= logp_M.double().sum().item()
+        tally.add("loss", -logp_M.double().sum())
         chunks = zip(
             hidden_MD.split(trainer.logits_chunk),
             targets_M.split(trainer.logits_chunk),
             strict=True,
         )
-        right += sum((head(h_CD).argmax(-1) == t_C).sum().item() for h_CD, t_C in chunks)
-    return {"eval_loss": loss / tokens, "eval_mean_token_accuracy": right / tokens}
+        for hidden_CD, targets_C in chunks:
+            tally.add("right", (head(hidden_CD).argmax(-1) == targets_C).sum())
+    found = tally.told()
+    return {
+        "eval_loss": found["loss"] / tokens,
+        "eval_mean_token_accuracy": found["right"] / tokens,
+    }

@@ -13,13 +13,8 @@ PARTS = {"publish.py", "mutants.py", "equivalents.py", "footprint.py", "marked_p
 PARTS |= {"suite_child.py", "language_sentences.py", "bare_forks.py", "timed_programs.py"}
 PARTS |= {"tiny_runs.py", "learning_tables.py", "recipe_tables.py"}
 PARTS |= {"grpo_steps.py", "grpo_turns.py", "tuning_turns.py", "update_turns.py", "chromium.py"}
-PARTS |= {
-    "contenders.py",
-    "speed_tables.py",
-    "peer_homes.py",
-    "peer_checkpoint.py",
-    "peer_tables.py",
-}  # these are no scripts of their own
+PARTS |= {"contenders.py", "speed_tables.py", "gpu_sections.py"}
+PARTS |= {"peer_homes.py", "peer_checkpoint.py", "peer_tables.py"}  # no scripts of their own
 SCRIPTS = sorted(p.name for p in (ROOT / "benchmarks").glob("*.py") if p.name not in PARTS)
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 

@@ -138,6 +138,23 @@ def test_the_torch_sampler_cannot_be_asked_for_bfloat16():
         SamplerConfig(engine="torch", dtype="bfloat16")
 
 
+@pytest.mark.parametrize("name", ["sleep", "graphs"])
+def test_the_torch_sampler_cannot_be_asked_for_what_a_card_does(name):
+    assert getattr(SamplerConfig(engine="vllm", **{name: True}), name)
+    with pytest.raises(ValidationError, match=f"{name}=True: the torch sampler knows False only"):
+        SamplerConfig(engine="torch", **{name: True})
+
+
+def test_a_sampler_that_works_ahead_cannot_sleep_meanwhile():
+    values = {
+        "name": "n", "start": "s", "steps": 1, "optimizer": {"learning_rate": 1.0},
+        "rollout": {"prompts": 1, "per_prompt": 16, "max_tokens": 4, "ahead": 1},
+    }  # fmt: skip
+    assert ZeroRecipe.model_validate(values).rollout.ahead
+    with pytest.raises(ValidationError, match=r"sampler.sleep=True with rollout.ahead=1"):
+        ZeroRecipe.model_validate(values | {"sampler": {"engine": "vllm", "sleep": True}})
+
+
 @pytest.mark.parametrize(
     "corpus",
     [{"conversations": 1.1}, {"guess_errors": -0.1}, {"habits": (0.5, 0.5, 2)},

@@ -260,6 +260,23 @@ def test_a_reward_that_pays_nobody_is_shown_once_and_changes_nothing(train, whol
     assert metrics(loop) == metrics(whole) and same(bits(loop.policy), bits(whole.policy))
 
 
+def test_a_sampler_that_is_to_sleep_does_so_during_the_update_and_new_weights_wake_it(train):
+    told = []
+
+    def prepare(loop):
+        asked = recipe(steps=2)
+        awake = asked.sampler.model_copy(update={"sleep": True})
+        loop.recipe = asked.model_copy(update={"sampler": awake})
+        sampler, learn = loop.tools.sampler, loop.learning.learn
+        load = sampler.load_weights
+        sampler.sleep = lambda: told.append("sleep")
+        sampler.load_weights = lambda *given: (told.append("wake"), load(*given))
+        loop.learning.learn = lambda *given: (told.append("learn"), learn(*given))[1]
+
+    train("a", recipe(steps=2), prepare)
+    assert told == ["wake", *["sleep", "learn", "wake"] * 2]
+
+
 def test_controls_replace_the_rewards(train):
     loop = train("a", recipe(steps=1, reward={"control": "random"}))
     rows = read_rollouts(loop.tools.directory / "rollouts" / "step_000001.parquet")

@@ -63,15 +63,12 @@ def test_a_missing_part_is_named():
         rng.restore(state)
 
 
-def test_a_gpu_state_without_a_gpu_is_refused_before_anything_changes(monkeypatch):
+def test_a_gpu_state_goes_back_without_it_where_there_is_none(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     state = rng.capture()
     assert state["cuda"] is None
     expected = draws()
-    with pytest.raises(ValueError, match="captured with CUDA and this process sees none"):
-        rng.restore(state | {"cuda": torch.zeros(16, dtype=torch.uint8)})
-    assert draws() != expected
-    rng.restore(state)
+    rng.restore(state | {"cuda": torch.zeros(16, dtype=torch.uint8)})
     assert draws() == expected
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM
 
 from data import worked_sums
@@ -162,6 +163,13 @@ def test_a_file_that_is_not_there_begins_no_run(recipe, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_card_that_is_not_here_begins_no_run(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RecipeError, match=r"trainer.device=cuda:1: .* auto and cpu work here"):
+        sft.run(recipe(trainer={"device": "cuda:1"}), tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_examination_at_both_ends_is_part_of_the_record(recipe, tmp_path, monkeypatch, stage):
     asked = []
 
@@ -185,10 +193,12 @@ def test_the_command_trains_on_any_file(recipe, file, tmp_path, capsys):
     source = file(list(worked_sums.rows(0, 6)))
     words = ["sft", "tiny/sft", "--start", recipe().start, "--data.source", source]
     words += ["--data.rows", "0", "--data.held-out", "0", "--no-examine", "--epochs", "1"]
+    words += ["--trainer.device", "cpu"]
     assert main([*words, "--output", str(tmp_path / "run"), "--dry-run"]) == 0
     assert f"every row of {source}" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
     assert main([*words, "--output", str(tmp_path / "run")]) == 0
-    assert "step_000001" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "sft: the trainer is on the processor" in said and "step_000001" in said
     (row,) = read_metrics(tmp_path / "run" / "sft" / "metrics.jsonl")
     assert row["loss"] > 0 and row["tokens"] > 6

@@ -170,3 +170,9 @@ def test_shared_weights_are_seen_by_who_maps_them():
     shared.write([(name, weight + 1) for name, weight in given])
     assert torch.equal(seen[0][1], given[0][1] + 1)
     shared.close()
+
+
+def test_sleeping_is_for_the_engine_to_do_or_to_refuse(apart):
+    with pytest.raises(NotImplementedError, match="no card's memory to give back"):
+        apart.sleep()
+    assert len(apart.sample(PROMPTS, SAMPLING)) == 2

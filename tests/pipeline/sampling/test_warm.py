@@ -200,3 +200,12 @@ def test_a_sharded_checkpoint_fits_the_engine_of_a_whole_one(tiny_checkpoint, tm
         opened(tiny_checkpoint()).close()
         opened(folder)
     assert len(started) == 1
+
+
+def test_a_warm_engine_is_told_to_sleep(tiny_checkpoint):
+    with warm_samplers():
+        sampler = opened(tiny_checkpoint())
+        told = []
+        sampler._engine.sleep = lambda: told.append("sleep")
+        sampler.sleep()
+        assert told == ["sleep"]

@@ -1,0 +1,220 @@
+"""What `benchmarks/gpu.py` measures, by section; on a card each has a process of its own."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from grpo_steps import answers, stepper
+
+from data import corpus, tokenizer
+from pipeline import floor
+from pipeline.compute import DTYPES, prepare
+from pipeline.config import SamplerConfig, TrainerConfig
+from pipeline.device import device_of
+from pipeline.lora import adapted, merged
+from pipeline.memory_plan import shape_of, trainer_bytes
+from pipeline.policy import save_policy, without_dropout
+from pipeline.sampling.choose import open_sampler
+from pipeline.sampling.sampler import Sampling
+
+GIB = 2**30
+SHAPES: dict[str, dict[str, Any]] = {  # as Qwen2.5 has them
+    "1.5B": {
+        "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28,
+        "num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 151_936,
+        "tie_word_embeddings": True,
+    },
+    "7B": {
+        "hidden_size": 3584, "intermediate_size": 18_944, "num_hidden_layers": 28,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152_064,
+        "tie_word_embeddings": False,
+    },
+    "tiny": {
+        "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 2048,
+        "tie_word_embeddings": True,
+    },
+}  # fmt: skip
+CARDS = {  # dense bf16 products, FLOP/s; NVIDIA's data sheets, where those with sparsity are twice
+    "H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12,
+    "L4": 121e12, "A10": 125e12, "RTX 4090": 165e12,
+}  # fmt: skip
+PROMPT = 512  # of the positions of a sequence
+
+
+def model_of(name: str, device: str, **changes: int) -> Any:
+    """A Qwen2 of this shape with random weights, made where it is going to be."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(**SHAPES[name] | changes, max_position_embeddings=65_536)
+    with torch.device(device):
+        return without_dropout(Qwen2ForCausalLM(config)).train()
+
+
+def trainer_of(device: str, length: int, *, adapters: bool = False) -> TrainerConfig:
+    """Rows of one sequence, one row a pass; what one card is given for large models."""
+    return TrainerConfig.model_validate({
+        "device": device, "compute": "bfloat16", "gradient_checkpointing": True,
+        "row": length, "rows": 1, "lora": {"rank": 32 if adapters else 0},
+    })  # fmt: skip
+
+
+def update(name: str, device: str, *, length: int, count: int, repeats: int) -> dict[str, Any]:
+    """Seconds, tokens a second, share of the card's products, and memory of whole updates on
+    `count` sequences of `length` tokens."""
+    shape, adapters = name.partition("+")[::2]
+    model = model_of(shape, device)
+    prompt = min(PROMPT, length // 2)
+    graded = answers(count, prompt, length - prompt, SHAPES[shape]["vocab_size"])
+    trainer = trainer_of(device, length, adapters=bool(adapters))
+    found = predicted(name, trainer, length)
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+    step = stepper(model, graded, trainer)
+    step()
+    seconds = statistics.median(timed(step, device) for _ in range(repeats))
+    tokens, least = count * (length - 1), operations(model, length)
+    speed, source = roof(model, device)
+    return found | {
+        "seconds": seconds,
+        "tokens_s": tokens / seconds,
+        "mfu": least * tokens / seconds / speed,
+        "roof_tflops": speed / 1e12,
+        "roof": source,
+        "peak_gib": torch.cuda.max_memory_allocated() / GIB if device != "cpu" else None,
+    }
+
+
+def predicted(name: str, trainer: TrainerConfig, length: int) -> dict[str, Any]:
+    """What the plan of `--dry-run` says of it."""
+    sizes = SHAPES[name.partition("+")[0]]
+    count = sum(p.numel() for p in model_of(name.partition("+")[0], "meta").parameters())
+    shape = shape_of(sizes, count)
+    assert shape is not None, "these shapes have everything that is asked"
+    held = trainer_bytes(shape, trainer, length)
+    return {
+        "model": name,
+        "parameters": count,
+        "length": length,
+        "predicted_gib": sum(held.values()) / GIB,
+        "predicted": {part: size / GIB for part, size in held.items()},
+    }
+
+
+def operations(model: Any, length: int) -> float:
+    """Of a position, both ways: six for each weight it is multiplied with, four for one that is
+    frozen, and its attention to half of the others on average. What checkpointing computes again
+    is not useful work."""
+    config = model.config
+    weights = sum(p.numel() for n, p in model.named_parameters() if not n.endswith(("_A", "_B")))
+    if not config.tie_word_embeddings:
+        weights -= config.vocab_size * config.hidden_size  # looked up, not multiplied
+    each = 6 if adapted(model) is None else 4
+    return each * weights + 6 * config.num_hidden_layers * config.hidden_size * length
+
+
+def roof(model: Any, device: str) -> tuple[float, str]:
+    """FLOP/s of products in bfloat16: the card's own, or as they are measured here."""
+    if device != "cpu":
+        name = torch.cuda.get_device_name()
+        for known, flops in CARDS.items():
+            if known in name:
+                return flops, f"data sheet of {known}"
+    rows = 256 if device == "cpu" else floor.ROWS
+    return floor.speed(model, DTYPES["bfloat16"], repeats=3, rows=rows).flops, "measured"
+
+
+def vocabularies(sizes: tuple[int, ...], device: str, length: int) -> list[dict[str, Any]]:
+    """Peak memory of an update against the vocabulary, less what the head's weights bring with
+    them: themselves, their gradient, two moments, and gradients on their way."""
+    rows = []
+    for size in sizes:
+        model = model_of("1.5B", device, num_hidden_layers=2, vocab_size=size)
+        trainer = trainer_of(device, length)
+        step = stepper(model, answers(2, PROMPT, length - PROMPT, size), trainer)
+        step()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        peak = torch.cuda.max_memory_allocated()
+        head = (4 + 2) * 4 * size * model.config.hidden_size
+        rows.append({"vocabulary": size, "peak_gib": peak / GIB, "rest_gib": (peak - head) / GIB})
+        del model, step
+        torch.cuda.empty_cache()
+    return rows
+
+
+def sampler(
+    name: str, device: str, *, graphs: bool, prompts: int, tokens: int, cache_gib: float
+) -> dict[str, Any]:
+    """Tokens a second, and on a card how long it takes to sleep and to wake with new weights."""
+    card = device != "cpu"
+    config = SamplerConfig(
+        engine="vllm" if card else "torch",
+        dtype="bfloat16" if card else "float32",
+        cache_gib=cache_gib,
+        sleep=card,
+        graphs=graphs,
+    )
+    model = model_of(name, device)
+    with _saved(model) as folder:
+        began = time.monotonic()
+        engine = open_sampler(config, str(folder), max_length=64 + tokens, say=print)
+        started = time.monotonic() - began
+        asked = [[1 + i % 200, 5, 9, 7] for i in range(prompts)]
+        sampling = Sampling(per_prompt=1, temperature=1.0, max_tokens=tokens, seed=0)
+        engine.sample(asked[:2], sampling)  # warms
+        began = time.monotonic()
+        groups = engine.sample(asked, sampling)
+        seconds = time.monotonic() - began
+        row = {
+            "model": name,
+            "engine": engine.name,
+            "graphs": graphs,
+            "start_s": started,
+            "tokens_s": sum(len(one.ids) for group in groups for one in group) / seconds,
+        }
+        if card:
+            row |= _slept(engine, prepare(model, TrainerConfig(device=device)))
+        engine.close()
+    return row
+
+
+def _slept(engine: Any, model: Any) -> dict[str, float]:
+    place = device_of(model)
+    before = torch.cuda.mem_get_info(place)[0]
+    sleep_s = timed(engine.sleep, "cuda")
+    freed = torch.cuda.mem_get_info(place)[0] - before
+    wake_s = timed(lambda: engine.load_weights(merged(model), 1), "cuda")
+    return {"sleep_s": sleep_s, "wake_s": wake_s, "freed_gib": freed / GIB}
+
+
+@contextmanager
+def _saved(model: Any) -> Iterator[Path]:
+    """The model as a checkpoint with a small tokenizer, in bfloat16."""
+    random = Random(0)
+    texts = (corpus.document(random, corpus.Mix()) for _ in range(200))
+    spelling = tokenizer.train(texts, 300)
+    model.config.eos_token_id = model.generation_config.eos_token_id = spelling.eos_token_id
+    model.generation_config.pad_token_id = spelling.pad_token_id
+    with tempfile.TemporaryDirectory(prefix="gpu-") as folder:
+        save_policy(model, spelling, Path(folder))
+        yield Path(folder)
+
+
+def timed(call: Callable[[], Any], device: str) -> float:
+    """Seconds, the card's work included."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+    began = time.monotonic()
+    call()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.monotonic() - began

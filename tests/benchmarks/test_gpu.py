@@ -1,0 +1,103 @@
+"""The benchmark of a card: its miniature without one, its arithmetic, what it calls a shortfall."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.chdir(ROOT)
+    import gpu
+
+    return gpu
+
+
+@pytest.fixture
+def sections(gpu):
+    import gpu_sections
+
+    return gpu_sections
+
+
+def test_the_miniature_measures_what_a_processor_can_and_names_the_rest(
+    gpu, monkeypatch, capsys, tmp_path
+):
+    words = ["benchmarks/gpu.py", "--device", "cpu", "--json", str(tmp_path / "made.json")]
+    monkeypatch.setattr(sys, "argv", words)
+    assert gpu.main() == 0
+    said = capsys.readouterr().out
+    for what in gpu.NEEDS_A_CARD:
+        assert f"not measured on cpu: {what}" in said
+    found = json.loads((tmp_path / "made.json").read_text())["results"]
+    update, sampler = found["update:tiny"], found["sampler:eager"]
+    assert 0 < update["mfu"] < 1 and update["roof"] == "measured" and update["peak_gib"] is None
+    assert update["tokens_s"] > 0 and sampler["tokens_s"] > 0 and "sleep_s" not in sampler
+
+
+def test_without_a_card_nothing_runs_unless_the_processor_is_asked_for(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["benchmarks/gpu.py"])
+    with pytest.raises(SystemExit, match="no card is here; --device cpu"):
+        gpu.main()
+
+
+def test_operations_are_six_for_each_weight_that_multiplies_and_attention(sections):
+    tied, untied = (
+        sections.model_of("tiny", "meta", tie_word_embeddings=one) for one in (True, False)
+    )
+    blocks = sum(p.numel() for n, p in tied.named_parameters() if "layers" in n) + 64
+    assert sections.operations(tied, 100) == 6 * (blocks + 2048 * 64) + 6 * 2 * 64 * 100
+    assert sections.operations(untied, 100) == sections.operations(tied, 100)
+    tied._lora = "adapters"  # what is frozen has no gradient of its own
+    assert sections.operations(tied, 100) == 4 * (blocks + 2048 * 64) + 6 * 2 * 64 * 100
+
+
+@pytest.mark.parametrize(
+    ("name", "flops"),
+    [("NVIDIA H200", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA H100 80GB HBM3", 989e12),
+     ("NVIDIA L40S", 362e12), ("NVIDIA L4", 121e12)],
+)  # fmt: skip
+def test_a_card_is_known_by_its_whole_name(sections, monkeypatch, name, flops):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+    assert sections.roof(None, "cuda:0")[0] == flops
+
+
+def good():
+    update = {"model": "1.5B", "mfu": 0.4, "peak_gib": 20.0, "predicted_gib": 21.0}
+    return {
+        "update:1.5B": update,
+        "vocabularies": [{"vocabulary": 1, "rest_gib": 1.0}, {"vocabulary": 2, "rest_gib": 1.1}],
+        "sampler:eager": {"tokens_s": 100.0, "wake_s": 1.0},
+        "sampler:graphs": {"tokens_s": 200.0, "wake_s": 1.0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "said"),
+    [
+        ("update:1.5B", {"mfu": 0.2}, "update of 1.5B: mfu 0.20, aim 0.35"),
+        ("update:1.5B", {"peak_gib": 30.0}, "memory of 1.5B: 30.0 GiB, predicted 21.0"),
+        ("sampler:graphs", {"tokens_s": 110.0}, "CUDA graphs: 1.10 times"),
+        ("sampler:eager", {"wake_s": 9.0}, "waking with new weights: 9.0 s, aim 5.0"),
+        ("update:7B", {"failed": "update:7B: out of memory"}, "update:7B: out of memory"),
+    ],
+)
+def test_what_is_missed_is_said(gpu, section, change, said):
+    assert gpu.shortfalls(good()) == []
+    found = good()
+    found[section] = found.get(section, {}) | change
+    (missed,) = gpu.shortfalls(found)
+    assert missed.startswith(said)
+
+
+def test_memory_that_grows_with_the_vocabulary_is_said(gpu):
+    found = good()
+    found["vocabularies"][1]["rest_gib"] = 1.5
+    assert gpu.shortfalls(found) == ["memory: 0.50 GiB more at a vocabulary of 2, at most 0.25"]

@@ -1,0 +1,202 @@
+"""A card that is none: tensors that say they lie on cuda:0 and compute on the processor.
+
+Operations on tensors of both places are refused as on a real card, and the numbers are real. Only
+torch's flash kernel is written anew, as plain attention.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn.attention import varlen  # noqa: F401 - registers its kernels
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+aten, flash = torch.ops.aten, torch.ops.torch_attn
+CARD, HOST = torch.device("cuda", 0), torch.device("cpu")
+CROSSING = (aten._to_copy, aten.copy_)  # what takes numbers from one place to the other
+INDEXED = (aten.index, aten.index_put, aten.index_put_)  # indices may be the processor's
+JOINED = (aten.cat, aten.stack)
+
+
+class OnCard(torch.Tensor):
+    """Its numbers are in `numbers`, which views of it share. To torch's own C++ it is a tensor of
+    the processor, so that this works where torch knows no card."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    device = CARD
+    is_cuda = True
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(),
+            dtype=inner.dtype, device=HOST,
+        )  # fmt: skip
+
+    def __init__(self, inner):
+        self.numbers = inner
+
+    def __repr__(self):
+        return f"OnCard({self.numbers})"
+
+    def tolist(self):
+        return self.numbers.tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise RuntimeError(f"{func} on a card that has been taken away")
+
+
+class Card(TorchDispatchMode):
+    """While it is entered there is a card. `ran` has the names of what ran on it."""
+
+    def __init__(self):
+        super().__init__()
+        self.ran = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        here = any(isinstance(x, OnCard) for x in given)
+        place = kwargs.get("device") or (CARD if here else HOST)
+        if here and func.overloadpacket.__name__.startswith(("new_", "_to_copy")):
+            place = CARD  # backward passes ask for where torch's C++ takes it to be
+        if func.overloadpacket is aten.copy_:
+            place = args[0].device
+        elif here and func.overloadpacket not in CROSSING:
+            _refuse_mixed(func, args, given)
+        if kwargs.get("device") == CARD:
+            kwargs["device"] = HOST
+        if place == CARD:
+            self.ran.add(func.overloadpacket.__name__)
+        held = {id(x.numbers): x for x in given if isinstance(x, OnCard)}
+        args, kwargs = tree_map(lambda x: getattr(x, "numbers", x), (args, kwargs))
+        out = KERNELS.get(func.overloadpacket, func)(*args, **kwargs)
+
+        def placed(x):
+            if not isinstance(x, torch.Tensor) or place != CARD:
+                return x
+            return held.get(id(x)) if id(x) in held else OnCard(x)
+
+        return tree_map(placed, out)
+
+
+def moved(tensor, *asked, **named):
+    """`Tensor.to`, which would go by what torch's C++ takes for the device."""
+    if asked and isinstance(asked[0], torch.Tensor):
+        asked = (asked[0].device, asked[0].dtype)
+    asked = [*asked, *named.values()]
+    places = [torch.device(x) for x in asked if isinstance(x, str | torch.device)]
+    dtype = next((x for x in asked if isinstance(x, torch.dtype)), tensor.dtype)
+    if (*places, tensor.device)[0] == tensor.device and dtype == tensor.dtype:
+        return tensor
+    if isinstance(tensor, OnCard) and HOST in places:
+        return tensor.detach().numbers.clone().to(dtype)
+    return aten._to_copy(tensor, dtype=dtype, device=(*places, tensor.device)[0])
+
+
+def _refuse_mixed(func, args, given):
+    """As torch does: only a number of the processor may stand beside a card's tensors, and it is
+    not written to."""
+    if func.overloadpacket in INDEXED:
+        given = [x for x in (args[0], *args[2:3]) if isinstance(x, torch.Tensor)]
+    strange = [x for x in given if not isinstance(x, OnCard)]
+    written = func.overloadpacket.__name__.endswith("_") and not isinstance(args[0], OnCard)
+    strict = written or func.overloadpacket in JOINED
+    if any(isinstance(x, OnCard) for x in given) and any(strict or x.ndim for x in strange):
+        raise RuntimeError(f"{func}: expected all tensors to be on the same device, found cuda:0 "
+                           f"and cpu {[tuple(x.shape) for x in strange]}")  # fmt: skip
+
+
+def _pieces(query, key, value, edges, *rest):
+    """Query, key and value of each sequence, [heads, tokens, size], float32; key-value heads as
+    often as there are heads to read them. With what else there is of as many tokens."""
+    groups = query.shape[1] // key.shape[1]
+    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        q, *more = (x[first:last].transpose(0, 1).float() for x in (query, *rest))
+        k, v = (x[first:last].transpose(0, 1).float().repeat_interleave(groups, 0)
+                for x in (key, value))  # fmt: skip
+        later = torch.ones(last - first, last - first).triu(1).bool()
+        yield q, k, v, later, *more
+
+
+def _weights(q, k, later, scale):
+    return (scale * q @ k.mT).masked_fill(later, -torch.inf).softmax(-1)
+
+
+def _varlen(query, key, value, edges, _, longest, __, causal, scale, *rest):
+    assert causal and query.dtype in (torch.bfloat16, torch.float16)
+    assert edges.dtype == torch.int32 and edges.diff().max() == longest
+    made = [
+        (_weights(q, k, later, scale) @ v).transpose(0, 1)
+        for q, k, v, later in _pieces(query, key, value, edges)
+    ]
+    out = torch.cat(made).to(query.dtype)
+    return out, torch.zeros(query.shape[1], len(query)), torch.zeros(2, dtype=torch.uint64)
+
+
+def _varlen_backward(grad, query, key, value, _, __, edges, *rest):
+    scale, made = rest[5], []
+    for q, k, v, later, up in _pieces(query, key, value, edges, grad):
+        weights, by_weights = _weights(q, k, later, scale), up @ v.mT
+        slope = scale * weights * (by_weights - (weights * by_weights).sum(-1, keepdim=True))
+        by = slope @ k, slope.mT @ q, weights.mT @ up
+        heads = (query.shape[1], key.shape[1], key.shape[1])
+        made.append(
+            [x.unflatten(0, (n, -1)).sum(1).transpose(0, 1) for x, n in zip(by, heads, strict=True)]
+        )
+    return tuple(torch.cat(x).to(query.dtype) for x in zip(*made, strict=True))
+
+
+KERNELS = {flash._varlen_attn: _varlen, flash._varlen_attn_backward: _varlen_backward}
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A machine with one card."""
+    there = SimpleNamespace(name="a card of tests", total_memory=8 * 2**30)
+    for name, answer in (
+        ("is_available", True), ("is_initialized", True), ("device_count", 1),
+        ("current_device", 0), ("get_device_capability", (9, 0)), ("set_device", None),
+        ("get_device_properties", there), ("synchronize", None), ("empty_cache", None),
+    ):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(torch.Tensor, "to", moved)
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: moved(tensor, HOST))
+    made, like = torch.tensor, torch.Tensor.new_tensor
+
+    def tensor(values, *, device=HOST, **rest):
+        return moved(made(values, **rest), device)
+
+    monkeypatch.setattr(torch, "tensor", tensor)
+    monkeypatch.setattr(
+        torch.Tensor, "new_tensor", lambda own, x, **rest: moved(like(own, x, **rest), own.device)
+    )
+    monkeypatch.setattr(torch.__future__, "_overwrite_module_params_on_conversion", True)
+    with Card() as mode:
+        yield mode
+
+
+@pytest.fixture
+def on_both(card):
+    """Function: what `work(device)` gives on the card, which must be what it gives elsewhere, but
+    for rounding: numbers and tensors, by name. `ran` must be among what the card was asked."""
+
+    def run(work, *, ran="embedding", close=1e-5):
+        want = work("cpu")
+        assert not card.ran
+        got = work("cuda:0")
+        assert ran in card.ran
+        assert want.keys() == got.keys() and want
+        for name, value in want.items():
+            one, other = (torch.as_tensor(x).double() for x in (moved_home(got[name]), value))
+            torch.testing.assert_close(one, other, atol=close, rtol=close, equal_nan=True)
+        return got
+
+    return run
+
+
+def moved_home(value):
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,90 @@
+"""The plan of a trainer's memory: by hand, and against what autograd really keeps."""
+
+import json
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from pipeline.compute import prepare
+from pipeline.config import TinyModel, TrainerConfig
+from pipeline.memory_plan import kept_by_layer, row, shape_of, tiny_shape, trainer_bytes
+from pipeline.policy import hidden_states
+
+CONFIG = {
+    "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3, "vocab_size": 500,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def test_weights_gradients_and_moments_are_four_four_and_eight_bytes():
+    found = trainer_bytes(shape_of(CONFIG, 1000), TrainerConfig(), 32)
+    assert (found["weights"], found["gradients"], found["moments"]) == (4000, 4000, 8000)
+
+
+def test_adapters_alone_have_gradients_and_moments():
+    trainer = TrainerConfig.model_validate({"lora": {"rank": 2, "targets": ["q_proj", "up_proj"]}})
+    found = trainer_bytes(shape_of(CONFIG, 1000), trainer, 32)
+    numbers = 2 * 3 * ((64 + 64) + (64 + 160))
+    assert found["weights"] == 4000 + 4 * numbers
+    assert (found["gradients"], found["moments"]) == (4 * numbers, 8 * numbers)
+
+
+def test_nothing_but_the_head_grows_with_the_vocabulary():
+    small, large = (
+        trainer_bytes(shape_of(CONFIG | {"vocab_size": size}, 1000), TrainerConfig(), 32)
+        for size in (500, 900)
+    )
+    grown = {name: large[name] - small[name] for name in small}
+    assert grown == {name: 0 for name in small} | {"head": 4 * 2 * 400 * 64}
+
+
+def test_checkpointing_keeps_one_layer_and_the_inputs_of_all():
+    shape = shape_of(CONFIG, 1000)
+    plain, less = (
+        trainer_bytes(shape, TrainerConfig(gradient_checkpointing=asked), 128)["activations"]
+        for asked in (False, True)
+    )
+    assert plain - less == 2 * kept_by_layer(shape, TrainerConfig(), 128) - 3 * 4 * 64 * 128
+
+
+def qwen2():
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    return Qwen2ForCausalLM(Qwen2Config(**CONFIG)).train()
+
+
+def kept(model, ids, positions):
+    """Bytes of what a forward pass of the trunk keeps, weights apart."""
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    found = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = hidden_states(model.base_model, ids, positions)
+    assert out.requires_grad  # so that everything is still held, and no place is used twice
+    return sum(found.values())
+
+
+def test_layers_keep_about_what_is_planned():
+    ids = torch.arange(512)[None] % 500
+    planned = 3 * kept_by_layer(shape_of(CONFIG, 0), TrainerConfig(), 512)
+    model = prepare(qwen2(), TrainerConfig(device="cpu"))
+    assert kept(model, ids, torch.arange(512)[None]) == pytest.approx(planned, rel=0.1)
+
+
+def test_a_row_of_the_plan_counts_the_longest_sequence():
+    shape = tiny_shape(TinyModel(), 1_000_000)
+    name, told = row(shape, TrainerConfig(row=64, rows=2), 100)
+    assert name == "trainer's peak" and "2 rows of 100 positions" in told
+    assert "gradients 3.8" in told and "moments 7.6" in told
+
+
+def test_a_config_of_another_kind_has_no_shape():
+    assert shape_of(json.loads("{}"), 5) is None
+    assert shape_of({"text_config": CONFIG}, 5) == shape_of(CONFIG, 5)
