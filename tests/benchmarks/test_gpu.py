@@ -70,7 +70,7 @@ def test_a_card_is_known_by_its_whole_name(sections, monkeypatch, name, flops):
 
 
 def good():
-    update = {"model": "1.5B", "mfu": 0.4, "peak_gib": 20.0, "predicted_gib": 21.0}
+    update = {"model": "1.5B", "mfu": 0.5, "peak_gib": 20.0, "predicted_gib": 21.0}
     return {
         "update:1.5B": update,
         "vocabularies": [{"vocabulary": 1, "rest_gib": 1.0}, {"vocabulary": 2, "rest_gib": 1.1}],
@@ -82,7 +82,7 @@ def good():
 @pytest.mark.parametrize(
     ("section", "change", "said"),
     [
-        ("update:1.5B", {"mfu": 0.2}, "update of 1.5B: mfu 0.20, aim 0.35"),
+        ("update:1.5B", {"mfu": 0.2}, "update of 1.5B: mfu 0.20, aim 0.45"),
         ("update:1.5B", {"peak_gib": 30.0}, "memory of 1.5B: 30.0 GiB, predicted 21.0"),
         ("sampler:graphs", {"tokens_s": 110.0}, "CUDA graphs: 1.10 times"),
         ("sampler:eager", {"wake_s": 9.0}, "waking with new weights: 9.0 s, aim 5.0"),

@@ -57,12 +57,12 @@ def seeing_what_came_before(score):
 
 
 def test_attention_that_leaks_between_sequences_gives_each_a_row(patient, findings, monkeypatch):
-    segments = ways.segments
+    laid = ways.laid
 
-    def one_segment(positions_RT):
-        return segments(torch.arange(positions_RT.shape[1]).expand_as(positions_RT))
+    def one_segment(positions_RT, dtype):
+        return laid(torch.arange(positions_RT.shape[1]).expand_as(positions_RT), dtype)
 
-    monkeypatch.setattr(ways, "segments", one_segment)
+    monkeypatch.setattr(ways, "laid", one_segment)
     found = findings(packing, patient())
     assert found[PLAIN].verdict == "ok"
     assert found[TRAINED].verdict == "warn" and found[TRAINED].number < TOLERANCE

@@ -90,7 +90,7 @@ def test_preferences(on_both, tiny_llama, name):
         examples = mismatched(answers, [i % 3 > 0 for i in range(len(answers))])
 
     def work(device):
-        trainer = TrainerConfig(device=device, row=16, rows=1, logits_chunk=7)
+        trainer = TrainerConfig(device=device, row=16, rows=1, logits_chunk=7, share_prompts=False)
         policy = prepare(tiny_llama(), trainer)
         other = prepare(tiny_llama(seed=1), trainer)
         reference = log_probs(other, examples, trainer) if loss.has_reference else None

@@ -25,6 +25,6 @@ def test_weights_are_handed_over_one_by_one():
             return True
 
     sampler = object.__new__(VllmSampler)
-    sampler._tied, sampler._engine = False, Engine()
+    sampler._tied, sampler._asleep, sampler._engine = False, False, Engine()
     sampler.load_weights(weights(), 7)
     assert made == list("abc") and sampler.version == 7
