@@ -14,10 +14,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
-ENVIRONMENT = {  # compiling one small function costs 2 s at the first token, and gains nothing
-    "TORCHDYNAMO_DISABLE": "1",
-}
-
 
 class _Engine:
     """Methods that the other process may ask for."""
@@ -30,8 +26,6 @@ class _Engine:
     def open(self, engine: str, checkpoint: str, settings: dict[str, Any]) -> None:
         from pipeline.sampling.engines import start
 
-        if settings.get("graphs"):  # they are of compiled functions
-            _compile_after_all()
         self._sampler = start(engine, checkpoint, **settings)
 
     def map_weights(self, layout: Any) -> None:
@@ -60,14 +54,6 @@ class _Engine:
     def close(self) -> None:
         if self._sampler is not None:
             self._sampler.close()
-
-
-def _compile_after_all() -> None:
-    from torch._dynamo import config
-
-    for name in ENVIRONMENT:
-        os.environ.pop(name, None)
-    config.disable = False
 
 
 def serve(channel: Connection) -> None:
@@ -107,7 +93,6 @@ def main(words: list[str]) -> None:
     cores = {int(core) for core in words[3:]}
     if cores:
         os.sched_setaffinity(0, cores)
-    os.environ.update(ENVIRONMENT)
     from pipeline.sampling.engines import import_early
 
     import_early(engine)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dynamo import config as dynamo
 
 from pipeline.device import give_back_unused
 from pipeline.failures import RecipeError
@@ -49,7 +50,9 @@ class VllmSampler:
         from transformers import AutoConfig
 
         card = _settings_of_a_card(sleep=sleep, graphs=graphs)
-
+        # compiling one small function takes 2 s at the first token, and gains nothing on a CPU;
+        # graphs are of compiled functions
+        dynamo.disable = not graphs
         self._tied = bool(AutoConfig.from_pretrained(checkpoint).tie_word_embeddings)
         ends = eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint))
         self._stop_ids = list(ends)

@@ -1,12 +1,11 @@
 """What vLLM is told when it sleeps and wakes; by an engine that only takes it down."""
 
-import os
-
 import pytest
 import torch
+from torch._dynamo import config as dynamo
 
 from pipeline.failures import RecipeError
-from pipeline.sampling import engine_process, engines, vllm_engine
+from pipeline.sampling import vllm_engine
 from pipeline.sampling.vllm_engine import VllmSampler
 
 
@@ -55,16 +54,14 @@ def test_awake_it_is_only_sent_the_weights(sampler):
     assert sampler._engine.told == ["reload_weights ['a']", "_repack_head ", "reset"] * 2
 
 
-def test_an_engine_apart_compiles_only_for_graphs(monkeypatch):
-    from torch._dynamo import config
-
+def test_functions_are_compiled_for_graphs_alone(monkeypatch, tiny_checkpoint):
     opened = []
-    monkeypatch.setattr(engines, "start", lambda *_, **settings: opened.append(config.disable))
-    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
-    for graphs in (False, True):
-        with config.patch(disable=True):
-            engine_process._Engine(None).open("vllm", "folder", {"graphs": graphs})
-    assert opened == [True, False] and "TORCHDYNAMO_DISABLE" not in os.environ
+    monkeypatch.setattr(vllm_engine, "_settings_of_a_card", lambda **_: {})
+    monkeypatch.setattr(vllm_engine, "_started", lambda *_, **__: opened.append(dynamo.disable))
+    with dynamo.patch(disable=None):
+        for graphs in (False, True):
+            VllmSampler(str(tiny_checkpoint()), max_length=32, graphs=graphs)
+    assert opened == [True, False]
 
 
 @pytest.mark.slow
