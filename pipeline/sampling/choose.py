@@ -50,6 +50,10 @@ def open_sampler(
         }
         if config.apart or cores:
             return ApartSampler(taken(engine, cores), checkpoint, **settings)
+        if engine == "vllm":
+            from pipeline.sampling.vllm_engine import require_own_model
+
+            require_own_model(checkpoint)
         return engines.start(engine, checkpoint, **settings)
 
     return kept_warm(start, engine, config, checkpoint, max_length, cores)

@@ -185,6 +185,23 @@ def imported() -> Any:
         return LLM
 
 
+def require_own_model(checkpoint: str) -> None:
+    """Raise RecipeError for a model that vLLM runs by changing the class that the trainer uses."""
+    from transformers import AutoConfig
+
+    imported()
+    from vllm.model_executor.models.registry import _VLLM_MODELS
+
+    for name in AutoConfig.from_pretrained(checkpoint).architectures or ():
+        module, kind = _VLLM_MODELS.get(name, ("transformers", "none"))
+        if module == "transformers":
+            raise RecipeError(
+                f"sampler.apart=False: vLLM has no model of its own for {name} ({kind}); it would "
+                "change transformers' class, which the trainer uses in the same process. Set "
+                "sampler.apart: true, or sampler.engine: torch"
+            )
+
+
 @contextmanager
 def _undeprecated() -> Iterator[None]:
     """Without the deprecation warnings of what vLLM imports."""

@@ -8,11 +8,12 @@ import torch
 
 from pipeline.compute import prepare
 from pipeline.config import TrainerConfig
+from pipeline.failures import RecipeError
 from pipeline.packing import lay_out
 from pipeline.policy import load_policy, save_policy, saved_weights, score, without_dropout
 from pipeline.sampling.choose import open_sampler
 from pipeline.sampling.sampler import Sampling
-from pipeline.sampling.sync import WeightSync
+from pipeline.sampling.sync import SyncError, WeightSync
 from pipeline.ways import UnknownHeadError, output_head, packs, shares
 
 SHAPE = {
@@ -20,7 +21,7 @@ SHAPE = {
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "initializer_range": 0.2,
     "max_position_embeddings": 128, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
 }  # fmt: skip
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 CAPS = {"final_logit_softcapping": 3.0, "attn_logit_softcapping": 2.0}
 MULTIPLIERS = {"logits_scaling": 3.0, "embedding_multiplier": 5.0, "residual_multiplier": 0.5}
 FAMILIES = {  # (model type, what it has beside SHAPE, its attention when prepared)
@@ -41,6 +42,7 @@ FAMILIES = {  # (model type, what it has beside SHAPE, its attention when prepar
     "mixtral": ("mixtral", {"num_local_experts": 4, "sliding_window": None}, "packed"),
     "recurrent": ("mamba", {}, "eager"),
 }
+IN_VLLM = ["llama tied", "qwen2", "qwen3", "mistral", "gemma", "gemma2 capped", "phi3"]
 SEQUENCES = [[1, 5, 9, 3, 30, 44, 8, 12, 90], [1, 6, 2], [4, 17, 8, 11, 2, 39, 33, 66], [1, 7]]
 ALONE, TOGETHER = [[0], [1], [2], [3]], [[0, 1], [2, 3]]
 
@@ -160,12 +162,12 @@ def test_saved_and_loaded_by_transformers_it_is_the_same(family, tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path)("1+2=").input_ids == spelling("1+2=").input_ids
 
 
-def sampled(engine, folder):
+def sampled(engine, folder, **settings):
     """A sampler after a sync of other weights than its own, with the proof's report."""
     from pipeline.config import SamplerConfig
 
     sampler = open_sampler(
-        SamplerConfig(engine=engine, cache_gib=0.1, max_batch=32),
+        SamplerConfig(engine=engine, cache_gib=0.1, max_batch=32, **settings),
         str(folder),
         max_length=96,
         say=print,
@@ -193,10 +195,29 @@ def test_the_torch_sampler_and_the_trainer_agree_after_a_sync(family, request):
 
 @pytest.mark.slow
 @pytest.mark.vllm
-@pytest.mark.parametrize("family", ["qwen3", "gemma2 capped"], indirect=True)
+@pytest.mark.parametrize("family", IN_VLLM, indirect=True)
 def test_vllm_and_the_trainer_agree_after_a_sync(family):
     pytest.importorskip("vllm")
     assert sampled("vllm", family[0]).max < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.parametrize("family", ["olmo2"], indirect=True)
+def test_a_model_that_vllm_takes_from_transformers_needs_an_engine_apart(family):
+    pytest.importorskip("vllm")
+    with pytest.raises(RecipeError, match=r"Olmo2ForCausalLM .* Set sampler.apart: true"):
+        sampled("vllm", family[0])
+    assert sampled("vllm", family[0], apart=True).max < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.parametrize("family", ["qwen3 of experts"], indirect=True)
+def test_experts_that_vllm_cannot_take_up_anew_on_a_cpu_are_found_by_the_proof(family):
+    pytest.importorskip("vllm")
+    with pytest.raises(SyncError, match="sampler and the trainer disagree"):
+        sampled("vllm", family[0])
 
 
 def build(kind, **rest):
