@@ -55,8 +55,34 @@ def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
     return table(["student by", *digits, "CPU seconds"], rows)
 
 
+def report(result: Mapping[str, Any]) -> list[str]:
+    """A row for what was reported on, and how soon a step was seen live."""
+    header = ["of", "MB", "report made in", "memory", "page", "first paint", "console errors"]
+    rows = [
+        [
+            {"run": "a whole run"}.get(name, "a made-up run"),
+            f"{one['run_mb']:.0f}",
+            f"{one['seconds']:.1f} s",
+            f"{one['peak_mib']:.0f} MiB",
+            f"{one['page_mb']:.1f} MB",
+            f"{one['first_paint_ms']} ms",
+            str(one["console_errors"]),
+        ]
+        for name, one in result.items()
+        if name != "watch"
+    ]
+    live = result["watch"]
+    return [
+        *table(header, rows),
+        "",
+        f"`veriloop watch` showed {live['steps']} new steps, each within {live['seen_s']:.2f} s of "
+        f"its line; {live['console_errors']} console errors.",
+    ]
+
+
 TABLES = {  # by result: the page, and what it says there
     "whole": ("docs/r1.md", whole),
     "language_reward": ("docs/rl.md", language_reward),
     "distillation": ("docs/distillation.md", distillation),
+    "report": ("docs/report.md", report),
 }
