@@ -4,7 +4,7 @@ Axes: R rows, T positions, N = R * T, P slots of all padded sequences, B sequenc
 their padded length.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +23,16 @@ class Segments:
     slot_N: Tensor  # int64, where each position went
     empty_P: Tensor | None  # int64, slots that only pad; None without any
     buckets: tuple[tuple[int, int], ...]  # (B, L) of each; their slots follow one another
-    loans: tuple[tuple[Tensor, Tensor], ...]  # int64: positions of N, and all that borrow them
+    loans: "Loans | None"  # None where every sequence is whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Loans:
+    """What is lent to whom: each of the positions lent is read by all of its loan's borrowers."""
+
+    lent: Tensor  # int64, positions of N, those of one loan after another
+    by: Tensor  # int64, positions of N that borrow, likewise; none is in two loans
+    sizes: tuple[tuple[int, int], ...]  # of each loan: positions lent, positions that borrow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,7 +74,7 @@ def segments(positions_RT: Tensor) -> Segments:
     starts_B = starting_RT.flatten().nonzero().squeeze(1)
     total = positions_RT.numel()
     lengths_B = torch.diff(starts_B, append=torch.tensor([total]))
-    loans = _loans(positions_RT, starts_B, lengths_B)
+    loans = list(_loans(positions_RT, starts_B, lengths_B))
     lengths_B, order_B = lengths_B.sort(descending=True, stable=True)
     starts_B = starts_B[order_B]
     buckets, taken, positions, filled = [], 0, list[Tensor](), list[Tensor]()
@@ -88,7 +97,7 @@ def segments(positions_RT: Tensor) -> Segments:
         slot_N=slot_N.to(device),
         empty_P=empty_P.to(device) if len(empty_P) else None,
         buckets=tuple(buckets),
-        loans=tuple((lent.to(device), by.to(device)) for lent, by in loans),
+        loans=_joined(loans, device) if loans else None,
     )
 
 
@@ -110,6 +119,14 @@ def _loans(
             found.setdefault((lender, first), []).append(torch.arange(start, start + length))
     for (start, count), borrowing in found.items():
         yield torch.arange(start, start + count), torch.cat(borrowing)
+
+
+def _joined(loans: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> Loans:
+    return Loans(
+        lent=torch.cat([lent for lent, _ in loans]).to(device),
+        by=torch.cat([by for _, by in loans]).to(device),
+        sizes=tuple((len(lent), len(by)) for lent, by in loans),
+    )
 
 
 def borrowing(positions_RT: Tensor) -> bool:

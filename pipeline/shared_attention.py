@@ -7,13 +7,13 @@ Axes: N positions, P slots of padded sequences, Q queries that borrow, C positio
 B sequences of a bucket, L their padded length, H heads, E width of a head.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pipeline.segments import Segments
+from pipeline.segments import Loans, Segments
 
 _attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # (out, log of normaliser)
 _back = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -26,6 +26,8 @@ class SharedAttention(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, where: Segments, scale: float | None
     ) -> Tensor:
+        loans = where.loans
+        assert loans is not None, "somebody borrows"
         given = (query, key, value)
         spread = [x.index_select(0, where.position_P) for x in given]
         out_P = torch.empty_like(spread[0])
@@ -34,15 +36,15 @@ class SharedAttention(torch.autograd.Function):
             out, norm = _attend(*(_heads(x[here], shape) for x in spread), 0.0, True, scale=scale)
             out_P[here], norm_P[here] = _flat(out), norm.transpose(1, 2).flatten(0, 1)
         out, norm = out_P.index_select(0, where.slot_N), norm_P.index_select(0, where.slot_N)
-        for lent_C, by_Q in where.loans:
-            found, its = _attend(*_meeting(given, lent_C, by_Q), 0.0, False, scale=scale)
-            found, its, own = _flat(found), its[0].transpose(0, 1), norm[by_Q]
-            joined = torch.logaddexp(own, its)
-            out[by_Q] = (
-                out[by_Q] * (own - joined).exp()[..., None]
-                + found * (its - joined).exp()[..., None]
-            )
-            norm[by_Q] = joined
+        parts = [_attend(*one, 0.0, False, scale=scale) for one in _loans(loans, *given)]
+        found = torch.cat([_flat(part) for part, _ in parts])
+        its = torch.cat([one[0].transpose(0, 1) for _, one in parts])
+        own = norm.index_select(0, loans.by)
+        joined = torch.logaddexp(own, its)
+        mixed = out.index_select(0, loans.by) * (own - joined).exp()[..., None]
+        mixed += found * (its - joined).exp()[..., None]
+        out.index_copy_(0, loans.by, mixed)
+        norm.index_copy_(0, loans.by, joined)
         ctx.save_for_backward(*given, out, norm)
         ctx.where, ctx.scale = where, scale
         return out
@@ -53,6 +55,8 @@ class SharedAttention(torch.autograd.Function):
         probabilities are the joint ones."""
         *given, out, norm = ctx.saved_tensors
         where: Segments = ctx.where
+        loans = where.loans
+        assert loans is not None, "somebody borrows"
         given_P, out_P, norm_P, grad_P = (
             [x.index_select(0, where.position_P) for x in given],
             *(x.index_select(0, where.position_P) for x in (out, norm, grads[0])),
@@ -68,13 +72,15 @@ class SharedAttention(torch.autograd.Function):
             ):
                 made[here] = _flat(found)
         made = [x.index_select(0, where.slot_N) for x in made_P]
-        for lent_C, by_Q in where.loans:
-            query, key, value = _meeting(given, lent_C, by_Q)
-            grad, joined = (_heads(x[by_Q], (1, len(by_Q))) for x in (grads[0], out))
-            its = norm[by_Q].transpose(0, 1)[None]
-            found = _back(grad, query, key, value, joined, its, 0.0, False, scale=ctx.scale)
-            for total, at, part in zip(made, (by_Q, lent_C, lent_C), found, strict=True):
-                total[at] += _flat(part)
+        parts = [
+            _back(grad, query, key, value, joined, its[..., 0], 0.0, False, scale=ctx.scale)
+            for query, key, value, grad, joined, its in _loans(
+                loans, *given, grads[0], out, norm[..., None]
+            )
+        ]
+        places = (loans.by, loans.lent, loans.lent)
+        for total, at, found in zip(made, places, zip(*parts, strict=True), strict=True):
+            total.index_add_(0, at, torch.cat([_flat(part) for part in found]))
         return *made, None, None
 
 
@@ -84,12 +90,23 @@ def _buckets(where: Segments) -> Iterator[tuple[slice, tuple[int, int]]]:
         yield slice(start, start := start + count * length), (count, length)
 
 
-def _meeting(given: Sequence[Tensor], lent_C: Tensor, by_Q: Tensor) -> tuple[Tensor, ...]:
-    """Queries of those who borrow, keys and values of what is lent: one batch of each."""
-    query, key, value = given
-    return tuple(
-        _heads(x[at], (1, len(at))) for x, at in ((query, by_Q), (key, lent_C), (value, lent_C))
-    )
+def _loans(
+    loans: Loans, query: Tensor, key: Tensor, value: Tensor, *more: Tensor
+) -> Iterator[tuple[Tensor, ...]]:
+    """Of each loan a batch of one: the borrowers' queries, keys and values of what is lent, and
+    `more` of the borrowers."""
+    lent, by = ([c for c, _ in loans.sizes], [q for _, q in loans.sizes])
+    cut = [
+        x.index_select(0, at).split(sizes)
+        for x, at, sizes in (
+            (query, loans.by, by),
+            (key, loans.lent, lent),
+            (value, loans.lent, lent),
+            *((x, loans.by, by) for x in more),
+        )
+    ]
+    for parts in zip(*cut, strict=True):
+        yield tuple(_heads(part, (1, len(part))) for part in parts)
 
 
 def _heads(rows: Tensor, shape: tuple[int, int]) -> Tensor:

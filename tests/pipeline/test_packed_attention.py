@@ -118,8 +118,9 @@ def test_a_sequence_reads_what_it_borrows_as_if_that_stood_before_it_and_so_does
 def test_no_sequence_borrows_more_than_there_is():
     with pytest.raises(ValueError, match="borrows 4 positions of one that has 2"):
         segments(torch.tensor([[0, 1, 4, 5]]))
-    ((lent, by),) = segments(torch.tensor([[0, 1, 2, 1, 2, 1, 0]])).loans
-    assert lent.tolist() == [0] and by.tolist() == [3, 4, 5]
+    loans = segments(torch.tensor([[0, 1, 2, 1, 2, 1, 0]])).loans
+    assert loans.lent.tolist() == [0] and loans.by.tolist() == [3, 4, 5]
+    assert loans.sizes == ((1, 3),) and segments(torch.tensor([[0, 1, 0]])).loans is None
 
 
 def test_segments_put_every_position_in_one_slot_and_like_lengths_together():
