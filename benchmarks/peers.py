@@ -20,6 +20,12 @@ from peer_homes import Fault, Peer, PeerError, copy_of, noticed, told_by
 from publish import arguments, publish, table
 from service_speed import serving
 
+OTHER_TEMPLATE = Fault(
+    what="another chat template",
+    file="checkpoint/chat_template.jinja",
+    old="content",
+    new="role",
+)
 PEERS = (
     Peer(
         name="TRL",
@@ -112,12 +118,7 @@ PEERS = (
                 old='"eos_token_id"',
                 new='"eos_token_was"',
             ),
-            Fault(
-                what="another chat template",
-                file="checkpoint/chat_template.jinja",
-                old="content",
-                new="role",
-            ),
+            OTHER_TEMPLATE,
         ),
     ),
     Peer(
@@ -125,14 +126,7 @@ PEERS = (
         script="of_vllm.py",
         given=("{checkpoint}", "{expected}"),
         with_ours=False,
-        faults=(
-            Fault(
-                what="another chat template",
-                file="checkpoint/chat_template.jinja",
-                old="content",
-                new="role",
-            ),
-        ),
+        faults=(OTHER_TEMPLATE,),
     ),
 )
 

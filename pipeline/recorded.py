@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data.problem import Problem
 from pipeline.failures import RecipeError
 from pipeline.records import Graded, Rollout
-from pipeline.rollout_file import read_rollouts
+from pipeline.rollout_file import problem_of, read_rollouts
 from verifiers.verdict import Verdict
 
 Row = Mapping[str, Any]
@@ -40,16 +39,9 @@ def _graded(path: Path, at: int, row: Row) -> Graded:
             f"{path}, rollout {at}: {len(prompt)} prompt ids, {len(response)} response ids and "
             f"{len(logp)} log-probs; each response id needs the one it was sampled with"
         )
-    problem = Problem(
-        id=row["problem_id"],
-        prompt=row["prompt"],
-        verifier=row["verifier"],
-        reference=json.loads(row["reference"]),
-        facts=json.loads(row["facts"]),
-    )
     rollout = Rollout(
         group=row["group"],
-        problem=problem,
+        problem=problem_of(row),
         prompt_ids=prompt,
         response_ids=response,
         logp=logp,

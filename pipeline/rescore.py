@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from data.problem import Problem
 from pipeline.durable import write_atomically
 from pipeline.lineage import file_hash
+from pipeline.rollout_file import problem_of
 from verifiers.registry import Verifier
 from verifiers.verdict import Verdict
 
@@ -91,13 +92,7 @@ def asked_of(row: Row, asked: Asked) -> Problem | None:
     """
     if row["old_status"] is None:
         return None
-    problem = Problem(
-        id=row["problem_id"],
-        prompt=row["prompt"],
-        verifier=row["verifier"],
-        reference=json.loads(row["reference"]),
-        facts=json.loads(row["facts"]),
-    )
+    problem = problem_of(row)
     one = asked.verifier
     if asked.component != OWN:
         return replace(problem, verifier=one.name, reference={})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from data.problem import Problem
 from pipeline.durable import write_atomically
 from verifiers.verdict import Verdict
 
@@ -81,6 +82,17 @@ def write_rollouts(
 def read_rollouts(path: Path) -> list[dict[str, Any]]:
     """The rows of one file, in the order they were written; JSON columns stay text."""
     return pq.ParquetFile(path).read().to_pylist()
+
+
+def problem_of(row: Mapping[str, Any]) -> Problem:
+    """The problem that a row is about, as it was asked."""
+    return Problem(
+        id=row["problem_id"],
+        prompt=row["prompt"],
+        verifier=row["verifier"],
+        reference=json.loads(row["reference"]),
+        facts=json.loads(row["facts"]),
+    )
 
 
 def _row(step: int, one: "Graded", advantage: float | None) -> dict[str, Any]:

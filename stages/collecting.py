@@ -119,39 +119,36 @@ def _sampled(
             say=say,
         )
         stack.callback(sampler.close)
-        found = collect(
-            Teacher(
-                scribe=Scribe(spelling, load_generation_config(teacher)),
-                sampler=sampler,
-                pool=pool,
-                max_tokens=recipe.max_tokens,
-                seed=recipe.seed,
-            ),
-            problems,
-            recipe.collect,
-            recipe.filters,
-            rewrite,
-            held_out,
-            folder,
-            say,
+        asked = Teacher(
+            scribe=Scribe(spelling, load_generation_config(teacher)),
+            sampler=sampler,
+            pool=pool,
+            max_tokens=recipe.max_tokens,
+            seed=recipe.seed,
         )
-        facts = {
-            "teacher": str(teacher),
-            "teacher_weights": weights_hash(teacher),
-            "seed": recipe.seed,
-            "problem_seed": recipe.collect.problem_seed,
-            "temperature": recipe.collect.temperature,
-            "filters": recipe.filters.model_dump(mode="json"),
-            "evaluation_texts": held_out.texts,
-            "sets": sets,
-            "verifiers": dict(pool.fingerprint(names)),
-        }
+        found = collect(
+            asked, problems, recipe.collect, recipe.filters, rewrite, held_out, folder, say
+        )
+        verifiers = dict(pool.fingerprint(names))
     if not found.rows:
         dropped = json.dumps(dict(found.dropped))
         raise StageError(
             f"of {found.sampled} answers none was good enough to learn from; dropped: {dropped}"
         )
-    return found, facts
+    told = {"evaluation_texts": held_out.texts, "sets": sets, "verifiers": verifiers}
+    return found, _how(recipe, teacher) | told
+
+
+def _how(recipe: Collecting, teacher: Path) -> dict[str, Any]:
+    """What the samples were asked for with, for the card."""
+    return {
+        "teacher": str(teacher),
+        "teacher_weights": weights_hash(teacher),
+        "seed": recipe.seed,
+        "problem_seed": recipe.collect.problem_seed,
+        "temperature": recipe.collect.temperature,
+        "filters": recipe.filters.model_dump(mode="json"),
+    }
 
 
 def _problems(config: CollectConfig, sources: Sources) -> list[Problem]:

@@ -12,8 +12,8 @@ from pyarrow import parquet
 from data.problem import Problem
 from pipeline.recipes import read
 from pipeline.record import StageRecord
-from pipeline.records import Graded, Rollout
 from stages.verifier_command import PLUGIN
+from tests.rollouts import graded
 from verifiers import registry
 from verifiers.verdict import Verdict
 
@@ -46,19 +46,17 @@ def rollout(group, right):
     problem = Problem(
         id=f"sums/rl/{group}", prompt="What is 1+1?", verifier="number", reference={"value": "2"}
     )
-    told = Rollout(
+    return graded(
+        said="<think>1+1</think><answer>2</answer>",
         group=f"40/{group}",
         problem=problem,
-        prompt_ids=(1,),
-        response_ids=(5, 6),
         logp=(-0.5, -0.5),
-        response="<think>1+1</think><answer>2</answer>",
-        finish="stop",
-        temperature=1.0,
-        policy_version=0,
+        verdicts={
+            "accuracy": Verdict(score=float(right), answer="2"),
+            "format": Verdict(score=1.0),
+        },
+        reward=1.0 + right,
     )
-    verdicts = {"accuracy": Verdict(score=float(right), answer="2"), "format": Verdict(score=1.0)}
-    return Graded(rollout=told, verdicts=verdicts, reward=1.0 + right)
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,13 @@ from random import Random
 import pytest
 import torch
 
-from data.problem import Problem
 from pipeline.algorithm import AlgorithmConfig
 from pipeline.assemble import minibatches
 from pipeline.config import TrainerConfig
 from pipeline.policy import logp_entropy
-from pipeline.records import Graded, Rollout, Signals
+from pipeline.records import Signals
 from pipeline.update import Learner, update
-from verifiers.verdict import Verdict
+from tests import rollouts
 
 VOCABULARY = 40
 MAX_TOKENS = 9
@@ -73,23 +72,7 @@ def tiny_llama():
 @pytest.fixture
 def graded():
     """Factory of graded rollouts; what a test says nothing about is plain."""
-
-    def build(prompt=(1, 5), response=(7, 0), *, reward=1.0, logp=None, group="g", **rest):
-        verdicts = rest.pop("verdicts", {"accuracy": Verdict(score=1.0)})
-        rollout = {
-            "group": group,
-            "problem": Problem(id="p/0", prompt="?", verifier="number", reference={"value": "1"}),
-            "prompt_ids": tuple(prompt),
-            "response_ids": tuple(response),
-            "logp": tuple(logp or [-1.0] * len(response)),
-            "response": "",
-            "finish": "stop",
-            "temperature": 1.0,
-            "policy_version": 0,
-        }
-        return Graded(rollout=Rollout(**rollout | rest), verdicts=verdicts, reward=reward)
-
-    return build
+    return rollouts.graded
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from data.problem import Problem
 from pipeline.console import StageConsole, clip, plain
-from pipeline.records import Graded, Rollout
+from tests.rollouts import graded
 from verifiers.verdict import Verdict
 
 HOSTILE = {
@@ -46,21 +46,15 @@ class Latin(io.StringIO):
     encoding = "latin-1"
 
 
-def graded(response="<answer>2</answer>", prompt="1 + 1?", **verdicts):
-    rollout = Rollout(
-        group="g",
-        problem=Problem(id="toy/0", prompt=prompt, verifier="number", reference={}),
-        prompt_ids=(1,),
-        response_ids=(2,),
-        logp=(-1.0,),
-        response=response,
-        finish="stop",
-        temperature=1.0,
-        policy_version=0,
-    )
-    verdicts = verdicts or {"accuracy": Verdict(score=1.0)}
+def judged(response="<answer>2</answer>", prompt="1 + 1?", **verdicts):
+    problem = Problem(id="toy/0", prompt=prompt, verifier="number", reference={})
     failed = any(verdict.score is None for verdict in verdicts.values())
-    return Graded(rollout=rollout, verdicts=verdicts, reward=None if failed else 1.25)
+    return graded(
+        said=response,
+        problem=problem,
+        verdicts=verdicts or None,
+        reward=None if failed else 1.25,
+    )
 
 
 @pytest.fixture
@@ -124,7 +118,7 @@ def test_clip_says_so_when_a_flood_cleans_up_to_little():
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_completion_reaches_the_terminal_as_text(terminal, text):
     with StageConsole("zero", 4, file=terminal) as console:
-        console.samples([graded(response=text, prompt=text, **{text: Verdict(score=0.5)})])
+        console.samples([judged(response=text, prompt=text, **{text: Verdict(score=0.5)})])
         console.note(text)
     shown = without_our_own_codes(terminal.getvalue())
     assert not {c for c in shown if unicodedata.category(c) in {"Cc", "Cf", "Cs"}} - {"\n"}
@@ -135,14 +129,14 @@ def test_a_hostile_completion_reaches_the_terminal_as_text(terminal, text):
 
 def test_markup_in_a_completion_stays_as_it_was_written(terminal):
     with StageConsole("zero", 4, file=terminal) as console:
-        console.samples([graded(response=HOSTILE["markup"])])
+        console.samples([judged(response=HOSTILE["markup"])])
     assert ink("[link=http://evil.test]y[/link]") in ink(terminal.getvalue())
     assert "\x1b]8" not in terminal.getvalue()
 
 
 def test_nothing_is_wider_than_a_hundred_columns_on_a_wide_terminal(terminal):
     with StageConsole("阶段" * 3, 4, file=terminal) as console:
-        console.samples([graded(response="想" * 5000, prompt="long " * 500)])
+        console.samples([judged(response="想" * 5000, prompt="long " * 500)])
         console.step(1, {"reward": 0.5, "kl": 0.01})
     widths = [cell_len(line) for line in without_our_own_codes(terminal.getvalue()).splitlines()]
     assert 60 < max(widths) <= 100
@@ -158,9 +152,9 @@ def test_a_terminal_gets_a_bar_with_the_time_left_and_the_key_metrics(terminal):
 
 def test_samples_show_reward_scores_and_failures_and_no_more_than_asked(terminal):
     rows = [
-        graded("first", accuracy=Verdict(score=1.0), format=Verdict(score=0.25)),
-        graded("second", accuracy=Verdict(score=None, status="error")),
-        graded("third"),
+        judged("first", accuracy=Verdict(score=1.0), format=Verdict(score=0.25)),
+        judged("second", accuracy=Verdict(score=None, status="error")),
+        judged("third"),
     ]
     with StageConsole("zero", 8, file=terminal) as console:
         console.samples(rows, limit=2)
@@ -174,7 +168,7 @@ def test_a_log_gets_one_plain_line_a_step_and_no_table(monkeypatch):
     log = io.StringIO()
     with StageConsole("zero", 2, file=log) as console:
         console.step(1, {"kl": 0.25, "reward": 1 / 3, "lr": 1e-6})
-        console.samples([graded()])
+        console.samples([judged()])
         console.note("resting\x1b[2J\nnow")
         console.step(2, {})
     assert log.getvalue() == "zero 1/2  reward 0.3333  kl 0.25\nresting� ⏎ now\nzero 2/2\n"

@@ -1,6 +1,7 @@
 """The plan of a trainer's memory: by hand, and against what autograd really keeps."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,19 @@ CONFIG = {
     "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3, "vocab_size": 500,
     "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True,
 }  # fmt: skip
+PUBLISHED = {  # Qwen2.5's config.json of these sizes, and parameters
+    "1.5B": ({
+        "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28,
+        "vocab_size": 151_936, "num_attention_heads": 12, "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+    }, 1_543_714_304),
+    "7B": ({
+        "hidden_size": 3584, "intermediate_size": 18_944, "num_hidden_layers": 28,
+        "vocab_size": 152_064, "num_attention_heads": 28, "num_key_value_heads": 4,
+        "tie_word_embeddings": False,
+    }, 7_615_616_512),
+}  # fmt: skip
+GPU_PAGE = (Path(__file__).parents[2] / "docs/gpu.md").read_text()
 
 
 def test_weights_gradients_and_moments_are_four_four_and_eight_bytes():
@@ -88,3 +102,13 @@ def test_a_row_of_the_plan_counts_the_longest_sequence():
 def test_a_config_of_another_kind_has_no_shape():
     assert shape_of(json.loads("{}"), 5) is None
     assert shape_of({"text_config": CONFIG}, 5) == shape_of(CONFIG, 5)
+
+
+@pytest.mark.parametrize(("size", "rank"), [("1.5B", 32), ("1.5B", 0), ("7B", 32), ("7B", 0)])
+def test_the_starting_points_of_the_gpu_page_are_what_is_planned(size, rank):
+    config, parameters = PUBLISHED[size]
+    asked = {"compute": "bfloat16", "gradient_checkpointing": True, "row": 8192, "rows": 1}
+    trainer = TrainerConfig.model_validate(asked | {"lora": {"rank": rank}})
+    peak = sum(trainer_bytes(shape_of(config, parameters), trainer, 8192).values()) / 2**30
+    adapters = f"`{{rank: {rank}}}`" if rank else "none"
+    assert f"| {size} | {peak:.1f} GiB | {adapters} |" in GPU_PAGE

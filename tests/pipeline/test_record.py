@@ -8,28 +8,26 @@ import pytest
 
 from data.problem import Problem
 from pipeline.record import StageRecord, read_metrics, read_rollouts
-from pipeline.records import Graded, Rollout
-from verifiers.verdict import Verdict
+from tests.rollouts import graded
 
 
-def graded(number):
-    rollout = Rollout(
+def toy(number):
+    problem = Problem(id=f"toy/{number}", prompt="?", verifier="number", reference={})
+    return graded(
+        (1,),
+        (2, 3),
+        said="two",
         group=f"g{number}",
-        problem=Problem(id=f"toy/{number}", prompt="?", verifier="number", reference={}),
-        prompt_ids=(1,),
-        response_ids=(2, 3),
+        problem=problem,
         logp=(-1.0, -2.0),
-        response="two",
         finish="length",
-        temperature=1.0,
         policy_version=number,
     )
-    return Graded(rollout=rollout, verdicts={"accuracy": Verdict(score=1.0)}, reward=1.0)
 
 
 def run(record, steps):
     for step in steps:
-        record.write_rollouts(step, [graded(step)], [0.5])
+        record.write_rollouts(step, [toy(step)], [0.5])
         record.write_metrics(step, {"reward": step / 3, "kl": 0.1 * step})
 
 
@@ -94,7 +92,7 @@ def test_a_step_is_written_once_even_by_another_process(tmp_path, step):
 
 
 def test_rollouts_lie_under_their_step_and_read_back(tmp_path):
-    path = plain(tmp_path).write_rollouts(12, [graded(4), graded(5)], [0.5, -0.5])
+    path = plain(tmp_path).write_rollouts(12, [toy(4), toy(5)], [0.5, -0.5])
     assert path == tmp_path / "rollouts" / "step_000012.parquet"
     rows = read_rollouts(path)
     assert [(r["step"], r["group"], r["advantage"]) for r in rows] == [
@@ -192,7 +190,7 @@ def test_without_tensorboard_no_folder_is_made(tmp_path):
 def test_held_out_samples_lie_apart_and_are_forgotten_with_the_rest(tmp_path):
     record = plain(tmp_path)
     for step in (0, 2, 4):
-        record.write_evaluated(step, [graded(step), graded(9)])
+        record.write_evaluated(step, [toy(step), toy(9)])
     [row, other] = read_rollouts(tmp_path / "evaluated/step_000002.parquet")
     assert (row["group"], other["group"], row["advantage"]) == ("g2", "g9", None)
     record.rewind(2)

@@ -8,8 +8,8 @@ import pytest
 from data.problem import Problem
 from pipeline.flips import LARGEST, Flips
 from pipeline.record import StageRecord
-from pipeline.records import Graded, Rollout
 from pipeline.rescore import Asked, asked_of, read_rows, rescore
+from tests.rollouts import graded
 from verifiers.registry import get, judge
 from verifiers.verdict import Verdict
 
@@ -41,26 +41,18 @@ def file(tmp_path):
     def write(*rows, step=1, group=None, advantages=None, **problem):
         told = {"id": "sums/rl/0", "prompt": "1+1?", "verifier": "number", **problem}
         told.setdefault("reference", {"value": "2"})
-        graded = [
-            Graded(
-                rollout=Rollout(
-                    group=group or str(at // 2),
-                    problem=Problem(**told),
-                    prompt_ids=(1,),
-                    response_ids=(2,),
-                    logp=(-1.0,),
-                    response=text,
-                    finish="stop",
-                    temperature=1.0,
-                    policy_version=0,
-                ),
+        judged = [
+            graded(
+                said=text,
+                group=group or str(at // 2),
+                problem=Problem(**told),
                 verdicts=verdicts if isinstance(verdicts, dict) else {"accuracy": verdicts},
                 reward=0.0,
             )
             for at, (text, verdicts) in enumerate(rows)
         ]
         record = StageRecord(tmp_path / "zero", tensorboard=False)
-        return record.write_rollouts(step, graded, advantages or [0.0] * len(graded))
+        return record.write_rollouts(step, judged, advantages or [0.0] * len(judged))
 
     return write
 

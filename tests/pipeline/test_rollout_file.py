@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from data.problem import Problem
-from pipeline.records import Graded, Rollout
 from pipeline.rollout_file import read_rollouts, write_rollouts
 from pipeline.token_trace import SeenTokens
+from tests.rollouts import graded
 from verifiers.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
 
 
-def graded(number=0, **verdicts):
+def toy(number=0, **verdicts):
     problem = Problem(
         id=f"toy/train/{number}",
         prompt=f"{number} 加 2?",
@@ -28,20 +28,20 @@ def graded(number=0, **verdicts):
         reference={"answer": [number + 2]},
         facts={"language": "zh"},
     )
-    rollout = Rollout(
-        group=f"g{number}",
-        problem=problem,
-        prompt_ids=(1, 2),
-        response_ids=(3, 4, 2),
-        logp=(-0.5, -0.25, -1.0),
-        response=f"<answer>{number + 2}</answer>",
-        finish="stop",
-        temperature=0.9,
-        policy_version=7,
-    )
     verdicts = verdicts or {"accuracy": Verdict(score=1.0, answer="2", queue_s=0.5, exec_s=0.25)}
     failed = any(verdict.score is None for verdict in verdicts.values())
-    return Graded(rollout=rollout, verdicts=verdicts, reward=None if failed else 1.5)
+    return graded(
+        (1, 2),
+        (3, 4, 2),
+        said=f"<answer>{number + 2}</answer>",
+        group=f"g{number}",
+        problem=problem,
+        logp=(-0.5, -0.25, -1.0),
+        temperature=0.9,
+        policy_version=7,
+        verdicts=verdicts,
+        reward=None if failed else 1.5,
+    )
 
 
 def written(tmp_path, rows, advantages):
@@ -51,7 +51,7 @@ def written(tmp_path, rows, advantages):
 
 
 def test_every_field_of_a_rollout_comes_back(tmp_path):
-    one = graded(
+    one = toy(
         5,
         accuracy=Verdict(
             score=0.5, answer="7", detail="off", components={"near": 0.5}, queue_s=0.5, exec_s=0.25
@@ -103,7 +103,7 @@ def test_what_an_update_saw_stands_beside_its_rollout(tmp_path):
         clipped_T=torch.tensor([0, -1, 1], dtype=torch.int8),
     )
     path = tmp_path / "step_000001.parquet"
-    write_rollouts(path, 1, [graded(0), graded(1)], [0.0, 1.0], {1: seen})
+    write_rollouts(path, 1, [toy(0), toy(1)], [0.0, 1.0], {1: seen})
     left, row = read_rollouts(path)
     assert left["trainer_logp"] is None
     assert row["trainer_logp"] == [-0.5, -0.75, -1.0]
@@ -120,14 +120,14 @@ def test_rollouts_are_read_without_torch():
 
 
 def test_a_failed_verifier_is_null_and_never_a_zero(tmp_path):
-    broken = graded(1, accuracy=Verdict(score=None, status="error", detail="worker died"))
+    broken = toy(1, accuracy=Verdict(score=None, status="error", detail="worker died"))
     [row] = written(tmp_path, [broken], [None])
     assert row["reward"] is None and row["reward/accuracy"] is None and row["advantage"] is None
     assert row["status/accuracy"] == "error" and row["detail/accuracy"] == "worker died"
 
 
 def test_a_verifier_that_did_not_judge_a_row_is_null_there(tmp_path):
-    rows = [graded(0, accuracy=Verdict(score=1.0)), graded(1, language=Verdict(score=0.5))]
+    rows = [toy(0, accuracy=Verdict(score=1.0)), toy(1, language=Verdict(score=0.5))]
     first, second = written(tmp_path, rows, [0.0, 0.0])
     assert (first["reward/accuracy"], first["reward/language"]) == (1.0, None)
     assert (second["reward/accuracy"], second["reward/language"]) == (None, 0.5)
@@ -135,20 +135,20 @@ def test_a_verifier_that_did_not_judge_a_row_is_null_there(tmp_path):
 
 
 def test_order_is_kept(tmp_path):
-    rows = written(tmp_path, [graded(n) for n in (3, 1, 2)], [3.0, 1.0, 2.0])
+    rows = written(tmp_path, [toy(n) for n in (3, 1, 2)], [3.0, 1.0, 2.0])
     assert [(row["group"], row["advantage"]) for row in rows] == [("g3", 3), ("g1", 1), ("g2", 2)]
 
 
 def test_single_precision_logps_come_back_bit_for_bit(tmp_path):
     logp = tuple(float(x) for x in np.float32([-0.1, -1 / 3, -17.3]))
-    one = graded()
+    one = toy()
     one = dataclasses.replace(one, rollout=dataclasses.replace(one.rollout, logp=logp))
     [row] = written(tmp_path, [one], [0.0])
     assert tuple(row["logp"]) == logp
 
 
 def test_half_a_surrogate_pair_is_stored_as_its_escape(tmp_path):
-    odd = graded(0, accuracy=Verdict(score=0.0, answer="\ud800", detail="saw \udfff"))
+    odd = toy(0, accuracy=Verdict(score=0.0, answer="\ud800", detail="saw \udfff"))
     rollout = dataclasses.replace(odd.rollout, response="ok \ud83d")
     [row] = written(tmp_path, [dataclasses.replace(odd, rollout=rollout)], [0.0])
     assert row["answer/accuracy"] == "\\ud800" and row["detail/accuracy"] == "saw \\udfff"
@@ -160,25 +160,25 @@ def test_no_rollouts_make_an_empty_file(tmp_path):
 
 
 def test_a_folder_that_looks_like_a_partition_adds_no_column(tmp_path):
-    [row] = written(tmp_path / "seed=3", [graded()], [0.0])
+    [row] = written(tmp_path / "seed=3", [toy()], [0.0])
     assert "seed" not in row
 
 
 def test_lengths_that_differ_are_refused(tmp_path):
     with pytest.raises(ValueError, match="1 advantages for 2 rollouts"):
-        written(tmp_path, [graded(0), graded(1)], [0.0])
+        written(tmp_path, [toy(0), toy(1)], [0.0])
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("advantage", [float("nan"), float("inf")])
 def test_an_advantage_that_is_not_finite_is_refused_with_its_problem(tmp_path, advantage):
     with pytest.raises(ValueError, match=r"'toy/train/4'.*not finite"):
-        written(tmp_path, [graded(4)], [advantage])
+        written(tmp_path, [toy(4)], [advantage])
     assert os.listdir(tmp_path) == []
 
 
 def test_a_reference_that_is_not_json_is_refused_with_its_problem(tmp_path):
-    one = graded(4)
+    one = toy(4)
     problem = dataclasses.replace(one.rollout.problem, reference={"allowed": {1, 2}})
     one = dataclasses.replace(one, rollout=dataclasses.replace(one.rollout, problem=problem))
     with pytest.raises(ValueError, match="reference of 'toy/train/4' cannot be written as JSON"):

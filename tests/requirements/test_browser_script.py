@@ -9,14 +9,11 @@ SCRIPT = Path(__file__).resolve().parents[2] / "requirements" / "browser.sh"
 
 
 @pytest.fixture
-def ran(tmp_path):
+def ran(tmp_path, programs):
     """Runs the script where only these programs exist: name to body."""
 
-    def run(**programs):
-        for name, body in programs.items():
-            path = tmp_path / name.replace("_", "-")
-            path.write_text(f"#!/bin/sh\nHERE={tmp_path}\n{body}\n")
-            path.chmod(0o755)
+    def run(**bodies):
+        programs(**bodies)
         words = ["/bin/sh", str(SCRIPT)]
         ran = subprocess.run(
             words, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
@@ -43,7 +40,7 @@ OTHERS, ROOT = {"id": "echo 1000"}, {"id": "echo 0"}
 
 
 @pytest.mark.parametrize(
-    "programs", [OTHERS | {"apt_get": "exit 0"}, ROOT, ROOT | {"apt_get": "exit 1"}]
+    "bodies", [OTHERS | {"apt_get": "exit 0"}, ROOT, ROOT | {"apt_get": "exit 1"}]
 )
-def test_without_one_it_says_what_is_left_out(ran, programs):
-    assert ran(**programs) == "no Chromium on this machine, so reports are not opened in one\n"
+def test_without_one_it_says_what_is_left_out(ran, bodies):
+    assert ran(**bodies) == "no Chromium on this machine, so reports are not opened in one\n"

@@ -12,14 +12,11 @@ QUIET = {"sleep": "exit 0", "seq": "echo 1 2 3", "setsid": 'exec "$@"', "tail": 
 
 
 @pytest.fixture
-def said(tmp_path):
+def said(tmp_path, programs):
     """Runs the script where only these programs exist: name to body. What it said."""
 
-    def run(**programs):
-        for name, body in {**QUIET, **programs}.items():
-            path = tmp_path / name.replace("_", "-")
-            path.write_text(f"#!/bin/sh\nHERE={tmp_path}\n{body}\n")
-            path.chmod(0o755)
+    def run(**bodies):
+        programs(**QUIET | bodies)
         script = SCRIPT.read_text().replace("/var/log/", f"{tmp_path}/")
         words = ["/bin/sh", "-c", script]
         ran = subprocess.run(

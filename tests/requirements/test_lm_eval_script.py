@@ -1,7 +1,6 @@
 """requirements/lm-eval.sh with an interpreter made here: what it makes, and when anew."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,11 +16,9 @@ cp "$0" "$4/bin/python"
 
 
 @pytest.fixture
-def ran(tmp_path):
+def ran(tmp_path, checkout):
     """Function: run the script in a folder of its own; what the interpreters were asked for."""
-    (tmp_path / "requirements").mkdir()
-    for name in ("lm-eval.sh", "lm-eval.txt"):
-        shutil.copy(SCRIPTS / name, tmp_path / "requirements")
+    checkout("lm-eval.sh", "lm-eval.txt")
     python = tmp_path / "python3"
     python.write_text(PYTHON)
     python.chmod(0o755)

@@ -1,6 +1,5 @@
 """requirements/trackers.sh with a small program for pip: what it installs, and what it says."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,11 +11,9 @@ INSTALLS = 'echo "$@" >> asked; while [ "$1" != --target ]; do shift; done; mkdi
 
 
 @pytest.fixture
-def ran(tmp_path):
+def ran(tmp_path, checkout):
     """Runs the script in a checkout whose python is this program; what it said."""
-    (tmp_path / "requirements").mkdir()
-    for name in ("trackers.sh", "trackers.txt"):
-        shutil.copy(REQUIREMENTS / name, tmp_path / "requirements")
+    checkout("trackers.sh", "trackers.txt")
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
 

@@ -6,10 +6,10 @@ import pytest
 
 from data.problem import Problem
 from pipeline.record import StageRecord
-from pipeline.records import Graded, Rollout
 from pipeline.report.write import write_report
 from pipeline.rescore import rescored
 from stages import command
+from tests.rollouts import graded
 from verifiers import registry
 from verifiers.registry import fingerprint
 from verifiers.verdict import Verdict
@@ -37,25 +37,17 @@ def run(tmp_path):
     record = StageRecord(folder / "zero", tensorboard=False)
     problem = Problem(id="p/0", prompt="1+1?", verifier="number", reference={"value": "2"})
     for step in (1, 2):
-        graded = [
-            Graded(
-                rollout=Rollout(
-                    group=str(step),
-                    problem=problem,
-                    prompt_ids=(1,),
-                    response_ids=(2,),
-                    logp=(-1.0,),
-                    response=text,
-                    finish="stop",
-                    temperature=1.0,
-                    policy_version=0,
-                ),
+        judged = [
+            graded(
+                said=text,
+                group=str(step),
+                problem=problem,
                 verdicts={"accuracy": Verdict(score=float(at == 0))},
                 reward=float(at == 0),
             )
             for at, text in enumerate(texts)
         ]
-        record.write_rollouts(step, graded, [0.0] * 4)
+        record.write_rollouts(step, judged, [0.0] * 4)
         record.write_metrics(step, {"reward": 0.25})
     (folder / "zero/versions.json").write_text(json.dumps({"verifiers": {"number": "0+old"}}))
     stage = {"name": "zero", "status": "done", "seconds": 1.0, "before": {}, "after": {}}

@@ -11,9 +11,9 @@ import pytest
 
 from data.problem import Problem
 from pipeline.record import StageRecord
-from pipeline.records import Graded, Rollout
 from stages import command
 from stages.samples_command import escaped
+from tests.rollouts import graded
 from verifiers.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ WRONG = Verdict(score=0.0, answer="3", detail="3 is not 2")
 ERROR = Verdict(score=None, status="error", detail="the worker died")
 
 
-def graded(group, text, verdict, length=3, **told):
+def judged(group, text, verdict, length=3, **told):
     problem = Problem(
         id=f"sums/rl/{group}",
         prompt=told.get("prompt", f"What is 1+1, number {group}?"),
@@ -29,28 +29,23 @@ def graded(group, text, verdict, length=3, **told):
         reference={"value": "2"},
         facts={"source": "arithmetic"},
     )
-    rollout = Rollout(
+    return graded(
+        response=(5,) * length,
+        said=text,
         group=f"1/{group}",
         problem=problem,
-        prompt_ids=(1,),
-        response_ids=(5,) * length,
-        logp=(-0.5,) * length,
-        response=text,
         finish=told.get("finish", "stop"),
-        temperature=1.0,
-        policy_version=0,
+        verdicts={"accuracy": verdict, "format": Verdict(score=1.0)},
+        reward=None if verdict.score is None else verdict.score + 1.0,
     )
-    verdicts = {"accuracy": verdict, "format": Verdict(score=1.0)}
-    reward = None if verdict.score is None else verdict.score + 1.0
-    return Graded(rollout=rollout, verdicts=verdicts, reward=reward)
 
 
 RIGHT = Verdict(score=1.0, answer="2")
 STEP = [
-    graded(0, "short right", RIGHT, 2),
-    graded(0, "long wrong", WRONG, 9, finish="length"),
-    graded(1, "failed", ERROR, 4),
-    graded(1, "middle right", RIGHT, 5),
+    judged(0, "short right", RIGHT, 2),
+    judged(0, "long wrong", WRONG, 9, finish="length"),
+    judged(1, "failed", ERROR, 4),
+    judged(1, "middle right", RIGHT, 5),
 ]
 
 
@@ -171,7 +166,7 @@ HOSTILE = (
 
 def test_hostile_text_is_shown_by_its_codes(run, shown):
     verdict = Verdict(score=0.0, answer=HOSTILE[:40], detail=HOSTILE)
-    answers = [graded(0, HOSTILE.replace("\ud800", ""), verdict, prompt=HOSTILE)]
+    answers = [judged(0, HOSTILE.replace("\ud800", ""), verdict, prompt=HOSTILE)]
     text = shown(folder=run(zero={1: answers}))
     assert {c for c in text if not c.isprintable()} == {"\n"}
     assert "\\x1b]0;title\\x07\\x1b[31m [bold]x[/bold] :smile: \\x00 \\u202eleft" in text
@@ -185,14 +180,14 @@ def test_codes_say_which_character_it_was():
 
 def test_long_texts_keep_their_ends_and_are_whole_when_asked(run, shown):
     text = "begin" + "x" * 100_000 + "end"
-    folder = run(zero={1: [graded(0, text, RIGHT)]})
+    folder = run(zero={1: [judged(0, text, RIGHT)]})
     short = shown(folder=folder)
     assert "begin" in short and "end\n" in short and len(short) < 5000
     assert "characters …" in short and text in shown("--full", folder=folder)
 
 
 def test_lines_are_not_broken_and_have_no_colour_in_a_pipe(run):
-    folder = run(zero={1: [graded(0, "word " * 100, RIGHT)]})
+    folder = run(zero={1: [judged(0, "word " * 100, RIGHT)]})
     words = [sys.executable, "-m", "stages.command", "samples", folder]
     environment = {key: v for key, v in os.environ.items() if key != "FORCE_COLOR"}
     told = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, check=True)
@@ -218,7 +213,7 @@ def test_a_terminal_has_colour(run):
 
 
 def test_a_reader_that_leaves_early_is_no_failure(run):
-    folder = run(zero={1: [graded(0, "x" * 100_000, RIGHT)] * 20})
+    folder = run(zero={1: [judged(0, "x" * 100_000, RIGHT)] * 20})
     words = f"{sys.executable} -m stages.command samples {folder} --full -n 0 | head -c 10"
     shell = ["bash", "-c", f"{words}; echo ${{PIPESTATUS[0]}}"]
     told = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, check=True)

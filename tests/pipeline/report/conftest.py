@@ -9,11 +9,11 @@ import torch
 from data.problem import Problem
 from pipeline import run_json
 from pipeline.record import StageRecord
-from pipeline.records import Graded, Rollout
 from pipeline.report.reading import Stage, read_run
 from pipeline.report.scan import scan
 from pipeline.run_json import RunManifest
 from pipeline.token_trace import SeenTokens
+from tests.rollouts import graded
 from verifiers.verdict import Verdict
 
 GIT = {"commit": "0123456789abcdef", "dirty": True}
@@ -42,20 +42,18 @@ def answer():
             reference=told.get("reference", {"value": "2"}),
             facts={"language": "en"},
         )
-        rollout = Rollout(
+        failed = any(verdict.score is None for verdict in verdicts.values())
+        return graded(
+            (1, 2),
+            ids,
+            said=text,
             group=told.get("group", "1/0"),
             problem=problem,
-            prompt_ids=(1, 2),
-            response_ids=ids,
             logp=(-0.5,) * len(ids),
-            response=text,
             finish=told.get("finish", "stop"),
-            temperature=1.0,
-            policy_version=0,
+            verdicts=verdicts,
+            reward=None if failed else told.get("reward", float(right) + 1.0),
         )
-        failed = any(verdict.score is None for verdict in verdicts.values())
-        reward = None if failed else told.get("reward", float(right) + 1.0)
-        return Graded(rollout=rollout, verdicts=verdicts, reward=reward)
 
     return build
 

@@ -5,8 +5,8 @@ import pytest
 from data.problem import Problem
 from pipeline import run_json
 from pipeline.record import StageRecord
-from pipeline.records import Graded, Rollout
 from pipeline.run_json import RunManifest
+from tests.rollouts import graded
 from verifiers.verdict import Verdict
 
 IDENTITY = {"versions": {"veriloop": "1"}, "machine": {}, "git": {"commit": "0", "dirty": False}}
@@ -64,19 +64,15 @@ def graded_of(text, at, *, prompt="What is 1+1?", problem="sums/rl/0", detail=""
         reference={"value": "2"},
         facts={"language": "en"},
     )
-    rollout = Rollout(
+    return graded(
+        (1, 2),
+        (5, 6, 7),
+        said=text,
         group="1/0",
         problem=asked,
-        prompt_ids=(1, 2),
-        response_ids=(5, 6, 7),
-        logp=(-0.5,) * 3,
-        response=text,
-        finish="stop",
-        temperature=1.0,
-        policy_version=0,
+        verdicts={"accuracy": Verdict(score=right, answer="2", detail=detail)},
+        reward=right,
     )
-    verdicts = {"accuracy": Verdict(score=right, answer="2", detail=detail)}
-    return Graded(rollout=rollout, verdicts=verdicts, reward=right)
 
 
 @pytest.fixture
