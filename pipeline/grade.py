@@ -28,13 +28,20 @@ def names_of(verifiers: Verifiers, problems: Iterable[Problem]) -> list[str]:
 def open_judges(
     names: Sequence[str], service: str = "", *, workers: int = 1, limit_s: float = 5.0
 ) -> Judges:
-    """Who judges: worker processes of our own, or the reward service at the URL `service`.
+    """Who judges: worker processes of our own, which begin to import what these verifiers need, or
+    the reward service at the URL `service`.
 
     Raises RecipeError for what is no address, and for a service that is not there, refuses us or
     lacks one of these verifiers.
     """
     if not service:
-        return VerifierPool(workers, limit_s)
+        pool = VerifierPool(workers, limit_s)
+        try:
+            pool.begin_to_warm(names)
+        except BaseException:
+            pool.close()
+            raise
+        return pool
     try:
         pool = ServicePool(service)
     except ValueError as mistake:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
@@ -15,6 +16,7 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 
 from pipeline.config import BaseRecipe, Part
 from pipeline.failures import RecipeError, Stopped
+from pipeline.imports import lasting
 from pipeline.plan import plan
 from pipeline.r1_config import R1Recipe
 from pipeline.recipe_kinds import STAGES, Recipe
@@ -136,13 +138,19 @@ def command(words: Sequence[str]) -> int:
 
 
 def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:
-    module = importlib.import_module(f"stages.{options.recipe.stage}")
+    module = module_of(options.recipe.stage)
     try:
         made = module.run(options.recipe, output, resume=options.resume)
     except Stopped as stopped:
         raise Stopped(f"{stopped}; go on with: {_resuming(words, output)}") from stopped
     print(f"{table(output)}\n\ncheckpoint: {made}")
     return 0
+
+
+def module_of(stage: str) -> ModuleType:
+    """The module that runs a stage; brings torch."""
+    with lasting():
+        return importlib.import_module(f"stages.{stage}")
 
 
 def run_folder(recipe: Recipe, asked: str, *, resume: bool) -> Path:

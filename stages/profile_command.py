@@ -1,7 +1,6 @@
 """`veriloop profile RECIPE`: where the time of a step goes, and how far it is from the least."""
 
 import argparse
-import importlib
 import json
 import tempfile
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from pipeline.recipes import read
 from pipeline.rl_config import RLRecipe
 from pipeline.sampling import early
 from pipeline.waterfall import bars, text
-from stages.launch import parse, require_start
+from stages.launch import module_of, parse, require_start
 
 USAGE = "veriloop profile RECIPE [--turns N] [--json FILE] [--field value ...]"
 
@@ -55,7 +54,7 @@ def profiled(recipe: RLRecipe, turns: int) -> dict[str, Any]:
     from stages import rl
     from stages.entry import enter
 
-    module = importlib.import_module(f"stages.{recipe.stage}")
+    module = module_of(recipe.stage)
     recipe = recipe.model_copy(update={"steps": turns + 1, "tensorboard": False, "trackers": ()})
     with tempfile.TemporaryDirectory(prefix="profile-") as folder, ExitStack() as stack:
         entry = enter(recipe, Path(folder), resume=False)

@@ -6,7 +6,6 @@ stages, and what each takes from those before it. Where a goal is missed the run
 nothing that comes after could be trusted.
 """
 
-import importlib
 import json
 import os
 import sys
@@ -26,6 +25,7 @@ from pipeline.recipe_kinds import MAKES, StageRecipe
 from pipeline.report.reading import read_run
 from pipeline.run_json import RunManifest, recorded
 from pipeline.sampling.warm import warm_samplers
+from stages.launch import module_of
 from stages.standing import outdated
 
 Todo = Literal["resume", "again", "keep"]  # go on or begin; put aside and begin; leave as it is
@@ -95,7 +95,7 @@ def _do(step: Step, output: Path, say: Callable[..., None], *, force: bool) -> N
         return
     if todo == "again":
         _put_aside(step.name, output, entries.get(step.name))
-    stage = importlib.import_module(f"stages.{recipe.stage}")
+    stage = module_of(recipe.stage)
     stage.run(recipe, output, resume=todo == "resume", name=step.name)
     outputs = recorded(output / "run.json")[step.name]["outputs"]
     lacking = [name for name in MAKES[recipe.stage] if name not in outputs]

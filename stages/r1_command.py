@@ -11,6 +11,7 @@ import tyro
 import yaml
 
 from pipeline.failures import RecipeError, Stopped
+from pipeline.imports import lasting
 from pipeline.plan import stage_plans
 from pipeline.r1_config import R1Recipe
 from pipeline.r1_stages import steps
@@ -77,7 +78,8 @@ def command(words: Sequence[str]) -> int:
 
 
 def _run(options: Options, recipe: R1Recipe, output: Path, over: dict[str, dict[str, Any]]) -> int:
-    from stages import r1  # brings torch
+    with lasting():
+        from stages import r1  # brings torch
 
     which = r1.Which(only=options.only, since=options.since, over=over)
     which.of(steps(recipe, over))

@@ -175,6 +175,7 @@ def opened(
     console = stack.enter_context(
         StageConsole(recipe.stage, recipe.steps, done=0 if found is None else found[1]["step"])
     )
+    pool = stack.enter_context(judges(recipe, work, directory))  # get ready while an engine does
     sampler = open_sampler(
         recipe.sampler,
         str(start),
@@ -193,7 +194,6 @@ def opened(
         learning = Learning(recipe, policy, scribe, work.step_scores)
     if found is not None:
         policy.load_state_dict(saved_weights(policy, found[0]))
-    pool = stack.enter_context(judges(recipe, work, directory))
     record = stack.enter_context(open_record(recipe, directory))
     after = recipe.show_unpaid if isinstance(recipe, RLRecipe) else 0
     tools = Tools(

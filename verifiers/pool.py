@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, Self
 
@@ -61,6 +62,7 @@ class VerifierPool:
         self._memory_mb = memory_mb
         self._plugins = tuple(plugins)
         self._warm: list[str] = []  # sent anew with every worker that replaces a dead one
+        self._warming: dict[str, tuple[tuple[str, ...], list[Future[Any]]]] = {}  # by each of them
         self._lock = threading.Lock()
         self._closed = False
         self._pool = self._new_pool()
@@ -77,17 +79,31 @@ class VerifierPool:
         `judge_all` does so for names it has not seen. Raises KeyError for an unknown name and
         RuntimeError for a verifier that fails on its own example: it would fail on everything.
         """
-        asked = dict.fromkeys(names)
-        fresh = tuple(get(name).name for name in asked if name not in self._warm)
-        if not fresh:
-            return
-        sent = [self.schedule(warm_up, (fresh,), WARM_LIMIT_S)[1] for _ in range(self.workers)]
-        for future in sent:
-            if failure := future.exception(2 * WARM_LIMIT_S):
-                told = f"verifiers {list(fresh)} cannot judge their examples: {_reason(failure)}"
-                raise RuntimeError(told) from failure
-        with self._lock:
-            self._warm.extend(name for name in fresh if name not in self._warm)
+        asked = tuple(dict.fromkeys(names))
+        self.begin_to_warm(asked)
+        begun = [self._warming.get(name) for name in asked]  # None: done, here or by a thread
+        for fresh, sent in dict(filter(None, begun)).items():
+            for future in sent:
+                if failure := future.exception(2 * WARM_LIMIT_S):
+                    self._forget(fresh)
+                    told = f"verifiers {list(fresh)} cannot judge their examples"
+                    raise RuntimeError(f"{told}: {_reason(failure)}") from failure
+            with self._lock:
+                self._warm.extend(name for name in fresh if name not in self._warm)
+            self._forget(fresh)
+
+    def begin_to_warm(self, names: Iterable[str]) -> None:
+        """The same without waiting for it, as `warm` and whoever judges will. Raises KeyError."""
+        known = {*self._warm, *self._warming}
+        fresh = tuple(get(name).name for name in dict.fromkeys(names) if name not in known)
+        if fresh:
+            schedule = partial(self.schedule, warm_up, (fresh,), WARM_LIMIT_S)
+            sent = [schedule()[1] for _ in range(self.workers)]
+            self._warming |= dict.fromkeys(fresh, (fresh, sent))
+
+    def _forget(self, fresh: Sequence[str]) -> None:
+        for name in fresh:
+            self._warming.pop(name, None)
 
     def judge_all(self, tasks: Sequence[Task]) -> list[Verdict]:
         """One verdict per task, in the order given, whatever fails.

@@ -14,6 +14,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
+from pipeline.imports import lasting
+
 
 class _Engine:
     """Methods that the other process may ask for."""
@@ -93,9 +95,10 @@ def main(words: list[str]) -> None:
     cores = {int(core) for core in words[3:]}
     if cores:
         os.sched_setaffinity(0, cores)
-    from pipeline.sampling.engines import import_early
+    with lasting():
+        from pipeline.sampling.engines import import_early
 
-    import_early(engine)
+        import_early(engine)
     serve(Connection(socket))
 
 

@@ -12,6 +12,7 @@ from torch._dynamo import config as dynamo
 
 from pipeline.device import give_back_unused
 from pipeline.failures import RecipeError
+from pipeline.imports import lasting
 from pipeline.policy import eos_ids, load_generation_config, load_tokenizer
 from pipeline.sampling.sampler import Completion, Sampling, Told
 
@@ -179,7 +180,7 @@ def imported() -> Any:
     """vLLM's `LLM`, told to be quiet and to stay in this process."""
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
-    with _undeprecated():
+    with _undeprecated(), lasting():
         from vllm import LLM
 
         return LLM

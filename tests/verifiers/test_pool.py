@@ -333,22 +333,51 @@ def test_warm_workers_do_not_bill_imports_to_the_first_item():
     assert verdict.score == 1.0 and verdict.exec_s < 0.2  # the import alone takes longer
 
 
-def test_a_verifier_that_fails_on_its_own_example_stops_the_run(tmp_path):
+def test_who_begins_to_warm_does_not_wait_and_who_judges_then_does():
+    one = get("math_answer")
+    with VerifierPool(limit_s=20.0) as pool:
+        began = time.perf_counter()
+        pool.begin_to_warm(["math_answer"])
+        begun = time.perf_counter() - began
+        pool.warm(["math_answer"])
+        assert time.perf_counter() - began > 3 * begun
+        asked, schedule = [], pool.schedule
+        pool.schedule = lambda *call: asked.append(call[0].__name__) or schedule(*call)
+        pool.begin_to_warm(["math_answer"])
+        (verdict,) = pool.judge_all([(one.example_problem(), one.example.accepts)])
+    assert verdict.exec_s < 0.2 and asked == ["judge_chunk"]
+
+
+@pytest.fixture
+def unready(tmp_path):
+    """A plugin whose verifier fails on its own example."""
     path = tmp_path / "unready.py"
     path.write_text(
         "from verifiers.registry import verifier\n"
         "@verifier('unready', reference={}, accepts='')\n"
         "def check(problem, response):\n    raise OSError('no engine')\n"
     )
+    yield str(path)
+    registry._REGISTRY.pop("unready", None)  # it is one test's alone
+
+
+def test_what_fails_to_warm_says_so_to_each_who_waits_for_it(unready):
+    with VerifierPool(plugins=[unready]) as pool:
+        pool.begin_to_warm(["unready", "number"])
+        for names in (["number"], ["unready"]):
+            with pytest.raises(RuntimeError, match=r"cannot judge .*: OSError: no engine"):
+                pool.warm(names)
+        with pytest.raises(KeyError, match="Did you mean 'number'"):
+            pool.begin_to_warm(["numbr"])
+
+
+def test_a_verifier_that_fails_on_its_own_example_stops_the_run(unready):
     problem = Problem(id="p", prompt="", verifier="unready", reference={})
-    try:
-        with (
-            VerifierPool(plugins=[str(path)]) as pool,
-            pytest.raises(RuntimeError, match=r"'unready'.*OSError: no engine"),
-        ):
-            pool.judge_all([(problem, "")])
-    finally:
-        registry._REGISTRY.pop("unready", None)  # it is this test's alone
+    with (
+        VerifierPool(plugins=[unready]) as pool,
+        pytest.raises(RuntimeError, match=r"cannot judge .*: OSError: no engine"),
+    ):
+        pool.judge_all([(problem, "")])
 
 
 SCRIPT = """
