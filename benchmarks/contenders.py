@@ -6,9 +6,11 @@ step for each line on its standard input and answers with one line of JSON.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -109,37 +111,54 @@ class Process:
             self.process = subprocess.Popen(
                 ["taskset", "-c", bound, *words],
                 cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=said, text=True,
+                stderr=said, text=True, start_new_session=True,
             )  # fmt: skip
 
     def step(self) -> dict[str, Any]:
-        """One step; what was printed beside the answer is passed over."""
+        """One step; what was printed beside the answer is passed over. What it has begun of the
+        next one stands still until then, with all its processes."""
         assert self.process.stdin and self.process.stdout
+        self._signal(signal.SIGCONT)
         print(file=self.process.stdin, flush=True)
         for line in self.process.stdout:
             if line.startswith('{"s"'):
+                self._signal(signal.SIGSTOP)
                 return json.loads(line)
         raise SystemExit(f"{self.name} ended:\n{self.log.read_text()[-3000:]}")
 
     def close(self) -> None:
         assert self.process.stdin and self.process.stdout
+        self._signal(signal.SIGCONT)
         self.process.stdin.close()
         self.process.wait(60)
         self.process.stdout.close()
+
+    def kill(self) -> None:
+        """End it and all it has started, standing still or not."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
 
 def in_turn(running: Sequence[Process], warm_up: int, rounds: int) -> list[dict[str, Any]]:
     """A step of each, A B C A B C; medians over those after the first `warm_up` of each. `first`
     is what the very first one told."""
     first: dict[str, dict[str, Any]] = {}
-    for turn in range(warm_up + rounds):
+    try:
+        for turn in range(warm_up + rounds):
+            for one in running:
+                step = one.step()
+                first.setdefault(one.name, step)
+                if turn >= warm_up:
+                    one.steps.append(step)
         for one in running:
-            step = one.step()
-            first.setdefault(one.name, step)
-            if turn >= warm_up:
-                one.steps.append(step)
-    for one in running:
-        one.close()
+            one.close()
+    except BaseException:
+        for one in running:
+            one.kill()
+        raise
     return [
         {
             "name": one.name,

@@ -27,7 +27,11 @@ SEEDS = (0, 1, 2)
 WEIGHTS = {"reward": "1.0", "control": "0.0"}
 CONSISTENT = 0.97  # with the reward, every seed
 NEAR = 0.02  # pass@1 that the reward may cost
-FIRST = ("base", "zero", "cold_start")
+SEEDED: dict[str, tuple[str, ...]] = {  # the first stages, and what the seed is for
+    "base": (),
+    "zero": ("seed", "problem_seed"),
+    "cold_start": ("seed", "collect.problem_seed"),
+}
 LONGER = ("--steps", "50", "--evaluation.problems", "512")
 QUICK = ("--steps", "2", "--rollout.prompts", "8", "--evaluation.problems", "16")
 QUICK_START = {  # of the first stages
@@ -54,9 +58,9 @@ def cold_start(folder: Path, seed: int, *, quick: bool) -> Path:
     """The checkpoint of a cold start with this seed."""
     recipe, output = folder / f"start-{seed}.yaml", folder / f"start-{seed}"
     whole = yaml.safe_load((ROOT / "recipes/tiny/r1.yaml").read_text())
-    stages = [stage for stage in whole["stages"] if stage["name"] in FIRST]
+    stages = [stage for stage in whole["stages"] if stage["name"] in SEEDED]
     for stage in stages:
-        own = {} if stage["name"] == "base" else {"seed": seed, "problem_seed": seed}
+        own = {key: seed for key in SEEDED[stage["name"]]}
         stage["set"] = stage.get("set", {}) | own | (QUICK_START[stage["name"]] if quick else {})
         if quick:
             stage.pop("goals", None)

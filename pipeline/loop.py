@@ -6,7 +6,6 @@ way as one that never stopped.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -86,11 +85,10 @@ class Loop:
         self.begin()
         if self.step == 0:
             self._evaluate(full=True)
-        every = self.recipe.evaluation.every
         with StopRequest() as stop:
             while self.step < self.recipe.steps:
                 self.turn()
-                if every and self.step % every == 0 and self.step < self.recipe.steps:
+                if self._examined_after(self.step):
                     self._evaluate(full=False)
                 self._save(stop.asked, seconds())
                 if stop.asked and self.step < self.recipe.steps:
@@ -109,12 +107,18 @@ class Loop:
         age = self.learning.done - graded[0].rollout.policy_version
         if self.recipe.sampler.sleep:
             self.tools.sampler.sleep()
-        with self._following(clock), clock("update"):
+        self._begin_to_gather(self.step + 1)
+        with clock("update"):
             updates, advantages_N = self.learning.learn(
                 self.step, graded, self._random("minibatches")
             )
+        self.ahead.finish(clock)
         with clock("sync"):
-            report = self.sync(self.learning.done, self.probes(self.step + 1))
+            fresh = self.sync.send(self.learning.done, self.probes(self.step + 1))
+        if not self._examined_after(self.step + 1):  # else the sampler is asked other questions
+            self._begin_to_gather(self.step + 2)
+        with clock("sync"):
+            report = self.sync.compare(fresh)
             self.learning.renew_reference()
         with clock("record"):
             self.tools.record.write_rollouts(
@@ -152,12 +156,15 @@ class Loop:
         clock.beside(beside)
         return gathered
 
-    def _following(self, clock: Clock) -> AbstractContextManager[None]:
-        """Gathers the next turn's rollouts beside the body, where the recipe wants them ahead."""
-        following = self.step + 1
-        if not self.recipe.rollout.ahead or following == self.recipe.steps:
-            return nullcontext()
-        return self.ahead.begun(following, self._random("regrade", following), clock)
+    def _begin_to_gather(self, step: int) -> None:
+        """The rollouts of a turn, where the recipe wants them ahead and there is such a turn."""
+        if self.recipe.rollout.ahead and step < self.recipe.steps:
+            self.ahead.begin(step, self._random("regrade", step))
+
+    def _examined_after(self, step: int) -> bool:
+        """Whether the policy is evaluated between this turn and the next."""
+        every = self.recipe.evaluation.every
+        return bool(every) and step % every == 0 and step < self.recipe.steps
 
     def probes(self, step: int) -> list[tuple[int, ...]]:
         """Prompts of the proof that opens `step`: the same ones for a run resumed there."""
@@ -221,7 +228,7 @@ class Loop:
     def _state(self) -> dict[str, Any]:
         return {
             "step": self.step,
-            "asked": self.gather.next,
+            "asked": self.ahead.asked,
             "ahead": self.ahead.state(),
             "learning": self.learning.state(),
             "rng": rng.capture(),

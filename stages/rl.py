@@ -207,6 +207,7 @@ def opened(
         bound_gib=recipe.trainer.memory_gib,
     )
     loop = Loop(recipe, work, policy, tools, learning)
+    stack.callback(loop.ahead.close)
     if found is not None:
         loop.resume(found[1])
     return loop

@@ -16,7 +16,9 @@ from pipeline.failures import StageError
 from pipeline.lora import merged
 from pipeline.packing import best_fit, lay_out, response_mask
 from pipeline.policy import score
-from pipeline.sampling.sampler import Sampler, Sampling
+from pipeline.sampling.sampler import Completion, Sampler, Sampling
+
+KEPT = 2  # sequences of a proof that the next one scores again
 
 
 class SyncError(StageError):
@@ -31,6 +33,15 @@ class SyncReport:
     max: float
     mean: float
     moved: float | None  # mean change of the policy since the last proof; None at the first one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fresh:
+    """What the sampler wrote with the weights it was given; nobody has looked at it yet."""
+
+    version: int
+    prompts: tuple[tuple[int, ...], ...]
+    completions: tuple[Completion, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +61,7 @@ class WeightSync:
         *,
         temperature: float,
         tolerance: float,
-        max_tokens: int = 16,
+        max_tokens: int = 8,
     ) -> None:
         self._policy, self._sampler = policy, sampler
         self._temperature, self._tolerance = temperature, tolerance
@@ -59,36 +70,49 @@ class WeightSync:
 
     def __call__(self, version: int, prompts: Sequence[Sequence[int]]) -> SyncReport:
         """Send the weights, then `prove`."""
+        return self.compare(self.send(version, prompts))
+
+    def send(self, version: int, prompts: Sequence[Sequence[int]]) -> Fresh:
+        """Send the weights, and have a few tokens written after `prompts`, to be compared."""
         self._sampler.load_weights(merged(self._policy), version)
-        return self.prove(version, prompts)
+        return self._written(version, prompts)
 
     def prove(self, version: int, prompts: Sequence[Sequence[int]]) -> SyncReport:
-        """Compare both on tokens sampled now after `prompts`; raises SyncError past the tolerance.
+        """`compare` both on tokens sampled now after `prompts`."""
+        return self.compare(self._written(version, prompts))
 
-        `moved` says how far the policy went since the last proof, on that proof's tokens: where
-        it is below the tolerance, a stale sampler could not have been told from a fresh one.
-        """
+    def _written(self, version: int, prompts: Sequence[Sequence[int]]) -> Fresh:
         sampling = Sampling(
             per_prompt=1,
             temperature=self._temperature,
             max_tokens=self._max_tokens,
             seed=version,
         )
-        completions = [group[0] for group in self._sampler.sample(prompts, sampling)]
-        sequences = tuple((*p, *c.ids) for p, c in zip(prompts, completions, strict=True))
-        lengths = tuple(map(len, prompts))
-        trained_M = self._score(sequences, lengths)
-        sampled_M = torch.tensor([logp for c in completions for logp in c.logp])
+        completions = (group[0] for group in self._sampler.sample(prompts, sampling))
+        asked = tuple(map(tuple, prompts))
+        return Fresh(version=version, prompts=asked, completions=tuple(completions))
+
+    def compare(self, fresh: Fresh) -> SyncReport:
+        """Score as the trainer what the sampler wrote; raises SyncError past the tolerance.
+
+        `moved` says how far the policy went since the last proof, on tokens of that proof: where
+        it is below the tolerance, a stale sampler could not have been told from a fresh one.
+        """
+        pairs = zip(fresh.prompts, fresh.completions, strict=True)
+        sequences = tuple((*prompt, *one.ids) for prompt, one in pairs)
+        lengths = tuple(map(len, fresh.prompts))
+        last = self._last or _Tokens((), (), torch.empty(0))
+        logp_M = self._score((*sequences, *last.sequences), (*lengths, *last.prompts))
+        sampled_M = torch.tensor([logp for one in fresh.completions for logp in one.logp])
+        trained_M, again_M = logp_M.split([len(sampled_M), len(last.logp_M)])
         gap_M = (trained_M - sampled_M).abs()
-        moved = None
-        if self._last is not None:
-            again_M = self._score(self._last.sequences, self._last.prompts)
-            moved = (again_M - self._last.logp_M).abs().mean().item()
-        self._last = _Tokens(sequences, lengths, trained_M)
+        kept = sum(len(one.ids) for one in fresh.completions[:KEPT])
+        moved = (again_M - last.logp_M).abs().mean().item() if last.sequences else None
+        self._last = _Tokens(sequences[:KEPT], lengths[:KEPT], trained_M[:kept])
         report = SyncReport(
             tokens=len(gap_M), max=gap_M.max().item(), mean=gap_M.mean().item(), moved=moved
         )
-        self._check(report, version)
+        self._check(report, fresh.version)
         return report
 
     def _check(self, report: SyncReport, version: int) -> None:

@@ -2,7 +2,6 @@
 
 import threading
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -45,56 +44,82 @@ def test_nothing_gathered_is_carried_as_nothing():
     assert ahead.take() is None
 
 
-def test_the_next_step_is_gathered_beside_the_body_and_given_once(some):
-    began, go = threading.Event(), threading.Event()
+class Gather:
+    """Gathers when it is told to; counts its questions as a Gatherer does."""
 
-    def gather(step, random, clock):
+    def __init__(self, some):
+        self.some, self.next, self.began, self.go = some, 0, threading.Event(), threading.Event()
+
+    def __call__(self, step, random, clock):
         with clock("sample"):
-            began.set()
-            assert go.wait(10) and step == 4 and random.random() == Random("r").random()
-        return some
+            self.began.set()
+            assert self.go.wait(10) and random.random() == Random(step).random()
+        self.next += 5
+        if step == 13:
+            raise LookupError("no sampler")
+        return self.some
 
+
+@pytest.fixture
+def gather(some):
+    return Gather(some)
+
+
+def test_the_next_step_is_gathered_beside_what_goes_on_and_given_once(gather, some):
     ahead, clock = Ahead(gather), Clock()
-    with ahead.begun(4, Random("r"), clock):
-        assert began.wait(10)  # while the body runs
-        go.set()
+    ahead.begin(4, Random(4))
+    assert gather.began.wait(10) and ahead.take() is None
+    ahead.begin(5, Random(5))  # one is on its way: none is begun
+    gather.go.set()
+    ahead.finish(clock)
     assert "wait" in clock.seconds
     state = ahead.state()
     gathered, beside = ahead.take()
     assert gathered is some and set(beside.seconds) == {"sample"} and ahead.take() is None
+    ahead.finish(clock)  # of nothing
     ahead.load(state)
     assert ahead.take()[0] == some
 
 
-def test_what_gathering_raises_is_raised_after_the_body():
-    def gather(*_):
-        raise LookupError("no sampler")
+def test_what_is_on_its_way_is_no_part_of_a_checkpoint_and_will_be_asked_again(gather, some):
+    ahead = Ahead(gather)
+    gather.go.set()
+    ahead.begin(1, Random(1))
+    ahead.finish(Clock())
+    gather.go.clear()
+    ahead.begin(2, Random(2))
+    assert ahead.asked == 5 and restored(ahead.state()) == some
+    gather.go.set()
+    ahead.close()
+    assert gather.next == 10 and ahead.asked == 5 and restored(ahead.state()) == some
 
-    done = []
-    with (
-        pytest.raises(LookupError, match="no sampler"),
-        Ahead(gather).begun(1, Random(), Clock()),
-    ):
-        done.append(True)
-    assert done == [True]
+
+def test_nothing_that_was_gathered_is_lost_to_what_comes_after_it(gather):
+    ahead = Ahead(gather)
+    gather.go.set()
+    for step in (1, 2):
+        ahead.begin(step, Random(step))
+        if step == 1:
+            ahead.finish(Clock())
+    with pytest.raises(RuntimeError, match="have not had their turn"):
+        ahead.finish(Clock())
 
 
-def test_a_body_that_fails_waits_for_the_thread_and_raises_its_own(some):
-    state = SimpleNamespace(ended=False)
-    hold = threading.Event()
+def test_what_gathering_raises_is_raised_by_who_waits_for_it(gather):
+    ahead = Ahead(gather)
+    ahead.begin(13, Random(13))
+    gather.go.set()
+    with pytest.raises(LookupError, match="no sampler"):
+        ahead.finish(Clock())
+    ahead.close()
 
-    def gather(*_):
-        hold.wait(10)
-        state.ended = True
-        return some
 
-    def fail():
-        threading.Timer(0.05, hold.set).start()
-        raise KeyError
-
-    with pytest.raises(KeyError), Ahead(gather).begun(1, Random(), Clock()):
-        fail()
-    assert state.ended
+def test_closing_waits_for_what_is_on_its_way(gather):
+    ahead = Ahead(gather)
+    ahead.begin(1, Random(1))
+    threading.Timer(0.05, gather.go.set).start()
+    ahead.close()
+    assert gather.next == 5
 
 
 def test_logps_of_any_precision_are_kept(graded):

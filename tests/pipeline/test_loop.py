@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -133,27 +134,35 @@ def test_a_run_past_its_memory_ends_after_what_it_has_saved(train):
 def test_a_run_that_samples_ahead_learns_a_step_late_and_goes_on_as_if_never_stopped(
     train,
 ):
-    told = recipe(rollout={"ahead": 1}, checkpoint={"every": 3})
-    whole = train("whole", told)
+    told = recipe(steps=6, rollout={"ahead": 1}, checkpoint={"every": 3}, evaluation={"every": 2})
+    asked = []
+
+    def watched(loop):
+        ask = loop.tools.sampler.sample
+        names = threading.current_thread
+        loop.tools.sampler.sample = lambda *told: asked.append(names().name) or ask(*told)
+
+    whole = train("whole", told, watched)
     rows = metrics(whole)
-    assert [row["staleness"] for row in rows] == [0, 2, 2, 2]  # optimizer steps
+    assert [row["staleness"] for row in rows] == [0, 2, 2, 2, 2, 2]  # optimizer steps
+    assert sum(name.startswith("gather") for name in asked) == 5  # all but the first
     assert all(row["sync/max"] <= 1e-4 for row in rows)
     gaps = [row["sampling/sampling_logp_difference/mean"] for row in rows]
     assert gaps[0] < 1e-4 < 1e-3 < min(gaps[1:])  # what the ratios correct
     assert not same(bits(whole.policy), bits(train("other").policy))
 
-    def die_in_step_four(loop):
+    def die_in_step_five(loop):
         turn = loop.turn
 
         def turn_or_die():
-            if loop.step == 3:
+            if loop.step == 4:
                 raise KeyboardInterrupt
             turn()
 
         loop.turn = turn_or_die
 
     with pytest.raises(KeyboardInterrupt):
-        train("broken", told, die_in_step_four)
+        train("broken", told, die_in_step_five)
     resumed = train("broken", told, resume=True)
     assert metrics(resumed) == rows and same(bits(resumed.policy), bits(whole.policy))
 
