@@ -1,10 +1,12 @@
-"""One contender of `against_trl.py` or `scaling.py`: takes a GRPO step for each line it is given.
+"""One contender of `against_trl.py` and its like: takes a GRPO step for each line it is given.
 
     python benchmarks/grpo_turns.py ours|ours_programs|trl MODEL SETTINGS
 
 Answers each line on standard input with one of JSON: wall and CPU seconds of the step, its answer
-tokens, and for ours the seconds of its parts. All ask the same questions and pay by one rule, under
-which random answers differ; `ours_programs` asks for programs, and runs one for each answer.
+tokens, what they were paid on average, and for ours the seconds of its parts. All ask the same
+questions and pay by one rule, under which random answers differ; `ours_programs` asks for programs,
+and runs one for each answer. With `"learn": true` among the settings the rule is one that a random
+model can learn, and answers are short.
 """
 
 import json
@@ -13,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import fmean
 from tempfile import mkdtemp
 from typing import Any
 
@@ -20,11 +23,14 @@ PROMPTS, GROUP, MAX_TOKENS, STEPS = 16, 8, 80, 1_000_000
 QUESTIONS = 4096
 PARTS = ("sample", "verify", "update", "sync")  # of a turn, as metrics name them
 LOOPS = 400_000  # of a program: some 20 milliseconds
+HALF = 256  # of the vocabulary
+SHORT, RATE = 24, 1e-3  # where it is to be learned: answer tokens, learning rate
 
 
-def worth(text: str) -> float:
-    """Something that every answer of a group has its own share of."""
-    return (len(text) % 10) / 10
+def worth(text: str, ids: Sequence[int], *, learn: bool) -> float:
+    """Something that every answer of a group has its own share of: of its letters, or where it is
+    to be learned of tokens in the first half of the vocabulary."""
+    return sum(i < HALF for i in ids) / len(ids) if learn else (len(text) % 10) / 10
 
 
 def reply(began: tuple[float, float], tokens: int, **more: float) -> None:
@@ -70,25 +76,32 @@ def _ours(model: Path, settings: Mapping[str, Any], *, programs: bool) -> None:
     from pipeline.task import Task
     from stages import rl
 
+    settings = dict(settings)
+    learn = settings.pop("learn", False)
     values = {
         "stage": "zero",
         "name": "speed",
         "start": str(model),
         "steps": STEPS,
-        "rollout": {"prompts": PROMPTS, "per_prompt": GROUP, "max_tokens": MAX_TOKENS},
+        "rollout": {
+            "prompts": PROMPTS,
+            "per_prompt": GROUP,
+            "max_tokens": SHORT if learn else MAX_TOKENS,
+        },
         "algorithm": {"kl_coefficient": 0.0, "minibatches": 1},
-        "optimizer": {"learning_rate": 1e-6},
+        "optimizer": {"learning_rate": RATE if learn else 1e-6, "betas": [0.9, 0.999]},
         "trainer": {"threads": 1},
         "tensorboard": False,
     }
-    recipe: Any = checked(with_flags(values, dict(settings)), "speed")
+    recipe: Any = checked(with_flags(values, settings), "speed")
     torch.set_num_threads(recipe.trainer.threads)
     source = SOURCES["programs" if programs else "arithmetic"]
-    lengths = list[int]()
+    lengths, payments = list[int](), list[float]()
 
     def reward(rollout: Any, verdicts: Mapping[str, Any]) -> float:
         lengths.append(len(rollout.response_ids))
-        return rl.score(verdicts, "accuracy") + worth(rollout.response)
+        payments.append(worth(rollout.response, rollout.response_ids, learn=learn))
+        return payments[-1] if learn else rl.score(verdicts, "accuracy") + payments[-1]
 
     task = Task(
         problem=lambda index: source.problem("rl", 0, index % QUESTIONS),
@@ -105,10 +118,11 @@ def _ours(model: Path, settings: Mapping[str, Any], *, programs: bool) -> None:
         while True:
             began = asked()
             lengths.clear()
+            payments.clear()
             loop.turn()
             told = read_metrics(loop.tools.record.metrics_path)[-1]
             parts = {name: told.get(f"time/{name}", 0.0) for name in PARTS}
-            reply(began, sum(lengths), **parts)
+            reply(began, sum(lengths), paid=fmean(payments), **parts)
 
 
 def _judge_programs(pool: Any) -> None:
@@ -133,11 +147,15 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
     prompts = json.loads((model / "prompts.json").read_text())
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    made = {"tokens": 0}
+    settings = dict(settings)
+    learn = settings.pop("learn", False)
+    made = {"tokens": 0, "paid": 0.0}
 
     def paid(completions: Sequence[str], completion_ids: Any = None, **_: Any) -> list[float]:
-        made["tokens"] = sum(map(len, completion_ids))
-        return [worth(text) for text in completions]
+        pairs = zip(completions, completion_ids, strict=True)
+        found = [worth(text, ids, learn=learn) for text, ids in pairs]
+        made.update(tokens=sum(map(len, completion_ids)), paid=fmean(found))
+        return found
 
     class Waiting(TrainerCallback):
         began = (0.0, 0.0)
@@ -146,14 +164,16 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
             self.began = asked()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            reply(self.began, made["tokens"])
+            reply(self.began, made["tokens"], paid=made["paid"])
 
     config = GRPOConfig(
         output_dir=str(model / "trl"),
         per_device_train_batch_size=PROMPTS * GROUP,
         num_generations=GROUP,
-        max_completion_length=MAX_TOKENS,
-        learning_rate=1e-6,
+        max_completion_length=SHORT if learn else MAX_TOKENS,
+        learning_rate=RATE if learn else 1e-6,
+        lr_scheduler_type="constant",
+        loss_type="grpo",
         max_steps=STEPS,
         use_cpu=True,
         report_to=[],

@@ -78,10 +78,60 @@ def scaling(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def overlap(result: Mapping[str, Any]) -> list[str]:
+    """A row a way of stepping; then what was learned with sampling ahead, and without."""
+    steps = [
+        [
+            row["size"],
+            row["name"],
+            f"{row['s']:.2f}",
+            f"{row['tokens_per_s']:,.0f}",
+            f"{row['times']:.2f}",
+        ]
+        for row in result["speed"]
+    ]
+    runs = [[str(row["seed"]), str(row["ahead"]), f"{row['pass@1']:.3f}"] for row in result["runs"]]
+    gap, noise = result["difference"], result["noise"]
+    return [
+        *table(["size", "way", "s a step", "tokens a second", "× one core"], steps),
+        "",
+        *table(["seed", "steps ahead", "pass@1"], runs),
+        "",
+        f"Ahead less in turn: {gap:+.3f} ± {noise:.3f} (95 %).",
+    ]
+
+
+def trl_curves(result: Mapping[str, Any]) -> list[str]:
+    """A row a run, its reward at some steps; then how far both are apart."""
+    steps = len(result["runs"][0]["rewards"])
+    shown = range(max(1, steps // 8), steps + 1, max(1, steps // 8))
+    rows = [
+        [row["side"], str(row["seed"]), *(f"{row['rewards'][step - 1]:.2f}" for step in shown)]
+        for row in result["runs"]
+    ]
+    told = [
+        f"Ours less TRL, {name}: {mean:+.3f} ± {noise:.3f} (95 %)."
+        for name, (mean, noise) in result["gaps"].items()
+    ]
+    return [*table(["", "seed", *(f"step {n}" for n in shown)], rows), "", *told]
+
+
+def startup(result: Mapping[str, Any]) -> list[str]:
+    """A row a command, seconds."""
+    found = [
+        [name, *(f"{row[key]:.2f}" for key in ("median_s", "min_s", "max_s")), str(row["runs"])]
+        for name, row in result.items()
+    ]
+    return table(["", "median, s", "fastest", "slowest", "runs"], found)
+
+
 TABLES = {
     "update_speed": update_speed,
     "against_trl": lambda rows: against(rows, "size"),
     "tuning_speed": lambda rows: against(rows, "task"),
     "grpo_memory": grpo_memory,
     "scaling": scaling,
+    "overlap": overlap,
+    "startup": startup,
+    "trl_curves": trl_curves,
 }

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline import device, lora, packed_attention, products
+from pipeline import device, in_place, lora, packed_attention, products
 from pipeline.config import SamplerConfig, TrainerConfig
 from pipeline.failures import RecipeError
 from pipeline.fast_layers import NORMS, FastLinear, FastNorm, TypedEmbedding
@@ -103,7 +103,7 @@ def _require_following(model: Any) -> None:
 def _measure(model: Any) -> None:
     """Learn now what scoring has to know of the model, and say where it is slower for it."""
     if model.get_output_embeddings() is not None:
-        output_head(model)
+        in_place.mark(output_head(model).weight_VD)
     if not packs(model.base_model):
         _log.warning(
             "%s mixes the sequences of a packed row: each is computed in a row of its own",

@@ -82,7 +82,7 @@ def trainer_bytes(shape: Shape, trainer: TrainerConfig, positions: int) -> dict[
     """Of a policy and its optimizer, where a pass is over so many positions at once."""
     trained = _adapters(shape, trainer) if trainer.lora.rank else shape.parameters
     frozen = trainer.lora.rank > 0
-    copies = 0 if frozen else 2 if shape.tied else 1  # on their way to the gradient that is there
+    copies = 1 if shape.tied and not frozen else 0  # the embedding's, on its way to the gradient
     return {
         "weights": 4 * shape.parameters + (4 * trained if frozen else 0),
         "gradients": 4 * trained,

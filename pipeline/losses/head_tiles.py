@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pipeline import products
+from pipeline import in_place, products
 
 TILE = 1024  # tokens of the vocabulary whose logits exist at one time
+NO_MORE = (None,) * 4  # gradients: targets and settings have none
 _LEAST = -1e30  # stands for -inf where a sum follows: 0 * -inf would be NaN
 
 
@@ -51,15 +52,20 @@ class HeadTiles(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grad_outputs: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """A gradient is None for an output that the loss did not use."""
+        """A gradient is None for an output that the loss did not use; returned is None for a
+        weight whose gradient has been added up in place."""
         hidden_MD, weight_VD, bias_V, targets_M, normaliser_M, entropy_M = ctx.saved_tensors
         grad_M, entropy_grad_M = grad_outputs
         temperature, cap = ctx.temperature, ctx.cap
         if grad_M is None:
             grad_M = torch.zeros_like(normaliser_M)
+        wanted, dtype = ctx.needs_input_grad, normaliser_M.dtype
+        there_VD = in_place.total(weight_VD, dtype) if wanted[1] else None
         by_hidden_MD, by_weight_VD, by_bias_V = (
-            torch.zeros_like(x, dtype=normaliser_M.dtype) if needed else None
-            for x, needed in zip(ctx.saved_tensors[:3], ctx.needs_input_grad[:3], strict=True)
+            total if total is not None or not needed else torch.zeros_like(x, dtype=dtype)
+            for x, total, needed in zip(
+                ctx.saved_tensors[:3], (None, there_VD, None), wanted[:3], strict=True
+            )
         )
         for part in ctx.parts:
             inputs_CD = narrow(hidden_MD[part], weight_VD)
@@ -84,7 +90,7 @@ class HeadTiles(torch.autograd.Function):
                     by_weight_VD[tile] += products.by_weight(by_product_CS, inputs_CD)
                 if by_bias_V is not None:
                     by_bias_V[tile] += by_CS.sum(0)
-        return by_hidden_MD, by_weight_VD, by_bias_V, None, None, None, None
+        return by_hidden_MD, None if by_weight_VD is there_VD else by_weight_VD, by_bias_V, *NO_MORE
 
 
 def _scored(

@@ -80,7 +80,7 @@ def test_a_step_without_them_is_the_step_with_them(learned, setting, parts):
     algorithm = SETTINGS[setting] | NO_KL | {"minibatches": parts}
     want, full, wanted_N, all_positions = learned(False, **algorithm)
     got, short, advantages_N, positions = learned(True, **algorithm)
-    assert_close(got, want, atol=1e-5, rtol=1e-5)
+    assert_close(got, want, atol=1e-4, rtol=1e-5)
     assert torch.equal(advantages_N, wanted_N)
     assert sum(positions) < 0.8 * sum(all_positions)
     for one, other in zip(short, full, strict=True):

@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pipeline import in_place
 from pipeline.losses import head_tiles
 from pipeline.losses.head_tiles import narrow, wide
 from pipeline.losses.logprob import entropy, logp_and_entropy_from_hidden, token_logp
@@ -134,3 +135,32 @@ def test_the_gradients_products_are_in_half_precision_where_the_trunk_is():
     assert narrow(half, single) is half and narrow(half, double) is half
     assert narrow(single, half).dtype == SINGLE and narrow(single, double).dtype == DOUBLE
     assert narrow(double, single) is double
+
+
+@pytest.mark.parametrize("chunk", [4, 100])
+def test_a_gradient_that_is_added_up_in_place_is_autograds_and_needs_no_copy(chunk):
+    *leaves, targets = head()
+    apart, marked = ([x.clone().requires_grad_() for x in leaves] for _ in range(2))
+    in_place.mark(marked[1])
+    for turn in range(3):
+        for mine in (apart, marked):
+            got = logp_and_entropy_from_hidden(*mine, targets, temperature=0.7, chunk=chunk)
+            (got[0] * 2**turn - got[1]).sum().backward()
+        if turn == 0:
+            place = marked[1].grad.data_ptr()
+    for one, other in zip(apart, marked, strict=True):
+        assert_close(other.grad, one.grad, atol=1e-12, rtol=0)
+    assert marked[1].grad.data_ptr() == place
+    node = logp_and_entropy_from_hidden(*marked, targets, temperature=0.7, chunk=chunk)[0].grad_fn
+    returned = node.apply(torch.ones(M, dtype=torch.float64), None)
+    assert [one is None for one in returned[:3]] == [False, True, False]
+
+
+def test_a_weight_in_half_precision_has_its_gradient_added_up_by_autograd():
+    hidden, weight, _, targets = (*head(torch.float32)[:3], head()[3])
+    weight = weight.bfloat16().requires_grad_()
+    in_place.mark(weight)
+    assert in_place.total(weight, torch.float32) is None
+    logp, _ = logp_and_entropy_from_hidden(hidden, weight, None, targets, temperature=1.0, chunk=4)
+    logp.sum().backward()
+    assert weight.grad.dtype == torch.bfloat16 and weight.grad.abs().sum() > 0

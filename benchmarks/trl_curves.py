@@ -1,0 +1,96 @@
+"""What GRPO learns here and in TRL, from the same models at the same settings: their rewards.
+
+    python benchmarks/trl_curves.py [--quick] [--json FILE] [--seeds N ...] [--steps N]
+
+Random models of a million parameters learn to write tokens of the first half of the vocabulary: 16
+questions with 8 answers of at most 24 tokens a step, one optimizer step each, loss and settings of
+GRPO, float32. Ours samples by vLLM and packs; TRL is as it installs but for gradient checkpointing.
+Both learn by turns, a process each. Compared is the mean reward over all steps, and over the last
+quarter: the difference is to be within the noise between seeds.
+"""
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from against_trl import asked
+from contenders import SIZES, Contender, Process, in_turn, model_of
+from overlap import T_95
+from publish import arguments, publish, table
+
+SEEDS, STEPS, QUICK_STEPS = (0, 1, 2), 40, 2
+SIDES: Mapping[str, Mapping[str, Any]] = {
+    "ours": {"sampler.engine": "vllm"},
+    "trl": {"bf16": False, "gradient_checkpointing": False},
+}
+SHOWN = 8  # rewards of a curve in the table
+LEARNED = 0.1  # that each curve rises by, or there was nothing to compare
+
+
+def curves(seed: int, steps: int, folder: Path) -> list[dict[str, Any]]:
+    """The reward at each step, of both."""
+    model = asked(model_of(folder / str(seed), SIZES["1M"], seed=seed))
+    running = [
+        Process(
+            Contender(
+                name=f"{side} {seed}", side=side, settings={**own, "learn": True, "seed": seed}
+            ),
+            "grpo_turns.py", model, folder,
+        )
+        for side, own in SIDES.items()
+    ]  # fmt: skip
+    rows = in_turn(running, 0, steps)
+    return [
+        {"side": side, "seed": seed, "rewards": [step["paid"] for step in row["steps"]]}
+        for side, row in zip(SIDES, rows, strict=True)
+    ]
+
+
+def gap(rows: Sequence[Mapping[str, Any]], share: float) -> tuple[float, float]:
+    """Mean of ours less TRL's over the last `share` of the steps, and half of its 95 % interval."""
+    means = {
+        (row["side"], row["seed"]): fmean(row["rewards"][-round(share * len(row["rewards"])) :])
+        for row in rows
+    }
+    gaps = [
+        means["ours", seed] - means["trl", seed] for seed in dict.fromkeys(r["seed"] for r in rows)
+    ]
+    noise = T_95[len(gaps)] * stdev(gaps) / sqrt(len(gaps)) if len(gaps) in T_95 else float("inf")
+    return fmean(gaps), noise
+
+
+def main() -> int:
+    options = arguments(
+        __doc__ or "",
+        seeds={"nargs": "+", "type": int, "default": list(SEEDS)},
+        steps={"type": int, "default": STEPS},
+    )
+    seeds = options.seeds[:1] if options.quick else options.seeds
+    steps = QUICK_STEPS if options.quick else options.steps
+    folder = Path(tempfile.mkdtemp(prefix="trl-curves-"))
+    rows = [row for seed in seeds for row in curves(seed, steps, folder)]
+    every = max(1, steps // SHOWN)
+    text = table(
+        ["side", "seed", *(f"step {n}" for n in range(every, steps + 1, every))],
+        [[r["side"], str(r["seed"]), *r["rewards"][every - 1 :: every]] for r in rows],
+    )
+    gaps = {name: gap(rows, share) for name, share in (("all steps", 1.0), ("the last", 0.25))}
+    for name, (mean, noise) in gaps.items():
+        text += f"\n{name}: ours less TRL {mean:+.4f} ± {noise:.4f} (95 %)"
+    failed = [f"{name}: {m:+.4f}, noise {noise:.4f}" for name, (m, noise) in gaps.items()
+              if abs(m) > noise]  # fmt: skip
+    failed += [
+        f"{r['side']}, seed {r['seed']}: learned nothing"
+        for r in rows
+        if r["rewards"][-1] < r["rewards"][0] + LEARNED
+    ]
+    result = {"runs": rows, "gaps": gaps}
+    return publish(options, text, result, failed=[] if options.quick else failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
