@@ -4,9 +4,9 @@
 
 Each command runs in a fresh process, one after the other; the first run of each is not counted. A
 user who asks for help should not wait for torch. And one who trains: `veriloop zero tiny/zero` with
-vLLM, from the command until its first optimizer step is recorded: imports, engine, evaluation of
-the start and 640 sampled answers are in it, pre-training is not, for the base is in the cache.
-`--quick` starts from a random model and asks less of it.
+vLLM, from the command until its first optimizer step is recorded: imports, engine, a look at the
+start (16 questions) and 640 sampled answers are in it, pre-training is not, for the base is in the
+cache. `--quick` starts from a random model and asks less of it.
 """
 
 import statistics
@@ -30,8 +30,9 @@ RUNS, QUICK = 15, 3
 HELP_LIMIT_S = 0.4  # for `veriloop --help`
 STEP_LIMIT_S = 12.0  # to the first optimizer step
 TRAINS, QUICK_TRAINS = 5, 1
-STEP = ["zero", "tiny/zero", "--steps", "1", "--sampler.engine", "vllm"]
-LESS = ["--rollout.prompts", "16", "--algorithm.minibatches", "1", "--evaluation.problems", "16"]
+STEP = ["zero", "tiny/zero", "--steps", "1", "--sampler.engine", "vllm",
+        "--evaluation.problems", "16"]  # fmt: skip
+LESS = ["--rollout.prompts", "16", "--algorithm.minibatches", "1"]
 WAYS = {"in this process": [], "apart": ["--sampler.apart"]}
 
 
