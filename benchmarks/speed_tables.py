@@ -35,7 +35,7 @@ def against(rows: Rows, by: str) -> list[str]:
                 f"{row['tokens_per_s'] / best:.2f}",
                 f"{row['peak_gib']:.2f}",
             ]
-            + [f"{row['products_s']:.2f}"] * ("products_s" in row)
+            + [f"{row[key]:.2f}" for key in ("products_s",) if key in row]
         )
     header = [by, "contender", "s a step", "tokens a second", "× TRL at its best", "GiB"]
     header += ["its products alone, s"] * ("products_s" in rows[0])

@@ -27,6 +27,25 @@ def test_rates_are_over_the_best_of_trl_at_the_same_task(tables):
     assert lines[6] == "| dpo | ours | 1.00 | 150 | 1.50 | 1.00 |"
 
 
+def test_what_products_alone_take_has_a_column_where_it_was_measured(tables):
+    row = {"task": "sft", "name": "TRL", "s": 2.0, "tokens_per_s": 10.0, "peak_gib": 1.0}
+    lines = tables["tuning_speed"]([row | {"products_s": 1.25}])
+    assert lines[0].endswith("| GiB | its products alone, s |")
+    assert lines[2] == "| sft | TRL | 2.00 | 10 | 1.00 | 1.00 | 1.25 |"
+
+
+def test_gaps_of_curves_and_ways_of_two_cores_are_told_as_measured(tables):
+    runs = [{"side": "ours", "seed": 0, "rewards": [n / 40 for n in range(1, 41)]}]
+    lines = tables["trl_curves"]({"runs": runs, "gaps": {"all steps": [0.0125, 0.03]}})
+    assert lines[2] == "| ours | 0 | 0.12 | 0.25 | 0.38 | 0.50 | 0.62 | 0.75 | 0.88 | 1.00 |"
+    assert lines[-1] == "Ours less TRL, all steps: +0.013 ± 0.030 (95 %)."
+    way = {"size": "1M", "name": "one core", "s": 2.0, "tokens_per_s": 1000.0, "times": 1.0}
+    run = {"seed": 1, "ahead": 0, "pass@1": 0.5}
+    told = tables["overlap"]({"speed": [way], "runs": [run], "difference": -0.01, "noise": 0.05})
+    assert told[2] == "| 1M | one core | 2.00 | 1,000 | 1.00 |" and "| 1 | 0 | 0.500 |" in told
+    assert told[-1] == "Ahead less in turn: -0.010 ± 0.050 (95 %)."
+
+
 def test_peaks_are_over_the_least_of_trl_for_as_many_at_once(tables):
     rows = [
         {"at_once": n, "name": name, "peak_gib": peak, "loaded_gib": 0.5, "s": 2.0}

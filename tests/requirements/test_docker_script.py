@@ -48,7 +48,10 @@ def test_the_engine_is_installed_and_started_without_touching_the_network(said, 
     daemon = 'echo "$@" > $HERE/words; : > $HERE/started'
     os.symlink("/bin/cp", tmp_path / "cp")
     told = said(
-        id="echo 0", apt_get=install, **{"docker.new": ANSWERS_ONCE_STARTED, "dockerd.new": daemon}
+        id="echo 0",
+        apt_get=install,
+        sleep="exec /bin/sleep 0.5",  # a busy machine starts a daemon late
+        **{"docker.new": ANSWERS_ONCE_STARTED, "dockerd.new": daemon},
     )
     assert "started a daemon (overlay2" in told and "to end it: kill " in told
     words = (tmp_path / "words").read_text().split()
