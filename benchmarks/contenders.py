@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -136,6 +136,7 @@ class Process:
     def kill(self) -> None:
         """End it and all it has started, standing still or not."""
         self._signal(signal.SIGKILL)
+        self.process.wait()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
@@ -146,7 +147,9 @@ def in_turn(running: Sequence[Process], warm_up: int, rounds: int) -> list[dict[
     """A step of each, A B C A B C; medians over those after the first `warm_up` of each. `first`
     is what the very first one told."""
     first: dict[str, dict[str, Any]] = {}
-    try:
+    with ExitStack() as ending:
+        for one in running:
+            ending.callback(one.kill)
         for turn in range(warm_up + rounds):
             for one in running:
                 step = one.step()
@@ -155,10 +158,6 @@ def in_turn(running: Sequence[Process], warm_up: int, rounds: int) -> list[dict[
                     one.steps.append(step)
         for one in running:
             one.close()
-    except BaseException:
-        for one in running:
-            one.kill()
-        raise
     return [
         {
             "name": one.name,

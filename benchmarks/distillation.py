@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from paired import interval
 from publish import ROOT, arguments, publish, table
 
 from data import arithmetic
@@ -40,7 +41,6 @@ SEEDS = (0, 1, 2)
 SHOWN = ("pass@1", "greedy", "format", "mean_length")
 QUESTIONS, ANSWERS = 500, 4  # of the teacher
 PILOT = 4  # RL steps that tell what one costs
-T_95 = {2: 12.706, 3: 4.303}  # Student's t, two-sided, by seeds
 QUICK = ("--evaluation.problems", "16", "--evaluation.samples", "1")
 ZERO = ("--optimizer.learning-rate", "5e-4", "--rollout.prompts", "32", "--rollout.per-prompt", "8",
         "--algorithm.minibatches", "2")  # fmt: skip
@@ -159,9 +159,7 @@ def reinforced(
 def lead(results: list[dict[str, dict[str, Any]]], arm: str) -> tuple[float, float]:
     """Mean lead of an arm over RL in pass@1, and the half width of its 95 % interval, by seeds."""
     leads = [r[arm]["after"]["pass@1"] - r["rl"]["after"]["pass@1"] for r in results]
-    if len(leads) not in T_95:
-        return fmean(leads), math.inf
-    return fmean(leads), T_95[len(leads)] * stdev(leads) / math.sqrt(len(leads))
+    return interval(leads)
 
 
 def shortfalls(results: list[dict[str, dict[str, Any]]]) -> list[str]:

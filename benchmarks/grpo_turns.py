@@ -25,6 +25,7 @@ PARTS = ("sample", "verify", "update", "sync")  # of a turn, as metrics name the
 LOOPS = 400_000  # of a program: some 20 milliseconds
 HALF = 256  # of the vocabulary
 SHORT, RATE = 24, 1e-3  # where it is to be learned: answer tokens, learning rate
+AS_OURS = {"lr_scheduler_type": "constant", "loss_type": "grpo"}  # there too; else as it installs
 
 
 def worth(text: str, ids: Sequence[int], *, learn: bool) -> float:
@@ -172,14 +173,13 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
         num_generations=GROUP,
         max_completion_length=SHORT if learn else MAX_TOKENS,
         learning_rate=RATE if learn else 1e-6,
-        lr_scheduler_type="constant",
-        loss_type="grpo",
         max_steps=STEPS,
         use_cpu=True,
         report_to=[],
         save_strategy="no",
         logging_strategy="no",
         disable_tqdm=True,
+        **(AS_OURS if learn else {}),
         **settings,
     )
     GRPOTrainer(

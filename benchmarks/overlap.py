@@ -15,12 +15,11 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from contenders import SIZES, Contender, Process, in_turn, model_of
+from paired import interval
 from publish import arguments, publish, table
 from tiny_runs import OPTIONS, Ended, all_of, opened, run
 
@@ -33,7 +32,6 @@ WAYS: Mapping[str, tuple[int, Mapping[str, Any]]] = {  # cores, settings
     "two cores, ahead": (2, BASIC | {"rollout.ahead": 1}),
 }
 SEEDS = (0, 1, 2)
-T_95 = {2: 12.706, 3: 4.303}  # Student's t, two-sided, by seeds
 FLAGS = ("--algorithm.preset", "grpo", "--algorithm.minibatches", "4")
 
 
@@ -79,8 +77,7 @@ def difference(runs: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Mean of ahead less in turn over the seeds, and half of its 95 % interval."""
     by = {(r["seed"], r["ahead"]): r["pass@1"] for r in runs}
     gaps = [by[seed, 1] - by[seed, 0] for seed in dict.fromkeys(r["seed"] for r in runs)]
-    noise = T_95[len(gaps)] * stdev(gaps) / sqrt(len(gaps)) if len(gaps) in T_95 else float("inf")
-    return fmean(gaps), noise
+    return interval(gaps)
 
 
 def main() -> int:

@@ -15,13 +15,22 @@ from pipeline.identity import identity  # noqa: E402
 
 
 def arguments(description: str, **extra: Mapping[str, Any]) -> argparse.Namespace:
-    """Parse `--json` and `--quick`, and each of `extra` as a flag of its own."""
+    """Parse `--json` and `--quick`, and each of `extra` as a flag of its own. `asked` has the words
+    that say what is measured, as opposed to where and how fast: all but paths and `--jobs`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, help="write the result to this file")
     parser.add_argument("--quick", action="store_true", help="a small run that proves it works")
     for name, options in extra.items():
         parser.add_argument(f"--{name.replace('_', '-')}", **options)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.asked = ["--quick"] if options.quick else []
+    for name, settings in extra.items():
+        given = getattr(options, name)
+        if given == settings.get("default") or name == "jobs" or settings.get("type") is Path:
+            continue
+        words = given if isinstance(given, list) else [given]
+        options.asked += [f"--{name.replace('_', '-')}", *map(str, words)]
+    return options
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -43,8 +52,7 @@ def publish(
         print(f"FAILED: {line}")
     if options.json:
         script = Path(sys.argv[0]).resolve().relative_to(ROOT)
-        quick = ["--quick"] if options.quick else []
-        command = shlex.join(["python", str(script), *quick])
+        command = shlex.join(["python", str(script), *options.asked])
         content = {"command": command, **identity(), "results": results, "failed": list(failed)}
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(laid_out(json.loads(json.dumps(content))) + "\n")

@@ -1,7 +1,7 @@
 """Runs of `recipes/tiny/algorithms.yaml`, each a process of its own on one core, kept in a folder.
 
-A run that ended under the same flags is not made again, so a long benchmark can be stopped, and
-goes on where it was.
+A run that ended under the same flags, at the same commit with nothing changed, is not made again:
+a long benchmark can be stopped, and goes on where it was.
 """
 
 import json
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import yaml
 from publish import ROOT
 
+from pipeline.identity import git
 from pipeline.record import read_metrics
 
 Asked = TypeVar("Asked")
@@ -73,8 +74,11 @@ def run(
     command = ["-m", "stages.command", "zero", "tiny/algorithms"]
     command += ["--start", str(base_of(folder, seed, quick=quick)), "--output", str(output)]
     command += ["--seed", str(seed), "--problem-seed", str(seed), *flags, *(QUICK if quick else ())]
-    if kept.is_file() and (known := json.loads(kept.read_text()))["command"] == command:
-        return known["told"]
+    asked = {"command": command, "git": git(ROOT)}
+    if asked["git"]["dirty"] is False and kept.is_file():
+        known = json.loads(kept.read_text())
+        if known["asked"] == asked:
+            return known["told"]
     shutil.rmtree(output, ignore_errors=True)
     with log.open("w") as stream:
         child = subprocess.Popen(
@@ -85,9 +89,10 @@ def run(
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         _, status, used = os.wait4(child.pid, 0)
-    ended = Ended(output=output, status=status, peak_kb=used.ru_maxrss, log=log)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    ended = Ended(output=output, status=child.returncode, peak_kb=used.ru_maxrss, log=log)
     found = told(ended)
-    kept.write_text(json.dumps({"command": command, "told": found}))
+    kept.write_text(json.dumps({"asked": asked, "told": found}))
     return found
 
 

@@ -12,14 +12,13 @@ quarter: the difference is to be within the noise between seeds.
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from against_trl import asked
 from contenders import SIZES, Contender, Process, in_turn, model_of
-from overlap import T_95
+from paired import interval
 from publish import arguments, publish, table
 
 SEEDS, STEPS, QUICK_STEPS = (0, 1, 2), 40, 2
@@ -59,8 +58,7 @@ def gap(rows: Sequence[Mapping[str, Any]], share: float) -> tuple[float, float]:
     gaps = [
         means["ours", seed] - means["trl", seed] for seed in dict.fromkeys(r["seed"] for r in rows)
     ]
-    noise = T_95[len(gaps)] * stdev(gaps) / sqrt(len(gaps)) if len(gaps) in T_95 else float("inf")
-    return fmean(gaps), noise
+    return interval(gaps)
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 """Rollouts in, graded rollouts out: same order, same number, none dropped."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -35,12 +36,10 @@ def open_judges(
     lacks one of these verifiers.
     """
     if not service:
-        pool = VerifierPool(workers, limit_s)
-        try:
+        with ExitStack() as unless_warm:
+            pool = unless_warm.enter_context(VerifierPool(workers, limit_s))
             pool.begin_to_warm(names)
-        except BaseException:
-            pool.close()
-            raise
+            unless_warm.pop_all()
         return pool
     try:
         pool = ServicePool(service)

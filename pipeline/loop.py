@@ -56,6 +56,7 @@ class Loop:
     ) -> None:
         self.recipe, self.task, self.policy, self.tools = recipe, task, policy, tools
         self.step = 0  # turns of the loop
+        self._stop = StopRequest()
         self.exact_times = False  # wait for the accelerator at the ends of what is timed
         self.learning = learning
         self.gather = Gatherer(recipe, task, tools.scribe, tools.sampler, tools.pool)
@@ -85,7 +86,7 @@ class Loop:
         self.begin()
         if self.step == 0:
             self._evaluate(full=True)
-        with StopRequest() as stop:
+        with self._stop as stop:
             while self.step < self.recipe.steps:
                 self.turn()
                 if self._examined_after(self.step):
@@ -115,7 +116,8 @@ class Loop:
         self.ahead.finish(clock)
         with clock("sync"):
             fresh = self.sync.send(self.learning.done, self.probes(self.step + 1))
-        if not self._examined_after(self.step + 1):  # else the sampler is asked other questions
+        # before an evaluation the sampler is asked other questions, and before a stop none
+        if not (self._stop.asked or self._examined_after(self.step + 1)):
             self._begin_to_gather(self.step + 2)
         with clock("sync"):
             report = self.sync.compare(fresh)

@@ -85,25 +85,28 @@ class VerifierPool:
         for fresh, sent in dict(filter(None, begun)).items():
             for future in sent:
                 if failure := future.exception(2 * WARM_LIMIT_S):
-                    self._forget(fresh)
+                    self._settled(fresh)
                     told = f"verifiers {list(fresh)} cannot judge their examples"
                     raise RuntimeError(f"{told}: {_reason(failure)}") from failure
-            with self._lock:
-                self._warm.extend(name for name in fresh if name not in self._warm)
-            self._forget(fresh)
+            self._settled(fresh, warm=fresh)
 
     def begin_to_warm(self, names: Iterable[str]) -> None:
         """The same without waiting for it, as `warm` and whoever judges will. Raises KeyError."""
-        known = {*self._warm, *self._warming}
+        with self._lock:
+            known = {*self._warm, *self._warming}
         fresh = tuple(get(name).name for name in dict.fromkeys(names) if name not in known)
         if fresh:
             schedule = partial(self.schedule, warm_up, (fresh,), WARM_LIMIT_S)
             sent = [schedule()[1] for _ in range(self.workers)]
-            self._warming |= dict.fromkeys(fresh, (fresh, sent))
+            with self._lock:
+                self._warming |= dict.fromkeys(fresh, (fresh, sent))
 
-    def _forget(self, fresh: Sequence[str]) -> None:
-        for name in fresh:
-            self._warming.pop(name, None)
+    def _settled(self, waited: Sequence[str], warm: Sequence[str] = ()) -> None:
+        """Nobody need wait for these any more; those of them that are `warm` stay so."""
+        with self._lock:
+            self._warm.extend(name for name in warm if name not in self._warm)
+            for name in waited:
+                self._warming.pop(name, None)
 
     def judge_all(self, tasks: Sequence[Task]) -> list[Verdict]:
         """One verdict per task, in the order given, whatever fails.

@@ -19,6 +19,29 @@ def publish(monkeypatch):
     return module
 
 
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ([], []),
+        (["--seeds", "0", "1"], []),  # as they are anyway
+        (["--seeds", "0", "--jobs", "2", "--folder", "here"], ["--seeds", "0"]),
+        (["--quick", "--rounds", "5"], ["--quick", "--rounds", "5"]),
+    ],
+)
+def test_the_recorded_command_has_the_flags_that_say_what_is_measured(
+    publish, monkeypatch, given, asked
+):
+    monkeypatch.setattr(sys, "argv", ["script", *given])
+    options = publish.arguments(
+        "test",
+        seeds={"nargs": "+", "type": int, "default": [0, 1]},
+        rounds={"type": int, "default": 7},
+        folder={"type": Path},
+        jobs={"type": int, "default": 1},
+    )
+    assert options.asked == asked
+
+
 def test_plain_lists_and_objects_stand_on_one_line_and_all_is_json(publish):
     content = {
         "text": 'a [list] in "quotes" {and more}',

@@ -166,6 +166,25 @@ def test_a_run_that_samples_ahead_learns_a_step_late_and_goes_on_as_if_never_sto
     resumed = train("broken", told, resume=True)
     assert metrics(resumed) == rows and same(bits(resumed.policy), bits(whole.policy))
 
+    begun = []
+
+    def stop_while_step_three_learns(loop):
+        learn, begin = loop.learning.learn, loop.ahead.begin
+        loop.ahead.begin = lambda step, random: begun.append(step) or begin(step, random)
+
+        def learn_and_ask(step, *given):
+            if step == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            return learn(step, *given)
+
+        loop.learning.learn = learn_and_ask
+
+    with pytest.raises(Stopped, match="after step 3 of 6"):
+        train("asked", told, stop_while_step_three_learns)
+    assert max(begun) == 3  # gathered beside step three, and none after it
+    resumed = train("asked", told, resume=True)
+    assert metrics(resumed) == rows and same(bits(resumed.policy), bits(whole.policy))
+
 
 @pytest.mark.slow
 @pytest.mark.vllm

@@ -25,6 +25,15 @@ def checked(monkeypatch):
     monkeypatch.setattr(unlearned, "CHECKED", 5)
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Sums in one order: Adam's first steps magnify what another order rounds otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def rollouts(tiny_llama, sampled):
     """Six groups of four: the first, third and fifth tied, the others not."""
@@ -80,7 +89,7 @@ def test_a_step_without_them_is_the_step_with_them(learned, setting, parts):
     algorithm = SETTINGS[setting] | NO_KL | {"minibatches": parts}
     want, full, wanted_N, all_positions = learned(False, **algorithm)
     got, short, advantages_N, positions = learned(True, **algorithm)
-    assert_close(got, want, atol=1e-4, rtol=1e-5)
+    assert_close(got, want, atol=1e-5, rtol=1e-5)
     assert torch.equal(advantages_N, wanted_N)
     assert sum(positions) < 0.8 * sum(all_positions)
     for one, other in zip(short, full, strict=True):
