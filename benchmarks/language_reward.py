@@ -62,8 +62,7 @@ def cold_start(folder: Path, seed: int, *, quick: bool) -> Path:
     for stage in stages:
         own = {key: seed for key in SEEDED[stage["name"]]}
         stage["set"] = stage.get("set", {}) | own | (QUICK_START[stage["name"]] if quick else {})
-        if quick:
-            stage.pop("goals", None)
+        stage.pop("goals", None)  # what both arms start from is what it is
     recipe.write_text(yaml.safe_dump(whole | {"stages": stages}))
     log = folder / f"start-{seed}.log"
     ended(["r1", str(recipe), "--output", str(output), "--resume"], log)
