@@ -49,6 +49,16 @@ CONTENDERS = (
         side="ours",
         settings={"sampler.engine": "vllm", "trainer.compute": "bfloat16"},
     ),
+    Contender(
+        name="ours, vLLM, bf16, sampler too",
+        side="ours",
+        settings={
+            "sampler.engine": "vllm",
+            "sampler.dtype": "bfloat16",
+            "sampler.tolerance": 0.5,
+            "trainer.compute": "bfloat16",
+        },
+    ),
     Contender(name="ours, torch", side="ours", settings={"sampler.engine": "torch"}),
 )
 ABSENT = {"10M": ("TRL, tuned", "ours, torch")}  # slower than others of their side at 1M

@@ -102,7 +102,7 @@ def overlap(result: Mapping[str, Any]) -> list[str]:
 
 
 def trl_curves(result: Mapping[str, Any]) -> list[str]:
-    """A row a run, its reward at some steps; then how far both are apart."""
+    """A row a run, its reward at some steps; then how far ours are from TRL's."""
     steps = len(result["runs"][0]["rewards"])
     shown = range(max(1, steps // 8), steps + 1, max(1, steps // 8))
     rows = [
@@ -110,7 +110,7 @@ def trl_curves(result: Mapping[str, Any]) -> list[str]:
         for row in result["runs"]
     ]
     told = [
-        f"Ours less TRL, {name}: {mean:+.3f} ± {noise:.3f} (95 %)."
+        f"{name}: less TRL's {mean:+.3f} ± {noise:.3f} (95 %)."
         for name, (mean, noise) in result["gaps"].items()
     ]
     return [*table(["", "seed", *(f"step {n}" for n in shown)], rows), "", *told]

@@ -73,6 +73,19 @@ def test_the_power_that_seconds_grow_by_is_found(script):
     assert found == pytest.approx(wanted, abs=1e-9)
 
 
+def test_a_curve_is_held_against_trls_of_the_same_seed(script):
+    curves = script("trl_curves")
+    rows = [
+        {"side": side, "seed": seed, "rewards": [0.0, 0.0, 0.0, seed + more]}
+        for seed in (0, 1, 2)
+        for side, more in (("ours", 0.5), ("ours, bf16", 0.25 + 0.1 * seed), (curves.TRL, 0.25))
+    ]
+    assert curves.gap(rows, "ours", 0.25) == (0.25, 0.0)
+    assert curves.gap(rows, "ours", 1.0) == (0.0625, 0.0)
+    mean, noise = curves.gap(rows, "ours, bf16", 0.25)
+    assert mean == pytest.approx(0.1) and noise == pytest.approx(4.303 * 0.1 / 3**0.5)
+
+
 def test_both_sides_are_given_sequences_of_mixed_lengths(script):
     turns = script("tuning_turns")
     lengths = [len(prompt) + len(answer) for prompt, answer in turns.answers(32)]

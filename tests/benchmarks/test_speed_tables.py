@@ -36,9 +36,9 @@ def test_what_products_alone_take_has_a_column_where_it_was_measured(tables):
 
 def test_gaps_of_curves_and_ways_of_two_cores_are_told_as_measured(tables):
     runs = [{"side": "ours", "seed": 0, "rewards": [n / 40 for n in range(1, 41)]}]
-    lines = tables["trl_curves"]({"runs": runs, "gaps": {"all steps": [0.0125, 0.03]}})
+    lines = tables["trl_curves"]({"runs": runs, "gaps": {"ours, all steps": [0.0125, 0.03]}})
     assert lines[2] == "| ours | 0 | 0.12 | 0.25 | 0.38 | 0.50 | 0.62 | 0.75 | 0.88 | 1.00 |"
-    assert lines[-1] == "Ours less TRL, all steps: +0.013 ± 0.030 (95 %)."
+    assert lines[-1] == "ours, all steps: less TRL's +0.013 ± 0.030 (95 %)."
     way = {"size": "1M", "name": "one core", "s": 2.0, "tokens_per_s": 1000.0, "times": 1.0}
     run = {"seed": 1, "ahead": 0, "pass@1": 0.5}
     told = tables["overlap"]({"speed": [way], "runs": [run], "difference": -0.01, "noise": 0.05})
