@@ -34,22 +34,6 @@ def machine(result: dict[str, Any]) -> str:
     return f"{cores} of {told['cpu']}, {told['memory_gib']:.0f} GiB, no GPU"
 
 
-def zero_table(result: dict[str, Any]) -> list[str]:
-    """One row a run: each figure before and after."""
-    names = {"random": "control: random rewards", "shuffled_groups": "control: shuffled groups"}
-    digits = {"pass@1": 3, "greedy": 3, "maj@4": 3, "format": 3, "mean_length": 1}
-    header = ["run", "pass@1, T=1", "95 % after", "greedy", "maj@4", "format", "mean length", "s"]
-    rows = [line(header), line(["---"] * len(header))]
-    for run in result["results"]:
-        before, after = run["before"], run["after"]
-        low, high = after["pass@1 95%"]
-        change = [f"{before[k]:.{d}f} → {after[k]:.{d}f}" for k, d in digits.items()]
-        name = names.get(run["name"], run["name"].replace("-", " "))
-        seconds = f"{run['seconds']:.0f}"
-        rows.append(line([name, change[0], f"{low:.3f} to {high:.3f}", *change[1:], seconds]))
-    return rows
-
-
 def proofs() -> list[tuple[str, str, str]]:
     """(what, measured, the script that printed it)."""
     sync, resume = (load(n)["results"] for n in ("sync", "resume"))
@@ -224,31 +208,15 @@ def shortfalls() -> list[str]:
     ]
 
 
-def recipe_proofs() -> list[tuple[str, str, str]]:
-    """The whole recipe, where it has been measured."""
-    if not (RESULTS / "whole.json").is_file():
-        return []
-    runs = load("whole")["results"]
-    last = [run["stages"][-3]["after"] for run in runs]
-    taught = [run["stages"][-1] for run in runs]
-    return [
-        (
-            f"the whole recipe, {len(runs[0]['stages'])} stages, {len(runs)} seed"
-            f"{'s' * (len(runs) > 1)}: seconds; peak memory; reasoning at T=0.7, general prompts "
-            "and student at the end ([table](docs/r1.md#measured))",
-            f"{max(r['seconds'] for r in runs):.0f} s; {max(r['peak_gib'] for r in runs):.1f} GiB; "
-            f"{min(r['pass@1'] for r in last):.2f}, {min(r['general'] for r in last):.2f}, "
-            f"{min(r['after']['pass@1'] for r in taught):.2f}",
-            "whole",
-        )
-    ]
-
-
 def section() -> str:
     zero, missed = load("zero_seeds"), shortfalls()
     count = zero["results"][0]["after"]["problems"]
     table = [line(["what", "measured", "printed by"]), line(["---"] * 3)]
-    found = [*recipe_proofs(), *proofs(), *learning_proofs(), *sandbox_proofs()]
+    told = {
+        path.stem: json.loads(path.read_text()).get("results") for path in RESULTS.glob("*.json")
+    }
+    found = [*recipe_tables.proofs(told), *speed_tables.proofs(told)]
+    found += [*proofs(), *learning_proofs(), *sandbox_proofs()]
     found += [*verifier_proofs(), peer_tables.proof(load("peers")["results"])]
     table += [line([what, told, printed_by(name)]) for what, told, name in found]
     return "\n".join(
@@ -258,7 +226,7 @@ def section() -> str:
             f"seed has a base model, problems and samples of its own. {machine(zero)};",
             f"vLLM rollouts; printed by `{zero['command']}` at {zero['git']['commit'][:7]}.",
             "",
-            *zero_table(zero),
+            *recipe_tables.zero(zero["results"]),
             "",
             *table,
             *(["", "Not shown yet, though set out for:", "", *missed] if missed else []),
@@ -300,6 +268,8 @@ def pages() -> dict[tuple[str, str], str]:
 def renewed(text: str, name: str, fresh: str) -> str:
     """The page with the section `name` in its place."""
     begin = f"<!-- {name}: written by benchmarks/readme.py -->"
+    if text.count(begin) != 1:
+        raise SystemExit(f"a page lacks the place of the table of {name}: {begin}")
     before, rest = text.split(begin)
     _, after = rest.split(END, 1)
     return before + fresh + after

@@ -4,9 +4,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from learning_tables import spread, table
+from paired import interval
 
 FIGURES = ("pass@1", "format", "language", "general", "mean_length")
 Run = Mapping[str, Any]
+
+
+def zero(runs: Sequence[Run]) -> list[str]:
+    """One row a run: each figure before and after."""
+    names = {"random": "control: random rewards", "shuffled_groups": "control: shuffled groups"}
+    digits = {"pass@1": 3, "greedy": 3, "maj@4": 3, "format": 3, "mean_length": 1}
+    header = ["run", "pass@1, T=1", "95 % after", "greedy", "maj@4", "format", "mean length", "s"]
+    rows: list[list[str]] = []
+    for run in runs:
+        before, after = run["before"], run["after"]
+        low, high = after["pass@1 95%"]
+        change = [f"{before[k]:.{d}f} → {after[k]:.{d}f}" for k, d in digits.items()]
+        name = names.get(run["name"], run["name"].replace("-", " "))
+        seconds = f"{run['seconds']:.0f}"
+        rows.append([name, change[0], f"{low:.3f} to {high:.3f}", *change[1:], seconds])
+    return table(header, rows)
 
 
 def whole(runs: Sequence[Run]) -> list[str]:
@@ -46,13 +63,67 @@ def language_reward(runs: Sequence[Run]) -> list[str]:
 def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
     """Each way to teach the student, the seeds together."""
     digits = {"pass@1": 3, "greedy": 3, "format": 3, "mean_length": 1}
-    rows = [
-        [arm]
-        + [spread([r[arm]["after"][name] for r in results], d) for name, d in digits.items()]
-        + [spread([r[arm]["cpu"] for r in results], 0)]
-        for arm in results[0]
-    ]
-    return table(["student by", *digits, "CPU seconds"], rows)
+    rows: list[list[str]] = []
+    for arm in results[0]:
+        ends = [r[arm]["after"] for r in results]
+        lead, noise = _lead(results, arm)
+        rows.append(
+            [arm]
+            + [spread([end[name] for end in ends], d) for name, d in digits.items()]
+            + [spread([r[arm]["cpu"] for r in results], 0)]
+            + ["" if arm == "rl" else f"{lead:+.3f} ± {noise:.3f}"]
+        )
+    return table(["student by", *digits, "CPU seconds", "pass@1 less RL's, 95 %"], rows)
+
+
+def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Rows of README of what has been measured: (what, measured, the script that printed it)."""
+    rows = {"whole": _whole, "language_reward": _language, "distillation": _taught}
+    return [(*row(told[name]), name) for name, row in rows.items() if name in told]
+
+
+def _whole(runs: Sequence[Run]) -> tuple[str, str]:
+    last = [run["stages"][-3]["after"] for run in runs]
+    taught = [run["stages"][-1] for run in runs]
+    return (
+        f"the whole recipe, {len(runs[0]['stages'])} stages, {len(runs)} seed"
+        f"{'s' * (len(runs) > 1)}: seconds; peak memory; reasoning at T=0.7, general prompts and "
+        "student at the end ([table](docs/r1.md#measured))",
+        f"{max(r['seconds'] for r in runs):.0f} s; {max(r['peak_gib'] for r in runs):.1f} GiB; "
+        f"{min(r['pass@1'] for r in last):.2f}, {min(r['general'] for r in last):.2f}, "
+        f"{min(r['after']['pass@1'] for r in taught):.2f}",
+    )
+
+
+def _language(runs: Sequence[Run]) -> tuple[str, str]:
+    shown: list[str] = []
+    for arm in ("reward", "control"):
+        ends = [run["after"] for run in runs if run["arm"] == arm]
+        shown.append(f"{_range(ends, 'language')}, {_range(ends, 'pass@1')}")
+    return (
+        "a language's share of the chains, and pass@1, with a reward for it; without "
+        "([table](docs/rl.md#with-and-without-the-language-reward))",
+        "; ".join(shown),
+    )
+
+
+def _taught(results: Sequence[Mapping[str, Run]]) -> tuple[str, str]:
+    lead, noise = _lead(results, "distill")
+    return (
+        "a student taught a teacher's answers less the same student by RL at equal compute, pass@1 "
+        "([table](docs/distillation.md#against-reinforcement-learning))",
+        f"{lead:+.2f} ± {noise:.2f}",
+    )
+
+
+def _lead(results: Sequence[Mapping[str, Run]], arm: str) -> tuple[float, float]:
+    """Of an arm over RL in pass@1, with half of its 95 % interval."""
+    return interval([r[arm]["after"]["pass@1"] - r["rl"]["after"]["pass@1"] for r in results])
+
+
+def _range(ends: Sequence[Run], name: str) -> str:
+    values = [end[name] for end in ends]
+    return f"{min(values):.2f} to {max(values):.2f}"
 
 
 def report(result: Mapping[str, Any]) -> list[str]:

@@ -116,6 +116,17 @@ def trl_curves(result: Mapping[str, Any]) -> list[str]:
     return [*table(["", "seed", *(f"step {n}" for n in shown)], rows), "", *told]
 
 
+def memory(result: Mapping[str, Any]) -> list[str]:
+    """A row a size: what an update adds to the model, the head's weights apart from the rest."""
+    rows = [
+        [f"{row[name]:,}" for name in ("vocabulary", "tokens", "answers")]
+        + [f"{row[name]:,.0f}" for name in ("update_mib", "head_mib", "rest_mib")]
+        for row in (*result["vocabulary"], *result["length"])
+    ]
+    header = ["vocabulary", "tokens", "answers", "MiB of an update", "of the head", "of the rest"]
+    return table(header, rows)
+
+
 def startup(result: Mapping[str, Any]) -> list[str]:
     """A row a command, seconds."""
     found = [
@@ -125,11 +136,41 @@ def startup(result: Mapping[str, Any]) -> list[str]:
     return table(["", "median, s", "fastest", "slowest", "runs"], found)
 
 
+def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Rows of README of what has been measured: (what, measured, the script that printed it)."""
+    rows = {"against_trl": _against_trl, "overlap": _overlap}
+    return [(*row(told[name]), name) for name, row in rows.items() if name in told]
+
+
+def _against_trl(rows: Rows) -> tuple[str, str]:
+    ratios: list[str] = []
+    for size in dict.fromkeys(row["size"] for row in rows):
+        rates = {row["name"]: row["tokens_per_s"] for row in rows if row["size"] == size}
+        ours = max(rate for name, rate in rates.items() if name.startswith("ours"))
+        best = max(rate for name, rate in rates.items() if name.startswith("TRL"))
+        ratios.append(f"{size}: {ours / rates['TRL']:.1f} ×, {ours / best:.1f} ×")
+    return (
+        "a GRPO step on one core against TRL's, as it installs and at the best settings found, "
+        "equal tokens ([table](docs/speed.md#a-grpo-step-against-trl))",
+        "; ".join(ratios),
+    )
+
+
+def _overlap(result: Mapping[str, Any]) -> tuple[str, str]:
+    ways = [row for row in result["speed"] if row["name"].endswith("ahead")]
+    return (
+        "the same on two cores, sampling a step ahead, over one core "
+        "([table](docs/speed.md#sampling-a-step-ahead))",
+        "; ".join(f"{row['size']}: {row['times']:.2f} ×" for row in ways),
+    )
+
+
 TABLES = {
     "update_speed": update_speed,
     "against_trl": lambda rows: against(rows, "size"),
     "tuning_speed": lambda rows: against(rows, "task"),
     "grpo_memory": grpo_memory,
+    "memory": memory,
     "scaling": scaling,
     "overlap": overlap,
     "startup": startup,

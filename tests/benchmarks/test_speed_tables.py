@@ -46,6 +46,16 @@ def test_gaps_of_curves_and_ways_of_two_cores_are_told_as_measured(tables):
     assert told[-1] == "Ahead less in turn: -0.010 ± 0.050 (95 %)."
 
 
+def test_what_an_update_holds_is_told_apart_from_what_its_head_keeps(tables):
+    row = {"vocabulary": 8192, "tokens": 2048, "answers": 16}
+    row |= {"peak_mib": 500.0, "update_mib": 100.4, "head_mib": 6.0, "rest_mib": 94.4}
+    lines = tables["memory"]({"vocabulary": [row], "length": [row | {"answers": 1}]})
+    assert lines[2:] == [
+        "| 8,192 | 2,048 | 16 | 100 | 6 | 94 |",
+        "| 8,192 | 2,048 | 1 | 100 | 6 | 94 |",
+    ]
+
+
 def test_peaks_are_over_the_least_of_trl_for_as_many_at_once(tables):
     rows = [
         {"at_once": n, "name": name, "peak_gib": peak, "loaded_gib": 0.5, "s": 2.0}
