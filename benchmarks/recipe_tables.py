@@ -51,13 +51,13 @@ def _short(value: float) -> str:
 
 def language_reward(runs: Sequence[Run]) -> list[str]:
     """With the reward and without it, seed by seed."""
-    names = ("language", "pass@1", "greedy", "format", "mean_length")
+    digits = {"language": 3, "pass@1": 3, "greedy": 3, "format": 3, "mean_length": 1}
     rows = [
         [f"{run['arm']}, seed {run['seed']}"]
-        + [f"{_short(run['before'][name])} → {run['after'][name]:.3f}" for name in names]
+        + [f"{run['before'][k]:.{d}f} → {run['after'][k]:.{d}f}" for k, d in digits.items()]
         for run in runs
     ]
-    return table(["run", *names], rows)
+    return table(["run", *digits], rows)
 
 
 def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
