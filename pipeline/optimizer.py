@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.config import OptimizerConfig
+from pipeline.muon import Muon
 
 
 class Optimizer:
@@ -27,9 +28,7 @@ class Optimizer:
         ]
         if matrices:
             self._parts.append(
-                torch.optim.Muon(
-                    matrices, lr=config.muon_learning_rate, weight_decay=config.muon_weight_decay
-                )
+                Muon(matrices, lr=config.muon_learning_rate, weight_decay=config.muon_weight_decay)
             )
         self._peaks = [part.param_groups[0]["lr"] for part in self._parts]
 

@@ -30,6 +30,7 @@ from pipeline.compute import prepare
 from pipeline.config import BaseRecipe, TinyModel, TrainerConfig
 from pipeline.failures import StageError
 from pipeline.identity import identity
+from pipeline.muon import Muon
 from pipeline.optimizer import Optimizer
 from pipeline.packing import best_fit, lay_out
 from pipeline.policy import save_policy, score
@@ -257,7 +258,7 @@ def step_accuracy(checkpoint: Path, count: int = 200, source: str = "arithmetic"
     return sum(right) / count
 
 
-MADE_BY = (train, untrained, batches, _learn, Optimizer, lay_out, best_fit, tokenizer.train)
+MADE_BY = (train, untrained, batches, _learn, Optimizer, Muon, lay_out, best_fit, tokenizer.train)
 
 
 if __name__ == "__main__":

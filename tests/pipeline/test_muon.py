@@ -1,0 +1,59 @@
+"""Muon on many matrices at once takes the steps of torch's, which goes through them one by one."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline.muon import Muon, orthogonal
+
+SHAPES = [(8, 8), (12, 8), (8, 12), (8, 8), (12, 8), (5, 7)]
+SETTINGS = {"lr": 0.1, "weight_decay": 0.2}
+
+
+def weights(seed=0):
+    torch.manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(shape)) for shape in SHAPES]
+
+
+def trained(kind, steps=4, **settings):
+    """The weights after steps on gradients that differ, one of them now and then missing."""
+    mine = weights()
+    optimizer = kind(mine, **SETTINGS | settings)
+    torch.manual_seed(1)
+    for step in range(steps):
+        for index, weight in enumerate(mine):
+            gradient = torch.randn(weight.shape) * 10.0 ** (index - 3)
+            weight.grad = None if (step, index) == (1, 2) else gradient
+        optimizer.step()
+    return mine, optimizer
+
+
+@pytest.mark.parametrize("settings", [{}, {"nesterov": False}, {"momentum": 0.5, "ns_steps": 3}])
+def test_the_steps_are_those_of_torch(settings):
+    got, optimizer = trained(Muon, **settings)
+    want, other = trained(torch.optim.Muon, **settings)
+    for one, two, before in zip(got, want, weights(), strict=True):
+        assert (two - before).abs().max() > 0.1
+        assert_close(one, two, atol=0.01, rtol=0.0)  # bfloat16, over four steps of .1
+        assert torch.equal(
+            optimizer.state[one]["momentum_buffer"], other.state[two]["momentum_buffer"]
+        )
+
+
+def test_a_state_of_torchs_goes_on():
+    _, other = trained(torch.optim.Muon)
+    mine, optimizer = trained(Muon, steps=0)
+    optimizer.load_state_dict(other.state_dict())
+    assert optimizer.state[mine[3]]["momentum_buffer"].abs().max() > 0
+
+
+def test_singular_values_come_near_one():
+    torch.manual_seed(0)
+    made = orthogonal(torch.randn(3, 8, 20) * 1e-3, (3.4445, -4.7750, 2.0315), 5, 1e-7)
+    values = torch.linalg.svdvals(made.float())
+    assert values.min() > 0.5 and values.max() < 1.3
+
+
+def test_another_factor_on_the_rate_is_refused():
+    with pytest.raises(ValueError, match="match_rms_adamw"):
+        Muon(weights(), adjust_lr_fn="match_rms_adamw")
