@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contenders import SIZES, Contender, Process, in_turn, model_of
+from contenders import HALF, SIZES, Contender, Process, in_turn, model_of
 from grpo_turns import QUESTIONS
+from paired import sides
 from publish import arguments, publish, table
 
 from data import arithmetic
@@ -52,12 +53,7 @@ CONTENDERS = (
     Contender(
         name="ours, vLLM, bf16, sampler too",
         side="ours",
-        settings={
-            "sampler.engine": "vllm",
-            "sampler.dtype": "bfloat16",
-            "sampler.tolerance": 0.5,
-            "trainer.compute": "bfloat16",
-        },
+        settings=HALF,
     ),
     Contender(name="ours, torch", side="ours", settings={"sampler.engine": "torch"}),
 )
@@ -91,9 +87,9 @@ def shortfalls(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The bars that are missed."""
     missed: list[str] = []
     for size in dict.fromkeys(row["size"] for row in rows):
-        rates = {row["name"]: row["tokens_per_s"] for row in rows if row["size"] == size}
-        best = max(rate for name, rate in rates.items() if name.startswith("ours"))
-        tuned = max(rate for name, rate in rates.items() if name.startswith("TRL"))
+        own = [row for row in rows if row["size"] == size]
+        rates = {row["name"]: row["tokens_per_s"] for row in own}
+        best, tuned = sides(own, "tokens_per_s", max)
         for other, rate, bar in zip(
             ("as installed", "at its best"), (rates["TRL"], tuned), BARS[size], strict=True
         ):

@@ -31,6 +31,10 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "30M": {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 9, "heads": 8},
     "60M": {"hidden_size": 640, "intermediate_size": 1792, "num_hidden_layers": 12, "heads": 10},
 }
+HALF: Mapping[str, Any] = {  # of ours: both engines in bfloat16
+    "sampler.engine": "vllm", "sampler.dtype": "bfloat16", "sampler.tolerance": 0.5,
+    "trainer.compute": "bfloat16",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +131,16 @@ class Process:
         raise SystemExit(f"{self.name} ended:\n{self.log.read_text()[-3000:]}")
 
     def close(self) -> None:
-        assert self.process.stdin and self.process.stdout
+        """Let it end by itself."""
+        assert self.process.stdin
         self._signal(signal.SIGCONT)
         self.process.stdin.close()
         self.process.wait(60)
-        self.process.stdout.close()
 
     def kill(self) -> None:
         """End it and all it has started, standing still or not."""
-        self._signal(signal.SIGKILL)
-        self.process.wait()
+        with suppress(BrokenPipeError), self.process:  # of what was asked of one that is gone
+            self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):

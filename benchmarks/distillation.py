@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from paired import interval
+from paired import lead
 from publish import ROOT, arguments, publish, table
 
 from data import arithmetic
@@ -40,6 +40,7 @@ ARMS = ("distill", "distill_logits", "distill_on_policy")
 SEEDS = (0, 1, 2)
 SHOWN = ("pass@1", "greedy", "format", "mean_length")
 QUESTIONS, ANSWERS = 500, 4  # of the teacher
+LEFT_OUT = ("curve", "checkpoint")  # of what is published
 PILOT = 4  # RL steps that tell what one costs
 QUICK = ("--evaluation.problems", "16", "--evaluation.samples", "1")
 ZERO = ("--optimizer.learning-rate", "5e-4", "--rollout.prompts", "32", "--rollout.per-prompt", "8",
@@ -156,12 +157,6 @@ def reinforced(
     return command(folder, name, [*asked, "--steps", str(steps)], quick=quick)
 
 
-def lead(results: list[dict[str, dict[str, Any]]], arm: str) -> tuple[float, float]:
-    """Mean lead of an arm over RL in pass@1, and the half width of its 95 % interval, by seeds."""
-    leads = [r[arm]["after"]["pass@1"] - r["rl"]["after"]["pass@1"] for r in results]
-    return interval(leads)
-
-
 def shortfalls(results: list[dict[str, dict[str, Any]]]) -> list[str]:
     """What the results do not show though it is claimed."""
     missed = [
@@ -210,7 +205,7 @@ def main() -> int:
         results.append(compared(folder, student, teacher, seed, quick=quick))
         print(f"seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
     content = [
-        {arm: {k: v for k, v in run.items() if k != "curve"} for arm, run in arms.items()}
+        {arm: {k: v for k, v in run.items() if k not in LEFT_OUT} for arm, run in arms.items()}
         for arms in results
     ]
     missed = [] if quick else shortfalls(results)

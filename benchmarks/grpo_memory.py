@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from contenders import Contender, Process, in_turn, model_of
+from paired import sides
 from publish import arguments, publish, table
 from update_turns import ANSWERS
 
@@ -64,9 +65,7 @@ def shares(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     """Our least peak over TRL's least, by the answers at once."""
     found: dict[int, float] = {}
     for at_once in AT_ONCE:
-        own = [row for row in rows if row["at_once"] == at_once]
-        theirs = min(row["peak_gib"] for row in own if row["name"].startswith("TRL"))
-        ours = min(row["peak_gib"] for row in own if row["name"].startswith("ours"))
+        ours, theirs = sides([r for r in rows if r["at_once"] == at_once], "peak_gib", min)
         found[at_once] = ours / theirs
     return found
 

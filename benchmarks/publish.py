@@ -13,10 +13,12 @@ sys.path.insert(0, str(ROOT))
 
 from pipeline.identity import identity  # noqa: E402
 
+ELSEWHERE = ("folder", "image", "jobs")  # flags of where things go, and how many at a time
+
 
 def arguments(description: str, **extra: Mapping[str, Any]) -> argparse.Namespace:
     """Parse `--json` and `--quick`, and each of `extra` as a flag of its own. `asked` has the words
-    that say what is measured, as opposed to where and how fast: all but paths and `--jobs`."""
+    that say what is measured: all but those of `ELSEWHERE`, and of a path its name."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, help="write the result to this file")
     parser.add_argument("--quick", action="store_true", help="a small run that proves it works")
@@ -26,10 +28,11 @@ def arguments(description: str, **extra: Mapping[str, Any]) -> argparse.Namespac
     options.asked = ["--quick"] if options.quick else []
     for name, settings in extra.items():
         given = getattr(options, name)
-        if given == settings.get("default") or name == "jobs" or settings.get("type") is Path:
+        if given == settings.get("default") or name in ELSEWHERE:
             continue
         words = given if isinstance(given, list) else [given]
-        options.asked += [f"--{name.replace('_', '-')}", *map(str, words)]
+        told = [word.name if isinstance(word, Path) else str(word) for word in words]
+        options.asked += [f"--{name.replace('_', '-')}", *told]
     return options
 
 

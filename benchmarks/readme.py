@@ -68,9 +68,11 @@ def proofs() -> list[tuple[str, str, str]]:
 
 
 def printed_by(name: str) -> str:
-    """The script, and the commit that it measured where the result says."""
-    commit = load(name).get("git", {}).get("commit", "")[:7]
-    return f"`benchmarks/{name}.py`" + (f" at {commit}" if commit else "")
+    """The script and its flags, and the commit that it measured where the result says."""
+    result = load(name)
+    commit = result.get("git", {}).get("commit", "")[:7]
+    command = result["command"].removeprefix("python ").split(" --json")[0]
+    return f"`{command}`" + (f" at {commit}" if commit else "")
 
 
 def sandbox_proofs() -> list[tuple[str, str, str]]:

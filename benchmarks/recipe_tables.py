@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from learning_tables import spread, table
-from paired import interval
+from paired import lead
 
 FIGURES = ("pass@1", "format", "language", "general", "mean_length")
 Run = Mapping[str, Any]
@@ -66,12 +66,12 @@ def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
     rows: list[list[str]] = []
     for arm in results[0]:
         ends = [r[arm]["after"] for r in results]
-        lead, noise = _lead(results, arm)
+        gap, noise = lead(results, arm)
         rows.append(
             [arm]
             + [spread([end[name] for end in ends], d) for name, d in digits.items()]
             + [spread([r[arm]["cpu"] for r in results], 0)]
-            + ["" if arm == "rl" else f"{lead:+.3f} ± {noise:.3f}"]
+            + ["" if arm == "rl" else f"{gap:+.3f} ± {noise:.3f}"]
         )
     return table(["student by", *digits, "CPU seconds", "pass@1 less RL's, 95 %"], rows)
 
@@ -108,22 +108,17 @@ def _language(runs: Sequence[Run]) -> tuple[str, str]:
 
 
 def _taught(results: Sequence[Mapping[str, Run]]) -> tuple[str, str]:
-    lead, noise = _lead(results, "distill")
+    gap, noise = lead(results, "distill")
     return (
         "a student taught a teacher's answers less the same student by RL at equal compute, pass@1 "
         "([table](docs/distillation.md#against-reinforcement-learning))",
-        f"{lead:+.2f} ± {noise:.2f}",
+        f"{gap:+.2f} ± {noise:.2f}",
     )
-
-
-def _lead(results: Sequence[Mapping[str, Run]], arm: str) -> tuple[float, float]:
-    """Of an arm over RL in pass@1, with half of its 95 % interval."""
-    return interval([r[arm]["after"]["pass@1"] - r["rl"]["after"]["pass@1"] for r in results])
 
 
 def _range(ends: Sequence[Run], name: str) -> str:
     values = [end[name] for end in ends]
-    return f"{min(values):.2f} to {max(values):.2f}"
+    return f"{min(values):.3f} to {max(values):.3f}"
 
 
 def report(result: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from learning_tables import table
+from paired import sides
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -145,10 +146,10 @@ def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def _against_trl(rows: Rows) -> tuple[str, str]:
     ratios: list[str] = []
     for size in dict.fromkeys(row["size"] for row in rows):
-        rates = {row["name"]: row["tokens_per_s"] for row in rows if row["size"] == size}
-        ours = max(rate for name, rate in rates.items() if name.startswith("ours"))
-        best = max(rate for name, rate in rates.items() if name.startswith("TRL"))
-        ratios.append(f"{size}: {ours / rates['TRL']:.1f} ×, {ours / best:.1f} ×")
+        own = [row for row in rows if row["size"] == size]
+        ours, theirs = sides(own, "tokens_per_s", max)
+        (installed,) = (row["tokens_per_s"] for row in own if row["name"] == "TRL")
+        ratios.append(f"{size}: {ours / installed:.1f} ×, {ours / theirs:.1f} ×")
     return (
         "a GRPO step on one core against TRL's, as it installs and at the best settings found, "
         "equal tokens ([table](docs/speed.md#a-grpo-step-against-trl))",
@@ -168,9 +169,7 @@ def _overlap(result: Mapping[str, Any]) -> tuple[str, str]:
 def _grpo_memory(rows: Rows) -> tuple[str, str]:
     shares: list[str] = []
     for count in dict.fromkeys(row["at_once"] for row in rows):
-        peaks = {row["name"]: row["peak_gib"] for row in rows if row["at_once"] == count}
-        ours = min(peak for name, peak in peaks.items() if name.startswith("ours"))
-        theirs = min(peak for name, peak in peaks.items() if name.startswith("TRL"))
+        ours, theirs = sides([r for r in rows if r["at_once"] == count], "peak_gib", min)
         shares.append(f"{ours / theirs:.2f}")
     return (
         "peak memory of an update over TRL's least, a vocabulary of 150,000 and 16 answers of 512 "

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import yaml
 from publish import ROOT
 
+from pipeline.durable import write_atomically
 from pipeline.identity import git
 from pipeline.record import read_metrics
 
@@ -77,7 +78,7 @@ def run(
     asked = {"command": command, "git": git(ROOT)}
     if asked["git"]["dirty"] is False and kept.is_file():
         known = json.loads(kept.read_text())
-        if known["asked"] == asked:
+        if known.get("asked") == asked:
             return known["told"]
     shutil.rmtree(output, ignore_errors=True)
     with log.open("w") as stream:
@@ -92,7 +93,8 @@ def run(
     child.returncode = os.waitstatus_to_exitcode(status)
     ended = Ended(output=output, status=child.returncode, peak_kb=used.ru_maxrss, log=log)
     found = told(ended)
-    kept.write_text(json.dumps({"asked": asked, "told": found}))
+    content = json.dumps({"asked": asked, "told": found})
+    write_atomically(kept, lambda fresh: fresh.write_text(content))
     return found
 
 

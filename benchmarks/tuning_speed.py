@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from contenders import SIZES, Contender, Process, in_turn, model_of
+from paired import sides
 from publish import arguments, publish, table
 
 SCRIPT = "tuning_turns.py"
@@ -119,11 +120,10 @@ def shortfalls(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The bars that are missed."""
     missed: list[str] = []
     for task in dict.fromkeys(row["task"] for row in rows):
-        rates = {row["name"]: row["tokens_per_s"] for row in rows if row["task"] == task}
-        best = max(rate for name, rate in rates.items() if name.startswith("ours"))
-        theirs = max(rate for name, rate in rates.items() if name.startswith("TRL"))
+        own = [row for row in rows if row["task"] == task]
+        best, theirs = sides(own, "tokens_per_s", max)
         if best < BAR * theirs:
-            least = min((r for r in rows if r["task"] == task), key=lambda r: r["products_s"])
+            least = min(own, key=lambda r: r["products_s"])
             most = least["tokens"] / least["products_s"] / theirs
             missed.append(
                 f"{task}: {best / theirs:.2f} x TRL at its best, wanted {BAR}; with its matrix "

@@ -1,7 +1,7 @@
 """torch's Muon, with all matrices of one shape orthogonalised together.
 
-One by one, small matrices cost more in calls than in products. Axes: B matrices, M and N the
-shorter and the longer side of each.
+One by one, small matrices cost more in calls than in products; large ones still go one by one, so
+that no copy of all is held. Axes: B matrices, M and N the shorter and the longer side of each.
 """
 
 import math
@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+TOGETHER = 2**22  # elements that are orthogonalised at a time, or one matrix
 
 
 class Muon(torch.optim.Muon):
@@ -30,12 +32,14 @@ class Muon(torch.optim.Muon):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            alike = defaultdict[tuple[int, ...], list[Tensor]](list)
+            alike = defaultdict[tuple[int, int], list[Tensor]](list)
             for weight in group["params"]:
                 if weight.grad is not None:
-                    alike[tuple(sorted(weight.shape))].append(weight)
-            for weights in alike.values():
-                self._step_together(group, weights)
+                    alike[min(weight.shape), max(weight.shape)].append(weight)
+            for (shorter, longer), weights in alike.items():
+                count = max(1, TOGETHER // (shorter * longer))
+                for first in range(0, len(weights), count):
+                    self._step_together(group, weights[first : first + count])
         return loss
 
     def _step_together(self, group: dict[str, Any], weights: Sequence[Tensor]) -> None:

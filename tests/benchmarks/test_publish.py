@@ -26,6 +26,7 @@ def publish(monkeypatch):
         (["--seeds", "0", "1"], []),  # as they are anyway
         (["--seeds", "0", "--jobs", "2", "--folder", "here"], ["--seeds", "0"]),
         (["--quick", "--rounds", "5"], ["--quick", "--rounds", "5"]),
+        (["--start", "some/where/step_7"], ["--start", "step_7"]),
     ],
 )
 def test_the_recorded_command_has_the_flags_that_say_what_is_measured(
@@ -37,6 +38,7 @@ def test_the_recorded_command_has_the_flags_that_say_what_is_measured(
         seeds={"nargs": "+", "type": int, "default": [0, 1]},
         rounds={"type": int, "default": 7},
         folder={"type": Path},
+        start={"type": Path},
         jobs={"type": int, "default": 1},
     )
     assert options.asked == asked

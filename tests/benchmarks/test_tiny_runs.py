@@ -50,7 +50,9 @@ def test_a_run_is_kept_for_its_flags_and_commit_and_for_no_changed_tree(checkout
 
     assert asked() == asked() == 1 and ended == ["1"]  # one thread
     assert asked("--steps", "2") == asked("--steps", "2") == 2
+    (tmp_path / "one.json").write_text('{"command": [], "told": {"status": 3}}')  # of an older one
+    assert asked("--steps", "2") == asked("--steps", "2") == 3
     (root / "new.py").write_text("")
-    assert asked("--steps", "2") == 3 and asked("--steps", "2") == 4
+    assert asked("--steps", "2") == 4 and asked("--steps", "2") == 5
     commit()
-    assert asked("--steps", "2") == asked("--steps", "2") == 5
+    assert asked("--steps", "2") == asked("--steps", "2") == 6

@@ -97,3 +97,18 @@ def test_a_service_without_the_verifiers_of_the_recipe_is_refused_at_the_start(t
 def test_what_is_no_address_is_refused():
     with pytest.raises(RecipeError, match="verifier_service: 'nowhere' is no address of a server"):
         open_judges(["number"], "nowhere")
+
+
+def test_workers_end_where_they_cannot_be_asked_to_warm_up(monkeypatch):
+    opened = []
+
+    class Watched(VerifierPool):
+        def __init__(self, *given):
+            super().__init__(*given)
+            opened.append(self)
+
+    monkeypatch.setattr("pipeline.grade.VerifierPool", Watched)
+    with pytest.raises(KeyError, match="no_such"):
+        open_judges(["no_such"])
+    with pytest.raises(RuntimeError, match="closed"):
+        opened[0].warm(["number"])

@@ -1,9 +1,12 @@
 """Muon on many matrices at once takes the steps of torch's, which goes through them one by one."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch.testing import assert_close
 
+from pipeline import muon
 from pipeline.muon import Muon, orthogonal
 
 SHAPES = [(8, 8), (12, 8), (8, 12), (8, 8), (12, 8), (5, 7)]
@@ -28,8 +31,10 @@ def trained(kind, steps=4, **settings):
     return mine, optimizer
 
 
+@pytest.mark.parametrize("together", [muon.TOGETHER, 100, 1])
 @pytest.mark.parametrize("settings", [{}, {"nesterov": False}, {"momentum": 0.5, "ns_steps": 3}])
-def test_the_steps_are_those_of_torch(settings):
+def test_the_steps_are_those_of_torch(settings, together, monkeypatch):
+    monkeypatch.setattr(muon, "TOGETHER", together)
     got, optimizer = trained(Muon, **settings)
     want, other = trained(torch.optim.Muon, **settings)
     for one, two, before in zip(got, want, weights(), strict=True):
@@ -40,11 +45,28 @@ def test_the_steps_are_those_of_torch(settings):
         )
 
 
-def test_a_state_of_torchs_goes_on():
-    _, other = trained(torch.optim.Muon)
+def test_a_state_of_torchs_goes_on_as_it_would_there():
+    theirs, other = trained(torch.optim.Muon)
     mine, optimizer = trained(Muon, steps=0)
-    optimizer.load_state_dict(other.state_dict())
-    assert optimizer.state[mine[3]]["momentum_buffer"].abs().max() > 0
+    optimizer.load_state_dict(deepcopy(other.state_dict()))  # which would share its tensors
+    for one, two in zip(mine, theirs, strict=True):
+        one.data.copy_(two.data)
+        one.grad = two.grad.clone()
+    optimizer.step()
+    other.step()
+    for one, two in zip(mine, theirs, strict=True):
+        assert_close(one, two, atol=0.005, rtol=0.0)
+        momenta = optimizer.state[one]["momentum_buffer"], other.state[two]["momentum_buffer"]
+        assert torch.equal(*momenta) and momenta[0].abs().max() > 0
+
+
+def test_a_gradient_of_nothing_only_decays_the_weight():
+    mine = weights()
+    for weight in mine:
+        weight.grad = torch.zeros_like(weight)
+    Muon(mine, **SETTINGS).step()
+    for one, before in zip(mine, weights(), strict=True):
+        assert_close(one, before * (1 - 0.1 * 0.2))
 
 
 def test_singular_values_come_near_one():
