@@ -1,19 +1,21 @@
 """One contender of `against_trl.py` and its like: takes a GRPO step for each line it is given.
 
-    python benchmarks/grpo_turns.py ours|ours_programs|trl MODEL SETTINGS
+    python benchmarks/grpo_turns.py ours|ours_math|ours_programs|trl MODEL SETTINGS
 
 Answers each line on standard input with one of JSON: wall and CPU seconds of the step, its answer
 tokens, what they were paid on average, and for ours the seconds of its parts. All ask the same
 questions and pay by one rule, under which random answers differ; `ours_programs` asks for programs,
-and runs one for each answer. With `"learn": true` among the settings the rule is one that a random
-model can learn, and answers are short.
+and runs one for each answer, and `ours_math` judges mathematics in place of each. With
+`"learn": true` among the settings the rule is one that a random model can learn, and answers are
+short.
 """
 
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
 from statistics import fmean
 from tempfile import mkdtemp
@@ -23,6 +25,7 @@ PROMPTS, GROUP, MAX_TOKENS, STEPS = 16, 8, 80, 1_000_000
 QUESTIONS = 4096
 PARTS = ("sample", "verify", "update", "sync")  # of a turn, as metrics name them
 LOOPS = 400_000  # of a program: some 20 milliseconds
+PAIRS = 8192  # of mathematical answers, more than 60 steps of them
 HALF = 256  # of the vocabulary
 SHORT, RATE = 24, 1e-3  # where it is to be learned: answer tokens, learning rate
 AS_OURS = {"lr_scheduler_type": "constant", "loss_type": "grpo"}  # there too; else as it installs
@@ -58,16 +61,40 @@ def asked() -> tuple[float, float]:
 
 def ours(model: Path, settings: Mapping[str, Any]) -> None:
     """The loop of every RL stage, a turn at a time, on sums judged by a pool."""
-    _ours(model, settings, programs=False)
+    _ours(model, settings)
 
 
 def ours_programs(model: Path, settings: Mapping[str, Any]) -> None:
     """The same on programs: every answer, whatever it says, is judged as a short program with the
     number of its letters in it, which the sandbox runs."""
-    _ours(model, settings, programs=True)
+    counted = f"for i in range({LOOPS}): x +="
+
+    def written(problem: Any, text: str) -> tuple[Any, str]:
+        return problem, (f"<answer>def f(x):\n    {counted} {len(text)}\n    return x</answer>")
+
+    _ours(model, settings, "programs", written)
 
 
-def _ours(model: Path, settings: Mapping[str, Any], *, programs: bool) -> None:
+def ours_math(model: Path, settings: Mapping[str, Any]) -> None:
+    """The same on mathematics: every answer, whatever it says, is judged as the next pair of
+    `verify_speed.py`, a new one as long as there are some."""
+    import verify_speed
+
+    pairs = cycle(verify_speed.pairs(verify_speed.mixed, PAIRS, seed=0))
+
+    def other(problem: Any, text: str) -> tuple[Any, str]:
+        gold, answer = next(pairs)
+        return verify_speed.problem_of(gold), answer
+
+    _ours(model, settings, "arithmetic", other)
+
+
+def _ours(
+    model: Path,
+    settings: Mapping[str, Any],
+    questions: str = "arithmetic",
+    instead: Callable[[Any, str], tuple[Any, str]] | None = None,
+) -> None:
     import publish  # noqa: F401  puts this checkout on the path
     import torch
 
@@ -96,7 +123,7 @@ def _ours(model: Path, settings: Mapping[str, Any], *, programs: bool) -> None:
     }
     recipe: Any = checked(with_flags(values, settings), "speed")
     torch.set_num_threads(recipe.trainer.threads)
-    source = SOURCES["programs" if programs else "arithmetic"]
+    source = SOURCES[questions]
     lengths, payments = list[int](), list[float]()
 
     def reward(rollout: Any, verdicts: Mapping[str, Any]) -> float:
@@ -113,8 +140,8 @@ def _ours(model: Path, settings: Mapping[str, Any], *, programs: bool) -> None:
     )
     with ExitStack() as stack:
         loop = rl.opened(stack, recipe, task, Path(mkdtemp(dir=model)), model, None)
-        if programs:
-            _judge_programs(loop.tools.pool)
+        if instead:
+            _judge_instead(loop.tools.pool, instead)
         loop.begin()
         while True:
             began = asked()
@@ -126,15 +153,12 @@ def _ours(model: Path, settings: Mapping[str, Any], *, programs: bool) -> None:
             reply(began, sum(lengths), paid=fmean(payments), **parts)
 
 
-def _judge_programs(pool: Any) -> None:
-    """Let the pool read a program in each answer."""
-    judge, counted = pool.judge_all, f"for i in range({LOOPS}): x +="
-
-    def written(text: str) -> str:
-        return f"<answer>def f(x):\n    {counted} {len(text)}\n    return x</answer>"
+def _judge_instead(pool: Any, instead: Callable[[Any, str], tuple[Any, str]]) -> None:
+    """Let the pool read something else in place of each answer."""
+    judge = pool.judge_all
 
     def judged(tasks: Sequence[tuple[Any, str]]) -> list[Any]:
-        return judge([(problem, written(text)) for problem, text in tasks])
+        return judge([instead(problem, text) for problem, text in tasks])
 
     pool.judge_all = judged
 
@@ -193,5 +217,7 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sides = {"ours": ours, "ours_programs": ours_programs, "trl": trl}
+    sides = {
+        "ours": ours, "ours_math": ours_math, "ours_programs": ours_programs, "trl": trl,
+    }  # fmt: skip
     sides[sys.argv[1]](Path(sys.argv[2]), json.loads(sys.argv[3]))

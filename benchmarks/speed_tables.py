@@ -128,6 +128,25 @@ def memory(result: Mapping[str, Any]) -> list[str]:
     return table(header, rows)
 
 
+def verify_share(rows: Rows) -> list[str]:
+    """A row a size and kind of answer."""
+    found = [
+        [row["size"], row["name"], f"{row['s']:.2f}", f"{row['verify']:.3f}", f"{row['share']:.2%}"]
+        for row in rows
+    ]
+    return table(["size", "answers", "s a step", "left to wait for, s", "of a step"], found)
+
+
+def prefix(rows: Rows) -> list[str]:
+    """A row a sampler, seconds of each way to ask."""
+    found = [
+        [row["sampler"], *(f"{figure:.2f}" for figure in (*row["seconds"].values(), row["share"]))]
+        for row in rows
+    ]
+    ways = (f"{way}, s" for way in rows[0]["seconds"])
+    return table(["sampler", *ways, "the group over 16 prompts"], found)
+
+
 def startup(result: Mapping[str, Any]) -> list[str]:
     """A row a command, seconds."""
     found = [
@@ -139,7 +158,13 @@ def startup(result: Mapping[str, Any]) -> list[str]:
 
 def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of README of what has been measured: (what, measured, the script that printed it)."""
-    rows = {"against_trl": _against_trl, "overlap": _overlap, "grpo_memory": _grpo_memory}
+    rows = {
+        "against_trl": _against_trl,
+        "overlap": _overlap,
+        "grpo_memory": _grpo_memory,
+        "verify_share": _verify_share,
+        "prefix": _prefix,
+    }
     return [(*row(told[name]), name) for name, row in rows.items() if name in told]
 
 
@@ -179,7 +204,26 @@ def _grpo_memory(rows: Rows) -> tuple[str, str]:
     )
 
 
+def _verify_share(rows: Rows) -> tuple[str, str]:
+    own = [row for row in rows if row["name"] == "mathematics"]
+    return (
+        "what is left to wait for of judging mathematics, one worker, of a step "
+        "([table](docs/speed.md#waiting-for-verdicts))",
+        "; ".join(f"{row['size']}: {row['share']:.2%}" for row in own),
+    )
+
+
+def _prefix(rows: Rows) -> tuple[str, str]:
+    return (
+        "a group of 16 answers to a prompt of 1,000 tokens, over 16 prompts with one each "
+        "([table](docs/speed.md#a-prompt-is-read-once))",
+        "; ".join(f"{row['sampler']}: {row['share']:.2f}" for row in rows),
+    )
+
+
 TABLES = {
+    "verify_share": verify_share,
+    "prefix": prefix,
     "update_speed": update_speed,
     "against_trl": lambda rows: against(rows, "size"),
     "tuning_speed": lambda rows: against(rows, "task"),

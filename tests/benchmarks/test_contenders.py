@@ -2,6 +2,7 @@
 
 import importlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,6 +61,14 @@ def test_the_least_peak_of_ours_is_held_against_the_least_of_trl(script):
         ]
     ]  # fmt: skip
     assert memory.shares(rows) == {16: 0.25, 1: 0.75}
+
+
+def test_what_is_judged_can_stand_in_place_of_what_was_answered(script):
+    turns, judged = script("grpo_turns"), []
+    pool = SimpleNamespace(judge_all=judged.extend)
+    turns._judge_instead(pool, lambda problem, text: (problem + 1, text.upper()))
+    pool.judge_all([(1, "a"), (2, "b")])
+    assert judged == [(2, "A"), (3, "B")]
 
 
 def test_the_power_that_seconds_grow_by_is_found(script):

@@ -78,3 +78,17 @@ def test_growth_has_a_row_for_each_point_and_for_each_power(tables):
     lines = tables["scaling"](result)
     assert "| parameters | 1M | 4,000 | 4 | 1 | 0.5 | 2 | 0.25 |" in lines
     assert lines[-1] == "| parameters | 0.50 | 0.50 | 0.50 | 0.50 | 0.50 |"
+
+
+def test_waiting_for_verdicts_is_told_as_a_share_of_its_own_step(tables):
+    row = {"size": "10M", "name": "mathematics", "s": 8.0, "verify": 0.0123, "share": 0.0015}
+    (_, _, line) = tables["verify_share"]([row])
+    assert line == "| 10M | mathematics | 8.00 | 0.012 | 0.15% |"
+
+
+def test_a_group_is_told_beside_as_many_prompts(tables):
+    seconds = {"one answer": 1.0, "a group": 2.0, "16 prompts": 14.0}
+    header, _, line = tables["prefix"]([{"sampler": "torch", "seconds": seconds, "share": 1 / 7}])
+    asked = "| sampler | one answer, s | a group, s | 16 prompts, s |"
+    assert header == f"{asked} the group over 16 prompts |"
+    assert line == "| torch | 1.00 | 2.00 | 14.00 | 0.14 |"
