@@ -130,7 +130,7 @@ def powers(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A panel for each axis, a line for each part, both scales logarithmic."""
+    """A panel for each axis, a line for each part; both scales logarithmic, seconds on the same."""
     colours = dict(zip(PARTS, ("#1f77b4", "#2ca02c", "#d62728", "#9467bd"), strict=True))
     traces: list[dict[str, Any]] = []
     layout: dict[str, Any] = {
@@ -138,12 +138,14 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "legend": {"orientation": "h", "y": -0.2}, "margin": {"l": 60, "r": 20, "t": 20, "b": 80},
     }  # fmt: skip
     axes = list(dict.fromkeys(row["axis"] for row in rows))
+    drawn = [math.log10(row[part]) for row in rows for part in PARTS if row[part] > 0]
+    seconds = {"type": "log", "dtick": 1, "range": [min(drawn) - 0.1, max(drawn) + 0.1]}
     for panel, axis in enumerate(axes, 1):
         own, name = [row for row in rows if row["axis"] == axis], "" if panel == 1 else str(panel)
         left = (panel - 1) / len(axes)
         x = {"title": {"text": axis}, "type": "log", "domain": [left, left + 0.85 / len(axes)]}
         x |= {"tickvals": [row["at"] for row in own], "ticktext": [str(r["value"]) for r in own]}
-        y = {"type": "log", "anchor": f"x{name}"}
+        y = {**seconds, "anchor": f"x{name}"}
         for one in (x, y):
             one |= {"gridcolor": "#ddd", "linecolor": "#888", "showline": True}
         layout |= {f"xaxis{name}": x, f"yaxis{name}": y}
@@ -166,7 +168,10 @@ def draw(rows: Sequence[Mapping[str, Any]], image: Path) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "plot.html"
-        page.write_text(plotly.io.to_html(figure(rows), include_plotlyjs=True, validate=False))
+        html = plotly.io.to_html(
+            figure(rows), {"displayModeBar": False}, include_plotlyjs=True, validate=False
+        )
+        page.write_text(html)
         image.parent.mkdir(parents=True, exist_ok=True)
         with Chromium(width=1250, height=450) as browser:
             browser.open(page.as_uri())
@@ -192,7 +197,6 @@ def main() -> int:
             for axis in AXES
             for row in measured(axis, folder, quick=options.quick, rounds=rounds)
         ]
-        draw(rows, folder / "plot.png" if options.quick else options.image)
     columns = ("tokens", "s", *PARTS, "peak_gib")
     shown = [[row["axis"], str(row["value"]), *(row[name] for name in columns)] for row in rows]
     text = table(["varied", "value", "tokens", "s", *PARTS, "GiB"], shown)
@@ -200,7 +204,10 @@ def main() -> int:
     for axis, by_part in grown.items():
         told = ", ".join(f"{part} {power:.2f}" for part, power in by_part.items())
         text += f"\ngrows with {axis} to the power of: {told}"
-    return publish(options, text, {"rows": rows, "powers": grown})
+    status = publish(options, text, {"rows": rows, "powers": grown})
+    with tempfile.TemporaryDirectory(prefix="scaling-") as name:
+        draw(rows, Path(name) / "plot.png" if options.quick else options.image)
+    return status
 
 
 if __name__ == "__main__":

@@ -164,6 +164,7 @@ def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         "grpo_memory": _grpo_memory,
         "verify_share": _verify_share,
         "prefix": _prefix,
+        "startup": _first_step,
     }
     return [(*row(told[name]), name) for name, row in rows.items() if name in told]
 
@@ -218,6 +219,15 @@ def _prefix(rows: Rows) -> tuple[str, str]:
         "a group of 16 answers to a prompt of 1,000 tokens, over 16 prompts with one each "
         "([table](docs/speed.md#a-prompt-is-read-once))",
         "; ".join(f"{row['sampler']}: {row['share']:.2f}" for row in rows),
+    )
+
+
+def _first_step(result: Mapping[str, Any]) -> tuple[str, str]:
+    seconds = result["to the first step, engine in this process"]["median_s"]
+    return (
+        "from the command to the first optimizer step, vLLM "
+        "([table](docs/speed.md#from-the-command-to-the-first-step))",
+        f"{seconds:.1f} s",
     )
 
 
