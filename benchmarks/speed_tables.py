@@ -160,6 +160,7 @@ def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of README of what has been measured: (what, measured, the script that printed it)."""
     rows = {
         "against_trl": _against_trl,
+        "trl_curves": _trl_curves,
         "overlap": _overlap,
         "grpo_memory": _grpo_memory,
         "verify_share": _verify_share,
@@ -180,6 +181,16 @@ def _against_trl(rows: Rows) -> tuple[str, str]:
         "a GRPO step on one core against TRL's, as it installs and at the best settings found, "
         "equal tokens ([table](docs/speed.md#a-grpo-step-against-trl))",
         "; ".join(ratios),
+    )
+
+
+def _trl_curves(result: Mapping[str, Any]) -> tuple[str, str]:
+    return (
+        "what is learned at the same settings, less what TRL learns: the reward, of at most 1 "
+        "([table](docs/speed.md#what-is-learned-here-and-in-trl))",
+        "; ".join(
+            f"{name}: {mean:+.3f} ± {noise:.3f}" for name, (mean, noise) in result["gaps"].items()
+        ),
     )
 
 
