@@ -35,7 +35,7 @@ test: install lint languages docker browser trackers  ## everything; what measur
 	VERILOOP_EXERCISE=trackers PYTHONPATH=outputs/cache/trackers $(PYTEST) -m trackers tests/stages
 	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 6 $(BY_TEST) -m "not docker" tests/sandbox
 	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker tests/sandbox
-	VERILOOP_EXERCISE=vllm $(PYTEST) -m vllm tests/pipeline
+	VERILOOP_EXERCISE=vllm $(PYTEST) $(BY_FILE) -m vllm tests/pipeline
 
 lint: install
 	$(RUN) -m ruff check .
