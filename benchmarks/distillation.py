@@ -154,7 +154,11 @@ def reinforced(
     each = fmean(row["step_time"] for row in pilot["curve"][1:])
     rest = pilot["cpu"] - sum(row["step_time"] for row in pilot["curve"])
     steps = PILOT if quick else max(PILOT, math.ceil(1.1 * (budget - rest) / each))
-    return command(folder, name, [*asked, "--steps", str(steps)], quick=quick)
+    while True:
+        run = command(folder, f"{name}-{steps}", [*asked, "--steps", str(steps)], quick=quick)
+        if quick or run["cpu"] >= budget:
+            return run
+        steps = math.ceil(1.1 * steps * budget / run["cpu"])  # the pilot's steps were dear ones
 
 
 def shortfalls(results: list[dict[str, dict[str, Any]]]) -> list[str]:
