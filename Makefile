@@ -29,9 +29,9 @@ browser:  ## a Chromium to open reports in, where we are root and can have one
 trackers: install  ## wandb, mlflow and trackio beside .venv, to test their mirrors; says so where not
 	@sh requirements/trackers.sh
 
-test: install lint languages docker browser trackers  ## everything; what measures time or fills a core runs alone
+test: install lint languages docker browser trackers  ## everything; what measures time runs by itself
 	$(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
-	VERILOOP_EXERCISE=browser $(PYTEST) -m browser tests/pipeline
+	VERILOOP_EXERCISE=browser $(PYTEST) $(BY_FILE) -m browser tests/pipeline
 	VERILOOP_EXERCISE=trackers PYTHONPATH=outputs/cache/trackers $(PYTEST) -m trackers tests/stages
 	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 6 $(BY_TEST) -m "not docker" tests/sandbox
 	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker tests/sandbox
