@@ -1,4 +1,4 @@
-"""Distillation is held against RL that has had no less compute, whatever a pilot promised."""
+"""Distillation is held against RL that has had equal compute, whatever a pilot promised."""
 
 import importlib
 from pathlib import Path
@@ -10,7 +10,7 @@ BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 
 @pytest.fixture
 def distillation(monkeypatch):
-    """The benchmark, its commands not run: a step takes 2 CPU seconds in a pilot, less in a run."""
+    """The benchmark, its commands not run: a step takes 2 CPU seconds in a pilot."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     return importlib.import_module("distillation")
 
@@ -32,16 +32,30 @@ def test_rl_has_as_many_steps_as_its_pilot_makes_the_budget_worth(distillation, 
     asked, command = commands(each=2.0)
     monkeypatch.setattr(distillation, "command", command)
     run = distillation.reinforced(Path("nowhere"), "rl-0", [], 41.0, quick=False)
-    assert asked == [("rl-0-pilot", 4), ("rl-0-22", 22)]  # 1.1 x (41 - 1) / 2
+    assert asked == [("rl-0-pilot", 4), ("rl-0-0", 22)]  # 1.1 x (41 - 1) / 2
     assert run["cpu"] == 45.0
 
 
-def test_rl_that_took_less_than_its_budget_runs_again_for_longer(distillation, monkeypatch):
-    asked, command = commands(each=1.0)
+@pytest.mark.parametrize(("each", "steps"), [(1.0, [4, 22, 43]), (3.0, [4, 22, 15])])
+def test_rl_that_took_less_or_far_more_than_its_budget_runs_again(
+    distillation, monkeypatch, each, steps
+):
+    asked, command = commands(each)
     monkeypatch.setattr(distillation, "command", command)
     run = distillation.reinforced(Path("nowhere"), "rl-0", [], 41.0, quick=False)
-    assert [steps for _, steps in asked] == [4, 22, 44]  # 1.1 x 22 x 41 / 23
-    assert run["cpu"] == 45.0
+    assert [count for _, count in asked] == steps
+    assert 41.0 <= run["cpu"] <= 1.15 * 41.0
+
+
+def test_compute_that_is_not_equal_is_told(distillation):
+    arms = {name: {"cpu": 50.0, "after": {"pass@1": 0.6}} for name in distillation.ARMS}
+    results = [
+        arms | {"rl": {"cpu": seconds, "after": {"pass@1": 0.3}}} for seconds in (55.0, 49.0, 60.0)
+    ]
+    assert distillation.shortfalls(results) == [
+        *(f"seed 1: RL took 49 CPU seconds, {arm} 50" for arm in distillation.ARMS),
+        "seed 2: RL took 60 CPU seconds, at most 57 wanted",
+    ]
 
 
 def test_a_quick_run_takes_the_pilots_steps_and_no_more(distillation, monkeypatch):
