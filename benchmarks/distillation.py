@@ -42,7 +42,7 @@ SHOWN = ("pass@1", "greedy", "format", "mean_length")
 QUESTIONS, ANSWERS = 500, 4  # of the teacher
 LEFT_OUT = ("curve", "checkpoint")  # of what is published
 PILOT = 4  # RL steps that tell what one costs
-MOST, ATTEMPTS = 1.15, 4  # of the budget, what RL may take; runs to get there
+MOST, AIM, ATTEMPTS = 1.15, 1.075, 4  # of the budget: what RL may take, is to take; runs for it
 QUICK = ("--evaluation.problems", "16", "--evaluation.samples", "1")
 ZERO = ("--optimizer.learning-rate", "5e-4", "--rollout.prompts", "32", "--rollout.per-prompt", "8",
         "--algorithm.minibatches", "2")  # fmt: skip
@@ -155,15 +155,14 @@ def reinforced(
     pilot = command(folder, f"{name}-pilot", [*asked, "--steps", str(PILOT)], quick=quick)
     each = fmean(row["step_time"] for row in pilot["curve"][1:])
     rest = pilot["cpu"] - sum(row["step_time"] for row in pilot["curve"])
-    steps = PILOT if quick else max(PILOT, math.ceil(1.1 * (budget - rest) / each))
-    run: dict[str, Any] = {}
-    for attempt in range(1 if quick else ATTEMPTS):
+    steps = PILOT if quick else max(PILOT, math.ceil(AIM * (budget - rest) / each))
+    attempt = 1
+    while True:
         words = [*asked, "--steps", str(steps)]
         run = command(folder, f"{name}-{attempt}", words, quick=quick)
-        if budget <= run["cpu"] <= MOST * budget:
-            break
-        steps = max(1, math.ceil((1 + MOST) / 2 * steps * budget / run["cpu"]))
-    return run
+        if quick or attempt == ATTEMPTS or budget <= run["cpu"] <= MOST * budget:
+            return run
+        steps, attempt = math.ceil(AIM * steps * budget / run["cpu"]), attempt + 1
 
 
 def shortfalls(results: list[dict[str, dict[str, Any]]]) -> list[str]:

@@ -32,7 +32,7 @@ def test_rl_has_as_many_steps_as_its_pilot_makes_the_budget_worth(distillation, 
     asked, command = commands(each=2.0)
     monkeypatch.setattr(distillation, "command", command)
     run = distillation.reinforced(Path("nowhere"), "rl-0", [], 41.0, quick=False)
-    assert asked == [("rl-0-pilot", 4), ("rl-0-0", 22)]  # 1.1 x (41 - 1) / 2
+    assert asked == [("rl-0-pilot", 4), ("rl-0-1", 22)]  # 1.075 x (41 - 1) / 2
     assert run["cpu"] == 45.0
 
 
