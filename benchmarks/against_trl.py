@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contenders import HALF, SIZES, Contender, Process, in_turn, model_of
+from contenders import BFLOAT16, SIZES, Contender, Process, in_turn, model_of
 from grpo_turns import QUESTIONS
 from paired import sides
 from publish import arguments, publish, table
@@ -53,7 +53,7 @@ CONTENDERS = (
     Contender(
         name="ours, vLLM, bf16, sampler too",
         side="ours",
-        settings=HALF,
+        settings=BFLOAT16,
     ),
     Contender(name="ours, torch", side="ours", settings={"sampler.engine": "torch"}),
 )

@@ -31,7 +31,7 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "30M": {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 9, "heads": 8},
     "60M": {"hidden_size": 640, "intermediate_size": 1792, "num_hidden_layers": 12, "heads": 10},
 }
-HALF: Mapping[str, Any] = {  # of ours: both engines in bfloat16
+BFLOAT16: Mapping[str, Any] = {  # of ours: both engines in bfloat16
     "sampler.engine": "vllm", "sampler.dtype": "bfloat16", "sampler.tolerance": 0.5,
     "trainer.compute": "bfloat16",
 }  # fmt: skip

@@ -70,7 +70,7 @@ def ours_programs(model: Path, settings: Mapping[str, Any]) -> None:
     counted = f"for i in range({LOOPS}): x +="
 
     def written(problem: Any, text: str) -> tuple[Any, str]:
-        return problem, (f"<answer>def f(x):\n    {counted} {len(text)}\n    return x</answer>")
+        return problem, f"<answer>def f(x):\n    {counted} {len(text)}\n    return x</answer>"
 
     _ours(model, settings, "programs", written)
 

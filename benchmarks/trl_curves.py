@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from against_trl import asked
-from contenders import HALF, SIZES, Contender, Process, in_turn, model_of
+from contenders import BFLOAT16, SIZES, Contender, Process, in_turn, model_of
 from paired import interval
 from publish import arguments, publish, table
 
@@ -26,7 +26,7 @@ SEEDS, STEPS, QUICK_STEPS = (0, 1, 2), 40, 2
 TRL = "TRL"
 SIDES: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # side of the script, settings
     "ours": ("ours", {"sampler.engine": "vllm"}),
-    "ours, bf16": ("ours", HALF),
+    "ours, bf16": ("ours", BFLOAT16),
     TRL: ("trl", {"bf16": False, "gradient_checkpointing": False}),
 }
 SHOWN = 8  # rewards of a curve in the table

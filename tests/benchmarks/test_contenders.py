@@ -71,6 +71,13 @@ def test_what_is_judged_can_stand_in_place_of_what_was_answered(script):
     assert judged == [(2, "A"), (3, "B")]
 
 
+def test_verdicts_that_are_waited_for_too_long_are_told(script):
+    rows = [{"size": "1M", "name": "sums", "share": 0.03}, {"size": "10M", "name": "mathematics"}]
+    assert script("verify_share").shortfalls([rows[0], rows[1] | {"share": 0.0312}]) == [
+        "10M, mathematics: verification is 3.1% of a step, wanted 3%"
+    ]
+
+
 def test_the_power_that_seconds_grow_by_is_found(script):
     scaling = script("scaling")
     rows = [
