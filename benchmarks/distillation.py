@@ -37,7 +37,7 @@ from stages import base
 from verifiers.registry import get, judge
 
 ARMS = ("distill", "distill_logits", "distill_on_policy")
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4)
 SHOWN = ("pass@1", "greedy", "format", "mean_length")
 QUESTIONS, ANSWERS = 500, 4  # of the teacher
 LEFT_OUT = ("curve", "checkpoint")  # of what is published

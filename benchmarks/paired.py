@@ -5,7 +5,7 @@ from math import inf, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-T_95 = {2: 12.706, 3: 4.303}  # Student's t, two-sided, by seeds
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t, two-sided, by seeds
 
 
 def interval(gaps: Sequence[float]) -> tuple[float, float]:
