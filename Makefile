@@ -1,12 +1,13 @@
 # `make demo` and `make test` each work as the first command on a bare machine with python3 and make.
 PYTHON ?= python3
 RUN := .venv/bin/python
-PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -q
+# test files are rewritten once, not by each worker, whatever the shell says of bytecode
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q
 # tests/conftest.py sorts: files with slow tests first
 BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 BY_TEST := --dist load --maxschedchunk 1
 
-.PHONY: install languages docker browser trackers demo test check lint docs mutation peers clean
+.PHONY: install languages docker browser trackers demo test check quick lint docs mutation peers clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
@@ -17,7 +18,10 @@ languages:
 demo: install  ## the whole recipe, from nothing to a distilled student, on a CPU
 	$(RUN) -m stages.command r1 tiny/r1 --output outputs/demo --resume
 
-check: install lint  ## the fast subset: lint and quick tests
+check: install  ## the fast subset: lint and quick tests
+	@$(MAKE) --no-print-directory -j 2 -O lint quick
+
+quick: install
 	$(PYTEST) $(BY_FILE) -m "not slow and not docker and not vllm and not browser and not trackers" --ignore=tests/sandbox
 
 docker:  ## a Docker daemon, where we are root and can have one; says so where not

@@ -26,6 +26,7 @@ def sections(gpu):
     return gpu_sections
 
 
+@pytest.mark.slow
 def test_the_miniature_measures_what_a_processor_can_and_names_the_rest(
     gpu, monkeypatch, capsys, tmp_path
 ):

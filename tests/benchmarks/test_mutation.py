@@ -192,6 +192,7 @@ def test_survivors_are_reported_with_place_and_difference_and_fail_the_run(tmp_p
     assert quick.returncode == 0 and "2 of 2 mutants killed" in quick.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("test", "complaint"),
     [

@@ -21,8 +21,9 @@ def checkout(tmp_path, monkeypatch):
     """A checkout whose command does next to nothing; function: commit all that changed."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     runs, root = importlib.import_module("tiny_runs"), tmp_path / "checkout"
-    for name, text in {"stages/command.py": STUB, "recipes/tiny/base.yaml": "{}"}.items():
-        (root / name).parent.mkdir(parents=True)
+    files = {"stages/command.py": STUB, "recipes/tiny/base.yaml": "{}", ".gitignore": "__pycache__"}
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     monkeypatch.setattr(runs, "ROOT", root)
 

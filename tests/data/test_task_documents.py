@@ -147,6 +147,7 @@ def _topic(text):
     return max(found, key=lambda pair: len(pair[1]), default=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("good", [0.1, 0.3])
 def test_under_the_template_as_many_answers_are_good_as_are_told(good):
     mix = {"conversations": 1.0, "layouts": (1, 0, 0), "general_good": good}

@@ -165,6 +165,7 @@ def test_a_script_reads_its_flags(words, monkeypatch, capsys):
         runpy.run_path(str(ROOT / words[1]), run_name="__main__")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", OURS, ids=told)
 def test_a_command_is_understood_and_does_what_can_be_done_here(
     words, workplace, monkeypatch, capsys

@@ -54,6 +54,7 @@ class Page(HTMLParser):
             self.paragraphs[-1] += data
 
 
+@pytest.mark.slow
 def test_every_page_is_there_and_what_it_fetches_lies_beside_it(site):
     pages = {path.stem: Page(path) for path in site.glob("*.html")}
     assert set(pages) == {path.stem for path in (ROOT / "docs").glob("*.md")} | {"404"}

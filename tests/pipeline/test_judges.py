@@ -68,6 +68,7 @@ def said(folder):
     return {"rollouts": rollouts, "evaluations": evaluations, "verifiers": versions["verifiers"]}
 
 
+@pytest.mark.slow
 def test_graded_by_a_service_or_by_workers_is_graded_alike(graded, service):
     asked = Problem(id="p", prompt="", verifier="number", reference={"value": "7"})
     texts = ["<answer>7</answer>", "<think>7</think><answer>7</answer>", "7", "\ud800"]

@@ -266,6 +266,7 @@ def test_the_reference_is_replaced_on_time_and_the_kl_starts_again_at_zero(train
     assert rows[4]["kl"] == 0.0
 
 
+@pytest.mark.slow
 def test_rollouts_whose_verifier_failed_are_recorded_and_not_trained_on(train):
     def failing(loop):
         def regrade(graded, random):
@@ -280,6 +281,7 @@ def test_rollouts_whose_verifier_failed_are_recorded_and_not_trained_on(train):
     assert metrics(loop)[0]["unscored"] == 6.0
 
 
+@pytest.mark.slow
 def test_a_reward_that_pays_nobody_is_shown_once_and_changes_nothing(train, whole, capsys):
     loop = train("shown", recipe(show_unpaid=2))
     lines = [line for line in capsys.readouterr().out.splitlines() if "paid nothing" in line]
@@ -288,6 +290,7 @@ def test_a_reward_that_pays_nobody_is_shown_once_and_changes_nothing(train, whol
     assert metrics(loop) == metrics(whole) and same(bits(loop.policy), bits(whole.policy))
 
 
+@pytest.mark.slow
 def test_a_sampler_that_is_to_sleep_does_so_during_the_update_and_new_weights_wake_it(train):
     told = []
 
@@ -305,6 +308,7 @@ def test_a_sampler_that_is_to_sleep_does_so_during_the_update_and_new_weights_wa
     assert told == ["wake", *["sleep", "learn", "wake"] * 2]
 
 
+@pytest.mark.slow
 def test_controls_replace_the_rewards(train):
     loop = train("a", recipe(steps=1, reward={"control": "random"}))
     rows = read_rollouts(loop.tools.directory / "rollouts" / "step_000001.parquet")

@@ -199,6 +199,7 @@ def metrics(loop):
     return [repeated(row) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_pool")
 def test_a_loop_with_adapters_learns_and_goes_on_to_the_bit_after_a_stop(train):
     whole = train("whole", 8)

@@ -29,6 +29,7 @@ def post(url, body):
         return json.load(said)
 
 
+@pytest.mark.slow
 def test_the_torch_sampler_answers_over_http(tiny_checkpoint, tmp_path):
     with serving.served(tiny_checkpoint(), TORCH, 64, tmp_path / "log") as url:
         body = {"prompt": ["1+2=", "3"], "max_tokens": 4, "temperature": 0, "model": "mine"}
@@ -66,6 +67,7 @@ def test_the_process_is_waited_for_and_ended(vllm):
         urlopen(f"{url}/health", timeout=5)
 
 
+@pytest.mark.slow
 def test_a_process_that_will_not_end_is_killed(vllm, monkeypatch):
     monkeypatch.setattr(serving, "END_S", 0.3)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HEALTHY
@@ -81,6 +83,7 @@ def test_a_process_that_ends_early_is_told_with_its_last_words(vllm):
         pass
 
 
+@pytest.mark.slow
 def test_a_process_that_never_answers_is_given_up(vllm, monkeypatch):
     monkeypatch.setattr(serving, "START_S", 0.3)
     with pytest.raises(StageError, match="does not answer"), vllm("import time; time.sleep(60)"):

@@ -23,6 +23,7 @@ STAGES = [name for name in NAMES if name not in WHOLE]
 QUICK = ("real/zero_gsm8k_qwen2.5_0.5b", "real/dpo_ultrafeedback")  # all together take a while
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STAGES)
 def test_it_is_planned_as_it_is_where_its_model_is_and_nothing_can_be_fetched(name, place, capsys):
     assert main([read(name).stage.replace("_", "-"), name, "--dry-run"]) == 0
@@ -30,6 +31,7 @@ def test_it_is_planned_as_it_is_where_its_model_is_and_nothing_can_be_fetched(na
     assert "bytes a parameter" in told and "unknown" not in told and "not here" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [one for one in STAGES if isinstance(read(one), RLRecipe)])
 def test_its_sets_are_read_by_their_own_columns(name, miniature, capsys):
     assert main([*miniature(name), "--dry-run"]) == 0

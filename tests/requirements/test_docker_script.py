@@ -43,6 +43,7 @@ def test_without_a_package_to_install_it_goes_on(said):
     assert "docker.io does not install" in said(id="echo 0", apt_get="exit 100")
 
 
+@pytest.mark.slow
 def test_the_engine_is_installed_and_started_without_touching_the_network(said, tmp_path):
     install = "cp $HERE/docker.new $HERE/docker; cp $HERE/dockerd.new $HERE/dockerd"
     daemon = 'echo "$@" > $HERE/words; : > $HERE/started'

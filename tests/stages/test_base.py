@@ -68,6 +68,7 @@ def test_a_task_that_is_left_out_does_not_make_another_model():
     assert len(found) == 3 and before not in found
 
 
+@pytest.mark.slow
 def test_programs_are_measured_where_they_are_learned(monkeypatch):
     asked = []
 
@@ -84,6 +85,7 @@ def test_programs_are_measured_where_they_are_learned(monkeypatch):
         base.ensure(recipe(corpus={"programs": 0.3}, step_accuracy=0.7))
 
 
+@pytest.mark.slow
 def test_what_a_base_is_made_to_do_is_judged_by_the_source_s_own_rule(monkeypatch):
     folder = base.ensure(recipe())
     monkeypatch.undo()
@@ -133,6 +135,7 @@ def test_it_is_noted_in_the_run(tmp_path):
     assert RunManifest(tmp_path / "run.json").is_done("base")
 
 
+@pytest.mark.slow
 def test_batches_are_whole_documents_that_end_and_differ_from_step_to_step():
     spelling = AutoTokenizer.from_pretrained(base.ensure(recipe()))
     steps = list(base.batches(recipe(), spelling))

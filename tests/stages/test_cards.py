@@ -88,6 +88,7 @@ def test_a_card_that_cannot_be_written_is_told_of_and_the_stage_is_done(
     assert stage(tmp_path)["status"] == "done" and not (made / "README.md").exists()
 
 
+@pytest.mark.slow
 def test_reinforcement_learning_tells_intervals_verifiers_and_what_was_asked(
     values, tmp_path, stage, one_pool
 ):
@@ -118,6 +119,7 @@ def test_reinforcement_learning_tells_intervals_verifiers_and_what_was_asked(
     assert "held-out questions of arithmetic alone" in card.text and "One run from one" in card.text
 
 
+@pytest.mark.slow
 def test_a_reward_model_is_a_classifier(values, tmp_path):
     recipe = RewardModelRecipe.model_validate(values | {"data": {"rows": 24, "held_out": 8}})
     card = read(reward_model.run(recipe, tmp_path, resume=False))
@@ -126,6 +128,7 @@ def test_a_reward_model_is_a_classifier(values, tmp_path):
     assert "| accuracy | " in card.text
 
 
+@pytest.mark.slow
 def test_preferences_and_distillation_name_their_loss_and_method(values, tmp_path, stage):
     asked = PreferenceRecipe.model_validate(
         values | {"loss": {"name": "simpo"}, "data": {"rows": 8, "held_out": 4}, "batch": 4}
@@ -167,6 +170,7 @@ def test_a_base_model_is_carded_where_it_is_cached(tmp_path, monkeypatch):
     assert f"    {facts['command']}" in card.text and "| model.hidden | 96 | 32 |" in card.text
 
 
+@pytest.mark.slow
 def test_a_chain_of_stages_is_told_from_its_first_start(learned, tmp_path, values):
     first = sft.run(learned, tmp_path, resume=False, name="first")
     again = learned.model_copy(update={"start": str(first), "name": "test/two"})
@@ -175,6 +179,7 @@ def test_a_chain_of_stages_is_told_from_its_first_start(learned, tmp_path, value
     assert "| second | sft | start | first.checkpoint | " in text
 
 
+@pytest.mark.slow
 def test_a_start_in_the_cache_of_the_hub_is_named_as_the_hub_has_it(learned, tmp_path):
     home = tmp_path / "hub/models--Some-Org--Tiny-1.5/snapshots/0a1b"
     home.parent.mkdir(parents=True)

@@ -57,6 +57,7 @@ def test_what_is_learned_begins_as_the_rl_stages_ask(recipe, tmp_path):
         assert ids == prompt_ids(by_id[row["problem"]], tokenizer)
 
 
+@pytest.mark.slow
 def test_a_complete_data_file_is_not_collected_again(recipe, teacher, tmp_path, stopping):
     _, engine = teacher
     with stopping(epochs), pytest.raises(Stopped):
@@ -128,6 +129,7 @@ def test_questions_are_asked_of_a_published_set(recipe, tmp_path):
     assert len(learned) == 5 and learned <= {row["question"] for row in rows}
 
 
+@pytest.mark.slow
 def test_a_question_whose_prompt_is_too_long_is_not_asked(recipe, tmp_path):
     rows = [
         {"question": f"{'Think. ' * words}What is {n}+{n}+1?", "answer": f"#### {2 * n + 1}"}

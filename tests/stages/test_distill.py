@@ -146,6 +146,7 @@ def test_a_top_k_as_large_as_the_vocabulary_is_refused(recipe, tmp_path):
         distill.run(recipe("logits", top_k=400), tmp_path / "run", resume=False)
 
 
+@pytest.mark.slow
 def test_verified_samples_need_no_teacher(recipe, tmp_path, cache, stage):
     distill.run(recipe("sft", teacher="", epochs=1), tmp_path / "run", resume=False)
     noted = stage(tmp_path / "run")

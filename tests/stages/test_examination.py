@@ -40,6 +40,7 @@ def test_each_source_is_asked_and_the_sampler_closed(tiny_checkpoint, monkeypatc
     assert len(closed) == 1
 
 
+@pytest.mark.slow
 def test_the_seed_decides_the_samples(tiny_checkpoint):
     asked = EvaluationConfig(problems=4, samples=2)
 

@@ -192,6 +192,7 @@ def test_every_shipped_recipe_dry_runs_and_writes_nothing(path, here, started, c
     assert started == [] and list(here.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_a_dry_run_prints_first_is_the_recipe(here, capsys):
     launch.command([*ZERO, "--rollout.prompts", "8", "--dry-run"])
     text, _, table = capsys.readouterr().out.partition("\n\n")

@@ -74,6 +74,7 @@ def words(tiny_checkpoint, tmp_path):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stand_in")
 def test_it_is_told_the_tasks_and_asks_the_checkpoint(words, tmp_path, capsys, tiny_checkpoint):
     result = tmp_path / "result.json"
@@ -96,6 +97,7 @@ def test_it_is_told_the_tasks_and_asks_the_checkpoint(words, tmp_path, capsys, t
     assert told["add_bos_token"] is False  # the template writes one
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stand_in")
 def test_a_run_that_fails_is_a_failure(words, capsys):
     assert main(words("--", "--fail")) == 1

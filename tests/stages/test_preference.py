@@ -137,6 +137,7 @@ def test_a_run_that_stops_after_each_step_goes_the_same_way(
     assert preference.run(asked, tmp_path / "broken", resume=True) == broken  # nothing again
 
 
+@pytest.mark.slow
 def test_an_offline_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping):
     whole = preference.run(recipe(), tmp_path / "whole", resume=False)
     with stopping(module), pytest.raises(Stopped, match="stopped after step 1, in round 1"):
@@ -182,6 +183,7 @@ def test_a_run_killed_with_sigkill_resumes_bit_for_bit(recipe, tmp_path, monkeyp
     assert same(*map(weights, ends))
 
 
+@pytest.mark.slow
 def test_the_offline_reference_is_scored_once_for_all_runs(recipe, tmp_path, cache, capsys):
     preference.run(recipe(), tmp_path / "one", resume=False)
     assert "reference: 8 examples scored, kept in" in capsys.readouterr().out
@@ -285,6 +287,7 @@ def test_another_recipe_does_not_go_on_with_a_run(recipe, tmp_path, stopping):
         preference.run(recipe(loss={"beta": 0.2}), tmp_path / "run", resume=True)
 
 
+@pytest.mark.slow
 def test_checkpoints_are_written_when_they_are_due(recipe, tmp_path):
     preference.run(
         recipe(schedule={"epochs": 3}, checkpoint={"every": 4, "keep": 9}),

@@ -25,6 +25,7 @@ def recipe(tmp_path, tiny_checkpoint):
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_step_is_shown_by_parts_with_the_floor_of_its_update(
     recipe, tmp_path, monkeypatch, capsys
 ):

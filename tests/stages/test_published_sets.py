@@ -59,6 +59,7 @@ def rollouts(folder):
     return [row for path in found for row in pq.read_table(path).to_pylist()]
 
 
+@pytest.mark.slow
 def test_two_steps_are_trained_on_a_file_of_gsm8k(words, tmp_path, capsys, stage):
     assert main(words()) == 0
     shown = capsys.readouterr().out
@@ -74,6 +75,7 @@ def test_two_steps_are_trained_on_a_file_of_gsm8k(words, tmp_path, capsys, stage
     assert str(tmp_path / "train.jsonl") in json.dumps(stage(tmp_path / "run")["lineage"])
 
 
+@pytest.mark.slow
 def test_a_chat_template_is_asked_in_where_the_recipe_says_so(words, tmp_path, tiny_checkpoint):
     rollout = {"prompts": 2, "per_prompt": 2, "max_tokens": 8, "template": "chat", "system": "Add."}
     assert main(words(rollout=rollout)) == 0
@@ -98,6 +100,7 @@ def test_a_file_that_is_not_there_is_refused_before_anything_starts(words, tmp_p
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_refuses_other_questions_than_it_began_with(
     words, tmp_path, capsys, stopping
 ):

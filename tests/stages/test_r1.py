@@ -153,6 +153,7 @@ def test_the_stages_run_in_order_each_from_what_it_takes(calls, capsys):
     assert "[4/4] dpo_2: begins (dpo.yaml; start from dpo.checkpoint)" in told
 
 
+@pytest.mark.slow
 def test_a_run_that_stands_is_left_as_it_is(finished, calls, capsys):
     before = {p: p.stat().st_mtime_ns for p in Path("run").rglob("*") if p.name != "run.json"}
     go()
@@ -290,6 +291,7 @@ def test_a_stage_from_before_there_was_a_lineage_is_done_again(finished, calls, 
     assert "run.json does not say what it was made of" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_missed_goal_ends_the_run_and_says_what_fell_short(calls):
     goals = {"accuracy": 1.5, "margin": {"at_most": 1e9}}
     with pytest.raises(MissedGoalError) as missed:
@@ -330,11 +332,13 @@ def test_one_stage_alone_is_done_again_though_it_stands(finished, calls):
     assert names(calls) == ["dpo"] and aside() == ["dpo-1"]
 
 
+@pytest.mark.slow
 def test_from_a_stage_on_it_and_those_after_it_are_done_again(finished, calls):
     go(which=Which(since="dpo"))
     assert names(calls) == ["dpo", "dpo_2"]
 
 
+@pytest.mark.slow
 def test_a_stage_alone_needs_what_it_takes(calls):
     with pytest.raises(RecipeError, match=r"dpo_2 needs dpo.checkpoint, and dpo is not run; "):
         go(which=Which(only="dpo_2"))

@@ -94,6 +94,7 @@ def test_another_verifier_is_compared_with_what_was_recorded(run, kinder, tmp_pa
     assert made.name == f"kinder@{told['version']}"
 
 
+@pytest.mark.slow
 def test_the_report_has_a_table_of_flips(run, kinder):
     assert command.main(["rescore", str(run), *kinder]) == 0
     write_report(run)
@@ -112,6 +113,7 @@ def test_a_run_judged_by_what_is_here_shows_its_versions(run, capsys):
     assert "the same version judged when it was recorded" in shown and "0 rewards flip" in shown
 
 
+@pytest.mark.slow
 def test_it_goes_on_after_the_last_step_that_was_written(run, capsys, monkeypatch):
     words = ["rescore", str(run), "--verifier", "number"]
     judged = command.importlib.import_module("stages.verify_command").judged

@@ -49,6 +49,7 @@ def test_it_learns_the_order_of_answers_it_has_not_seen(recipe, tmp_path, kind, 
     assert {"accuracy", "mean_reward", "grad_norm"} <= numbers[0].keys()
 
 
+@pytest.mark.slow
 def test_it_is_a_sequence_classifier_of_transformers_with_its_zero_point(recipe, tmp_path, stage):
     made = reward_model.run(recipe(), tmp_path, resume=False)
     model = AutoModelForSequenceClassification.from_pretrained(made).eval()
@@ -68,6 +69,7 @@ def test_it_is_a_sequence_classifier_of_transformers_with_its_zero_point(recipe,
     assert head.zero_point == pytest.approx(mean, abs=1e-4) and head.ends == (2,)
 
 
+@pytest.mark.slow
 def test_anchors_can_be_a_file_of_their_own(recipe, tmp_path, stage):
     path = tmp_path / "anchors.jsonl"
     rows = [{"prompt": f"p{i}", "completion": "First", "label": i < 2} for i in range(3)]

@@ -186,6 +186,7 @@ def test_long_texts_keep_their_ends_and_are_whole_when_asked(run, shown):
     assert "characters …" in short and text in shown("--full", folder=folder)
 
 
+@pytest.mark.slow
 def test_lines_are_not_broken_and_have_no_colour_in_a_pipe(run):
     folder = run(zero={1: [judged(0, "word " * 100, RIGHT)]})
     words = [sys.executable, "-m", "stages.command", "samples", folder]
@@ -194,6 +195,7 @@ def test_lines_are_not_broken_and_have_no_colour_in_a_pipe(run):
     assert b"\x1b" not in told.stdout and b"word " * 99 in told.stdout and not told.stderr
 
 
+@pytest.mark.slow
 def test_a_terminal_has_colour(run):
     words = [sys.executable, "-m", "stages.command", "samples", run()]
     ours, theirs = pty.openpty()
@@ -212,6 +214,7 @@ def test_a_terminal_has_colour(run):
     assert b"\x1b[1mzero, step 7" in seen and b"\x1b[31m" in seen
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_failure(run):
     folder = run(zero={1: [judged(0, "x" * 100_000, RIGHT)] * 20})
     words = f"{sys.executable} -m stages.command samples {folder} --full -n 0 | head -c 10"

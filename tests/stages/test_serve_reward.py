@@ -64,6 +64,7 @@ def test_the_verifier_is_served(server, monkeypatch):
     assert verdict.score == pytest.approx(squashed(raw), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [

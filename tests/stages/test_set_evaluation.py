@@ -122,6 +122,7 @@ def values(found):
     return {name: figure["value"] for name, figure in found["figures"].items()}
 
 
+@pytest.mark.slow
 def test_every_set_is_asked_judged_and_told_of(ask, files, opened, capsys):
     names = ["math500", "aime24", "aime25", "humaneval", "humaneval_plus", "mbpp"]
     code, found = ask("--k", "1", "2", "4", "--set", *(files[name] for name in names))

@@ -50,6 +50,7 @@ def file(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_it_learns_to_write_as_it_is_shown(recipe, tmp_path, stage):
     made = sft.run(recipe(epochs=6), tmp_path, resume=False)
     told = stage(tmp_path)
@@ -109,6 +110,7 @@ def test_the_template_is_the_models_own_or_that_of_the_rl_stages(recipe, tmp_pat
         assert sft.spelling(other, asked.data).chat_template == wanted
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping, stage):
     whole = sft.run(recipe(), tmp_path / "whole", resume=False)
     with stopping(epochs):
@@ -126,6 +128,7 @@ def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping, s
     assert sft.run(recipe(), tmp_path / "broken", resume=True) == broken
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_with_other_data(recipe, file, tmp_path, stopping, stage):
     rows = [{"prompt": f"{n}?", "completion": "2"} for n in range(16)]
     asked = recipe(data={"source": file(rows)})
@@ -170,6 +173,7 @@ def test_a_card_that_is_not_here_begins_no_run(recipe, tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_an_examination_at_both_ends_is_part_of_the_record(recipe, tmp_path, monkeypatch, stage):
     asked = []
 

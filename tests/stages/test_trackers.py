@@ -173,6 +173,7 @@ def test_a_tracker_that_is_not_installed_ends_a_run_before_it_begins(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_tracker_that_fails_leaves_the_stage_done(recipe, tmp_path, monkeypatch, stage, capsys):
     """Its package is there, and breaks as it is opened."""
     monkeypatch.setattr("stages.entry.require_installed", lambda names: None)

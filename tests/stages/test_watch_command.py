@@ -70,6 +70,7 @@ def looked_at(address):
     return stream
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_nothing(run, tmp_path):
     before = content(run)
     with watching(run, tmp_path) as (process, address):
@@ -84,6 +85,7 @@ def test_a_kill_leaves_nothing(run, tmp_path):
     assert content(run) == before and not list((tmp_path / "tmp").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_it_well_though_somebody_looks_on(run, tmp_path, sign):
     with watching(run, tmp_path) as (process, address):

@@ -109,7 +109,7 @@ class Endpoint:
         self.asked = []  # (path, headers, body) of every request
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def judge_says(self, said):
         """Set the text of the judge's message, or a function of the messages it gets."""

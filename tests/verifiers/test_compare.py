@@ -116,6 +116,7 @@ def test_however_a_float_is_spelled_it_is_the_same_number(value, spelling):
         assert same_output(text.encode(), repr(value), "numbers")
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.integers() | st.tuples(st.integers(), st.text(max_size=2)), PLAIN))
 def test_keys_of_any_kind_are_compared_exactly_and_in_any_order(value):
     backwards = dict(reversed(value.items()))

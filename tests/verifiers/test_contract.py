@@ -16,6 +16,7 @@ from verifiers.registry import all_verifiers, fingerprint, get, judge, load_plug
 from verifiers.verdict import Verdict
 
 ALL = sorted(all_verifiers())
+SLOW = {"code_tests"}
 
 
 @pytest.fixture
@@ -31,7 +32,9 @@ def test_the_first_three_are_there():
     assert {"number", "think_format", "math_answer"} <= set(ALL)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in ALL]
+)
 def test_every_verifier_keeps_every_promise(name, endpoint):
     findings = list(examine(get(name), judge))
     assert [found for found in findings if found.kept is False] == []

@@ -116,6 +116,7 @@ def test_the_neighbours_of_a_hang_are_judged_all_the_same(pool):
     assert "exceeded" in verdicts[1].detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "said"),
     [
@@ -210,6 +211,7 @@ def test_small_batches_of_fast_items_go_in_one_trip_and_slow_ones_are_shared_out
         assert len(trips) == 4
 
 
+@pytest.mark.slow
 def test_verdicts_come_as_they_are_reached(pool):
     tasks = [acts("sleep", nap=f"{n} of three") for n in range(3)]
     groups = list(pool.judge_groups([*tasks, sums(12)]))
@@ -218,6 +220,7 @@ def test_verdicts_come_as_they_are_reached(pool):
     assert all(verdict.score == 1.0 for verdict in told.values()) and len(groups) > 1
 
 
+@pytest.mark.slow
 def test_the_same_response_to_the_same_problem_is_judged_once(pool):
     first, second = pool.judge_all([acts("sleep", nap="twice"), acts("sleep", nap="twice")])
     assert first.score == second.score == 1.0
@@ -307,6 +310,7 @@ def test_a_closed_pool_says_so():
         pool.judge_all([sums(12)])
 
 
+@pytest.mark.slow
 def test_closing_frees_a_thread_that_waits():
     pool = VerifierPool(limit_s=60.0, plugins=[PLUGIN])
     pool.warm(["misbehaves"])

@@ -28,6 +28,7 @@ def test_an_import_inside_a_function_counts(tmp_path):
     assert set(sources._imported(lazy)) == {"verifiers.compare", "verifiers.answer"}
 
 
+@pytest.mark.slow
 def test_a_rule_that_changes_changes_every_fingerprint_that_rests_on_it(monkeypatch):
     before = fingerprint(all_verifiers())
     read = sources.Path.read_bytes

@@ -67,6 +67,7 @@ def test_anything_else_stays_code(other):
     assert listed(other) is None
 
 
+@pytest.mark.slow
 def test_hundreds_of_calls_are_judged(rows, written):
     inputs = [[n] for n in range(400)]
     test = code(inputs, [n + 1 for n in range(400)])

@@ -83,6 +83,7 @@ def test_what_cannot_be_read_is_named(name, said, tmp_path):
         problems(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_a_set_that_is_not_here_names_the_cache_and_what_to_do(tmp_path):
     code = "from data.hub.load import read; next(iter(read('gsm8k', streaming=False)))"
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}

@@ -21,6 +21,7 @@ def engine(request):
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_sound_engine_passes_and_each_mistake_would_have_shown(
     engine, tied, patient, finding, tiny_checkpoint

@@ -54,6 +54,7 @@ def test_sound_verifiers_pass_in_every_process(registered, findings):
     assert found[SAME].measured == f"{count} answers, 4 times in 3 processes"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -74,6 +75,7 @@ def test_a_verifier_that_breaks_its_promise_fails_and_the_others_go_on(
     assert found[SAME].verdict == "ok" and "1 verifiers" in found[EXAMPLES].measured
 
 
+@pytest.mark.slow
 def test_a_verifier_that_lacks_what_it_needs_is_not_here(registered, findings):
     registered("lacking", "raise OSError('set URL')", needs="an endpoint: URL")
     found = findings(rewards, None)["verifier lacking"]
@@ -81,6 +83,7 @@ def test_a_verifier_that_lacks_what_it_needs_is_not_here(registered, findings):
     assert "set URL" in found.measured
 
 
+@pytest.mark.slow
 def test_a_verifier_that_changes_its_mind_fails(registered, findings):
     body = "return Verdict(score=float(response == 'one'), answer=str(next(calls)))"
     registered("moody", body)
@@ -88,6 +91,7 @@ def test_a_verifier_that_changes_its_mind_fails(registered, findings):
     assert found["verifier moody"].verdict == "fail" and SAME not in found
 
 
+@pytest.mark.slow
 def test_a_verifier_that_depends_on_where_it_runs_fails(registered, findings):
     body = "if multiprocessing.parent_process(): return Verdict(score=0.0)"
     registered("homesick", body)

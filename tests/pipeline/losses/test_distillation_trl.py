@@ -8,7 +8,7 @@ from pipeline.losses.distillation import generalised_jsd, token_share
 
 pytest.importorskip("trl", reason="TRL is not installed")
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = pytest.mark.filterwarnings("default", "ignore:You are importing from .trl.exp")
 CLOSE = {"atol": 1e-5, "rtol": 0}
 MASK = torch.arange(6) < torch.tensor([5, 1, 3, 6])[:, None]
 

@@ -98,12 +98,14 @@ CHANGES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
 def test_reinforcement_learning(on_both, learned, changes):
     found = on_both(lambda device: learned(device, **changes), ran="_fused_adamw_", close=2e-5)
     assert any(name.startswith("grad_norm") and value > 0 for name, value in found.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trainer", "optimizer", "close"),
     [
@@ -118,6 +120,7 @@ def test_other_ways_to_compute(on_both, learned, trainer, optimizer, close):
     on_both(lambda device: learned(device, trainer=trainer, optimizer=optimizer), close=close)
 
 
+@pytest.mark.slow
 def test_half_precision_attends_end_to_end_by_the_flash_kernel(on_both, card, tiny_llama):
     sequences = [[1, 5, 9, 3, 30], [1, 6, 2], [4, 9, 8, 17, 8, 11, 2, 39], [1, 7], [22, 23, 24]]
     packed = lay_out(sequences, [[0, 1, 2], [3, 4]])
@@ -137,6 +140,7 @@ def test_half_precision_attends_end_to_end_by_the_flash_kernel(on_both, card, ti
     assert not {name for name in card.ran if name.startswith("_scaled_dot_product")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divergence", ["sampled", "jsd"])
 def test_a_teacher_of_the_students_own_answers(on_both, tiny_llama, rollouts, divergence):
     def work(device):

@@ -37,6 +37,7 @@ def lessons(count):
     return made
 
 
+@pytest.mark.slow
 def test_supervised_learning(on_both, tiny_llama):
     def work(device):
         trainer = TrainerConfig(device=device, **ROWS)
@@ -47,6 +48,7 @@ def test_supervised_learning(on_both, tiny_llama):
     on_both(work)
 
 
+@pytest.mark.slow
 def test_a_teachers_distributions(on_both, tiny_llama):
     def work(device):
         trainer = TrainerConfig(device=device, **ROWS)
@@ -81,6 +83,7 @@ def pairs(count, segments=2):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dpo", "ipo", "kto", "cpo", "simpo", "orpo", "two_d_dpo"])
 def test_preferences(on_both, tiny_llama, name):
     loss = PreferenceLossConfig(name=name, length="mean" if name == "ipo" else "sum")
@@ -110,6 +113,7 @@ def heads(tiny_checkpoint):
     return made
 
 
+@pytest.mark.slow
 def test_a_reward_model(heads, on_both):
     random = Random(0)
     batch = [tuple(answer(random, (1, 5, 7)) for _ in range(k)) for k in (2, 3, 2, 4)]

@@ -18,6 +18,7 @@ from pipeline.sampling.choose import open_sampler
 from pipeline.sampling.sampler import Sampling
 from pipeline.sampling.shared_weights import SharedWeights, mapped, places
 
+pytestmark = pytest.mark.slow  # each starts a process
 PROMPTS = [(1, 40, 41, 42), (1, 50)]
 SAMPLING = Sampling(per_prompt=3, temperature=1.0, max_tokens=12, seed=7)
 

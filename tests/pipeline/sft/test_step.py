@@ -114,6 +114,7 @@ def test_it_learns_what_it_is_shown(tiny_llama, random_lessons):
     assert measure(model, batch, WHOLE)["eval_mean_token_accuracy"] > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("padding_free", [False, True])
 def test_trl_has_the_same_loss_gradient_entropy_and_accuracy(

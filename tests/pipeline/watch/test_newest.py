@@ -80,6 +80,7 @@ def test_what_another_reader_had_is_not_sent_again(growing, opened):
     assert steps(opened(sent=first.sent)) == [1]
 
 
+@pytest.mark.slow
 def test_a_sample_is_made_once_and_few_are_kept(growing, opened, monkeypatch):
     made, shelf = [], Shelf()
     kept = Shelf._sampled

@@ -222,6 +222,7 @@ def test_a_stage_that_lies_elsewhere_is_no_stage(growing, name):
         run_of(growing.folder, content)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_run(growing, follow):
     row = {f"metric/{i}": 0.123456789 for i in range(60)}
     lines = (json.dumps({"step": step} | row) for step in range(3000))

@@ -76,6 +76,7 @@ def test_the_last_id_is_where_another_stream_goes_on(served, growing):
     second.close()
 
 
+@pytest.mark.slow
 def test_a_pulse_tells_how_long_nothing_came_and_moves_no_id(served):
     stream = Stream(served)
     assert 0 <= stream.until("pulse") < 30
@@ -84,6 +85,7 @@ def test_a_pulse_tells_how_long_nothing_came_and_moves_no_id(served):
     stream.close()
 
 
+@pytest.mark.slow
 def test_several_look_on_at_once(served, growing):
     streams = [Stream(served) for _ in range(5)]
     for stream in streams:

@@ -183,6 +183,7 @@ assert not any(name.startswith("verifiers.") for name in sys.modules)
     assert ran.stdout.split() == ["1.0", "number", "0.0"], ran.stderr
 
 
+@pytest.mark.slow
 def test_prime_gets_an_exception_for_a_failure_of_ours(service, monkeypatch):
     spec = importlib.util.spec_from_file_location("veriloop_prime", PRIME)
     prime = importlib.util.module_from_spec(spec)

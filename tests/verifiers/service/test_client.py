@@ -82,6 +82,7 @@ def fine(body):
     return answered(len(body["items"]))
 
 
+@pytest.mark.slow
 def test_verdicts_are_those_of_a_pool_of_our_own(service):
     responses = ["<answer>1</answer>", "<answer>2</answer>", "", "\ud800", "</think>" * 9, "1"]
     tasks = [number(str(value), response) for value in range(4) for response in responses]
@@ -139,6 +140,7 @@ def test_connections_are_kept(scripted):
     assert len({body["request_id"] for _, body, _, _ in calls}) == 5
 
 
+@pytest.mark.slow
 def test_a_service_that_is_gone_gives_errors_and_never_a_zero():
     with ServicePool("http://127.0.0.1:9", patience_s=0.5) as pool:
         began = time.monotonic()

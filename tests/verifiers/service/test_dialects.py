@@ -59,6 +59,7 @@ def test_openrlhf_gets_no_reward_for_a_failure_of_ours(service):
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "1"
 
 
+@pytest.mark.slow
 def test_openrlhf_may_be_told_zero_beside_a_mark(ask, open_service):
     with open_service(openrlhf_on_error="zero", default="misbehaves") as service:
         body = {"query": ["raise", "behave"], "prompts": ["", ""], "labels": [None, None]}

@@ -66,6 +66,7 @@ def test_a_body_too_large_is_refused_told_or_not(ask, guarded, mine, number):
     assert untold.startswith("HTTP/1.1 413") and "connection: close" in untold.lower()
 
 
+@pytest.mark.slow
 def test_a_body_that_does_not_come_is_not_waited_for(guarded):
     head = (
         "POST /v1/verify HTTP/1.1\nHost: x\nAuthorization: Bearer secret\n"
@@ -99,6 +100,7 @@ def test_an_answer_that_takes_too_long_is_a_504_and_the_same_id_gets_it_later(
     assert later.status == 200 and later.json["verdicts"][0]["score"] == 1.0
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_told_at_once_and_when_to_come_back(ask, guarded, mine, acts, number):
     def fill():
         ask(

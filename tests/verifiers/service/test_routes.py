@@ -128,6 +128,7 @@ def test_the_list_of_verifiers_has_an_example_that_is_accepted(ask, service):
     assert [v["score"] for v in verdicts] == [1.0] + [0.0] * len(example["rejects"])
 
 
+@pytest.mark.slow
 def test_a_hang_delays_no_later_request(ask, service, number, acts):
     slow = threading.Thread(
         target=ask, args=(service.url, "/v1/verify", {"items": [acts("hang", id="h")]})
