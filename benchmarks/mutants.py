@@ -142,7 +142,8 @@ def _returned(function: ast.FunctionDef) -> Iterator[ast.expr]:
             for value in values:
                 text = ast.unparse(value)
                 truth = isinstance(value, ast.Compare | ast.BoolOp) or " & " in text
-                if not (truth or isinstance(value, ast.Constant) or "clipped" in text):
+                other = isinstance(value, ast.Constant | ast.Starred) or "clipped" in text
+                if not (truth or other):
                     yield value
 
 

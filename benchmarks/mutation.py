@@ -1,20 +1,16 @@
 """Break the arithmetic one operator at a time and run its tests: a survivor is a hole in them.
 
-    python benchmarks/mutation.py [--quick] [--json FILE] [--files FILE ...] [--workers N]
+    python benchmarks/mutation.py [--quick] [--json FILE] [--files FILE ...] [--jobs N]
 
 Each mutant is tested in a temporary copy of the tree, by a child forked from this process, which
 has imported torch once. Exits 1 when a mutant survives.
 """
 
-import argparse
 import difflib
 import gc
 import importlib
-import json
 import os
-import platform
 import random
-import shlex
 import shutil
 import signal
 import sys
@@ -24,8 +20,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +31,7 @@ sys.path.insert(0, str(ROOT))  # so that it runs as a script as well as a module
 
 from benchmarks.equivalents import EQUIVALENT, Equivalent  # noqa: E402
 from benchmarks.mutants import KEYWORDS_LEFT, Mutant, mutants  # noqa: E402
+from benchmarks.publish import arguments, publish  # noqa: E402
 
 ROOMS = ("data", "sandbox", "verifiers", "pipeline", "stages")
 PRELOAD = (
@@ -235,31 +233,18 @@ def table(per_file: dict[str, dict[str, int]]) -> str:
     return "\n".join(rows)
 
 
-def report(
+def counted(
     root: Path,
-    command: str,
     chosen: Sequence[Mutant],
     survivors: Sequence[Mutant],
     left_out: Sequence[tuple[Mutant, Equivalent]],
-) -> dict[str, object]:
+) -> dict[str, Any]:
     per_file: dict[str, dict[str, int]] = {}
     for mutant in chosen:
         counts = per_file.setdefault(mutant.path, {"mutants": 0, "killed": 0})
         counts["mutants"] += 1
         counts["killed"] += mutant not in survivors
-    print(table(per_file))
-    for mutant, entry in left_out:
-        print(f"equivalent {difference(root, mutant)}\n    because {entry.reason}")
-    for keyword, reason in KEYWORDS_LEFT.items():
-        print(f"not mutated: {keyword}=, {reason}")
-    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants killed")
     return {
-        "command": command,
-        "machine": {
-            "processor": f"{platform.machine()}, {os.cpu_count()} cores",
-            "python": platform.python_version(),
-            "torch": version("torch"),
-        },
         "mutants": len(chosen),
         "killed": len(chosen) - len(survivors),
         "survivors": [difference(root, m) for m in survivors],
@@ -268,29 +253,34 @@ def report(
     }
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="Break the arithmetic, run its tests.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
-    parser.add_argument("--quick", action="store_true", help=f"a fixed sample of {QUICK} mutants")
-    parser.add_argument("--files", nargs="+", metavar="FILE", help="relative to the root")
-    parser.add_argument("--workers", type=int, default=2, help="mutants tested at a time")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the tree to test")
-    args = parser.parse_args(arguments)
-    files = args.files or default_files(args.root)
-    found = [m for path in files for m in mutants(path, (args.root / path).read_text())]
+def told(root: Path, results: dict[str, Any], left_out: Sequence[tuple[Mutant, Equivalent]]) -> str:
+    lines = [table(results["per_file"])]
+    for mutant, entry in left_out:
+        lines.append(f"equivalent {difference(root, mutant)}\n    because {entry.reason}")
+    lines += [f"not mutated: {keyword}=, {why}" for keyword, why in KEYWORDS_LEFT.items()]
+    return "\n".join([*lines, f"{results['killed']} of {results['mutants']} mutants killed"])
+
+
+def main() -> int:
+    options = arguments(
+        __doc__ or "",
+        files={"nargs": "+", "metavar": "FILE", "help": "relative to the root"},
+        jobs={"type": int, "default": 2, "help": "mutants tested at a time"},
+        root={"type": Path, "default": ROOT, "help": "the tree to test"},
+    )
+    root, jobs = options.root, options.jobs
+    files = options.files or default_files(root)
+    found = [m for path in files for m in mutants(path, (root / path).read_text())]
     left_out = excluded(found, files)
     chosen = [m for m in found if all(m is not other for other, _ in left_out)]
-    if args.quick:
+    if options.quick:
         chosen = random.Random(0).sample(chosen, min(QUICK, len(chosen)))
     preload()
-    check_baseline(args.root, sorted({m.path for m in chosen}), args.workers)
-    survivors = survivors_of(args.root, chosen, args.workers)
-    command = shlex.join(["python", "benchmarks/mutation.py", *arguments])
-    result = report(args.root, command, chosen, survivors, left_out)
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
-    return 1 if survivors else 0
+    check_baseline(root, sorted({m.path for m in chosen}), jobs)
+    survivors = survivors_of(root, chosen, jobs)
+    results = counted(root, chosen, survivors, left_out)
+    return publish(options, told(root, results, left_out), results, failed=results["survivors"])
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

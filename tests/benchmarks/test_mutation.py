@@ -15,7 +15,7 @@ WITHOUT_TORCH = (
     "-c",
     "import sys; from benchmarks import mutation; mutation.PRELOAD = ('hypothesis',); "
     "mutation.QUICK = 2; "
-    "sys.exit(mutation.main(sys.argv[1:]))",
+    "sys.exit(mutation.main())",
 )
 ROOT = Path(__file__).parent.parent.parent
 
@@ -117,6 +117,7 @@ def test_results_are_negated_where_they_are_numbers_and_only_there():
 
     assert negated("a", "Tensor") == {"(-(a))"}
     assert negated("a, b, None", "tuple[Tensor, Tensor, None]") == {"(-(a))", "(-(b))"}
+    assert negated("*a, b", "tuple[Tensor, ...]") == {"(-(b))"}
     assert negated("a, clipped_low", "tuple[Tensor, Tensor]") == {"(-(a))"}
     assert negated("a < b", "Tensor") == negated("(a) & (b)", "Tensor") == set()
     assert negated("a", "str") == set()
@@ -175,7 +176,9 @@ def test_survivors_are_reported_with_place_and_difference_and_fail_the_run(tmp_p
     )
     done = run(root, "--json", tmp_path / "result.json")
     assert done.returncode == 1, done.stdout + done.stderr
-    result = json.loads((tmp_path / "result.json").read_text())
+    written = json.loads((tmp_path / "result.json").read_text())
+    result = written["results"]
+    assert written["failed"] == result["survivors"] and len(written["git"]["commit"]) == 40
     good, bad = (
         result["per_file"]["pipeline/losses/good.py"],
         result["per_file"]["pipeline/losses/bad.py"],
@@ -186,7 +189,7 @@ def test_survivors_are_reported_with_place_and_difference_and_fail_the_run(tmp_p
     assert "-    return x / 2\n    +    return (x * 2)" in done.stdout
     assert not any("good.py" in survivor for survivor in result["survivors"])
     assert (root / "pipeline/losses/bad.py").read_text() == HALF
-    only = run(root, "--files", "pipeline/losses/good.py", "--workers", "1", before=SCRIPT)
+    only = run(root, "--files", "pipeline/losses/good.py", "--jobs", "1", before=SCRIPT)
     assert only.returncode == 0 and "3 of 3 mutants killed" in only.stdout
     quick = run(root, "--files", "pipeline/losses/good.py", "--quick")
     assert quick.returncode == 0 and "2 of 2 mutants killed" in quick.stdout
