@@ -36,12 +36,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         path="pipeline/losses/head_tiles.py",
-        before="torch.zeros_like(x, dtype=normaliser_M.dtype) if needed else None",
-        after="(torch.zeros_like(x, dtype=normaliser_M.dtype))",
-        reason="a gradient that nobody asked for is computed and dropped",
-    ),
-    Equivalent(
-        path="pipeline/losses/head_tiles.py",
         before="logits_CS if temperature == 1 else logits_CS.div_(temperature)",
         after="(logits_CS.div_(temperature))",
         reason="dividing by 1 changes nothing",
@@ -57,12 +51,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         before="torch.full(shape, -1, dtype=torch.int64)",
         after="(torch.full(shape, -1))",
         reason="torch.full takes int64 from an int",
-    ),
-    Equivalent(
-        path="pipeline/packing.py",
-        before="torch.tensor(sequences[b], dtype=torch.int64)",
-        after="(torch.tensor(sequences[b]))",
-        reason="torch.tensor takes int64 from ints, and no sequence is empty",
     ),
     Equivalent(
         path="pipeline/packing.py",

@@ -45,7 +45,8 @@ ALSO = (
 )
 QUICK = 12  # mutants of a quick run
 LIMIT_S = 120.0  # for the tests of one mutant: one that hangs counts as noticed
-PASSED, FAILED, INTERRUPTED, FOREIGN = 0, 1, 2, 90  # pytest's exit codes, and one of ours
+PASSED, FAILED, INTERRUPTED, USAGE, FOREIGN = 0, 1, 2, 4, 90  # pytest's exit codes, and ours
+NOT_IMPORTED = "ImportError while loading conftest"  # how pytest tells of a USAGE that is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +64,11 @@ class Running:
     started: float  # monotonic seconds
 
 
-def tests_of(path: str) -> str:
-    """pipeline/losses/kl.py -> tests/pipeline/losses/test_kl.py."""
-    return Path("tests", path).with_name(f"test_{Path(path).name}").as_posix()
+def tests_of(root: Path, path: str) -> list[str]:
+    """pipeline/update.py -> tests/pipeline/test_update.py, and test_update_*.py beside it."""
+    folder, stem = Path("tests", path).parent, Path(path).stem
+    more = sorted(one.name for one in (root / folder).glob(f"test_{stem}_*.py"))
+    return [(folder / name).as_posix() for name in (f"test_{stem}.py", *more)]
 
 
 def default_files(root: Path) -> list[str]:
@@ -102,11 +105,14 @@ def run_tests(tree: Path, path: str) -> int:
     os.chdir(tree)
     sys.dont_write_bytecode = True  # two mutants of one second and size would share a .pyc
     sys.path.insert(0, str(tree))
+    for name in [name for name in sys.modules if name.split(".")[0] in ROOMS]:
+        del sys.modules[name]  # what the parent itself has imported
     importlib.invalidate_caches()
     options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--rootdir", str(tree)]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is imported already
     options += ["--tb=line", "--hypothesis-profile=unshrunk"]
-    code = int(pytest.main([*options, "-c", str(tree / "pyproject.toml"), tests_of(path)]))
+    options += ["-c", str(tree / "pyproject.toml"), *tests_of(tree, path)]
+    code = int(pytest.main(options))
     loaded = sys.modules.get(path.removesuffix(".py").replace("/", "."))
     if code == PASSED and not str(getattr(loaded, "__file__", "")).startswith(str(tree)):
         print(f"{path}: the tests imported {loaded} and not the copy in {tree}")
@@ -176,8 +182,9 @@ def run_all(
 def check_baseline(root: Path, files: Sequence[str], workers: int) -> None:
     """Exit with the tests' own words unless every file passes its tests unmutated."""
     for path in files:
-        if not (root / path).exists() or not (root / tests_of(path)).exists():
-            sys.exit(f"{path}: cannot be mutated without the file and its tests, {tests_of(path)}")
+        tests = tests_of(root, path)[0]
+        if not (root / path).exists() or not (root / tests).exists():
+            sys.exit(f"{path}: cannot be mutated without the file and its tests, {tests}")
 
     def passed(job: Job, code: int, output: str) -> None:
         if code != PASSED:
@@ -206,7 +213,8 @@ def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int) -> list[Mut
     survivors: list[Mutant] = []
 
     def judged(job: Job, code: int, output: str) -> None:
-        if code not in (PASSED, FAILED, INTERRUPTED):  # no tests found, wrong tree, wrong usage
+        noticed = code in (FAILED, INTERRUPTED) or (code == USAGE and NOT_IMPORTED in output)
+        if not (noticed or code == PASSED):  # no tests found, wrong tree, wrong usage
             sys.exit(f"{job.path}: pytest could not judge a mutant (exit {code})\n{output}")
         if code == PASSED and job.mutant is not None:
             survivors.append(job.mutant)

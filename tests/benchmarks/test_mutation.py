@@ -236,8 +236,9 @@ def test_an_equivalent_mutant_may_be_told_by_its_line_from_others_like_it(monkey
 
 
 def test_the_tests_of_a_file_are_those_that_mirror_its_name():
-    assert mutation.tests_of("pipeline/losses/kl.py") == "tests/pipeline/losses/test_kl.py"
-    assert mutation.tests_of("pipeline/update.py") == "tests/pipeline/test_update.py"
+    assert mutation.tests_of(ROOT, "pipeline/losses/kl.py") == ["tests/pipeline/losses/test_kl.py"]
+    several = ("test_update.py", "test_update_mismatch.py", "test_update_parts.py")
+    assert mutation.tests_of(ROOT, "pipeline/update.py") == [f"tests/pipeline/{n}" for n in several]
 
 
 def test_the_default_is_every_loss_and_the_two_files_around_them_where_they_exist(tmp_path):

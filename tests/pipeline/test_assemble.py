@@ -264,6 +264,13 @@ def shared(graded, row, rows):
     )  # fmt: skip
 
 
+def test_a_micro_batch_with_shared_prompts_is_filled_to_the_last_position_of_its_rows(graded):
+    """A whole answer takes 4 positions, one that borrows its prompt 2: two rows of 3."""
+    answers = [graded((1, 2, 3), (4 + i, 5), group="a") for i in range(4)]
+    parts = shared(answers, 3, 2)
+    assert [tuple(b.ids_RT.shape) for part in parts for b in part.batches] == [(1, 6)] * 2
+
+
 @pytest.mark.parametrize(("row", "rows"), [(64, 8), (16, 1), (4, 1)])
 def test_shared_prompts_leave_out_nothing_and_repeat_nothing(graded, row, rows):
     asked = [(1, 2, 3, 4, 5, 6, 7), (8, 8), (9, 10, 11, 12)]

@@ -51,6 +51,12 @@ def test_families_by_hand():
     assert families([[1, 2], [1, 2]], [50, 3], 20) == ([[0], [1]], [0, 0])
 
 
+def test_a_family_is_filled_to_its_last_position_and_no_further():
+    """7 whole and two times 3 that borrow 4 are 13."""
+    groups, borrowed = families([[1, 2, 3, 4, 5]] * 4, [7, 7, 7, 5], 13)
+    assert groups == [[0, 1, 2], [3]] and borrowed == [0, 4, 4, 0]
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=30),
     st.integers(1, 40),

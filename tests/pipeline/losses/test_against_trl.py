@@ -17,7 +17,12 @@ from pipeline.losses.sequence_ratio import gspo
 from pipeline.records import StepCounts
 
 trl = pytest.importorskip("trl", reason="TRL is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings(
+        "default", "ignore:TRL currently supports", "ignore:.torch.jit.script_method"
+    ),
+]
 
 LENGTHS = torch.tensor([5, 1, 3, 6])
 MASK = torch.arange(6) < LENGTHS[:, None]

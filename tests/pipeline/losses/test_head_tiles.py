@@ -153,7 +153,34 @@ def test_a_gradient_that_is_added_up_in_place_is_autograds_and_needs_no_copy(chu
     assert marked[1].grad.data_ptr() == place
     node = logp_and_entropy_from_hidden(*marked, targets, temperature=0.7, chunk=chunk)[0].grad_fn
     returned = node.apply(torch.ones(M, dtype=torch.float64), None)
-    assert [one is None for one in returned[:3]] == [False, True, False]
+    settings = [True] * 4  # targets, temperature, cap, chunk
+    assert [one is None for one in returned] == [False, True, False, *settings]
+
+
+def test_a_marked_weight_is_added_to_without_a_bias_and_left_alone_where_it_is_frozen():
+    hidden, weight, _, targets = head()
+    for trained in (True, False):
+        mine = hidden.clone().requires_grad_(), weight.clone().requires_grad_(trained)
+        in_place.mark(mine[1])
+        logp, _ = logp_and_entropy_from_hidden(*mine, None, targets, temperature=0.7, chunk=4)
+        returned = logp.grad_fn.apply(torch.ones(M, dtype=torch.float64), None)
+        assert returned[0].abs().sum() > 0 and returned[1] is None
+        assert (mine[1].grad is not None) == trained
+
+
+@pytest.mark.parametrize("cap", [0.3, 40.0])
+def test_tiles_under_a_soft_cap_give_the_numbers_and_gradients_of_the_whole(cap):
+    *leaves, targets = head()
+    leaves = [x.requires_grad_() for x in leaves]
+    got = logp_and_entropy_from_hidden(*leaves, targets, temperature=0.7, chunk=4, cap=cap)
+    logits = cap * (torch.nn.functional.linear(*leaves) / cap).tanh()
+    want = token_logp(logits, targets, 0.7), entropy(logits, 0.7)
+    assert_close(got, want, atol=1e-12, rtol=0)
+    up = drawn(2, M, seed=5)
+    found, sought = (
+        torch.autograd.grad((one[0] * up[0] + one[1] * up[1]).sum(), leaves) for one in (got, want)
+    )
+    assert_close(found, sought, atol=1e-12, rtol=0)
 
 
 def test_a_weight_in_half_precision_has_its_gradient_added_up_by_autograd():

@@ -9,7 +9,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.losses import head_tiles
-from pipeline.losses.logprob import entropy, logp_and_entropy_from_hidden, token_logp
+from pipeline.losses.logprob import (
+    Head,
+    entropy,
+    head_logits,
+    logp_and_entropy_from_hidden,
+    token_logp,
+)
 
 M, D, V = 13, 6, 17
 
@@ -126,6 +132,52 @@ def test_the_chunked_head_equals_the_plain_one(dtype, bias, chunk):
         gradients, torch.autograd.grad((expected * upstream).sum(), leaves), strict=True
     ):
         assert ((got - want).norm() / want.norm()).item() < 1e-6
+
+
+@pytest.mark.parametrize(("scale", "cap"), [(1.0, 0.0), (0.25, 0.0), (1.0, 2.0), (3.0, 1.5)])
+def test_a_scaled_and_capped_head_is_scored_by_the_logits_of_its_formula(scale, cap):
+    *leaves, targets = head()
+    leaves = [x.requires_grad_() for x in leaves]
+    logits = scale * (leaves[0] @ leaves[1].T + leaves[2])
+    logits = cap * (logits / cap).tanh() if cap else logits
+    assert_close(head_logits(*leaves, scale, cap), logits, rtol=0, atol=1e-12)
+    want = token_logp(logits, targets, 0.7), entropy(logits, 0.7)
+    got = logp_and_entropy_from_hidden(
+        *leaves, targets, temperature=0.7, chunk=5, scale=scale, cap=cap
+    )
+    assert_close(got, want, rtol=0, atol=1e-12)
+    up = randn(2, M, seed=6)
+    found, sought = (
+        torch.autograd.grad((one[0] * up[0] + one[1] * up[1]).sum(), leaves) for one in (got, want)
+    )
+    assert_close(found, sought, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_head_of_which_nothing_is_said_has_neither_scale_nor_cap(bias):
+    hidden, weight, bias_V, targets = head(bias=bias)
+    logits = torch.nn.functional.linear(hidden, weight, bias_V)
+    assert_close(head_logits(hidden, weight, bias_V), logits, rtol=0, atol=0)
+    assert_close(head_logits(hidden, *Head(weight, bias_V)), logits, rtol=0, atol=0)
+    got = logp_and_entropy_from_hidden(hidden, weight, bias_V, targets, temperature=1.0, chunk=M)
+    assert_close(got, (token_logp(logits, targets, 1.0), entropy(logits, 1.0)))
+
+
+HALF, SINGLE = torch.bfloat16, torch.float32
+
+
+@pytest.mark.parametrize(
+    ("trunk", "weights", "biases"), [(HALF, SINGLE, HALF), (SINGLE, HALF, HALF)]
+)
+def test_logits_of_a_head_are_in_its_wider_type_autocast_or_not(trunk, weights, biases):
+    hidden, weight, bias_V, _ = head(torch.float32)
+    given = hidden.to(trunk), weight.to(weights), bias_V.to(biases)
+    want = torch.nn.functional.linear(*(x.float() for x in given))
+    with torch.autocast("cpu", dtype=HALF):
+        under = head_logits(*given)
+    assert under.dtype == SINGLE
+    assert_close(head_logits(*given), want, rtol=0, atol=1e-6)
+    assert_close(under, want, rtol=0, atol=1e-6)
 
 
 def test_an_entropy_that_the_loss_does_not_use_is_not_worked_out_again(monkeypatch):

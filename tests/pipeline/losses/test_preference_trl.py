@@ -12,7 +12,12 @@ from pipeline.losses.reward_model import bradley_terry, centring
 
 trl = pytest.importorskip("trl", reason="TRL is not installed")
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings(
+        "default", "ignore:TRL currently supports", "ignore:.torch.jit.script_method"
+    ),
+]
 PAIRS, TOKENS = 5, 6
 CLOSE = {"atol": 1e-5, "rtol": 0}
 ALONE = SimpleNamespace(
