@@ -54,6 +54,32 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         path="pipeline/packing.py",
+        before="torch.tensor(sequences[b][borrowed[b] :], dtype=torch.int64)",
+        after="(torch.tensor(sequences[b][borrowed[b]:]))",
+        reason="what it is written into is of int64",
+    ),
+    Equivalent(
+        path="pipeline/packing.py",
+        before="0",
+        after="(1)",
+        within="room.get(key := tuple(prompt), ((1), []))",
+        reason="nobody looks at the room of a group without members",
+    ),
+    Equivalent(
+        path="verifiers/code_answer.py",
+        before="0",
+        after="(1)",
+        within="fence[(1)]",
+        reason="a fence is one character three times or more",
+    ),
+    Equivalent(
+        path="verifiers/compare.py",
+        before="int(word) if _INTEGER.fullmatch(word) else float(word)",
+        after="(-(int(word) if _INTEGER.fullmatch(word) else float(word)))",
+        reason="both numbers of a comparison change sign, and how far they are apart stays",
+    ),
+    Equivalent(
+        path="pipeline/packing.py",
         before="1",
         after="(2)",
         within="(length, -(2))",

@@ -12,7 +12,7 @@ from pipeline.critic import Critic
 from pipeline.losses.value import value_loss
 from pipeline.optimizer import Optimizer
 from pipeline.policy import logp_entropy
-from pipeline.update import Learner, update
+from pipeline.update import LENGTHS, Learner, update
 
 CHUNK = 5
 
@@ -60,6 +60,10 @@ def test_masked_tokens_give_no_gradient_and_are_counted(prepared, stepped, tiny_
     )  # fmt: skip
     found, done = stepped(model, part, config, old=tiny_llama(9, spread=0.2))
     assert done.dropped == (1.0, *[0.0] * 10) and found.count_nonzero() == 0
+
+
+def test_what_is_masked_is_told_by_lengths_that_double():
+    assert LENGTHS == (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
 def critical(model, part, own_trunk, **parts):
