@@ -66,6 +66,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         reason="nobody looks at the room of a group without members",
     ),
     Equivalent(
+        path="pipeline/update.py",
+        before="logp_M.detach()",
+        after="(logp_M)",
+        within='sums.tally.add("kl", ',
+        reason="a tally lets go of gradients itself; this one is not even begun",
+    ),
+    Equivalent(
         path="verifiers/code_answer.py",
         before="0",
         after="(1)",

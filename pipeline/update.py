@@ -82,9 +82,8 @@ def update(
         with span("forward"):
             loss = _loss(learner, batch, signals, counts, old_kl_coefficient, sums)
             if learner.critic is not None:
-                loss = (0.0 if policy_rests else 1.0) * loss + _value_loss(
-                    learner, batch, signals, counts, sums
-                )
+                value = _value_loss(learner, batch, signals, counts, sums)
+                loss = value if policy_rests else loss + value
         with span("backward"):
             loss.backward()
     scored = sum(int(batch.mask_RT.sum()) for batch in minibatch.batches)

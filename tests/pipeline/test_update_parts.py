@@ -12,6 +12,7 @@ from pipeline.critic import Critic
 from pipeline.losses.value import value_loss
 from pipeline.optimizer import Optimizer
 from pipeline.policy import logp_entropy
+from pipeline.token_trace import TokenTrace
 from pipeline.update import LENGTHS, Learner, update
 
 CHUNK = 5
@@ -23,8 +24,9 @@ def weights(model):
 
 @pytest.fixture
 def prepared(tiny_llama, sampled, whole):
+    """A model and a step of several micro-batches."""
     model = tiny_llama(spread=0.2)
-    return model, whole(sampled(model, 4), torch.tensor([1.0, -1.0, 0.5, 2.0]), row=12, rows=2)
+    return model, whole(sampled(model, 4), torch.tensor([1.0, -1.0, 0.5, 2.0]), row=12, rows=1)
 
 
 def test_an_entropy_bonus_adds_the_gradient_of_the_mean_entropy(prepared, stepped):
@@ -60,6 +62,33 @@ def test_masked_tokens_give_no_gradient_and_are_counted(prepared, stepped, tiny_
     )  # fmt: skip
     found, done = stepped(model, part, config, old=tiny_llama(9, spread=0.2))
     assert done.dropped == (1.0, *[0.0] * 10) and found.count_nonzero() == 0
+
+
+def test_the_share_of_masked_tokens_is_that_of_all_micro_batches(prepared, stepped):
+    model, part = prepared
+    first, *others = part.signals
+    moved = [replace(one, old_M=one.old_M - 1.0) for one in others]
+    config = AlgorithmConfig(
+        kl_coefficient=0, old_logp="trainer", mismatch="mask_tokens",
+        mismatch_floor=1.0, mismatch_cap=1.0,
+    )  # fmt: skip
+    _, done = stepped(model, replace(part, signals=(first, *moved)), config)
+    masked = sum(len(one.old_M) for one in others)
+    assert masked > 0
+    assert done.dropped[0] == pytest.approx(masked / part.counts.tokens)
+
+
+def test_a_trace_takes_down_every_token_of_every_micro_batch(prepared):
+    model, part = prepared
+    trace = TokenTrace()
+    learner = Learner(
+        policy=model, optimizer=Optimizer(model, OptimizerConfig(learning_rate=1e-3)),
+        algorithm=AlgorithmConfig(kl_coefficient=0), chunk=CHUNK, trace=trace,
+    )  # fmt: skip
+    update(learner, part, progress=0.0, done=0)
+    advantages = {0: 1.0, 1: -1.0, 2: 0.5, 3: 2.0}
+    assert {n: one.advantage_T.unique().item() for n, one in trace.seen.items()} == advantages
+    assert sum(len(one.logp_T) for one in trace.seen.values()) == part.counts.tokens
 
 
 def test_what_is_masked_is_told_by_lengths_that_double():
@@ -123,14 +152,48 @@ def test_a_shared_critic_pulls_on_the_trunk_by_its_coefficient(prepared):
     assert_close(gradients[1] - gradients[0], wanted, atol=1e-5, rtol=1e-3)
 
 
+def test_the_mean_of_one_token_is_that_token(tiny_llama, sampled, whole):
+    model = tiny_llama(spread=0.2)
+    learner, part = critical(
+        model, whole(sampled(model, 1, longest=1), torch.tensor([1.0])), own_trunk=True
+    )
+    assert part.counts.tokens == 1
+    done = update(learner, part, progress=0.0, done=0)
+    assert done.value_loss == pytest.approx(0.5, abs=1e-5)
+
+
+@pytest.mark.parametrize("coefficient", [0.1, 1.0])
+def test_a_critic_with_its_own_trunk_changes_nothing_for_the_policy_nor_has_a_coefficient(
+    prepared, stepped, coefficient
+):
+    model, part = prepared
+    learner, part = critical(model, part, True, value_coefficient=coefficient)
+    plain, _ = stepped(model, part, learner.algorithm)
+    kept = []
+    learner.critic.step = lambda norm: kept.append(learner.critic.head.bias.grad.item())
+    learner.optimizer.step = lambda progress, done: (
+        kept.append(torch.cat([p.grad.flatten() for p in model.parameters()])) or (0.0, 0.0)
+    )
+    update(learner, part, progress=0.0, done=0)
+    by_bias, found = kept
+    assert by_bias == pytest.approx(-1.0, abs=1e-5)  # of half the mean square, 1 too low everywhere
+    assert_close(found, plain)
+
+
 @pytest.mark.parametrize("own_trunk", [True, False])
 def test_while_the_policy_rests_the_critic_learns_alone(prepared, own_trunk):
     learner, part = critical(*prepared, own_trunk)
     policy, head = weights(learner.policy), learner.critic.head.weight.detach().clone()
+    parameters, pulled = list(learner.policy.parameters()), []
+    forget = learner.optimizer.forget
+    learner.optimizer.forget = lambda: (
+        pulled.extend(p for p in parameters if p.grad is not None) or forget()
+    )
     done = update(learner, part, progress=0.0, done=0, policy_rests=True)
+    assert bool(pulled) != own_trunk  # a trunk that both read is pulled on, and let go of
     assert torch.equal(weights(learner.policy), policy)
     assert not torch.equal(learner.critic.head.weight, head)
-    assert (done.kept, done.learning_rate) == (0.0, 0.0)
+    assert (done.grad_norm, done.kept, done.learning_rate) == (0.0, 0.0, 0.0)
     assert all(p.grad is None for p in learner.policy.parameters())
 
 
@@ -171,3 +234,5 @@ def test_the_kl_to_the_old_policy_is_what_its_penalty_pulls_back_from(prepared, 
     strong, _ = stepped(model, part, config, old_kl_coefficient=2.0)
     assert done.old_kl == pytest.approx(torch.tensor(0.2).expm1().item() - 0.2, abs=1e-4)
     assert not torch.allclose(weak, strong)
+    unsaid, _ = stepped(model, part, config)
+    assert_close(unsaid, weak, atol=0, rtol=0)

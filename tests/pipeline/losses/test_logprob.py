@@ -134,7 +134,9 @@ def test_the_chunked_head_equals_the_plain_one(dtype, bias, chunk):
         assert ((got - want).norm() / want.norm()).item() < 1e-6
 
 
-@pytest.mark.parametrize(("scale", "cap"), [(1.0, 0.0), (0.25, 0.0), (1.0, 2.0), (3.0, 1.5)])
+@pytest.mark.parametrize(
+    ("scale", "cap"), [(1.0, 0.0), (0.25, 0.0), (2.0, 0.0), (1.0, 2.0), (3.0, 1.5)]
+)
 def test_a_scaled_and_capped_head_is_scored_by_the_logits_of_its_formula(scale, cap):
     *leaves, targets = head()
     leaves = [x.requires_grad_() for x in leaves]
