@@ -48,13 +48,9 @@ def test_a_longer_one_is_halved_until_it_is_within(moved):
     *_, share = step_within(0.01, model, part, CHUNK, step)
     assert share in {2.0**-n for n in range(1, 10)} and distance(model, part, CHUNK) <= 0.01
     kept = weights(model) - before
+    twice, place = copy.deepcopy(model), 0
     with torch.no_grad():
-        for p in model.parameters():  # twice as far would have been too far
-            p.add_(0)
-    twice = copy.deepcopy(model)
-    place = 0
-    with torch.no_grad():
-        for p in twice.parameters():
+        for p in twice.parameters():  # as far again would have been too far
             p.add_(kept[place : place + p.numel()].view_as(p))
             place += p.numel()
     assert distance(twice, part, CHUNK) > 0.01

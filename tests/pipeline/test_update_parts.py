@@ -1,5 +1,6 @@
 """What an optimizer step adds to the surrogate: entropy, drift, critic, text, masks."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -195,6 +196,19 @@ def test_while_the_policy_rests_the_critic_learns_alone(prepared, own_trunk):
     assert not torch.equal(learner.critic.head.weight, head)
     assert (done.grad_norm, done.kept, done.learning_rate) == (0.0, 0.0, 0.0)
     assert all(p.grad is None for p in learner.policy.parameters())
+
+
+def test_how_much_of_a_step_stands_is_told(prepared):
+    model, part = prepared
+    kept = []
+    for bound in (0.0, 10.0, 1e-6):
+        mine = copy.deepcopy(model)
+        learner = Learner(
+            policy=mine, optimizer=Optimizer(mine, OptimizerConfig(learning_rate=1e-3)),
+            algorithm=AlgorithmConfig(kl_coefficient=0, trust_region=bound), chunk=CHUNK,
+        )  # fmt: skip
+        kept.append(update(learner, part, progress=0.0, done=0).kept)
+    assert kept[:2] == [1.0, 1.0] and 0 < kept[2] < 1
 
 
 def test_text_adds_its_own_gradient_once_a_step(prepared, stepped):
