@@ -38,11 +38,12 @@ PRELOAD = (
     *("numpy", "hypothesis", "hypothesis.strategies", "torch", "torch.testing"),
     "transformers.models.llama.modeling_llama",
 )
-ALSO = (
-    *("pipeline/packing.py", "pipeline/assemble.py", "pipeline/update.py"),
-    *("verifiers/compare.py", "verifiers/code_outcome.py", "verifiers/code_answer.py"),
-    "verifiers/split/values.py",
+OF_A_STEP = (
+    *("packing", "assemble", "signals", "objective", "update", "unlearned", "critic", "tally"),
+    *("optimizer", "muon", "trust_region", "reference", "statistics"),
 )
+OF_CODE = ("compare", "code_outcome", "code_answer", "split/values")
+ALSO = (*(f"pipeline/{n}.py" for n in OF_A_STEP), *(f"verifiers/{n}.py" for n in OF_CODE))
 QUICK = 12  # mutants of a quick run
 LIMIT_S = 120.0  # for the tests of one mutant: one that hangs counts as noticed
 PASSED, FAILED, INTERRUPTED, USAGE, FOREIGN = 0, 1, 2, 4, 90  # pytest's exit codes, and ours

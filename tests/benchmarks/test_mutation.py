@@ -226,6 +226,15 @@ def test_a_stale_entry_of_the_equivalent_mutants_is_an_error(monkeypatch):
         mutation.excluded([], ["p.py"])
 
 
+@pytest.mark.slow
+def test_the_files_of_this_project_can_be_mutated_and_their_equivalents_are_mutants():
+    files = mutation.default_files(ROOT)
+    found = [m for path in files for m in mutants(path, (ROOT / path).read_text())]
+    assert {m.path for m in found} == set(files) == {f for f in files if (ROOT / f).exists()}
+    assert {e.path for e in mutation.EQUIVALENT} <= set(files)
+    assert len(mutation.excluded(found, files)) == len(mutation.EQUIVALENT)
+
+
 def test_an_equivalent_mutant_may_be_told_by_its_line_from_others_like_it(monkeypatch):
     source = "def f(x, y):\n    return x[-1] + y[-1]\n"
     twins = [m for m in mutants("p.py", source) if m.operator == "add one"]
