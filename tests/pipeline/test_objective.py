@@ -23,7 +23,7 @@ from pipeline.records import Signals
 @pytest.fixture
 def tokens(tiny_llama, sampled, whole):
     """(log-probs now, signals, batch): three rollouts, moved away from what was sampled."""
-    part = whole(sampled(tiny_llama(), 3), torch.tensor([1.0, -2.0, 0.5]), row=64)
+    part = whole(sampled(tiny_llama(), 3), torch.tensor([1.0, -2.0, -0.5]), row=64)
     (batch,), (one,) = part.batches, part.signals
     torch.manual_seed(1)
     return one.old_M + 0.4 * torch.randn_like(one.old_M), one, batch
@@ -39,8 +39,9 @@ def asked(name, tokens, **parts):
 def test_objectives_per_token(tokens):
     logp, one, _ = tokens
     plain = (logp, one.old_M, one.advantages_M)
-    value, low, high = clipped_surrogate(*plain, low=0.1, high=0.3, dual=1.5)
-    found = asked("clip", tokens, clip_low=0.1, clip_high=0.3, dual_clip=1.5)
+    value, low, high = clipped_surrogate(*plain, low=0.1, high=0.3, dual=1.05)
+    assert not torch.equal(value, clipped_surrogate(*plain, low=0.1, high=0.3)[0])
+    found = asked("clip", tokens, clip_low=0.1, clip_high=0.3, dual_clip=1.05)
     assert_close(found.values_M, value)
     assert torch.equal(found.low_M, low) and torch.equal(found.high_M, high)
     assert low.any() and high.any()
@@ -50,18 +51,31 @@ def test_objectives_per_token(tokens):
     found = asked("cispo", tokens, clip_high=0.2)
     assert_close(found.values_M, cispo(*plain, high=0.2))
     assert torch.equal(found.high_M, clip_masks(*plain, low=0.2, high=0.2)[1])
-    assert not found.low_M.any()
+    assert not found.low_M.any() and found.low_M.dtype == torch.bool
 
 
-@pytest.mark.parametrize(("name", "pure"), [("gspo", gspo), ("gspo_token", gspo_token)])
-def test_objectives_of_whole_sequences(tokens, name, pure):
+@pytest.mark.parametrize(
+    ("name", "pure", "other"), [("gspo", gspo, gspo_token), ("gspo_token", gspo_token, gspo)]
+)
+def test_objectives_of_whole_sequences(tokens, name, pure, other):
+    """Their values are the same, and the gradients of each token are not."""
     logp, one, batch = tokens
+    tokens = logp.requires_grad_(), one, batch
     sequence = batch.sequence_RT[batch.mask_RT]
-    value, low, high = pure(
-        logp, one.old_M, one.advantages_M, sequence, batch.lengths_B, low=0.05, high=0.01
-    )
-    found = asked(name, tokens, clip_low=0.05, clip_high=0.01)
+
+    def wanted(by):
+        return by(logp, one.old_M, one.advantages_M, sequence, batch.lengths_B, low=0.9, high=0.9)
+
+    def gradient(values):
+        return torch.autograd.grad((values * torch.arange(len(logp))).sum(), logp)[0]
+
+    value, low, high = wanted(pure)
+    found = asked(name, tokens, clip_low=0.9, clip_high=0.9)
     assert_close(found.values_M, value)
+    slope = gradient(found.values_M)
+    assert_close(slope, gradient(value))
+    assert not torch.allclose(slope, gradient(wanted(other)[0]))
+    low, high = wanted(pure)[1:]
     assert torch.equal(found.low_M, low) and torch.equal(found.high_M, high)
 
 
@@ -77,11 +91,11 @@ def test_corrections_for_the_sampler(tokens):
     capped = truncated_importance_weight(logp, sampler, 1.2)
     assert_close(asked("truncate"), capped)
     assert_close(asked("mask_tokens"), masked_importance_weight(logp, sampler, low=0.8, high=1.2))
-    kept = geometric_mean_mask(logp, sampler, sequence, batch.lengths_B, low=0.99, high=1.01)
-    assert 0 < kept.sum() < len(kept) or not kept.all()
+    floor, cap = 0.9, 1.3
+    kept = geometric_mean_mask(logp, sampler, sequence, batch.lengths_B, low=floor, high=cap)
+    assert kept.any() and not kept.all()
     assert_close(
-        asked("mask_sequences", 0.99, 1.01),
-        truncated_importance_weight(logp, sampler, 1.01) * kept,
+        asked("mask_sequences", floor, cap), truncated_importance_weight(logp, sampler, cap) * kept
     )
 
 
