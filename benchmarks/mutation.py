@@ -39,8 +39,8 @@ PRELOAD = (
     "transformers.models.llama.modeling_llama",
 )
 OF_A_STEP = (
-    *("packing", "assemble", "signals", "objective", "update", "unlearned", "critic", "tally"),
-    *("optimizer", "muon", "trust_region", "reference", "statistics"),
+    *("packing", "assemble", "signals", "objective", "update"),
+    *("unlearned", "critic", "tally", "optimizer"),
 )
 OF_CODE = ("compare", "code_outcome", "code_answer", "split/values")
 ALSO = (*(f"pipeline/{n}.py" for n in OF_A_STEP), *(f"verifiers/{n}.py" for n in OF_CODE))

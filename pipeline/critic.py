@@ -38,7 +38,7 @@ class Critic:
         """[M], with a gradient where gradients are on."""
         trunk = policy.base_model if self.trunk is None else self.trunk
         hidden_MD = hidden_states(trunk, batch.ids_RT, batch.positions_RT)[batch.mask_RT]
-        return self.head(hidden_MD.float()).squeeze(-1)
+        return self.head(hidden_MD.float())[:, 0]
 
     @torch.no_grad()
     def beyond(self, policy: Any, graded: Sequence[Graded], *, row: int, rows: int) -> Tensor:
@@ -60,7 +60,7 @@ class Critic:
             ends_RT = packed.positions_RT == torch.tensor(sizes)[whose_RT] - 1
             ends_RT &= packed.sequence_RT >= 0
             places = torch.tensor(cut)[packed.sequence_RT[ends_RT]]
-            worth_N[places] = self.head(hidden_RTD[ends_RT].float()).squeeze(-1).cpu()
+            worth_N[places] = self.head(hidden_RTD[ends_RT].float())[:, 0].cpu()
         return worth_N
 
     def step(self, max_grad_norm: float) -> None:
@@ -69,7 +69,7 @@ class Critic:
         if not torch.isfinite(norm):
             raise FloatingPointError(f"the critic's gradient norm is {norm.item()}")
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
 
     def state(self) -> dict[str, Any]:
         trunk = None if self.trunk is None else self.trunk.state_dict()

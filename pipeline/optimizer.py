@@ -49,13 +49,13 @@ class Optimizer:
             for group in part.param_groups:
                 group["lr"] = peak * factor
             part.step()
-            part.zero_grad(set_to_none=True)
+            part.zero_grad()
         return norm.item(), self._peaks[0] * factor
 
     def forget(self) -> None:
         """Clear the gradients without a step."""
         for part in self._parts:
-            part.zero_grad(set_to_none=True)
+            part.zero_grad()
 
     def state(self) -> list[dict[str, Any]]:
         return [part.state_dict() for part in self._parts]

@@ -15,19 +15,16 @@ class Tally:
 
     def add(self, name: str, value: Tensor) -> None:
         """Add a scalar; its gradient is not kept."""
-        self._held[name] = self._at(name, value) + value.detach().double()
+        self._held[name] = value.detach().double() + self._held.get(name, 0.0)
 
     def widen(self, name: str, values_M: Tensor) -> None:
         """Keep the largest of all values so far, 0 at least; a NaN stays."""
         found_M = values_M.detach().double()
-        self._held[name] = torch.cat([self._at(name, values_M)[None], found_M]).max()
+        least = self._held.get(name, found_M.new_zeros(()))
+        self._held[name] = torch.cat([least[None], found_M]).max()
 
     def told(self) -> dict[str, float]:
         """Everything that was noted, by name."""
         if not self._held:
             return {}
         return dict(zip(self._held, torch.stack([*self._held.values()]).tolist(), strict=True))
-
-    def _at(self, name: str, like: Tensor) -> Tensor:
-        held = self._held.get(name)
-        return like.new_zeros((), dtype=torch.float64) if held is None else held

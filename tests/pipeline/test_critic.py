@@ -54,11 +54,72 @@ def test_beyond_a_cut_lies_a_value_and_beyond_an_end_nothing(tiny_llama, graded,
     answers = [(7, 8), (7, 0), (9, 3, 4, 4, 6), (2,)]
     ends = ["length", "stop", "length", "length"]
     given = [graded((1, 5), a, finish=e) for a, e in zip(answers, ends, strict=True)]
-    found = biased(model, own_trunk=True).beyond(model, given, row=row, rows=rows)
-    assert found[1] == 0
+    critic, asked = biased(model, own_trunk=True), []
+    critic.head.register_forward_hook(lambda _, given, __: asked.append(len(given[0])))
+    found = critic.beyond(model, given, row=row, rows=rows)
+    assert found[1] == 0 and sum(asked) == 3
     for n in (0, 2, 3):
         last = hidden(model, [1, 5, *answers[n]])[-1].sum()
         assert_close(found[n], last, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("own_trunk", [True, False])
+def test_beyond_a_cut_is_what_its_own_trunk_says(tiny_llama, graded, biased, own_trunk):
+    model = tiny_llama()
+    critic, trunk = biased(model, own_trunk=own_trunk), model.base_model
+    if own_trunk:
+        trunk = critic.trunk
+        torch.nn.init.normal_(trunk.layers[0].mlp.up_proj.weight)
+    found = critic.beyond(model, [graded((1, 5), (7, 8), finish="length")], row=8, rows=1)
+    states = trunk(input_ids=torch.tensor([[1, 5, 7, 8]])).last_hidden_state
+    assert_close(found, states[0, -1:].sum(-1), atol=1e-4, rtol=1e-4)
+
+
+def test_states_in_half_precision_are_valued_in_single(tiny_llama, sampled, whole, graded, biased):
+    rollouts = sampled(tiny_llama(), 2)
+    (batch,) = whole(rollouts, torch.ones(2)).batches
+    model = tiny_llama().bfloat16()
+    critic = biased(model, own_trunk=False)
+    assert critic.values(model, batch).dtype == torch.float32
+    cut = graded((1, 5), (7, 8), finish="length")
+    assert critic.beyond(model, [cut], row=8, rows=1).dtype == torch.float32
+
+
+def test_a_step_has_no_decay_and_leaves_no_gradient(tiny_llama):
+    critic = Critic(tiny_llama(), own_trunk=True, learning_rate=0.1)
+    torch.nn.init.ones_(critic.head.weight)
+    weights = [*critic.head.parameters(), *critic.trunk.parameters()]
+    before = [p.detach().clone() for p in weights]
+    for p in weights:
+        p.grad = torch.zeros_like(p)
+    critic.step(1.0)
+    assert all(torch.equal(p, old) for p, old in zip(weights, before, strict=True))
+    assert all(p.grad is None for p in weights)
+
+
+@pytest.mark.parametrize("own_trunk", [True, False])
+def test_a_state_goes_on_bit_for_bit(tiny_llama, sampled, whole, own_trunk):
+    model = tiny_llama()
+    (batch,) = whole(sampled(model, 2), torch.ones(2)).batches
+
+    def learn(critic, steps):
+        for _ in range(steps):
+            (critic.values(model, batch) - 3.0).square().mean().backward()
+            critic.step(1.0)
+            model.zero_grad()
+
+    critic, fresh = (Critic(model, own_trunk=own_trunk, learning_rate=0.01) for _ in range(2))
+    begun = [p.detach().clone() for p in critic._parameters()]
+    learn(critic, 3)
+    state = copy.deepcopy(critic.state())
+    assert (state["trunk"] is None) != own_trunk
+    fresh.load(state)
+    learn(critic, 2)
+    learn(fresh, 2)
+    now = critic._parameters()
+    assert all(torch.equal(p, q) for p, q in zip(now, fresh._parameters(), strict=True))
+    assert not any(torch.equal(p, q) for p, q in zip(now, begun, strict=True))
+    assert len(now) > 2 if own_trunk else len(now) == 2
 
 
 def test_without_a_cut_there_is_nothing_beyond(tiny_llama, graded, biased):

@@ -157,6 +157,26 @@ def test_a_step_clears_the_gradients_and_moves_every_parameter(tiny_llama):
     assert not [n for n, p in model.named_parameters() if torch.equal(p, before[n])]
 
 
+def test_what_is_forgotten_moves_nothing(tiny_llama):
+    model = tiny_llama()
+    optimizer = Optimizer(model, BOTH)
+    ids = torch.tensor([[1, 5, 9, 3]])
+    model(input_ids=ids, labels=ids).loss.backward()
+    optimizer.forget()
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_each_part_has_its_own_decay_and_keeps_it_and_its_betas_over_a_state(tiny_llama):
+    model = tiny_llama()
+    mine = BOTH.model_copy(update={"muon_weight_decay": 0.3, "betas": (0.5, 0.6)})
+    other, optimizer = Optimizer(model, BOTH), Optimizer(model, mine)
+    learn(model, other, 1)
+    optimizer.load(other.state())
+    adam, muon = (part.param_groups[0] for part in optimizer._parts)
+    assert (adam["weight_decay"], muon["weight_decay"]) == (0.1, 0.3)
+    assert adam["betas"] == (0.5, 0.6) and adam["lr"] == 0.01
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_gradient_that_is_not_finite_is_refused_before_any_weight_moves(tiny_llama, bad):
     model = tiny_llama()

@@ -32,7 +32,16 @@ def test_the_largest_of_all_parts_and_a_nan_stay():
 def test_no_gradient_is_kept():
     tally, weight = Tally(), torch.ones((), requires_grad=True)
     tally.add("x", 2 * weight)
-    assert tally.told() == {"x": 2.0} and not tally._held["x"].requires_grad
+    tally.widen("y", 3 * weight[None])
+    assert tally.told() == {"x": 2.0, "y": 3.0}
+    assert not any(held.requires_grad for held in tally._held.values())
+
+
+def test_everything_is_held_in_double_precision():
+    tally = Tally()
+    tally.add("x", torch.ones((), dtype=torch.bfloat16))
+    tally.widen("y", torch.ones(2, dtype=torch.bfloat16))
+    assert {held.dtype for held in tally._held.values()} == {torch.float64}
 
 
 def test_nothing_noted_is_nothing_told():
