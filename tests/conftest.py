@@ -75,9 +75,10 @@ _exercised = dict.fromkeys(OPTIONAL, 0)
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with many slow tests come first: what is begun last is to be short."""
+    """Files with many slow tests come first, then those with many: what is begun last is short."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
+    all_of = Counter(item.path for item in items)
+    items.sort(key=lambda item: (-slow[item.path], -all_of[item.path]))
 
 
 def pytest_collection_finish() -> None:
