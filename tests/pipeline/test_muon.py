@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from pipeline import muon
 from pipeline.muon import Muon, orthogonal
 
-SHAPES = [(8, 8), (12, 8), (8, 12), (8, 8), (12, 8), (5, 7)]
+SHAPES = [(8, 8), (12, 8), (8, 12), (8, 8), (12, 8), (5, 7), (6, 8)]
 SETTINGS = {"lr": 0.1, "weight_decay": 0.2}
 
 
