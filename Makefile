@@ -19,7 +19,7 @@ demo: install  ## the whole recipe, from nothing to a distilled student, on a CP
 	$(RUN) -m stages.command r1 tiny/r1 --output outputs/demo --resume
 
 check: install  ## the fast subset: lint and quick tests
-	@$(MAKE) --no-print-directory -j 2 -O lint quick
+	@$(MAKE) --no-print-directory -j 2 lint quick
 
 quick: install
 	$(PYTEST) $(BY_FILE) -m "not slow and not docker and not vllm and not browser and not trackers" --ignore=tests/sandbox

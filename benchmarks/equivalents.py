@@ -69,7 +69,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         path="pipeline/signals.py",
         before="torch.zeros(len(tokens.rollout_A))",
         after="(-(torch.zeros(len(tokens.rollout_A))))",
-        reason="a price of nothing",
+        reason="a zero with a sign is a zero",
     ),
     Equivalent(
         path="pipeline/signals.py",

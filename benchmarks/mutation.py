@@ -277,7 +277,7 @@ def main() -> int:
         jobs={"type": int, "default": 2, "help": "mutants tested at a time"},
         root={"type": Path, "default": ROOT, "help": "the tree to test"},
     )
-    root, jobs = options.root, options.jobs
+    root, workers = options.root, options.jobs
     files = options.files or default_files(root)
     found = [m for path in files for m in mutants(path, (root / path).read_text())]
     left_out = excluded(found, files)
@@ -285,8 +285,8 @@ def main() -> int:
     if options.quick:
         chosen = random.Random(0).sample(chosen, min(QUICK, len(chosen)))
     preload()
-    check_baseline(root, sorted({m.path for m in chosen}), jobs)
-    survivors = survivors_of(root, chosen, jobs)
+    check_baseline(root, sorted({m.path for m in chosen}), workers)
+    survivors = survivors_of(root, chosen, workers)
     results = counted(root, chosen, survivors, left_out)
     return publish(options, told(root, results, left_out), results, failed=results["survivors"])
 

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import mutation
 from benchmarks.mutants import Mutant, mutants
+from pipeline import identity
 
 SCRIPT = ("benchmarks/mutation.py",)
 WITHOUT_TORCH = (
@@ -178,7 +179,7 @@ def test_survivors_are_reported_with_place_and_difference_and_fail_the_run(tmp_p
     assert done.returncode == 1, done.stdout + done.stderr
     written = json.loads((tmp_path / "result.json").read_text())
     result = written["results"]
-    assert written["failed"] == result["survivors"] and len(written["git"]["commit"]) == 40
+    assert written["failed"] == result["survivors"] and written["git"] == identity.git(ROOT)
     good, bad = (
         result["per_file"]["pipeline/losses/good.py"],
         result["per_file"]["pipeline/losses/bad.py"],
@@ -250,7 +251,7 @@ def test_the_tests_of_a_file_are_those_that_mirror_its_name():
     assert mutation.tests_of(ROOT, "pipeline/update.py") == [f"tests/pipeline/{n}" for n in several]
 
 
-def test_the_default_is_every_loss_and_the_two_files_around_them_where_they_exist(tmp_path):
+def test_the_default_is_every_loss_and_what_is_around_them_where_it_exists(tmp_path):
     files = ("losses/kl.py", "losses/__init__.py", "update.py", "prompt.py")
     root = tree(tmp_path, {f"pipeline/{name}": "" for name in files})
     assert mutation.default_files(root) == ["pipeline/losses/kl.py", "pipeline/update.py"]

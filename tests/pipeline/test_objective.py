@@ -63,20 +63,21 @@ def test_objectives_of_whole_sequences(tokens, name, pure, other):
     tokens = logp.requires_grad_(), one, batch
     sequence = batch.sequence_RT[batch.mask_RT]
 
-    def wanted(by):
-        return by(logp, one.old_M, one.advantages_M, sequence, batch.lengths_B, low=0.9, high=0.9)
+    def wanted(by, **bounds):
+        return by(logp, one.old_M, one.advantages_M, sequence, batch.lengths_B, **bounds)
 
     def gradient(values):
         return torch.autograd.grad((values * torch.arange(len(logp))).sum(), logp)[0]
 
-    value, low, high = wanted(pure)
-    found = asked(name, tokens, clip_low=0.9, clip_high=0.9)
+    value, low, high = wanted(pure, low=0.05, high=0.01)
+    assert low.any() or high.any()
+    found = asked(name, tokens, clip_low=0.05, clip_high=0.01)
     assert_close(found.values_M, value)
-    slope = gradient(found.values_M)
-    assert_close(slope, gradient(value))
-    assert not torch.allclose(slope, gradient(wanted(other)[0]))
-    low, high = wanted(pure)[1:]
     assert torch.equal(found.low_M, low) and torch.equal(found.high_M, high)
+    wide = asked(name, tokens, clip_low=0.9, clip_high=0.9).values_M  # nothing is clipped
+    slope = gradient(wide)
+    assert_close(slope, gradient(wanted(pure, low=0.9, high=0.9)[0]))
+    assert not torch.allclose(slope, gradient(wanted(other, low=0.9, high=0.9)[0]))
 
 
 def test_corrections_for_the_sampler(tokens):
