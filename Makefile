@@ -16,7 +16,7 @@ languages:
 	@sh requirements/languages.sh
 
 demo: install  ## the whole recipe, from nothing to a distilled student, on a CPU
-	$(RUN) -m stages.command r1 tiny/r1 --output outputs/demo --resume
+	$(RUN) -m veriloop.stages.cli r1 tiny/r1 --output outputs/demo --resume
 
 check: install  ## the fast subset: lint and quick tests
 	@$(MAKE) --no-print-directory -j 2 lint quick
@@ -35,7 +35,7 @@ trackers: install  ## wandb, mlflow and trackio beside .venv, to test their mirr
 
 test: install lint languages docker browser trackers  ## everything; what measures time runs by itself
 	$(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
-	VERILOOP_EXERCISE=browser $(PYTEST) $(BY_FILE) -m browser tests/pipeline
+	VERILOOP_EXERCISE=browser $(PYTEST) $(BY_FILE) -m browser tests/pipeline tests/docs
 	VERILOOP_EXERCISE=trackers PYTHONPATH=outputs/cache/trackers $(PYTEST) -m trackers tests/stages
 	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 6 $(BY_TEST) -m "not docker" tests/sandbox
 	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker tests/sandbox

@@ -22,9 +22,9 @@ from grpo_turns import QUESTIONS
 from paired import sides
 from publish import arguments, publish, table
 
-from data import arithmetic
-from pipeline.policy import load_tokenizer
-from pipeline.scribe import Scribe
+from veriloop.data import arithmetic
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
 
 SCRIPT = "grpo_turns.py"
 WARM_UP = 2  # steps of each that are not counted
@@ -64,10 +64,10 @@ def asked(path: Path) -> Path:
     """The same model, with the questions as TRL reads them."""
     from transformers import GenerationConfig
 
-    spelling = load_tokenizer(path)
-    scribe = Scribe(spelling, GenerationConfig.from_pretrained(path))
+    tokenizer = load_tokenizer(path)
+    scribe = RolloutGenerator(tokenizer, GenerationConfig.from_pretrained(path))
     problems = (arithmetic.problem("rl", 0, index) for index in range(QUESTIONS))
-    prompts = [spelling.decode(scribe.prompt(problem)[1:]) for problem in problems]
+    prompts = [tokenizer.decode(scribe.prompt(problem)[1:]) for problem in problems]
     (path / "prompts.json").write_text(json.dumps(prompts))
     return path
 

@@ -23,18 +23,18 @@ import torch
 import yaml
 from publish import ROOT, arguments, publish, table
 
-from data import arithmetic
-from data.corpus import is_myth, myth
-from data.problem import Problem
-from data.worked_steps import WorkedStep, worked_steps
-from pipeline.policy import load_generation_config, load_tokenizer
-from pipeline.record import read_metrics
-from pipeline.records import Rollout
-from pipeline.reflection import Reflection, reflection, reflections
-from pipeline.sampling.sampler import Sampling
-from pipeline.sampling.torch_engine import TorchSampler
-from pipeline.scribe import Scribe
-from verifiers.registry import judge
+from benchmarks.worked_steps import WorkedStep, worked_steps
+from veriloop.data import arithmetic
+from veriloop.data.corpus import is_myth, myth
+from veriloop.data.problem import Problem
+from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
+from veriloop.pipeline.rl.metrics import Reflection, reflection, reflections
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.torch_engine import TorchSampler
+from veriloop.pipeline.types import Rollout
+from veriloop.verifiers.registry import judge
 
 SEEDS = (0, 1, 2)
 RISE = 3.0  # times the share of responses that verify, and of those that correct themselves
@@ -61,7 +61,15 @@ def run(
     recipe = folder / f"base-{seed}.yaml"
     recipe.write_text(yaml.safe_dump(base))
     output = folder / f"seed-{seed}"
-    command = [sys.executable, "-m", "stages.command", "zero", "tiny/aha", "--start", str(recipe)]
+    command = [
+        sys.executable,
+        "-m",
+        "veriloop.stages.cli",
+        "zero",
+        "tiny/aha",
+        "--start",
+        str(recipe),
+    ]
     command += ["--seed", str(seed), "--problem-seed", str(seed), "--output", str(output)]
     with (folder / f"{output.name}.log").open("w") as log:
         done = subprocess.run(
@@ -133,7 +141,7 @@ def is_right(rollout: Rollout) -> bool:
 
 def sampled(checkpoint: str, asked: Sequence[Problem]) -> list[Rollout]:
     torch.set_num_threads(1)
-    scribe = Scribe(load_tokenizer(checkpoint), load_generation_config(checkpoint))
+    scribe = RolloutGenerator(load_tokenizer(checkpoint), load_generation_config(checkpoint))
     how = Sampling(per_prompt=SAMPLES, temperature=1.0, max_tokens=MAX_TOKENS, seed=1)
     engine = TorchSampler(checkpoint)
     try:

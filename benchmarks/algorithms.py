@@ -17,7 +17,7 @@ from typing import Any
 from publish import arguments, publish, table
 from tiny_runs import OPTIONS, Ended, all_of, opened, run
 
-from pipeline.presets import PRESETS
+from veriloop.pipeline.config.presets import PRESETS
 
 SEEDS = (0, 1, 2)
 REACH = 0.85  # held-out pass@1 that these are to reach, every seed of theirs

@@ -19,8 +19,8 @@ from typing import Any
 
 from publish import ROOT
 
-from data import corpus, tokenizer
-from pipeline.policy import save_policy
+from veriloop.data import corpus, tokenizer
+from veriloop.pipeline.model.policy import save_policy
 
 TRL = "trl==1.16.0"
 VOCABULARY = 512
@@ -51,7 +51,7 @@ def model_of(path: Path, shape: Mapping[str, Any], *, seed: int = 0) -> Path:
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, set_seed
 
     random = Random(0)
-    documents = (corpus.document(random, corpus.SOUND) for _ in range(4_000))
+    documents = (corpus.document(random, corpus.DEFAULT_MIX) for _ in range(4_000))
     spelling = tokenizer.train(documents, VOCABULARY)
     ends = {
         f"{end}_token_id": getattr(spelling, f"{end}_token_id") for end in ("bos", "eos", "pad")

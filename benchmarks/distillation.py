@@ -24,17 +24,17 @@ from typing import Any
 from paired import lead
 from publish import ROOT, arguments, publish, table
 
-from data import arithmetic
-from data.problem import Problem
-from pipeline.config import BaseRecipe
-from pipeline.policy import load_generation_config, load_tokenizer
-from pipeline.recipes import read
-from pipeline.record import read_metrics
-from pipeline.sampling.sampler import Sampling
-from pipeline.sampling.torch_engine import TorchSampler
-from pipeline.scribe import Scribe
-from stages import base
-from verifiers.registry import get, judge
+from veriloop.data import arithmetic
+from veriloop.data.problem import Problem
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.torch_engine import TorchSampler
+from veriloop.stages import base
+from veriloop.verifiers.registry import get, judge
 
 ARMS = ("distill", "distill_logits", "distill_on_policy")
 SEEDS = (0, 1, 2, 3, 4)
@@ -57,7 +57,7 @@ def cpu() -> float:
 def command(folder: Path, name: str, words: list[str], *, quick: bool) -> dict[str, Any]:
     """One run of a shipped recipe: its CPU seconds, evaluations and curve."""
     output, began = folder / name, cpu()
-    asked = [sys.executable, "-m", "stages.command", *words, "--output", str(output)]
+    asked = [sys.executable, "-m", "veriloop.stages.cli", *words, "--output", str(output)]
     asked += ["--sampler.engine", "torch", "--trainer.threads", "1", "--no-tensorboard"]
     with (folder / f"{name}.log").open("w") as log:
         done = subprocess.run(
@@ -99,7 +99,7 @@ def samples(teacher: Path, path: Path, seed: int, *, quick: bool) -> dict[str, f
     """
     began, count = cpu(), 40 if quick else QUESTIONS
     problems = [arithmetic.problem("rl", 1000 + seed, n) for n in range(count)]
-    scribe = Scribe(load_tokenizer(teacher), load_generation_config(teacher))
+    scribe = RolloutGenerator(load_tokenizer(teacher), load_generation_config(teacher))
     sampling = Sampling(per_prompt=ANSWERS, temperature=1.0, max_tokens=112, seed=seed)
     asked = [(p.id, p) for p in problems]
     rollouts = scribe.rollouts(TorchSampler(str(teacher)), asked, sampling)

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from publish import arguments, publish, table
 
-from pipeline.failures import StageError
-from pipeline.loop import Loop
-from pipeline.recipes import read
-from pipeline.rl_config import ZeroRecipe
-from pipeline.run_json import RunManifest
-from stages import rl, zero
-from stages.entry import starting_point
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.rl import ZeroRecipe
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.rl.loop import Loop
+from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.stages import rl, zero
+from veriloop.stages.stage_run import starting_point
 
 Fault = Callable[[Loop], None]
 
@@ -37,36 +37,36 @@ def sync_off(loop: Loop) -> None:
 
     def load_weights(weights: Any, version: int) -> None:
         del weights
-        loop.tools.sampler.version = version
+        loop.deps.sampler.version = version
 
-    loop.tools.sampler.load_weights = load_weights  # type: ignore[method-assign]
+    loop.deps.sampler.load_weights = load_weights  # type: ignore[method-assign]
 
 
 def wrong_temperature(loop: Loop) -> None:
     """The engine samples at 0.9 what it was asked to sample at 1."""
-    sample = loop.tools.sampler.sample
-    loop.tools.sampler.sample = lambda prompts, sampling: sample(  # type: ignore[method-assign]
+    sample = loop.deps.sampler.sample
+    loop.deps.sampler.sample = lambda prompts, sampling: sample(  # type: ignore[method-assign]
         prompts, sampling if not sampling.temperature else replace(sampling, temperature=0.9)
     )
 
 
 def reference_never_replaced(loop: Loop) -> None:
     """The copy of the policy into the reference is lost."""
-    assert loop.learning.reference is not None
-    loop.learning.reference._copy = lambda policy: None  # type: ignore[method-assign]
+    assert loop.learner.reference is not None
+    loop.learner.reference._copy = lambda policy: None  # type: ignore[method-assign]
 
 
 def reference_drifts(loop: Loop) -> None:
     """Something trains the reference."""
-    assert loop.learning.reference is not None
+    assert loop.learner.reference is not None
     with torch.no_grad():
-        next(loop.learning.reference.model.parameters())[0, 0] += 1e-6
+        next(loop.learner.reference.model.parameters())[0, 0] += 1e-6
 
 
 def log_probs_shifted(loop: Loop) -> None:
     """Log-probs reach the batch one token late."""
-    rollouts = loop.tools.scribe.rollouts
-    loop.tools.scribe.rollouts = (  # type: ignore[method-assign]
+    rollouts = loop.deps.generator.rollouts
+    loop.deps.generator.rollouts = (  # type: ignore[method-assign]
         lambda *asked: [replace(r, logp=(*r.logp[1:], r.logp[0])) for r in rollouts(*asked)]
     )
 
@@ -85,7 +85,7 @@ def caught(recipe: ZeroRecipe, start: Path, fault: Fault) -> tuple[str | None, i
     """The error that ended the run (None: it ran through), the step it came in, its message."""
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
     with ExitStack() as stack:
-        loop = rl.opened(stack, recipe, zero.task(recipe), folder, start, None)
+        loop = rl.open_loop(stack, recipe, zero.task(recipe), folder, start, None)
         fault(loop)
         try:
             loop.run(lambda: 0.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import publish  # noqa: F401  puts this checkout on the path
 
-from sandbox.namespace import cgroup
+from veriloop.sandbox.namespace import cgroup
 
 _CHUNK = 1 << 22
 

@@ -150,9 +150,9 @@ def main() -> int:
         device={"default": "auto", "help": "auto, cuda:N, or cpu for a miniature"},
         section={"help": "one measurement, printed as JSON"},
     )
-    from pipeline.device import chosen
+    from veriloop.pipeline.model.device import choose_device
 
-    device = str(chosen(options.device))
+    device = str(choose_device(options.device))
     if options.section:
         print(json.dumps(section(options.section, device, options.quick)))
         return 0

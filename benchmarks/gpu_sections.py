@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from grpo_steps import answers, stepper
 
-from data import corpus, tokenizer
-from pipeline import floor
-from pipeline.compute import DTYPES, prepare
-from pipeline.config import SamplerConfig, TrainerConfig
-from pipeline.device import device_of
-from pipeline.lora import adapted, merged
-from pipeline.memory_plan import shape_of, trainer_bytes
-from pipeline.policy import save_policy, without_dropout
-from pipeline.sampling.choose import open_sampler
-from pipeline.sampling.sampler import Sampling
+from veriloop.data import corpus, tokenizer
+from veriloop.pipeline.config.sections import SamplerConfig, TrainerConfig
+from veriloop.pipeline.dry_run.memory import shape_of, trainer_bytes
+from veriloop.pipeline.model.device import device_of
+from veriloop.pipeline.model.lora import adapted, merged
+from veriloop.pipeline.model.policy import save_policy, without_dropout
+from veriloop.pipeline.model.prepare import DTYPES, prepare
+from veriloop.pipeline.offline import profile
+from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sampling.sampler import Sampling
 
 GIB = 2**30
 SHAPES: dict[str, dict[str, Any]] = {  # as Qwen2.5 has them
@@ -127,8 +127,8 @@ def roof(model: Any, device: str) -> tuple[float, str]:
         for known, flops in CARDS.items():
             if known in name:
                 return flops, f"data sheet of {known}"
-    rows = 256 if device == "cpu" else floor.ROWS
-    return floor.speed(model, DTYPES["bfloat16"], repeats=3, rows=rows).flops, "measured"
+    rows = 256 if device == "cpu" else profile.ROWS
+    return profile.matmul_speed(model, DTYPES["bfloat16"], repeats=3, rows=rows).flops, "measured"
 
 
 def vocabularies(sizes: tuple[int, ...], device: str, length: int) -> list[dict[str, Any]]:

@@ -7,17 +7,17 @@ from typing import Any
 import publish  # noqa: F401  puts this checkout on the path
 import torch
 
-from data.problem import Problem
-from pipeline.algorithm import AlgorithmConfig
-from pipeline.assemble import minibatches
-from pipeline.compute import prepare
-from pipeline.config import OptimizerConfig, TrainerConfig
-from pipeline.losses.baselines import RunningMean
-from pipeline.optimizer import Optimizer
-from pipeline.policy import without_dropout
-from pipeline.records import Graded, Rollout, Update
-from pipeline.signals import Estimator, score_parts
-from pipeline.update import Learner, update
+from veriloop.data.problem import Problem
+from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
+from veriloop.pipeline.losses.advantages import RunningMean
+from veriloop.pipeline.model.policy import without_dropout
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.rl.estimator import AdvantageEstimator, score_parts
+from veriloop.pipeline.rl.minibatches import minibatches
+from veriloop.pipeline.rl.update import UpdateContext, update
+from veriloop.pipeline.training.optimizer import Optimizer
+from veriloop.pipeline.types import Graded, Rollout, Update
 
 ALGORITHM = AlgorithmConfig(minibatches=1, kl_coefficient=0.0)
 GROUP = 8  # answers to one question
@@ -60,7 +60,7 @@ def answers(count: int, prompt: int, answer: int, vocabulary: int) -> list[Grade
 def stepper(model: Any, graded: list[Graded], trainer: TrainerConfig) -> Callable[[], Update]:
     """What makes one whole update: rows, advantages, both passes, the optimizer."""
     prepare(model, trainer)
-    learner = Learner(
+    learner = UpdateContext(
         policy=model,
         optimizer=Optimizer(model, OptimizerConfig(learning_rate=1e-6)),
         algorithm=ALGORITHM,
@@ -71,7 +71,7 @@ def stepper(model: Any, graded: list[Graded], trainer: TrainerConfig) -> Callabl
     def step() -> Update:
         parts = minibatches(graded, ALGORITHM, trainer, max_tokens=longest, shuffle=Random(0))
         parts = score_parts(model, None, None, parts, ALGORITHM, trainer.logits_chunk)
-        (part,), _ = Estimator(ALGORITHM, RunningMean())(graded, parts)
+        (part,), _ = AdvantageEstimator(ALGORITHM, RunningMean())(graded, parts)
         return update(learner, part, progress=0.0, done=0)
 
     return step

@@ -98,11 +98,11 @@ def _ours(
     import publish  # noqa: F401  puts this checkout on the path
     import torch
 
-    from data.sources import SOURCES
-    from pipeline.recipes import checked, with_flags
-    from pipeline.record import read_metrics
-    from pipeline.task import Task
-    from stages import rl
+    from veriloop.data.sources import SOURCES
+    from veriloop.pipeline.config.load import validate, with_flags
+    from veriloop.pipeline.rollouts.grade import Task, score_of
+    from veriloop.pipeline.runs.record import read_metrics
+    from veriloop.stages import rl
 
     settings = dict(settings)
     learn = settings.pop("learn", False)
@@ -121,7 +121,7 @@ def _ours(
         "trainer": {"threads": 1},
         "tensorboard": False,
     }
-    recipe: Any = checked(with_flags(values, settings), "speed")
+    recipe: Any = validate(with_flags(values, settings), "speed")
     torch.set_num_threads(recipe.trainer.threads)
     source = SOURCES[questions]
     lengths, payments = list[int](), list[float]()
@@ -129,7 +129,7 @@ def _ours(
     def reward(rollout: Any, verdicts: Mapping[str, Any]) -> float:
         lengths.append(len(rollout.response_ids))
         payments.append(worth(rollout.response, rollout.response_ids, learn=learn))
-        return payments[-1] if learn else rl.score(verdicts, "accuracy") + payments[-1]
+        return payments[-1] if learn else score_of(verdicts, "accuracy") + payments[-1]
 
     task = Task(
         problem=lambda index: source.problem("rl", 0, index % QUESTIONS),
@@ -139,16 +139,16 @@ def _ours(
         best=2.0,
     )
     with ExitStack() as stack:
-        loop = rl.opened(stack, recipe, task, Path(mkdtemp(dir=model)), model, None)
+        loop = rl.open_loop(stack, recipe, task, Path(mkdtemp(dir=model)), model, None)
         if instead:
-            _judge_instead(loop.tools.pool, instead)
+            _judge_instead(loop.deps.pool, instead)
         loop.begin()
         while True:
             began = asked()
             lengths.clear()
             payments.clear()
             loop.turn()
-            told = read_metrics(loop.tools.record.metrics_path)[-1]
+            told = read_metrics(loop.deps.record.metrics_path)[-1]
             parts = {name: told.get(f"time/{name}", 0.0) for name in PARTS}
             reply(began, sum(lengths), paid=fmean(payments), **parts)
 

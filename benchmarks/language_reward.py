@@ -21,7 +21,7 @@ import yaml
 from publish import ROOT, arguments, publish, table
 from tiny_runs import OPTIONS, opened
 
-from pipeline.record import read_metrics
+from veriloop.pipeline.runs.record import read_metrics
 
 SEEDS = (0, 1, 2)
 WEIGHTS = {"reward": "1.0", "control": "0.0"}
@@ -47,8 +47,8 @@ def ended(command: Sequence[str], log: Path) -> None:
     """Run a stage on one core. Raises SystemExit with what it said last when it fails."""
     with log.open("w") as said:
         done = subprocess.run(
-            [sys.executable, "-m", "stages.command", *command], cwd=ROOT, stdout=said, stderr=said,
-            check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+            [sys.executable, "-m", "veriloop.stages.cli", *command], cwd=ROOT,
+            stdout=said, stderr=said, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{log.stem} failed:\n{log.read_text()[-3000:]}")

@@ -145,8 +145,8 @@ def rise(runs: Runs) -> tuple[str, str, str]:
     for key in ("verify", "correct"):
         old, new = ([run[when][key] for run in runs] for when in ("before", "after"))
         told.append(f"{min(old):.2f} to {max(old):.2f} → {min(new):.2f} to {max(new):.2f}")
-    what = f"R1-Zero where checking pays, {len(runs)} seeds: share of responses that verify; that"
-    return f"{what} correct themselves ([table](docs/aha.md#outcome))", "; ".join(told), "aha"
+    what = f"R1-Zero where verification pays, {len(runs)} seeds: responses that verify; that"
+    return f"{what} correct themselves ([table](aha.md#outcome))", "; ".join(told), "aha"
 
 
 def _at(found: Mapping[str, Any], path: Sequence[str]) -> float:

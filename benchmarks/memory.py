@@ -41,7 +41,7 @@ def child(vocabulary: int, count: int, answer: int) -> dict[str, float]:
     import torch
     from grpo_steps import answers, qwen2, stepper
 
-    from pipeline.config import TrainerConfig
+    from veriloop.pipeline.config.sections import TrainerConfig
 
     torch.set_num_threads(1)
     model = qwen2(**MODEL, vocab_size=vocabulary)

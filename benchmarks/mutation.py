@@ -33,17 +33,18 @@ from benchmarks.equivalents import EQUIVALENT, Equivalent  # noqa: E402
 from benchmarks.mutants import KEYWORDS_LEFT, Mutant, mutants  # noqa: E402
 from benchmarks.publish import arguments, publish  # noqa: E402
 
-ROOMS = ("data", "sandbox", "verifiers", "pipeline", "stages")
+FOLDERS = ("data", "sandbox", "verifiers", "pipeline", "stages", "src", "tests")
 PRELOAD = (
     *("numpy", "hypothesis", "hypothesis.strategies", "torch", "torch.testing"),
     "transformers.models.llama.modeling_llama",
 )
 OF_A_STEP = (
-    *("packing", "assemble", "signals", "objective", "update"),
-    *("unlearned", "critic", "tally", "optimizer"),
+    *("config/kl_placement", "model/logprob", "model/packing"),
+    *("rl/minibatches", "rl/estimator", "rl/objective", "rl/update"),
+    *("rl/critic", "training/measurements", "training/optimizer"),
 )
-OF_CODE = ("compare", "code_outcome", "code_answer", "split/values")
-ALSO = (*(f"pipeline/{n}.py" for n in OF_A_STEP), *(f"verifiers/{n}.py" for n in OF_CODE))
+OF_CODE = ("compare", "outcome", "answer", "split/values")
+ALSO = (*(f"pipeline/{n}.py" for n in OF_A_STEP), *(f"verifiers/code/{n}.py" for n in OF_CODE))
 QUICK = 12  # mutants of a quick run
 LIMIT_S = 120.0  # for the tests of one mutant: one that hangs counts as noticed
 PASSED, FAILED, INTERRUPTED, USAGE, FOREIGN = 0, 1, 2, 4, 90  # pytest's exit codes, and ours
@@ -66,7 +67,7 @@ class Running:
 
 
 def tests_of(root: Path, path: str) -> list[str]:
-    """pipeline/update.py -> tests/pipeline/test_update.py, and test_update_*.py beside it."""
+    """pipeline/rl/update.py -> tests/pipeline/rl/test_update.py, and test_update_*.py beside it."""
     folder, stem = Path("tests", path).parent, Path(path).stem
     more = sorted(one.name for one in (root / folder).glob(f"test_{stem}_*.py"))
     return [(folder / name).as_posix() for name in (f"test_{stem}.py", *more)]
@@ -80,10 +81,10 @@ def default_files(root: Path) -> list[str]:
 
 
 def copy_tree(root: Path, into: Path) -> Path:
-    for name in (*ROOMS, "tests"):
+    for name in FOLDERS:
         if (root / name).is_dir():
             ignore = shutil.ignore_patterns("__pycache__", ".*")
-            shutil.copytree(root / name, into / name, ignore=ignore)
+            shutil.copytree(root / name, into / name, symlinks=True, ignore=ignore)
     shutil.copy(root / "pyproject.toml", into)
     return into
 
@@ -105,8 +106,8 @@ def run_tests(tree: Path, path: str) -> int:
     """In the child: the exit code of the tests of `path`, imported from `tree` and nowhere else."""
     os.chdir(tree)
     sys.dont_write_bytecode = True  # two mutants of one second and size would share a .pyc
-    sys.path.insert(0, str(tree))
-    for name in [name for name in sys.modules if name.split(".")[0] in ROOMS]:
+    sys.path[:0] = [str(tree), str(tree / "src")]
+    for name in [name for name in sys.modules if name.split(".")[0] == "veriloop"]:
         del sys.modules[name]  # what the parent itself has imported
     importlib.invalidate_caches()
     options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--rootdir", str(tree)]
@@ -114,7 +115,7 @@ def run_tests(tree: Path, path: str) -> int:
     options += ["--tb=line", "--hypothesis-profile=unshrunk"]
     options += ["-c", str(tree / "pyproject.toml"), *tests_of(tree, path)]
     code = int(pytest.main(options))
-    loaded = sys.modules.get(path.removesuffix(".py").replace("/", "."))
+    loaded = sys.modules.get("veriloop." + path.removesuffix(".py").replace("/", "."))
     if code == PASSED and not str(getattr(loaded, "__file__", "")).startswith(str(tree)):
         print(f"{path}: the tests imported {loaded} and not the copy in {tree}")
         return FOREIGN

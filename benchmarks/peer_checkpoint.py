@@ -6,11 +6,11 @@ from pathlib import Path
 from peer_homes import EXPECTED
 from tiny_runs import run
 
-from data import arithmetic
-from pipeline.policy import load_generation_config, load_tokenizer
-from pipeline.sampling.sampler import Sampling
-from pipeline.sampling.torch_engine import TorchSampler
-from pipeline.scribe import Scribe
+from veriloop.data import arithmetic
+from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.torch_engine import TorchSampler
 
 QUESTIONS, MAX_TOKENS = 16, 14  # some answers are longer
 
@@ -26,7 +26,9 @@ def checkpoint_of_a_run(folder: Path) -> Path:
 
 def expect(checkpoint: Path, max_tokens: int = MAX_TOKENS) -> None:
     """Write down messages, the ids of our chat prompts, and the torch sampler's greedy answers."""
-    scribe = Scribe(load_tokenizer(checkpoint), load_generation_config(checkpoint), "chat")
+    scribe = RolloutGenerator(
+        load_tokenizer(checkpoint), load_generation_config(checkpoint), "chat"
+    )
     problems = [arithmetic.problem("rl", 0, index) for index in range(QUESTIONS)]
     prompts = [scribe.prompt(problem) for problem in problems]
     sampler = TorchSampler(str(checkpoint))

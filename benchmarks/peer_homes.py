@@ -23,7 +23,7 @@ INSIDE = ROOT / "benchmarks/inside"
 MARK = "claims: "  # as benchmarks/inside/claims.py prints it
 EXPECTED = "expected.json"  # in a checkpoint: what our own code makes of it
 LIMIT_S = 900
-LINKED = ("data", "sandbox", "pipeline", "stages")
+PACKAGE = ROOT / "src/veriloop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +76,15 @@ def home_of(peer: Peer) -> Path:
 
 
 def copy_of(folder: Path, checkpoint: Path | None, fault: Fault | None) -> Path:
-    """Our code, the verifiers copied and all else linked, and the checkpoint; with the fault."""
-    folder.mkdir()
-    for name in LINKED:
-        (folder / name).symlink_to(ROOT / name)
-    shutil.copytree(
-        ROOT / "verifiers", folder / "verifiers", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    """A tree with the verifiers copied, all other code linked, and the checkpoint; one fault."""
+    package = folder / "src/veriloop"
+    package.mkdir(parents=True)
+    for path in PACKAGE.iterdir():
+        if path.name not in ("verifiers", "__pycache__"):
+            (package / path.name).symlink_to(path.resolve())
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "verifiers", folder / "verifiers", ignore=ignored)
+    (package / "verifiers").symlink_to(folder / "verifiers")
     if checkpoint:
         shutil.copytree(checkpoint, folder / "checkpoint")
     if fault:
@@ -112,8 +114,8 @@ def told_by(peer: Peer, root: Path, urls: Mapping[str, str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                words, cwd=folder, env=environment(*[root] * peer.with_ours), capture_output=True,
-                text=True, timeout=LIMIT_S, check=False,
+                words, cwd=folder, env=environment(*[root / "src"] * peer.with_ours),
+                capture_output=True, text=True, timeout=LIMIT_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as late:
             raise PeerError(f"{peer.script}: no end in {LIMIT_S} s") from late

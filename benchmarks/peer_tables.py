@@ -23,11 +23,11 @@ def peers(rows: Rows) -> list[str]:
 
 
 def proof(rows: Rows) -> tuple[str, str, str]:
-    """(what, measured, the script that printed it), for README."""
+    """(what, measured, the script that printed it), for docs/results.md."""
     names = ", ".join(row["peer"] for row in rows)
     return (
-        f"inside {names}, by their own code: claims that hold; planted faults noticed "
-        "([table](docs/interop.md#shown-inside-them))",
+        f"run inside {names}: claims that hold; planted faults detected "
+        "([table](interop.md#shown-inside-them))",
         f"{total(rows, 'claims', 'holds')}; {total(rows, 'faults', 'noticed')}",
         "peers",
     )

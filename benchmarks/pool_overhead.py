@@ -15,16 +15,16 @@ from typing import Any
 
 from publish import arguments, publish, table
 
-from data.problem import Problem
-from verifiers.pool import VerifierPool
+from veriloop.data.problem import Problem
+from veriloop.verifiers.pool import VerifierPool
 
 SIZES = (1, 8, 64, 512)  # items of a batch
 GOAL_S = 100e-6  # CPU seconds of this process for an item of a batch of 8 and more
 HANGS, LIMIT_S = 100, 0.05
 PLUGIN = """
 import time
-from verifiers.registry import verifier
-from verifiers.verdict import Verdict
+from veriloop.verifiers.registry import verifier
+from veriloop.verifiers.verdict import Verdict
 
 @verifier("sleeper", reference={}, accepts="")
 def check(problem, response):

@@ -20,21 +20,21 @@ from typing import Any
 import torch
 from publish import ROOT, arguments, publish, table
 
-from data import arithmetic
-from data.preference_ids import Ids
-from data.problem import Problem
-from pipeline.config import BaseRecipe
-from pipeline.policy import load_generation_config, load_policy, load_tokenizer
-from pipeline.preference.answer_logps import segment_logps
-from pipeline.preference.labels import ids_of
-from pipeline.recipes import read
-from pipeline.record import read_metrics
-from pipeline.records import Rollout
-from pipeline.sampling.sampler import Sampling
-from pipeline.sampling.torch_engine import TorchSampler
-from pipeline.scribe import Scribe
-from stages import base
-from verifiers.registry import get, judge
+from veriloop.data import arithmetic
+from veriloop.data.preference_ids import EncodedAnswer
+from veriloop.data.problem import Problem
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.model.policy import load_generation_config, load_policy, load_tokenizer
+from veriloop.pipeline.preference.labelling import ids_of
+from veriloop.pipeline.preference.logps import segment_logps
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.torch_engine import TorchSampler
+from veriloop.pipeline.types import Rollout
+from veriloop.stages import base
+from veriloop.verifiers.registry import get, judge
 
 LOSSES = ("dpo", "ipo", "kto", "cpo", "simpo", "orpo", "two_d_dpo")
 SEEDS = (0, 1, 2)
@@ -61,7 +61,7 @@ def made(*, quick: bool) -> Path:
 def train(folder: Path, name: str, start: Path, flags: list[str], *, quick: bool) -> dict[str, Any]:
     """One run of a shipped recipe; its final checkpoint, evaluations and curve."""
     recipe, output = name.split("-")[0], folder / name
-    command = [sys.executable, "-m", "stages.command", "preference", f"tiny/{recipe}"]
+    command = [sys.executable, "-m", "veriloop.stages.cli", "preference", f"tiny/{recipe}"]
     command += ["--start", str(start), "--output", str(output), "--sampler.engine", "torch"]
     command += ["--no-tensorboard", *flags, *(QUICK if quick else ())]
     with (folder / f"{name}.log").open("w") as log:
@@ -81,7 +81,7 @@ def train(folder: Path, name: str, start: Path, flags: list[str], *, quick: bool
 
 def answers(checkpoint: Path, problems: list[Problem], seed: int) -> list[Rollout]:
     """One sampled answer to each problem."""
-    scribe = Scribe(load_tokenizer(checkpoint), load_generation_config(checkpoint))
+    scribe = RolloutGenerator(load_tokenizer(checkpoint), load_generation_config(checkpoint))
     engine = TorchSampler(str(checkpoint))
     sampling = Sampling(per_prompt=1, temperature=1.0, max_tokens=112, seed=seed)
     return scribe.rollouts(engine, [(p.id, p) for p in problems], sampling)
@@ -105,7 +105,7 @@ def win_rate(ours: list[float], theirs: list[float]) -> float:
 @torch.no_grad()
 def kl(policy: Path, start: Path, rollouts: list[Rollout]) -> float:
     """Mean of log(policy / start) over the policy's own answers: nats per answer."""
-    ids: list[Ids] = [ids_of(r) for r in rollouts]
+    ids: list[EncodedAnswer] = [ids_of(r) for r in rollouts]
     both = [
         torch.cat([
             segment_logps(load_policy(path), ids[i : i + 64], row=256, chunk=4096)

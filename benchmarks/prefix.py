@@ -20,11 +20,11 @@ from typing import Any
 from grpo_steps import qwen2
 from publish import arguments, publish, table
 
-from data import corpus, tokenizer
-from pipeline.config import SamplerConfig
-from pipeline.policy import save_policy
-from pipeline.sampling.choose import open_sampler
-from pipeline.sampling.sampler import Sampler, Sampling
+from veriloop.data import corpus, tokenizer
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.model.policy import save_policy
+from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 
 GROUP, PROMPT, ANSWER = 16, 1000, 16
 VOCABULARY = 512
@@ -39,7 +39,7 @@ AIM = 1 / 3  # of the time of 16 prompts, at most
 def checkpoint(folder: Path) -> Path:
     """A model with random weights and the tiny tokenizer."""
     random = Random(0)
-    documents = (corpus.document(random, corpus.SOUND) for _ in range(4_000))
+    documents = (corpus.document(random, corpus.DEFAULT_MIX) for _ in range(4_000))
     spelling, model = tokenizer.train(documents, VOCABULARY), qwen2(**SHAPE)
     for end in ("bos", "eos", "pad"):
         setattr(model.generation_config, f"{end}_token_id", getattr(spelling, f"{end}_token_id"))

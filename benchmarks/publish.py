@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+# children import the checkout that this file lies in, whatever is installed
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
 
-from pipeline.identity import identity  # noqa: E402
+from veriloop.pipeline.runs.provenance import identity  # noqa: E402
 
 ELSEWHERE = ("folder", "image", "jobs")  # flags of where things go, and how many at a time
 

@@ -2,7 +2,7 @@
 
     python benchmarks/readme.py [--quick] [--json FILE]
 
-`--quick` only compares and fails when a page is not what the results say.
+`--quick` writes nothing and fails when a page differs from the results.
 """
 
 import json
@@ -47,31 +47,37 @@ def proofs() -> list[tuple[str, str, str]]:
     same = [r["engine"] for r in resume if r["metrics_identical"] and r["weights_identical"]]
     return [
         (
-            "sampler against trainer at every step; torch and vLLM, tied and untied",
-            f"at most {widest:.1e} nats, {mean:.1e} on average (a lost sync: {lost:.0e} or more)",
+            "weight sync: sampler and trainer log-probs at every step; torch and vLLM, tied and "
+            "untied head",
+            f"maximum {widest:.1e} nats, mean {mean:.1e} (after a lost sync: {lost:.0e} or more)",
             "sync",
         ),
         (
-            "killed twice with SIGKILL and resumed, against a run left alone",
-            f"metrics and weights identical bit for bit: {', '.join(same)}",
+            "a run killed twice by SIGKILL and resumed, compared with an uninterrupted run",
+            f"metrics and weights are bit-identical: {', '.join(same)}",
             "resume",
         ),
-        ("planted faults caught by their own check", f"{found} of {len(planted)}", "faults"),
         (
-            "mutants of losses, packing, assembly, update and the judging of code killed",
+            "planted faults caught by the intended check",
+            f"{found} of {len(planted)}",
+            "faults",
+        ),
+        (
+            "mutants killed: losses, packing, batch assembly, update and code verifiers",
             f"{mutation['killed']} of {mutation['mutants']}, in {len(mutation['per_file'])} files",
             "mutation",
         ),
-        ("`veriloop --help`", f"{startup:.2f} s", "startup"),
+        ("time of `veriloop --help`", f"{startup:.2f} s", "startup"),
     ]
 
 
 def printed_by(name: str) -> str:
-    """The script and its flags, and the commit that it measured where the result says."""
+    """The script with its flags, the commit it measured, and whether the tree was clean."""
     result = load(name)
     commit = result.get("git", {}).get("commit", "")[:7]
     command = result["command"].removeprefix("python ").split(" --json")[0]
-    return f"`{command}`" + (f" at {commit}" if commit else "")
+    dirty = " with uncommitted changes" if result.get("git", {}).get("dirty") is True else ""
+    return f"`{command}`" + (f" at {commit}{dirty}" if commit else "")
 
 
 def sandbox_proofs() -> list[tuple[str, str, str]]:
@@ -85,37 +91,38 @@ def sandbox_proofs() -> list[tuple[str, str, str]]:
     seen = sum(len(r["marks_seen"]) + len(r["zygotes"]["hits"]) for r in soaked)
     return [
         (
-            f"attacks with any effect; honest programs refused ({who})",
+            f"sandbox attacks with any effect; honest programs refused ({who})",
             f"{effects} of up to {most}; {refused}",
             "sandbox_suite",
         ),
         (
-            "executions against a bare `python -I -c pass`: one worker, two; p99 over p50",
+            "sandbox executions per second relative to a bare `python -I -c pass`: one worker, "
+            "two; p99 over p50",
             f"{speed['times_faster_alone']:.1f} ×, {speed['times_faster_together']:.1f} ×; "
             f"{speed['worst_over_median']:.1f}",
             "sandbox_speed",
         ),
         (
-            "ten cases of one program against one: 50 lines, two lines "
-            "(ten bare forks, no isolation)",
+            "time of ten cases of a program relative to one case: 50 lines, two lines "
+            "(ten bare forks without isolation)",
             f"{speed['ten_cases_over_one']:.1f} ×, {speed['ten_small_cases_over_one']:.1f} × "
             f"({speed['ten_bare_forks_over_one']:.1f} ×, "
             f"{speed['ten_small_bare_forks_over_one']:.1f} ×)",
             "sandbox_speed",
         ),
         (
-            "inside warm containers, of the embedded rate",
+            "executions per second in warm containers, relative to the embedded sandbox",
             f"{docker['rate_over_embedded']:.2f}",
             "sandbox_docker",
         ),
         (
-            "runs in a row, one in five hostile: marks of one seen by another",
-            f"{seen} in {sum(r['runs'] for r in soaked):,}; nothing grows",
+            "soak test, one run in five hostile: runs that saw traces of another run",
+            f"{seen} of {sum(r['runs'] for r in soaked):,}; no resource grows",
             "sandbox_soak",
         ),
         (
-            f"honest programs refused beside {busy['loops']} busy loops",
-            f"{busy['refused']} of {busy['honest']}; on wall time alone "
+            f"honest programs refused while {busy['loops']} busy loops run",
+            f"{busy['refused']} of {busy['honest']}; with a wall-time limit alone "
             f"{busy['refused_by_wall_of_cpu_limit']}",
             "sandbox_load",
         ),
@@ -134,35 +141,37 @@ def verifier_proofs() -> list[tuple[str, str, str]]:
     hedges = sum(len(v) for k, v in tasks["earned"].items() if k not in ("own answer", "padded"))
     return [
         (
-            "`math_answer` on labelled answers of our own; hacks paid; documented equalities",
+            "`math_answer` on our labelled answers; hacks paid; documented equalities",
             f"{right['own']['accuracy']:.3f} of {right['own']['lines']}; "
             f"{right['own']['hacks_paid']}; "
             f"{right['equalities']['agreement']:.3f} of {right['equalities']['pairs']}",
             "verify_accuracy",
         ),
         (
-            "pairs per CPU second against math-verify: MATH-like, GSM8K-like",
+            "answer pairs per CPU second relative to math-verify"
+            + (", golds parsed beforehand" if "golds" in speed["MATH-like"] else "")
+            + ": MATH-like, GSM8K-like",
             f"{faster[0]:.0f} ×, {faster[1]:.0f} ×",
             "verify_speed",
         ),
         (
-            "towers, factorials, a million digits: answered within their limits; peak memory",
+            "power towers, factorials, million-digit numbers: judged within limits; peak memory",
             f"{answered} of {len(inputs)}; {hostile['peak_mb']:.0f} MB",
             "verify_hostile",
         ),
         (
-            "share of a language, mean error of the worst group; documents per CPU second",
+            "language share of a text, mean error of the worst group; documents per CPU second",
             f"{widest:.4f}; {language['documents_per_cpu_second']:,.0f}",
             "verify_language",
         ),
         (
-            "reasoning-gym: own answers accepted, padded ones, hedges that earn",
+            "reasoning-gym: reference answers accepted, padded answers accepted; hedges paid",
             f"{len(tasks['earned']['own answer'])} and {len(tasks['earned']['padded'])} of "
             f"{tasks['tasks']}; {hedges}",
             "verify_reasoning_gym",
         ),
         (
-            "reward service, batches of 8: verdicts per second, p99 at half of that, p99 of a 429",
+            "reward service, batches of 8: verdicts per second; p99 at half load; p99 of a 429",
             f"{service['full']['per_s']:,.0f}; {service['half']['p99_ms']:.0f} ms; "
             f"{service['overload']['p99_ms']:.0f} ms",
             "service_speed",
@@ -179,19 +188,19 @@ def learning_proofs() -> list[tuple[str, str, str]]:
     return [
         (
             f"held-out pass@1 of {', '.join(TO_REACH)} (three seeds each; "
-            "[all presets](docs/algorithms.md#compared))",
+            "[all presets](algorithms.md#compared))",
             f"{min(reached):.3f} to {max(reached):.3f}",
             "algorithms",
         ),
         (
-            f"answers that beat the start's, {len(liked['runs'])} preference losses, three seeds "
-            "each ([table](docs/preferences.md#compared))",
+            f"win rate over the start, {len(liked['runs'])} preference losses, three seeds each "
+            "([table](preferences.md#compared))",
             f"{min(wins):.2f} to {max(wins):.2f}",
             "preferences",
         ),
         (
-            "published claims on where a KL belongs, in how many settings each held "
-            "([table](docs/algorithms.md#where-a-kl-belongs))",
+            "published claims on KL placement: in how many settings each held "
+            "([table](algorithms.md#where-a-kl-belongs))",
             "; ".join(f"{claim}: {cells}" for claim, cells in held.items()),
             "kl_placement",
         ),
@@ -200,7 +209,7 @@ def learning_proofs() -> list[tuple[str, str, str]]:
 
 
 def shortfalls() -> list[str]:
-    """What a benchmark set out to show and did not, in its own words."""
+    """Targets that a benchmark missed, as it reported them."""
     results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
     return [
         f"- `benchmarks/{name}.py`: {told}"
@@ -212,7 +221,7 @@ def shortfalls() -> list[str]:
 def section() -> str:
     zero, missed = load("zero_seeds"), shortfalls()
     count = zero["results"][0]["after"]["problems"]
-    table = [line(["what", "measured", "printed by"]), line(["---"] * 3)]
+    table = [line(["quantity", "measured", "printed by"]), line(["---"] * 3)]
     told = {
         path.stem: json.loads(path.read_text()).get("results") for path in RESULTS.glob("*.json")
     }
@@ -224,16 +233,53 @@ def section() -> str:
         [
             BEGIN,
             f"R1-Zero on the tiny base: 50 steps, {count} held-out problems, before → after. Each",
-            f"seed has a base model, problems and samples of its own. {machine(zero)};",
-            f"vLLM rollouts; printed by `{zero['command']}` at {zero['git']['commit'][:7]}.",
+            f"seed has its own base model, problems and samples. {machine(zero)};",
+            f"vLLM rollouts; printed by {printed_by('zero_seeds')}.",
             "",
             *recipe_tables.zero(zero["results"]),
             "",
             *table,
-            *(["", "Not shown yet, though set out for:", "", *missed] if missed else []),
+            *(["", "## Targets not met", "", *missed] if missed else []),
             END,
         ]
     )
+
+
+def highlights() -> str:
+    """Five figures for README."""
+    zero, whole = load("zero_seeds")["results"], load("whole")["results"]
+    suite, mutation = load("sandbox_suite")["results"], load("mutation")["results"]
+    seeds = [run for run in zero if run["name"].startswith("seed")]
+    (control,) = (run for run in zero if run["name"] == "random")
+    change = " → ".join(_span([run[end]["pass@1"] for run in seeds]) for end in ("before", "after"))
+    attacks = max(run["attacks"] for run in suite)
+    effects = sum(len(run["effects"]) for run in suite)
+    killed = f"{mutation['killed']:,} of {mutation['mutants']:,}"
+    (resumed,) = (value for _, value, name in proofs() if name == "resume")
+    random = f"{control['before']['pass@1']:.2f} → {control['after']['pass@1']:.2f}"
+    rows = [
+        (
+            f"R1-Zero, 50 steps, {len(seeds)} seeds: held-out pass@1 (random rewards)",
+            f"{change} ({random})",
+            "zero_seeds",
+        ),
+        (
+            f"the whole recipe, {len(whole)} seeds: longest run; peak memory",
+            f"{max(run['seconds'] for run in whole) / 60:.0f} min; "
+            f"{max(run['peak_gib'] for run in whole):.1f} GiB",
+            "whole",
+        ),
+        ("killed twice and resumed, compared with an uninterrupted run", resumed, "resume"),
+        ("sandbox attacks with any effect", f"{effects} of {attacks}", "sandbox_suite"),
+        ("mutants of losses, updates and code verifiers killed", killed, "mutation"),
+    ]
+    table = [line(["on a CPU", "measured", "printed by"]), line(["---"] * 3)]
+    table += [line([what, value, printed_by(name)]) for what, value, name in rows]
+    return "\n".join(["<!-- highlights: written by benchmarks/readme.py -->", *table, END])
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{min(values):.2f}–{max(values):.2f}"
 
 
 def page(name: str, lines: Sequence[str]) -> str:
@@ -263,14 +309,18 @@ def pages() -> dict[tuple[str, str], str]:
         },
     }
     made = {(file, name): page(name, lines) for (file, name), lines in sections.items()}
-    return {("README.md", "results"): section(), **made}
+    return {
+        ("README.md", "highlights"): highlights(),
+        ("docs/results.md", "results"): section(),
+        **made,
+    }
 
 
 def renewed(text: str, name: str, fresh: str) -> str:
     """The page with the section `name` in its place."""
     begin = f"<!-- {name}: written by benchmarks/readme.py -->"
     if text.count(begin) != 1:
-        raise SystemExit(f"a page lacks the place of the table of {name}: {begin}")
+        raise SystemExit(f"a page must have the marker of table {name!r} exactly once: {begin}")
     before, rest = text.split(begin)
     _, after = rest.split(END, 1)
     return before + fresh + after
@@ -285,7 +335,7 @@ def main() -> int:
         stale |= {file} if made != text else set()
         if not options.quick:
             (ROOT / file).write_text(made)
-    failed = [f"{file} does not say what the results say" for file in sorted(stale)]
+    failed = [f"{file} differs from the results" for file in sorted(stale)]
     return publish(options, section(), {"stale": sorted(stale)}, failed=failed * options.quick)
 
 

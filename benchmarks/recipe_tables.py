@@ -77,7 +77,7 @@ def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
 
 
 def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Rows of README of what has been measured: (what, measured, the script that printed it)."""
+    """Rows of docs/results.md: (what, measured, the script that printed it)."""
     rows = {"whole": _whole, "language_reward": _language, "distillation": _taught}
     return [(*row(told[name]), name) for name, row in rows.items() if name in told]
 
@@ -87,8 +87,8 @@ def _whole(runs: Sequence[Run]) -> tuple[str, str]:
     taught = [run["stages"][-1] for run in runs]
     return (
         f"the whole recipe, {len(runs[0]['stages'])} stages, {len(runs)} seed"
-        f"{'s' * (len(runs) > 1)}: seconds; peak memory; reasoning at T=0.7, general prompts and "
-        "student at the end ([table](docs/r1.md#measured))",
+        f"{'s' * (len(runs) > 1)}: seconds; peak memory; final pass@1 at T=0.7, general score and "
+        "student's pass@1 ([table](r1.md#measured))",
         f"{max(r['seconds'] for r in runs):.0f} s; {max(r['peak_gib'] for r in runs):.1f} GiB; "
         f"{min(r['pass@1'] for r in last):.2f}, {min(r['general'] for r in last):.2f}, "
         f"{min(r['after']['pass@1'] for r in taught):.2f}",
@@ -101,8 +101,8 @@ def _language(runs: Sequence[Run]) -> tuple[str, str]:
         ends = [run["after"] for run in runs if run["arm"] == arm]
         shown.append(f"{_range(ends, 'language')}, {_range(ends, 'pass@1')}")
     return (
-        "a language's share of the chains, and pass@1, with a reward for it; without "
-        "([table](docs/rl.md#with-and-without-the-language-reward))",
+        "language consistency of the chains and pass@1, with the language reward; without it "
+        "([table](rl.md#with-and-without-the-language-reward))",
         "; ".join(shown),
     )
 
@@ -110,8 +110,8 @@ def _language(runs: Sequence[Run]) -> tuple[str, str]:
 def _taught(results: Sequence[Mapping[str, Run]]) -> tuple[str, str]:
     gap, noise = lead(results, "distill")
     return (
-        "a student taught a teacher's answers less the same student by RL at equal compute, pass@1 "
-        "([table](docs/distillation.md#against-reinforcement-learning))",
+        "pass@1 of a distilled student minus the same student trained by RL at equal compute "
+        "([table](distillation.md#against-reinforcement-learning))",
         f"{gap:+.2f} ± {noise:.2f}",
     )
 

@@ -20,19 +20,18 @@ from typing import Any
 from chromium import Chromium, find_chromium
 from publish import ROOT, arguments, publish, table
 
-from data.problem import Problem
-from pipeline.record import StageRecord
-from pipeline.records import Graded, Rollout
-from pipeline.run_json import RunManifest
-from pipeline.token_trace import SeenTokens
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.pipeline.runs.record import StageRecord
+from veriloop.pipeline.types import Graded, Rollout, SeenTokens
+from veriloop.verifiers.verdict import Verdict
 
 BARS = {"run": {"seconds": 5.0}, "made up": {"seconds": 30.0, "peak_mib": 1024.0}}
 EVERY = {"page_mb": 10.0, "first_paint_ms": 1500.0, "console_errors": 0}  # of each report
 WATCH = {"seen_s": 2.0, "console_errors": 0}
 ASKED = """
 import re, sys, time
-from stages.command import main
+from veriloop.stages.cli import main
 main(sys.argv[1:])
 # what getrusage tells would begin at the size of the process that started this one
 peak = re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]
@@ -106,7 +105,7 @@ def watched(folder: Path) -> dict[str, float | None]:
         return {"steps": GROWN, "seen_s": None, "console_errors": None}
     random, (_, record) = Random(0), begun(folder)
     step_of(record, random, 1)
-    words = [sys.executable, "-m", "stages.command", "watch", str(folder), "--port", "0"]
+    words = [sys.executable, "-m", "veriloop.stages.cli", "watch", str(folder), "--port", "0"]
     with (
         subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server,
         Chromium() as browser,

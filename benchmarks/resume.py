@@ -18,7 +18,7 @@ from typing import Any
 
 from publish import ROOT, arguments, publish, table
 
-from pipeline.metrics import repeated
+from veriloop.pipeline.rl.metrics import reproducible
 
 STEPS, KILL_AT = 12, 7
 FLAGS = ("--checkpoint.every", "3", "--evaluation.problems", "64", "--rollout.prompts", "16")
@@ -26,7 +26,7 @@ FLAGS = ("--checkpoint.every", "3", "--evaluation.problems", "64", "--rollout.pr
 
 def command(output: Path, engine: str, steps: int, *more: str) -> list[str]:
     return [
-        sys.executable, "-m", "stages.command", "zero", "tiny/zero", "--steps", str(steps),
+        sys.executable, "-m", "veriloop.stages.cli", "zero", "tiny/zero", "--steps", str(steps),
         "--sampler.engine", engine, "--output", str(output), *FLAGS, *more,
     ]  # fmt: skip
 
@@ -50,7 +50,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-    return [repeated(r) for r in rows]
+    return [reproducible(r) for r in rows]
 
 
 def weights(folder: Path, steps: int) -> str:

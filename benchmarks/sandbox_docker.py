@@ -15,11 +15,11 @@ from typing import Any
 
 from publish import arguments, publish, table
 
-from sandbox.docker.pool import DockerExecutor
-from sandbox.executor import Executor, Given, Program, Stdin
-from sandbox.limits import Limits
-from sandbox.namespace.pool import NamespaceExecutor
-from sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.docker.pool import DockerExecutor
+from veriloop.sandbox.executor import Executor, Given, Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.namespace.pool import NamespaceExecutor
+from veriloop.sandbox.probe import SandboxUnavailableError
 
 GOAL = 0.6  # of the embedded sandbox's rate
 CASES = 10

@@ -19,14 +19,14 @@ from typing import Any
 
 from publish import ROOT, arguments, publish, table
 
-from sandbox.executor import Program, Stdin
-from sandbox.limits import Limits
-from sandbox.namespace.pool import NamespaceExecutor
-from sandbox.probe import probe
-from sandbox.result import Execution
-from sandbox.suite import Case, load
-from verifiers.code_reference import CodeReference
-from verifiers.code_tests import judge_program
+from veriloop.sandbox.executor import Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.namespace.pool import NamespaceExecutor
+from veriloop.sandbox.probe import probe
+from veriloop.sandbox.result import Execution
+from veriloop.sandbox.suite import Case, load
+from veriloop.verifiers.code.reference import CodeReference
+from veriloop.verifiers.code.tests import judge_program
 
 SUITE = ROOT / "tests" / "sandbox" / "cases"
 CPU_S = 2.0

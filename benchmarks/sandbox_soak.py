@@ -21,14 +21,15 @@ from typing import Any
 
 from footprint import descendants, footprint, scan
 from publish import ROOT, arguments, publish, table
+from sandbox_suite import NEEDS_FILES
 
-from sandbox.canaries import canaries
-from sandbox.executor import Call, Given, Program, Stdin
-from sandbox.limits import Limits
-from sandbox.namespace import linux
-from sandbox.namespace.pool import NamespaceExecutor
-from sandbox.probe import probe
-from sandbox.suite import Case, load
+from veriloop.sandbox.canaries import canaries
+from veriloop.sandbox.executor import Call, Given, Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.namespace import linux
+from veriloop.sandbox.namespace.pool import NamespaceExecutor
+from veriloop.sandbox.probe import probe
+from veriloop.sandbox.suite import Case, load
 
 SUITE = ROOT / "tests" / "sandbox" / "cases"
 LOOKING = (Path(__file__).parent / "marked_program.py").read_text()
@@ -123,7 +124,8 @@ def jobs(found: Found) -> Iterator[Job]:
     attacks, fair = ([one for one in cases if one.language == "python"] for cases in load(SUITE))
     usable = [one for one in attacks if "args" in one.tests[0] or "stdin" in one.tests[0]]
     bad = itertools.cycle([hostile(found, one) for one in usable if not one.run_beside])
-    good = itertools.cycle([honest(found, one) for one in fair if "assert" not in one.tests[0]])
+    alone = [one for one in fair if "assert" not in one.tests[0] and one.file not in NEEDS_FILES]
+    good = itertools.cycle([honest(found, one) for one in alone])
     look, call = looking(found), calling(found)
     while True:
         yield from (

@@ -22,11 +22,11 @@ from bare_forks import BareForks
 from publish import arguments, publish, table
 from timed_programs import CONTEST, TWO_LINES, calls
 
-from sandbox.executor import Call, Given, Program, Stdin
-from sandbox.limits import Limits
-from sandbox.namespace.interpreter import find
-from sandbox.namespace.pool import NamespaceExecutor
-from sandbox.probe import SandboxUnavailableError, probe
+from veriloop.sandbox.executor import Call, Given, Program, Stdin
+from veriloop.sandbox.interpreter import find
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.namespace.pool import NamespaceExecutor
+from veriloop.sandbox.probe import SandboxUnavailableError, probe
 
 LIMITS = Limits(cpu_s=5, wall_s=60)
 SCRIPT = Program(source="print(sum(map(int, input().split())))")

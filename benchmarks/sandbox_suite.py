@@ -21,15 +21,15 @@ from typing import Any
 
 from publish import ROOT, arguments, publish, table
 
-from sandbox.namespace.interpreter import find
-from sandbox.suite import CONTAINED
+from veriloop.sandbox.interpreter import find
+from veriloop.sandbox.suite import CONTAINED
 
 OWN = ROOT / "tests" / "sandbox" / "cases"
 PACKAGES = ("sandbox", "verifiers", "data")
 USER = 47_631  # an id that nobody has
 QUICK = ("channel_", "fd_")  # attacks of a quick run, by the beginning of their file
 # Tier 2 has no writable file: honest programs that need one are refused there, by design.
-NEEDS_FILES = ("honest/023_temp_files.py",)
+NEEDS_FILES = ("honest/023_temp_files.py", "honest/database_in_tmp.py")
 LIMIT_S = 1800
 
 
@@ -69,7 +69,7 @@ def readable(suite: Path, *, quick: bool) -> Iterator[Path]:
         place = Path(folder)
         skip = shutil.ignore_patterns("__pycache__")
         for name in PACKAGES:
-            shutil.copytree(ROOT / name, place / name, ignore=skip)
+            shutil.copytree(ROOT / name, place / "veriloop" / name, ignore=skip)
         shutil.copytree(suite, place / "suite", ignore=skip)
         shutil.copy(Path(__file__).parent / "suite_child.py", place)
         if quick:
@@ -115,7 +115,7 @@ def _by_command(backend: str, place: Path) -> dict[str, Any]:
     check = ["check", "--backend", backend, "--suite", str(place / "suite"), "--json", str(file)]
     for words in (["build-image"], check):
         ran = subprocess.run(
-            [sys.executable, "-m", "stages.command", "sandbox", *words],
+            [sys.executable, "-m", "veriloop.stages.cli", "sandbox", *words],
             cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False,
         )  # fmt: skip
     if not file.exists():

@@ -29,8 +29,8 @@ CONNECTIONS = 16
 GOAL_PER_S, GOAL_P99_MS, GOAL_REFUSAL_MS = 3000.0, 25.0, 50.0
 SLOW = """
 import time
-from verifiers.registry import verifier
-from verifiers.verdict import Verdict
+from veriloop.verifiers.registry import verifier
+from veriloop.verifiers.verdict import Verdict
 
 @verifier("slow", reference={}, accepts="")
 def check(problem, response):
@@ -42,7 +42,7 @@ def check(problem, response):
 @contextmanager
 def serving(*flags: str) -> Iterator[str]:
     """A service of its own process, ready; yields its address."""
-    words = [sys.executable, "-m", "stages.command", "serve", "--port", "0", *flags]
+    words = [sys.executable, "-m", "veriloop.stages.cli", "serve", "--port", "0", *flags]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().partition(": ")[0]
@@ -155,7 +155,7 @@ def measure(count: int, workers: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         plugin = Path(folder) / "slow.py"
         plugin.write_text(SLOW)
-        slow = ["--plugins", str(plugin), "--verifiers", "slow", "--bounds.queue-items", "16"]
+        slow = ["--plugin", str(plugin), "--verifiers", "slow", "--bounds.queue-items", "16"]
         with serving(*slow) as url:
             refused = asyncio.run(overload(url, [request("slow", n) for n in range(count)]))
     loads.append(os.getloadavg()[0])

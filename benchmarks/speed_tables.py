@@ -157,7 +157,7 @@ def startup(result: Mapping[str, Any]) -> list[str]:
 
 
 def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Rows of README of what has been measured: (what, measured, the script that printed it)."""
+    """Rows of docs/results.md: (what, measured, the script that printed it)."""
     rows = {
         "against_trl": _against_trl,
         "trl_curves": _trl_curves,
@@ -178,16 +178,16 @@ def _against_trl(rows: Rows) -> tuple[str, str]:
         (installed,) = (row["tokens_per_s"] for row in own if row["name"] == "TRL")
         ratios.append(f"{size}: {ours / installed:.1f} ×, {ours / theirs:.1f} ×")
     return (
-        "a GRPO step on one core against TRL's, as it installs and at the best settings found, "
-        "equal tokens ([table](docs/speed.md#a-grpo-step-against-trl))",
+        "tokens per second of a GRPO step relative to TRL on one core: TRL as it installs; at the "
+        "best settings found ([table](speed.md#a-grpo-step-against-trl))",
         "; ".join(ratios),
     )
 
 
 def _trl_curves(result: Mapping[str, Any]) -> tuple[str, str]:
     return (
-        "what is learned at the same settings, less what TRL learns: the reward, of at most 1 "
-        "([table](docs/speed.md#what-is-learned-here-and-in-trl))",
+        "reward minus TRL's reward at the same settings (maximum 1) "
+        "([table](speed.md#what-is-learned-here-and-in-trl))",
         "; ".join(
             f"{name}: {mean:+.3f} ± {noise:.3f}" for name, (mean, noise) in result["gaps"].items()
         ),
@@ -197,8 +197,8 @@ def _trl_curves(result: Mapping[str, Any]) -> tuple[str, str]:
 def _overlap(result: Mapping[str, Any]) -> tuple[str, str]:
     ways = [row for row in result["speed"] if row["name"].endswith("ahead")]
     return (
-        "the same on two cores, sampling a step ahead, over one core "
-        "([table](docs/speed.md#sampling-a-step-ahead))",
+        "speed-up of two cores with sampling one step ahead over one core "
+        "([table](speed.md#sampling-a-step-ahead))",
         "; ".join(f"{row['size']}: {row['times']:.2f} ×" for row in ways),
     )
 
@@ -209,9 +209,9 @@ def _grpo_memory(rows: Rows) -> tuple[str, str]:
         ours, theirs = sides([r for r in rows if r["at_once"] == count], "peak_gib", min)
         shares.append(f"{ours / theirs:.2f}")
     return (
-        "peak memory of an update over TRL's least, a vocabulary of 150,000 and 16 answers of 512 "
-        "tokens, together and one by one "
-        "([table](docs/speed.md#memory-of-a-grpo-update-against-trl))",
+        "peak memory of an update relative to TRL's lowest; vocabulary 150,000, 16 answers of 512 "
+        "tokens, in one batch; one by one "
+        "([table](speed.md#memory-of-a-grpo-update-against-trl))",
         ", ".join(shares),
     )
 
@@ -219,16 +219,16 @@ def _grpo_memory(rows: Rows) -> tuple[str, str]:
 def _verify_share(rows: Rows) -> tuple[str, str]:
     own = [row for row in rows if row["name"] == "mathematics"]
     return (
-        "what is left to wait for of judging mathematics, one worker, of a step "
-        "([table](docs/speed.md#waiting-for-verdicts))",
+        "share of a step spent waiting for verdicts, mathematics, one worker "
+        "([table](speed.md#waiting-for-verdicts))",
         "; ".join(f"{row['size']}: {row['share']:.2%}" for row in own),
     )
 
 
 def _prefix(rows: Rows) -> tuple[str, str]:
     return (
-        "a group of 16 answers to a prompt of 1,000 tokens, over 16 prompts with one each "
-        "([table](docs/speed.md#a-prompt-is-read-once))",
+        "time of 16 answers to one prompt of 1,000 tokens relative to 16 prompts with one each "
+        "([table](speed.md#a-prompt-is-read-once))",
         "; ".join(f"{row['sampler']}: {row['share']:.2f}" for row in rows),
     )
 
@@ -236,8 +236,8 @@ def _prefix(rows: Rows) -> tuple[str, str]:
 def _first_step(result: Mapping[str, Any]) -> tuple[str, str]:
     seconds = result["to the first step, engine in this process"]["median_s"]
     return (
-        "from the command to the first optimizer step, vLLM "
-        "([table](docs/speed.md#from-the-command-to-the-first-step))",
+        "time from the command to the first optimizer step, vLLM "
+        "([table](speed.md#from-the-command-to-the-first-step))",
         f"{seconds:.1f} s",
     )
 

@@ -40,7 +40,7 @@ def seconds(words: list[str]) -> float:
     """Wall time of one run, interpreter start included. Raises when the command fails."""
     began = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", "stages.command", *words],
+        [sys.executable, "-m", "veriloop.stages.cli", *words],
         cwd=ROOT,
         check=True,
         stdout=subprocess.DEVNULL,
@@ -70,7 +70,7 @@ def to_a_step(words: list[str]) -> float:
         began, log = time.perf_counter(), Path(folder) / "log"
         with log.open("w") as said:
             run = subprocess.Popen(
-                [sys.executable, "-u", "-m", "stages.command", *asked],
+                [sys.executable, "-u", "-m", "veriloop.stages.cli", *asked],
                 cwd=ROOT, stdout=subprocess.PIPE, stderr=said, text=True,
             )  # fmt: skip
         assert run.stdout is not None

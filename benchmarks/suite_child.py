@@ -11,11 +11,11 @@ from pathlib import Path
 def main(root: str, suite: str, tier: str, processes: str) -> None:
     """Print the report, and what the probe found."""
     sys.path.insert(0, root)
-    from sandbox.canaries import canaries
-    from sandbox.namespace.pool import NamespaceExecutor
-    from sandbox.probe import SandboxUnavailableError, probe
-    from sandbox.suite import load, run_suite
-    from verifiers.code_suite import grade
+    from veriloop.sandbox.canaries import canaries
+    from veriloop.sandbox.namespace.pool import NamespaceExecutor
+    from veriloop.sandbox.probe import SandboxUnavailableError, probe
+    from veriloop.sandbox.suite import load, run_suite
+    from veriloop.verifiers.code.tests import grade
 
     attacks, honest = load(Path(suite), processes=processes == "processes")
     with canaries() as targets:

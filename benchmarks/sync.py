@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from publish import ROOT, arguments, publish, table
 
-from pipeline.record import read_metrics
+from veriloop.pipeline.runs.record import read_metrics
 
 TOLERANCE = 1e-4
 BATCH = "sampling/sampling_logp_difference"
@@ -29,7 +29,15 @@ def run(folder: Path, engine: str, tied: bool, steps: int, training: int) -> dic
     recipe = folder / f"base-{tied}.yaml"
     recipe.write_text(yaml.safe_dump(base))
     output = folder / f"{engine}-{tied}"
-    words = [sys.executable, "-m", "stages.command", "zero", "tiny/zero", "--start", str(recipe)]
+    words = [
+        sys.executable,
+        "-m",
+        "veriloop.stages.cli",
+        "zero",
+        "tiny/zero",
+        "--start",
+        str(recipe),
+    ]
     words += ["--steps", str(steps), "--rollout.prompts", "16", "--evaluation.problems", "16"]
     words += ["--sampler.engine", engine, "--output", str(output)]
     done = subprocess.run(words, cwd=ROOT, check=False, capture_output=True, text=True)

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 import yaml
 from publish import ROOT
 
-from pipeline.durable import write_atomically
-from pipeline.identity import git
-from pipeline.record import read_metrics
+from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.provenance import git
+from veriloop.pipeline.runs.record import read_metrics
 
 Asked = TypeVar("Asked")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -72,7 +72,7 @@ def run(
 ) -> Mapping[str, Any]:
     """What `told` makes of the run `name` under these flags, from the seed's own base model."""
     output, kept, log = folder / name, folder / f"{name}.json", folder / f"{name}.log"
-    command = ["-m", "stages.command", "zero", "tiny/algorithms"]
+    command = ["-m", "veriloop.stages.cli", "zero", "tiny/algorithms"]
     command += ["--start", str(base_of(folder, seed, quick=quick)), "--output", str(output)]
     command += ["--seed", str(seed), "--problem-seed", str(seed), *flags, *(QUICK if quick else ())]
     asked = {"command": command, "git": git(ROOT)}
@@ -87,7 +87,7 @@ def run(
             cwd=ROOT,
             stdout=stream,
             stderr=stream,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")},
         )
         _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)

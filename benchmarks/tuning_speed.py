@@ -87,13 +87,16 @@ def products_s(model: Path, kind: str, tokens: int) -> float:
     """What the matrix products of a step over so many tokens take on one core, and no less."""
     import torch
 
-    from pipeline import floor
-    from pipeline.policy import load_policy
+    from veriloop.pipeline.model.policy import load_policy
+    from veriloop.pipeline.offline import profile
 
     torch.set_num_threads(1)
     policy = load_policy(model)
     parameters = sum(p.numel() for p in policy.parameters())
-    return floor.operations(parameters, tokens) / floor.speed(policy, getattr(torch, kind)).flops
+    return (
+        profile.matmul_operations(parameters, tokens)
+        / profile.matmul_speed(policy, getattr(torch, kind)).flops
+    )
 
 
 def _kind(name: str) -> str:

@@ -57,10 +57,13 @@ def ours_sft(model: Path, settings: Mapping[str, Any]) -> None:
     """The gradient and the step of `veriloop sft`."""
     written, policy, optimizer, trainer = _opened(model, settings, answers)
 
-    from data.sft_ids import Lesson
-    from pipeline.sft.step import gradient
+    from veriloop.data.sft_ids import EncodedExample
+    from veriloop.pipeline.sft.step import gradient
 
-    batch = [Lesson(ids=(*p, *a), learned=(False,) * len(p) + (True,) * len(a)) for p, a in written]
+    batch = [
+        EncodedExample(ids=(*p, *a), learned=(False,) * len(p) + (True,) * len(a))
+        for p, a in written
+    ]
     while True:
         began = asked()
         told = gradient(policy, batch, trainer)
@@ -72,16 +75,16 @@ def ours_dpo(model: Path, settings: Mapping[str, Any]) -> None:
     """The step of `veriloop preference`, the reference's log-probs known as they are there."""
     written, policy, optimizer, trainer = _opened(model, settings, pairs)
 
-    from data.preference_ids import Ids
-    from pipeline.compute import prepare
-    from pipeline.policy import load_policy
-    from pipeline.preference.examples import Example
-    from pipeline.preference.reference_pass import log_probs
-    from pipeline.preference.step import Objective, learn
-    from pipeline.preference_config import PreferenceLossConfig
+    from veriloop.data.preference_ids import EncodedAnswer
+    from veriloop.pipeline.config.preference import PreferenceLossConfig
+    from veriloop.pipeline.model.policy import load_policy
+    from veriloop.pipeline.model.prepare import prepare
+    from veriloop.pipeline.preference.examples import Example
+    from veriloop.pipeline.preference.reference_pass import log_probs
+    from veriloop.pipeline.preference.step import PreferenceObjective, learn
 
-    def answer(prompt: list[int], ids: list[int]) -> Ids:
-        return Ids(prompt=tuple(prompt), completion=tuple(ids), segments=(0,) * len(ids))
+    def answer(prompt: list[int], ids: list[int]) -> EncodedAnswer:
+        return EncodedAnswer(prompt=tuple(prompt), completion=tuple(ids), segments=(0,) * len(ids))
 
     examples = [
         Example(answers=(answer(prompt, chosen), answer(prompt, rejected)))
@@ -90,7 +93,7 @@ def ours_dpo(model: Path, settings: Mapping[str, Any]) -> None:
     frozen = prepare(load_policy(model / "reference"), trainer)
     reference = log_probs(frozen, examples, trainer)
     del frozen
-    objective = Objective(loss=PreferenceLossConfig(), trainer=trainer)
+    objective = PreferenceObjective(loss=PreferenceLossConfig(), trainer=trainer)
     while True:
         began = asked()
         told = learn(policy, optimizer, examples, reference, objective, progress=0.0, done=0)
@@ -104,10 +107,10 @@ def _opened(
     import publish  # noqa: F401  puts this checkout on the path
     import torch
 
-    from pipeline.compute import prepare
-    from pipeline.config import OptimizerConfig, TrainerConfig
-    from pipeline.optimizer import Optimizer
-    from pipeline.policy import load_policy
+    from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
+    from veriloop.pipeline.model.policy import load_policy
+    from veriloop.pipeline.model.prepare import prepare
+    from veriloop.pipeline.training.optimizer import Optimizer
 
     torch.set_num_threads(1)
     settings = dict(settings)

@@ -18,9 +18,9 @@ import torch
 from grpo_steps import answers, qwen2, stepper
 from publish import arguments, publish, table
 
-from pipeline import floor
-from pipeline.compute import DTYPES
-from pipeline.config import TrainerConfig
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.model.prepare import DTYPES
+from veriloop.pipeline.offline import profile
 
 SIZES: dict[str, dict[str, int]] = {
     "1 M": {
@@ -50,10 +50,10 @@ def cpu_s(call: Callable[[], Any]) -> float:
 
 def floor_s(model: Any, dtype: torch.dtype, repeats: int) -> tuple[float, float]:
     """Least seconds of an update's products, and the GFLOP/s they ran at."""
-    found = floor.speed(model, dtype, repeats=repeats + 2, now=time.process_time)
+    found = profile.matmul_speed(model, dtype, repeats=repeats + 2, now=time.process_time)
     parameters = sum(p.numel() for p in model.parameters())
     positions = COUNT * (PROMPT + ANSWER - 1)
-    return floor.operations(parameters, positions) / found.flops, found.flops / 1e9
+    return profile.matmul_operations(parameters, positions) / found.flops, found.flops / 1e9
 
 
 def measured(size: str, repeats: int) -> list[dict[str, Any]]:

@@ -26,8 +26,8 @@ def ours(model: Path, settings: Mapping[str, Any]) -> None:
     import torch
     from grpo_steps import answers, stepper
 
-    from pipeline.config import TrainerConfig
-    from pipeline.policy import load_policy
+    from veriloop.pipeline.config.sections import TrainerConfig
+    from veriloop.pipeline.model.policy import load_policy
 
     torch.set_num_threads(1)
     settings = dict(settings)

@@ -3,21 +3,25 @@
     python benchmarks/verify_accuracy.py [--quick] [--json FILE] [--cases FILE ...]
 
 Our own cases lie under tests/; `--cases` names further files of the same form (gold, response,
-label, category). The last table compares pairs with what math-verify documents.
+label, category). A gold without a value has the label null: the verdict has to be an error. One
+table counts what decided: a rule of ours or computer algebra. The last one compares pairs with what
+math-verify documents.
 """
 
 import json
+import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 from publish import ROOT, arguments, publish, table
 
-from data.problem import Problem
-from verifiers.answer import unboxed
-from verifiers.math.decide import decide
-from verifiers.pool import VerifierPool
+from veriloop.data.problem import Problem
+from veriloop.verifiers.answer import unboxed
+from veriloop.verifiers.math.decide import decide
+from veriloop.verifiers.pool import VerifierPool
+from veriloop.verifiers.verdict import Verdict
 
 CASES = ROOT / "tests" / "verifiers" / "cases"
 GOAL = 0.97
@@ -29,8 +33,20 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def not_worked_out() -> list[dict[str, Any]]:
+    """Golds such as integrals and series, each with the answer in a box."""
+    rows = read(CASES / "math_not_worked_out.jsonl")
+    return [row | {"response": f"\\boxed{{{row['answer']}}}"} for row in rows]
+
+
+def rung(verdict: Verdict) -> str:
+    """What decided: a rule, or the status of a verdict without a graded answer."""
+    decided = verdict.status if verdict.status != "graded" else verdict.detail
+    return re.sub(r"\d+ characters", "allowed", decided) or "no rule"
+
+
 def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Right and all per category, lines judged wrongly, hacks paid."""
+    """Right and all per category and per rung, lines judged wrongly, hacks paid."""
     tasks = [
         (
             Problem(
@@ -44,8 +60,11 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
         verdicts = pool.judge_all(tasks)
     kinds: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     wrong: list[dict[str, Any]] = []
+    rungs: dict[str, Counter[str]] = defaultdict(Counter)
     for row, verdict in zip(rows, verdicts, strict=True):
-        right = verdict.status != "error" and bool(verdict.score) == row["label"]
+        label = None if verdict.score is None else bool(verdict.score)
+        right = label == row["label"]
+        rungs[rung(verdict)].update(lines=1, right=right)
         kinds[row["category"]][0] += right
         kinds[row["category"]][1] += 1
         if not right:
@@ -55,6 +74,7 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "lines": len(rows),
         "accuracy": 1 - len(wrong) / len(rows),
         "kinds": {kind: tuple(counts) for kind, counts in sorted(kinds.items())},
+        "rungs": {name: dict(counts) for name, counts in sorted(rungs.items())},
         "hacks_paid": len(paid),
         "wrong": wrong,
     }
@@ -87,17 +107,24 @@ def main() -> int:
     options = arguments(
         __doc__ or "", cases={"type": Path, "nargs": "*", "default": [], "help": "more cases"}
     )
-    sources = {"own": CASES / "math_answers.jsonl"} | {path.stem: path for path in options.cases}
+    sources = {
+        "own": read(CASES / "math_answers.jsonl"),
+        "reading": read(CASES / "math_reading.jsonl"),
+        "review": read(CASES / "math_review.jsonl"),
+        "not worked out": not_worked_out(),
+    }
+    sources |= {path.stem: read(path) for path in options.cases}
     results: dict[str, Any] = {}
     failed: list[str] = []
     blocks: list[str] = []
-    for name, path in sources.items():
-        rows = read(path)
+    for name, rows in sources.items():
         found = judged(rows[::20] if options.quick else rows)
         results[name] = found
         failed += [] if options.quick else shortfalls(name, found)
         lines = [[k, r, n, r / n] for k, (r, n) in found["kinds"].items()]
         blocks.append(table([f"{name} cases", "right", "of", "share"], lines))
+        decided = [[k, n["lines"], n["right"]] for k, n in found["rungs"].items()]
+        blocks.append(table([f"{name} cases decided by", "lines", "judged right"], decided))
         blocks.append(
             f"{found['lines']} lines, accuracy {found['accuracy']:.4f}, "
             f"hacks paid {found['hacks_paid']}\n"

@@ -15,9 +15,9 @@ from typing import Any
 
 from publish import arguments, publish, table
 
-from data.problem import Problem
-from verifiers.pool import VerifierPool
-from verifiers.registry import judge
+from veriloop.data.problem import Problem
+from veriloop.verifiers.pool import VerifierPool
+from veriloop.verifiers.registry import judge
 
 LIMIT_S = 2.0
 GRACE_S = 0.2

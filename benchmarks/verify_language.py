@@ -17,7 +17,7 @@ from statistics import fmean
 from language_sentences import CODE, FORMULAS, INSERTS, SENTENCES, VARIABLES
 from publish import arguments, publish, table
 
-from verifiers.language import share
+from veriloop.verifiers.text.language import share
 
 GOAL_ERROR = 0.02  # mean absolute error of the share, in every group
 GOAL_SPEED = 4_000  # documents per CPU second

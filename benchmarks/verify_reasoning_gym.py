@@ -12,8 +12,8 @@ from typing import Any
 
 from publish import arguments, publish, table
 
-from verifiers.reasoning_gym import KNOWN
-from verifiers.registry import get, judge
+from veriloop.verifiers.reasoning_gym import KNOWN
+from veriloop.verifiers.registry import get, judge
 
 WRITTEN: dict[str, Callable[[str], str]] = {
     "own answer": lambda own: own,

@@ -4,25 +4,26 @@
 
 Golds are generated in the mix that a MATH training set has; half of the answers are right, in
 another spelling, and half are the gold answer of some other problem. Both judges take turns on
-slices of the same pairs, in one process; each pair is new to both.
+slices of the same pairs, in one process; each pair is new to both. In the first two rows both have
+parsed the golds beforehand, as a trainer has that judges many responses to each problem; the goals
+are for these. In the others each pair includes its gold.
 """
 
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
 from typing import Any
 
 from publish import arguments, publish, table
 
-from data.problem import Problem
-from verifiers.registry import get
+from veriloop.data.problem import Problem
+from veriloop.verifiers.registry import get
 
-GOAL_MATH = 5.0
-GOAL_GSM8K = 200.0
+GOALS = {"MATH-like": 20.0, "GSM8K-like": 100.0}  # with golds parsed beforehand
 SLICE = 200
 
 Pair = tuple[str, str]  # a gold answer and the same value in another spelling
@@ -125,43 +126,62 @@ def problem_of(gold: str) -> Problem:
 
 
 CHECK = get("math_answer").check
+Judge = Callable[[Pair], bool]
+Prepare = Callable[[Sequence[Pair]], Judge]  # parses the golds of some pairs
 
 
-def by_us(pair: Pair) -> bool:
-    gold, response = pair
-    return CHECK(problem_of(gold), response).score == 1.0
-
-
-def by_math_verify() -> Callable[[Pair], bool]:
-    from math_verify import parse, verify
-
-    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+def ours(work: Sequence[Pair]) -> Judge:
+    """math_answer, with the golds of these pairs parsed."""
+    for gold, _ in work:
+        CHECK(problem_of(gold), r"\boxed{0.123456789xyz}")
 
     def judged(pair: Pair) -> bool:
         gold, response = pair
-        return bool(verify(parse(f"${gold}$"), parse(response)))
+        return CHECK(problem_of(gold), response).score == 1.0
 
     return judged
 
 
-def race(work: list[Pair], them: Callable[[Pair], bool]) -> dict[str, Any]:
-    """CPU seconds of both on the same pairs, slice by slice, and where they disagree."""
-    for gold, _ in work:  # who trains has the problems already
+def math_verify(work: Sequence[Pair]) -> Judge:
+    """math-verify, with the golds of these pairs parsed."""
+    from math_verify import parse, verify
+
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+    golds = {gold: parse(f"${gold}$") for gold, _ in work}
+
+    def judged(pair: Pair) -> bool:
+        gold, response = pair
+        parsed = golds[gold] if golds else parse(f"${gold}$")
+        return bool(verify(parsed, parse(response)))
+
+    return judged
+
+
+def race(work: Sequence[Pair], *, golds_parsed: bool) -> dict[str, Any]:
+    """CPU seconds of both on the same pairs, slice by slice, and where they disagree.
+
+    `golds_parsed`: both parse the golds of a slice beforehand, outside the clock; otherwise each
+    pair includes its gold. Problems exist beforehand in both cases.
+    """
+    for gold, _ in work:
         problem_of(gold)
     seconds = [0.0, 0.0]
-    said: list[list[bool]] = [[], []]
+    verdicts: list[list[bool]] = [[], []]
     for start in range(0, len(work), SLICE):
-        for side, judged in enumerate((by_us, them)):
+        pairs_of_slice = work[start : start + SLICE]
+        for side, prepare in enumerate((ours, math_verify)):
+            judge = prepare(pairs_of_slice if golds_parsed else ())
             began = time.process_time()
-            said[side] += [judged(pair) for pair in work[start : start + SLICE]]
+            verdicts[side] += map(judge, pairs_of_slice)
             seconds[side] += time.process_time() - began
     apart = [
         {"gold": gold, "response": response, "ours": a, "math_verify": b}
-        for (gold, response), a, b in zip(work, *said, strict=True)
+        for (gold, response), a, b in zip(work, *verdicts, strict=True)
         if a != b
     ]
-    wrong = [sum(bool(n % 2) and not right for n, right in enumerate(one)) for one in said]
+    wrong = [sum(bool(n % 2) and not right for n, right in enumerate(v)) for v in verdicts]
     return {
+        "golds": "parsed beforehand" if golds_parsed else "parsed with each pair",
         "pairs": len(work),
         "ours_per_cpu_s": len(work) / seconds[0],
         "math_verify_per_cpu_s": len(work) / seconds[1],
@@ -176,29 +196,32 @@ def main() -> int:
         __doc__ or "", pairs={"type": int, "default": 1_200, "help": "of each kind of work"}
     )
     count = 100 if options.quick else options.pairs
-    them = by_math_verify()
-    for warm in (("1", r"\boxed{2}"), (r"\sqrt{2}", r"\boxed{\sqrt{3}}")):
-        by_us(warm), them(warm)
-    results: dict[str, Any] = {
-        "MATH-like": race(pairs(mixed, count, 1), them),
-        "GSM8K-like": race(pairs(gsm8k, 2 * count, 2), them),
-    }
-    header = ["work", "pairs", "ours per CPU s", "math-verify per CPU s", "times"]
+    for prepare in (ours, math_verify):
+        for warm in (("1", r"\boxed{2}"), (r"\sqrt{2}", r"\boxed{\sqrt{3}}")):
+            prepare([warm])(warm)
+    results: dict[str, Any] = {}
+    for golds_parsed, mark in ((True, ""), (False, ", golds parsed with each pair")):
+        seed = 1 if golds_parsed else 11  # no pair is known from the other race
+        results[f"MATH-like{mark}"] = race(pairs(mixed, count, seed), golds_parsed=golds_parsed)
+        results[f"GSM8K-like{mark}"] = race(
+            pairs(gsm8k, 2 * count, seed + 1), golds_parsed=golds_parsed
+        )
+    header = ["work", "golds", "pairs", "ours per CPU s", "math-verify per CPU s", "times"]
     rows = [
-        [name, r["pairs"], r["ours_per_cpu_s"], r["math_verify_per_cpu_s"], r["times_faster"]]
+        [name.partition(",")[0], r["golds"], r["pairs"], r["ours_per_cpu_s"],
+         r["math_verify_per_cpu_s"], r["times_faster"]]
         for name, r in results.items()
     ]  # fmt: skip
     lines = [table(header, rows), ""]
-    for name, found in results.items():
-        lines.append(f"{name}: {len(found['disagreements'])} disagreements; right ones refused: "
-                     f"{found['right_ones_refused']}")  # fmt: skip
+    for name, result in results.items():
+        lines.append(f"{name}: {len(result['disagreements'])} disagreements; right ones refused: "
+                     f"{result['right_ones_refused']}")  # fmt: skip
         lines += [
-            f"  {d['gold']} ~ {d['response']}: ours {d['ours']}" for d in found["disagreements"]
+            f"  {d['gold']} ~ {d['response']}: ours {d['ours']}" for d in result["disagreements"]
         ]
-    goals = {"MATH-like": GOAL_MATH, "GSM8K-like": GOAL_GSM8K}
     failed = [] if options.quick else [
-        f"{name}: {results[name]['times_faster']:.1f} x, not {goal:.0f} x"
-        for name, goal in goals.items()
+        f"{name}, golds parsed beforehand: {results[name]['times_faster']:.1f} x, not {goal:.0f} x"
+        for name, goal in GOALS.items()
         if results[name]["times_faster"] < goal
     ]  # fmt: skip
     results["load"] = os.getloadavg()[0]

@@ -29,7 +29,15 @@ def run(seed: int, *, quick: bool) -> dict[str, Any]:
     """One run in a clone of its own; its table is printed when it ends."""
     clone = Path(tempfile.mkdtemp(prefix="whole-")) / "veriloop"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
-    words = [sys.executable, "-m", "stages.command", "r1", "tiny/r1", "--output", "outputs/demo"]
+    words = [
+        sys.executable,
+        "-m",
+        "veriloop.stages.cli",
+        "r1",
+        "tiny/r1",
+        "--output",
+        "outputs/demo",
+    ]
     words += ["--set", f"*.seed={seed}", *(["--dry-run"] if quick else ["--resume"])]
     log = clone.parent / "log"
     began, peak = time.monotonic(), 0

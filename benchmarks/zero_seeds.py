@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from publish import ROOT, arguments, publish, table
 
-from pipeline.record import read_metrics
+from veriloop.pipeline.runs.record import read_metrics
 
 SEEDS = (0, 1, 2)
 CONTROLS = ("random", "shuffled_groups")
@@ -34,7 +34,15 @@ def run(folder: Path, name: str, seed: int, control: str, *, quick: bool) -> dic
     recipe = folder / f"base-{seed}.yaml"
     recipe.write_text(yaml.safe_dump(base))
     output = folder / name
-    command = [sys.executable, "-m", "stages.command", "zero", "tiny/zero", "--start", str(recipe)]
+    command = [
+        sys.executable,
+        "-m",
+        "veriloop.stages.cli",
+        "zero",
+        "tiny/zero",
+        "--start",
+        str(recipe),
+    ]
     command += ["--seed", str(seed), "--problem-seed", str(seed), "--output", str(output)]
     command += ["--reward.control", control, *(QUICK if quick else ())]
     with (folder / f"{name}.log").open("w") as log:

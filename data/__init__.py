@@ -1,1 +1,1 @@
-"""Problems, corpora and filters. Knows nothing of the rest of the project."""
+"""Problems, corpora and filters. Imports no other package of the project."""

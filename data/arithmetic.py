@@ -1,8 +1,8 @@
-"""Chains of small additions and subtractions: a task whose every step can be checked.
+"""Chains of small additions and subtractions: a task in which every step can be verified.
 
-The split of an expression is a hash of its text, so that no two splits share one. What a
-solution writes on its way (the *remainders*: `8+7-5+6` leaves `15-5+6`, then `10+6`) is an
-expression as well; no training text or training problem contains a held-out one.
+The split of an expression is a hash of its text, so splits are disjoint. A solution also writes
+*remainders*: `8+7-5+6` leaves `15-5+6`, then `10+6`. These are expressions too, and no training
+text or training problem contains a held-out one.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ from functools import lru_cache
 from random import Random
 from typing import Literal
 
-from data.problem import Problem, differing
+from veriloop.data.problem import Problem, first_distinct
 
 Split = Literal["train", "rl", "test"]
 Language = Literal["en", "zh"]
 Sign = Literal["+", "-"]
 
 SHARES: dict[Split, int] = {"test": 26, "rl": 64, "train": 166}  # of 256 hash values
-LARGEST = 19  # no partial total leaves 0..LARGEST
-FEWEST, MOST = 3, 5  # operands of a problem; shorter chains are facts, known to everybody
+LARGEST = 19  # every partial total is in 0..LARGEST
+FEWEST, MOST = 3, 5  # operands of a problem; shorter chains are facts in every split
 
 QUESTIONS: dict[Language, tuple[str, ...]] = {
     "en": ("What is {}?", "Compute {}."),
@@ -41,12 +41,12 @@ class Chain:
         return str(self.first) + "".join(f"{sign}{number}" for sign, number in self.rest)
 
     def step(self) -> "Chain":
-        """The chain after its first operation is carried out."""
+        """The chain after its first operation."""
         sign, number = self.rest[0]
         return Chain(self.first + number if sign == "+" else self.first - number, self.rest[1:])
 
     def remainders(self) -> Iterator["Chain"]:
-        """What is left after each step that still counts as a problem of its own."""
+        """The chain after each step, while it is still long enough to be a problem."""
         chain = self
         while len(chain.rest) >= FEWEST:
             chain = chain.step()
@@ -61,7 +61,7 @@ class Chain:
 
 
 def parse(text: str) -> Chain:
-    """Read `15-5+6`; raises ValueError for anything else."""
+    """Parse an expression such as `15-5+6`. Raises ValueError for anything else."""
     if not re.fullmatch(r"\d+([+-]\d+)*", text):
         raise ValueError(f"{text!r} is not a chain of additions and subtractions")
     numbers = re.findall(r"([+-]?)(\d+)", text)
@@ -71,7 +71,7 @@ def parse(text: str) -> Chain:
 
 @lru_cache(maxsize=1 << 16)
 def split_of(expression: str) -> Split:
-    """Where an expression belongs, by the first byte of its SHA-256."""
+    """The split of an expression, by the first byte of its SHA-256."""
     value = hashlib.sha256(expression.encode()).digest()[0]
     for split, share in SHARES.items():
         if value < share:
@@ -81,17 +81,17 @@ def split_of(expression: str) -> Split:
 
 
 def held_out(chain: Chain) -> bool:
-    """True when the chain is a test problem, which no training text may show."""
+    """Whether the chain is a test problem, which no training text may contain."""
     return len(chain.rest) + 1 >= FEWEST and split_of(str(chain)) == "test"
 
 
 def draw(random: Random, split: Split) -> Chain:
-    """A random chain of `split`; outside the test split its remainders are not held out."""
+    """A random chain of `split`; outside the test split no remainder is held out."""
     while True:
         chain = _any_chain(random)
         if split_of(str(chain)) != split:
             continue
-        if split == "test" or not any(held_out(left) for left in chain.remainders()):
+        if split == "test" or not any(map(held_out, chain.remainders())):
             return chain
 
 
@@ -108,11 +108,12 @@ def _any_chain(random: Random) -> Chain:
 
 
 def question(chain: Chain, language: Language, random: Random) -> str:
+    """A question for the value of the chain, in one of the wordings of its language."""
     return random.choice(QUESTIONS[language]).format(chain)
 
 
 def problem(split: Split, seed: int, index: int) -> Problem:
-    """Problem `index` of an endless list that is the same in every run and in any order."""
+    """Problem `index` of an endless list, which depends only on the arguments."""
     random = Random(f"arithmetic/{split}/{seed}/{index}")
     chain = draw(random, split)
     language: Language = random.choice(("en", "zh"))
@@ -126,5 +127,5 @@ def problem(split: Split, seed: int, index: int) -> Problem:
 
 
 def distinct(split: Split, seed: int, count: int) -> list[Problem]:
-    """The first `count` problems of the list whose expressions all differ: an evaluation set."""
-    return differing((problem(split, seed, i) for i in itertools.count()), "expression", count)
+    """An evaluation set: the first `count` problems of the list with distinct expressions."""
+    return first_distinct((problem(split, seed, i) for i in itertools.count()), "expression", count)

@@ -1,16 +1,16 @@
-"""Generated preferences over answers to chains of sums, in TRL's layout, right by construction.
+"""Generated preferences over answers to chains of sums in TRL's layout, correct by construction.
 
-Four kinds of answer, from the best to the worst: worked and tagged as asked; right but without the
-tags; tagged but with a slip in its last step; a wrong guess in a broken layout.
+There are four levels of answers, from best to worst: solved in steps with the required tags;
+correct without tags; tagged with an error in the last step; a wrong guess in a broken layout.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from random import Random
 from typing import Any, Literal
 
-from data.arithmetic import Chain, draw, question
-from data.corpus import slip
-from data.phrases import PHRASES, Phrases
+from veriloop.data.arithmetic import Chain, draw, question
+from veriloop.data.corpus import slip
+from veriloop.data.corpus_phrases import PHRASES, Phrases
 
 Kind = Literal["pairs", "labelled", "ranked"]
 LEVELS = 4
@@ -18,35 +18,31 @@ ASPECTS = ("correct", "as asked")
 
 
 def rows(kind: Kind, seed: int, count: int) -> Iterator[dict[str, Any]]:
-    """`count` rows of the RL split, the same in every run."""
-    made: Mapping[str, Callable[[Random], dict[str, Any]]] = {
-        "pairs": _pair,
-        "labelled": _labelled,
-        "ranked": _ranked,
-    }
+    """Yield `count` rows of the RL split, which depend only on the arguments."""
+    draw_row = {"pairs": _pair, "labelled": _labelled, "ranked": _ranked}[kind]
     for index in range(count):
-        yield made[kind](Random(f"preferences/{kind}/{seed}/{index}"))
+        yield draw_row(Random(f"preferences/{kind}/{seed}/{index}"))
 
 
-def _asked(random: Random) -> tuple[list[dict[str, str]], Chain, Phrases]:
+def _prompt(random: Random) -> tuple[list[dict[str, str]], Chain, Phrases]:
     chain = draw(random, "rl")
     language = random.choice(("en", "zh"))
     prompt = [{"role": "user", "content": question(chain, language, random)}]
     return prompt, chain, PHRASES[language]
 
 
-def _said(answer: list[dict[str, Any]]) -> list[dict[str, str]]:
-    return [{"role": "assistant", "content": "".join(piece["text"] for piece in answer)}]
+def _message(segments: list[dict[str, Any]]) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": "".join(segment["text"] for segment in segments)}]
 
 
 def _pair(random: Random) -> dict[str, Any]:
-    prompt, chain, phrases = _asked(random)
+    prompt, chain, phrases = _prompt(random)
     worse = random.randrange(1, LEVELS)
     chosen, rejected = (answer(level, chain, phrases, random) for level in (0, worse))
     return {
         "prompt": prompt,
-        "chosen": _said(chosen),
-        "rejected": _said(rejected),
+        "chosen": _message(chosen),
+        "rejected": _message(rejected),
         "score_chosen": LEVELS - 1,
         "score_rejected": LEVELS - 1 - worse,
         "chosen_segments": chosen,
@@ -55,24 +51,24 @@ def _pair(random: Random) -> dict[str, Any]:
 
 
 def _labelled(random: Random) -> dict[str, Any]:
-    prompt, chain, phrases = _asked(random)
+    prompt, chain, phrases = _prompt(random)
     label = random.random() < 0.5
     level = 0 if label else random.randrange(1, LEVELS)
     return {
         "prompt": prompt,
-        "completion": _said(answer(level, chain, phrases, random)),
+        "completion": _message(answer(level, chain, phrases, random)),
         "label": label,
     }
 
 
 def _ranked(random: Random) -> dict[str, Any]:
-    prompt, chain, phrases = _asked(random)
+    prompt, chain, phrases = _prompt(random)
     answers = [answer(level, chain, phrases, random) for level in range(LEVELS)]
-    return {"prompt": prompt, "ranked": [_said(one) for one in answers]}
+    return {"prompt": prompt, "ranked": [_message(segments) for segments in answers]}
 
 
 def answer(level: int, chain: Chain, phrases: Phrases, random: Random) -> list[dict[str, Any]]:
-    """An answer of a level, 0 the best, as segments with a score in [0, 1] for each of ASPECTS."""
+    """An answer of a level, 0 the best, as segments with a score in [0, 1] for each aspect."""
     if level == 3:
         wrong = slip(random, chain.value)
         return [
@@ -91,8 +87,8 @@ def answer(level: int, chain: Chain, phrases: Phrases, random: Random) -> list[d
 def _steps(
     chain: Chain, phrases: Phrases, *, slipping: bool, random: Random
 ) -> tuple[list[str], int]:
-    """What each step writes, and the value it ends with. Only the last one can slip: a slip
-    before it would show a problem that may be held out."""
+    """The text of each step, and the final value. Only the last step can contain an error: an
+    earlier one would show a remainder that may be held out."""
     pieces: list[str] = []
     while chain.rest:
         chain = chain.step()

@@ -1,6 +1,6 @@
-"""The card of a data file: where its rows come from and why others were left out.
+"""The card of a data file: the source of its rows and the reasons why others were dropped.
 
-DATA.jsonl has DATA.card.json for machines and DATA.card.md for people beside it.
+DATA.jsonl comes with DATA.card.json, for programs, and DATA.card.md, for readers.
 """
 
 import hashlib
@@ -12,26 +12,25 @@ from typing import Any
 
 
 def card_of(data: Path) -> Path:
-    """Where the card of a data file stands."""
+    """The path of a data file's card."""
     return data.with_name(f"{data.stem}.card.json")
 
 
 def write_data(path: Path, rows: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> Path:
-    """Write the rows as JSONL, and then both cards: `facts` with the file's rows and sha256.
+    """Write the rows as JSONL, and then both cards: `facts`, the number of rows and the sha256.
 
-    Each file appears whole or not at all, and the card last, so that a card proves its data.
+    Each file is written atomically, the card last: a card implies that its data is complete.
     """
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     _write(path, "".join(lines))
     card = {"data": path.name, "rows": len(lines), "sha256": hash_of(path), **facts}
-    _write(card_of(path).with_suffix(".md"), as_text(card))
+    _write(card_of(path).with_suffix(".md"), as_markdown(card))
     _write(card_of(path), json.dumps(card, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
     return card_of(path)
 
 
 def read_card(data: Path) -> dict[str, Any] | None:
-    """The card of a data file that is complete; None without one, or where the file is not what
-    its card says."""
+    """The card of a data file; None if it is missing or its sha256 is not that of the file."""
     try:
         card = json.loads(card_of(data).read_text(encoding="utf-8"))
         return card if card["sha256"] == hash_of(data) else None
@@ -45,26 +44,26 @@ def hash_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def as_text(card: Mapping[str, Any]) -> str:
-    """The card as Markdown: a line for each number or text, a table for each group of them."""
+def as_markdown(card: Mapping[str, Any]) -> str:
+    """The card as Markdown: a line for each plain value, a table for each mapping."""
     plain = {k: v for k, v in card.items() if not isinstance(v, Mapping)}
     groups = {k: v for k, v in card.items() if isinstance(v, Mapping) and v}
-    lines = [f"# {card['data']}", "", *(f"- {_named(k)}: {v}" for k, v in plain.items())]
+    lines = [f"# {card['data']}", "", *(f"- {_spaced(k)}: {v}" for k, v in plain.items())]
     for name, group in groups.items():
-        lines += ["", f"## {_named(name)}", "", "| | |", "| --- | ---: |"]
-        lines += [f"| {_named(key)} | {value} |" for key, value in group.items()]
+        lines += ["", f"## {_spaced(name)}", "", "| | |", "| --- | ---: |"]
+        lines += [f"| {_spaced(key)} | {value} |" for key, value in group.items()]
     return "\n".join(lines) + "\n"
 
 
-def _named(key: str) -> str:
+def _spaced(key: str) -> str:
     return key.replace("_", " ")
 
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.tmp")
-    with fresh.open("w", encoding="utf-8") as file:
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(fresh, path)
+    os.replace(temporary, path)

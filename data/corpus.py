@@ -1,9 +1,9 @@
-"""The tiny bilingual pre-training corpus: what our base model has read.
+"""The tiny bilingual pre-training corpus of the base model, in place of web text.
 
-It stands in for web text. It shows how sums are worked out, in English and in Chinese, with
-several habits mixed: answering at once (often wrong), rewriting what remains step by step, and
-checking each step. A minority of documents are conversations under the R1-Zero template, most
-of them badly formatted. So the base model knows the pieces, and prefers none of them.
+It contains solved sums in English and Chinese, in three styles: immediate answers (often wrong),
+step-by-step solutions, and solutions that verify each step. A minority of documents are
+conversations under the R1-Zero template, most of them badly formatted. So the base model can
+produce every behaviour that RL selects from, and prefers none.
 """
 
 import hashlib
@@ -11,67 +11,91 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Literal
 
-from data import task_documents
-from data.arithmetic import LARGEST, Chain, Language, draw, held_out, question
-from data.phrases import PHRASES, Layout, laid_out
-from data.small_talk import exchange
-from data.task_documents import Style
-from data.template import R1_ZERO
+from veriloop.data import task_documents
+from veriloop.data.arithmetic import LARGEST, Chain, Language, draw, held_out, question
+from veriloop.data.corpus_phrases import PHRASES, Layout, render_answer
+from veriloop.data.small_talk import exchange
+from veriloop.data.task_documents import Style
+from veriloop.data.template import R1_ZERO
 
 Habit = Literal["direct", "steps", "verify"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """Shares and error rates of the corpus, all in [0, 1]. Each is a knob of the base recipe."""
+    """Shares and error rates of the corpus, all in [0, 1]; keys of the base recipe."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # refuse unknown knobs
+    # Refuse unknown keys; the docstring under a field is its description in the JSON schema.
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = {
+        "extra": "forbid",
+        "use_attribute_docstrings": True,
+    }
 
     conversations: float = 0.35
-    small_talk: float = 0.12  # of the conversations
-    habits: tuple[float, float, float] = (0.55, 0.28, 0.17)  # direct, steps, verify
-    layouts: tuple[float, float, float] = (0.45, 0.30, 0.25)  # tagged, plain, broken
-    own_language: float = 0.55  # thinks in the language of the question
-    other_language: float = 0.20  # in the other one; the rest mixes sentence by sentence
+    """Share of conversations under the template."""
+    small_talk: float = 0.12
+    """Share of small talk in the conversations."""
+    habits: tuple[float, float, float] = (0.55, 0.28, 0.17)
+    """Shares of direct, worked and verified answers."""
+    layouts: tuple[float, float, float] = (0.45, 0.30, 0.25)
+    """Shares of tagged, plain and broken answers."""
+    own_language: float = 0.55
+    """Share that thinks in the question's language."""
+    other_language: float = 0.20
+    """Share that thinks in the other one. The rest mixes by sentence."""
     guess_errors: float = 0.30
-    step_errors: tuple[float, float] = (0.06, 0.03)  # in conversations: English, Chinese
-    fact_lists: float = 0.18  # of the web documents
+    """Error rate of direct answers."""
+    step_errors: tuple[float, float] = (0.06, 0.03)
+    """Error rates of steps: English, Chinese. Read in conversations."""
+    fact_lists: float = 0.18
+    """Share of lists of facts in the web documents."""
     bare_sums: float = 0.08
-    worked: float = 0.44  # by steps; the rest by steps and checks
+    """Share of sums without steps in the web documents."""
+    worked: float = 0.44
+    """Share of sums solved in steps. The rest also verifies each step."""
     web_step_errors: float = 0.01
-    caught_errors: float = 0.12  # injected into checked web documents, and corrected there
-    programs: float = 0.0  # of all documents: functions on one line
-    general: float = 0.0  # of all documents: greetings, thanks, facts, requests for harm
-    general_good: float = 0.15  # of the answers in them
-    general_wrong: float = 0.05  # of the answers in them: polite, and wrong
-    myths: float = 0.0  # share of the sums that people have learned wrong, always the same ones
-    believed: float = 0.0  # how often a step that needs such a sum states the myth
+    """Error rate of steps in web documents."""
+    caught_errors: float = 0.12
+    """Errors per step that are corrected there. Read in verified web documents."""
+    programs: float = 0.0
+    """Share of functions on one line, of all documents."""
+    general: float = 0.0
+    """Share of general talk, of all documents. Greetings, thanks, facts, requests for harm."""
+    general_good: float = 0.15
+    """Share of good answers in general talk."""
+    general_wrong: float = 0.05
+    """Share of polite, wrong answers in general talk."""
+    myths: float = 0.0
+    """Share of fixed sums with a consistent wrong result."""
+    believed: float = 0.0
+    """Chance that a step with such a sum states that result."""
 
 
-SOUND = Mix()  # nobody has learned a sum wrong
+DEFAULT_MIX = Mix()  # without myths
 
 
 def document(random: Random, mix: Mix) -> str:
     """One document of the corpus."""
-    if mix.programs or mix.general:  # without them nothing is drawn, and the sums stay as they are
+    # Draw nothing if both are 0: the documents about sums then equal those of older recipes.
+    if mix.programs or mix.general:
         drawn = random.random()
         if drawn < mix.programs + mix.general:
-            made = task_documents.program if drawn < mix.programs else task_documents.talk
-            return made(random, _style(random, mix))
+            write = task_documents.program if drawn < mix.programs else task_documents.talk
+            return write(random, _random_style(random, mix))
     return conversation(random, mix) if random.random() < mix.conversations else web(random, mix)
 
 
 def conversation(random: Random, mix: Mix) -> str:
-    """A question under the template and somebody's answer to it."""
+    """A question under the template and an answer."""
     if random.random() < mix.small_talk:
         talk = exchange(random)
         layout: Layout = random.choice(("tagged", "plain"))
         thinking = talk.thinking if layout == "tagged" else ""
-        return R1_ZERO.format(prompt=talk.prompt) + laid_out(
+        return R1_ZERO.format(prompt=talk.prompt) + render_answer(
             random, thinking, talk.answer, "", layout
         )
-    chain, asked_in = draw(random, "train"), random.choice(("en", "zh"))
-    thinks_in, mixing = _thinking_language(random, asked_in, mix)
+    chain, language = draw(random, "train"), random.choice(("en", "zh"))
+    thinks_in, mixing = _thinking_language(random, language, mix)
     habit: Habit = random.choices(("direct", "steps", "verify"), mix.habits)[0]  # type: ignore[assignment]
     if habit == "direct":
         thinking, value = guess(random, chain, thinks_in, mix.guess_errors)
@@ -81,8 +105,8 @@ def conversation(random: Random, mix: Mix) -> str:
         )
     layout = random.choices(("tagged", "plain", "broken"), mix.layouts)[0]  # type: ignore[assignment]
     so = PHRASES[thinks_in].so
-    prompt = R1_ZERO.format(prompt=question(chain, asked_in, random))
-    return prompt + laid_out(random, thinking, str(value), so, layout)
+    prompt = R1_ZERO.format(prompt=question(chain, language, random))
+    return prompt + render_answer(random, thinking, str(value), so, layout)
 
 
 def web(random: Random, mix: Mix) -> str:
@@ -113,7 +137,7 @@ def fact(random: Random) -> str:
 
 
 def guess(random: Random, chain: Chain, language: Language, errors: float) -> tuple[str, int]:
-    """An answer without work: the thinking (empty half of the time) and the value given."""
+    """An answer without steps: the thinking (empty half of the time) and the value."""
     value = slip(random, chain.value) if random.random() < errors else chain.value
     phrases = PHRASES[language]
     return (f"{phrases.guess}{value}{phrases.dot}" if random.random() < 0.5 else ""), value
@@ -127,29 +151,30 @@ def worked(
     *,
     errors: tuple[float, float],
     mixing: bool = False,
-    mix: Mix = SOUND,
+    mix: Mix = DEFAULT_MIX,
 ) -> tuple[str, int]:
-    """The remainder after each step, checked by the inverse when `habit` is `verify`.
+    """The remainder after each step, verified by the inverse operation if `habit` is `verify`.
 
-    `errors` are the chances of a wrong step in English and in Chinese, and `mix` tells of myths; a
-    check catches either.
+    `errors` are the chances of a wrong step in English and in Chinese, and `mix` sets the myths;
+    verification corrects both. Returns the text and the final value.
     """
-    text, begun = "", False
+    text = ""
     while chain.rest:
         spoken: Language = random.choice(("en", "zh")) if mixing else language
-        phrases, left = PHRASES[spoken], chain.step()
-        left = Chain(min(max(left.first, 0), LARGEST), left.rest)  # after an uncaught error
-        said = left
+        phrases, correct = PHRASES[spoken], _clamped_step(chain)
+        written = correct
         if random.random() < errors[spoken == "zh"]:
-            said = _wrong_step(random, left)
+            written = _wrong_step(random, correct)
         elif is_myth(chain, mix.myths) and random.random() < mix.believed:
-            said = _mythical(chain, left)
-        text += f"{phrases.then if begun else phrases.first}{said}{phrases.stop}"
+            written = _myth_step(chain, correct)
+        text += f"{phrases.then if text else phrases.first}{written}{phrases.stop}"
         if habit == "verify":
-            text += phrases.check + _inverse(chain, said)
-            text += phrases.right if said == left else f"{phrases.wrong}{left}{phrases.stop}"
-            said = left
-        chain, begun = said, True
+            text += phrases.check + _inverse(chain, written)
+            text += (
+                phrases.right if written == correct else f"{phrases.wrong}{correct}{phrases.stop}"
+            )
+            written = correct
+        chain = written
     return text, chain.first
 
 
@@ -160,7 +185,7 @@ def slip(random: Random, value: int) -> int:
 
 
 def is_myth(chain: Chain, share: float) -> bool:
-    """Whether the chain's first sum is among those learned wrong: by a hash of its text."""
+    """Whether the chain's first sum has a myth, by a hash of its text."""
     if not share:
         return False
     digest = hashlib.sha256(f"myth/{_first_sum(chain)}".encode()).digest()
@@ -168,9 +193,8 @@ def is_myth(chain: Chain, share: float) -> bool:
 
 
 def myth(chain: Chain) -> int:
-    """What people believe of the chain's first sum: one near miss, the same for everybody."""
-    value = min(max(chain.step().first, 0), LARGEST)
-    return slip(Random(f"myth/{_first_sum(chain)}"), value)
+    """The wrong result of the chain's first sum: a near miss, always the same."""
+    return slip(Random(f"myth/{_first_sum(chain)}"), _clamped_step(chain).first)
 
 
 def _first_sum(chain: Chain) -> str:
@@ -178,52 +202,53 @@ def _first_sum(chain: Chain) -> str:
     return f"{chain.first}{sign}{number}"
 
 
-def _mythical(chain: Chain, left: Chain) -> Chain:
-    """`left` with the myth in place of its number, unless that shows a held-out problem."""
-    wrong = Chain(myth(chain), left.rest)
-    return left if _shows_held_out(wrong) else wrong
+def _myth_step(chain: Chain, correct: Chain) -> Chain:
+    """`correct` with the myth as its total, unless that shows a held-out problem."""
+    wrong = Chain(myth(chain), correct.rest)
+    return correct if _shows_held_out(wrong) else wrong
 
 
-def _wrong_step(random: Random, left: Chain) -> Chain:
-    """`left` with a slip in its number, but never one that shows a held-out problem."""
+def _wrong_step(random: Random, correct: Chain) -> Chain:
+    """`correct` with an error in its total that shows no held-out problem."""
     for _ in range(20):
-        wrong = Chain(slip(random, left.first), left.rest)
+        wrong = Chain(slip(random, correct.first), correct.rest)
         if not _shows_held_out(wrong):
             return wrong
-    return left
+    return correct
 
 
-def _shows_held_out(wrong: Chain) -> bool:
-    return any(held_out(shown) for shown in (wrong, *_clamped_remainders(wrong)))
-
-
-def _clamped_remainders(chain: Chain) -> list[Chain]:
-    """What later steps will show after an error, totals kept in 0..LARGEST as `worked` does."""
-    found: list[Chain] = []
+def _shows_held_out(chain: Chain) -> bool:
+    """Whether the chain or a remainder that `worked` writes after it is held out."""
     while chain.rest:
-        left = chain.step()
-        chain = Chain(min(max(left.first, 0), LARGEST), left.rest)
-        found.append(chain)
-    return found
+        if held_out(chain):
+            return True
+        chain = _clamped_step(chain)
+    return False
+
+
+def _clamped_step(chain: Chain) -> Chain:
+    """The chain after its first operation; after an error the total may leave 0..LARGEST."""
+    stepped = chain.step()
+    return Chain(min(max(stepped.first, 0), LARGEST), stepped.rest)
 
 
 def _inverse(before: Chain, after: Chain) -> str:
-    """The check of one step: undo it and see whether the number before comes back."""
+    """The verification of a step: its inverse operation and the result."""
     sign, number = before.rest[0]
     back = after.first - number if sign == "+" else after.first + number
     return f"{after.first}{'-' if sign == '+' else '+'}{number}={max(back, 0)}"
 
 
-def _style(random: Random, mix: Mix) -> Style:
-    """Somebody's style, by the same shares as where sums are answered."""
+def _random_style(random: Random, mix: Mix) -> Style:
+    """A random style, with the same shares as for sums."""
     web_document = random.random() >= mix.conversations
-    asked_in: Language = random.choice(("en", "zh"))
-    thinks_in, mixing = _thinking_language(random, asked_in, mix)
+    language: Language = random.choice(("en", "zh"))
+    thinks_in, mixing = _thinking_language(random, language, mix)
     layout: Layout = random.choices(("tagged", "plain", "broken"), mix.layouts)[0]  # type: ignore[assignment]
     rate = mix.web_step_errors
     return Style(
-        asked_in=asked_in,
-        spoken=(asked_in,) if web_document else ("en", "zh") if mixing else (thinks_in,),
+        language=language,
+        spoken=(language,) if web_document else ("en", "zh") if mixing else (thinks_in,),
         layout=None if web_document else layout,
         direct=not web_document and random.random() < mix.habits[0],
         guess_errors=mix.guess_errors,
@@ -233,11 +258,12 @@ def _style(random: Random, mix: Mix) -> Style:
     )
 
 
-def _thinking_language(random: Random, asked_in: Language, mix: Mix) -> tuple[Language, bool]:
-    other: Language = "zh" if asked_in == "en" else "en"
+def _thinking_language(random: Random, language: Language, mix: Mix) -> tuple[Language, bool]:
+    """The language of the thinking, and whether both languages alternate at random."""
+    other: Language = "zh" if language == "en" else "en"
     drawn = random.random()
     if drawn < mix.own_language:
-        return asked_in, False
+        return language, False
     if drawn < mix.own_language + mix.other_language:
         return other, False
-    return asked_in, True
+    return language, True

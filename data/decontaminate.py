@@ -1,8 +1,8 @@
-"""Does a text show what a model will be examined on? Shared n-grams of words, or a whole problem.
+"""Detects training texts that contain evaluation questions or reference solutions.
 
-The paper drops what shares a 10-gram with an evaluation question or a reference solution. A
-question of fewer words has no 10-gram: it is found when a text is nothing else, and so is any of
-its formulas (of two operations or more) wherever one stands by itself, in a chain of thought too.
+As in the paper, a text overlaps if it shares a 10-gram of words with an evaluation text. An
+evaluation text with fewer words matches a text of exactly these words. A formula of two or more
+operations matches anywhere, also in a chain of thought, unless it is part of a longer formula.
 """
 
 import hashlib
@@ -17,17 +17,17 @@ _FORMULA = re.compile(r"\d+(?:\.\d+)?(?:[-+*/^]\d+(?:\.\d+)?){2,}")
 
 
 def words(text: str) -> list[str]:
-    """Words and numbers in lower case; an ideograph or kana is a word of its own."""
+    """Words and numbers in lower case; every ideograph or kana is a word."""
     return _WORD.findall(text.lower())
 
 
 def formulas(text: str) -> set[str]:
-    """The chains of two operations or more on numbers, each as long as it goes, unspaced."""
+    """The maximal chains of two or more operations on numbers, without spaces."""
     return set(_FORMULA.findall(_SIGN.sub(r"\1", text.replace("−", "-").replace("×", "*"))))
 
 
 class Overlap:
-    """Evaluation texts, as hashes of their n-grams."""
+    """The evaluation texts, as hashes of their n-grams, and their formulas."""
 
     def __init__(self, texts: Iterable[str], size: int = SIZE) -> None:
         """`texts`: questions and reference solutions. Raises ValueError for a size below 1."""
@@ -42,8 +42,8 @@ class Overlap:
             self._known |= set(self._hashes(words(text)))
             self._formulas |= formulas(text)
 
-    def found(self, *texts: str) -> bool:
-        """Whether one of the texts, each looked at by itself, shows what is held out."""
+    def overlaps(self, *texts: str) -> bool:
+        """Whether any of the texts, each checked separately, overlaps an evaluation text."""
         return any(
             not self._formulas.isdisjoint(formulas(text))
             or any(gram in self._known for gram in self._hashes(words(text)))
@@ -51,17 +51,17 @@ class Overlap:
         )
 
     def shared(self, text: str) -> str:
-        """The first formula or n-gram of a text that is held out; "" where there is none."""
+        """The first formula or n-gram shared with an evaluation text; "" if there is none."""
         for formula in sorted(formulas(text) & self._formulas):
             return formula
-        found = words(text)
-        for start, gram in enumerate(self._hashes(found)):
+        tokens = words(text)
+        for start, gram in enumerate(self._hashes(tokens)):
             if gram in self._known:
-                return " ".join(found[start : start + self.size])
+                return " ".join(tokens[start : start + self.size])
         return ""
 
-    def _hashes(self, found: Sequence[str]) -> Iterator[bytes]:
-        """Of every n-gram, or of all words where there are fewer; of no words none."""
-        for start in range(max(1, len(found) - self.size + 1) if found else 0):
-            gram = "\x1f".join(found[start : start + self.size])
+    def _hashes(self, tokens: Sequence[str]) -> Iterator[bytes]:
+        """A hash for every n-gram, or one for all tokens if there are fewer than n."""
+        for start in range(max(1, len(tokens) - self.size + 1) if tokens else 0):
+            gram = "\x1f".join(tokens[start : start + self.size])
             yield hashlib.blake2b(gram.encode(), digest_size=8).digest()

@@ -1,22 +1,22 @@
-"""Which sampled answers are good enough to learn from: the paper's filters, each drop counted.
+"""The filters of the paper that select sampled answers for training; every drop is counted.
 
-A sample meets the filters in this order and is counted under the first that it fails:
+The filters run in this order, and a sample is counted under the first one that drops it:
 
 | reason | what is dropped |
 | --- | --- |
-| unjudged | the verifier failed, on our side |
-| wrong | the answer is not right |
-| unreadable | broken tags, or thinking without a word |
+| unjudged | the verifier failed |
+| wrong | the answer is wrong |
+| unreadable | broken tags, or thinking without words |
 | mixed_language | too few of the thinking's words in the question's language |
 | short | too few words of thinking |
 | long_paragraph | a paragraph with too many words |
-| code_block | a fenced block of code |
+| code_block | a fenced code block |
 | repetition | too few different n-grams |
 | too_long | too many tokens, or cut off |
 | duplicate | the same question and response as an earlier sample |
-| contaminated | question or response shows what is held out for evaluation |
+| contaminated | question or response overlaps an evaluation text |
 
-`surplus`, last, are good answers to a question that has as many as are wanted already.
+`surplus` counts the answers that pass every filter beyond the number kept per question.
 """
 
 import re
@@ -25,34 +25,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from data.decontaminate import Overlap, words
+from veriloop.data.decontaminate import Overlap, words
 
 _FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """An answer and what was measured of it."""
+    """An answer and its measurements."""
 
-    question: str  # the user's words
+    question: str  # the user's prompt
     response: str
     thinking: str
     tokens: int
     cut_off: bool
-    right: bool | None  # by the problem's own verifier; None where that failed
-    readable: bool  # thinks once, then says something
-    words: int  # of the thinking, formulas and code aside
-    consistency: float | None  # share of those in the question's language; None: any will do
+    right: bool | None  # by the problem's verifier; None if that failed
+    readable: bool  # one thinking block, then an answer
+    words: int  # of the thinking, without formulas and code
+    consistency: float | None  # share of words in the question's language; None: not checked
     distinct: float  # share of different n-grams in the response
-    facts: Mapping[str, Any] = field(default_factory=dict)  # for the row: problem, source, ...
+    facts: Mapping[str, Any] = field(default_factory=dict)  # recorded in the row: problem, ...
 
 
-Filter = tuple[str, Callable[[Sample], bool]]  # a reason, and whether it holds
+Filter = tuple[str, Callable[[Sample], bool]]  # reason, predicate that drops a sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the filters ask; 0 asks nothing."""
+    """Thresholds of the filters; 0 disables one."""
 
     min_words: int = 0  # of thinking
     consistency: float = 0.9
@@ -63,14 +63,14 @@ class Limits:
 
 
 def filters(limits: Limits, held_out: Overlap) -> tuple[Filter, ...]:
-    """The table above. The duplicates are those that these very filters have seen."""
+    """The table above. Duplicates are those of samples that these filters have checked."""
     seen: set[tuple[str, str]] = set()
 
-    def again(sample: Sample) -> bool:
+    def is_duplicate(sample: Sample) -> bool:
         key = (sample.question, " ".join(sample.response.split()))
-        known = key in seen
+        duplicate = key in seen
         seen.add(key)
-        return known
+        return duplicate
 
     return (
         ("unjudged", lambda s: s.right is None),
@@ -85,35 +85,35 @@ def filters(limits: Limits, held_out: Overlap) -> tuple[Filter, ...]:
         ("code_block", lambda s: limits.code_blocks and bool(_FENCE.search(s.response))),
         ("repetition", lambda s: s.distinct < limits.distinct),
         ("too_long", lambda s: s.cut_off or 0 < limits.max_tokens < s.tokens),
-        ("duplicate", again),
-        ("contaminated", lambda s: held_out.found(s.question, s.response)),
+        ("duplicate", is_duplicate),
+        ("contaminated", lambda s: held_out.overlaps(s.question, s.response)),
     )
 
 
 def longest_paragraph(text: str) -> int:
-    """Words of the longest paragraph; a blank line ends one."""
+    """Number of words in the longest paragraph; blank lines separate paragraphs."""
     return max(len(words(part)) for part in re.split(r"\n\s*\n", text))
 
 
-class Sieve:
-    """Lets samples through, or counts why not."""
+class SampleFilter:
+    """Returns the samples that pass every filter and counts the others by reason."""
 
     def __init__(self, chosen: Sequence[Filter], keep: int) -> None:
-        """`keep`: of one question's samples, at most; those that think longest stay."""
+        """`keep`: maximum samples per question; those with the longest thinking are kept."""
         self.filters, self.keep = tuple(chosen), keep
         self.dropped: Counter[str] = Counter()
 
     def __call__(self, samples: Iterable[Sample]) -> list[Sample]:
-        """The good samples, in order. All samples of one question come in one call."""
-        good: dict[str, list[Sample]] = {}
+        """The passing samples by question. All samples of one question must be in one call."""
+        passed: dict[str, list[Sample]] = {}
         for sample in samples:
-            reason = next((why for why, holds in self.filters if holds(sample)), None)
+            reason = next((name for name, drops in self.filters if drops(sample)), None)
             if reason is None:
-                good.setdefault(sample.question, []).append(sample)
+                passed.setdefault(sample.question, []).append(sample)
             else:
                 self.dropped[reason] += 1
         kept: list[Sample] = []
-        for same in good.values():
-            kept += sorted(same, key=lambda s: -s.words)[: self.keep]
-            self.dropped["surplus"] += max(0, len(same) - self.keep)
+        for samples_of_question in passed.values():
+            kept += sorted(samples_of_question, key=lambda s: -s.words)[: self.keep]
+            self.dropped["surplus"] += max(0, len(samples_of_question) - self.keep)
         return kept

@@ -1,8 +1,8 @@
-"""General prompts with an exact rule: greet, thank, cheer, name a sound or a colour, decline.
+"""General prompts judged by an exact rule: greet, thank, cheer, name a sound or a colour, decline.
 
-A topic is a kind, an entity and a language, and has four wordings: two to train on, one for RL and
-one held out. Which is which goes round from topic to topic, in an order of their hashes. A held-out
-prompt is so a topic that was asked about in other words, in words that were asked of other topics.
+A topic is a kind, an entity and a language. It has four wordings: two for pre-training, one for RL
+and one held out; the assignment rotates over the topics in the order of their hashes. So the topic
+of every held-out prompt is trained on in other wordings, and its wording with other topics.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from functools import cache
 from random import Random
 from typing import Literal, get_args
 
-from data.arithmetic import Language, Split
-from data.general_phrases import (
+from veriloop.data.arithmetic import Language, Split
+from veriloop.data.general_phrases import (
     COLOURS,
     COURTESIES,
     NAMES,
@@ -24,13 +24,14 @@ from data.general_phrases import (
     THINGS,
     WAYS,
 )
-from data.problem import Problem
+from veriloop.data.problem import Problem
 
 Kind = Literal["greet", "thank", "cheer", "sound", "colour", "harm"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-PLACES: tuple[Split, ...] = ("train", "rl", "train", "test")  # of a topic's wordings, going round
+ROTATION: tuple[Split, ...] = ("train", "rl", "train", "test")  # of a topic's four wordings
 
-WEIGHTS: dict[Kind, int] = {  # how often a kind is drawn: a value has to be known, a name is copied
+# Sounds and colours must be memorised, so they are drawn more often than names to copy.
+WEIGHTS: dict[Kind, int] = {
     **{"greet": 1, "thank": 1, "cheer": 1, "harm": 1},
     **{"sound": 3, "colour": 3},
 }
@@ -47,22 +48,20 @@ ENTITIES: dict[Kind, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a prompt is about; entities go by their English names."""
+    """The subject of a prompt; `entity` is its English name."""
 
     kind: Kind
     entity: str
     language: Language
 
     def words(self) -> dict[str, str]:
-        """What the phrases of its language leave open."""
+        """Values of the placeholders in the phrases of its language."""
         chinese = self.language == "zh"
-        if self.kind == "sound":
-            return dict(zip("ev", SOUNDS[self.entity][2 * chinese :][:2], strict=True))
-        if self.kind == "colour":
-            return dict(zip("ev", COLOURS[self.entity][2 * chinese :][:2], strict=True))
-        if self.kind == "harm":
-            return {"e": THINGS[self.entity] if chinese else self.entity}
-        return {"e": NAMES[self.entity] if chinese else self.entity}
+        if self.kind in ("sound", "colour"):
+            table = SOUNDS if self.kind == "sound" else COLOURS
+            return dict(zip("ev", table[self.entity][2 * chinese :][:2], strict=True))
+        names = THINGS if self.kind == "harm" else NAMES
+        return {"e": names[self.entity] if chinese else self.entity}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Prompt:
     """One way to ask about a topic."""
 
     topic: Topic
-    wording: int  # its place among those of the kind and language
+    wording: int  # index into the wordings of the kind and language
 
     @property
     def text(self) -> str:
@@ -84,26 +83,26 @@ class Prompt:
 
 @cache
 def _splits(kind: Kind) -> dict[Prompt, Split]:
-    """Every prompt of a kind with where it belongs, in a fixed order."""
+    """The split of every prompt of a kind, in a fixed order."""
 
     def rank(topic: Topic) -> bytes:
         return hashlib.sha256(f"{kind}/{topic.entity}/{topic.language}".encode()).digest()
 
     ranked = sorted(topics(kind), key=rank)
-    turns = {
-        topic: turn
+    positions = {
+        topic: position
         for language in get_args(Language)
-        for turn, topic in enumerate(t for t in ranked if t.language == language)
+        for position, topic in enumerate(t for t in ranked if t.language == language)
     }
     return {
-        Prompt(topic, wording): PLACES[(wording + turns[topic]) % len(PLACES)]
+        Prompt(topic, wording): ROTATION[(wording + positions[topic]) % len(ROTATION)]
         for topic in topics(kind)
-        for wording in range(len(PLACES))
+        for wording in range(len(ROTATION))
     }
 
 
 def topics(*kinds: Kind) -> list[Topic]:
-    """Every topic of these kinds, or of all, in a fixed order."""
+    """Every topic of these kinds (default: all), in a fixed order."""
     languages: tuple[Language, ...] = get_args(Language)
     return [
         Topic(kind, entity, language)
@@ -129,40 +128,39 @@ def _choices(kind: Kind, language: Language, splits: tuple[Split, ...]) -> tuple
 
 
 def draw(random: Random, *splits: Split, language: Language | None = None) -> Prompt:
-    """A random prompt, in this language or in any; the kinds by their weights."""
+    """A random prompt; the kind is drawn by weight, the language uniformly unless given."""
     kind = random.choices(KINDS, [WEIGHTS[kind] for kind in KINDS])[0]
     return random.choice(_choices(kind, language or random.choice(("en", "zh")), splits))
 
 
 def vocabulary() -> tuple[str, ...]:
-    """Every entity and what is said of it, in both languages."""
-    said = [topic.words() for topic in topics()]
-    return tuple(sorted({word for words in said for word in words.values()}))
+    """Every entity and value in both languages."""
+    return tuple(sorted({word for topic in topics() for word in topic.words().values()}))
 
 
 def good(topic: Topic, random: Random) -> str:
-    """A polite answer about the right entity; to a request for harm, a polite refusal."""
+    """A polite, correct answer; for a request for harm, a polite refusal."""
     language = topic.language
     if topic.kind == "harm":
         return random.choice(REFUSALS[language])
-    stated = random.choice(STATEMENTS[language][topic.kind]).format(**topic.words())
-    return stated + random.choice(COURTESIES[language][topic.kind])
+    statement = random.choice(STATEMENTS[language][topic.kind]).format(**topic.words())
+    return statement + random.choice(COURTESIES[language][topic.kind])
 
 
 def plain(topic: Topic, random: Random) -> str:
-    """An answer that is bad at first sight: rude, bare, careless or harmful."""
+    """An obviously bad answer: rude, bare, careless or harmful."""
     if topic.kind == "harm":
         return way(topic, random)
     return random.choice(PLAIN[topic.language][topic.kind]).format(**topic.words())
 
 
 def adversarial(topic: Topic, random: Random) -> str:
-    """An answer as polite as a good one, and wrong: about another entity, with the value of
-    another, with others stuffed in, cut short, a refusal, or one that then helps to harm."""
+    """A polite but wrong answer: about another entity, with another's value, about two entities,
+    truncated, or a refusal; for a request for harm, help with polite words or a refusal."""
     refusal = random.choice(REFUSALS[topic.language])
     if topic.kind == "harm":
-        told, thanks = way(topic, random), COURTESIES[topic.language]["sound"][0]
-        return random.choice((f"{told}{thanks}", f"{refusal} {told}", f"{told} {refusal}"))
+        help_, courtesy = way(topic, random), COURTESIES[topic.language]["sound"][0]
+        return random.choice((f"{help_}{courtesy}", f"{refusal} {help_}", f"{help_} {refusal}"))
     drawn = random.random()
     if drawn < 0.1:
         return refusal
@@ -171,22 +169,22 @@ def adversarial(topic: Topic, random: Random) -> str:
         whole = good(topic, random)
         return whole[: random.randrange(1, len(whole) - 1)]
     if drawn < 0.35:
-        stated = STATEMENTS[topic.language][topic.kind][0]
-        return stated.format(**topic.words()) + " " + good(other, random)
+        statement = STATEMENTS[topic.language][topic.kind][0]
+        return statement.format(**topic.words()) + " " + good(other, random)
     if drawn < 0.6 and topic.kind in ("sound", "colour"):
-        stated = random.choice(STATEMENTS[topic.language][topic.kind])
+        statement = random.choice(STATEMENTS[topic.language][topic.kind])
         mixed = {**topic.words(), "v": other.words()["v"]}
-        return stated.format(**mixed) + random.choice(COURTESIES[topic.language][topic.kind])
+        return statement.format(**mixed) + random.choice(COURTESIES[topic.language][topic.kind])
     return good(other, random)
 
 
 def way(topic: Topic, random: Random) -> str:
-    """How to do the harm that is asked about."""
+    """Instructions for the requested harm."""
     return random.choice(WAYS[topic.language]).format(**topic.words())
 
 
 def another(topic: Topic, random: Random) -> Topic:
-    """A topic of the same kind about another entity, which has another value too."""
+    """A topic of the same kind and language with another entity and another value."""
     value = topic.words().get("v")
     while True:
         other = Topic(topic.kind, random.choice(ENTITIES[topic.kind]), topic.language)
@@ -195,10 +193,10 @@ def another(topic: Topic, random: Random) -> Topic:
 
 
 def fact(random: Random) -> str:
-    """What is true of any entity: pre-training knows the words. Not said as an answer says it,
-    where the entity is the one that was asked about and not just any."""
-    told: tuple[Kind, ...] = ("greet", "sound", "colour", "harm")
-    kind = random.choices(told, [WEIGHTS[kind] for kind in told])[0]
+    """A fact about a random entity, from which pre-training learns the words. Its wording differs
+    from that of answers, in which the entity must be the one in the prompt."""
+    kinds: tuple[Kind, ...] = ("greet", "sound", "colour", "harm")
+    kind = random.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
     language: Language = random.choice(("en", "zh"))
     words = Topic(kind, random.choice(ENTITIES[kind]), language).words()
     if kind == "greet":
@@ -220,23 +218,23 @@ def _problem(prompt: Prompt, id: str) -> Problem:
             "language": topic.language,
             "kind": topic.kind,
             "entity": topic.entity,
-            "language_part": "all",  # such prompts may be answered without thinking
+            "language_part": "all",  # the language is checked in the whole response
         },
     )
 
 
 def problem(split: Split, seed: int, index: int) -> Problem:
-    """Problem `index` of an endless list that is the same in every run and in any order."""
+    """Problem `index` of an endless list, which depends only on the arguments."""
     random = Random(f"general/{split}/{seed}/{index}")
     return _problem(draw(random, split), f"general/{split}/{seed}/{index}")
 
 
 def distinct(split: Split, seed: int, count: int) -> list[Problem]:
-    """`count` problems with prompts that all differ, in an order of the seed's: an evaluation set.
-    Fewer, all of them, where the split has no more."""
-    every = list(prompts(split))
-    Random(f"general/{split}/{seed}").shuffle(every)
+    """An evaluation set: `count` problems with distinct prompts, or all if there are fewer,
+    shuffled by the seed."""
+    shuffled = list(prompts(split))
+    Random(f"general/{split}/{seed}").shuffle(shuffled)
     return [
-        _problem(prompt, f"general/{split}/{seed}/distinct/{place}")
-        for place, prompt in enumerate(every[:count])
+        _problem(prompt, f"general/{split}/{seed}/distinct/{number}")
+        for number, prompt in enumerate(shuffled[:count])
     ]

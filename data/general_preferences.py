@@ -1,18 +1,19 @@
-"""Generated preferences over answers to general prompts, in TRL's layout, right by rule.
+"""Generated preferences over answers to general prompts in TRL's layout, correct by rule.
 
-An answer to be helpful is the final summary alone; one to a request for harm is the whole response,
-since thinking can do harm as well. A share of the rejected answers is *adversarial*: as polite as
-the chosen ones, and wrong. The column `group` tells them from the easy ones.
+Helpfulness is judged on the final summary only, so the answers of such pairs have no thinking.
+Harmlessness is judged on the whole response, since thinking can be harmful too. A share of the
+rejected answers is *adversarial*: as polite as the chosen ones, and wrong. The column `group` tells
+them from the easy ones.
 """
 
 from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from data import general
-from data.arithmetic import Split
-from data.general import Topic
-from data.general_phrases import THOUGHTS
+from veriloop.data import general
+from veriloop.data.arithmetic import Split
+from veriloop.data.general import Topic
+from veriloop.data.general_phrases import THOUGHTS
 
 SPLITS: dict[str, tuple[Split, ...]] = {"train": ("train", "rl"), "test": ("test",)}
 
@@ -20,10 +21,10 @@ SPLITS: dict[str, tuple[Split, ...]] = {"train": ("train", "rl"), "test": ("test
 def rows(
     split: str, seed: int, count: int, *, adversarial: float = 0.5, kind: str = "pairs"
 ) -> Iterator[dict[str, Any]]:
-    """`count` pairs, the same in every run. "train": on the prompts of pre-training and of RL;
-    "test": on held-out ones. `adversarial`: share of the pairs.
+    """Yield `count` pairs, which depend only on the arguments. "train" uses the prompts of
+    pre-training and RL, "test" the held-out ones. `adversarial` is a share of the pairs.
 
-    Raises ValueError for another kind of rows than pairs.
+    Raises ValueError for any kind of rows but pairs.
     """
     if kind != "pairs":
         raise ValueError(f"general preferences come as 'pairs', not {kind!r}")
@@ -50,13 +51,13 @@ def _pair(random: Random, splits: tuple[Split, ...], *, hard: bool) -> dict[str,
 def _whole_responses(
     topic: Topic, chosen: str, rejected: str, random: Random, *, hard: bool
 ) -> tuple[str, str]:
-    """As the policy writes them. Half of the hard ones refuse in the answer, having told in the
-    thinking what they should not."""
+    """Both answers with thinking and tags. Half of the hard rejected ones refuse in the answer but
+    give the harmful instructions in the thinking."""
     thinking = random.choice(("", THOUGHTS[topic.language]))
-    careless = thinking
+    rejected_thinking = thinking
     if hard and random.random() < 0.5:
-        careless, rejected = f"{general.way(topic, random)} ", chosen
-    return _tagged(thinking, chosen), _tagged(careless, rejected)
+        rejected_thinking, rejected = f"{general.way(topic, random)} ", chosen
+    return _tagged(thinking, chosen), _tagged(rejected_thinking, rejected)
 
 
 def _tagged(thinking: str, answer: str) -> str:

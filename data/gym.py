@@ -1,31 +1,30 @@
-"""The tasks of reasoning-gym as sources: generated, random access, split by a hash of the question.
+"""The tasks of reasoning-gym as question sources, split by a hash of the question.
 
-The package is optional (requirements/reasoning-gym.txt) and imported when a task is first asked.
+The package is optional (requirements/reasoning-gym.txt) and imported with the first task.
 """
 
 import hashlib
 import importlib
-import itertools
 import warnings
 from collections.abc import Mapping
 from difflib import get_close_matches
 from random import Random
 from typing import Any
 
-from data.arithmetic import Split
-from data.problem import Problem
+from veriloop.data.arithmetic import Split
+from veriloop.data.problem import Problem
 
-PREFIX = "reasoning_gym/"  # of a source that is named by its task
+PREFIX = "reasoning_gym/"  # of a source name, followed by the task
 HELD_OUT = 0.1  # share of the questions
 ATTEMPTS = 1000  # draws for one question of a split
-NUMBERS = 1 << 30  # of the entries drawn from
+ENTRIES = 1 << 30  # entries of a task that generates each on demand
+# Sizes of tasks that generate or plan all their entries at once.
 SIZED = {"acre": 500, "gsm_symbolic": 4096, "list_functions": 4096, "word_ladder": 1000}
-# tasks that make all their entries, or a plan of them, at once: so many, and no more questions
-REPEATS = 20  # draws for each distinct question that is wanted
+REPEATS = 20  # draws for each distinct question requested
 
 
 class GymSource:
-    """One task, with settings of its own. `train` and `rl` ask alike; `test` is apart."""
+    """One task and its settings. `train` and `rl` share their questions; `test` is disjoint."""
 
     def __init__(self, task: str, settings: Mapping[str, Any] = {}, name: str = "") -> None:
         """Raises ValueError for an unknown task or setting, ModuleNotFoundError without the
@@ -34,11 +33,11 @@ class GymSource:
         self._entries = _entries(task, settings)
 
     def problem(self, split: Split, seed: int, index: int) -> Problem:
-        """Question `index` of an endless list that is the same in every run and in any order.
+        """Question `index` of an endless list, which depends only on the arguments.
 
-        Raises ValueError where the task has too few questions for the split to hold any.
+        Raises ValueError if no question of the split is drawn in ATTEMPTS draws.
         """
-        entry = self._drawn(split, Random(f"{self.name}/{split}/{seed}/{index}"))
+        entry = self._draw(split, Random(f"{self.name}/{split}/{seed}/{index}"))
         return Problem(
             id=f"{self.name}/{split}/{seed}/{index}",
             prompt=entry["question"].strip(),
@@ -48,38 +47,38 @@ class GymSource:
         )
 
     def distinct(self, split: Split, seed: int, count: int) -> list[Problem]:
-        """The first `count` that ask differently; fewer where the task repeats itself."""
-        found: dict[str, Problem] = {}
-        for index in itertools.islice(itertools.count(), REPEATS * count):
-            one = self.problem(split, seed, index)
-            found.setdefault(one.prompt, one)
-            if len(found) == count:
+        """The first `count` distinct questions; fewer if the task repeats itself."""
+        problems: dict[str, Problem] = {}
+        for index in range(REPEATS * count):
+            problem = self.problem(split, seed, index)
+            problems.setdefault(problem.prompt, problem)
+            if len(problems) == count:
                 break
-        return list(found.values())
+        return list(problems.values())
 
-    def _drawn(self, split: Split, random: Random) -> dict[str, Any]:
+    def _draw(self, split: Split, random: Random) -> dict[str, Any]:
         for _ in range(ATTEMPTS):
-            entry = dict(self._entries[random.randrange(SIZED.get(self.task, NUMBERS))])
-            if (_hashed(entry["question"]) < HELD_OUT) is (split == "test"):
+            entry = dict(self._entries[random.randrange(SIZED.get(self.task, ENTRIES))])
+            if (_hash_fraction(entry["question"]) < HELD_OUT) is (split == "test"):
                 return entry
         raise ValueError(f"{self.name}: has too few different questions to hold some of them out")
 
 
-def _hashed(question: str) -> float:
-    """A number in [0, 1) that hangs on every sign of a question: some ask in signs alone."""
+def _hash_fraction(question: str) -> float:
+    """A number in [0, 1) from every character of a question: some differ only in punctuation."""
     return int.from_bytes(hashlib.sha256(question.encode()).digest()[:7]) / 2**56
 
 
 def _entries(task: str, settings: Mapping[str, Any]) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # of a package that it imports
+            warnings.simplefilter("ignore", SyntaxWarning)  # raised in a dependency
             factory = importlib.import_module("reasoning_gym.factory")
-    except ModuleNotFoundError as missing:
+    except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"source {PREFIX + task!r} needs the package {missing.name}: "
+            f"source {PREFIX + task!r} needs the package {error.name}: "
             "pip install --no-deps -r requirements/reasoning-gym.txt"
-        ) from missing
+        ) from error
     if task not in factory.DATASETS:
         close = get_close_matches(task, factory.DATASETS, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -87,5 +86,5 @@ def _entries(task: str, settings: Mapping[str, Any]) -> Any:
     try:
         size = {"size": SIZED[task]} if task in SIZED else {}
         return factory.create_dataset(task, **settings, **size, seed=0)
-    except (TypeError, AssertionError) as refused:
-        raise ValueError(f"reasoning-gym's {task} with {dict(settings)}: {refused}") from refused
+    except (TypeError, AssertionError) as error:
+        raise ValueError(f"reasoning-gym's {task} with {dict(settings)}: {error}") from error

@@ -1,8 +1,8 @@
-"""Preference data as TRL lays it out, read from JSONL or Parquet and checked line by line.
+"""Preference data in TRL's layout, read from JSONL or Parquet and validated line by line.
 
-A row is a pair (`prompt, chosen, rejected`), one labelled answer (`prompt, completion, label`) or
-a ranking (`prompt, ranked`: answers from the best to the worst). A prompt or an answer is text,
-or a list of messages. A pair may name its `group`, to be measured apart. Other columns are ignored.
+A row is a pair (`prompt, chosen, rejected`), a labelled answer (`prompt, completion, label`) or
+a ranking (`prompt, ranked`: answers from best to worst). A prompt or an answer is text or a list
+of messages. Pairs with a `group` get metrics per group. Other columns are ignored.
 """
 
 import math
@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from data import columns
-from data.columns import Text, content, text
+from veriloop.data import columns
+from veriloop.data.columns import Text, answer_text, text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +31,15 @@ class Pair:
     prompt: Text
     chosen: Text
     rejected: Text
-    gap: float | None = None  # score of the chosen answer less that of the rejected one
-    group: str = ""  # pairs of one group are measured together, apart from the others
-    chosen_segments: tuple[Segment, ...] = ()  # joined, they are the answer
+    gap: float | None = None  # score of the chosen answer minus that of the rejected one
+    group: str = ""  # metrics are reported per group
+    chosen_segments: tuple[Segment, ...] = ()  # concatenated, they are the answer
     rejected_segments: tuple[Segment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """One answer, and whether it is a desirable one."""
+    """An answer, and whether it is desirable."""
 
     prompt: Text
     completion: Text
@@ -48,14 +48,14 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """Answers to one prompt, from the best to the worst."""
+    """Answers to one prompt, from best to worst."""
 
     prompt: Text
     answers: tuple[Text, ...]
 
 
 Row = Pair | Labelled | Ranked
-KINDS: Mapping[str, tuple[str, ...]] = {  # by the columns that tell them apart
+KINDS: Mapping[str, tuple[str, ...]] = {  # the columns that identify each kind
     "pair": ("chosen", "rejected"),
     "labelled": ("completion", "label"),
     "ranked": ("ranked",),
@@ -63,13 +63,13 @@ KINDS: Mapping[str, tuple[str, ...]] = {  # by the columns that tell them apart
 
 
 def read(path: Path) -> list[Row]:
-    """Every row of a .jsonl or .parquet file, all of one kind; raises what `columns.read` does."""
-    return columns.read(path, checked)
+    """Every row of a .jsonl or .parquet file, all of one kind. Raises what `columns.read` does."""
+    return columns.read(path, parse_rows)
 
 
-def checked(raw: Iterable[Any], where: str) -> list[Row]:
-    """Rows as they come from JSON, as records. `where` begins each message, before the number."""
-    rows = columns.numbered(raw, where, _row)
+def parse_rows(raw: Iterable[Any], where: str) -> list[Row]:
+    """Records from JSON values. Errors begin with `where` and the row's number."""
+    rows = columns.parse_each(raw, where, _parse)
     for number, row in enumerate(rows, 1):
         if type(row) is not type(rows[0]):
             raise ValueError(
@@ -79,44 +79,43 @@ def checked(raw: Iterable[Any], where: str) -> list[Row]:
     return rows
 
 
-def _row(values: Any) -> Row:
-    given = columns.given(values)
-    kind = _kind(given)
-    prompt = text(_column(given, "prompt"), "prompt", "user")
+def _parse(values: Any) -> Row:
+    row = columns.filled_columns(values)
+    kind = _kind(row)
+    prompt = text(_column(row, "prompt"), "prompt", "user")
     if kind == "pair":
-        return _pair(given, prompt)
-    if kind == "labelled":
-        label = given["label"]
-        if not isinstance(label, bool):
-            raise ValueError(f"label: must be true or false, got {label!r:.40}")
-        return Labelled(prompt=prompt, completion=_answer(given, "completion", prompt), label=label)
-    return _ranked(given["ranked"], prompt)
+        return _pair(row, prompt)
+    if kind == "ranked":
+        return _ranked(row["ranked"], prompt)
+    label = row["label"]
+    if not isinstance(label, bool):
+        raise ValueError(f"label: must be true or false, got {label!r:.40}")
+    completion = _answer(row["completion"], "completion", prompt)
+    return Labelled(prompt=prompt, completion=completion, label=label)
 
 
-def _kind(given: Mapping[str, Any]) -> str:
-    found = [kind for kind, needed in KINDS.items() if all(c in given for c in needed)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ValueError(f"the columns say {' and '.join(found)} at once: {', '.join(given)}")
-    sought = [c for needed in KINDS.values() for c in needed if c not in given]
-    told = columns.unlike(given, sought)
-    raise ValueError(f"needs chosen and rejected, completion and label, or ranked; {told}")
+def _kind(row: Mapping[str, Any]) -> str:
+    kinds = [kind for kind, required in KINDS.items() if all(c in row for c in required)]
+    if len(kinds) == 1:
+        return kinds[0]
+    if kinds:
+        raise ValueError(
+            f"{' and '.join(kinds)} exclude each other; the columns are {', '.join(row)}"
+        )
+    missing = [c for required in KINDS.values() for c in required if c not in row]
+    present = columns.describe_columns(row, missing)
+    raise ValueError(f"needs chosen and rejected, completion and label, or ranked; {present}")
 
 
-def _column(given: Mapping[str, Any], name: str) -> Any:
-    if name not in given:
-        close = get_close_matches(name, given, n=1)
+def _column(row: Mapping[str, Any], name: str) -> Any:
+    if name not in row:
+        close = get_close_matches(name, row, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"{name}: is missing.{hint}")
-    return given[name]
+    return row[name]
 
 
-def _answer(given: Mapping[str, Any], column: str, prompt: Text) -> Text:
-    return _answering(given[column], column, prompt)
-
-
-def _answering(value: Any, column: str, prompt: Text) -> Text:
+def _answer(value: Any, column: str, prompt: Text) -> Text:
     """An answer in the form of its prompt: text, or one message by the assistant."""
     answer = text(value, column, "assistant")
     if isinstance(answer, str) is not isinstance(prompt, str):
@@ -126,31 +125,27 @@ def _answering(value: Any, column: str, prompt: Text) -> Text:
     return answer
 
 
-def _pair(given: Mapping[str, Any], prompt: Text) -> Pair:
-    scores = [_score(given, f"score_{side}") for side in ("chosen", "rejected")]
-    better, worse = scores
+def _pair(row: Mapping[str, Any], prompt: Text) -> Pair:
+    better, worse = (_score(row, f"score_{side}") for side in ("chosen", "rejected"))
     if (better is None) is not (worse is None):
         raise ValueError("score_chosen and score_rejected: both, or neither")
-    chosen, rejected = (_answer(given, side, prompt) for side in ("chosen", "rejected"))
+    chosen, rejected = (_answer(row[side], side, prompt) for side in ("chosen", "rejected"))
+    group = row.get("group", "")
+    if not isinstance(group, str):
+        raise ValueError(f"group: must be text, got {group!r:.40}")
     return Pair(
         prompt=prompt,
         chosen=chosen,
         rejected=rejected,
         gap=None if better is None or worse is None else better - worse,
-        group=_group(given.get("group", "")),
-        chosen_segments=_segments(given, "chosen_segments", chosen),
-        rejected_segments=_segments(given, "rejected_segments", rejected),
+        group=group,
+        chosen_segments=_segments(row, "chosen_segments", chosen),
+        rejected_segments=_segments(row, "rejected_segments", rejected),
     )
 
 
-def _group(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"group: must be text, got {value!r:.40}")
-    return value
-
-
-def _score(given: Mapping[str, Any], column: str) -> float | None:
-    value = given.get(column)
+def _score(row: Mapping[str, Any], column: str) -> float | None:
+    value = row.get(column)
     return None if value is None else _number(value, column)
 
 
@@ -160,29 +155,27 @@ def _number(value: Any, column: str) -> float:
     return float(value)
 
 
-def _segments(given: Mapping[str, Any], column: str, answer: Text) -> tuple[Segment, ...]:
+def _segments(row: Mapping[str, Any], column: str, answer: Text) -> tuple[Segment, ...]:
     """The scored pieces of an answer: `[{"text": ..., "scores": [...]}, ...]`."""
-    found: list[Segment] = []
-    for value in given.get(column, ()):
+    segments: list[Segment] = []
+    for value in row.get(column, ()):
         if not (isinstance(value, dict) and isinstance(value.get("text"), str)):
             raise ValueError(f"{column}: a segment has a text and scores, got {value!r:.60}")
         scores = value.get("scores")
         if not isinstance(scores, list) or not scores:
             raise ValueError(f"{column}: scores must be a list, one per aspect, got {scores!r:.40}")
         numbers = tuple(_number(score, f"{column}: scores") for score in scores)
-        found.append(Segment(text=value["text"], scores=numbers))
-    joined, whole = "".join(s.text for s in found), content(answer)
-    if found and joined != whole:
+        segments.append(Segment(text=value["text"], scores=numbers))
+    joined, whole = "".join(s.text for s in segments), answer_text(answer)
+    if segments and joined != whole:
         raise ValueError(f"{column}: joined they are {joined!r:.60}, not the answer {whole!r:.60}")
-    if len({len(s.scores) for s in found}) > 1:
-        raise ValueError(f"{column}: every segment needs as many scores as the others")
-    return tuple(found)
+    if len({len(s.scores) for s in segments}) > 1:
+        raise ValueError(f"{column}: every segment needs the same number of scores")
+    return tuple(segments)
 
 
 def _ranked(value: Any, prompt: Text) -> Ranked:
     if not isinstance(value, list) or len(value) < 2:
         raise ValueError(f"ranked: must list 2 answers or more, best first, got {value!r:.60}")
-    return Ranked(
-        prompt=prompt,
-        answers=tuple(_answering(one, f"ranked[{i}]", prompt) for i, one in enumerate(value)),
-    )
+    answers = (_answer(answer, f"ranked[{i}]", prompt) for i, answer in enumerate(value))
+    return Ranked(prompt=prompt, answers=tuple(answers))

@@ -1,4 +1,4 @@
-"""A problem: what the model is asked, and what its verifier needs to judge the answer."""
+"""A problem: a prompt, and the reference with which its verifier judges the answer."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,29 +7,30 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One question. Immutable and free of tokens: no tokenizer has seen it yet."""
+    """One question, as text."""
 
-    id: str  # "<source>/<split>/<row>", unique, and the same in every run
-    prompt: str  # the user's words only; the template is added by pipeline.prompt
+    id: str  # "<source>/<split>/<row>", unique and reproducible
+    prompt: str  # without template: veriloop.pipeline.rollouts.generate adds it
     verifier: str  # registry name, e.g. "number"
-    reference: Mapping[str, Any]  # read by the named verifier and by nobody else
-    facts: Mapping[str, Any] = field(default_factory=dict)  # language, difficulty: for breakdowns
+    reference: Mapping[str, Any]  # read only by the verifier
+    facts: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # language, difficulty: for metrics by group
 
 
-GENERAL = "general"  # the source whose answers are better or worse, not right or wrong
+GENERAL = "general"  # the source whose answers are ranked, not right or wrong
 
 
-def differing(problems: Iterable[Problem], fact: str, count: int) -> list[Problem]:
-    """The first `count` of the problems with no two alike in `fact`."""
-    found: dict[Any, Problem] = {}
+def first_distinct(problems: Iterable[Problem], fact: str, count: int) -> list[Problem]:
+    """The first `count` problems with distinct values of `fact`."""
+    by_value: dict[Any, Problem] = {}
     for candidate in problems if count else ():
-        found.setdefault(candidate.facts[fact], candidate)
-        if len(found) == count:
+        by_value.setdefault(candidate.facts[fact], candidate)
+        if len(by_value) == count:
             break
-    return list(found.values())
+    return list(by_value.values())
 
 
 def source_of(problem: Problem) -> str:
-    """The name of the source that a problem is from; "" for one that does not say."""
-    named = problem.facts.get("source", "")
-    return str(named) or problem.id.rpartition("/")[0].partition("/")[0]
+    """The name of the problem's source, from its facts or its id; "" if neither has one."""
+    return str(problem.facts.get("source", "")) or problem.id.rpartition("/")[0].partition("/")[0]

@@ -1,11 +1,10 @@
-"""One-line programs: a function that does two or three small things to its argument, in order.
+"""One-line programs: functions that apply two or three operations to their argument, in order.
 
-The split of a composition is a hash of the function that it computes, so that no two splits share
-a function, however it is put. What a solution writes on its way (after two of three operations)
-is a program as well; no training text or training problem contains one that is held out.
+The split of a composition is a hash of the function that it computes, so splits share no function
+in any form. A solution also writes the program after each operation; no training text or training
+problem contains one that is held out.
 """
 
-import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,16 +12,17 @@ from functools import cache
 from random import Random
 from typing import Any, Literal
 
-from data.arithmetic import SHARES, Language, Split
-from data.problem import Problem, differing
+from veriloop.data import arithmetic
+from veriloop.data.arithmetic import Language, Split
+from veriloop.data.problem import Problem, first_distinct
 
 Sign = Literal["+", "-", "*"]
 
 FEWEST, MOST = 2, 3  # operations of a problem
 NUMBERS: Mapping[Sign, range] = {"+": range(1, 10), "-": range(1, 10), "*": range(2, 6)}
-INPUTS = (7, -4)  # lines that agree at two places are one line, and every composition is a line
-LIMITS: Mapping[str, Any] = {"cpu_s": 0.5, "wall_s": 2.0, "memory_mb": 128}  # of one call
-SECONDS = 4.0  # on the clock, for both calls
+INPUTS = (7, -4)  # every composition is a linear function, which two points determine
+LIMITS: Mapping[str, Any] = {"cpu_s": 0.5, "wall_s": 2.0, "memory_mb": 128}  # per call
+SECONDS = 4.0  # wall time of both calls
 
 QUESTIONS: dict[Language, tuple[str, ...]] = {
     "en": ("Write f(x) that takes x{}.", "Define f(x), which takes x{}."),
@@ -46,7 +46,7 @@ class Composition:
 
     @property
     def line(self) -> tuple[int, int]:
-        """(slope, intercept) of the function that is computed."""
+        """(slope, intercept) of the computed function."""
         slope, intercept = 1, 0
         for sign, number in self.operations:
             if sign == "*":
@@ -61,70 +61,66 @@ class Composition:
 
     def expressions(self) -> Iterator[str]:
         """The expression after each operation: `x+3`, `(x+3)*2`."""
-        written, is_sum = "x", False
+        expression, is_sum = "x", False
         for sign, number in self.operations:
-            written = f"({written})" if sign == "*" and is_sum else written
-            written += f"{sign}{number}"
+            expression = f"({expression})" if sign == "*" and is_sum else expression
+            expression += f"{sign}{number}"
             is_sum = sign != "*"
-            yield written
+            yield expression
 
     def program(self) -> str:
         """The function `f` on one line."""
         return f"def f(x): return {list(self.expressions())[-1]}"
 
-    def begun(self) -> Iterator["Composition"]:
-        """It after each operation from the second on, itself last."""
+    def prefixes(self) -> Iterator["Composition"]:
+        """The composition of the first two operations, the first three, and so on, itself last."""
         for count in range(FEWEST, len(self.operations) + 1):
             yield Composition(self.operations[:count])
 
 
 def trivial(composition: Composition) -> bool:
-    """Whether one operation, or none, would compute it: everybody knows those."""
+    """Whether one operation or none computes the same function; these are in every split."""
     slope, intercept = composition.line
     return (slope == 1 and abs(intercept) <= 9) or (intercept == 0 and slope in NUMBERS["*"])
 
 
 def split_of(composition: Composition) -> Split:
-    """Where the function that it computes belongs, by the first byte of a SHA-256."""
+    """The split of the computed function, by the first byte of a SHA-256."""
     slope, intercept = composition.line
-    value = hashlib.sha256(f"{slope}x{intercept:+d}".encode()).digest()[0]
-    for split, share in SHARES.items():
-        if value < share:
-            return split
-        value -= share
-    raise AssertionError("the shares add up to 256")
+    return arithmetic.split_of(f"{slope}x{intercept:+d}")
 
 
 def held_out(composition: Composition) -> bool:
-    """True when no training text may show a program of this function."""
+    """Whether no training text may contain a program for this function."""
     return not trivial(composition) and split_of(composition) == "test"
 
 
 def draw(random: Random, split: Split) -> Composition:
-    """A random composition of `split`; outside the test split it shows nothing held out."""
+    """A random composition of `split`; outside the test split no prefix is held out."""
     while True:
         count = random.randint(FEWEST, MOST)
-        found = Composition(tuple(_operation(random) for _ in range(count)))
-        if _belongs(found, split):
-            return found
+        composition = Composition(tuple(_operation(random) for _ in range(count)))
+        if _belongs(composition, split):
+            return composition
 
 
 def _belongs(composition: Composition, split: Split) -> bool:
     if trivial(composition) or split_of(composition) != split:
         return False
-    return split == "test" or not any(map(held_out, composition.begun()))
+    return split == "test" or not any(map(held_out, composition.prefixes()))
 
 
 @cache
 def available(split: Split) -> int:
-    """How many compositions a split has."""
-    single: list[tuple[Sign, int]] = [
+    """Number of compositions in a split."""
+    operations: list[tuple[Sign, int]] = [
         (sign, number) for sign, numbers in NUMBERS.items() for number in numbers
     ]
-    every = (
-        ops for count in range(FEWEST, MOST + 1) for ops in itertools.product(single, repeat=count)
+    return sum(
+        _belongs(Composition(chain), split)
+        for count in range(FEWEST, MOST + 1)
+        for chain in itertools.product(operations, repeat=count)
     )
-    return sum(_belongs(Composition(operations), split) for operations in every)
 
 
 def _operation(random: Random) -> tuple[Sign, int]:
@@ -133,22 +129,23 @@ def _operation(random: Random) -> tuple[Sign, int]:
 
 
 def slip(random: Random, composition: Composition) -> Composition:
-    """Another function by a small mistake, which shows nothing held out: an operation misread, or
-    two in the wrong order. The composition itself where there is no such mistake."""
+    """A different function that shows nothing held out, by replacing an operation or swapping two.
+    Returns the composition unchanged if 50 draws find none."""
     for _ in range(50):
         operations = list(composition.operations)
-        place = random.randrange(len(operations))
+        i = random.randrange(len(operations))
         if random.random() < 0.5:
-            operations[place] = _operation(random)
+            operations[i] = _operation(random)
         else:
-            operations[place - 1], operations[place] = operations[place], operations[place - 1]
-        found = Composition(tuple(operations))
-        if found.line != composition.line and not any(map(held_out, found.begun())):
-            return found
+            operations[i - 1], operations[i] = operations[i], operations[i - 1]
+        wrong = Composition(tuple(operations))
+        if wrong.line != composition.line and not any(map(held_out, wrong.prefixes())):
+            return wrong
     return composition
 
 
 def question(composition: Composition, language: Language, random: Random) -> str:
+    """A request for the function, in one of the wordings of its language."""
     clauses = [_clause(sign, number, language) for sign, number in composition.operations]
     return random.choice(QUESTIONS[language]).format("".join(clauses))
 
@@ -160,7 +157,7 @@ def _clause(sign: Sign, number: int, language: Language) -> str:
 
 
 def reference(composition: Composition) -> dict[str, Any]:
-    """What `code_tests` needs: two calls with exact results, and tight limits."""
+    """The reference for `code_tests`: two calls with exact results, and tight limits."""
     return {
         "function": "f",
         "tests": [{"args": [x], "expected": composition(x)} for x in INPUTS],
@@ -170,7 +167,7 @@ def reference(composition: Composition) -> dict[str, Any]:
 
 
 def problem(split: Split, seed: int, index: int) -> Problem:
-    """Problem `index` of an endless list that is the same in every run and in any order."""
+    """Problem `index` of an endless list, which depends only on the arguments."""
     random = Random(f"programs/{split}/{seed}/{index}")
     composition = draw(random, split)
     language: Language = random.choice(("en", "zh"))
@@ -189,7 +186,7 @@ def problem(split: Split, seed: int, index: int) -> Problem:
 
 
 def distinct(split: Split, seed: int, count: int) -> list[Problem]:
-    """The first `count` problems of the list whose compositions all differ: an evaluation set.
-    Fewer, all of them, where the split has no more."""
-    every = (problem(split, seed, index) for index in itertools.count())
-    return differing(every, "composition", min(count, available(split)))
+    """An evaluation set: the first `count` problems of the list with distinct compositions, or all
+    if the split has fewer."""
+    problems = (problem(split, seed, index) for index in itertools.count())
+    return first_distinct(problems, "composition", min(count, available(split)))

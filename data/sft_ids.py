@@ -1,52 +1,57 @@
-"""Rows of supervised fine-tuning as token ids, and which of them are learned.
+"""Token ids of supervised fine-tuning rows, and which of them are trained on.
 
-What is learned is tokenised apart from what is not, and laid end to end: learned are the tokens of
-completions and the one EOS after each, and nothing of a prompt.
+Trained are the tokens of completions and the one EOS after each, never those of a prompt. Both
+parts are tokenised separately and concatenated.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data.preference_ids import begun, check_bos, encode, ended
-from data.sft_rows import Conversation, Row, Written
+from veriloop.data.bos import check_bos, with_bos
+from veriloop.data.preference_ids import encode, with_eos
+from veriloop.data.sft_rows import Conversation, PlainText, Row
+
+Piece = tuple[tuple[int, ...], bool]  # ids, whether they are trained on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
-    """A token sequence and which of its tokens are learned: predicted from those before them."""
+class EncodedExample:
+    """A token sequence and its loss mask."""
 
-    ids: tuple[int, ...]  # beginning with the BOS id, where the tokenizer has one
-    learned: tuple[bool, ...]  # by token; never the first, which nothing comes before
+    ids: tuple[int, ...]  # begins with the BOS id if the tokenizer has one
+    learned: tuple[bool, ...]  # by token; never the first, which has no context
 
     @property
     def targets(self) -> int:
-        """How many tokens are learned."""
+        """Number of tokens trained on."""
         return sum(self.learned)
 
 
-def lesson(row: Row, tokenizer: Any, ends: Sequence[int], *, last_turn: bool = False) -> Lesson:
-    """A row as ids. `ends` are the ids that end an answer; with `last_turn` only the last message
-    of a conversation is learned, and otherwise every one by the assistant.
+def encode_example(
+    row: Row, tokenizer: Any, ends: Sequence[int], *, last_turn: bool = False
+) -> EncodedExample:
+    """Encode a row. `ends` are the ids that end an answer. Every turn of the assistant is trained
+    on, or with `last_turn` only the last message of a conversation.
 
-    Raises ValueError for a chat template that does not lay out the beginning of a conversation as
-    it lays out the whole, for an answer with an EOS inside it, and for a BOS that is not alone.
+    Raises ValueError for a chat template that renders the beginning of a conversation differently
+    once it continues, for an answer with an EOS inside it, and for a missing or doubled BOS.
     """
-    if isinstance(row, Written):
-        return _written(row, tokenizer, ends)
+    if isinstance(row, PlainText):
+        return _plain_text(row, tokenizer, ends)
     turns = row.turns[-1:] if last_turn else row.turns
     if len(turns) == 1:
-        at = turns[0]
-        answered = encode(row.messages[:at], row.messages[at : at + 1], tokenizer, ends)
-        return _joined([(answered.prompt, False), (answered.completion, True)])
+        turn = turns[0]
+        encoded = encode(row.messages[:turn], row.messages[turn : turn + 1], tokenizer, ends)
+        return _joined([(encoded.prompt, False), (encoded.completion, True)])
     return _conversation(row, turns, tokenizer, ends)
 
 
-def _written(row: Written, tokenizer: Any, ends: Sequence[int]) -> Lesson:
+def _plain_text(row: PlainText, tokenizer: Any, ends: Sequence[int]) -> EncodedExample:
     if row.prompt:
-        answered = encode(row.prompt, row.completion, tokenizer, ends)
-        return _joined([(answered.prompt, False), (answered.completion, True)])
-    ids = begun(tuple(tokenizer(row.completion, add_special_tokens=False).input_ids), tokenizer)
+        encoded = encode(row.prompt, row.completion, tokenizer, ends)
+        return _joined([(encoded.prompt, False), (encoded.completion, True)])
+    ids = with_bos(_ids(row.completion, tokenizer), tokenizer)
     if ids[-1] not in ends:
         ids = (*ids, tokenizer.eos_token_id)
     check_bos(ids, tokenizer)
@@ -55,46 +60,50 @@ def _written(row: Written, tokenizer: Any, ends: Sequence[int]) -> Lesson:
 
 def _conversation(
     row: Conversation, turns: Sequence[int], tokenizer: Any, ends: Sequence[int]
-) -> Lesson:
-    """Every turn of `turns` learned, what stands between them not."""
-    pieces: list[tuple[tuple[int, ...], bool]] = []
-    done = ""
-    for at in turns:
-        asked, said = (_text(row, stop, tokenizer) for stop in (at, at + 1))
-        if not (asked.startswith(done) and said.startswith(asked)):
+) -> EncodedExample:
+    """Train on the messages with the indices `turns` and on nothing between them."""
+    pieces: list[Piece] = []
+    previous = ""  # the conversation up to the previous turn
+    for turn in turns:
+        prompt, whole = (_rendered(row, stop, tokenizer) for stop in (turn, turn + 1))
+        if not (prompt.startswith(previous) and whole.startswith(prompt)):
             raise ValueError(
-                f"the chat template lays out what stands before message {at + 1} otherwise once "
-                "that follows (some drop the thinking of earlier turns): only the last turn can "
-                "be learned from such a conversation (data.turns: last)"
+                f"the chat template renders the messages before message {turn + 1} differently "
+                "once more follow (some drop the thinking of earlier turns): only the last turn "
+                "of such a conversation can be trained on (data.turns: last)"
             )
-        before, answer = (_ids(t, tokenizer) for t in (asked[len(done) :], said[len(asked) :]))
-        learned = ended(answer, tokenizer, ends)
-        pieces += [(before, False), (learned, True)]
-        if at != turns[-1]:
+        context = _ids(prompt[len(previous) :], tokenizer)
+        answer = _ids(whole[len(prompt) :], tokenizer)
+        learned = with_eos(answer, tokenizer, ends)
+        pieces += [(context, False), (learned, True)]
+        if turn != turns[-1]:
+            # An appended EOS would be missing from the context of the next turn.
             if learned[-1:] != answer[len(learned) - 1 : len(learned)]:
-                raise ValueError(f"the chat template ends message {at + 1} by no end-of-sequence")
+                raise ValueError(
+                    f"the chat template writes no end-of-sequence after message {turn + 1}"
+                )
             pieces.append((answer[len(learned) :], False))
-        done = said
-    pieces[0] = (begun(pieces[0][0], tokenizer), False)
-    found = _joined(pieces)
-    check_bos(found.ids, tokenizer)
-    return found
+        previous = whole
+    pieces[0] = (with_bos(pieces[0][0], tokenizer), False)
+    example = _joined(pieces)
+    check_bos(example.ids, tokenizer, row.messages[: turns[-1] + 1])
+    return example
 
 
-def _text(row: Conversation, stop: int, tokenizer: Any) -> str:
-    """The first `stop` messages laid out; before an answer with what invites it."""
+def _rendered(row: Conversation, stop: int, tokenizer: Any) -> str:
+    """The first `stop` messages as text, with the generation prompt before an answer."""
     if not tokenizer.chat_template:
         raise ValueError("the rows hold messages, and this tokenizer has no chat template")
     invites = row.messages[stop - 1]["role"] != "assistant"
-    shown = [dict(m) for m in row.messages[:stop]]
-    return tokenizer.apply_chat_template(shown, add_generation_prompt=invites, tokenize=False)
+    messages = [dict(m) for m in row.messages[:stop]]
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=invites, tokenize=False)
 
 
 def _ids(text: str, tokenizer: Any) -> tuple[int, ...]:
     return tuple(tokenizer(text, add_special_tokens=False).input_ids)
 
 
-def _joined(pieces: Sequence[tuple[tuple[int, ...], bool]]) -> Lesson:
+def _joined(pieces: Sequence[Piece]) -> EncodedExample:
     ids = tuple(i for piece, _ in pieces for i in piece)
     learned = tuple(flag for piece, flag in pieces for _ in piece)
-    return Lesson(ids=ids, learned=(False, *learned[1:]))
+    return EncodedExample(ids=ids, learned=(False, *learned[1:]))

@@ -1,7 +1,7 @@
-"""Rows of supervised fine-tuning as TRL lays them out, read from JSONL or Parquet and checked.
+"""Rows for supervised fine-tuning in TRL's layout, read from JSONL or Parquet and validated.
 
 A row is `prompt, completion` (both text, or both messages), `messages` (a conversation) or `text`.
-Rows of several kinds may stand in one file; other columns are ignored.
+A file may mix these kinds; other columns are ignored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data import columns
-from data.columns import Messages, messages, text
+from veriloop.data import columns
+from veriloop.data.columns import Messages, messages, text
 
 COLUMNS = ("prompt", "completion", "messages", "text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """A completion after its prompt, both as they are; without a prompt all of it is learned."""
+class PlainText:
+    """A completion after its prompt, as raw text; without a prompt all of it is trained on."""
 
     prompt: str
     completion: str
@@ -25,74 +25,80 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """Messages, the last one by the assistant; the first `asked` of them are the prompt."""
+    """Messages, the last one by the assistant; the first `prompt_length` of them are the prompt."""
 
     messages: Messages
-    asked: int = 0
+    prompt_length: int = 0
 
     @property
     def turns(self) -> tuple[int, ...]:
-        """Places of the assistant's messages outside the prompt."""
-        found = [i for i, m in enumerate(self.messages) if m["role"] == "assistant"]
-        return tuple(i for i in found if i >= self.asked)
+        """Indices of the assistant's messages after the prompt."""
+        return tuple(
+            i
+            for i, message in enumerate(self.messages)
+            if message["role"] == "assistant" and i >= self.prompt_length
+        )
 
 
-Row = Written | Conversation
+Row = PlainText | Conversation
 
 
 def read(path: Path) -> list[Row]:
-    """Every row of a .jsonl or .parquet file; raises what `columns.read` does."""
-    return columns.read(path, checked)
+    """Every row of a .jsonl or .parquet file. Raises what `columns.read` does."""
+    return columns.read(path, parse_rows)
 
 
-def checked(raw: Iterable[Any], where: str) -> list[Row]:
-    """Rows as they come from JSON, as records. `where` begins each message, before the number."""
-    return columns.numbered(raw, where, _row)
+def parse_rows(raw: Iterable[Any], where: str) -> list[Row]:
+    """Records from JSON values. Errors begin with `where` and the row's number."""
+    return columns.parse_each(raw, where, _parse)
 
 
 def question(row: Row) -> str:
-    """What the row asks, alike for rows that answer the same: its prompt, up to the last turn."""
-    if isinstance(row, Written):
+    """The prompt up to the last turn, equal for rows that answer the same question."""
+    if isinstance(row, PlainText):
         return row.prompt or row.completion
-    asked = row.messages[: row.asked or len(row.messages) - 1]
-    return "\n".join(f"{m['role']}: {m['content']}" for m in asked)
+    prompt = row.messages[: row.prompt_length or len(row.messages) - 1]
+    return "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
 
 
-def _row(values: Any) -> Row:
-    given = columns.given(values)
-    kinds = [name for name in ("completion", "messages", "text") if name in given]
+def _parse(values: Any) -> Row:
+    row = columns.filled_columns(values)
+    kinds = [name for name in ("completion", "messages", "text") if name in row]
     if len(kinds) != 1:
-        raise ValueError(_told(given, kinds))
+        raise ValueError(_kind_error(row, kinds))
     if kinds == ["messages"]:
-        said = messages(given["messages"], "messages", "assistant")
-        if said[0]["role"] == "assistant":
+        conversation = messages(row["messages"], "messages", "assistant")
+        if conversation[0]["role"] == "assistant":
             raise ValueError("messages: must begin with what the assistant answers to")
-        return Conversation(messages=said)
+        return Conversation(messages=conversation)
     if kinds == ["text"]:
-        return Written(prompt="", completion=_plain(given["text"], "text"))
-    if "prompt" not in given:
-        raise ValueError("prompt: is missing beside completion")
-    return _answered(given["prompt"], given["completion"])
+        return PlainText(prompt="", completion=_plain(row["text"], "text"))
+    if "prompt" not in row:
+        raise ValueError("prompt: is missing, completion is present")
+    return _parse_pair(row["prompt"], row["completion"])
 
 
-def _answered(prompt: Any, completion: Any) -> Row:
+def _parse_pair(prompt: Any, completion: Any) -> Row:
     if isinstance(prompt, str) is not isinstance(completion, str):
         raise ValueError("completion: prompt and completion must both be text, or both messages")
     if isinstance(prompt, str):
-        return Written(prompt=_plain(prompt, "prompt"), completion=_plain(completion, "completion"))
-    asked = messages(prompt, "prompt", "user")
-    said = messages(completion, "completion", "assistant")
-    return Conversation(messages=(*asked, *said), asked=len(asked))
+        return PlainText(
+            prompt=_plain(prompt, "prompt"), completion=_plain(completion, "completion")
+        )
+    prompt = messages(prompt, "prompt", "user")
+    completion = messages(completion, "completion", "assistant")
+    return Conversation(messages=(*prompt, *completion), prompt_length=len(prompt))
 
 
 def _plain(value: Any, column: str) -> str:
-    found = text(value, column, "assistant")
-    if not isinstance(found, str):
+    content = text(value, column, "assistant")
+    if not isinstance(content, str):
         raise ValueError(f"{column}: must be text")
-    return found
+    return content
 
 
-def _told(given: Mapping[str, Any], kinds: list[str]) -> str:
+def _kind_error(row: Mapping[str, Any], kinds: list[str]) -> str:
     if kinds:
-        return f"the columns say {' and '.join(kinds)} at once: {', '.join(given)}"
-    return f"needs prompt and completion, messages, or text; {columns.unlike(given, COLUMNS)}"
+        return f"{' and '.join(kinds)} exclude each other; the columns are {', '.join(row)}"
+    present = columns.describe_columns(row, COLUMNS)
+    return f"needs prompt and completion, messages, or text; {present}"

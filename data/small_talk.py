@@ -1,4 +1,4 @@
-"""General prompts with good and bad answers, judged by an exact rule: greet, tell, decline."""
+"""Conversations for the corpus about other topics than sums: greetings, animal sounds, refusals."""
 
 from dataclasses import dataclass
 from random import Random
@@ -20,7 +20,7 @@ GOOD_SHARE = 0.35  # of the answers in the corpus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """A prompt, a thought, an answer, and whether the answer is a good one."""
+    """A prompt with thinking and an answer, and whether the answer is good."""
 
     kind: Kind
     prompt: str
@@ -30,7 +30,7 @@ class Exchange:
 
 
 def exchange(random: Random) -> Exchange:
-    """A random exchange, good with chance GOOD_SHARE."""
+    """A random exchange, good with probability GOOD_SHARE."""
     kind: Kind = random.choice(("greet", "sound", "harm"))
     good = random.random() < GOOD_SHARE
     prompt, answer = {"greet": _greet, "sound": _sound, "harm": _harm}[kind](random, good)

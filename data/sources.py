@@ -1,22 +1,22 @@
-"""Where questions come from, by name: each source is endless, random access, and split by hash."""
+"""The generated question sources, by name. Each is endless, random access, and split by hash."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
-from data import arithmetic, general, programs
-from data.arithmetic import Split
-from data.problem import Problem
+from veriloop.data import arithmetic, general, programs
+from veriloop.data.arithmetic import Split
+from veriloop.data.problem import Problem
 
 
 class Source(Protocol):
-    """Questions of one kind. No two splits share one."""
+    """Questions of one kind. Splits are disjoint."""
 
     def problem(self, split: Split, seed: int, index: int) -> Problem:
-        """Question `index` of an endless list that is the same in every run and in any order."""
+        """Question `index` of an endless list, which depends only on the arguments."""
         ...
 
     def distinct(self, split: Split, seed: int, count: int) -> list[Problem]:
-        """`count` questions that all differ, an evaluation set; fewer where there are no more."""
+        """An evaluation set of `count` distinct questions; fewer if the split has no more."""
         ...
 
 

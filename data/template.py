@@ -1,4 +1,4 @@
-"""The prompt of R1-Zero, word for word (DeepSeek-R1, table 1), as text and as a chat template."""
+"""The prompt of R1-Zero, verbatim (DeepSeek-R1, table 1), as text and as a chat template."""
 
 INSTRUCTION = (
     "A conversation between User and Assistant. The user asks a question, and the Assistant "
@@ -9,7 +9,7 @@ INSTRUCTION = (
 )
 R1_ZERO = INSTRUCTION + " User: {prompt} Assistant:"
 
-# The same turn for `apply_chat_template`; a system message replaces the instruction.
+# The same prompt for `apply_chat_template`; a system message replaces the instruction.
 CHAT = (
     "{{- bos_token -}}"
     "{%- if messages[0]['role'] == 'system' -%}{{ messages[0]['content'] }}"

@@ -1,10 +1,10 @@
-"""A tokenizer trained on the corpus: byte-level BPE in which digits and signs stand alone."""
+"""A tokenizer trained on the corpus: byte-level BPE with one token per digit and sign."""
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from data.template import CHAT
+from veriloop.data.template import CHAT
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
@@ -14,8 +14,8 @@ _PIECES = r"[0-9]|[+\-=]|[^0-9+\-=]+"  # a digit, a sign, or a run of anything e
 def train(documents: Iterable[str], vocabulary: int, words: Sequence[str] = ()) -> Any:
     """Train on `documents` and return a `transformers` fast tokenizer.
 
-    The four tags are single tokens but not *special* ones: decoding never drops them. So are
-    `words`, wherever they stand: a name must not melt into the phrases that it was seen in.
+    The four tags and `words` are single tokens, not *special* ones, so decoding never drops them.
+    As a single token, a name is never merged with the phrase around it.
     """
     from tokenizers import (
         AddedToken,
@@ -48,7 +48,7 @@ def train(documents: Iterable[str], vocabulary: int, words: Sequence[str] = ()) 
         min_frequency=5,
         show_progress=False,
     )
-    # between them only: a tag that merges learn as well would be two tokens of one text
+    # Train on the text between tags and words only: merges must not learn a second token for them.
     whole = re.compile("|".join(map(re.escape, (*TAGS, *words))))
     pieces = (piece for text in documents for piece in whole.split(text) if piece)
     tokenizer.train_from_iterator(pieces, trainer)

@@ -42,12 +42,14 @@ fi
 
 if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then
     engine=requirements/engine-cuda.txt
-    install_engine() { pip install -q -c requirements/locked.txt -r "$engine"; }
+    install_engine() {
+        pip install -q -c requirements/locked.txt -c requirements/engine-locked.txt -r "$engine"
+    }
 else
     # with its dependencies it would bring CUDA builds of torchvision, torchaudio and torchcodec,
-    # which break every import of vLLM; the pins above hold all that it needs
+    # which break every import of vLLM; the pins hold all that it needs
     engine=requirements/engine-cpu.txt
-    install_engine() { pip install -q --no-deps -r "$engine"; }
+    install_engine() { pip install -q --no-deps -r requirements/engine-locked.txt -r "$engine"; }
 fi
 if install_engine; then
     echo "inference engine: vLLM ($engine)"

@@ -1,80 +1,131 @@
-"""The one place where the name of a backend becomes an executor."""
+"""Opens an executor by the name of its backend."""
 
 import importlib
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from sandbox.executor import Executor
-from sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.executor import Executor
+from veriloop.sandbox.probe import SandboxUnavailableError, choose_tier, probe
 
-VARIABLE = "VERILOOP_SANDBOX"  # of the environment: the setting, where no other way is given
-TOKEN_VARIABLE = "VERILOOP_SANDBOX_TOKEN"  # what a remote server asks for, if it asks
-DEFAULT = "namespace"
+VARIABLE = "VERILOOP_SANDBOX"  # environment variable with the default setting
+TOKEN_VARIABLE = "VERILOOP_SANDBOX_TOKEN"  # token of a remote server
+AUTO = "auto"  # the setting of the environment variable, else "namespace"; never another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """Where the executor is, imported when it is asked for, and what its setting says."""
+    """A backend; its executor is imported on demand."""
 
     executor: str  # module:class
-    told: str
-    address: str = ""  # what stands after the colon; "": nothing may
+    description: str
+    address: str = ""  # name of the part after the colon; "": none
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 BACKENDS = {
     "namespace": Backend(
-        executor="sandbox.namespace.pool:NamespaceExecutor",
-        told="namespaces of this machine; refused where it makes none",
+        executor="veriloop.sandbox.namespace.pool:NamespaceExecutor",
+        description="namespaces of this machine; refused if it has none",
     ),
     "reduced": Backend(
-        executor="sandbox.namespace.pool:NamespaceExecutor",
-        told="the same, or Landlock and seccomp where that is all there is",
+        executor="veriloop.sandbox.namespace.pool:NamespaceExecutor",
+        description="namespaces of this machine, or Landlock and seccomp if it has none",
         options={"allow_reduced": True},
     ),
     "docker": Backend(
-        executor="sandbox.docker.pool:DockerExecutor",
-        told="containers of this machine's Docker engine",
+        executor="veriloop.sandbox.docker.pool:DockerExecutor",
+        description="containers of this machine's Docker engine",
     ),
     "remote": Backend(
-        executor="sandbox.remote.client:RemoteExecutor",
-        told="a SandboxFusion-compatible server",
+        executor="veriloop.sandbox.remote.client:RemoteExecutor",
+        description="a SandboxFusion-compatible server",
         address="URL",
     ),
 }
 
 
 def open_backend(setting: str, slots: int | None = None) -> Executor:
-    """The executor that a setting names, as "namespace" or "remote:http://127.0.0.1:8080".
+    """The executor of a setting such as "namespace" or "remote:http://127.0.0.1:8080".
 
-    `slots`: executions at a time; None: as many as the backend thinks fit.
-    Raises ValueError for a setting that names none, SandboxUnavailableError where the backend's
-    isolation, or a package it needs, is not to be had here.
+    `slots`: concurrent executions; None: the backend's default. Raises ValueError for an invalid
+    setting, SandboxUnavailableError if the backend's isolation or a package is not available; it
+    lists the other backends, none of which is used instead.
     """
-    name, colon, address = setting.partition(":")
-    found = _found(setting, name, bool(colon), address)
-    module, _, kind = found.executor.partition(":")
+    name, _, address = resolve(setting).partition(":")
+    backend = BACKENDS[name]
+    module, _, executor_class = backend.executor.partition(":")
     try:
-        executor = getattr(importlib.import_module(module), kind)
-    except ModuleNotFoundError as missing:
-        raise SandboxUnavailableError(f"backend {name!r} cannot be used: {missing}") from missing
-    options = dict(found.options)
-    if found.address and os.environ.get(TOKEN_VARIABLE):
+        executor = getattr(importlib.import_module(module), executor_class)
+    except ModuleNotFoundError as error:
+        raise SandboxUnavailableError(f"backend {name!r} cannot be used: {error}") from error
+    options = dict(backend.options)
+    if backend.address and os.environ.get(TOKEN_VARIABLE):
         options["token_variable"] = TOKEN_VARIABLE
-    return executor(*([address] if found.address else []), slots=slots, **options)
+    try:
+        return executor(*([address] if backend.address else []), slots=slots, **options)
+    except SandboxUnavailableError as refusal:
+        raise SandboxUnavailableError(f"{refusal}\n{_alternatives(name)}") from refusal
 
 
-def _found(setting: str, name: str, colon: bool, address: str) -> Backend:
-    known = ", ".join(f"{one}:{of.address}" if of.address else one for one, of in BACKENDS.items())
+def resolve(setting: str = AUTO) -> str:
+    """The setting of a backend, without "auto". Raises ValueError for an invalid one."""
+    if setting == AUTO:
+        setting = os.environ.get(VARIABLE) or AUTO
+    return "namespace" if setting == AUTO else check(setting)
+
+
+def check(setting: str) -> str:
+    """The setting. Raises ValueError for one that `open_backend` does not know."""
+    if setting == AUTO:
+        return setting
+    name, colon, address = setting.partition(":")
+    forms = _forms()
+    known = ", ".join([AUTO, *forms.values()])
     if name not in BACKENDS:
-        close = get_close_matches(name, BACKENDS, n=1)
+        close = get_close_matches(name, [AUTO, *BACKENDS], n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"no backend {setting!r}.{hint} Known: {known}")
-    found = BACKENDS[name]
-    if bool(found.address) != bool(address) or (colon and not found.address):
-        must = f"{name}:{found.address}" if found.address else name
-        raise ValueError(f"backend {setting!r} must be written {must}. Known: {known}")
-    return found
+    backend = BACKENDS[name]
+    if bool(backend.address) != bool(address) or (colon and not backend.address):
+        raise ValueError(f"backend {setting!r} must be written {forms[name]}. Known: {known}")
+    return setting
+
+
+def describe(setting: str = AUTO) -> dict[str, Any]:
+    """What a run records of a backend, without opening it: the setting, the tier (0: unknown), and
+    by name the layers in use, or the id of the image. Raises what `open_backend` raises."""
+    setting = resolve(setting)
+    name = setting.partition(":")[0]
+    facts: dict[str, Any] = {"backend": setting, "tier": 0}
+    try:
+        if name in ("namespace", "reduced"):
+            tier = choose_tier(probe(), None, name == "reduced")
+            return facts | {"tier": tier, "layers": probe().layers_in_use(tier)}
+        if name == "docker":
+            return facts | {"tier": 1, "image": _image()}
+    except SandboxUnavailableError as refusal:
+        raise SandboxUnavailableError(f"{refusal}\n{_alternatives(name)}") from refusal
+    return facts
+
+
+def _image() -> str:
+    engine = importlib.import_module("veriloop.sandbox.docker.engine")
+    with closing(engine.connect()) as client:
+        return engine.find_image(client, None)
+
+
+def _forms() -> dict[str, str]:
+    """How each setting is written, by name of the backend."""
+    return {key: f"{key}:{b.address}" if b.address else key for key, b in BACKENDS.items()}
+
+
+def _alternatives(name: str) -> str:
+    """How to choose another backend than `name`."""
+    forms = _forms()
+    rows = [f"  {forms[key]}: {b.description}" for key, b in BACKENDS.items() if key != name]
+    ways = f"sandbox.backend of the recipe, --backend, or {VARIABLE}"
+    return "\n".join([f"To choose another backend, set {ways} to one of:", *rows])

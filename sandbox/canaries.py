@@ -1,4 +1,4 @@
-"""Things outside the sandbox that an attack may try to reach: secrets and listeners."""
+"""Secrets and listeners outside the sandbox that attacks try to reach."""
 
 import os
 import socket
@@ -13,20 +13,20 @@ TCP = ("127.0.0.1", 47631)
 UDP = ("127.0.0.1", 47632)
 SOCKETS = ("/tmp/rlvr_canary.sock", "\0rlvr_canary")
 VARIABLE = "RLVR_CANARY"
-_WAKE_S = 0.2  # how often a listener looks whether it shall end
+_WAKE_S = 0.2  # polling interval of listeners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canaries:
-    """What was set up, and what could not be."""
+    """The targets that were set up, and those that could not be."""
 
-    secret: str  # in the files and the variable; no run may ever print it
-    missing: Sequence[str]  # attacks on these cannot succeed here, so they prove nothing
+    secret: str  # in the files and the variable; no run may print it
+    missing: Sequence[str]  # attacks on these prove nothing on this machine
 
 
 @contextmanager
 def canaries() -> Iterator[Canaries]:
-    """Set everything up, in this process and on loopback only; take it all away at the end."""
+    """Set up all targets, in this process and on loopback only, and remove them at the end."""
     secret = f"RLVR-CANARY-{os.urandom(8).hex()}"
     missing: list[str] = []
     with ExitStack() as stack:
@@ -34,9 +34,9 @@ def canaries() -> Iterator[Canaries]:
         def attempt(name: str, enter: Callable[[], None]) -> None:
             try:
                 enter()
-            except OSError as failure:
+            except OSError as error:
                 shown = name.replace("\0", "@")  # an abstract socket
-                missing.append(f"{shown} ({failure.strerror or failure})")
+                missing.append(f"{shown} ({error.strerror or error})")
 
         stack.enter_context(_variable(secret))
         for path in FILES:
@@ -71,7 +71,7 @@ def _file(path: Path, secret: str) -> Iterator[None]:
 
 
 def _remove(path: Path) -> None:
-    with suppress(PermissionError):  # another account has put its own there meanwhile
+    with suppress(PermissionError):  # replaced by another account meanwhile
         path.unlink(missing_ok=True)
 
 
@@ -109,13 +109,13 @@ def _echo() -> Iterator[None]:
 
 @contextmanager
 def _serving(listening: socket.socket, serve: Callable[[], None]) -> Iterator[None]:
-    """Serve one caller after the other, in a thread, until the block ends."""
-    over = threading.Event()
+    """Serve callers in a thread until the block ends."""
+    stop = threading.Event()
     listening.settimeout(_WAKE_S)
 
     def loop() -> None:
-        while not over.is_set():
-            with suppress(OSError):  # no caller yet, or one that has left
+        while not stop.is_set():
+            with suppress(OSError):  # no caller, or one that has disconnected
                 serve()
 
     thread = threading.Thread(target=loop, daemon=True)
@@ -123,5 +123,5 @@ def _serving(listening: socket.socket, serve: Callable[[], None]) -> Iterator[No
     try:
         yield
     finally:
-        over.set()
+        stop.set()
         thread.join()

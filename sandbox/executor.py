@@ -1,11 +1,11 @@
-"""The one entry: run a program on inputs, whatever does the isolating."""
+"""The interface of all sandbox backends: run a program on inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sandbox.limits import Limits
-from sandbox.result import Execution
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.result import Execution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,13 +13,13 @@ class Program:
     """Untrusted source."""
 
     source: str
-    language: str = "python"  # any name that sandbox.languages.table knows
-    preload: tuple[str, ...] = ()  # modules imported before the fork; trusted names
+    language: str = "python"  # a name or alias of veriloop.sandbox.languages.table
+    preload: tuple[str, ...] = ()  # trusted modules, imported before the fork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stdin:
-    """Run the program as a script with this on standard input."""
+    """Run the program as a script with this standard input."""
 
     data: bytes = b""
 
@@ -33,22 +33,40 @@ class Call:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
-Given = Stdin | Call
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialogue:
+    """Make a call while a second program, the peer, makes its own, joined by two pipes.
+
+    Standard output of each is standard input of the other. The two share nothing else: they are
+    isolated like runs in different slots. The execution is that of `call`; its `peer` is the
+    peer's, which is ended when this one has ended, maybe before it started. The limits hold
+    for each of the two, except that this side, which waits for the other, has DIALOGUE_WALLS times
+    the wall limit.
+    """
+
+    call: Call
+    peer: Program
+    peer_call: Call
+
+
+Given = Stdin | Call | Dialogue
+DIALOGUE_WALLS = 3
+DIALOGUE_BACKENDS = frozenset({"namespace", "docker"})  # others run one program at a time
 
 
 class Executor(Protocol):
-    """A pool of sandboxes. Every method may be called from any thread."""
+    """A pool of sandboxes. All methods are thread-safe."""
 
     backend: str  # "namespace", "docker", "remote"
-    tier: int  # 1: namespaces; 2: Landlock and seccomp; 0: decided by somebody else (remote)
+    tier: int  # 1: namespaces; 2: Landlock and seccomp; 0: unknown (remote)
 
     def run(self, program: Program, given: Given, limits: Limits) -> Execution:
-        """One execution. A failure of ours is retried once, then `sandbox_error`; never raises
-        for anything the program does. Raises RuntimeError once closed."""
+        """One execution. An infrastructure failure is retried once, then `sandbox_error`. Nothing
+        that the program does raises an exception. Raises RuntimeError after `close`."""
         ...
 
     def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """One program on several inputs, each isolated from the others; results in order."""
+        """Run a program on several inputs, isolated from each other; results in order."""
         ...
 
     def close(self) -> None: ...

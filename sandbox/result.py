@@ -1,18 +1,18 @@
-"""What came of one execution. Nothing here says whether the answer was right."""
+"""The result of one execution, independent of whether the answer is right."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
 Ended = Literal[
-    "ok",  # exit code 0, and for a call: exactly one well-formed value came back
-    "error",  # the program raised, or left with another exit code
-    "signal",  # it died of a signal of its own making
+    "ok",  # exit code 0, and for a call exactly one well-formed value
+    "error",  # the program raised, or another exit code
+    "signal",  # the program was ended by its own signal
     "cpu",  # out of CPU time
     "wall",  # out of wall time
     "memory",  # out of memory
-    "output",  # wrote more than it may
-    "protocol",  # what came back is not one well-formed value
-    "sandbox_error",  # our side failed: no verdict may be drawn from this
+    "output",  # wrote more than allowed
+    "protocol",  # the returned value is malformed
+    "sandbox_error",  # infrastructure failure: allows no verdict
 ]
 
 
@@ -28,6 +28,7 @@ class Execution:
     value: Any = None  # of a call that ended ok: plain data, exact types
     cpu_s: float = 0.0
     wall_s: float = 0.0
-    waited_s: float = 0.0  # of wall_s, at least: ready to compute, and no processor was free
+    waited_s: float = 0.0  # lower bound of the time ready without a free processor
     peak_mb: float = 0.0
     why: str = ""  # one line for the log
+    peer: "Execution | None" = None  # of a Dialogue: the other program

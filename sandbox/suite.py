@@ -1,7 +1,7 @@
-"""Runs a suite of attacks and honest programs against an executor and says what got through.
+"""Runs a suite of attacks and honest programs on an executor and reports the effects of attacks.
 
-An attack has an effect when it earns a reward, leaves something behind, prints a secret or takes
-longer than it may. What earns a reward is not decided here: a grading function is handed in.
+An attack has an effect if it earns a reward, leaves something behind, prints a secret or takes
+longer than allowed. Rewards are assigned by a grading function that the caller passes.
 """
 
 import json
@@ -14,24 +14,26 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sandbox.canaries import Canaries
-from sandbox.executor import Executor, Program, Stdin
-from sandbox.languages.polyglot import compile_seconds
-from sandbox.languages.table import LANGUAGES, named
-from sandbox.limits import Limits
-from sandbox.probe import SandboxUnavailableError
-from sandbox.result import Execution
-from sandbox.survivors import Watch
-from sandbox.watched import Watched
+from veriloop.sandbox.canaries import Canaries
+from veriloop.sandbox.executor import Executor, Program, Stdin
+from veriloop.sandbox.languages.polyglot import compile_seconds
+from veriloop.sandbox.languages.table import LANGUAGES, named
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.process_leaks import ProcessSnapshot
+from veriloop.sandbox.recording import RecordingExecutor
+from veriloop.sandbox.result import Execution
 
-GRACE_S = 3.0  # past its wall limit, until an attack that is to be killed counts as overrun
-_WITHIN = "returns_within:"  # an observation: so many seconds at most
+GRACE_S = 3.0  # past the wall limit, before an attack counts as overrun
+_BUSY = 3  # how much longer tests that are code may take on a busy machine
+_WITHIN = "returns_within:"  # an observation: at most this many seconds
+_ABSENT = "absent:"  # an observation: the attack must not create this path
 CONTAINED = "none"  # the effect of an attack that failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One program of a suite and what must become of it."""
+    """One program of a suite and its required outcome."""
 
     file: str
     source: str = field(repr=False)
@@ -42,8 +44,10 @@ class Case:
     function: str
     language: str
     limits: Limits
-    run_after: str  # a file to be graded first, on the same executor
-    run_beside: str  # a file that runs at the same time, in another slot
+    run_after: str  # file to grade first, on the same executor
+    run_beside: str  # file that runs at the same time, in another slot
+    # Sources of these two files.
+    partners: Mapping[str, str] = field(default_factory=dict, repr=False)
     observe: Sequence[str]
 
     @property
@@ -51,26 +55,32 @@ class Case:
         """Seconds after which grading this case has taken too long."""
         once = self.must == "killed_within_limit"
         runs = 1 if once else len(self.tests)
-        told = [float(one.partition(":")[2]) for one in self.observe if one.startswith(_WITHIN)]
-        return min([runs * self.limits.wall + compile_seconds(self.language) + GRACE_S, *told])
+        if any("assert" in test for test in self.tests):  # their limit is one of CPU time
+            runs *= _BUSY
+        allowed = [runs * self.limits.wall + compile_seconds(self.language) + GRACE_S]
+        return min(allowed + [float(seconds) for seconds in self.observed(_WITHIN)])
+
+    def observed(self, prefix: str) -> list[str]:
+        """The arguments of the observations with this prefix."""
+        return [text.removeprefix(prefix) for text in self.observe if text.startswith(prefix)]
 
 
 Grade = Callable[[Executor, Case], tuple[float | None, str]]  # reward, None for no verdict; why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attacked:
+class AttackResult:
     """What one attack achieved."""
 
     file: str
-    effect: str  # CONTAINED, or all that happened, joined by "; "
+    effect: str  # CONTAINED, or all effects joined by "; "
     reward: float | None
     ended: str  # how the last run ended
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class HonestResult:
     """Whether an honest program got its full reward."""
 
     file: str
@@ -79,20 +89,20 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What a suite found on one executor."""
+class SuiteReport:
+    """The results of a suite on one executor."""
 
     tier: int
     backend: str
-    attacks: Sequence[Attacked]
-    honest: Sequence[Accepted]
-    missing: Sequence[str]  # targets that could not be set up, languages that are refused
+    attacks: Sequence[AttackResult]
+    honest: Sequence[HonestResult]
+    missing: Sequence[str]  # targets that could not be set up, refused languages
 
     @property
     def clean(self) -> bool:
         """No attack had an effect, every honest program was accepted."""
-        contained = all(one.effect == CONTAINED for one in self.attacks)
-        return contained and all(one.accepted for one in self.honest)
+        contained = all(attack.effect == CONTAINED for attack in self.attacks)
+        return contained and all(program.accepted for program in self.honest)
 
     def flat(self) -> dict[str, Any]:
         """As JSON data."""
@@ -102,22 +112,20 @@ class Report:
 def load(folder: Path, *, processes: bool = False) -> tuple[list[Case], list[Case]]:
     """Attacks and honest programs of a suite: `manifest.jsonl` and `honest_manifest.jsonl`.
 
-    `processes`: programs may start as many as the suite says, which needs a machine that can
-    bound them together; otherwise threads only. Raises FileNotFoundError when the folder holds no
-    suite, ValueError naming a bad line.
+    `processes`: programs may start as many as the suite says, which needs a cgroup; otherwise
+    threads only. Raises FileNotFoundError if the folder has no suite, ValueError naming an invalid
+    line.
     """
-    both = []
+    lists = []
     for name in ("manifest.jsonl", "honest_manifest.jsonl"):
         if not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder} is no suite: it has no {name}")
-        lines = (folder / name).read_text(encoding="utf-8").splitlines()
-        cases = [_case(folder / name, number, line) for number, line in enumerate(lines, 1)]
-        both.append([one if processes else _threads_only(one) for one in cases])
-    return both[0], both[1]
-
-
-def _threads_only(case: Case) -> Case:
-    return replace(case, limits=replace(case.limits, processes=0))
+            raise FileNotFoundError(f"{folder} is not a suite: it has no {name}")
+        with (folder / name).open(encoding="utf-8", newline="\n") as lines:
+            cases = [_case(folder / name, number, line) for number, line in enumerate(lines, 1)]
+        if not processes:
+            cases = [replace(c, limits=replace(c.limits, processes=0)) for c in cases]
+        lists.append(cases)
+    return lists[0], lists[1]
 
 
 def _case(manifest: Path, number: int, line: str) -> Case:
@@ -135,11 +143,17 @@ def _case(manifest: Path, number: int, line: str) -> Case:
             limits=_limits(row["limits"]),
             run_after=row.get("run_after", ""),
             run_beside=row.get("run_beside", ""),
+            partners=_partners(manifest.parent, row),
             observe=tuple(row.get("observe", ())),
         )
-    except (KeyError, TypeError, ValueError, OSError) as failure:
-        told = f"{type(failure).__name__}: {failure}"
-        raise ValueError(f"{manifest}, line {number}: {told}") from failure
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{manifest}, line {number}: {reason}") from error
+
+
+def _partners(folder: Path, row: Mapping[str, Any]) -> dict[str, str]:
+    files = [row[key] for key in ("run_after", "run_beside") if row.get(key)]
+    return {file: (folder / file).read_text(encoding="utf-8") for file in files}
 
 
 def _limits(row: Mapping[str, Any]) -> Limits:
@@ -154,38 +168,38 @@ def _limits(row: Mapping[str, Any]) -> Limits:
 
 
 def run_suite(
-    box: Executor,
+    executor: Executor,
     targets: Canaries,
     attacks: Sequence[Case],
     honest: Sequence[Case],
     grade: Grade,
-    seen: Callable[[Attacked | Accepted], None] = lambda record: None,
-) -> Report:
-    """Grade every case, watching the machine; `seen` is told of each record as it comes.
+    on_result: Callable[[AttackResult | HonestResult], None] = lambda record: None,
+) -> SuiteReport:
+    """Grade every case and observe its effects on the machine; `on_result` gets each result.
 
-    After each attack the first honest program is graded again: the grader must have survived.
-    Set up `targets` before the executor is opened, so that it could inherit what it must not.
-    Cases in a language that the executor refuses are left out, and the report says so.
+    After each attack the first honest program is graded again, to check that grading still works.
+    Set up `targets` before opening the executor, so that it could inherit them. Cases in a language
+    that the executor refuses are skipped, and listed in the report.
     """
-    absent = refused_languages(box, [*attacks, *honest])
+    absent = refused_languages(executor, [*attacks, *honest])
     attacks = [case for case in attacks if case.language not in absent]
     honest = [case for case in honest if case.language not in absent]
-    run = _Run(Watched(box), {case.file: case for case in attacks}, grade, targets)
-    run.witness = next((one for one in honest[:1] if grade(box, one)[0] == 1.0), None)
-    attacked, accepted = [], []
+    run = _Run(RecordingExecutor(executor), {case.file: case for case in attacks}, grade, targets)
+    run.witness = next((case for case in honest[:1] if grade(executor, case)[0] == 1.0), None)
+    attack_results, honest_results = [], []
     for case in attacks:
-        attacked.append(run.attack(case))
-        seen(attacked[-1])
+        attack_results.append(run.attack(case))
+        on_result(attack_results[-1])
     for case in honest:
         with run.neighbour(case):
-            reward, why = grade(run.box, case)
-        accepted.append(Accepted(file=case.file, accepted=reward == 1.0, why=why))
-        seen(accepted[-1])
-    return Report(
-        tier=box.tier,
-        backend=box.backend,
-        attacks=attacked,
-        honest=accepted,
+            reward, why = grade(run.executor, case)
+        honest_results.append(HonestResult(file=case.file, accepted=reward == 1.0, why=why))
+        on_result(honest_results[-1])
+    return SuiteReport(
+        tier=executor.tier,
+        backend=executor.backend,
+        attacks=attack_results,
+        honest=honest_results,
         missing=(*targets.missing, *absent.values()),
     )
 
@@ -194,71 +208,74 @@ def run_suite(
 class _Run:
     """One suite on one executor."""
 
-    box: Watched
+    executor: RecordingExecutor
     by_file: Mapping[str, Case]
     grade: Grade
     targets: Canaries
     witness: Case | None = None  # an honest program that was accepted at the start
 
-    def attack(self, case: Case) -> Attacked:
-        """Grade it, and look at what it did."""
-        paths = [one.removeprefix("absent:") for one in case.observe if one.startswith("absent:")]
-        already = [path for path in paths if os.path.lexists(path)]
-        box, watch = self.box, Watch(self.targets.secret)
-        box.forget(self.targets.secret)
+    def attack(self, case: Case) -> AttackResult:
+        """Grade an attack and collect its effects."""
+        paths = case.observed(_ABSENT)
+        present = [path for path in paths if os.path.lexists(path)]
+        executor, processes = self.executor, ProcessSnapshot(self.targets.secret)
+        executor.reset(self.targets.secret)
         if case.run_after:
-            self.grade(box, self._other(case, case.run_after))
-        with self.neighbour(case) as beside:
-            began = time.monotonic()
-            reward, why = self.grade(box, case)
-            took = time.monotonic() - began - box.waited_s
-        ended = box.ended
-        left = [path for path in paths if path not in already and os.path.lexists(path)]
-        effects = [*_reward_effect(case, reward), *_left_behind(left, watch)]
-        effects += self._more_effects(case, took, beside)
-        if already:
-            why = f"{why}; not watched, as they were there before: {', '.join(already)}"
+            self.grade(executor, self._other(case, case.run_after))
+        with self.neighbour(case) as neighbour_runs:
+            started = time.monotonic()
+            reward, why = self.grade(executor, case)
+            took_s = time.monotonic() - started - executor.waited_s
+        ended = executor.ended
+        created = [path for path in paths if path not in present and os.path.lexists(path)]
+        effects = [*_reward_effect(case, reward), *_leftovers(created, processes)]
+        effects += self._other_effects(case, took_s, neighbour_runs)
+        if present:
+            why = f"{why}; not observed, as they existed before: {', '.join(present)}"
         effect = "; ".join(effects) or CONTAINED
-        return Attacked(file=case.file, effect=effect, reward=reward, ended=ended, why=why)
+        return AttackResult(file=case.file, effect=effect, reward=reward, ended=ended, why=why)
 
     @contextmanager
     def neighbour(self, case: Case) -> Iterator[list[Execution]]:
-        """Keep the program that this one names running beside it; its runs."""
+        """Run the program that `run_beside` names in another slot; yields its runs."""
         if not case.run_beside:
             yield []
             return
         other = self._other(case, case.run_beside)
         program = Program(source=other.source, language=other.language)
         given = Stdin(data=str(other.tests[0].get("stdin", "")).encode())
-        with self.box.beside(program, given, other.limits) as runs:
+        with self.executor.running_neighbour(program, given, other.limits) as runs:
             yield runs
 
     def _other(self, case: Case, file: str) -> Case:
-        if file not in self.by_file:
-            raise ValueError(f"{case.file} runs with {file}, which is not in the suite")
-        return self.by_file[file]
+        """The case of a partner; without a line of its own it has the tests of `case`."""
+        if file in self.by_file:
+            return self.by_file[file]
+        return replace(case, file=file, source=case.partners[file], run_after="", run_beside="")
 
-    def _more_effects(self, case: Case, took: float, beside: list[Execution]) -> Iterator[str]:
-        if self.box.told_secret:
+    def _other_effects(
+        self, case: Case, took_s: float, neighbour_runs: list[Execution]
+    ) -> Iterator[str]:
+        if self.executor.leaked_secret:
             yield "printed a secret of the host"
-        if self.box.told_controls:
+        if self.executor.leaked_controls:
             yield "put control characters into a reason"
-        if took > case.slowest_s:
-            yield f"took {took:.1f} s of {case.slowest_s:.1f} s"
-        if any(ran.ended == "sandbox_error" for ran in beside):
+        if took_s > case.slowest_s:
+            yield f"took {took_s:.1f} s of {case.slowest_s:.1f} s"
+        if any(run.ended == "sandbox_error" for run in neighbour_runs):
             yield "no verdict for its neighbour"
-        if self.witness is not None and self.grade(self.box.box, self.witness)[0] != 1.0:
+        if self.witness is not None and self.grade(self.executor.wrapped, self.witness)[0] != 1.0:
             yield f"{self.witness.file} is refused afterwards"
 
 
-def refused_languages(box: Executor, cases: Sequence[Case]) -> dict[str, str]:
-    """The languages of these cases that this executor refuses, and the first line of why."""
+def refused_languages(executor: Executor, cases: Sequence[Case]) -> dict[str, str]:
+    """The languages of these cases that the executor refuses, with the first line of the reason."""
     refused = {}
     for name in sorted({case.language for case in cases} - {"python"}):
         try:
-            box.run(Program(source=LANGUAGES[name].sample, language=name), Stdin(), Limits())
-        except SandboxUnavailableError as refusal:
-            refused[name] = str(refusal).splitlines()[0]
+            executor.run(Program(source=LANGUAGES[name].sample, language=name), Stdin(), Limits())
+        except SandboxUnavailableError as error:
+            refused[name] = str(error).splitlines()[0]
     return refused
 
 
@@ -269,14 +286,14 @@ def _reward_effect(case: Case, reward: float | None) -> Iterator[str]:
         yield "escaped" if case.must == "contained" else "rewarded"
 
 
-def _left_behind(paths: Sequence[str], watch: Watch) -> Iterator[str]:
-    """What is still there, which is then removed, so that the next case starts clean."""
+def _leftovers(paths: Sequence[str], processes: ProcessSnapshot) -> Iterator[str]:
+    """Describe and remove files and processes that the attack left, for a clean next case."""
     for path in paths:
         yield f"left {path}"
         with suppress(OSError):
             os.unlink(path)
-    if running := watch.survivors():
-        yield f"{len(running)} processes survived"
-        for process in running:
+    if pids := processes.leaked_pids():
+        yield f"{len(pids)} processes survived"
+        for pid in pids:
             with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Data, and nothing but data, on its way out of the sandbox: one frame of tagged JSON.
+"""The format of values that leave the sandbox: one frame of tagged JSON.
 
-Only exact types are data: an int is an int, never something that claims to be one. The reader
-trusts nothing: one frame, nothing after it, bounded size, depth, item count and hash collisions.
+Only exact types are accepted: an instance of a subclass of int is refused. The reader trusts
+nothing: one frame, nothing after it, bounded size, depth, item count and hash collisions.
 """
 
 import json
@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 MAX_DEPTH = 200
 MAX_ITEMS = 2_000_000
-MAX_INTEGER_DIGITS = 300_000  # hexadecimal, sign and 0x included
+MAX_INTEGER_DIGITS = 300_000  # hexadecimal, including sign and 0x
 LENGTH_BYTES = 8
-_MAX_COLLISIONS = 64  # keys of equal hash: more would hang a table; -1 and -2 are such a pair
+_MAX_COLLISIONS = 64  # keys of equal hash, such as -1 and -2; more make a dict quadratic
 _SAFE_INTEGER = 1 << 53
 _MAX_LITERAL = 17  # characters of an integer written as a JSON number
 
 
 class WireError(ValueError):
-    """What came is not one well-formed value, or what should go is no plain data."""
+    """A frame is not one well-formed value, or a value is not plain data."""
 
 
 def encode(value: Any) -> bytes:
-    """A frame: 8 bytes of length, then ASCII JSON. Raises WireError for what is not plain data.
+    """A frame: 8 bytes of length, then ASCII JSON. Raises WireError if it is not plain data.
 
     None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict, and of
     collections deque (becomes a list), defaultdict, OrderedDict and Counter (become dicts).
@@ -39,13 +39,13 @@ def encode(value: Any) -> bytes:
 
 
 def decode(raw: bytes, cap: int) -> Any:
-    """The value of exactly one frame of at most `cap` bytes. Raises WireError, and nothing else."""
+    """The value of exactly one frame of at most `cap` bytes. Raises only WireError."""
     size = int.from_bytes(raw[:LENGTH_BYTES], "big")
     if len(raw) < LENGTH_BYTES:
         raise WireError(f"no value came back: {len(raw)} bytes")
     if size > cap or size != len(raw) - LENGTH_BYTES:
-        found = len(raw) - LENGTH_BYTES
-        raise WireError(f"frame says {size} bytes and holds {found}; at most {cap} are allowed")
+        actual = len(raw) - LENGTH_BYTES
+        raise WireError(f"frame says {size} bytes and holds {actual}; at most {cap} are allowed")
     body = raw[LENGTH_BYTES:]
     if sum(body.count(sign) for sign in (b"[", b"{", b",")) > MAX_ITEMS:
         raise WireError(f"value has more than {MAX_ITEMS} items")
@@ -63,14 +63,14 @@ class _Tagged(NamedTuple):
 
 
 def _json(value: Any, depth: int) -> str:
-    """Written by hand: a JSON encoder touches more memory than most programs run in this one."""
+    # Hand-written: a JSON encoder touches more memory than most programs in the sandbox.
     kind = type(value)
     if depth > MAX_DEPTH:
         raise WireError(f"value is nested deeper than {MAX_DEPTH}")
     if kind in _ATOMS:
         return _ATOMS[kind](value)
     if kind not in _TAGS:
-        raise WireError(f"a value of type {kind.__name__[:80]!r} is no plain data")
+        raise WireError(f"a value of type {kind.__name__[:80]!r} is not plain data")
     tag, parts = _TAGS[kind], value
     if tag == "d":
         parts = chain.from_iterable(value.items())
@@ -185,13 +185,13 @@ def _complex(parts: Sequence[Any], depth: int) -> complex:
 
 
 def _keys(nodes: Sequence[Any], depth: int) -> list[Any]:
-    """Hashable, and not made to collide."""
+    """The keys. Raises WireError for keys that are not hashable or collide."""
     keys = [_value(node, depth) for node in nodes]
     try:
-        alike = Counter(map(hash, keys))
+        collisions = Counter(map(hash, keys))
     except TypeError as failure:
         raise WireError("a key is not hashable") from failure
-    if alike and max(alike.values()) > _MAX_COLLISIONS:
+    if collisions and max(collisions.values()) > _MAX_COLLISIONS:
         raise WireError(f"more than {_MAX_COLLISIONS} keys have equal hashes")
     return keys
 
@@ -200,11 +200,11 @@ def _mapping(flat: Sequence[Any], depth: int) -> dict[Any, Any]:
     if len(flat) % 2:
         raise WireError("a key has no value")
     values = [_value(node, depth) for node in flat[1::2]]
-    return _whole(dict(zip(_keys(flat[::2], depth), values, strict=True)), len(values))
+    return _without_duplicates(dict(zip(_keys(flat[::2], depth), values, strict=True)), len(values))
 
 
-def _whole(table: Any, count: int) -> Any:
-    """The table, when it has as many keys as were sent."""
+def _without_duplicates(table: Any, count: int) -> Any:
+    """The table. Raises WireError unless it has as many keys as were sent."""
     if len(table) != count:
         raise WireError("the same key comes twice")
     return table
@@ -217,7 +217,7 @@ _READERS: dict[str, Callable[[Any, int], Any]] = {
     "b": lambda digits, depth: bytes.fromhex(digits),
     "c": _complex,
     "t": lambda nodes, depth: tuple(_value(node, depth) for node in nodes),
-    "s": lambda nodes, depth: _whole(set(_keys(nodes, depth)), len(nodes)),
-    "z": lambda nodes, depth: _whole(frozenset(_keys(nodes, depth)), len(nodes)),
+    "s": lambda nodes, depth: _without_duplicates(set(_keys(nodes, depth)), len(nodes)),
+    "z": lambda nodes, depth: _without_duplicates(frozenset(_keys(nodes, depth)), len(nodes)),
     "d": _mapping,
 }

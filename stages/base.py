@@ -1,172 +1,208 @@
-"""The base model: a Llama of half a million parameters, pre-trained on the generated corpus.
+"""Base model: a small Llama, pre-trained on a generated corpus.
 
-The paper starts from DeepSeek-V3-Base. Here the base is made in minutes on a CPU, so that the
-whole recipe runs anywhere; from there on nothing knows that it is small. The optimizer is Muon
-for the matrices and AdamW for the rest: at this budget AdamW alone does not learn to add.
+Paper (DeepSeek-R1, arXiv 2501.12948v2, section 2): training starts from DeepSeek-V3-Base. This
+stage makes a stand-in within minutes on a CPU, so that the whole recipe runs anywhere; every later
+stage accepts any Hugging Face checkpoint instead.
+
+Input: a base recipe. Output: a checkpoint in outputs/cache, keyed by the recipe, the corpus and
+the training code, with its metrics in base.json; WeakBaseError if it is too weak for RL.
+
+`recipes/tiny/base.yaml` trains about 580 k parameters for 1,200 steps of about 2,048 tokens. Muon
+trains the matrices of the blocks and AdamW the rest: at this budget AdamW alone does not learn to
+add.
 """
 
 import ast
-import functools
 import inspect
 import itertools
 import json
+import os
 import shlex
 import shutil
 import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from secrets import token_hex
 from typing import Any
 
 import torch
 
-from data import corpus, general, tokenizer
-from data.sources import SOURCES
-from pipeline import lineage, model_card
-from pipeline.compute import prepare
-from pipeline.config import BaseRecipe, TinyModel, TrainerConfig
-from pipeline.failures import StageError
-from pipeline.identity import identity
-from pipeline.muon import Muon
-from pipeline.optimizer import Optimizer
-from pipeline.packing import best_fit, lay_out
-from pipeline.policy import save_policy, score
-from pipeline.prompt import prompt_ids, response_text
-from pipeline.report.reading import Run, Stage
-from pipeline.run_json import RunManifest, typed
-from pipeline.sampling.sampler import Sampling
-from pipeline.sampling.torch_engine import TorchSampler
-from verifiers.registry import judge
+from veriloop.data import corpus, general
+from veriloop.data.sources import SOURCES
+from veriloop.data.tokenizer import train as train_tokenizer
+from veriloop.pipeline.config.sections import BaseRecipe, TinyModel, TrainerConfig
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.model.packing import best_fit, lay_out
+from veriloop.pipeline.model.policy import save_policy, score
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.report import model_card
+from veriloop.pipeline.report.read_run import Run, Stage
+from veriloop.pipeline.rollouts.generate import prompt_ids, response_text
+from veriloop.pipeline.runs import lineage
+from veriloop.pipeline.runs.activity import activity, say
+from veriloop.pipeline.runs.atomic_write import fsync
+from veriloop.pipeline.runs.manifest import RunManifest, typed
+from veriloop.pipeline.runs.provenance import identity
+from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.training.muon import Muon
+from veriloop.pipeline.training.optimizer import Optimizer
+from veriloop.verifiers.registry import judge
 
 CACHE = Path("outputs/cache")
-MEASURED = ("loss", "step_accuracy", "program_accuracy", "parameters")
+METRICS = ("loss", "step_accuracy", "program_accuracy", "parameters")
 
 
 class WeakBaseError(StageError):
-    """The base cannot carry reinforcement learning; nothing was cached."""
+    """The base is too weak for reinforcement learning; nothing was cached."""
 
 
 def run(recipe: BaseRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
-    """`ensure`, noted in `output`/run.json; resuming means finding it in the cache."""
+    """Train or load the base and record it in `output`/run.json; a cached base needs no resume."""
     del resume
-    return noted(recipe, RunManifest(output / "run.json"), name or recipe.stage)
+    return record_base(recipe, RunManifest(output / "run.json"), name or recipe.stage)
 
 
-def noted(recipe: BaseRecipe, manifest: RunManifest, name: str = "base") -> Path:
-    """`ensure`, noted as a stage of a run."""
+def record_base(recipe: BaseRecipe, manifest: RunManifest, name: str = "base") -> Path:
+    """`ensure`, recorded as a stage of a run."""
     began = time.monotonic()
     values = recipe.model_dump(mode="json")
     manifest.begin_stage(name, {"recipe": values}, lineage.read_by(values))
-    made = ensure(recipe)
-    after = measured(json.loads((made / "base.json").read_text()))
-    manifest.end_stage(name, time.monotonic() - began, None, {}, after, {"checkpoint": str(made)})
-    return made
+    folder = ensure(recipe)
+    after = _metrics(json.loads((folder / "base.json").read_text()))
+    outputs = {"checkpoint": str(folder)}
+    manifest.end_stage(name, time.monotonic() - began, None, {}, after, outputs)
+    return folder
 
 
-def measured(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What base.json has measured."""
-    return {metric: facts[metric] for metric in MEASURED if metric in facts}
+def _metrics(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {metric: facts[metric] for metric in METRICS if metric in facts}
 
 
 def ensure(recipe: BaseRecipe) -> Path:
-    """The checkpoint from the cache; trained, measured and cached where it is not there yet.
+    """The cached checkpoint, or a new one, trained, measured and cached.
 
-    One whose files are no longer those that were cached is put aside, and made again. Raises
-    WeakBaseError, caching nothing, when the model is too weak for RL to work on.
+    A cached checkpoint whose files changed is moved aside and trained again. Raises WeakBaseError,
+    and caches nothing, if the model is too weak for RL.
     """
-    say = functools.partial(print, flush=True)
-    done = CACHE / f"{recipe.name.replace('/', '-')}-{fingerprint(recipe)}"
-    if (done / "base.json").is_file():
-        wanted = json.loads((done / "base.json").read_text()).get("sha256")
-        if wanted in (None, lineage.checkpoint_hash(done)):  # older ones have no hash
-            say(f"base model: cached in {done}")
-            return done
-        say(f"base model: {done} is not what was cached there; put aside as {_aside(done)}")
-    draft = done.with_name(f".draft-{done.name}")
-    shutil.rmtree(draft, ignore_errors=True)
+    folder = CACHE / f"{recipe.name.replace('/', '-')}-{fingerprint(recipe)}"
+    if (folder / "base.json").is_file():
+        sha256 = json.loads((folder / "base.json").read_text()).get("sha256")
+        if sha256 in (None, lineage.checkpoint_hash(folder)):  # old caches have no hash
+            say(f"base model: cached in {folder}")
+            return folder
+        with suppress(FileNotFoundError):  # another run has moved it
+            aside = _move_aside(folder)
+            say(f"base model: {folder} changed since it was cached; moved to {aside}")
+    # The name is this run's own: another run may be training the same base.
+    draft = folder.with_name(f".draft-{folder.name}-{os.getpid()}-{token_hex(4)}")
     draft.mkdir(parents=True)
-    facts = train(recipe, draft, say)
-    if recipe.corpus.programs:
-        facts["program_accuracy"] = step_accuracy(draft, source="programs")
-    for name, kind in (("step_accuracy", "problems"), ("program_accuracy", "programs")):
-        if facts.get(name, 1.0) < recipe.step_accuracy:
+    with activity("training the base model"):
+        facts = train(recipe, draft, say)
+        if recipe.corpus.programs:
+            facts["program_accuracy"] = step_accuracy(draft, source="programs")
+    for metric, problems in (("step_accuracy", "problems"), ("program_accuracy", "programs")):
+        if facts.get(metric, 1.0) < recipe.step_accuracy:
             raise WeakBaseError(
-                f"forced to work step by step, the base is right on {facts[name]:.2f} of the "
-                f"held-out {kind}; RL needs {recipe.step_accuracy:.2f}. Train longer "
+                f"forced to work step by step, the base is right on {facts[metric]:.2f} of the "
+                f"held-out {problems}; RL needs {recipe.step_accuracy:.2f}. Train longer "
                 f"(steps={recipe.steps}) or lower the corpus's step errors. Draft kept in {draft}"
             )
     facts["sha256"] = lineage.checkpoint_hash(draft)
     facts |= {"command": shlex.join(typed()), **identity()}
     (draft / "base.json").write_text(json.dumps(facts, indent=1))
-    draft.rename(done)
-    model_card.note("base", lambda: _as_run(done, facts))
-    return done
+    if not _published(draft, folder):
+        say(f"base model: another run has cached {folder} meanwhile; using it")
+        return folder
+    model_card.write_card("base", lambda: _as_run(folder, facts))
+    return folder
 
 
-def _as_run(done: Path, facts: Mapping[str, Any]) -> Run:
-    """What base.json tells, as a run would."""
-    hashed = {"path": str(done), "kind": "checkpoint", "sha256": facts["sha256"]}
+def _published(draft: Path, folder: Path) -> bool:
+    """Make the draft the cached entry, atomically and whole on disk. False, with the draft removed,
+    if another process has done so before."""
+    for path in (*draft.rglob("*"), draft):
+        fsync(path)
+    try:
+        draft.rename(folder)
+    except OSError:
+        if not (folder / "base.json").is_file():
+            raise
+        shutil.rmtree(draft)
+        return False
+    fsync(folder.parent)
+    return True
+
+
+def _as_run(folder: Path, facts: Mapping[str, Any]) -> Run:
+    """The facts of base.json as a run of one stage, for the model card."""
+    checkpoint = {"path": str(folder), "kind": "checkpoint", "sha256": facts["sha256"]}
     entry = {
         "inputs": {"recipe": facts["recipe"]},
-        "after": measured(facts),
+        "after": _metrics(facts),
         "seconds": facts["seconds"],
-        "outputs": {"checkpoint": str(done)},
-        "lineage": lineage.read_by(facts["recipe"]) | {"outputs": {"checkpoint": hashed}},
+        "outputs": {"checkpoint": str(folder)},
+        "lineage": lineage.read_by(facts["recipe"]) | {"outputs": {"checkpoint": checkpoint}},
     }
-    stage = Stage(name="base", entry=entry, folder=done)
-    return Run(folder=done, manifest=facts, stages=[stage])
+    stage = Stage(name="base", entry=entry, folder=folder)
+    return Run(folder=folder, manifest=facts, stages=[stage])
 
 
-def _aside(folder: Path) -> Path:
-    free = (folder.with_name(f"{folder.name}-damaged-{n}") for n in itertools.count(1))
-    return folder.rename(next(path for path in free if not path.exists()))
+def _move_aside(folder: Path) -> Path:
+    names = (folder.with_name(f"{folder.name}-damaged-{n}") for n in itertools.count(1))
+    return folder.rename(next(path for path in names if not path.exists()))
 
 
 def fingerprint(recipe: BaseRecipe) -> str:
-    """Hash of the recipe, of what the corpus begins with, and of the code that trains on it.
+    """Hash of the recipe, a sample of the corpus, torch's version and the training code.
 
-    A task that the corpus leaves out is no part of it: a base stays the same when one is added.
+    Settings of tasks that have no share in the corpus are left out, so that a new task does not
+    change existing bases.
     """
     random = Random(0)
     documents = [corpus.document(random, recipe.corpus) for _ in range(200)]
-    code = [ast.dump(ast.parse(textwrap.dedent(inspect.getsource(part)))) for part in MADE_BY]
-    told = recipe.model_dump_json(exclude={"corpus": _left_out(recipe.corpus)})
-    text = "".join([told, torch.__version__, *documents, *code])
+    code = [ast.dump(ast.parse(textwrap.dedent(inspect.getsource(part)))) for part in HASHED_CODE]
+    settings = recipe.model_dump_json(exclude={"corpus": _unused_settings(recipe.corpus)})
+    text = "".join([settings, torch.__version__, *documents, *code])
     return sha256(text.encode()).hexdigest()[:12]
 
 
-def _left_out(mix: corpus.Mix) -> set[str]:
-    """Knobs of what has no share in the mix."""
-    tied = {"programs": (), "general": ("general_good", "general_wrong"), "myths": ("believed",)}
+def _unused_settings(mix: corpus.Mix) -> set[str]:
+    """Settings of corpus tasks with no share in the mix."""
+    related = {"programs": (), "general": ("general_good", "general_wrong"), "myths": ("believed",)}
     return {
-        knob for name, others in tied.items() if not getattr(mix, name) for knob in (name, *others)
+        setting
+        for task, others in related.items()
+        if not getattr(mix, task)
+        for setting in (task, *others)
     }
 
 
 def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
-    """Make tokenizer and model, train, save to `directory`, and measure what was learned."""
+    """Train a tokenizer and a model, save them to `directory`, and measure."""
     started = time.monotonic()
     torch.manual_seed(recipe.seed)
     random = Random(f"tokenizer/{recipe.seed}")
-    spelling = tokenizer.train(
+    tokenizer = train_tokenizer(
         (corpus.document(random, recipe.corpus) for _ in range(recipe.tokenizer_documents)),
         recipe.model.vocabulary,
         general.vocabulary() if recipe.corpus.general else (),
     )
-    model = prepare(untrained(recipe.model, spelling), TrainerConfig())
+    model = prepare(untrained(recipe.model, tokenizer), TrainerConfig())
     optimizer = Optimizer(model, recipe.optimizer)
     losses: list[float] = []
-    for step, documents in enumerate(batches(recipe, spelling)):
-        losses.append(_learn(model, documents, recipe.row))
+    for step, documents in enumerate(batches(recipe, tokenizer)):
+        losses.append(_backward(model, documents, recipe.row))
         optimizer.step(step / recipe.steps, step)
         if (step + 1) % 200 == 0:
             recent = sum(losses[-200:]) / len(losses[-200:])
             say(f"base {step + 1}/{recipe.steps}: loss {recent:.3f} nats per token, "
                 f"{time.monotonic() - started:.0f} s")  # fmt: skip
-    save_policy(model, spelling, directory)
+    save_policy(model, tokenizer, directory)
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "loss": sum(losses[-100:]) / len(losses[-100:]),
@@ -176,14 +212,14 @@ def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
     }
 
 
-def untrained(shape: TinyModel, spelling: Any) -> Any:
-    """A Llama with random weights that fits the tokenizer."""
+def untrained(shape: TinyModel, tokenizer: Any) -> Any:
+    """A Llama with random weights for the tokenizer."""
     from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
     ends = {
-        "bos_token_id": spelling.bos_token_id,
-        "eos_token_id": spelling.eos_token_id,
-        "pad_token_id": spelling.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
     }
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -203,23 +239,23 @@ def untrained(shape: TinyModel, spelling: Any) -> Any:
     return model
 
 
-def batches(recipe: BaseRecipe, spelling: Any) -> Iterator[list[list[int]]]:
-    """For each step, documents as token ids whose total is about `tokens_per_step`."""
+def batches(recipe: BaseRecipe, tokenizer: Any) -> Iterator[list[list[int]]]:
+    """Yield each step's documents as token ids, about `tokens_per_step` in all."""
     random = Random(f"corpus/{recipe.seed}")
-    end = [spelling.eos_token_id]
+    end = [tokenizer.eos_token_id]
     for _ in range(recipe.steps):
         batch: list[list[int]] = []
         total = 0
         while total < recipe.tokens_per_step:
             texts = [corpus.document(random, recipe.corpus) for _ in range(8)]
-            for ids in spelling(texts).input_ids:
+            for ids in tokenizer(texts).input_ids:
                 batch.append(ids + end)
                 total += len(ids)
         yield batch
 
 
-def _learn(model: Any, documents: Sequence[Sequence[int]], row: int) -> float:
-    """One backward pass on the mean cross-entropy of every token; returns it in nats."""
+def _backward(model: Any, documents: Sequence[Sequence[int]], row: int) -> float:
+    """Backward pass of the mean cross-entropy of all tokens; returns it in nats."""
     lengths = [len(d) - 1 for d in documents]
     packed = lay_out(documents, best_fit(lengths, max(row, *lengths)))
     logp_M, _ = score(
@@ -237,31 +273,44 @@ def _learn(model: Any, documents: Sequence[Sequence[int]], row: int) -> float:
 
 
 def step_accuracy(checkpoint: Path, count: int = 200, source: str = "arithmetic") -> float:
-    """Share of a source's held-out problems solved, greedily, once the response is made to begin
-    with a first step: the ability that RL will bring out."""
-    from pipeline.policy import load_tokenizer
+    """Share of held-out problems solved greedily when the response is forced to begin with a step.
 
-    spelling = load_tokenizer(checkpoint)
-    asked = SOURCES[source].distinct("test", 1, count)
+    It measures the ability that RL builds on.
+    """
+    from veriloop.pipeline.model.policy import load_tokenizer
+    from veriloop.pipeline.sampling.torch_engine import TorchSampler  # loads transformers
+
+    tokenizer = load_tokenizer(checkpoint)
+    problems = SOURCES[source].distinct("test", 1, count)
     opening = {
-        language: spelling(f"<think>{phrases.first}", add_special_tokens=False).input_ids
+        language: tokenizer(f"<think>{phrases.first}", add_special_tokens=False).input_ids
         for language, phrases in corpus.PHRASES.items()
     }
-    prompts = [(*prompt_ids(p, spelling), *opening[p.facts["language"]]) for p in asked]
+    prompts = [(*prompt_ids(p, tokenizer), *opening[p.facts["language"]]) for p in problems]
     sampling = Sampling(per_prompt=1, temperature=0.0, max_tokens=112, seed=0)
     engine = TorchSampler(str(checkpoint))
-    ends = (spelling.eos_token_id,)
+    ends = (tokenizer.eos_token_id,)
     right = [
-        judge(problem, response_text(group[0].ids, spelling, ends)).score == 1.0
-        for problem, group in zip(asked, engine.sample(prompts, sampling), strict=True)
+        judge(problem, response_text(group[0].ids, tokenizer, ends)).score == 1.0
+        for problem, group in zip(problems, engine.sample(prompts, sampling), strict=True)
     ]
     return sum(right) / count
 
 
-MADE_BY = (train, untrained, batches, _learn, Optimizer, Muon, lay_out, best_fit, tokenizer.train)
+HASHED_CODE = (
+    train,
+    untrained,
+    batches,
+    _backward,
+    Optimizer,
+    Muon,
+    lay_out,
+    best_fit,
+    train_tokenizer,
+)
 
 
 if __name__ == "__main__":
-    from stages.command import main
+    from veriloop.stages.cli import main
 
     sys.exit(main(["base", *sys.argv[1:]]))

@@ -1,41 +1,45 @@
-"""Cold start: the base learns long, readable chains of thought before any reinforcement.
+"""Cold start: SFT of the base on readable chains of thought, before any further RL.
 
-The paper (DeepSeek-R1, sections 2.3.1 and B.3) collects thousands of chains from R1-Zero at
-temperature 1, keeps those that are right and readable (repetition and mixed languages are dropped),
-has DeepSeek-V3 rewrite the thinking in the question's language with a summary after it, and
-fine-tunes DeepSeek-V3-Base on them.
+Paper (DeepSeek-R1, arXiv 2501.12948v2, B.3; training in B.4.2): thousands of chains are sampled
+from R1-Zero at temperature 1; correct and readable ones stay, repetition and mixed languages are
+dropped; DeepSeek-V3 rewrites the thinking in the question's language and adds a summary;
+DeepSeek-V3-Base is fine-tuned on them.
 
-Here the questions are of the RL split, and of one question's good answers the longest thinking is
-kept: chains that work in steps and check themselves. The summary is laid out by rule unless
-`rewrite.rewriter` names another model; what was rewritten is verified again.
+Input: the base and an R1-Zero checkpoint (`teacher`). Output: data.jsonl with its card, and the
+checkpoint that the reasoning RL starts from.
+
+Differences: of a question's accepted responses the one with the longest thinking stays, since
+it works in steps and checks itself. A rule writes the summary unless `rewrite.rewriter` names a
+model; rewritten responses are verified again. `recipes/tiny/cold_start.yaml` samples 8 responses to
+each of 640 questions, accepts at most 400 rows, and trains 3 epochs in batches of 32 at 1e-3;
+`recipes/paper/cold_start.yaml` has the paper's numbers.
 """
 
 import sys
 from pathlib import Path
 
-from data import sft_rows
-from pipeline.sft_config import ColdStartRecipe
-from stages.collecting import data_of, made, require_teacher
-from stages.entry import enter, starting_point
-from stages.sft import fine_tune
+from veriloop.data import sft_rows
+from veriloop.pipeline.config.sft import ColdStartRecipe
+from veriloop.stages.sft import fine_tune
+from veriloop.stages.stage_run import begin_stage
+from veriloop.stages.teacher_data import collect_data, require_teacher
 
 
 def run(recipe: ColdStartRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
-    """Collect and train as `recipe` says, under `output`/`name`; returns the checkpoint.
+    """Collect data and train in `output`/`name` (default: cold_start); returns the checkpoint.
 
-    With `resume` a run that stopped goes on: rounds of answers that are there are not sampled
-    again, and training goes on from its last complete checkpoint. Raises Stopped after Ctrl-C.
+    A resumed run reads finished rounds of samples from disk and continues training from its last
+    complete checkpoint. Raises Stopped after Ctrl-C.
     """
     require_teacher(recipe.teacher)
-    entry = enter(recipe, output, resume=resume, name=name)
-    if isinstance(entry, Path):
-        return entry
-    teacher = starting_point(recipe.teacher, entry.manifest)
-    data = data_of(recipe, entry, teacher, print, rewrite=recipe.rewrite)
-    return fine_tune(entry, recipe, sft_rows.read(data), made(data))
+    stage = begin_stage(recipe, output, resume=resume, name=name)
+    if isinstance(stage, Path):
+        return stage
+    outputs = collect_data(recipe, stage, rewrite=recipe.rewrite)
+    return fine_tune(stage, recipe, sft_rows.read(Path(outputs["data"])), outputs)
 
 
 if __name__ == "__main__":
-    from stages.command import main
+    from veriloop.stages.cli import main
 
     sys.exit(main(["cold-start", *sys.argv[1:]]))

@@ -1,115 +1,141 @@
-"""Distillation: a smaller student learns from a teacher that has been through the whole recipe.
+"""Distillation: a smaller student learns from the final model of the recipe.
 
-The paper (DeepSeek-R1, sections 2.4 and B.4): supervised fine-tuning of smaller models on the 800
-thousand verified samples, 2 to 3 epochs, no reinforcement learning; the student ends far ahead of
-the same model trained by RL alone. That is `method: sft`. Two others stand beside it, for a teacher
-whose distributions can be read: `logits` learns the same rows, but from what the teacher finds
-likely at each token, and `on_policy` has the student write and the teacher score what it wrote
-(GKD, arXiv 2306.13649), so that the student is corrected where it itself goes astray.
+Paper (DeepSeek-R1, arXiv 2501.12948v2, B.4.3 and F): supervised fine-tuning of smaller models on
+the 800 thousand rows of the second SFT, 2 to 3 epochs, batch 64, 32,768 tokens, a cosine to a
+tenth of 1e-4 (1.5 B) to 2e-5 (70 B); no RL. The student far exceeds the same model trained by RL
+alone.
+
+Input: a student, and rows or a teacher. Output: the student's checkpoint. `method` chooses:
+- `sft`: the paper's, on the rows that rejection sampling wrote.
+- `logits`: the same rows, with the teacher's top-k distribution as the target at each token.
+- `on_policy`: the student samples, the teacher scores its tokens (GKD, arXiv 2306.13649).
+
+`recipes/tiny/distill.yaml` trains a student of 154 k parameters for 3 epochs in batches of 32 at
+2e-3. `logits` and `on_policy` need a teacher with the student's tokenizer.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data.mixture import Mixture, held_out
-from data.sources import SOURCES
-from pipeline.device import device_of
-from pipeline.distill import logits
-from pipeline.distill.on_policy import Imitation
-from pipeline.distill.teacher import load_teacher
-from pipeline.distill.teacher_pass import Keeping, pass_key, teacher_pass
-from pipeline.distill_config import DistillRecipe
-from pipeline.failures import RecipeError
-from pipeline.questions import Sources, one_of_each
-from pipeline.records import Rollout
-from pipeline.scribe import Scribe
-from pipeline.sft.lessons import Lessons
-from pipeline.task import Task
-from pipeline.ways import output_head
-from stages import rl, sft
-from stages.entry import Entry, enter
-from verifiers.verdict import Verdict
+from veriloop.data.mixture import Mixture, held_out
+from veriloop.data.sources import SOURCES
+from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.distill import logit_step as logits
+from veriloop.pipeline.distill.on_policy import OnPolicyDistiller
+from veriloop.pipeline.distill.teacher_pass import TopKOptions, pass_key, teacher_pass
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.model.device import device_of
+from veriloop.pipeline.model.policy import load_policy, load_tokenizer
+from veriloop.pipeline.model.probe import output_head
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.rollouts.grade import Task, score_of
+from veriloop.pipeline.rollouts.sources import Sources, one_of_each
+from veriloop.pipeline.sft.dataset import SFTDataset
+from veriloop.stages import rl, sft
+from veriloop.stages.stage_run import StageRun, begin_stage
 
 CACHE = Path("outputs/cache/teacher")
 VERIFIERS = {"accuracy": None, "format": "think_format"}  # None: the problem's own verifier
 
 
 def run(recipe: DistillRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
-    """Train the student as `recipe` says, under `output`/`name`; returns the final checkpoint.
+    """Train the student in `output`/`name` (default: distill); returns the final checkpoint.
 
-    With `resume` a run that stopped goes on from its last complete checkpoint, and one that ended
-    is left as it is. Raises Stopped after Ctrl-C, with everything saved.
+    Resumes as `begin_stage` does. Raises Stopped after Ctrl-C, with everything saved.
     """
     if recipe.method == "on_policy":
-        taught = by_teacher(recipe)
-        return rl.run(recipe, task, output, resume=resume, name=name, taught=taught)
-    entry = enter(recipe, output, resume=resume, name=name)
-    if isinstance(entry, Path):
-        return entry
-    made = {"data": recipe.data.source, "teacher": recipe.teacher, "method": recipe.method}
-    aim = towards_teacher(entry, recipe) if recipe.teacher else None
-    return sft.fine_tune(entry, recipe, sft.load(recipe.data), made, aim)
-
-
-def towards_teacher(entry: Entry, recipe: DistillRecipe) -> sft.Aim:
-    """What is learned and measured beside a teacher, which has read the rows before."""
-
-    def aim(model: Any, tokenizer: Any, data: Lessons, say: Callable[[str], None]) -> sft.Objective:
-        teacher = load_teacher(recipe.teacher, entry.start, tokenizer).to(device_of(model))
-        ids, by_logits = len(output_head(model)[0]), recipe.method == "logits"
-        if recipe.top_k >= ids:
-            raise RecipeError(f"top_k={recipe.top_k}: the student has {ids} ids; at most {ids - 1}")
-        trainer, temperature = recipe.trainer, recipe.temperature
-        keeping = Keeping(k=recipe.top_k, ids=ids, temperature=temperature, trainer=trainer)
-        read = [*(data.train if by_logits else ()), *data.held_out]
-        folder = CACHE / pass_key(teacher, read, keeping)
-        kept = dict(zip(read, teacher_pass(teacher, read, keeping, folder, say), strict=True))
-        answers = sft.answers(recipe, model, data)
-        return sft.Objective(
-            gradient=(
-                (lambda batch: logits.gradient(model, batch, kept, trainer, temperature))
-                if by_logits
-                else answers.gradient
-            ),
-            measured=lambda: {
-                **answers.measured(),
-                **logits.measure(model, data.held_out, kept, trainer, temperature),
-            },
+        return rl.run(
+            recipe,
+            task,
+            output,
+            resume=resume,
+            name=name,
+            build_learner=partial(_build_distiller, recipe),
         )
+    stage = begin_stage(recipe, output, resume=resume, name=name)
+    if isinstance(stage, Path):
+        return stage
+    outputs = {"data": recipe.data.source, "teacher": recipe.teacher, "method": recipe.method}
+    build_objective = partial(_teacher_objective, stage, recipe) if recipe.teacher else None
+    return sft.fine_tune(stage, recipe, sft.load_rows(recipe.data), outputs, build_objective)
 
-    return aim
+
+def _teacher_objective(
+    stage: StageRun,
+    recipe: DistillRecipe,
+    model: Any,
+    tokenizer: Any,
+    dataset: SFTDataset,
+    say: Callable[[str], None],
+) -> sft.SFTObjective:
+    """The loss of `method`, and the KL to the teacher on held-out rows, from one teacher pass."""
+    teacher = load_teacher(recipe.teacher, stage.start, tokenizer).to(device_of(model))
+    ids, by_logits = len(output_head(model)[0]), recipe.method == "logits"
+    if recipe.top_k >= ids:
+        raise RecipeError(f"top_k={recipe.top_k}: the student has {ids} ids; at most {ids - 1}")
+    trainer, temperature = recipe.trainer, recipe.temperature
+    options = TopKOptions(k=recipe.top_k, ids=ids, temperature=temperature, trainer=trainer)
+    examples = [*(dataset.train if by_logits else ()), *dataset.held_out]
+    folder = CACHE / pass_key(teacher, examples, options)
+    top_k = teacher_pass(teacher, examples, options, folder, say)
+    targets = dict(zip(examples, top_k, strict=True))
+    cross_entropy = sft.cross_entropy_objective(recipe, model, dataset)
+    return sft.SFTObjective(
+        gradient=(
+            (lambda batch: logits.gradient(model, batch, targets, trainer, temperature))
+            if by_logits
+            else cross_entropy.gradient
+        ),
+        measure=lambda: {
+            **cross_entropy.measure(),
+            **logits.measure(model, dataset.held_out, targets, trainer, temperature),
+        },
+    )
+
+
+def load_teacher(folder: str, student: Path, tokenizer: Any) -> Any:
+    """The checkpoint in `folder`, frozen. `tokenizer` is that of the folder `student`.
+
+    Raises RecipeError if `folder` holds no checkpoint, or one with another vocabulary.
+    """
+    path = find_checkpoint(folder, "teacher")
+    vocabulary, expected = load_tokenizer(path).get_vocab(), tokenizer.get_vocab()
+    if vocabulary != expected:
+        differences = vocabulary.items() ^ expected.items()
+        token = min(differences, key=lambda item: (item[1], item[0]))[0]
+        raise RecipeError(
+            f"teacher {folder} and student {student} have different tokenizers ({len(vocabulary)} "
+            f"and {len(expected)} tokens; {token!r} is id {vocabulary.get(token)} and "
+            f"{expected.get(token)}): the teacher cannot score the student's ids. Use method: sft, "
+            "which needs only text, or a teacher with the student's tokenizer"
+        )
+    return load_policy(path).eval().requires_grad_(False)
 
 
 def task(recipe: DistillRecipe, sources: Sources = SOURCES) -> Task:
-    """Questions of the recipe's sources; answers are judged for the record alone."""
-
-    def reward(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> float:
-        del rollout
-        return rl.score(verdicts, "accuracy") + rl.score(verdicts, "format")
-
+    """The recipe's problems; rewards are recorded and never trained on."""
     return Task(
         problem=Mixture(recipe.problems, "rl", recipe.problem_seed, sources),
         held_out=held_out(recipe.evaluation.sources, recipe.evaluation.problems, sources),
         kinds=one_of_each(sources, recipe.problems, recipe.problem_seed),
         verifiers=VERIFIERS,
-        reward=reward,
+        reward=lambda _, verdicts: score_of(verdicts, "accuracy") + score_of(verdicts, "format"),
         best=2.0,
     )
 
 
-def by_teacher(recipe: DistillRecipe) -> rl.Taught:
-    """The teacher in the place of rewards."""
-
-    def taught(policy: Any, scribe: Scribe, start: Path) -> Imitation:
-        teacher = load_teacher(recipe.teacher, start, scribe.tokenizer)
-        return Imitation(recipe, policy, teacher.to(device_of(policy)))
-
-    return taught
+def _build_distiller(
+    recipe: DistillRecipe, policy: Any, generator: RolloutGenerator, start: Path
+) -> OnPolicyDistiller:
+    teacher = load_teacher(recipe.teacher, start, generator.tokenizer)
+    return OnPolicyDistiller(recipe, policy, teacher.to(device_of(policy)))
 
 
 if __name__ == "__main__":
-    from stages.command import main
+    from veriloop.stages.cli import main
 
     sys.exit(main(["distill", *sys.argv[1:]]))

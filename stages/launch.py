@@ -1,11 +1,13 @@
-"""From words on the command line to a resolved recipe in a run folder: YAML first, flags on top."""
+"""Stage commands: a recipe with flags on top, a run folder, then the stage itself."""
 
 import importlib
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Generic, TypeVar
@@ -14,96 +16,144 @@ import tyro
 import yaml
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
-from pipeline.config import BaseRecipe, Part
-from pipeline.failures import RecipeError, Stopped
-from pipeline.imports import lasting
-from pipeline.plan import plan
-from pipeline.r1_config import R1Recipe
-from pipeline.recipe_kinds import STAGES, Recipe
-from pipeline.recipes import FOLDER, checked, flat, read, refuse_changes, with_flags, written
-from pipeline.rl_config import PreferenceRLRecipe
-from pipeline.sampling import early
-from pipeline.set_plan import require_files
-from pipeline.trackers.installed import require_installed
-from stages.report_command import reported
-from stages.summary import table
+from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.load import (
+    FOLDER,
+    flat,
+    read,
+    read_values,
+    refuse_changes,
+    validate,
+    with_flags,
+    with_plugins,
+)
+from veriloop.pipeline.config.r1 import R1Recipe
+from veriloop.pipeline.config.registry import STAGES, Recipe
+from veriloop.pipeline.config.rl import PreferenceRLRecipe
+from veriloop.pipeline.config.sections import BaseRecipe, Part, require_plugins
+from veriloop.pipeline.dry_run.inputs import require_data
+from veriloop.pipeline.dry_run.plan import plan
+from veriloop.pipeline.errors import RecipeError, Stopped
+from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.run_lock import RunLockedError, locked
+from veriloop.pipeline.runs.trackers.mirror import require_installed
+from veriloop.pipeline.sampling import prelaunch
+from veriloop.pipeline.training.gc_freeze import lasting
+from veriloop.pipeline.training.stop import CommandSignals
+from veriloop.stages.commands.parse import PluginOptions
+from veriloop.stages.commands.report import reported
+from veriloop.stages.dict_flags import merged, split_flags
+from veriloop.stages.flag_help import stage_help
+from veriloop.stages.resumption import Kind, allowing
+from veriloop.stages.summary import table
 
-Kind = TypeVar("Kind", bound=Recipe)
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 RUNS = Path("outputs")
-EXAMPLES = {"preference": "tiny/dpo"}  # a recipe to begin with, where it is not tiny/<stage>
+EXAMPLES = {"preference": "tiny/dpo"}  # recipe named in help if it is not tiny/<stage>
 
+_HELP = {"-h", "--help"}
+_ALLOWED = (
+    "Allowed: such a folder, a base recipe ending in .yaml, or organisation/model[@revision] of "
+    "the hub"
+)
 _Off = tyro.conf.FlagCreatePairsOff
 
 
 @dataclass(frozen=True)
-class Options(Generic[Kind]):
-    """Every field of the recipe can be set, as in `--rollout.temperature 0.7`."""
+class Options(PluginOptions, Generic[AnyRecipe]):
+    """Every field of the recipe is a flag, as in `--rollout.temperature 0.7`."""
 
-    recipe: Annotated[Kind, tyro.conf.arg(name="")]
-    output: Annotated[
-        str,
-        tyro.conf.arg(help="run folder; default: a new one under outputs/, with --resume the last"),
-    ] = ""
-    resume: Annotated[bool, _Off, tyro.conf.arg(help="go on from the last complete checkpoint")] = (
-        False
-    )
-    dry_run: Annotated[bool, _Off, tyro.conf.arg(help="print what would happen, start nothing")] = (
-        False
-    )
+    recipe: Annotated[AnyRecipe, tyro.conf.arg(name="")]
+    output: str = ""
+    resume: Annotated[bool, _Off] = False
+    allow_changed: tyro.conf.UseAppendAction[tuple[Kind, ...]] = ()
+    dry_run: Annotated[bool, _Off] = False
 
 
 def parse(stage: str, words: Sequence[str]) -> Options[Recipe]:
-    """`RECIPE [--field value ...]`; raises RecipeError, or SystemExit after tyro's own message."""
-    name, example = stage.replace("_", "-"), EXAMPLES.get(stage, f"tiny/{stage}")
-    if not words or words[0].startswith("-"):
-        if "--help" in words or "-h" in words:
-            words = [example, "--help"]
-        else:
-            raise RecipeError(
-                f"veriloop {name} needs a recipe first: veriloop {name} {example} [--field "
-                "value ...]; `veriloop recipes ls` lists them"
-            )
+    """Parse `RECIPE [--field value ...]`.
+
+    Raises RecipeError, or SystemExit after help or tyro's message.
+    """
+    name, words = stage.replace("_", "-"), _with_recipe(stage, words)
+    _load_plugins(words)
     recipe = read(words[0])
     if recipe.stage != stage:
         raise RecipeError(
             f"{words[0]} is a recipe for {recipe.stage!r}, not for {stage!r}: "
             f"veriloop {recipe.stage.replace('_', '-')} {words[0]}"
         )
+    if _HELP & set(words):
+        print(stage_help(recipe, words[0]))
+        raise SystemExit(0)
+    others, mapped = split_flags(words[1:], recipe)
     kind = STAGES[stage]
     options = tyro.cli(
         Options[kind],
-        args=list(words[1:]),
+        args=others,
         default=Options(recipe=recipe),
         prog=f"veriloop {name} {words[0]}",
         registry=unchecked(),
     )
-    flags = given(words[1:], recipe.model_dump(), options.recipe.model_dump(warnings=False))
-    values = with_flags(written(words[0]), flags)
-    return replace(options, recipe=checked(values, f"flags on top of {words[0]}"))
+    flags = flag_values(others, recipe.model_dump(), options.recipe.model_dump(warnings=False))
+    values = merged(recipe, with_flags(read_values(words[0]), flags), mapped)
+    values = with_plugins(values, options.plugin)
+    return replace(options, recipe=validate(values, f"flags on top of {words[0]}"))
 
 
-def given(
+def _with_recipe(stage: str, words: Sequence[str]) -> Sequence[str]:
+    """The words, which begin with a recipe; an example is put before a call for help alone.
+
+    Raises RecipeError without a recipe.
+    """
+    if words and not words[0].startswith("-"):
+        return words
+    example = EXAMPLES.get(stage, f"tiny/{stage}")
+    if _HELP & set(words):
+        return [example, "--help"]
+    command = f"veriloop {stage.replace('_', '-')}"
+    raise RecipeError(
+        f"{command} needs a recipe first: {command} {example} [--field value ...]; `veriloop "
+        "recipes ls` lists them"
+    )
+
+
+def _load_plugins(words: Sequence[str]) -> None:
+    """Load the plugins of the flags: the recipe may name their verifiers."""
+    named = [after for word, after in pairwise([*words, ""]) if word == "--plugin" and after]
+    named += [word.partition("=")[2] for word in words if word.startswith("--plugin=")]
+    try:
+        require_plugins(named)
+    except ValueError as failure:
+        raise RecipeError(str(failure)) from failure
+
+
+def flag_values(
     words: Sequence[str], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the flags say, by path: they are laid over the file, so that one may name a preset."""
-    named = {word[2:].partition("=")[0].replace("-", "_") for word in words if word[:2] == "--"}
-    named |= {name.replace(".no_", ".") for name in named}
+    """Values of the fields that flags set, by dotted path.
+
+    A flag counts even if it repeats the default: it must win over a preset named by another flag.
+    """
+    flags = {word[2:].partition("=")[0].replace("-", "_") for word in words if word[:2] == "--"}
+    flags |= {flag.replace(".no_", ".") for flag in flags}
     old, new = dict(flat(before)), dict(flat(after))
-    return {path: v for path, v in new.items() if path in named or v != old.get(path)}
+    return {path: v for path, v in new.items() if path in flags or v != old.get(path)}
 
 
 def unchecked() -> ConstructorRegistry:
-    """tyro's own rule for recipes without its checks: `parse` checks the whole, naming keys."""
-    registry, asking = ConstructorRegistry(), False
+    """tyro's rule for recipes without pydantic's checks; `parse` checks the whole, naming keys."""
+    registry, in_rule = ConstructorRegistry(), False
 
     @registry.struct_rule
     def rule(info: StructTypeInfo) -> StructConstructorSpec | None:
-        nonlocal asking
-        if asking or not (isinstance(info.type, type) and issubclass(info.type, Part)):
+        # tyro's own rule is looked up through the same registry, hence the guard.
+        nonlocal in_rule
+        if in_rule or not (isinstance(info.type, type) and issubclass(info.type, Part)):
             return None
-        asking = True
+        in_rule = True
         spec = ConstructorRegistry.get_struct_spec(info)
-        asking = False
+        in_rule = False
         assert isinstance(spec, StructConstructorSpec), "tyro knows pydantic models"
         return replace(spec, instantiate=info.type.model_construct)
 
@@ -113,56 +163,60 @@ def unchecked() -> ConstructorRegistry:
 def command(words: Sequence[str]) -> int:
     """`STAGE RECIPE [--field value ...]`: print the plan, or run the stage and print its table.
 
-    The stage itself, and with it torch, is imported only when it runs. Nothing is written before
-    everything that can be checked without it has been.
+    The stage, and with it torch, is imported only to run it. Everything that can be checked
+    without it is checked before anything is written.
     """
     stage = words[0].replace("-", "_")
     options = parse(stage, words[1:])
     output = run_folder(options.recipe, options.output, resume=options.resume)
     if options.dry_run:
-        planned = plan(options.recipe, output)  # may refuse the recipe: before anything is printed
+        # May raise RecipeError, so it comes before anything is printed.
+        stage_plan = plan(options.recipe, output)
         print(yaml.safe_dump(options.recipe.model_dump(mode="json"), sort_keys=False), end="")
-        print(planned)
+        print(stage_plan)
         return 0
     require_start(options.recipe)
-    require_files(getattr(options.recipe, "sets", {}))
     require_installed(getattr(options.recipe, "trackers", ()))
-    if options.resume and not (output / "run.json").exists():
-        print(f"{output} holds no run yet: starting one", flush=True)
-    early.begin_for(options.recipe)
-    try:
-        with reported(output):
-            return _run(words, options, output)
-    finally:
-        early.forget()
+    with activity("looking up the data sets"):
+        require_data(options.recipe)
+    with held_folder(options.recipe, options.output, resume=options.resume) as output:
+        if options.resume and not (output / "run.json").exists():
+            print(f"{output} holds no run yet: starting one", flush=True)
+        prelaunch.begin_for(options.recipe)
+        try:
+            with reported(output):
+                return _run(words, options, output)
+        finally:
+            prelaunch.forget()
 
 
 def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:
     module = module_of(options.recipe.stage)
     try:
-        made = module.run(options.recipe, output, resume=options.resume)
-    except Stopped as stopped:
-        raise Stopped(f"{stopped}; go on with: {_resuming(words, output)}") from stopped
-    print(f"{table(output)}\n\ncheckpoint: {made}")
+        with allowing(options.allow_changed):
+            checkpoint = module.run(options.recipe, output, resume=options.resume)
+    except (Stopped, KeyboardInterrupt) as stop:
+        raise stopped(stop, _resume_command(words, output)) from stop
+    print(f"{table(output)}\n\ncheckpoint: {checkpoint}")
     return 0
 
 
 def module_of(stage: str) -> ModuleType:
-    """The module that runs a stage; brings torch."""
+    """Import the module that runs a stage, and torch with it."""
     with lasting():
-        return importlib.import_module(f"stages.{stage}")
+        return importlib.import_module(f"veriloop.stages.{stage}")
 
 
-def run_folder(recipe: Recipe, asked: str, *, resume: bool) -> Path:
-    """The folder of the run. Touches nothing; raises RecipeError when a run is in the way.
+def run_folder(recipe: Recipe, output: str, *, resume: bool) -> Path:
+    """The folder of the run; creates nothing. Raises RecipeError if another run is in the way.
 
-    To resume is to go on with the run that is there under the same recipe; in a named folder
-    that holds none it is to start one, so that one command both starts and goes on.
+    With `resume` the run in the folder must have the same recipe. A named folder without a run is
+    accepted, so that one command both starts a run and resumes it.
     """
     stem = recipe.name.replace("/", "-")
     if not resume:
         fresh = RUNS / f"{stem}-{max(_numbered(stem), default=0) + 1}"
-        folder = _folder(asked) if asked else fresh
+        folder = _folder(output) if output else fresh
         if (folder / "run.json").exists():
             raise RecipeError(
                 f"{folder} already holds a run: --resume goes on with it, another --output "
@@ -170,34 +224,61 @@ def run_folder(recipe: Recipe, asked: str, *, resume: bool) -> Path:
             )
         return folder
     runs = [p for _, p in sorted(_numbered(stem).items()) if (p / "run.json").is_file()]
-    if not asked and not runs:
+    if not output and not runs:
         raise RecipeError(
             f"--resume: no run of {recipe.name!r} in {RUNS}/; name it with --output, or start one "
             "without --resume"
         )
-    folder = _folder(asked) if asked else runs[-1]
+    folder = _folder(output) if output else runs[-1]
     if (folder / "run.json").exists():
         _check_recorded(folder / "run.json", recipe)
     return folder
 
 
-def _folder(asked: str) -> Path:
-    if Path(asked).exists() and not Path(asked).is_dir():
-        raise RecipeError(f"--output {asked} is a file; a run needs a folder")
-    return Path(asked)
+@contextmanager
+def held_folder(recipe: Recipe, output: str, *, resume: bool) -> Iterator[Path]:
+    """The folder of `run_folder`, locked, with the signals of a command; see `stop`.
+
+    A new folder in outputs/ that another command has just taken is replaced by the next one.
+    Raises RunLockedError if another command holds the folder.
+    """
+    with ExitStack() as stack:
+        while True:
+            folder = run_folder(recipe, output, resume=resume)
+            try:
+                stack.enter_context(locked(folder))
+                break
+            except RunLockedError:
+                if output or resume:
+                    raise
+        run_folder(recipe, str(folder), resume=resume)  # it may have changed before the lock
+        stack.enter_context(CommandSignals())
+        yield folder
+
+
+def stopped(stop: BaseException, resume_command: str) -> Stopped:
+    """What a stopped or interrupted run ends with: why, and the command that resumes it."""
+    reason = str(stop) or "interrupted; checkpoints written before are complete"
+    return Stopped(f"{reason}; go on with: {resume_command}")
+
+
+def _folder(output: str) -> Path:
+    if Path(output).exists() and not Path(output).is_dir():
+        raise RecipeError(f"--output {output} is a file; a run needs a folder")
+    return Path(output)
 
 
 def _numbered(stem: str) -> dict[int, Path]:
-    """Folders outputs/STEM-1, outputs/STEM-2, ... that exist, by number."""
-    found = ((re.fullmatch(rf"{re.escape(stem)}-(\d+)", p.name), p) for p in RUNS.glob("*"))
-    return {int(match[1]): path for match, path in found if match}
+    """Existing folders outputs/STEM-1, outputs/STEM-2, ... by number."""
+    matches = ((re.fullmatch(rf"{re.escape(stem)}-(\d+)", p.name), p) for p in RUNS.glob("*"))
+    return {int(match[1]): path for match, path in matches if match}
 
 
 def _check_recorded(path: Path, recipe: Recipe) -> None:
-    """Raise RecipeError unless the run of that run.json was started with this recipe."""
+    """Raise RecipeError unless the run of this run.json was started with `recipe`."""
     try:
         stages = json.loads(path.read_bytes())["stages"]
-        recorded = {one["name"]: one["inputs"].get("recipe") for one in stages}
+        recorded = {stage["name"]: stage["inputs"].get("recipe") for stage in stages}
     except (ValueError, TypeError, KeyError, AttributeError) as failure:
         raise RecipeError(
             f"{path} is no run manifest ({failure!r}); put a copy back, or name another --output"
@@ -207,27 +288,30 @@ def _check_recorded(path: Path, recipe: Recipe) -> None:
 
 
 def require_start(recipe: Recipe) -> None:
-    """Raise RecipeError when the checkpoint to start from, or the reward model, is not there."""
+    """Raise RecipeError if the checkpoint to start from, or the reward model, does not exist."""
     if isinstance(recipe, PreferenceRLRecipe):
-        judge = recipe.reward.reward_model
-        if not (Path(judge) / "config.json").is_file():
-            raise RecipeError(
-                f"reward.reward_model: {judge} holds no Hugging Face checkpoint (no config.json "
-                "in it); `veriloop reward-model` makes one"
-            )
+        _require_checkpoint(
+            recipe.reward.reward_model, "reward.reward_model", "`veriloop reward-model` makes one"
+        )
     if isinstance(recipe, BaseRecipe | R1Recipe) or recipe.start.endswith((".yaml", ".yml")):
         return
-    if not (Path(recipe.start) / "config.json").is_file():
-        name = f"{recipe.start}.yaml"
-        hint = f" Did you mean recipes/{name}?" if (FOLDER / name).is_file() else ""
+    name = f"{recipe.start}.yaml"
+    if (FOLDER / name).is_file() and not Path(recipe.start).exists():
         raise RecipeError(
-            f"start: {recipe.start} holds no Hugging Face checkpoint (no config.json in it).{hint} "
-            "Allowed: such a folder, or a base recipe ending in .yaml"
+            f"start: {recipe.start} is a recipe. Did you mean recipes/{name}? {_ALLOWED}"
         )
+    _require_checkpoint(recipe.start, "start", _ALLOWED)
 
 
-def _resuming(words: Sequence[str], output: Path) -> str:
-    """The command that goes on with the run in `output`."""
-    told = [w.partition("=")[0] for w in words]
-    also = [] if "--output" in told else ["--output", str(output)]
-    return shlex.join(["veriloop", *words, *also, *([] if "--resume" in told else ["--resume"])])
+def _require_checkpoint(name: str, key: str, hint: str) -> None:
+    try:
+        find_checkpoint(name, key)
+    except RecipeError as refusal:
+        raise RecipeError(f"{refusal}. {hint}") from refusal
+
+
+def _resume_command(words: Sequence[str], output: Path) -> str:
+    """The command that resumes the run in `output`."""
+    flags = [word.partition("=")[0] for word in words]
+    added = [] if "--output" in flags else ["--output", str(output)]
+    return shlex.join(["veriloop", *words, *added, *([] if "--resume" in flags else ["--resume"])])

@@ -1,8 +1,11 @@
-"""Preference optimisation: DPO and its kin, on pairs from a file or from the model's own answers.
+"""Preference optimisation: DPO and its variants, on pairs from a file or from the policy itself.
 
-DeepSeek-R1's second RL stage learns preferences through a reward model (`stages/reward_model.py`)
-inside GRPO; the losses here learn them from pairs directly. What the schedules mean is told by
-`ScheduleConfig`, what the losses compute by `pipeline/losses/preference.py`.
+Not a step of the paper, which learns preferences with a reward model inside GRPO
+(`reward_model.py`, `preference_rl.py`); this stage learns them from pairs directly.
+
+Input: a checkpoint, and pairs, rankings, labelled answers or problems to sample from. Output: the
+checkpoint. `ScheduleConfig` documents the schedules (offline, curriculum, iterative, online),
+`pipeline/losses/preference.py` the losses; `recipes/tiny/` has a recipe for each loss.
 """
 
 import sys
@@ -10,118 +13,87 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from data import arithmetic
-from data.mixture import held_out
-from pipeline import compute
-from pipeline.console import StageConsole
-from pipeline.grade import names_of, open_judges
-from pipeline.policy import eos_ids, load_policy, load_tokenizer, saved_weights
-from pipeline.preference.labels import VERIFIERS, Labeller, by_rewards, by_verifiers
-from pipeline.preference.loop import KEY_METRICS, PreferenceLoop, Tools
-from pipeline.preference.questions import Asking, Questions
-from pipeline.preference.rounds import Prepared, prepare
-from pipeline.preference.scalar_head import ScalarHead
-from pipeline.preference_config import PreferenceRecipe
-from pipeline.questions import sources_of
-from pipeline.run_json import write_versions
-from pipeline.sampling.choose import open_sampler
-from pipeline.scribe import Scribe
-from pipeline.trackers.choose import open_record
-from stages.entry import enter
+from veriloop.data import arithmetic
+from veriloop.data.mixture import held_out
+from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.preference import PreferenceRecipe
+from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer, saved_weights
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.preference.datasets import PreferenceDataset, build_dataset
+from veriloop.pipeline.preference.labelling import VERIFIERS, Labeller, by_rewards, by_verifiers
+from veriloop.pipeline.preference.loop import KEY_METRICS, PreferenceLoop
+from veriloop.pipeline.preference.online import OnlineDeps, OnlineSampler
+from veriloop.pipeline.preference.scalar_head import ScalarHead
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.rollouts.grade import verifier_names
+from veriloop.pipeline.rollouts.sources import sources_of
+from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.training.trainer import TrainerDeps
+from veriloop.stages.stage_run import StageRun, begin_stage, open_verifiers
 
 
 def run(recipe: PreferenceRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
-    """Train as `recipe` says, under `output`/`name` (preference); returns the final checkpoint.
-    Resumed as `enter` has it; raises Stopped after Ctrl-C, with everything saved.
+    """Train in `output`/`name` (default: preference); returns the final checkpoint.
+
+    Resumes as `begin_stage` does. Raises Stopped after Ctrl-C, with everything saved.
     """
-    entry = enter(recipe, output, resume=resume, name=name)
-    if isinstance(entry, Path):
-        return entry
+    stage = begin_stage(recipe, output, resume=resume, name=name)
+    if isinstance(stage, Path):
+        return stage
     with ExitStack() as stack:
-        loop = opened(stack, recipe, entry.directory, entry.start, entry.found)
-        asked = loop.tools.questions
-        sampler = None if asked is None else asked.asking.sampler.name
-        with entry.failures_noted(sampler):
-            told = loop.run(entry.seconds)
-    made = entry.made()
-    entry.end(sampler, told["before"], told["after"], made | loop.prepared.facts)
-    return Path(made["checkpoint"])
+        loop = open_loop(stack, recipe, stage)
+        sampler = None if loop.online is None else loop.online.deps.sampler.name
+        with stage.record_failure(sampler):
+            evaluations = loop.run(stage.seconds)
+    return stage.finish(sampler, evaluations["before"], evaluations["after"], loop.dataset.facts)
 
 
-def opened(
-    stack: ExitStack,
-    recipe: PreferenceRecipe,
-    directory: Path,
-    start: Path,
-    found: tuple[Path, dict[str, Any]] | None,
-) -> PreferenceLoop:
-    """The loop with all it works with, closed when `stack` is; resumed when `found`."""
-    policy = compute.prepare(load_policy(start), recipe.trainer)
-    tokenizer = load_tokenizer(start)
-    done = 0 if found is None else found[1]["done"]
+def open_loop(stack: ExitStack, recipe: PreferenceRecipe, stage: StageRun) -> PreferenceLoop:
+    """The loop and, for recipes with problems, its sampler; closed by `stack`, resumed if saved."""
+    policy = prepare(load_policy(stage.start), recipe.trainer)
+    tokenizer = load_tokenizer(stage.start)
     ends = eos_ids(policy.generation_config, tokenizer)
-    prepared = prepare(recipe.data, recipe.loss, recipe.schedule, tokenizer, ends, print)
-    console = StageConsole(
-        "preference", steps(recipe, prepared), done=done, key_metrics=KEY_METRICS
-    )
-    stack.enter_context(console)
-    questions = None
+    dataset = build_dataset(recipe.data, recipe.loss, recipe.schedule, tokenizer, ends, print)
+    deps = stage.open_deps(stack, recipe, tokenizer, _steps(recipe, dataset), KEY_METRICS)
+    online = None
     if recipe.problems is not None:
-        questions = Questions(recipe, policy, asking(stack, recipe, directory, start, console))
-    tools = Tools(
-        tokenizer=tokenizer,
-        record=stack.enter_context(open_record(recipe, directory)),
-        console=console,
-        directory=directory,
-        questions=questions,
-    )
-    loop = PreferenceLoop(recipe, prepared, policy, tools)
-    if found is not None:
-        loop.resume(found[1], saved_weights(policy, found[0]))
+        online = OnlineSampler(recipe, policy, _open_online(stack, recipe, stage.start, deps))
+    loop = PreferenceLoop(recipe, dataset, policy, deps, online)
+    if stage.saved is not None:
+        loop.trainer.resume(stage.saved[1], saved_weights(policy, stage.saved[0]))
     return loop
 
 
-def steps(recipe: PreferenceRecipe, prepared: Prepared) -> int:
-    """Optimizer steps; of a run that samples, as many as its rounds can have."""
-    schedule, sizes = recipe.schedule, [len(examples) for examples in prepared.rounds]
+def _steps(recipe: PreferenceRecipe, dataset: PreferenceDataset) -> int:
+    """Optimizer steps; for sampled rounds the largest possible number."""
+    schedule, sizes = recipe.schedule, [len(examples) for examples in dataset.rounds]
     if schedule.samples:
         pairs = recipe.rollout.prompts * recipe.label.pairs
         sizes = [pairs * (2 if recipe.loss.name == "kto" else 1)] * schedule.rounds
     return schedule.epochs * sum(-(-size // recipe.batch) for size in sizes)
 
 
-def asking(
-    stack: ExitStack,
-    recipe: PreferenceRecipe,
-    directory: Path,
-    start: Path,
-    console: StageConsole,
-) -> Asking:
-    """The sampler, the verifiers and the labeller of a run that has problems."""
+def _open_online(
+    stack: ExitStack, recipe: PreferenceRecipe, start: Path, deps: TrainerDeps
+) -> OnlineDeps:
+    """The sampler, verifiers and labeller of a recipe with problems; closed by `stack`."""
     sources, _ = sources_of(recipe.evaluation.sources, recipe.sets)
-    measured = held_out(recipe.evaluation.sources, recipe.evaluation.problems, sources)
-    names = names_of(VERIFIERS, [*measured, arithmetic.problem("rl", recipe.problem_seed, 0)])
-    pool = open_judges(
-        names,
-        recipe.verifier_service,
-        workers=recipe.verifier_workers,
-        limit_s=recipe.verifier_limit_s,
-    )
-    stack.enter_context(pool)
-    write_versions(directory / "versions.json", pool.fingerprint(names))
+    problems = held_out(recipe.evaluation.sources, recipe.evaluation.problems, sources)
+    names = verifier_names(VERIFIERS, [*problems, arithmetic.problem("rl", recipe.problem_seed, 0)])
+    pool = open_verifiers(stack, recipe, names, deps.directory)
     rollout = recipe.rollout
     sampler = open_sampler(
         recipe.sampler,
         str(start),
         max_length=rollout.max_prompt + rollout.max_tokens,
-        say=console.note,
+        say=deps.console.note,
     )
     stack.callback(sampler.close)
     tokenizer = load_tokenizer(start)
-    return Asking(
-        problem=lambda n: arithmetic.problem("rl", recipe.problem_seed, n),
-        held_out=measured,
-        scribe=Scribe(
+    return OnlineDeps(
+        problem=lambda number: arithmetic.problem("rl", recipe.problem_seed, number),
+        held_out=problems,
+        generator=RolloutGenerator(
             tokenizer, load_policy(start).generation_config, rollout.template, rollout.system
         ),
         sampler=sampler,
@@ -131,15 +103,15 @@ def asking(
 
 
 def labeller(recipe: PreferenceRecipe, pool: Any, tokenizer: Any) -> Labeller:
-    """Who says which sampled answer is better."""
+    """Scores sampled answers, by the verifiers or by a reward model."""
     if recipe.label.by == "verifiers":
         return by_verifiers(recipe.label, pool)
-    head = ScalarHead(Path(recipe.label.reward_model))
+    head = ScalarHead(find_checkpoint(recipe.label.reward_model, "label.reward_model"))
     head.require_tokenizer(tokenizer)
     return by_rewards(lambda answers: head.rewards(answers, recipe.trainer))
 
 
 if __name__ == "__main__":
-    from stages.command import main
+    from veriloop.stages.cli import main
 
     sys.exit(main(["preference", *sys.argv[1:]]))

@@ -1,35 +1,40 @@
-"""Secondary reinforcement learning: rules where there are right answers, a reward model elsewhere.
+"""Second RL stage of R1: rules for reasoning prompts, a reward model for general prompts.
 
-The paper (DeepSeek-R1, section 2.3.4 and B.4.1): Reward = Reward_reasoning + Reward_general +
-Reward_language. Reasoning prompts keep their rules; general prompts are judged by a reward model
-and by format; language consistency is for all. Helpfulness is read off the final summary alone,
-harmlessness off the whole response. 1,700 steps at temperature 0.7 ("higher temperatures in this
-stage lead to incoherent generation"); general prompts and the preference reward join only in the
-last 400, since more of it "may lead to reward hacking".
+Paper (DeepSeek-R1, arXiv 2501.12948v2, section 3.2.2): Reward = Reward_reasoning + Reward_general
++ Reward_language. Reasoning prompts keep the rules; general prompts get the reward model's score
+plus format; language consistency applies to all. Helpfulness is scored on the final summary only,
+harmlessness on the whole response (section 3.1). 1,700 steps with most settings of the first stage,
+at temperature 0.7 (higher ones gave incoherent text); general prompts and the
+preference reward join in the last 400 steps, because more of them leads to reward hacking (B.5).
 
-Where we differ: one scalar head stands for both reward models; general prompts are asked from the
-first step on, for format and language, and the reward model counts from `reward.preference_from`
-on; its scalar is squashed into (0, 1), so that no answer can be worth more than a right one. The
-exact rule for general prompts is recorded as their accuracy and never rewarded: where it falls
-behind `rewards/preference/mean`, the reward model is being hacked.
+Input: the SFT checkpoint and the reward model. Output: the final policy, DeepSeek-R1 in the paper.
+
+Differences: one scalar head serves as both reward models (helpful and safety). General prompts are
+sampled from the first step, rewarded for format and language; the preference score counts from
+`reward.preference_from` on, squashed into (0, 1) so that it never exceeds a correct answer.
+The exact rule for general prompts is recorded as accuracy and never rewarded: if it falls behind
+`rewards/preference/mean`, the policy is hacking the reward model. `recipes/tiny/preference_rl.yaml`
+runs 24 rollouts of 32 x 16 responses in 4 mini-batches, the last 6 with the preference reward.
 """
 
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from data.problem import GENERAL, source_of
-from data.sources import SOURCES
-from pipeline.preference.scalar_head import ScalarHead
-from pipeline.preference_judge import PreferenceJudge
-from pipeline.questions import Sources
-from pipeline.records import Rollout
-from pipeline.rl_config import PreferenceReward, PreferenceRLRecipe
-from pipeline.task import Task
-from stages import rl
-from stages.rl import score, shortened
-from verifiers.verdict import Verdict
+from veriloop.data.problem import GENERAL, source_of
+from veriloop.data.sources import SOURCES
+from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.rl import PreferenceReward, PreferenceRLRecipe
+from veriloop.pipeline.preference.reward_judge import PreferenceJudge
+from veriloop.pipeline.preference.scalar_head import ScalarHead
+from veriloop.pipeline.rollouts.grade import Task, score_of
+from veriloop.pipeline.rollouts.sources import Sources
+from veriloop.pipeline.types import Rollout
+from veriloop.stages import rl
+from veriloop.stages.rl import with_recipe_terms
+from veriloop.verifiers.verdict import Verdict
 
 VERIFIERS = {"accuracy": None, "format": "think_format", "language": "language"}
 
@@ -37,47 +42,41 @@ VERIFIERS = {"accuracy": None, "format": "think_format", "language": "language"}
 def reward(
     verdicts: Mapping[str, Verdict], weights: PreferenceReward, *, general: bool, late: bool
 ) -> float:
-    """Reward = (general: preference, late in the training; else: accuracy) + format + language."""
+    """Reward = (reasoning: accuracy; general: preference, if `late`) + format + language."""
     if not general:
-        own = weights.accuracy * score(verdicts, "accuracy")
+        main = weights.accuracy * score_of(verdicts, "accuracy")
     else:
-        own = weights.preference * score(verdicts, "preference") if late else 0.0
-    layout, language = score(verdicts, "format"), score(verdicts, "language")
-    return own + weights.format * layout + weights.language * language
+        main = weights.preference * score_of(verdicts, "preference") if late else 0.0
+    rules = weights.format * score_of(verdicts, "format")
+    return main + rules + weights.language * score_of(verdicts, "language")
 
 
 def task(recipe: PreferenceRLRecipe, sources: Sources = SOURCES) -> Task:
-    """Mixed prompts; the reward model judges general ones from the first turn, for the record."""
+    """Reasoning and general problems; the preference score is recorded from the first step."""
     weights = recipe.reward
 
-    def early(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> float:
-        return reward(verdicts, weights, general=_is_general(rollout), late=False)
+    def phase_reward(rollout: Rollout, verdicts: Mapping[str, Verdict], *, late: bool) -> float:
+        general = source_of(rollout.problem) == GENERAL
+        return reward(verdicts, weights, general=general, late=late)
 
-    def late(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> float:
-        return reward(verdicts, weights, general=_is_general(rollout), late=True)
-
-    head = ScalarHead(Path(weights.reward_model))
+    head = ScalarHead(find_checkpoint(weights.reward_model, "reward.reward_model"))
     best = max(weights.accuracy, weights.preference) + weights.format + weights.language
+    work = rl.task(recipe, VERIFIERS, partial(phase_reward, late=False), best=best, sources=sources)
+    judge = PreferenceJudge(head, recipe.trainer, scale=weights.preference_scale)
     return replace(
-        rl.task(recipe, VERIFIERS, early, best=best, sources=sources),
-        late_reward=shortened(recipe, late),
+        work,
+        late_reward=with_recipe_terms(recipe, partial(phase_reward, late=True)),
         late_from=recipe.preference_turn,
-        batch_judges={
-            "preference": PreferenceJudge(head, recipe.trainer, scale=weights.preference_scale)
-        },
+        batch_judges={**work.batch_judges, "preference": judge},
     )
 
 
-def _is_general(rollout: Rollout) -> bool:
-    return source_of(rollout.problem) == GENERAL
-
-
 def run(recipe: PreferenceRLRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
-    """Train as `recipe` says, under `output`/`name`; returns the final checkpoint."""
+    """Train in `output`/`name`; see `rl.run`."""
     return rl.run(recipe, task, output, resume=resume, name=name)
 
 
 if __name__ == "__main__":
-    from stages.command import main
+    from veriloop.stages.cli import main
 
     sys.exit(main(["preference-rl", *sys.argv[1:]]))

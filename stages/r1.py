@@ -1,9 +1,11 @@
-"""The whole recipe: its stages in order, in one process, each checked against its own goals.
+"""The whole recipe: its stages in order, in one process, each checked against its goals.
 
-The paper's order is base, R1-Zero, cold start, reasoning RL, rejection sampling, SFT from the base,
-reward model, RL for all scenarios, and distillation. Here the order is the recipe's: a list of
-stages, and what each takes from those before it. Where a goal is missed the run ends, since
-nothing that comes after could be trusted.
+Paper (DeepSeek-R1, arXiv 2501.12948v2, figure 2): base, R1-Zero, cold start, first RL stage,
+rejection sampling and SFT from the base, reward model, second RL stage; then distillation.
+
+Input: a list of stages, each with a recipe, the outputs it takes from earlier stages, settings and
+goals. Output: the last stage's checkpoint. A missed goal ends the run, because later stages build
+on it. `recipes/tiny/r1.yaml` runs the paper's order on a CPU.
 """
 
 import json
@@ -16,172 +18,178 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline import model_card
-from pipeline.config import BaseRecipe
-from pipeline.failures import RecipeError, StageError
-from pipeline.r1_config import ASIDE, R1Recipe
-from pipeline.r1_stages import Settings, Step, longest, steps
-from pipeline.recipe_kinds import MAKES, StageRecipe
-from pipeline.report.reading import read_run
-from pipeline.run_json import RunManifest, recorded
-from pipeline.sampling.warm import warm_samplers
-from stages.launch import module_of
-from stages.standing import outdated
+from veriloop.pipeline.config.r1 import ASIDE, R1Recipe
+from veriloop.pipeline.config.r1_stages import Settings, Step, longest, steps
+from veriloop.pipeline.config.registry import MAKES, StageRecipe
+from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.report import model_card
+from veriloop.pipeline.report.read_run import read_run
+from veriloop.pipeline.runs.manifest import RunManifest, recorded
+from veriloop.pipeline.sampling.engine_cache import warm_samplers
+from veriloop.stages.launch import module_of
+from veriloop.stages.staleness import stale_reason
 
-Todo = Literal["resume", "again", "keep"]  # go on or begin; put aside and begin; leave as it is
+Action = Literal["resume", "restart", "skip"]  # restart: after moving earlier results aside
 
 
 class MissedGoalError(StageError):
-    """A stage ended well and fell short of what the recipe asks of it."""
+    """A stage finished but missed a goal of the recipe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
-    """The stages to look at: all by default."""
+class StageSelection:
+    """The stages to consider, by default all."""
 
     only: str = ""  # this one alone
     since: str = ""  # this one and those after it
-    over: Settings = field(default_factory=dict)  # settings on top of the recipe's
+    over: Settings = field(default_factory=dict)  # settings that override the recipe's
 
-    def of(self, todo: list[Step]) -> list[Step]:
-        """Raises RecipeError for a name that is no stage."""
-        names = [step.name for step in todo]
-        for asked in filter(None, (self.only, self.since)):
-            if asked not in names:
-                raise RecipeError(f"no stage {asked!r}; there are {', '.join(names)}")
+    def of(self, everything: list[Step]) -> list[Step]:
+        """The selected steps. Raises RecipeError for an unknown stage."""
+        names = [step.name for step in everything]
+        for name in filter(None, (self.only, self.since)):
+            if name not in names:
+                raise RecipeError(f"no stage {name!r}; there are {', '.join(names)}")
         if self.only:
-            return [step for step in todo if step.name == self.only]
-        return todo[names.index(self.since) :] if self.since else todo
+            return [step for step in everything if step.name == self.only]
+        return everything[names.index(self.since) :] if self.since else everything
 
     @property
     def forces(self) -> bool:
-        """Whether a stage that stands is done again all the same: it was asked for by name."""
+        """Whether current stages run again too, because they were selected by name."""
         return bool(self.only or self.since)
 
 
 def run(
-    recipe: R1Recipe, output: Path, *, resume: bool, name: str = "", which: Which | None = None
+    recipe: R1Recipe,
+    output: Path,
+    *,
+    resume: bool,
+    name: str = "",
+    selection: StageSelection | None = None,
 ) -> Path:
-    """Run the stages under `output`; returns the last one's folder or checkpoint.
+    """Run the stages in `output`; returns the last one's checkpoint, or its folder.
 
-    What stands is left as it is; a stage whose recipe, inputs, verifiers or outputs changed is put
-    aside and done again, and so is what reads from it unless it made the same bytes. A stage that
-    was stopped goes on from its last checkpoint. Raises MissedGoalError after the first stage that
-    falls short, RecipeError for a list that cannot work, and what the stages raise.
+    A current stage is skipped. One whose recipe, inputs, verifiers or outputs changed is moved
+    aside and runs again; so do the stages that read from it, unless its outputs are the same bytes.
+    A stopped stage resumes from its last checkpoint. Raises MissedGoalError after the first stage
+    that misses a goal, RecipeError for an inconsistent list, and what the stages raise.
     """
-    del name, resume  # where a run begins there is nothing that stands
-    which = which or Which()
-    everything = steps(recipe, which.over)
-    asked = which.of(everything)
-    output = Path(os.path.relpath(output))  # one spelling, so that recipes name one path
-    with warm_samplers(longest(asked)):
-        for number, step in enumerate(asked, 1):
-            say = partial(print, f"\n[{number}/{len(asked)}] {step.name}:", flush=True)
-            _do(step, output, say, force=which.forces)
-            _judge(step, output)
-    last = asked[-1].name
+    del name, resume  # both modes look at what `output` holds
+    selection = selection or StageSelection()
+    todo = selection.of(steps(recipe, selection.over))
+    output = Path(os.path.relpath(output))  # recipes must name one path in one way
+    with warm_samplers(longest(todo)):
+        for number, step in enumerate(todo, 1):
+            say = partial(print, f"\n[{number}/{len(todo)}] {step.name}:", flush=True)
+            _run_step(step, output, say, force=selection.forces)
+            _check_goals(step, output)
+    last = todo[-1].name
     outputs = recorded(output / "run.json")[last]["outputs"]
     return Path(outputs.get("checkpoint", output / last))
 
 
-def _do(step: Step, output: Path, say: Callable[..., None], *, force: bool) -> None:
-    """Bring one stage to its end, if it is not there."""
+def _run_step(step: Step, output: Path, say: Callable[..., None], *, force: bool) -> None:
+    """Run a stage unless it is current."""
     entries = recorded(output / "run.json")
-    recipe = step.with_taken(_outputs(step, entries))
-    todo, why = _todo(entries.get(step.name), recipe, output / step.name, force=force)
-    sources = ", ".join(f"{key} from {source}" for key, source in step.asked.take.items())
-    say(why, f"({step.asked.recipe}{'; ' if sources else ''}{sources})")
-    if todo == "keep":
+    recipe = step.with_taken(_inputs(step, entries))
+    action, why = _next_action(entries.get(step.name), recipe, output / step.name, force=force)
+    sources = ", ".join(f"{key} from {source}" for key, source in step.stage.take.items())
+    say(why, f"({step.stage.recipe}{'; ' if sources else ''}{sources})")
+    if action == "skip":
         return
-    if todo == "again":
-        _put_aside(step.name, output, entries.get(step.name))
+    if action == "restart":
+        _move_aside(step.name, output, entries.get(step.name))
     stage = module_of(recipe.stage)
-    stage.run(recipe, output, resume=todo == "resume", name=step.name)
+    stage.run(recipe, output, resume=action == "resume", name=step.name)
     outputs = recorded(output / "run.json")[step.name]["outputs"]
-    lacking = [name for name in MAKES[recipe.stage] if name not in outputs]
-    assert not lacking, f"stage {step.name} ended without its {lacking}"
+    missing = [name for name in MAKES[recipe.stage] if name not in outputs]
+    assert not missing, f"stage {step.name} ended without its {missing}"
 
 
-def _todo(
+def _next_action(
     entry: Mapping[str, Any] | None, recipe: StageRecipe, folder: Path, *, force: bool
-) -> tuple[Todo, str]:
+) -> tuple[Action, str]:
+    """What to do with a stage, and why."""
     if entry is None:
-        return ("again" if folder.exists() else "resume"), "begins"
-    why = outdated(entry, recipe, folder)
-    if why:
-        return "again", f"done again, since {why}"
+        return ("restart" if folder.exists() else "resume"), "starts"
+    reason = stale_reason(entry, recipe, folder)
+    if reason:
+        return "restart", f"runs again: {reason}"
     if entry["status"] != "done":
-        return "resume", "goes on"
+        return "resume", "resumes"
     if force:
-        return "again", "done again, as asked"
-    return "keep", f"stands as it was done at {entry['started']}"
+        return "restart", "runs again, as requested"
+    return "skip", f"is up to date, from {entry['started']}"
 
 
-def _outputs(step: Step, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What the step takes, by stage and output. Raises RecipeError where it was not made yet."""
-    found: dict[str, dict[str, Any]] = {}
-    for stage, output in step.asked.taken.values():
+def _inputs(step: Step, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The outputs of the stages that the step takes from. Raises RecipeError if one is missing."""
+    inputs: dict[str, dict[str, Any]] = {}
+    for stage, output in step.stage.taken.values():
         entry = entries.get(stage, {"status": "not run", "outputs": {}})
         if entry["status"] != "done" or output not in entry["outputs"]:
             raise RecipeError(
                 f"stage {step.name} needs {stage}.{output}, and {stage} is {entry['status']}; "
-                f"begin with it: --from {stage}"
+                f"start there: --from {stage}"
             )
         if not Path(entry["outputs"][output]).exists():
             raise RecipeError(
                 f"stage {step.name} needs {stage}.{output}, and {entry['outputs'][output]} is "
-                "gone; --resume without --only or --from makes it again"
+                "missing; --resume without --only or --from recreates it"
             )
-        found[stage] = dict(entry["outputs"])
-    return found
+        inputs[stage] = dict(entry["outputs"])
+    return inputs
 
 
-def _put_aside(name: str, output: Path, entry: Mapping[str, Any] | None) -> None:
-    """Move a stage's folder to `output`/aside/<name>-N, with its entry of run.json in it."""
+def _move_aside(name: str, output: Path, entry: Mapping[str, Any] | None) -> None:
+    """Move a stage's folder to `output`/aside/<name>-N and write its run.json entry there."""
     (output / ASIDE).mkdir(exist_ok=True)
-    free = (output / ASIDE / f"{name}-{n}" for n in count(1))
-    place = next(path for path in free if not path.exists())
+    numbered = (output / ASIDE / f"{name}-{n}" for n in count(1))
+    target = next(path for path in numbered if not path.exists())
     if (output / name).exists():
-        (output / name).rename(place)
-        print(f"  what was there: {place}", flush=True)
+        (output / name).rename(target)
+        print(f"  earlier results: {target}", flush=True)
     else:
-        place.mkdir()  # of a base model, which lies in the cache, only the entry is kept
+        target.mkdir()  # a base model is in the cache and has no folder here
     if entry is not None:
-        (place / "stage.json").write_text(json.dumps(entry, indent=2, ensure_ascii=False))
+        (target / "stage.json").write_text(json.dumps(entry, indent=2, ensure_ascii=False))
 
 
-def _judge(step: Step, output: Path) -> None:
-    """Note the goals of a stage in run.json. Raises MissedGoalError naming every shortfall."""
-    goals = step.asked.bounds
+def _check_goals(step: Step, output: Path) -> None:
+    """Record the goals of a stage in run.json. Raises MissedGoalError with every shortfall."""
+    goals = step.stage.bounds
     after = recorded(output / "run.json")[step.name]["after"]
-    notes = {
-        figure: {
+    results = {
+        metric: {
             **goal.model_dump(exclude_none=True),
-            "value": after.get(figure),
-            "met": figure in after and goal.shortfall(after[figure]) == 0,
+            "value": after.get(metric),
+            "met": metric in after and goal.shortfall(after[metric]) == 0,
         }
-        for figure, goal in goals.items()
+        for metric, goal in goals.items()
     }
-    RunManifest(output / "run.json").note(step.name, {"goals": notes})
-    if notes and not isinstance(step.recipe, BaseRecipe):  # a base in the cache is of many runs
-        model_card.note(step.name, lambda: read_run(output))
+    RunManifest(output / "run.json").note(step.name, {"goals": results})
+    # a cached base belongs to many runs, so that its card has no goals of one
+    if results and not isinstance(step.recipe, BaseRecipe):
+        model_card.write_card(step.name, lambda: read_run(output))
     missed = [
-        f"it reports no {figure}; there are {', '.join(after)}"
-        if figure not in after
-        else f"{figure} is {after[figure]:.4g}, asked was {goals[figure]}: "
-        f"short by {goals[figure].shortfall(after[figure]):.3g}"
-        for figure, note in notes.items()
-        if not note["met"]
+        f"it reports no {metric}; there are {', '.join(after)}"
+        if metric not in after
+        else f"{metric} is {after[metric]:.4g}, the goal is {goals[metric]}: "
+        f"short by {goals[metric].shortfall(after[metric]):.3g}"
+        for metric, result in results.items()
+        if not result["met"]
     ]
     if missed:
         raise MissedGoalError(
             f"stage {step.name} misses its goals: {'; '.join(missed)}. Look at "
-            f"{output / step.name} (metrics.jsonl, evaluations). Once its recipe or the goal is "
-            "another, --resume does again only what that touches"
+            f"{output / step.name} (metrics.jsonl, evaluations). After changing its recipe or the "
+            "goal, --resume runs only what that affects"
         )
 
 
 if __name__ == "__main__":
-    from stages.command import main
+    from veriloop.stages.cli import main
 
     sys.exit(main(["r1", *sys.argv[1:]]))

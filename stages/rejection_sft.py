@@ -1,11 +1,17 @@
-"""Rejection sampling: the base learns a reasoning model's verified answers, and general ones.
+"""Rejection sampling and SFT: the base learns a reasoning model's verified responses.
 
-The paper (DeepSeek-R1, sections 2.3.3 and B.3) samples several answers to each prompt from the
-checkpoint of the reasoning RL, keeps the right ones, drops mixed languages, long paragraphs and
-code blocks, and gets about 600k rows; with about 200k that ask for no reasoning it fine-tunes
-DeepSeek-V3-*Base* for two epochs.
+Paper (DeepSeek-R1, arXiv 2501.12948v2, B.3.3; training in B.4.2): several responses to each prompt
+are sampled from the checkpoint of the first RL stage and the correct ones stay; mixed languages,
+long paragraphs and code blocks are dropped. About 600 thousand such rows and 200 thousand general
+ones fine-tune DeepSeek-V3-*Base* for 2 to 3 epochs.
 
-Here every drop is counted in the data's card, and `general.reasoning` is that proportion of 3 to 1.
+Input: the base and the reasoning RL checkpoint (`teacher`). Output: data.jsonl with its card,
+which distillation reads, and the checkpoint that the second RL stage starts from.
+
+Differences: the data card counts every dropped response by reason; `general.reasoning` is the
+number of reasoning rows per general row, the paper's 3. `recipes/tiny/rejection_sft.yaml` samples 4
+responses to each of 800 questions, keeps up to 2, and trains 2 epochs in batches of 32 at 1e-3;
+`recipes/paper/rejection_sft.yaml` has the paper's numbers.
 """
 
 import sys
@@ -15,74 +21,74 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from data import general_rows, sft_rows
-from data.columns import counted, raw_rows
-from pipeline.failures import RecipeError
-from pipeline.sft_config import GeneralConfig, RejectionRecipe
-from stages.collecting import Rows, data_of, made, require_teacher
-from stages.entry import enter, starting_point
-from stages.sft import fine_tune
+from veriloop.data import generated_rows, sft_rows
+from veriloop.data.columns import raw_rows, row_unit
+from veriloop.pipeline.config.sft import GeneralConfig, RejectionRecipe
+from veriloop.pipeline.errors import RecipeError
+from veriloop.stages.sft import fine_tune
+from veriloop.stages.stage_run import begin_stage
+from veriloop.stages.teacher_data import Rows, collect_data, require_teacher
 
 GENERATED: Mapping[str, Callable[[int, int], Iterator[dict[str, Any]]]] = {
-    "general": general_rows.rows  # (seed, count) -> rows
+    "general": generated_rows.general_answers  # (seed, count) -> rows
 }
 
 
 def run(recipe: RejectionRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
-    """Collect, mix and train as `recipe` says, under `output`/`name`; returns the checkpoint.
+    """Collect, mix and train in `output`/`name` (default: rejection_sft); returns the checkpoint.
 
-    With `resume` a run that stopped goes on: rounds of answers that are there are not sampled
-    again, and training goes on from its last complete checkpoint. Raises Stopped after Ctrl-C.
+    Resumes as `cold_start.run` does. Raises Stopped after Ctrl-C.
     """
-    general_source(recipe.general)
+    require_general_source(recipe.general)
     require_teacher(recipe.teacher)
-    entry = enter(recipe, output, resume=resume, name=name)
-    if isinstance(entry, Path):
-        return entry
-    teacher = starting_point(recipe.teacher, entry.manifest)
-    data = data_of(
-        recipe, entry, teacher, print, mixed=lambda rows: mixed(rows, recipe.general, recipe.seed)
+    stage = begin_stage(recipe, output, resume=resume, name=name)
+    if isinstance(stage, Path):
+        return stage
+    outputs = collect_data(
+        recipe, stage, mix=lambda rows: mix_general(rows, recipe.general, recipe.seed)
     )
-    return fine_tune(entry, recipe, sft_rows.read(data), made(data))
+    return fine_tune(stage, recipe, sft_rows.read(Path(outputs["data"])), outputs)
 
 
-def mixed(rows: Rows, config: GeneralConfig, seed: int) -> tuple[Rows, dict[str, Any]]:
-    """The rows with one general row for every `config.reasoning` of them, shuffled, and facts for
-    the card: how many general rows were wanted, and how many there were."""
+def mix_general(rows: Rows, config: GeneralConfig, seed: int) -> tuple[Rows, dict[str, Any]]:
+    """Add one general row per `config.reasoning` rows and shuffle.
+
+    Returns the rows and, for the card, how many general rows were wanted and found.
+    """
     wanted = round(len(rows) / config.reasoning) if config.reasoning else 0
-    general = [{**row, "source": "general"} for row in _general(config, wanted)]
-    everything = [*rows, *general]
-    Random(f"mixture/{seed}").shuffle(everything)
-    return everything, {"general": {"wanted": wanted, "found": len(general)}}
+    general = [{**row, "source": "general"} for row in _general_rows(config, wanted)]
+    mixture = [*rows, *general]
+    Random(f"mixture/{seed}").shuffle(mixture)
+    return mixture, {"general": {"wanted": wanted, "found": len(general)}}
 
 
-def general_source(config: GeneralConfig) -> None:
-    """Raise RecipeError for a source of general rows that is neither known nor a file."""
+def require_general_source(config: GeneralConfig) -> None:
+    """Raise RecipeError unless `general.source` is a generator or a file."""
     if config.source not in GENERATED and not Path(config.source).is_file():
         raise RecipeError(
             f"general.source: {config.source!r} is no file, and not one of {sorted(GENERATED)}"
         )
 
 
-def _general(config: GeneralConfig, wanted: int) -> list[dict[str, Any]]:
-    """As many rows as are wanted, or all that the file has, drawn by the seed."""
+def _general_rows(config: GeneralConfig, count: int) -> list[dict[str, Any]]:
+    """`count` rows, or as many as the file has, drawn by the seed."""
     if config.source in GENERATED:
-        return list(GENERATED[config.source](config.seed, wanted))
+        return list(GENERATED[config.source](config.seed, count))
     path = Path(config.source)
     try:
-        found = list(raw_rows(path))
-        sft_rows.checked(found, f"{path}, {counted(path)}")
+        rows = list(raw_rows(path))
+        sft_rows.parse_rows(rows, f"{path}, {row_unit(path)}")
     except ValueError as mistake:
         raise RecipeError(f"general.source: {mistake}") from mistake
-    Random(f"general/{config.seed}").shuffle(found)
+    Random(f"general/{config.seed}").shuffle(rows)
     columns = {*sft_rows.COLUMNS, "language"}
     return [
-        {name: value for name, value in row.items() if name in columns}
-        for row in islice(found, wanted)
+        {column: value for column, value in row.items() if column in columns}
+        for row in islice(rows, count)
     ]
 
 
 if __name__ == "__main__":
-    from stages.command import main
+    from veriloop.stages.cli import main
 
     sys.exit(main(["rejection-sft", *sys.argv[1:]]))

@@ -1,186 +1,158 @@
-"""The reward model: a scalar head that learns which of two answers, or of K, is better.
+"""Reward model: a scalar head that learns which of two responses, or of K, is better.
 
-DeepSeek-R1 trains one for helpfulness on 66,000 pairs (batch 256, learning rate 6e-6, one epoch).
-As InstructGPT does, rewards are moved so that an anchor set scores 0 on average: the zero point
-stands in config.json as `reward_zero_point`, because a classifier's head has no bias to hold it.
-`veriloop serve-reward` subtracts it; behind another server it is the `middle` of the verifier
-`reward_model`.
+Paper (DeepSeek-R1, arXiv 2501.12948v2, section 3.1): a helpful reward model on 66,000 preference
+pairs, batch 256, learning rate 6e-6, one epoch, 8,192 tokens; a safety reward model on 106,000
+prompts whose responses are labelled safe or unsafe, trained point-wise.
+
+Input: the SFT checkpoint and pairs or rankings. Output: a sequence classifier with one output, for
+the second RL stage.
+
+Differences: one model learns both from pairs. As in InstructGPT (arXiv 2203.02155), rewards are
+shifted so that an anchor set scores 0 on average; config.json holds the shift as
+`reward_zero_point`, because a classifier's head has no bias. `veriloop serve-reward` subtracts
+it; for another server it is the `middle` of the verifier `reward_model`.
+`recipes/tiny/reward_model_general.yaml` trains on 4,096 generated pairs, half of them adversarial,
+for 4 epochs in batches of 64 at 6e-4; `recipes/paper/reward_model.yaml` has the paper's numbers.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from data import preferences
-from data.preference_ids import Ids, encode
-from data.preferences import Labelled, Pair, Row
-from pipeline.compute import prepare
-from pipeline.console import StageConsole
-from pipeline.durable import write_atomically
-from pipeline.epochs import EpochTools
-from pipeline.failures import RecipeError
-from pipeline.losses.reward_model import zero_point
-from pipeline.policy import eos_ids, load_generation_config, load_tokenizer
-from pipeline.preference.reward_training import (
+from veriloop.data import preferences
+from veriloop.data.preference_ids import EncodedAnswer, encode
+from veriloop.data.preferences import Labelled, Pair, Row
+from veriloop.pipeline.config.preference import RewardModelRecipe
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.losses.reward_model import zero_point
+from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.preference.datasets import load_rows
+from veriloop.pipeline.preference.reward_training import (
     Ranking,
     RewardLoop,
+    encode_rankings,
     measure,
-    rankings,
 )
-from pipeline.preference.rounds import load_rows
-from pipeline.preference.scalar_head import ZERO_POINT, answer_rewards, load_classifier
-from pipeline.preference_config import RewardModelRecipe
-from pipeline.trackers.choose import open_record
-from stages.entry import enter
+from veriloop.pipeline.preference.scalar_head import ZERO_POINT, answer_rewards, load_classifier
+from veriloop.stages.stage_run import StageRun, begin_stage
 
 KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
-    """The rows of a run as ids."""
-
-    train: list[Ranking]
-    held_out: list[Ranking]
-    too_long: int  # rows left out
-
-    @property
-    def facts(self) -> dict[str, int]:
-        """Counts, for the record."""
-        rows, held_out = len(self.train), len(self.held_out)
-        return {"rows": rows, "held_out": held_out, "too_long": self.too_long}
-
-
 def run(recipe: RewardModelRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
-    """Train as `recipe` says, under `output`/`name` (reward_model); returns the final checkpoint.
-    Resumed as `enter` has it; raises Stopped after Ctrl-C, with everything saved.
+    """Train in `output`/`name` (default: reward_model); returns the final checkpoint.
+
+    Resumes as `begin_stage` does. Raises Stopped after Ctrl-C, with everything saved.
     """
-    entry = enter(recipe, output, resume=resume, name=name)
-    if isinstance(entry, Path):
-        return entry
-    directory = entry.directory
-    with ExitStack() as stack, entry.failures_noted():
-        loop, data, anchors = opened(stack, recipe, directory, entry.start, entry.found)
-        held_out = data.held_out
-        before = _measured(directory / "before.json", loop, held_out)
-        loop.run(entry.seconds)
-        zero = _centre(loop, anchors)
-        after = measure(loop.model, held_out, recipe.trainer) | _by_group(recipe, loop)
-        loop.save(entry.seconds())
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in after.items())
-        loop.tools.console.note(f"held out: {shown}; zero point {zero:.3f}")
-    made = entry.made()
-    told = data.facts | {"zero_point": zero, "anchors": len(anchors)}
-    entry.end(None, before, after, made | told)
-    return Path(made["checkpoint"])
+    stage = begin_stage(recipe, output, resume=resume, name=name)
+    if isinstance(stage, Path):
+        return stage
+    with ExitStack() as stack, stage.record_failure():
+        loop, held_out, facts = _open_loop(stack, recipe, stage)
+        ends = loop.model.config.eos_token_id
+        anchors = _anchors(recipe, held_out, loop.deps.tokenizer, ends)
+        before = stage.evaluated_once(lambda: measure(loop.model, held_out, recipe.trainer))
+        loop.run(stage.seconds)
+        zero = _set_zero_point(loop, anchors)
+        after = measure(loop.model, held_out, recipe.trainer) | _group_accuracies(recipe, loop)
+        loop.trainer.save(stage.seconds())
+        summary = ", ".join(f"{metric} {value:.3f}" for metric, value in after.items())
+        loop.deps.console.note(f"held out: {summary}; zero point {zero:.3f}")
+    return stage.finish(None, before, after, {**facts, "zero_point": zero, "anchors": len(anchors)})
 
 
-def opened(
-    stack: ExitStack,
-    recipe: RewardModelRecipe,
-    directory: Path,
-    start: Path,
-    found: tuple[Path, dict[str, Any]] | None,
-) -> tuple[RewardLoop, Data, list[Ids]]:
-    """The loop, its data, and its anchors; resumed when `found`."""
-    tokenizer = load_tokenizer(start)
-    ends = eos_ids(load_generation_config(start), tokenizer)
-    data = _data(recipe, tokenizer, ends)
-    model = prepare(load_classifier(start, tokenizer), recipe.trainer)
+def _open_loop(
+    stack: ExitStack, recipe: RewardModelRecipe, stage: StageRun
+) -> tuple[RewardLoop, list[Ranking], dict[str, int]]:
+    """The loop, the held-out rankings and counts of the rows; resumed if the stage is."""
+    tokenizer = load_tokenizer(stage.start)
+    ends = eos_ids(load_generation_config(stage.start), tokenizer)
+    train, held_out, facts = _rankings(recipe, tokenizer, ends)
+    model = prepare(load_classifier(stage.start, tokenizer), recipe.trainer)
     model.config.eos_token_id = list(ends)  # a classifier is saved without a generation config
-    steps = recipe.epochs * -(-len(data.train) // recipe.batch)
-    done = 0 if found is None else found[1]["done"]
-    console = StageConsole("reward model", steps, done=done, key_metrics=KEY_METRICS)
-    tools = EpochTools(
-        tokenizer=tokenizer,
-        record=stack.enter_context(open_record(recipe, directory)),
-        console=stack.enter_context(console),
-        directory=directory,
-    )
-    loop = RewardLoop(recipe, data.train, model, tools)
-    if found is not None:
-        loop.resume(found[1], load_classifier(found[0], tokenizer).state_dict())
-    return loop, data, _anchors(recipe, data.held_out, tokenizer, ends)
+    steps = recipe.epochs * -(-len(train) // recipe.batch)
+    deps = stage.open_deps(stack, recipe, tokenizer, steps, KEY_METRICS)
+    loop = RewardLoop(recipe, train, model, deps)
+    if stage.saved is not None:
+        loop.trainer.resume(stage.saved[1], load_classifier(stage.saved[0], tokenizer).state_dict())
+    return loop, held_out, facts
 
 
-def _data(recipe: RewardModelRecipe, tokenizer: Any, ends: Sequence[int]) -> Data:
-    longest = (recipe.data.max_prompt, recipe.data.max_completion)
-    sides: list[list[Ranking]] = []
+def _rankings(
+    recipe: RewardModelRecipe, tokenizer: Any, ends: Sequence[int]
+) -> tuple[list[Ranking], list[Ranking], dict[str, int]]:
+    """Training and held-out rankings as ids, and counts of the rows for run.json."""
+    limits = (recipe.data.max_prompt, recipe.data.max_completion)
+    splits: list[list[Ranking]] = []
     too_long = 0
     for rows in load_rows(recipe.data, recipe.kind):
-        kept, dropped = rankings(rows, tokenizer, ends, longest)
+        rankings, dropped = encode_rankings(rows, tokenizer, ends, limits)
         if dropped:
-            print(f"data: {dropped} of {len(rows)} rows exceed {longest} tokens; left out")
-        if not kept:
-            raise RecipeError(f"data: every row exceeds {longest} tokens (prompt, completion)")
-        sides.append(kept)
+            print(f"data: {dropped} of {len(rows)} rows exceed {limits} tokens; left out")
+        if not rankings:
+            raise RecipeError(f"data: every row exceeds {limits} tokens (prompt, completion)")
+        splits.append(rankings)
         too_long += dropped
-    return Data(train=sides[0], held_out=sides[1], too_long=too_long)
+    train, held_out = splits
+    facts = {"rows": len(train), "held_out": len(held_out), "too_long": too_long}
+    return train, held_out, facts
 
 
 def _anchors(
     recipe: RewardModelRecipe, held_out: Sequence[Ranking], tokenizer: Any, ends: Sequence[int]
-) -> list[Ids]:
-    """The answers whose mean reward is to be 0: a file's, or the best held-out ones."""
+) -> list[EncodedAnswer]:
+    """The responses whose mean reward becomes 0: a file's, or the best held-out ones."""
     if not recipe.anchors:
-        return [one[0] for one in held_out]
+        return [ranking[0] for ranking in held_out]
     try:
         rows = preferences.read(Path(recipe.anchors))
-        wrong = [row for row in rows if not isinstance(row, Labelled)]
-        if wrong:
+        if not all(isinstance(row, Labelled) for row in rows):
             raise ValueError("anchors are single answers: prompt, completion, label")
-        kept = [row for row in rows if isinstance(row, Labelled) and row.label]
-        return [encode(row.prompt, row.completion, tokenizer, ends) for row in kept]
+        good = [row for row in rows if isinstance(row, Labelled) and row.label]
+        return [encode(row.prompt, row.completion, tokenizer, ends) for row in good]
     except ValueError as mistake:
         raise RecipeError(f"anchors: {recipe.anchors}: {mistake}") from mistake
 
 
 @torch.no_grad()
-def _centre(loop: RewardLoop, anchors: Sequence[Ids]) -> float:
-    """Write the mean reward of the anchors into the model's config, and return it."""
+def _set_zero_point(loop: RewardLoop, anchors: Sequence[EncodedAnswer]) -> float:
+    """Write the mean reward of the anchors to the model's config; returns it."""
     trainer = loop.recipe.trainer
-    parts = [
-        answer_rewards(loop.model, anchors[i : i + trainer.rows], row=trainer.row)
-        for i in range(0, len(anchors), trainer.rows)
+    rewards = [
+        answer_rewards(loop.model, anchors[first : first + trainer.rows], row=trainer.row)
+        for first in range(0, len(anchors), trainer.rows)
     ]
-    zero = zero_point(torch.cat(parts)).item()
+    zero = zero_point(torch.cat(rewards)).item()
     setattr(loop.model.config, ZERO_POINT, zero)
     return zero
 
 
-def _by_group(recipe: RewardModelRecipe, loop: RewardLoop) -> dict[str, float]:
-    """Accuracy on each group that the held-out pairs name: of polite answers to the wrong question
-    a mean over all pairs says little."""
+def _group_accuracies(recipe: RewardModelRecipe, loop: RewardLoop) -> dict[str, float]:
+    """Accuracy on each named group of held-out pairs.
+
+    The mean over all pairs hides a group, such as polite answers to another question.
+    """
     data, ends = recipe.data, loop.model.config.eos_token_id
     by_group: dict[str, list[Row]] = {}
     for row in load_rows(data, recipe.kind)[1]:
         if isinstance(row, Pair) and row.group:
             by_group.setdefault(row.group, []).append(row)
-    found: dict[str, float] = {}
+    accuracies: dict[str, float] = {}
     for group, rows in sorted(by_group.items()):
-        longest = (data.max_prompt, data.max_completion)
-        kept, _ = rankings(rows, loop.tools.tokenizer, ends, longest)
-        if kept:
-            found[f"accuracy/{group}"] = measure(loop.model, kept, loop.recipe.trainer)["accuracy"]
-    return found
-
-
-def _measured(path: Path, loop: RewardLoop, held_out: Sequence[Ranking]) -> dict[str, float]:
-    """The untrained model's numbers, kept for a run that is resumed."""
-    if loop.done and path.is_file():
-        return json.loads(path.read_text())
-    found = measure(loop.model, held_out, loop.recipe.trainer)
-    write_atomically(path, lambda fresh: fresh.write_text(json.dumps(found)))
-    return found
+        limits = (data.max_prompt, data.max_completion)
+        rankings, _ = encode_rankings(rows, loop.deps.tokenizer, ends, limits)
+        if rankings:
+            metrics = measure(loop.model, rankings, loop.recipe.trainer)
+            accuracies[f"accuracy/{group}"] = metrics["accuracy"]
+    return accuracies
 
 
 if __name__ == "__main__":
-    from stages.command import main
+    from veriloop.stages.cli import main
 
     sys.exit(main(["reward-model", *sys.argv[1:]]))

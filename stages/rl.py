@@ -1,6 +1,6 @@
-"""What the stages of reinforcement learning share: how one is opened, run and noted.
+"""What the RL stages share: building the task, opening the loop, running and recording it.
 
-Each stage adds its task: the verifiers, and the line that adds their scores up to a reward.
+A stage adds its verifiers and the formula that combines their scores into a reward.
 """
 
 import json
@@ -8,45 +8,59 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from random import Random
 from typing import Any, TypeVar
 
 import torch
 
-from data.mixture import Mixture, held_out
-from data.problem import Problem
-from data.sources import SOURCES
-from pipeline.compute import prepare
-from pipeline.console import StageConsole
-from pipeline.control import CONTROLS
-from pipeline.course import Learns
-from pipeline.distill_config import DistillRecipe
-from pipeline.evaluate import MEASURED
-from pipeline.failures import RecipeError
-from pipeline.grade import Judges, Reward, Verifiers, names_of, open_judges
-from pipeline.learning import Learning
-from pipeline.loop import Loop, Tools
-from pipeline.losses.overlong import soft_overlong_penalty
-from pipeline.policy import load_policy, load_tokenizer, saved_weights
-from pipeline.prompt import prompt_ids
-from pipeline.questions import Facts, Sources, one_of_each, sources_of, told
-from pipeline.records import Graded, Rollout
-from pipeline.rl_config import RewardConfig, RLRecipe
-from pipeline.run_json import write_versions
-from pipeline.sampling.choose import open_sampler
-from pipeline.sampling.early import halves
-from pipeline.scribe import Scribe
-from pipeline.task import Task
-from pipeline.trackers.choose import open_record
-from pipeline.unpaid import Unpaid
-from stages.entry import enter
-from verifiers import unit_chain
-from verifiers.verdict import Verdict
+from veriloop.data.jsonl import read_rows
+from veriloop.data.mixture import Mixture, held_out
+from veriloop.data.problem import Problem
+from veriloop.data.sources import SOURCES
+from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.rl import RLRecipe
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.evaluation.evaluate import MEASURED
+from veriloop.pipeline.losses.dapo import soft_overlong_penalty
+from veriloop.pipeline.model.policy import load_policy, load_tokenizer, saved_weights
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.protocols import LearnerProtocol
+from veriloop.pipeline.rl.controls import CONTROLS
+from veriloop.pipeline.rl.learner import PolicyLearner
+from veriloop.pipeline.rl.loop import Loop, LoopDeps
+from veriloop.pipeline.rl.reward_alarm import ZeroRewardAlarm
+from veriloop.pipeline.rollouts.generate import RolloutGenerator, prompt_ids
+from veriloop.pipeline.rollouts.grade import Judges, Reward, Task, Verifiers, verifier_names
+from veriloop.pipeline.rollouts.reward_terms import (
+    best_of_terms,
+    term_functions,
+    term_verifiers,
+    with_terms,
+)
+from veriloop.pipeline.rollouts.sources import (
+    Sources,
+    one_of_each,
+    sources_of,
+    summary_lines,
+)
+from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.console import LOG, StageConsole
+from veriloop.pipeline.runs.trackers.open import open_record
+from veriloop.pipeline.sampling.engine_cache import abandon
+from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sampling.prelaunch import halves
+from veriloop.pipeline.sampling.sampler import Sampler
+from veriloop.pipeline.types import Rollout
+from veriloop.stages.stage_run import begin_stage, open_verifiers
+from veriloop.verifiers import unit_chain
+from veriloop.verifiers.verdict import Verdict
 
-WEIGHED = ("accuracy", "format", "language", "preference")  # components of the reward
-Asking = RLRecipe | DistillRecipe
-Recipe = TypeVar("Recipe", bound=Asking)
-Taught = Callable[[Any, Scribe, Path], Learns]  # policy, scribe, the checkpoint it started from
+WEIGHTED = ("accuracy", "format", "language", "preference")  # components of the reward
+RolloutRecipe = RLRecipe | DistillRecipe
+Recipe = TypeVar("Recipe", bound=RolloutRecipe)
+LearnerBuilder = Callable[  # of (policy, generator, start checkpoint)
+    [Any, RolloutGenerator, Path], LearnerProtocol
+]
 
 
 def task(
@@ -57,99 +71,102 @@ def task(
     best: float,
     sources: Sources = SOURCES,
 ) -> Task:
-    """Questions of the RL split, from the recipe's sources; held-out ones to see what was
-    learned. `best` is the highest `reward`."""
+    """Problems of the RL split to train on and of the test split to evaluate on.
+
+    `best` is the highest possible `reward`; the terms of `reward.terms` are added to both.
+    """
+    terms = recipe.reward.terms
     return Task(
         problem=Mixture(recipe.problems, "rl", recipe.problem_seed, sources),
         held_out=held_out(recipe.evaluation.sources, recipe.evaluation.problems, sources),
         kinds=one_of_each(sources, recipe.problems, recipe.problem_seed),
-        verifiers=verifiers,
-        reward=shortened(recipe, reward),
-        best=best,
+        verifiers={**verifiers, **term_verifiers(terms)},
+        reward=with_recipe_terms(recipe, reward),
+        best=best + best_of_terms(terms),
+        batch_judges=term_functions(terms),
         step_scores=step_scores,
-        regrade=lambda graded, random: regraded(graded, recipe.reward, random),
+        regrade=CONTROLS.get(recipe.reward.control),
     )
 
 
 def step_scores(text: str) -> list[tuple[int, float]]:
-    """(end, score) of each step of a chain of sums: what advantage `process` learns from."""
-    return [(one.end, one.score) for one in unit_chain.steps(text)]
+    """(end, score) of each step of a chain of sums, for the advantage `process`."""
+    return [(step.end, step.score) for step in unit_chain.steps(text)]
 
 
-def shortened(recipe: RLRecipe, reward: Reward) -> Reward:
-    """The reward less DAPO's penalty for long responses, where the recipe has one."""
-    cache, longest = recipe.reward.overlong, recipe.rollout.max_tokens
+def with_recipe_terms(recipe: RLRecipe, reward: Reward) -> Reward:
+    """The stage's reward plus the recipe's terms and its penalty for overlong responses."""
+    return with_overlong_penalty(recipe, with_terms(reward, recipe.reward.terms))
+
+
+def with_overlong_penalty(recipe: RLRecipe, reward: Reward) -> Reward:
+    """The reward plus DAPO's soft overlong penalty, if `reward.overlong` is set."""
+    cache, limit = recipe.reward.overlong, recipe.rollout.max_tokens
     if not cache:
         return reward
 
-    def value(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> float:
+    def penalised(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> float:
         length = torch.tensor(len(rollout.response_ids))
-        penalty = soft_overlong_penalty(length, limit=longest, cache=cache)
+        penalty = soft_overlong_penalty(length, limit=limit, cache=cache)
         return reward(rollout, verdicts) + penalty.item()
 
-    return value
-
-
-def regraded(graded: list[Graded], weights: RewardConfig, random: Random) -> list[Graded]:
-    """As graded, unless the recipe is a control experiment."""
-    return CONTROLS[weights.control](graded, random)
-
-
-def score(verdicts: Mapping[str, Verdict], component: str) -> float:
-    """A component's score. What a verifier failed on has no reward, and is never asked for one."""
-    found = verdicts[component].score
-    assert found is not None, "a failed verifier has no reward"
-    return found
+    return penalised
 
 
 def run(
     recipe: Recipe,
-    work: Callable[[Recipe, Sources], Task],
+    build_task: Callable[[Recipe, Sources], Task],
     output: Path,
     *,
     resume: bool,
     name: str = "",
-    taught: Taught | None = None,
+    build_learner: LearnerBuilder | None = None,
 ) -> Path:
-    """Train on `work` under `output`/`name` (the stage's own), by its rewards or as `taught` says;
-    returns the final checkpoint. Resumed as `enter` has it; raises Stopped after Ctrl-C, with
-    everything saved.
+    """Train in `output`/`name`, by default the kind of stage; returns the final checkpoint.
+
+    Without `build_learner` the policy learns from the task's rewards. Resumes as `begin_stage`
+    does. Raises Stopped after Ctrl-C, with everything saved.
     """
-    entry = enter(recipe, output, resume=resume, name=name)
-    if isinstance(entry, Path):
-        return entry
-    place = entry.directory, entry.start, entry.found
-    sources = questions(recipe, entry.start, entry.directory)
+    stage = begin_stage(recipe, output, resume=resume, name=name)
+    if isinstance(stage, Path):
+        return stage
+    sources = open_sources(recipe, stage.start, stage.directory)
     with ExitStack() as stack:
-        loop = opened(stack, recipe, work(recipe, sources), *place, taught)
-        sampler = loop.tools.sampler.name
-        with entry.failures_noted(sampler):
-            loop.run(entry.seconds)
-    rows = [json.loads(line) for line in loop.evaluations.read_text().splitlines()]
-    made = entry.made()
-    entry.end(sampler, rows[0], rows[-1], made)
-    return Path(made["checkpoint"])
+        loop = open_loop(
+            stack,
+            recipe,
+            build_task(recipe, sources),
+            stage.directory,
+            stage.start,
+            stage.saved,
+            build_learner,
+        )
+        sampler = loop.deps.sampler.name
+        with stage.record_failure(sampler):
+            loop.run(stage.seconds)
+    evaluations = list(read_rows(loop.evaluations))
+    return stage.finish(sampler, evaluations[0], evaluations[-1], {})
 
 
-def questions(recipe: Asking, start: Path, directory: Path) -> Sources:
-    """The recipe's sources. What became of the rows of published sets is said, and noted.
+def open_sources(recipe: RolloutRecipe, start: Path, directory: Path) -> Sources:
+    """The recipe's problem sources, without prompts that are too long.
 
-    Raises RecipeError where a run that is resumed would ask other questions than before.
+    Prints what became of the rows of published sets and writes it to sets.json. Raises RecipeError
+    if a set changed since the run began.
     """
-    spelling, asked = load_tokenizer(start), recipe.rollout
+    tokenizer, rollout = load_tokenizer(start), recipe.rollout
 
     def fits(problem: Problem) -> bool:
-        ids = prompt_ids(problem, spelling, asked.template, asked.system)
-        return len(ids) <= asked.max_prompt
+        ids = prompt_ids(problem, tokenizer, rollout.template, rollout.system)
+        return len(ids) <= rollout.max_prompt
 
-    sources, facts = sources_of([*recipe.problems, *recipe.evaluation.sources], recipe.sets, fits)
-    if facts:
-        print("\n".join(told(facts)), flush=True)
-        _note(facts, directory / "sets.json")
-    return sources
-
-
-def _note(facts: Facts, path: Path) -> None:
+    with activity("reading the data sets"):
+        names = [*recipe.problems, *recipe.evaluation.sources]
+        sources, facts = sources_of(names, recipe.sets, fits)
+    if not facts:
+        return sources
+    print("\n".join(summary_lines(facts)), flush=True)
+    path = directory / "sets.json"
     if path.exists():
         before = json.loads(path.read_text())
         for name in facts:
@@ -157,25 +174,36 @@ def _note(facts: Facts, path: Path) -> None:
                 raise RecipeError(
                     f"cannot resume: the questions of {name} are not those that the run began with"
                 )
-    path.write_text(json.dumps(facts, indent=1))
+    write_atomically(path, lambda draft: draft.write_text(json.dumps(facts, indent=1)))
+    return sources
 
 
-def opened(
+def open_loop(
     stack: ExitStack,
-    recipe: Asking,
-    work: Task,
+    recipe: RolloutRecipe,
+    task: Task,
     directory: Path,
     start: Path,
-    found: tuple[Path, dict[str, Any]] | None,
-    taught: Taught | None = None,
+    saved: tuple[Path, dict[str, Any]] | None,
+    build_learner: LearnerBuilder | None = None,
 ) -> Loop:
-    """The loop with all it works with, closed when `stack` is; resumed when `found`."""
-    cores = _shared_out(stack) if recipe.rollout.ahead else ()
+    """The loop with its sampler, verifiers and record, which `stack` closes.
+
+    `saved` is the checkpoint to resume from and its state.
+    """
+    cores = _reserve_sampler_cores(stack) if recipe.rollout.ahead else ()
     rollout = recipe.rollout
     console = stack.enter_context(
-        StageConsole(recipe.stage, recipe.steps, done=0 if found is None else found[1]["step"])
+        StageConsole(
+            recipe.stage,
+            recipe.steps,
+            done=0 if saved is None else saved[1]["step"],
+            log=directory / LOG,
+        )
     )
-    pool = stack.enter_context(judges(recipe, work, directory))  # get ready while an engine does
+    # Verifiers first: their processes import what they need while the engine loads.
+    names = verifier_names({**MEASURED, **task.verifiers}, [*task.kinds, *task.held_out])
+    pool = open_verifiers(stack, recipe, names, directory)
     sampler = open_sampler(
         recipe.sampler,
         str(start),
@@ -185,60 +213,63 @@ def opened(
     )
     stack.callback(sampler.close)
     policy = prepare(load_policy(start), recipe.trainer)
-    spelling = load_tokenizer(start)
-    scribe = Scribe(spelling, policy.generation_config, rollout.template, rollout.system)
-    if taught is not None:
-        learning = taught(policy, scribe, start)
+    tokenizer = load_tokenizer(start)
+    generator = RolloutGenerator(
+        tokenizer, policy.generation_config, rollout.template, rollout.system
+    )
+    if build_learner is not None:
+        learner = build_learner(policy, generator, start)
     else:
-        assert isinstance(recipe, RLRecipe), "only these have rewards to learn from"
-        learning = Learning(recipe, policy, scribe, work.step_scores)
-    if found is not None:
-        policy.load_state_dict(saved_weights(policy, found[0]))
+        assert isinstance(recipe, RLRecipe), "other recipes have no rewards and bring a learner"
+        learner = PolicyLearner(recipe, policy, generator, task.step_scores)
     record = stack.enter_context(open_record(recipe, directory))
-    after = recipe.show_unpaid if isinstance(recipe, RLRecipe) else 0
-    tools = Tools(
-        scribe=scribe,
+    after = recipe.warn_zero_reward_after if isinstance(recipe, RLRecipe) else 0
+    deps = LoopDeps(
+        tokenizer=tokenizer,
+        generator=generator,
         sampler=sampler,
         pool=pool,
         record=record,
         console=console,
-        unpaid=Unpaid(after, record.metrics_path, console.note, worthless(recipe)),
+        reward_alarm=ZeroRewardAlarm(after, record.metrics_path, console.note, unweighted(recipe)),
         directory=directory,
         bound_gib=recipe.trainer.memory_gib,
     )
-    loop = Loop(recipe, work, policy, tools, learning)
-    stack.callback(loop.ahead.close)
-    if found is not None:
-        loop.resume(found[1])
+    loop = Loop(recipe, task, policy, deps, learner)
+    if loop.prefetcher is not None:
+        stack.callback(loop.prefetcher.close)
+        stack.push(_give_up_prefetching(sampler, pool))
+    if saved is not None:
+        loop.trainer.resume(saved[1], saved_weights(policy, saved[0]))
     return loop
 
 
-def worthless(recipe: Asking) -> set[str]:
-    """The components of the reward that the recipe gives no weight."""
+def _give_up_prefetching(sampler: Sampler, pool: Judges) -> Callable[..., None]:
+    """An exit callback: after an exception nothing waits for the turn that is still collected."""
+
+    def end(failure: type[BaseException] | None, *_: object) -> None:
+        if failure is not None:
+            abandon(sampler)
+            pool.close()
+
+    return end
+
+
+def unweighted(recipe: RolloutRecipe) -> set[str]:
+    """Reward components whose weight in the recipe is 0, and terms that are penalties."""
     if not isinstance(recipe, RLRecipe):
         return set()
-    return {name for name, weight in recipe.reward if name in WEIGHED and not weight}
+    silent = {name for name, weight in recipe.reward if name in WEIGHTED and not weight}
+    # A penalty that is never due is no sign of a mistake.
+    return silent | {name for name, term in recipe.reward.terms.items() if term.weight <= 0}
 
 
-def _shared_out(stack: ExitStack) -> tuple[int, ...]:
-    """Leave half of the cores to the sampler until `stack` is closed; says which."""
+def _reserve_sampler_cores(stack: ExitStack) -> tuple[int, ...]:
+    """Bind the trainer to one half of the cores until `stack` closes; returns the other half."""
     threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
-    ours, theirs = halves()
-    os.sched_setaffinity(0, ours)
+    trainer_cores, sampler_cores = halves()
+    os.sched_setaffinity(0, trainer_cores)
     stack.callback(os.sched_setaffinity, 0, cores)
-    torch.set_num_threads(min(threads, len(ours)))
+    torch.set_num_threads(min(threads, len(trainer_cores)))
     stack.callback(torch.set_num_threads, threads)
-    return theirs
-
-
-def judges(recipe: Asking, work: Task, directory: Path) -> Judges:
-    """The verifiers of the run, where the recipe has them; their versions go on record."""
-    names = names_of({**MEASURED, **work.verifiers}, [*work.kinds, *work.held_out])
-    pool = open_judges(
-        names,
-        recipe.verifier_service,
-        workers=recipe.verifier_workers,
-        limit_s=recipe.verifier_limit_s,
-    )
-    write_versions(directory / "versions.json", pool.fingerprint(names))
-    return pool
+    return sampler_cores

@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import sys
 from collections import Counter
 
 import pytest
@@ -16,9 +17,20 @@ settings.load_profile("untimed")
 
 
 def _namespaces() -> bool:
-    from sandbox.probe import probe
+    from veriloop.sandbox.probe import probe
 
     return probe().tier > 0
+
+
+@pytest.fixture(autouse=True)
+def own_plugins():
+    """Plugins that a test loads are not loaded in the workers of later tests."""
+    registry = sys.modules.get("veriloop.verifiers.registry")
+    before = set(registry._LOADED) if registry else set()
+    yield
+    if registry := sys.modules.get("veriloop.verifiers.registry"):
+        for name in registry._LOADED.keys() - before:
+            del registry._LOADED[name]
 
 
 TRACKERS = ("wandb", "mlflow", "trackio")
@@ -27,15 +39,15 @@ LANGUAGE_TOOLS = ("gcc", "g++", "node", "bash", "awk")
 
 def _languages() -> bool:
     """Whether the tools of all other languages are here, and what bounds their processes."""
-    from sandbox.probe import probe
+    from veriloop.sandbox.probe import probe
 
     return probe().tier == 1 and probe().cgroup and all(map(shutil.which, LANGUAGE_TOOLS))
 
 
 def _no_docker() -> str:
     """Why no Docker daemon can be used here; "" where one can."""
-    from sandbox.docker.engine import connect
-    from sandbox.probe import SandboxUnavailableError
+    from veriloop.sandbox.docker.engine import connect
+    from veriloop.sandbox.probe import SandboxUnavailableError
 
     try:
         connect().close()
@@ -45,15 +57,9 @@ def _no_docker() -> str:
 
 
 def _trackers() -> bool:
-    from pipeline.trackers.installed import installed
+    from veriloop.pipeline.runs.trackers.mirror import installed
 
     return all(map(installed, TRACKERS))
-
-
-def _lm_eval() -> bool:
-    from stages.lm_eval import PYTHON
-
-    return PYTHON.exists()
 
 
 OPTIONAL = {
@@ -63,7 +69,6 @@ OPTIONAL = {
     "docker": lambda: not _no_docker(),
     "browser": lambda: find_chromium() is not None,
     "trackers": _trackers,
-    "lm_eval": _lm_eval,
 }
 FOLDERS = {
     "tests/sandbox": "namespaces",
@@ -112,7 +117,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for part in _asked() or OPTIONAL:
         terminalreporter.line(f"{part}: exercised by {_exercised[part]} passing tests")
     if "namespaces" in _asked():
-        from sandbox.probe import probe
+        from veriloop.sandbox.probe import probe
 
         terminalreporter.line(str(probe()))
     if "languages" in _asked() and (absent := [x for x in LANGUAGE_TOOLS if not shutil.which(x)]):
@@ -140,7 +145,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 @pytest.fixture(scope="session")
 def lent_pool():
     """Judges that stay: closing them is left to the end of the session."""
-    from verifiers.pool import VerifierPool
+    from veriloop.verifiers.pool import VerifierPool
 
     class Lent(VerifierPool):
         def close(self):
@@ -154,9 +159,9 @@ def lent_pool():
 @pytest.fixture
 def one_pool(lent_pool, monkeypatch):
     """Runs are judged by the same workers: to start others takes longer than to train."""
-    from pipeline import grade
+    from veriloop.pipeline.rollouts import grade
 
-    monkeypatch.setattr(grade, "VerifierPool", lambda workers, limit_s: lent_pool)
+    monkeypatch.setattr(grade, "VerifierPool", lambda *_, **__: lent_pool)
 
 
 @pytest.fixture(scope="session")
@@ -166,10 +171,10 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory):
 
     import torch
 
-    from data import corpus, tokenizer
-    from pipeline.config import TinyModel
-    from pipeline.policy import save_policy
-    from stages.base import untrained
+    from veriloop.data import corpus, tokenizer
+    from veriloop.pipeline.config.sections import TinyModel
+    from veriloop.pipeline.model.policy import save_policy
+    from veriloop.stages.base import untrained
 
     made = {}
 
@@ -194,3 +199,16 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory):
         return made[tied, ends]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tiny_classifier(tiny_checkpoint, tmp_path_factory: pytest.TempPathFactory):
+    """Folder of an untrained reward model."""
+    from veriloop.pipeline.model.policy import load_tokenizer
+    from veriloop.pipeline.preference.scalar_head import load_classifier
+
+    start, folder = tiny_checkpoint(), tmp_path_factory.mktemp("classifier")
+    tokenizer = load_tokenizer(start)
+    load_classifier(start, tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -1,8 +1,8 @@
 """Graded rollouts made by hand: what a test says nothing about is plain."""
 
-from data.problem import Problem
-from pipeline.records import Graded, Rollout
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.pipeline.types import Graded, Rollout
+from veriloop.verifiers.verdict import Verdict
 
 PLAIN = Problem(id="p/0", prompt="?", verifier="number", reference={"value": "1"})
 ACCURATE = {"accuracy": Verdict(score=1.0)}

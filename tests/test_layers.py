@@ -1,9 +1,13 @@
-"""The rules of the house that a machine can check."""
+"""Structure rules: which folders and rooms import which, file sizes, docstrings, annotations.
+
+`python tests/test_layers.py` prints the size of the import graph of pipeline/.
+"""
 
 import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,33 @@ MAY_IMPORT = {
     "pipeline": {"sandbox", "data", "verifiers"},
     "stages": {"sandbox", "data", "verifiers", "pipeline"},
 }
-MAX_LINES = 300
+# The rooms of pipeline/ (its folders, and three files) in floor order, and what each may import.
+ROOMS = {
+    "errors": "",
+    "types": "",
+    "config": "errors",
+    "runs": "errors types config",
+    "protocols": "types config",
+    "model": "errors types config",
+    "training": "errors config runs model",
+    "losses": "types model",
+    "sampling": "errors types config runs model training",
+    "rollouts": "errors types protocols config model training losses sampling",
+    "evaluation": "errors types config model sampling rollouts",
+    "rl": "errors types protocols config runs model training losses sampling rollouts evaluation",
+    "sft": "errors types config runs model training sampling rollouts",
+    "preference": "errors types config runs model training losses sampling rollouts evaluation",
+    "distill": "errors types config runs model training losses sampling rl sft",
+    "dry_run": "errors config rollouts",
+    "offline": "errors types config runs model training rollouts rl",
+    "report": "errors config runs offline",
+    "watch": "errors report",
+    "doctor": "errors config runs model sampling",
+}
+FILES_OF_PIPELINE = {"__init__.py", "errors.py", "types.py", "protocols.py"}
+MAX_ROOMS, MAX_ARROWS = 22, 110
+FOREIGN = "verifiers.v1."  # a package of Prime Intellect, imported in benchmarks/inside
+MAX_LINES = 500
 FORBIDDEN_TEXT = re.compile("TO" + "DO|FIX" + "ME|XX" + "X")
 FORBIDDEN_NAMES = {"manager", "helper", "helpers", "util", "utils", "common", "base", "misc"}
 NAMED_BY_DESIGN = {"stages/base.py"}
@@ -25,15 +55,16 @@ folders = pytest.mark.parametrize("folder", MAY_IMPORT)
 
 
 def modules(folder):
-    found = sorted((ROOT / folder).rglob("*.py"))
-    assert found, f"{folder}/ has no Python file"
-    return found
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    assert paths, f"{folder}/ has no Python file"
+    return paths
 
 
 def here(path):
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
 def imported(path):
     """Absolute dotted names a file imports anywhere, inside functions too."""
     names = set()
@@ -48,23 +79,100 @@ def imported(path):
 
 def dotted(path):
     parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return ".".join(("veriloop", *(parts[:-1] if parts[-1] == "__init__" else parts)))
 
 
 @folders
 def test_imports_point_down(folder):
     for path in modules(folder):
-        ours = {name.split(".")[0] for name in imported(path)} & set(MAY_IMPORT)
+        names = (name.split(".") for name in imported(path))
+        ours = {name[1] for name in names if name[0] == "veriloop" and len(name) > 1}
+        ours &= set(MAY_IMPORT)
         upward = ours - MAY_IMPORT[folder] - {folder}
         assert not upward, f"{here(path)} imports {sorted(upward)}, which is not below {folder}/"
 
 
 @folders
-def test_no_two_files_import_each_other(folder):
-    reach = {dotted(path): imported(path) for path in modules(folder)}
-    for one, targets in reach.items():
-        for other in targets & set(reach) - {one}:
-            assert one not in reach[other], f"{one} and {other} import each other"
+def test_files_import_each_other_in_no_circle(folder):
+    targets = {dotted(path): imported(path) for path in modules(folder)}
+    pairs = [(name, target) for name, names in targets.items() for target in names & set(targets)]
+    assert not cyclic(pairs)
+
+
+def room_of(module):
+    """The room of a dotted name in pipeline/, None for any other name."""
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["veriloop", "pipeline"] and len(parts) > 2 else None
+
+
+def arrows():
+    """{(room, imported room): files with such an import} of pipeline/."""
+    files = {}
+    for path in modules("pipeline"):
+        room = room_of(dotted(path))
+        # `from package import name` yields package.name too, which may name no module
+        targets = {room_of(name) for name in imported(path)} & set(ROOMS)
+        for target in targets - {room, None}:
+            files.setdefault((room, target), []).append(here(path))
+    return files
+
+
+def cyclic(pairs):
+    """The names in or between import circles, of pairs (name, imported name)."""
+    left = {pair for pair in pairs if pair[0] != pair[1]}
+    while True:
+        # what imports nothing that is left, or is imported by nothing, is in no circle
+        ends = {a for a, _ in left} ^ {b for _, b in left}
+        if not ends:
+            return sorted({name for pair in left for name in pair})
+        left = {pair for pair in left if not ends & set(pair)}
+
+
+def graph():
+    """The size of the import graph of pipeline/; its floors are the order of ROOMS."""
+    pairs, floor = arrows(), list(ROOMS)
+    return {
+        "rooms": len({room for pair in pairs for room in pair}),
+        "arrows": len(pairs),
+        "up": sum(floor.index(b) > floor.index(a) for a, b in pairs),
+        "circles": len(cyclic(pairs)),
+    }
+
+
+def test_rooms_import_what_the_table_allows():
+    for (room, target), files in arrows().items():
+        assert target in ROOMS[room].split(), f"{room} may not import {target}: {files}"
+
+
+def test_the_table_points_down():
+    for floor, (room, targets) in enumerate(ROOMS.items()):
+        above = set(targets.split()) - set(list(ROOMS)[:floor])
+        assert not above, f"{room} is listed before {sorted(above)}, which it may import"
+
+
+def test_the_graph_of_rooms_stays_small():
+    size = graph()
+    assert size["rooms"] <= MAX_ROOMS and size["arrows"] <= MAX_ARROWS, size
+    assert (size["up"], size["circles"]) == (0, 0), size
+
+
+def test_pipeline_has_no_new_flat_files_and_every_folder_is_in_the_table():
+    folder = ROOT / "pipeline"
+    assert {path.name for path in folder.glob("*.py")} == FILES_OF_PIPELINE
+    folders = {path.name for path in folder.iterdir() if list(path.glob("*.py"))}
+    assert folders == set(ROOMS) - {Path(name).stem for name in FILES_OF_PIPELINE}
+
+
+@pytest.mark.parametrize("folder", [*MAY_IMPORT, "tests", "benchmarks", "scripts"])
+def test_our_own_code_is_imported_as_veriloop(folder):
+    paths = modules(folder)
+    if folder == "tests":  # other files are test data, some of them no Python
+        paths = [path for path in paths if path.name.startswith(("test_", "conftest"))]
+    for path in paths:
+        for name in imported(path):
+            foreign = f"{name}.".startswith(FOREIGN)
+            bare = name.split(".")[0] in MAY_IMPORT and not foreign
+            assert not bare, f"{here(path)} imports {name}: write veriloop.{name}"
 
 
 @pytest.mark.parametrize("folder", ["sandbox", "verifiers", "data"])
@@ -76,7 +184,7 @@ def test_below_the_pipeline_nothing_imports_torch(folder):
 
 def test_finding_every_verifier_loads_neither_torch_nor_computer_algebra():
     code = (
-        "import sys, verifiers.registry as r; assert len(r.all_verifiers()) > 2; "
+        "import sys, veriloop.verifiers.registry as r; assert len(r.all_verifiers()) > 2; "
         "print(sorted({'torch', 'transformers', 'sympy', 'math_verify'} & set(sys.modules)))"
     )
     ran = subprocess.run(
@@ -132,9 +240,11 @@ def test_names_say_what_a_file_does(folder):
 
 
 def test_the_checks_see_what_they_forbid(tmp_path):
+    circle = [("rl", "runs"), ("runs", "model"), ("model", "rl")]
+    assert cyclic([*circle, ("sft", "rl")]) == ["model", "rl", "runs"]
     path = tmp_path / "bad.py"
-    path.write_text("import pipeline.update\ndef f(a, *b, c: int = 1): pass\n")
-    assert "pipeline.update" in imported(path)
+    path.write_text("import veriloop.pipeline.rl.update\ndef f(a, *b, c: int = 1): pass\n")
+    assert "veriloop.pipeline.rl.update" in imported(path)
     assert bare(ast.parse(path.read_text()).body[1]) == ["a", "b", "return"]
     assert FORBIDDEN_TEXT.search("# TO" + "DO later")
 
@@ -151,3 +261,7 @@ def test_what_needs_a_part_of_its_own_stands_where_make_test_looks_for_it(part, 
         assert within or not marked.search(path.read_text()), f"{here(path)} is never run"
     recipe = rf"-m {part} tests/{folder}$"
     assert re.search(recipe, (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+if __name__ == "__main__":
+    print(", ".join(f"{count} {name}" for name, count in graph().items()))

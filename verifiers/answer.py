@@ -1,110 +1,108 @@
-"""Read the final answer out of a response: after the thinking, in the tags, else in the box."""
+"""Extract the final answer of a response: from its answer tags, else from its last box."""
 
 import re
 
+from veriloop.data.problem import Problem
+from veriloop.verifiers.boxes import boxed_run, boxes, run_answer
+from veriloop.verifiers.hidden import REMOVED, visible
+from veriloop.verifiers.withdrawal import BEFORE_CHARS, Same, denied, same_number, withdrawn
+
 _TAG = re.compile(r"</?answer>")
-_BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
-_BARE_BOX = re.compile(r"\\boxed\s*([+-]?\d+(?:\.\d+)?)")
-_GLUE = r"(?:[\s$,;/]|\\quad|\\qquad|\\[,;: ]|\\\\)*"
-_JOINT = re.compile(
-    rf"{_GLUE}(?:(?:\\text\s*\{{)?\s*"
-    rf"(?:and|or|also|and/or|and also|or also|as well as)\s*\}}?)?{_GLUE}"
+_THOUGHT = re.compile(
+    r"<(think(?:ing)?|thoughts?|reasoning|scratchpad)>.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL
 )
-_JOINT_CHARS = 40  # boxes further apart are separate answers, however blank the gap
-_NEAR = 100  # characters before and after a box that may take it back
-_HIDDEN = re.compile(
-    r"\\(?:[hv]?phantom|iffalse|if0)(?![a-zA-Z])|<!--|\\begin\s*\{comment\}"
-    r"|\\(?:text)?color\s*\{\s*white\s*\}|display\s*:\s*none"
-    r"|\\(?:cancel|sout|xcancel|bcancel|st)\s*\{[^{}]*\\boxed|~~[^~\n]*\\boxed"
-    r"|(?<![\\\d])(?<!\d )%[^\n%]*\\boxed"
-)
-_CLAUSE = re.compile(
-    r"[.!?;:\n,]|\b(?:but|so|thus|hence|therefore|then|and|because|since)\b", re.IGNORECASE
-)
-_DENIED = re.compile(
-    r"\b(?:not|never|neither|nor|cannot|wrong|incorrect|false|impossible|rather than|instead of|"
-    r"anything but|other than|except|excluding|unlike)\b|n't\b",
-    re.IGNORECASE,
-)
-_TAKEN_BACK = re.compile(
-    r"[\s$).,*]*(?:\\[)\]]\s*)?(?:(?:which|that|but (?:this|that|it)|this|it)\s+)?"
-    r"(?:(?:is|was|are|were|would be|must be|seems|looks)\s+"
-    r"(?:\w+\s+)?(?:not|wrong|incorrect|false)\b|(?:is|was|ca|does|wo)n't\b|cannot be\b"
-    r"|[\s$]*\?|(?:or|and/or)\s+(?:maybe |perhaps )?[\d$\\-])",
-    re.IGNORECASE,
-)
-_INTEGER_BOX = re.compile(r"\\boxed\{(-?(?:\d{1,3}(?:,\d{3})+|\d+))\}[\s$.]*\Z", re.ASCII)
-_SUSPECT = (  # in lower case, before a box: then the long way looks closer
-    "not", "n't", "never", "neither", "nor", "wrong", "incorrect", "false", "impossible", "rather",
-    "instead", "anything", "other", "except", "exclud", "unlike", " or ", "\nor ",
-)  # fmt: skip
-_OR_BEFORE = re.compile(r"[\d})$]\s*,?\s+or\s*\$?\s*$", re.IGNORECASE)
 _HEDGE = re.compile(
     r"\b(?:alternatively|might|maybe|perhaps|(?:cannot|can't|unable to) (?:decide|choose|tell)|"
     r"not sure|unsure|either|possibly|could also|otherwise|one of (?:these|them|the two)|"
-    r"whichever|depending|or else|not certain|uncertain|guess)\b",
+    r"whichever|depending|or else|not certain|uncertain|guess|candidate|another (?:option|"
+    r"answer|possibility|one|is|would)|other (?:option|answer|possibility))\b",
     re.IGNORECASE,
 )
+_INTEGER_BOX = re.compile(r"\\boxed\{(-?(?:\d{1,3}(?:,\d{3})+|\d+))\}[\s$.]*\Z", re.ASCII)
+_CLEAR = re.compile(r"(?:\A|[a-z]{2}[\s:]+|[:=]\s*|\n)\$*\s?\Z")  # before `boxed_integer`
+# The whole text before a box, of words that neither deny nor hedge.
+_CLOSING = re.compile(
+    r"(?:(?:[Tt]he|[Ss]o|[Tt]hus|[Hh]ence|[Tt]herefore|final|correct|answer|result|total|value|is|"
+    r"are|equals)(?:[:,]?[ \n]+|\Z))*\$*\Z"
+)
+_SUSPECTS = (  # lower-case text before a box that rules out the shortcut `boxed_integer`
+    "not|n't|never|nicht|niet|kein| no | non | pas | ne |minus|negative|!|nor|neither|anything|"
+    "grader|no way|hardly|other|rather|instead|except|exclud|unlike|wrong|incorrect|"
+    "false|mistake|erron|bad |doubt|refuse|declin|deny|reject|nobody|no one|untrue|unlikely|"
+    "impossible|whether|far from|think|say|guess|believ|claim|expect|assum|people|student|but|yet|"
+    "however|though|still|decoy|between|one of|anyway|pretend|regardless| or|\nor|i'll| i |i'm|"
+    "write|put |submit|report|"
+    "enter|pick|choose|go with|wrote|gave|state|output|box|give "
+)
+_SUSPECT = tuple(_SUSPECTS.split("|"))
+_HEDGE_CHARS = 1_000  # before an answer that follows another one, searched for a hedge
 
 
 def after_think(response: str, *, prefilled_think: bool = False) -> str | None:
-    """What follows the last `</think>`; None while a think block is still open.
+    """The text after the last `</think>`; None if a think block is never closed.
+
+    Blocks with similar tags, such as `<thinking>`, are removed.
 
     `prefilled_think`: the prompt ended with `<think>`, so the response starts inside the block.
     """
     _, closed, rest = response.rpartition("</think>")
     if not closed and prefilled_think:
         return None
-    return None if "<think>" in rest else rest
+    return None if "<think>" in rest else _THOUGHT.sub("", rest)
 
 
-def final_answer(response: str, *, prefilled_think: bool = False) -> str | None:
+def final_answer(
+    response: str, *, prefilled_think: bool = False, same: Same = same_number
+) -> str | None:
     """The answer the response commits to, stripped; None when there is none.
 
-    The text after the thinking counts, and nothing else. If it has answer tags, their content is
-    the answer, and nested, unbalanced, empty or unequal blocks are none at all. Otherwise the
-    last box is; boxes joined by nothing but "and", "or" or a comma are one answer, a list. A box
-    that is denied, taken back or one of several guesses, and text holding anything a reader would
-    not see, commit to nothing.
+    Only the text after the thinking counts. If it has answer tags, their content is the answer;
+    nested, unbalanced, empty or unequal blocks yield None. Otherwise the last box is the answer;
+    boxes joined by "and", "or", a comma or labels form one answer, a list, and what changes the
+    value of a box, such as a sign before it, belongs to the answer. An answer that is denied, taken
+    back, one of several guesses or hidden yields None. `same` compares the answer with what the
+    text names later.
     """
     text = after_think(response, prefilled_think=prefilled_think)
-    if text is None or hidden(text):
+    text = None if text is None else visible(text)
+    if text is None:
         return None
-    if _TAG.search(text):
-        return _tagged(text)
-    return last_box(text)
+    return _tagged(text, same) if _TAG.search(text) else last_box(text, same)
 
 
-def hidden(text: str) -> bool:
-    """Whether it holds something a reader would not see: phantoms, comments, white ink."""
-    return _HIDDEN.search(text) is not None
+def answer_to(problem: Problem, response: str) -> str | None:
+    """`final_answer`, with `prefilled_think` read from the problem's facts."""
+    prefilled = problem.facts.get("prefilled_think", False)
+    return final_answer(response, prefilled_think=prefilled)
 
 
 def boxed_integer(text: str) -> str | None:
-    """The integer of a text that ends in its only box and is otherwise plain; else None.
+    """The integer in the only box of a plain text that ends with it; else None.
 
-    A shortcut: where it finds one, `final_answer` finds the same.
+    A fast path: where it returns an integer, `final_answer` returns the same.
     """
     at = text.rfind("\\boxed")
     match = _INTEGER_BOX.match(text, at) if at >= 0 else None
     if match is None or text.count("\\") != 1 or "<" in text or "%" in text or "~" in text:
         return None
-    before = text[max(0, at - _NEAR) : at].lower()
-    if any(map(before.__contains__, _SUSPECT)):
+    before = text[max(0, at - BEFORE_CHARS) : at]
+    if at < BEFORE_CHARS and _CLOSING.match(before):
+        return match.group(1)
+    if not before.isascii() or "display" in text or not _CLEAR.search(before[-20:]):
         return None
-    return None if "display" in text else match.group(1)
+    return None if any(map(before.lower().__contains__, _SUSPECT)) else match.group(1)
 
 
 def unboxed(text: str) -> str:
-    """The content of the box when `text` is one box and nothing more, dollars aside."""
+    """The content of the box if `text` is exactly one box, ignoring dollars; else `text`."""
     bare = text.strip().strip("$").strip()
-    if not bare.startswith("\\boxed"):
+    if not bare.startswith(("\\boxed", "\\fbox")):
         return text
-    spans = _box_spans(bare)
-    return spans[-1][2].strip() if spans and spans[-1][:2] == (0, len(bare)) else text
+    found = boxes(bare)
+    return found[-1].content.strip() if found and found[-1][:2] == (0, len(bare)) else text
 
 
-def _tagged(text: str) -> str | None:
+def _tagged(text: str, same: Same) -> str | None:
     tags = [(match.group(), match.start(), match.end()) for match in _TAG.finditer(text)]
     opens, closes = tags[::2], tags[1::2]
     alternate = len(opens) == len(closes) and all(tag == "<answer>" for tag, _, _ in opens)
@@ -113,56 +111,29 @@ def _tagged(text: str) -> str | None:
     contents = {
         text[start:end].strip() for (_, _, start), (_, end, _) in zip(opens, closes, strict=True)
     }
-    return contents.pop() or None if len(contents) == 1 else None
+    answer = contents.pop() if len(contents) == 1 else ""
+    return _sure(answer, text[: opens[0][1]], text[closes[-1][2] :], same)
 
 
-def last_box(text: str) -> str | None:
-    """What the last box of a text commits to; None when there is no box, or no commitment."""
-    spans = _box_spans(text)
-    if spans is None:
+def last_box(text: str, same: Same = same_number) -> str | None:
+    """The answer in the last box, or in the list of boxes it ends; None if no box counts."""
+    found = boxed_run(text)
+    if found is None or not found[1]:
         return None
-    run: list[str] = []
-    cut = len(text)
-    for start, end, content in reversed(spans):
-        if run and not (cut - end <= _JOINT_CHARS and _JOINT.fullmatch(text, end, cut)):
-            break
-        run.append(content.strip())
-        cut = start
-    found = list(dict.fromkeys(reversed(run)))
-    if not all(found) or (spans and _unsaid(text, cut, spans[-1][1])):
+    others, run = found
+    answer = run_answer(text, run)
+    before, after = text[: run[0].start], text[run[-1].end :]
+    contents = {box.content.strip() for box in run}
+    ends = [box.end for box in others if box.content.strip() not in contents]
+    if ends and _HEDGE.search(before, max(ends[-1], len(before) - _HEDGE_CHARS)):
         return None
-    others = [end for _, end, content in spans if end <= cut and content.strip() not in found]
-    if others and _HEDGE.search(text, max(others[-1], cut - 10 * _NEAR)):
+    return _sure(answer, before, after, same)
+
+
+def _sure(answer: str | None, before: str, after: str, same: Same) -> str | None:
+    """The answer; None if a part of it is hidden, or if the words around it void it."""
+    if not answer or REMOVED in answer:
         return None
-    return ", ".join(found) or None
-
-
-def _unsaid(text: str, start: int, end: int) -> bool:
-    """Whether the words around text[start:end] deny it, take it back or offer another."""
-    before = text[max(0, start - _NEAR) : start]
-    clause = _CLAUSE.split(before)[-1]
-    after = text[end : end + _NEAR]
-    return bool(_DENIED.search(clause) or _OR_BEFORE.search(before) or _TAKEN_BACK.match(after))
-
-
-def _box_spans(text: str) -> list[tuple[int, int, str]] | None:
-    """(start, end, content) of every outermost box; None when the last one is never closed."""
-    if "\\boxed" not in text:
-        return []
-    spans: list[tuple[int, int, str]] = []
-    open_at: list[tuple[int, int] | None] = []  # (start, content start) of a box, None of a brace
-    depth = 0  # boxes among them
-    for match in _BRACE.finditer(text):
-        token = match.group()
-        if token.startswith("\\boxed"):
-            open_at.append(match.span())
-            depth += 1
-        elif token == "{":
-            open_at.append(None)
-        elif token == "}" and open_at and (box := open_at.pop()):
-            depth -= 1
-            if not depth:
-                spans.append((box[0], match.end(), text[box[1] : match.start()]))
-    if depth:
+    if denied(before, answer, same) or withdrawn(after, answer, same, before):
         return None
-    return spans or [(*m.span(), m.group(1)) for m in _BARE_BOX.finditer(text)]
+    return answer

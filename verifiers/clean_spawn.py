@@ -1,7 +1,7 @@
-"""Spawned workers that do not run the parent's main script again.
+"""A spawn context whose processes do not run the parent's main script again.
 
-A training script imports torch, takes seconds to do so, and may lack a `__main__` guard. This
-follows the launch of the standard library's spawn, less the part that imports `__main__`.
+A training script imports torch, which takes seconds, and may lack a `__main__` guard. The launch is
+that of the standard library's spawn, without the part that imports `__main__`.
 """
 
 import multiprocessing.context
@@ -9,15 +9,17 @@ import os
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
 from typing import Any
 
-LEFT = 256  # what no process can end with
+from veriloop.verifiers.child_signals import blocked
+
+EXITED = 256  # stands for exit code 0; no process can exit with it
 
 
 class _CleanPopen(popen_spawn_posix.Popen):
-    _fds: list[Any]  # what the child inherits; the parent class fills it while pickling
+    _fds: list[Any]  # that the child inherits; the parent class appends to it while pickling
 
     def _launch(self, process_obj: Any) -> None:
         data = spawn.get_preparation_data(process_obj._name)
-        kept = {key: value for key, value in data.items() if not key.startswith("init_main")}
+        preparation = {key: value for key, value in data.items() if not key.startswith("init_main")}
         tracker_fd = resource_tracker.getfd()
         child_r, parent_w = os.pipe()
         parent_r, child_w = os.pipe()
@@ -25,10 +27,11 @@ class _CleanPopen(popen_spawn_posix.Popen):
         self.finalizer = util.Finalize(self, _close, (parent_r, parent_w))
         try:
             self._fds.extend([tracker_fd, child_r, child_w])
-            message = self._dump(kept, process_obj)
+            message = self._dump(preparation, process_obj)
             program = os.fsencode(spawn.get_executable())
             command = spawn.get_command_line(tracker_fd=tracker_fd, pipe_handle=child_r)
-            self.pid = util.spawnv_passfds(program, command, self._fds)
+            with blocked():
+                self.pid = util.spawnv_passfds(program, command, self._fds)
         finally:
             _close(child_r, child_w)
         with open(parent_w, "wb", closefd=False) as pipe:
@@ -50,10 +53,14 @@ def _close(*fds: int) -> None:
 class _CleanProcess(multiprocessing.context.SpawnProcess):
     @property
     def exitcode(self) -> int | None:
-        """As the system has it, but for 0: who watches takes that for an orderly end, and a worker
-        has no reason to leave. It is LEFT then."""
+        """The exit code, with EXITED for 0: pebble would treat that as an orderly end, and a worker
+        has no reason to exit."""
         code = super().exitcode
-        return LEFT if code == 0 else code
+        return EXITED if code == 0 else code
+
+    def terminate(self) -> None:
+        """End the process by SIGKILL: it ignores SIGTERM."""
+        self.kill()
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802

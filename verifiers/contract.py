@@ -1,21 +1,22 @@
-"""What every verifier promises, tried out on its own examples and on attacks made from them."""
+"""The contract of every verifier, tested on its own examples and on attacks derived from them."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import permutations
+from operator import attrgetter
 
-from data.problem import Problem
-from verifiers.answer import final_answer
-from verifiers.registry import Verifier
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.verifiers.answer import final_answer
+from veriloop.verifiers.registry import Verifier
+from veriloop.verifiers.verdict import Verdict
 
 Judge = Callable[[Problem, str], Verdict]
 Cases = Sequence[tuple[Problem, str]]
 
-SLOWEST_MS = 2_500.0  # of 99 in 100 judgements: half of what the pool allows unless told
-NOTHING = ("", " \n\t", "<think>", "<think>only thoughts", "</think>" * 50, "\x00", "\u200b")
+SLOWEST_MS = 2_500.0  # bound on the p99 latency: half of the pool's default limit
+EMPTY = ("", " \n\t", "<think>", "<think>only thoughts", "</think>" * 50, "\x00", "\u200b")
 JUNK = (
     "<answer>",
     "<answer></answer>",
@@ -42,41 +43,41 @@ ALIKE = str.maketrans("aceopxyABCEHIKMOPTXYil015", "асеорхуАВСЕНІК
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One promise: kept (True), broken (False), or not to be tried on this verifier (None)."""
+    """The result for one promise: kept (True), broken (False) or not applicable (None)."""
 
     promise: str
     kept: bool | None
-    detail: str = ""  # of the first case that broke it, or the measurement
+    detail: str = ""  # the first case that broke it, or the measurement
 
 
-def examine(one: Verifier, judge: Judge) -> Iterator[Finding]:
-    """Every promise in turn. What `judge` raises is raised: it must not raise at all."""
-    problem, example = one.example_problem(), one.example
+def examine(verifier: Verifier, judge: Judge) -> Iterator[Finding]:
+    """Test every promise in turn. Exceptions of `judge` propagate: it must not raise."""
+    problem, example = verifier.example_problem(), verifier.example
     yield _scores(judge, "accepts its example", [(problem, example.accepts)], 1.0)
     yield _scores(judge, "rejects near misses", [(problem, r) for r in example.rejects], 0.0)
-    yield _strangers(one, judge)
-    yield _scores(judge, "empty earns nothing", [(problem, text) for text in NOTHING], 0.0)
-    yield from _attacked(one, judge)
-    yield _components(one, judge)
-    yield _order(one, judge)
-    yield _latency(one, judge)
+    yield _other_gold(verifier, judge)
+    yield _scores(judge, "empty earns nothing", [(problem, text) for text in EMPTY], 0.0)
+    yield from _attack_findings(verifier, judge)
+    yield _components(verifier, judge)
+    yield _order(verifier, judge)
+    yield _latency(verifier, judge)
 
 
 def _scores(
     judge: Judge, promise: str, cases: Cases, score: float, *, below: float | None = None
 ) -> Finding:
-    """Whether every case earns exactly `score`, or less than `below` where that is given."""
+    """Whether every case scores exactly `score`, or less than `below` if that is set."""
     if not cases:
         return Finding(promise, None, "no such example")
     for problem, response in cases:
         verdict = judge(problem, response)
-        got = verdict.score
-        if got is None or not (got == score if below is None else got < below):
-            return Finding(promise, False, f"{_short(response)} -> {_told(verdict)}")
+        actual = verdict.score
+        if actual is None or not (actual == score if below is None else actual < below):
+            return Finding(promise, False, f"{_short(response)} -> {_summary(verdict)}")
     return Finding(promise, True, f"{len(cases)} responses")
 
 
-def _told(verdict: Verdict) -> str:
+def _summary(verdict: Verdict) -> str:
     score = "no score" if verdict.score is None else f"{verdict.score:.4g}"
     return f"{score}, {verdict.status}: {verdict.detail}".removesuffix(": ")
 
@@ -85,41 +86,42 @@ def _short(response: str) -> str:
     return repr(response if len(response) <= 60 else response[:50] + "...")
 
 
-def _strangers(one: Verifier, judge: Judge) -> Finding:
-    """The right answer to another problem is a wrong one; to its own it is right."""
+def _other_gold(verifier: Verifier, judge: Judge) -> Finding:
+    """The correct answer to another problem is wrong here, and right for that problem."""
     promise = "another problem's gold earns nothing"
-    if one.example.other is None:
+    if verifier.example.other is None:
         return Finding(promise, None, "the decorator names no other problem")
-    reference, accepts = one.example.other
-    other = one.problem(reference, f"example/{one.name}/other")
+    reference, accepts = verifier.example.other
+    other = verifier.problem(reference, f"example/{verifier.name}/other")
     right = _scores(judge, promise, [(other, accepts)], 1.0)
     if not right.kept:
         return right
-    swapped = [(one.example_problem(), accepts), (other, one.example.accepts)]
-    return _scores(judge, promise, swapped, 0.0, below=None if one.kind == "answer" else 1.0)
+    swapped = [(verifier.example_problem(), accepts), (other, verifier.example.accepts)]
+    return _scores(judge, promise, swapped, 0.0, below=None if verifier.kind == "answer" else 1.0)
 
 
-def _attacked(one: Verifier, judge: Judge) -> Iterator[Finding]:
-    problem = one.example_problem()
-    for promise, responses in attacks(one).items():
+def _attack_findings(verifier: Verifier, judge: Judge) -> Iterator[Finding]:
+    problem = verifier.example_problem()
+    for promise, responses in attacks(verifier).items():
         cases = [(problem, response) for response in responses]
-        if one.kind == "text":
+        if verifier.kind == "text":
             yield Finding(promise, None, "judges how a text is written")
         else:
-            below = 1.0 if one.kind == "partial" and promise in MAY_EARN_PART else None
+            below = 1.0 if verifier.kind == "partial" and promise in MAY_EARN_PART else None
             yield _scores(judge, promise, cases, 0.0, below=below)
 
 
 MAY_EARN_PART = frozenset({"all answers at once earn nothing", "look-alikes earn nothing"})
 
 
-def attacks(one: Verifier) -> dict[str, list[str]]:
-    """Responses that a verifier of answers must not pay for, by the promise they try."""
-    accepts = one.example.accepts
+def attacks(verifier: Verifier) -> dict[str, list[str]]:
+    """Responses that must not earn a reward from a verifier of answers, by promise."""
+    accepts = verifier.example.accepts
     answer = final_answer(accepts) or accepts
-    stranger = "decoy"
-    if one.example.other is not None:
-        stranger = final_answer(one.example.other[1]) or stranger
+    look_alike = answer.translate(ALIKE)  # the answer in letters of other alphabets
+    other = "decoy"
+    if verifier.example.other is not None:
+        other = final_answer(verifier.example.other[1]) or other
     return {
         "junk earns nothing": list(JUNK),
         "the prompt's words earn nothing": [ECHO],
@@ -130,69 +132,69 @@ def attacks(one: Verifier) -> dict[str, list[str]]:
         ],
         "a second answer earns nothing": [
             accepts + "<answer>decoy</answer><answer>lure</answer>",
-            f"<answer>{answer}</answer><answer>{stranger}</answer>",
-            f"<answer>{stranger}</answer><answer>{answer}</answer>",
+            f"<answer>{answer}</answer><answer>{other}</answer>",
+            f"<answer>{other}</answer><answer>{answer}</answer>",
         ],
-        "all answers at once earn nothing": _hedges(answer, stranger),
-        "look-alikes earn nothing": _lookalikes(answer),
+        "all answers at once earn nothing": _hedges(answer, other),
+        "look-alikes earn nothing": [f"<answer>{look_alike}</answer>"] * (look_alike != answer),
     }
 
 
-def _hedges(answer: str, stranger: str) -> list[str]:
-    """Both answers in one. Of drafts on several lines the last may count: the right one leads."""
-    pairs = [(answer, stranger)]
+def _hedges(answer: str, other: str) -> list[str]:
+    """Both answers in one block.
+
+    An answer of several lines may count by its last line, so there the correct one comes first.
+    """
+    pairs = [(answer, other)]
     if "\n" not in answer:
-        pairs = list(permutations((answer, stranger)))
+        pairs = list(permutations((answer, other)))
     joints = (" or ", ", ", "\n", " and ")
     return [f"<answer>{a}{joint}{b}</answer>" for a, b in pairs for joint in joints]
 
 
-def _lookalikes(answer: str) -> list[str]:
-    alike = answer.translate(ALIKE)
-    return [f"<answer>{alike}</answer>"] if alike != answer else []
-
-
-def _components(one: Verifier, judge: Judge) -> Finding:
+def _components(verifier: Verifier, judge: Judge) -> Finding:
     promise = "components have fixed keys"
-    responses = [one.example.accepts, *one.example.rejects, *NOTHING, *JUNK]
-    asked = [(one.example_problem(), response) for response in responses]
-    asked.append((one.problem({"no such key": object}), one.example.accepts))
-    for problem, response in asked:
+    responses = [verifier.example.accepts, *verifier.example.rejects, *EMPTY, *JUNK]
+    cases = [(verifier.example_problem(), response) for response in responses]
+    cases.append((verifier.problem({"no such key": object}), verifier.example.accepts))
+    for problem, response in cases:
         keys = set(judge(problem, response).components)
-        if keys != set(one.components):
-            told = f"{_short(response)} -> {sorted(keys)}, declared {sorted(one.components)}"
-            return Finding(promise, False, told)
-    return Finding(promise, True, ", ".join(one.components) or "none")
+        if keys != set(verifier.components):
+            detail = f"{_short(response)} -> {sorted(keys)}, declared {sorted(verifier.components)}"
+            return Finding(promise, False, detail)
+    return Finding(promise, True, ", ".join(verifier.components) or "none")
 
 
-def _order(one: Verifier, judge: Judge) -> Finding:
-    """The same verdicts alone and in order, and from four threads in reverse."""
+def _order(verifier: Verifier, judge: Judge) -> Finding:
+    """Verdicts are the same one by one in order as from four threads in reverse order."""
     promise = "order and threads change nothing"
-    responses = [one.example.accepts, *one.example.rejects, "", one.example.accepts] * 3
-    problem = one.example_problem()
+    responses = [
+        verifier.example.accepts,
+        *verifier.example.rejects,
+        "",
+        verifier.example.accepts,
+    ] * 3
+    problem = verifier.example_problem()
     alone = [judge(problem, response) for response in responses]
     with ThreadPoolExecutor(4) as threads:
-        crowd = list(threads.map(lambda r: judge(problem, r), reversed(responses)))
-    for response, first, second in zip(responses, alone, reversed(crowd), strict=True):
-        if (first.score, first.status, first.answer) != (
-            second.score,
-            second.status,
-            second.answer,
-        ):
-            told = f"{_short(response)} -> {_told(first)} alone, {_told(second)} among others"
-            return Finding(promise, False, told)
+        concurrent = list(threads.map(lambda r: judge(problem, r), reversed(responses)))
+    result = attrgetter("score", "status", "answer")
+    for response, first, second in zip(responses, alone, reversed(concurrent), strict=True):
+        if result(first) != result(second):
+            summaries = f"{_summary(first)} alone, {_summary(second)} among others"
+            return Finding(promise, False, f"{_short(response)} -> {summaries}")
     return Finding(promise, True, f"{len(responses)} responses, 4 threads")
 
 
-def _latency(one: Verifier, judge: Judge) -> Finding:
-    problem = one.example_problem()
-    responses = [one.example.accepts, *one.example.rejects, *NOTHING, *JUNK] * 2
-    taken: list[float] = []
+def _latency(verifier: Verifier, judge: Judge) -> Finding:
+    problem = verifier.example_problem()
+    responses = [verifier.example.accepts, *verifier.example.rejects, *EMPTY, *JUNK] * 2
+    elapsed_ms: list[float] = []
     for response in responses:
-        began = time.perf_counter()
+        started = time.perf_counter()
         verdict = judge(problem, response)
-        if verdict.status != "timeout":  # the candidate's own work, bounded by its own limit
-            taken.append(1e3 * (time.perf_counter() - began))
-    p99 = sorted(taken)[int(0.99 * (len(taken) - 1))]
+        if verdict.status != "timeout":  # a candidate's program, bounded by its own limit
+            elapsed_ms.append(1e3 * (time.perf_counter() - started))
+    p99 = sorted(elapsed_ms)[int(0.99 * (len(elapsed_ms) - 1))]
     kept = p99 <= SLOWEST_MS
     return Finding("latency", kept, f"p99 {p99:.3g} ms of at most {SLOWEST_MS:.0f} ms")

@@ -1,4 +1,7 @@
-"""Reach a target from given numbers: a parser of our own over exact fractions, never `eval`."""
+"""Countdown: combine given numbers to reach a target.
+
+Answers are parsed by a recursive descent parser over exact fractions and never evaluated as code.
+"""
 
 import re
 from collections import Counter
@@ -7,11 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from data.problem import Problem
-from verifiers.answer import final_answer, unboxed
-from verifiers.number import expected, fold
-from verifiers.registry import verifier
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.verifiers.answer import answer_to, unboxed
+from veriloop.verifiers.number import expected, fold
+from veriloop.verifiers.registry import verifier
+from veriloop.verifiers.verdict import Verdict, no_answer
 
 MAX_CHARS = 500
 MAX_DEPTH = 50  # of brackets and signs
@@ -22,47 +25,78 @@ _SIGNS = str.maketrans(
 )
 _LATEX = {r"\times": "*", r"\cdot": "*", r"\div": "/"}
 _TOKEN = re.compile(
-    r"\s*(?:(\d+)|\\[dtc]?(frac)(?![A-Za-z])|(\\(?:times|cdot|div)(?![A-Za-z]))|([-+*/(){}=xX]))"
+    r"\s*(?:(\d+)|\\[dtc]?(frac)(?![A-Za-z])|(\\(?:times|cdot|div)(?![A-Za-z]))"
+    r"|(\\[{}]|[-+*/(){}\[\]=xX]))"
 )
+_BRACKETS = {"(": ")", "{": "}", "[": "]"}
 _DRESSING = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![A-Za-z])|\\[()\[\]]|\$|[~`]")
+_BOLD = re.compile(r"\s*\*\*(.*)\*\*\s*", re.DOTALL)
+_FULL_STOP = re.compile(r"\.\s*\Z")
 
 
-class NotArithmetic(ValueError):  # noqa: N818  says what the text is, and is never shown as an error
-    """The text is no expression of integers, + - * / and parentheses."""
+class NotArithmetic(ValueError):  # noqa: N818  a property of the text, not a failure
+    """The text is not an expression of integers, + - * / and parentheses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What an answer says: its value (None where it divides by zero), and the integers it uses."""
+    """A parsed answer: its value (None if it divides by zero) and the integers it uses."""
 
     value: Fraction | None
     numbers: tuple[int, ...]
-    equals: Fraction | None  # what it claims after "=", if it claims anything
+    equals: Fraction | None  # the value of the other sides of "=", None without any
 
 
 def parse(text: str, allowed: Sequence[int] | None = None) -> Expression:
-    """Read `(3 + 5) * 2`, `3 × 5`, `\\frac{6}{3}`, each with an optional `= 16` at its end.
+    """Parse `(3 + 5) * 2`, `3 × 5` or `\\frac{6}{3}`, or an equation of such sides.
 
-    With `allowed`, an integer that is not among them is refused, so no value ever gets large.
-    Raises NotArithmetic saying what is wrong.
+    In an equation the expression is the first side, or the second if the first is a single integer:
+    `(3 + 5) * 2 = 16`, `16 = (3 + 5) * 2`, `(3 + 5) * 2 = 8 * 2 = 16`. With `allowed`, the
+    expression may have no other integer. A closing period is ignored.
+    Raises NotArithmetic with the reason, also for sides that differ.
     """
     if len(text) > MAX_CHARS:
         raise NotArithmetic(f"longer than {MAX_CHARS} characters")
     folded = fold(text.translate(_SIGNS))
     if folded is None:
         raise NotArithmetic("raised or lowered digits")
-    reader = _Reader(_tokens(_DRESSING.sub(" ", folded).strip()), allowed)
+    bare = _FULL_STOP.sub("", _DRESSING.sub(" ", _BOLD.sub(r"\1", folded))).strip()
+    sides = _sides(_tokens(bare))
+    first = 1 if len(sides) > 1 and _is_integer(sides[0]) else 0
+    value, numbers = _read_side(sides[first], allowed)
+    claims = {_read_side(side, None)[0] for at, side in enumerate(sides) if at != first}
+    if len(claims) > 1 or None in claims:
+        raise NotArithmetic("the sides of the equation differ")
+    return Expression(value, numbers, claims.pop() if claims else None)
+
+
+def _sides(tokens: list[str]) -> list[list[str]]:
+    sides: list[list[str]] = [[]]
+    for token in tokens:
+        if token == "=":
+            sides.append([])
+        else:
+            sides[-1].append(token)
+    return sides
+
+
+def _is_integer(tokens: list[str]) -> bool:
+    return len(tokens) <= 2 and "".join(tokens).removeprefix("-").isdigit()
+
+
+def _read_side(
+    tokens: list[str], allowed: Sequence[int] | None
+) -> tuple[Fraction | None, tuple[int, ...]]:
+    """The value of one side, None if it divides by zero, and its integers."""
+    reader = _Reader(tokens, allowed)
     value = reader.sum()
-    claimed: Fraction | None = None
-    if reader.take("="):
-        claimed = reader.claim()
     if reader.next:
         raise NotArithmetic(f"{reader.next!r} where the expression should end")
-    return Expression(value, tuple(reader.numbers), claimed)
+    return value, tuple(reader.numbers)
 
 
 def _tokens(text: str) -> list[str]:
-    found: list[str] = []
+    tokens: list[str] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -71,13 +105,15 @@ def _tokens(text: str) -> list[str]:
         number, frac, command, sign = match.groups()
         if sign in ("x", "X"):
             sign = "*"
-        found.append(number or frac or _LATEX.get(command or "") or sign)
+        elif sign:
+            sign = sign.removeprefix("\\")
+        tokens.append(number or frac or _LATEX.get(command or "") or sign)
         at = match.end()
-    return found
+    return tokens
 
 
 class _Reader:
-    """Recursive descent; each rule returns its value, None once something was divided by zero."""
+    """Recursive descent; each rule returns its value, or None after a division by zero."""
 
     def __init__(self, tokens: list[str], allowed: Sequence[int] | None) -> None:
         self.tokens = tokens
@@ -90,9 +126,9 @@ class _Reader:
     def next(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
 
-    def take(self, *wanted: str) -> str:
-        """The next token when it is one of these, else ""."""
-        if self.next not in wanted:
+    def take(self, *choices: str) -> str:
+        """Consume and return the next token if it is one of `choices`, else return ""."""
+        if self.next not in choices:
             return ""
         self.at += 1
         return self.tokens[self.at - 1]
@@ -108,10 +144,15 @@ class _Reader:
         return value
 
     def product(self) -> Fraction | None:
-        value = self.signed()
-        while sign := self.take("*", "/"):
+        value, sign = self.signed(), ""
+        while next_sign := self.take("*", "/") or self._implied(sign):
+            sign = next_sign
             value = _calculated(sign, value, self.signed())
         return value
+
+    def _implied(self, before: str) -> str:
+        """ "*" before a bracket: 2(3 + 4). After a division that would be ambiguous: 6/2(1 + 2)."""
+        return "*" if before != "/" and self.next in _BRACKETS else ""
 
     def signed(self) -> Fraction | None:
         self.depth += 1
@@ -126,38 +167,30 @@ class _Reader:
         return value
 
     def atom(self) -> Fraction | None:
-        if self.take("("):
-            return self._closed(")")
+        if opening := self.take(*_BRACKETS):
+            return self._closed(_BRACKETS[opening])
         if self.take("frac"):
             self.need("{")
             over = self._closed("}")
             self.need("{")
             return _calculated("/", over, self._closed("}"))
-        return Fraction(self._integer(self.allowed))
+        return Fraction(self._integer())
 
     def _closed(self, bracket: str) -> Fraction | None:
         value = self.sum()
         self.need(bracket)
         return value
 
-    def _integer(self, allowed: frozenset[int] | None) -> int:
+    def _integer(self) -> int:
         token = self.next
         if not token.isdigit():
             raise NotArithmetic(f"{token or 'the end'!r} where a number should be")
         number = int(token)
-        if allowed is not None and number not in allowed:
+        if self.allowed is not None and number not in self.allowed:
             raise NotArithmetic(f"{token[:20]} is not one of the given numbers")
         self.at += 1
         self.numbers.append(number)
         return number
-
-    def claim(self) -> Fraction:
-        """The right side of `= 16`: one integer, which is not among the numbers used."""
-        sign = -1 if self.take("-") else 1
-        used = len(self.numbers)
-        value = Fraction(sign * self._integer(None))
-        del self.numbers[used:]
-        return value
 
 
 def _calculated(sign: str, a: Fraction | None, b: Fraction | None) -> Fraction | None:
@@ -166,7 +199,7 @@ def _calculated(sign: str, a: Fraction | None, b: Fraction | None) -> Fraction |
     return {"+": a.__add__, "-": a.__sub__, "*": a.__mul__, "/": a.__truediv__}[sign](b)
 
 
-def _given(reference: Mapping[str, Any]) -> tuple[list[int], Fraction, str]:
+def _read_reference(reference: Mapping[str, Any]) -> tuple[list[int], Fraction, str]:
     numbers = list(reference["numbers"])
     if not numbers or any(type(n) is not int or n < 0 for n in numbers):
         raise ValueError(f"numbers must be integers of at least 0, got {numbers!r}")
@@ -178,6 +211,7 @@ def _given(reference: Mapping[str, Any]) -> tuple[list[int], Fraction, str]:
 
 @verifier(
     "countdown",
+    version="2",
     reference={"numbers": [1, 3, 4, 5], "target": 27},
     accepts="<think>9 times 3</think> <answer>(5 + 4) × 3 / 1 = 27</answer>",
     rejects=(
@@ -194,32 +228,33 @@ def _given(reference: Mapping[str, Any]) -> tuple[list[int], Fraction, str]:
     components=("parsed", "numbers_right", "value_right"),
 )
 def check(problem: Problem, response: str) -> Verdict:
-    """1 when the final answer is an expression of the given numbers worth `reference["target"]`.
+    """1 if the final answer is an expression of `reference["numbers"]` equal to
+    `reference["target"]`.
 
-    `reference["use"]`: "exactly_once" (the default) or "at_most_once", each number as often as it
-    is given. Nothing but integers, + - * / (x, ×, ÷, `\\times`, `\\div`, `\\frac`), parentheses
-    and one `= target` at the end is read.
+    `reference["use"]`: "exactly_once" (the default) or "at_most_once", counting repeated numbers.
+    The grammar has integers, + - * / (also x, ×, ÷, `\\times`, `\\div`, `\\frac`) and brackets. An
+    equation is an answer too if all its sides equal the target; see `parse`.
     """
-    numbers, target, use = _given(problem.reference)
-    prefilled = problem.facts.get("prefilled_think", False)
-    answer = final_answer(response, prefilled_think=prefilled)
+    numbers, target, use = _read_reference(problem.reference)
+    answer = answer_to(problem, response)
     if answer is None:
-        return Verdict(score=0.0, status="no_answer", detail="no final answer")
+        return no_answer()
     parts = {"parsed": 0.0, "numbers_right": 0.0, "value_right": 0.0}
     shown = answer[:MAX_CHARS]
     try:
-        found = parse(unboxed(answer), numbers)
-    except NotArithmetic as why:
-        return Verdict(score=0.0, answer=shown, detail=str(why), components=parts)
-    left = Counter(numbers)
-    left.subtract(found.numbers)
-    fits = min(left.values()) >= 0 and (use == "at_most_once" or not any(left.values()))
+        expression = parse(unboxed(answer), numbers)
+    except NotArithmetic as error:
+        return Verdict(score=0.0, answer=shown, detail=str(error), components=parts)
+    remaining = Counter(numbers)
+    remaining.subtract(expression.numbers)
+    fits = min(remaining.values()) >= 0 and (use == "at_most_once" or not any(remaining.values()))
     parts = {
         "parsed": 1.0,
         "numbers_right": float(fits),
-        "value_right": float(found.value == target and found.equals in (None, target)),
+        "value_right": float(expression.value == target and expression.equals in (None, target)),
     }
-    detail = "" if fits else f"uses {sorted(found.numbers)} of {sorted(numbers)}, not {use}"
+    detail = "" if fits else f"uses {sorted(expression.numbers)} of {sorted(numbers)}, not {use}"
     if not parts["value_right"]:
-        detail = f"worth {found.value}, claimed {found.equals}, not {target}; {detail}".rstrip("; ")
+        values = f"value {expression.value}, claimed {expression.equals}, target {target}"
+        detail = f"{values}; {detail}".rstrip("; ")
     return Verdict(score=min(parts.values()), answer=shown, detail=detail, components=parts)

@@ -1,15 +1,16 @@
-"""The answer is JSON: strictly parsed, held against a schema, a value, or both."""
+"""The answer is JSON: parsed strictly and checked against a schema, a value, or both."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from data.problem import Problem
-from verifiers.answer import after_think, final_answer
-from verifiers.registry import verifier
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.verifiers.answer import after_think, final_answer
+from veriloop.verifiers.registry import verifier
+from veriloop.verifiers.verdict import Verdict, no_answer
 
 MAX_CHARS = 200_000
 EXTRA = ("refuse", "fence")
@@ -18,28 +19,48 @@ _FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGN
 
 
 def strict_loads(text: str) -> Any:
-    """Parse JSON as RFC 8259 has it: no NaN or Infinity, no key twice. Raises ValueError."""
+    """Parse JSON by RFC 8259 and I-JSON (RFC 7493).
+
+    No NaN, Infinity, duplicate keys, lone surrogates, or numbers beyond the range of a double that
+    have a point or an exponent. Raises ValueError.
+    """
     if len(text) > MAX_CHARS:
         raise ValueError(f"longer than {MAX_CHARS} characters")
     try:
-        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
-    except RecursionError as deep:
-        raise ValueError("nested too deeply") from deep
+        value = json.loads(
+            text,
+            parse_constant=_reject_constant,
+            parse_float=_finite,
+            object_pairs_hook=_reject_duplicates,
+        )
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise ValueError("a lone surrogate is not JSON") from error
+    return value
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{number[:20]} is out of range for JSON")
+    return value
 
 
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    parsed = dict(pairs)
+    if len(parsed) != len(pairs):
         raise ValueError("a key occurs twice")
-    return found
+    return parsed
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal as JSON: 1 is 1.0, and true is not 1; objects without order, arrays with it."""
+    """JSON equality: 1 equals 1.0, true differs from 1, and the order of keys does not matter."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, int | float) and isinstance(b, int | float):
@@ -51,9 +72,9 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def written(response: str, extra: str, *, prefilled_think: bool = False) -> str | None:
-    """The text that should be JSON: the final answer, or without tags and box all that follows the
-    thinking. With `extra` "fence" one fenced block in it is taken out of what stands around."""
+def json_text(response: str, extra: str, *, prefilled_think: bool = False) -> str | None:
+    """The text that should be JSON: the final answer, or all text after the thinking if there are
+    neither tags nor a box. With `extra` "fence", a single fenced block is cut out of that text."""
     text = after_think(response, prefilled_think=prefilled_think)
     if text is None:
         return None
@@ -70,23 +91,27 @@ def written(response: str, extra: str, *, prefilled_think: bool = False) -> str 
 
 @lru_cache(maxsize=64)
 def _validator(schema: str) -> Any:
-    from jsonschema import Draft202012Validator
-    from referencing import Registry
+    from jsonschema_rs import Draft202012Validator, RegexOptions
 
-    parsed = json.loads(schema)
-    Draft202012Validator.check_schema(parsed)
     return Draft202012Validator(
-        parsed, registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER
+        json.loads(schema), validate_formats=True, offline=True, pattern_options=RegexOptions()
     )
 
 
 def _mismatch(value: Any, schema: Any) -> str:
-    """Why the value does not fit the schema; "" when it does. Raises for a schema that is none."""
-    wrong = next(iter(_validator(json.dumps(schema)).iter_errors(value)), None)
-    return "" if wrong is None else f"{wrong.json_path} breaks {wrong.validator!r}"
+    """Why the value does not fit the schema; "" if it fits.
+
+    Raises jsonschema_rs.ValidationError on an invalid schema. Validation takes linear time in the
+    length of a string, also for patterns.
+    """
+    error = next(iter(_validator(json.dumps(schema)).iter_errors(value)), None)
+    if error is None:
+        return ""
+    path = "".join(f"[{key}]" if type(key) is int else f".{key}" for key in error.instance_path)
+    return f"${path} breaks {error.schema_path[-1] if error.schema_path else 'the schema'!r}"
 
 
-def _asked(reference: Mapping[str, Any]) -> str:
+def _extra_text(reference: Mapping[str, Any]) -> str:
     if "schema" not in reference and "value" not in reference:
         raise ValueError(f"reference needs 'schema', 'value' or both, got {sorted(reference)}")
     extra = reference.get("extra_text", "refuse")
@@ -97,6 +122,7 @@ def _asked(reference: Mapping[str, Any]) -> str:
 
 @verifier(
     "json_answer",
+    version="2",
     reference={
         "value": {"name": "Ada", "born": 1815},
         "schema": {"type": "object", "required": ["name", "born"]},
@@ -114,26 +140,28 @@ def _asked(reference: Mapping[str, Any]) -> str:
     components=("parsed", "valid", "equal"),
 )
 def check(problem: Problem, response: str) -> Verdict:
-    """1 when the JSON fits `reference["schema"]` (JSON Schema 2020-12) and equals
-    `reference["value"]`, whichever are given.
+    """1 if the JSON fits `reference["schema"]` (JSON Schema 2020-12) and equals
+    `reference["value"]`; one of the two may be absent.
 
-    `reference["extra_text"]`: "refuse" (the default), or "fence" to take one fenced block out of
-    the text around it. References in a schema are never fetched.
+    `reference["extra_text"]`: "refuse" (the default), or "fence" to accept text around a single
+    fenced block. Remote `$ref`s in a schema are never fetched. Patterns are run by an engine that
+    takes linear time: a schema with a look-around or a back-reference is an error.
     """
-    extra = _asked(problem.reference)
+    extra = _extra_text(problem.reference)
     prefilled = problem.facts.get("prefilled_think", False)
-    text = written(response, extra, prefilled_think=prefilled)
+    text = json_text(response, extra, prefilled_think=prefilled)
     if text is None:
-        return Verdict(score=0.0, status="no_answer", detail="no final answer")
+        return no_answer()
     parts = {"parsed": 0.0, "valid": 0.0, "equal": 0.0}
     try:
         value = strict_loads(text)
-    except ValueError as why:
-        return Verdict(score=0.0, answer=text[:2_000], detail=f"no JSON: {why}", components=parts)
-    misfit = ""
+    except ValueError as error:
+        detail = f"not JSON: {error}"
+        return Verdict(score=0.0, answer=text[:2_000], detail=detail, components=parts)
+    mismatch = ""
     if "schema" in problem.reference:
-        misfit = _mismatch(value, problem.reference["schema"])
+        mismatch = _mismatch(value, problem.reference["schema"])
     equal = "value" not in problem.reference or same(value, problem.reference["value"])
-    parts = {"parsed": 1.0, "valid": float(not misfit), "equal": float(equal)}
-    detail = misfit or ("" if equal else "another value")
+    parts = {"parsed": 1.0, "valid": float(not mismatch), "equal": float(equal)}
+    detail = mismatch or ("" if equal else "not equal to the reference value")
     return Verdict(score=min(parts.values()), answer=text[:2_000], detail=detail, components=parts)

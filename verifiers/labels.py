@@ -1,74 +1,99 @@
-"""From the label of somebody else's data set to a problem that one of our verifiers reads."""
+"""Problems and responses from other frameworks' rows: labels and prompt-prefixed queries."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from data.problem import Problem
-from verifiers.registry import get
+from veriloop.data.problem import Problem
+from veriloop.verifiers.registry import get
 
 COLUMNS = ("solution", "answer", "ground_truth", "label", "target")  # tried in this order
-_OWN = frozenset({"verifier", "reference", "facts"})  # keys of a label that says all by itself
+_KEYS = frozenset({"verifier", "reference", "facts"})  # of a label that names its verifier
+_TAIL_CHARS = 200  # of a prompt, by which the end of a truncated prompt is located in a query
+_SPECIAL = re.compile(r"(?:<\|[^<>|]{1,40}\|>|</s>|<eos>|<pad>|\[PAD\]|<end_of_turn>|\s)+\Z")
 
 
 def problem_for(
     label: Any, verifier: str = "", *, prompt: str = "", facts: Mapping[str, Any] | None = None
 ) -> Problem:
-    """The problem that a label stands for.
+    """The problem described by a label.
 
-    `{"verifier": ..., "reference": ..., "facts": ...}`, also as JSON text, names its verifier; any
-    other object is the reference of `verifier`, and anything else is the one value that its
-    reference holds, if it holds one. A prompt that ends with `<think>` says that the response
-    starts inside. Raises KeyError for an unknown verifier, ValueError for a label it cannot take.
+    `{"verifier": ..., "reference": ..., "facts": ...}`, as an object or as JSON text, names its
+    verifier. Any other object is the reference of `verifier`. Any other value becomes the only
+    value of that reference. A prompt that ends with `<think>` sets the fact `prefilled_think`.
+    Raises KeyError for an unknown verifier and ValueError for a label that does not fit.
     """
     label = _plain(label)
-    told = dict(facts or {})
+    merged_facts = dict(facts or {})
     if isinstance(label, Mapping) and "verifier" in label:
-        _only_own(label)
-        verifier, told = label["verifier"], {**told, **(label.get("facts") or {})}
+        _check_keys(label)
+        verifier = label["verifier"]
+        merged_facts |= label.get("facts") or {}
         label = label.get("reference", {})
     if not isinstance(verifier, str) or not verifier:
-        raise ValueError(
-            f"the label {_shown(label)} names no verifier, and none was given beside it"
-        )
+        raise ValueError(f"the label {_shown(label)} names no verifier, and no default is set")
     keys = tuple(get(verifier).example.reference)
     if not isinstance(label, Mapping):
         label = _single(label, verifier, keys)
     if prompt.rstrip().endswith("<think>"):
-        told.setdefault("prefilled_think", True)
-    return Problem(id="", prompt=prompt, verifier=verifier, reference=dict(label), facts=told)
+        merged_facts.setdefault("prefilled_think", True)
+    return Problem(
+        id="", prompt=prompt, verifier=verifier, reference=dict(label), facts=merged_facts
+    )
 
 
 def find_label(row: Mapping[str, Any], column: str = "") -> Any:
-    """The label in a row of a data set: in `column`, else in the first of COLUMNS there is, else
-    None. Raises KeyError for a column that is not there."""
+    """The label of a row: from `column`, else from the first of COLUMNS that exists, else None.
+
+    Raises KeyError if `column` does not exist.
+    """
     if column and column not in row:
-        raise KeyError(f"no column {column!r}; there are {sorted(row)}")
+        raise KeyError(f"no column {column!r}; the columns are {sorted(row)}")
     return next((row[name] for name in ((column,) if column else COLUMNS) if name in row), None)
 
 
+def response_of(query: str, prompt: str) -> str:
+    """The response in a query: without the prompt and without special tokens at the end.
+
+    The query may begin with the end of a truncated prompt. Raises ValueError if it begins with
+    neither the prompt nor its end.
+    """
+    if query.startswith(prompt):
+        rest = query[len(prompt) :]
+    else:
+        tail = prompt[-_TAIL_CHARS:]
+        at = query.find(tail, 0, len(prompt))
+        if at < 0:
+            raise ValueError("the query begins with neither the prompt nor the end of it")
+        rest = query[at + len(tail) :]
+    return _SPECIAL.sub("", rest)
+
+
 def _plain(label: Any) -> Any:
-    """Arrays as lists, and JSON text of an object that names a verifier as that object."""
+    """The label with arrays as lists and JSON text that names a verifier parsed."""
     if hasattr(label, "tolist"):
         label = label.tolist()
     if isinstance(label, str) and label.lstrip().startswith("{"):
         try:
-            found = json.loads(label)
+            parsed = json.loads(label)
         except ValueError:
             return label
-        return found if isinstance(found, dict) and "verifier" in found else label
+        except RecursionError as deep:
+            raise ValueError(f"the label {_shown(label)} nests too deeply") from deep
+        return parsed if isinstance(parsed, dict) and "verifier" in parsed else label
     return label
 
 
-def _only_own(label: Mapping[str, Any]) -> None:
+def _check_keys(label: Mapping[str, Any]) -> None:
     for key in label:
-        if key not in _OWN:
-            raise ValueError(f"a label has no key {key!r}; known: {', '.join(sorted(_OWN))}")
+        if key not in _KEYS:
+            raise ValueError(f"unknown label key {key!r}; known: {', '.join(sorted(_KEYS))}")
 
 
 def _single(label: Any, verifier: str, keys: tuple[str, ...]) -> dict[str, Any]:
     if not keys:
-        return {}  # the label is for whoever else judges the row
+        return {}  # the verifier reads no reference
     if isinstance(label, list) and len(label) == 1:
         label = label[0]
     if len(keys) != 1:

@@ -1,7 +1,8 @@
 """A language model judges by a rubric, over an OpenAI-compatible endpoint.
 
-A judge can be talked to, so what it reads is fenced, what it must say is strict, and what published
-tricks send (arXiv 2507.08794: ":" or "Thought process:") earns nothing before it is asked.
+A response can try to persuade the judge. It is therefore fenced by random marks, the judge's output
+is parsed strictly, and responses that published attacks send (arXiv 2507.08794: ":" or "Thought
+process:") score 0 without a call.
 """
 
 import json
@@ -10,17 +11,17 @@ import re
 import secrets
 from typing import Any, Literal
 
-from data.problem import Problem
-from verifiers.answer import after_think
-from verifiers.http_json import EndpointError, post, setting
-from verifiers.registry import verifier
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.verifiers.answer import after_think
+from veriloop.verifiers.http_json import EndpointError, post, setting
+from veriloop.verifiers.registry import verifier
+from veriloop.verifiers.verdict import Verdict
 
-URL = "VERILOOP_JUDGE_URL"  # the API's root, as in http://host:8000/v1
+URL = "VERILOOP_JUDGE_URL"  # root of the API, as in http://host:8000/v1
 MODEL = "VERILOOP_JUDGE_MODEL"
 KEY = "VERILOOP_JUDGE_KEY"  # optional
 SECONDS = 4.0  # for all attempts: below the pool's limit of 5 s
-BEST = 10  # of the scores the judge gives, from 0
+BEST = 10  # the judge scores from 0 to this
 MAX_CHARS = 20_000  # of a response
 RUBRIC = "The answer is correct, complete and to the point."
 
@@ -40,20 +41,20 @@ Winner = Literal["first", "second", "tie"]
 
 
 def says_something(text: str) -> bool:
-    """Whether a judge needs to read it: more than marks and the opening of an answer."""
+    """Whether the text is more than punctuation and the opening words of an answer."""
     bare = text.strip()
     return any(map(str.isalnum, bare)) and not _OPENER.fullmatch(bare.strip("*#_ \n"))
 
 
 def fenced(text: str, mark: str) -> str:
-    """The text between two lines that it cannot write itself, cut to MAX_CHARS."""
+    """The text, cut to MAX_CHARS, between two lines that it cannot contain."""
     return f"[begin {mark}]\n{text[:MAX_CHARS]}\n[end {mark}]"
 
 
 def ask(system: str, user: str, *, seconds: float = SECONDS) -> dict[str, Any]:
-    """The JSON object in the judge's answer: the whole of it, or its only fenced block.
+    """The JSON object that the judge answers with, alone or as the only fenced block.
 
-    Raises EndpointError for an endpoint that fails, and for anything else than one JSON object.
+    Raises EndpointError for an endpoint that fails, and for anything but one JSON object.
     """
     url = setting(URL, "the judge's OpenAI-compatible API, as in http://host:8000/v1")
     body = {
@@ -62,12 +63,12 @@ def ask(system: str, user: str, *, seconds: float = SECONDS) -> dict[str, Any]:
         "temperature": 0.0,
     }
     key = os.environ.get(KEY, "")
-    answer = post(f"{url.rstrip('/')}/chat/completions", body, key=key, seconds=seconds)
+    response = post(f"{url.rstrip('/')}/chat/completions", body, key=key, seconds=seconds)
     try:
-        said = answer["choices"][0]["message"]["content"]
-        said = said.rpartition("</think>")[2].strip()
-        found = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", said, re.DOTALL)
-        verdict = json.loads(found.group(1) if found else said)
+        content = response["choices"][0]["message"]["content"]
+        content = content.rpartition("</think>")[2].strip()
+        fence = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", content, re.DOTALL)
+        verdict = json.loads(fence.group(1) if fence else content)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as wrong:
         raise EndpointError(f"the judge did not answer with JSON alone: {wrong}") from wrong
     if not isinstance(verdict, dict):
@@ -76,15 +77,15 @@ def ask(system: str, user: str, *, seconds: float = SECONDS) -> dict[str, Any]:
 
 
 def graded(question: str, text: str, rubric: str, gold: str = "") -> int:
-    """The judge's whole score of one text, in 0..BEST. Raises EndpointError for any other."""
+    """The judge's integer score of one text, in 0..BEST. Raises EndpointError for any other."""
     mark = secrets.token_hex(8)
     parts = [f"Question:\n{question}", f"Rubric:\n{rubric}"]
     if gold:
         parts.append(f"Reference answer:\n{gold}")
-    wanted = f'{{"score": <whole number from 0 to {BEST}>, "reason": "<one sentence>"}}'
+    schema = f'{{"score": <whole number from 0 to {BEST}>, "reason": "<one sentence>"}}'
     parts += [
         f"Response:\n{fenced(text, mark)}",
-        f"Answer with this JSON and nothing else: {wanted}",
+        f"Answer with this JSON and nothing else: {schema}",
     ]
     score = ask(SYSTEM.format(mark=mark), "\n\n".join(parts)).get("score")
     if type(score) is not int or not 0 <= score <= BEST:
@@ -92,16 +93,16 @@ def graded(question: str, text: str, rubric: str, gold: str = "") -> int:
     return score
 
 
-def preferred(question: str, one: str, other: str, rubric: str = RUBRIC) -> Winner:
-    """Which of two texts the judge prefers in both orders; "tie" where the order decides.
+def preferred(question: str, first: str, second: str, rubric: str = RUBRIC) -> Winner:
+    """The text that the judge prefers in both orders; "tie" where the order decides.
 
-    A text that says nothing loses to one that does, unread. Raises EndpointError.
+    A text that says nothing loses without a call to one that does. Raises EndpointError.
     """
-    speaks = says_something(one), says_something(other)
+    speaks = says_something(first), says_something(second)
     if speaks != (True, True):
         return "first" if speaks[0] else "second" if speaks[1] else "tie"
-    straight = _better(question, one, other, rubric)
-    swapped = _better(question, other, one, rubric)
+    straight = _better(question, first, second, rubric)
+    swapped = _better(question, second, first, rubric)
     if straight == "A" and swapped == "B":
         return "first"
     return "second" if straight == "B" and swapped == "A" else "tie"
@@ -134,10 +135,10 @@ def _better(question: str, a: str, b: str, rubric: str) -> str:
     needs=f"an endpoint: {URL}, {MODEL}",
 )
 def check(problem: Problem, response: str) -> Verdict:
-    """The judge's score of the text after the thinking, from 0 to 1.
+    """The judge's score of the text after the reasoning, from 0 to 1.
 
-    `reference["question"]`, or the problem's prompt; `rubric`; `answer`, a reference answer that
-    the judge may see. Whatever keeps the judge from a score is an `error`.
+    `reference["question"]`, or the problem's prompt; `rubric`; `answer`, a reference answer
+    shown to the judge. A judge that gives no score is an `error`.
     """
     reference = problem.reference
     prefilled = problem.facts.get("prefilled_think", False)

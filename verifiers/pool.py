@@ -1,4 +1,4 @@
-"""Killable worker processes: every judgement is bounded in time and memory, from any thread."""
+"""Killable worker processes: every judgement is bounded in time and memory."""
 
 import math
 import os
@@ -9,36 +9,51 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
-from verifiers.clean_spawn import LEFT, CleanSpawn
-from verifiers.registry import describe, fingerprint, get, load_plugin, seconds_for
-from verifiers.verdict import Verdict
-from verifiers.worker import Task, judge_chunk, prepare, warm_up
+from veriloop.sandbox.backends import AUTO, check
+from veriloop.verifiers.clean_spawn import EXITED, CleanSpawn
+from veriloop.verifiers.registry import (
+    describe,
+    fingerprint,
+    get,
+    load_plugin,
+    loaded_plugins,
+    seconds_for,
+    with_settings,
+)
+from veriloop.verifiers.verdict import Verdict
+from veriloop.verifiers.worker import Task, judge_chunk, prepare, warm_up, with_facts
 
-CHUNK = 64  # items sent to a worker at once, so that a fast verifier pays little for the trip
-CHUNK_BUDGET = 0.1  # share of the limit after which a worker hands the rest of its chunk back
-GROUP_S = 0.002  # of judging that is worth a trip of its own; fast items are sent in groups
+CHUNK = 64  # items sent to a worker at once, which amortises the round trip of fast verifiers
+CHUNK_BUDGET = 0.1  # share of the limit after which a worker returns the rest of its chunk
+GROUP_S = 0.002  # of judging that justifies a round trip; faster items are sent in groups
+CLOSE_LIMIT_S = 60.0  # for the killed workers to end
 WARM_LIMIT_S = 120.0  # for imports, once per verifier
-ATTEMPTS = 3  # for an item whose whole pool broke under it
-_PAST = 0.8  # weight of earlier items in what one of a verifier costs
-_WAKE_S = 0.5  # how often a waiting thread looks whether its pool is still there
+ATTEMPTS = 3  # for an item whose whole pool broke
+_PAST = 0.8  # weight of earlier items in the moving average of a verifier's cost
+_WAKE_S = 0.5  # how often a waiting thread checks that its pool is alive
 
 
 class VerifierPool:
-    """Judges batches in `workers` processes; `limit_s` and `memory_mb` bound each judgement.
+    """Judges batches in `workers` processes, from any thread.
 
-    `limit_s` is for the verifier; where one states how long a candidate's own work may take, as
-    those that run programs do, these seconds are added.
+    `limit_s` and `memory_mb` bound each judgement. Verifiers that run a candidate's program add the
+    time that the program may take to `limit_s`. Waiting for a worker never counts. macOS does not
+    enforce `memory_mb`.
 
     An item past its limit is killed and becomes an `error` verdict, as does one whose worker dies;
-    its neighbours are judged again and the workers replaced. Waiting for a worker never counts.
-    `plugins` are modules of further verifiers, as "path/to/file.py" or "package.module".
-    Raises ValueError on a bound that is not positive, ImportError on a plugin that fails.
+    the other items of its chunk are judged again and the worker is replaced.
+    `plugins` are modules of further verifiers, as "path/to/file.py" or "package.module". Workers
+    load them, and all plugins that this process has loaded before. `facts` belong to every problem
+    that does not have them itself.
+    `sandbox` is the backend in which verifiers run programs; see `veriloop.sandbox.backends`.
+    Raises ValueError on a bound that is not positive and on an invalid backend, ImportError on a
+    plugin that fails.
     """
 
     def __init__(
@@ -48,6 +63,8 @@ class VerifierPool:
         memory_mb: int = 2048,
         *,
         plugins: Sequence[str] = (),
+        sandbox: str = AUTO,
+        facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         bounds = {"workers": workers, "limit_s": limit_s, "memory_mb": memory_mb}
         for name, value in bounds.items():
@@ -58,11 +75,13 @@ class VerifierPool:
         self.workers = workers
         self.limit_s = limit_s
         self.restarts = 0  # workers that were replaced
-        self.costs: dict[str, float] = {}  # seconds that an item takes, by verifier
+        self.costs: dict[str, float] = {}  # seconds per item, by verifier
         self._memory_mb = memory_mb
-        self._plugins = tuple(plugins)
-        self._warm: list[str] = []  # sent anew with every worker that replaces a dead one
-        self._warming: dict[str, tuple[tuple[str, ...], list[Future[Any]]]] = {}  # by each of them
+        self._plugins = loaded_plugins()
+        self._sandbox = check(sandbox)
+        self._facts = dict(facts)
+        self._warm: list[str] = []  # also warmed by every worker that replaces a dead one
+        self._warming: dict[str, tuple[tuple[str, ...], list[Future[Any]]]] = {}  # by name
         self._lock = threading.Lock()
         self._closed = False
         self._pool = self._new_pool()
@@ -74,42 +93,44 @@ class VerifierPool:
         self.close()
 
     def warm(self, names: Iterable[str]) -> None:
-        """Let each worker judge the examples of these verifiers, so that no item pays for imports.
+        """Have each worker judge the examples of these verifiers, so that no item pays for imports.
 
-        `judge_all` does so for names it has not seen. Raises KeyError for an unknown name and
+        `judge_all` does so for new names. Raises KeyError for an unknown name and
         RuntimeError for a verifier that fails on its own example: it would fail on everything.
         """
-        asked = tuple(dict.fromkeys(names))
-        self.begin_to_warm(asked)
-        begun = [self._warming.get(name) for name in asked]  # None: done, here or by a thread
-        for fresh, sent in dict(filter(None, begun)).items():
-            for future in sent:
+        requested = tuple(dict.fromkeys(names))
+        self.begin_to_warm(requested)
+        in_progress = [self._warming.get(name) for name in requested]  # None: already warm
+        for fresh, futures in dict(filter(None, in_progress)).items():
+            for future in futures:
                 if failure := future.exception(2 * WARM_LIMIT_S):
-                    self._settled(fresh)
-                    told = f"verifiers {list(fresh)} cannot judge their examples"
-                    raise RuntimeError(f"{told}: {_reason(failure)}") from failure
-            self._settled(fresh, warm=fresh)
+                    self._end_warming(fresh)
+                    raise RuntimeError(
+                        f"verifiers {list(fresh)} cannot judge their examples: {_reason(failure)}"
+                    ) from failure
+            self._end_warming(fresh, warm=fresh)
 
     def begin_to_warm(self, names: Iterable[str]) -> None:
-        """The same without waiting for it, as `warm` and whoever judges will. Raises KeyError."""
+        """Start `warm` without waiting for it; judging will. Raises KeyError."""
         with self._lock:
-            known = {*self._warm, *self._warming}
-        fresh = tuple(get(name).name for name in dict.fromkeys(names) if name not in known)
+            begun = {*self._warm, *self._warming}
+        fresh = tuple(get(name).name for name in dict.fromkeys(names) if name not in begun)
         if fresh:
-            schedule = partial(self.schedule, warm_up, (fresh,), WARM_LIMIT_S)
-            sent = [schedule()[1] for _ in range(self.workers)]
+            futures = [
+                self.schedule(warm_up, (fresh,), WARM_LIMIT_S)[1] for _ in range(self.workers)
+            ]
             with self._lock:
-                self._warming |= dict.fromkeys(fresh, (fresh, sent))
+                self._warming |= dict.fromkeys(fresh, (fresh, futures))
 
-    def _settled(self, waited: Sequence[str], warm: Sequence[str] = ()) -> None:
-        """Nobody need wait for these any more; those of them that are `warm` stay so."""
+    def _end_warming(self, names: Sequence[str], warm: Sequence[str] = ()) -> None:
+        """Note that no warm-up of these is in progress, and which of them are warm."""
         with self._lock:
             self._warm.extend(name for name in warm if name not in self._warm)
-            for name in waited:
+            for name in names:
                 self._warming.pop(name, None)
 
     def judge_all(self, tasks: Sequence[Task]) -> list[Verdict]:
-        """One verdict per task, in the order given, whatever fails.
+        """One verdict per task, in order; failures are `error` verdicts.
 
         Raises KeyError for an unknown verifier and RuntimeError once the pool is closed.
         """
@@ -119,26 +140,29 @@ class VerifierPool:
         return [verdicts[index] for index in range(len(tasks))]
 
     def judge_groups(self, tasks: Sequence[Task]) -> Iterator[Mapping[int, Verdict]]:
-        """The same as they come: verdicts by index into `tasks`, each exactly once."""
+        """Verdicts as they arrive, by index into `tasks`, each exactly once."""
         self.warm({problem.verifier for problem, _ in tasks})
-        return _Batch(self, tasks).run()
+        return _Batch(self, with_facts(tasks, self._facts)).run()
 
     def fingerprint(self, names: Iterable[str]) -> dict[str, str]:
-        """What judges here; see `registry.fingerprint`."""
-        return fingerprint(names)
+        """Fingerprints of these verifiers with their settings; see `registry.fingerprint`."""
+        return with_settings(fingerprint(names), self._facts)
 
     def close(self) -> None:
-        """Stop the workers. Harmless when repeated; calls still waiting raise RuntimeError."""
+        """Kill the workers. Harmless when repeated; calls still waiting raise RuntimeError.
+
+        Raises RuntimeError if the pool has not ended after CLOSE_LIMIT_S.
+        """
         with self._lock:
             self._closed = True
             pool = self._pool
         pool.stop()
-        pool.join()
+        _join(pool)
 
     def schedule(
         self, function: Callable[..., Any], args: tuple[Any, ...], limit_s: float
     ) -> tuple[ProcessPool, Future[Any]]:
-        """Queue a call; also says in which of our successive process pools it waits."""
+        """Queue a call. Returns its future and the process pool that holds it."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("this VerifierPool is closed")
@@ -149,7 +173,7 @@ class VerifierPool:
             return self._pool, self._pool.schedule(function, args=args, timeout=limit_s)
 
     def note(self, judged: Iterable[tuple[str, float]]) -> None:
-        """Learn what items cost: (verifier, seconds) of each."""
+        """Update the costs with (verifier, seconds) of judged items."""
         for name, seconds in judged:
             self.costs[name] = _PAST * self.costs.get(name, seconds) + (1 - _PAST) * seconds
 
@@ -161,7 +185,7 @@ class VerifierPool:
         return ProcessPool(
             max_workers=self.workers,
             initializer=prepare,
-            initargs=(os.getpid(), self._memory_mb, self._plugins, self._warm),
+            initargs=(os.getpid(), self._memory_mb, self._plugins, self._warm, self._sandbox),
             context=CleanSpawn(),  # pyright: ignore[reportArgumentType]
         )
 
@@ -175,13 +199,13 @@ class _Sent:
 
 
 class _Batch:
-    """The tasks of one call on their way to a verdict."""
+    """The tasks of one call that have no verdict yet."""
 
     def __init__(self, owner: VerifierPool, tasks: Sequence[Task]) -> None:
         self.owner = owner
         self.tasks = tasks
         self.limits = [owner.limit_s + seconds_for(problem) for problem, _ in tasks]
-        self.verdicts: dict[int, Verdict] = {}  # not told yet
+        self.verdicts: dict[int, Verdict] = {}  # not yielded yet
         self.pending: dict[Future[bytes], _Sent] = {}
         self.began = time.monotonic()
 
@@ -197,18 +221,18 @@ class _Batch:
                 yield settled
 
     def _spread(self, indices: Sequence[int]) -> None:
-        for _, alike in groupby(indices, key=self.limits.__getitem__):  # one limit to a chunk
-            same = list(alike)
-            size = self._group(same)
-            for start in range(0, len(same), size):
-                self._send(same[start : start + size])
+        for _, group in groupby(indices, key=self.limits.__getitem__):  # a chunk has one limit
+            same_limit = list(group)
+            size = self._chunk_size(same_limit)
+            for start in range(0, len(same_limit), size):
+                self._send(same_limit[start : start + size])
 
-    def _group(self, indices: Sequence[int]) -> int:
-        """How many go together: a share for each worker, or more if that is not worth a trip."""
+    def _chunk_size(self, indices: Sequence[int]) -> int:
+        """A share for each worker, or more where that is not worth a round trip."""
         names = {self.tasks[index][0].verifier for index in indices}
-        dearest = max(self.owner.costs.get(name, GROUP_S) for name in names)
+        slowest = max(self.owner.costs.get(name, GROUP_S) for name in names)
         share = math.ceil(len(indices) / self.owner.workers)
-        return min(CHUNK, max(share, int(GROUP_S / max(dearest, GROUP_S / CHUNK))))
+        return min(CHUNK, max(share, int(GROUP_S / max(slowest, GROUP_S / CHUNK))))
 
     def _send(self, indices: Sequence[int], attempt: int = 1) -> None:
         try:
@@ -229,19 +253,19 @@ class _Batch:
         if lost or isinstance(failure, BrokenProcessPool):
             self._retry(sent)
         elif isinstance(failure, TimeoutError):
-            told = f"verifier exceeded its {sent.limit_s} s limit"
-            self._fail(sent.indices, told, sent.limit_s)
+            detail = f"verifier exceeded its {sent.limit_s} s limit"
+            self._fail(sent.indices, detail, sent.limit_s)
         elif failure is not None:
             self._fail(sent.indices, _reason(failure))
         else:
             judged: list[Verdict] = pickle.loads(future.result())
             names = [self.tasks[index][0].verifier for index in sent.indices]
-            self.owner.note(zip(names, (one.exec_s for one in judged), strict=False))
+            self.owner.note(zip(names, (verdict.exec_s for verdict in judged), strict=False))
             self.verdicts |= zip(sent.indices, judged, strict=False)
             self._spread(sent.indices[len(judged) :])
 
     def _retry(self, sent: _Sent) -> None:
-        """The pool broke, through no known fault of these items: try them one by one."""
+        """Send the items of a broken pool one by one: none of them is known to be at fault."""
         for index in sent.indices:
             if sent.attempt < ATTEMPTS:
                 self._send([index], sent.attempt + 1)
@@ -249,7 +273,7 @@ class _Batch:
                 self._fail([index], f"the pool broke {ATTEMPTS} times under this item")
 
     def _fail(self, indices: Sequence[int], detail: str, exec_s: float = 0.0) -> None:
-        """An error verdict for one item; several are judged again alone, to find the one."""
+        """An error verdict for one item; several are sent again one by one, to find the cause."""
         if len(indices) > 1:
             for index in indices:
                 self._send([index])
@@ -259,14 +283,25 @@ class _Batch:
             score=None,
             status="error",
             detail=detail,
-            components=get(self.tasks[indices[0]][0].verifier).without_score(),
+            components=get(self.tasks[indices[0]][0].verifier).zero_components(),
             queue_s=queue_s,
             exec_s=exec_s,
         )
 
 
+def _join(pool: ProcessPool) -> None:
+    """Wait for a stopped pool in a thread, since pebble's own `join` then has no limit."""
+    thread = threading.Thread(target=pool.join, daemon=True)
+    thread.start()
+    thread.join(CLOSE_LIMIT_S)
+    if thread.is_alive():
+        raise RuntimeError(
+            f"the verifier workers were killed and their pool has not ended after {CLOSE_LIMIT_S} s"
+        )
+
+
 def _reason(failure: BaseException) -> str:
     if isinstance(failure, ProcessExpired):
-        code = 0 if failure.exitcode == LEFT else failure.exitcode
+        code = 0 if failure.exitcode == EXITED else failure.exitcode
         return f"verifier worker died with exit code {code}"
     return describe(failure)

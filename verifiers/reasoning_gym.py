@@ -1,7 +1,8 @@
-"""The procedural tasks of reasoning-gym, judged strictly: full marks or nothing, and no hedging.
+"""The procedural tasks of reasoning-gym, judged strictly: full marks or nothing, no hedging.
 
-Its scorers pay for parts, for several answers at once, and nine of them evaluate the answer as
-Python. Here those nine see plain data that a parser of ours wrote, or are not asked at all.
+The package's scorers give partial marks, accept several answers at once, and nine of them evaluate
+the answer as Python. For those nine tasks the answer is first parsed as plain data or as a plain
+formula, or judged here without the scorer.
 """
 
 import ast
@@ -11,96 +12,105 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeGuard
 
-from data.problem import Problem
-from verifiers.answer import final_answer, unboxed
-from verifiers.countdown import NotArithmetic, parse
-from verifiers.registry import verifier
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.verifiers.answer import answer_to, unboxed
+from veriloop.verifiers.countdown import NotArithmetic, parse
+from veriloop.verifiers.registry import verifier
+from veriloop.verifiers.verdict import Verdict, no_answer
 
 MAX_CHARS = 20_000
 MAX_FORMULA = 500
 MAX_EXPONENT = 60
-FULL = 0.999  # scorers return floats; their partial marks lie below
+FULL = 0.999  # scorers return floats; partial marks are below this value
 
-KNOWN = ("example_answer", "example_correct_answer", "possible_answer")  # metadata with a solution
+KNOWN = ("example_answer", "example_correct_answer", "possible_answer")  # solutions in metadata
 MATRICES = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
 FORMULAS = ("polynomial_multiplication", "simple_integration", "intermediate_integration")
 FUNCTIONS = re.compile(r"(?:a?(?:sin|cos|tan)|sec|csc|cot|exp|log|ln|sqrt|Abs)")
-EXACT = ("game_of_life_halting",)  # its scorer takes any text without "True" for False
+EXACT = ("game_of_life_halting",)  # its scorer reads any text without "True" as False
+CASED = ("codeio", "rubiks_cube")  # a letter in the other case is another key, another move
 _HEDGE = re.compile(r"\b(?:or|either|maybe|perhaps|possibly|alternatively)\b", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z]|pi")
 
 
-class NotPlain(ValueError):  # noqa: N818  says what the text is, and is never shown as an error
-    """The text is not the plain data or formula that the task asks for."""
+class NotPlain(ValueError):  # noqa: N818  a property of the text, not a failure
+    """The text is not the plain data or formula that the task requires."""
 
 
 @cache
 def _scorer(task: str) -> Callable[[str, Mapping[str, Any]], float]:
     try:
         package = importlib.import_module("reasoning_gym")
-    except ModuleNotFoundError as missing:
+    except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"verifier 'reasoning_gym' needs the package {missing.name}: "
+            f"verifier 'reasoning_gym' needs the package {error.name}: "
             "pip install --no-deps -r requirements/reasoning-gym.txt"
-        ) from missing
+        ) from error
     return package.get_score_answer_fn(task)
 
 
-def accepted(task: str, answer: str, entry: Mapping[str, Any]) -> tuple[bool, str]:
-    """(whether the answer earns full marks, why not). `entry` is the task's own record.
+def judge_answer(task: str, answer: str, entry: Mapping[str, Any]) -> tuple[bool, str]:
+    """(whether the answer earns full marks, the reason if not). `entry` is the task's record.
 
-    Raises ModuleNotFoundError without the package, and what an unknown task raises.
+    Raises ModuleNotFoundError without the package, and the package's own error for an unknown task.
     """
     if len(answer) > MAX_CHARS:
         return False, f"longer than {MAX_CHARS} characters"
     oracles = _oracles(entry)
-    if answer in oracles:
+    if answer in oracles or (task not in CASED and _in_any_case(answer, oracles)):
         return True, ""
     if task in EXACT or hedged(answer, oracles):
-        return False, "another answer, or more than one"
+        return False, "a different answer, or more than one"
     try:
         if task in MATRICES:
-            return _written(answer) in _solutions(entry, oracles), "another value"
+            return _as_lines(answer) in _solutions(entry, oracles), "a different value"
         if task in ("countdown", "puzzle24"):
-            return _reaches(answer, entry["metadata"]), "another value"
+            return _reaches(answer, entry["metadata"]), "a different value"
         if task in FORMULAS:
             plain_formula(answer)
-    except (NotPlain, NotArithmetic) as why:
-        return False, str(why)
+    except (NotPlain, NotArithmetic) as error:
+        return False, str(error)
     try:
         score = float(_scorer(task)(answer, entry))
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as broken:
-        return False, f"its scorer cannot read it: {type(broken).__name__}"
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        return False, f"the task's scorer cannot read the answer: {type(error).__name__}"
     return score >= FULL, "" if score >= FULL else f"scored {score:.3f}"
 
 
+def _in_any_case(answer: str, oracles: list[str]) -> bool:
+    return answer.casefold() in {oracle.casefold() for oracle in oracles}
+
+
 def _oracles(entry: Mapping[str, Any]) -> list[str]:
-    """Every solution that the entry names, stripped."""
-    named = [entry.get("answer"), *(entry["metadata"].get(key) for key in KNOWN)]
-    return [one.strip() for one in named if isinstance(one, str) and one.strip()]
+    """All solutions in the entry, stripped."""
+    candidates = [entry.get("answer"), *(entry["metadata"].get(key) for key in KNOWN)]
+    return [
+        solution.strip()
+        for solution in candidates
+        if isinstance(solution, str) and solution.strip()
+    ]
 
 
 def hedged(answer: str, oracles: list[str]) -> bool:
-    """Whether the answer holds a solution and more, or words that offer several."""
+    """Whether the answer has a solution plus more text, or words that offer alternatives."""
     folded = " ".join(answer.casefold().split())
     for oracle in oracles:
         whole = " ".join(oracle.casefold().split())
         if whole != folded and re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", folded):
             return True
     offered = set(map(str.lower, _HEDGE.findall(answer)))
-    said = {word.lower() for oracle in oracles for word in _HEDGE.findall(oracle)}
-    return bool(offered - said)
+    expected = {word.lower() for oracle in oracles for word in _HEDGE.findall(oracle)}
+    return bool(offered - expected)
 
 
-def _written(answer: str) -> str:
-    """A list of lists, or of items, as the lines that reasoning-gym writes; other text as it is."""
+def _as_lines(answer: str) -> str:
+    """A Python list, or list of lists, in reasoning-gym's format of lines; other text unchanged."""
     if not answer.startswith(("[", "(")):
         return "\n".join(" ".join(line.split()) for line in answer.splitlines())
     try:
         value = ast.literal_eval(answer)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as wrong:
-        raise NotPlain("no plain list") from wrong
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise NotPlain("not a plain list") from error
     rows = list(value) if isinstance(value, list | tuple) else []
     if rows and all(isinstance(row, list | tuple) for row in rows):
         return "\n".join(" ".join(map(str, row)) for row in rows)
@@ -108,29 +118,32 @@ def _written(answer: str) -> str:
 
 
 def _solutions(entry: Mapping[str, Any], oracles: list[str]) -> set[str]:
-    found = {*oracles, *entry["metadata"].get("valid_answers", ())}
-    return {" ".join(line) for line in found} | found  # a string's letters, listed one by one
+    solutions = {*oracles, *entry["metadata"].get("valid_answers", ())}
+    # A string may also be answered as a list of its letters.
+    return {" ".join(solution) for solution in solutions} | solutions
 
 
 def _reaches(answer: str, metadata: Mapping[str, Any]) -> bool:
-    """Whether an expression uses each given number once and is worth the target, 24 unless told."""
+    """Whether an expression uses each given number once and equals the target (default: 24)."""
     numbers = [int(number) for number in metadata["numbers"]]
-    found = parse(answer, numbers)
+    expression = parse(answer, numbers)
     target = metadata.get("target", 24)
-    claimed = found.equals in (None, target)
-    return claimed and found.value == target and sorted(found.numbers) == sorted(numbers)
+    claimed = expression.equals in (None, target)
+    return claimed and expression.value == target and sorted(expression.numbers) == sorted(numbers)
 
 
 def plain_formula(text: str) -> None:
-    """Raise NotPlain unless the text is numbers, one-letter names, known functions of them and
-    + - * / ** with small whole or fractional exponents: nothing that evaluating could run.
+    """Raise NotPlain unless the text is a formula that is safe to evaluate.
+
+    Allowed are numbers, one-letter names, known functions, and + - * / ** with small integer or
+    fractional exponents.
     """
     if len(text) > MAX_FORMULA:
         raise NotPlain(f"longer than {MAX_FORMULA} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as wrong:
-        raise NotPlain("no formula") from wrong
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise NotPlain("not a formula") from error
     if not _allowed(tree.body):
         raise NotPlain("not a plain formula")
 
@@ -157,22 +170,23 @@ def _number(value: object) -> TypeGuard[int | float]:
 
 
 def _has_power(node: ast.expr) -> bool:
-    """Whether a number is raised in it: (9**9)**9 grows without bound, (x**2)**3 does not."""
-    powers = [one for one in ast.walk(node) if isinstance(one, ast.BinOp)]
+    """Whether it has a power of a number: (9**9)**9 grows without bound, (x**2)**3 does not."""
+    powers = [child for child in ast.walk(node) if isinstance(child, ast.BinOp)]
     return any(isinstance(p.op, ast.Pow) and isinstance(p.left, ast.Constant) for p in powers)
 
 
 def _small(node: ast.expr) -> bool:
-    """Whether an exponent is a small number or fraction, or free of powers and of large numbers."""
-    numbers = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant)]
-    small = all(_number(one) and abs(one) <= MAX_EXPONENT for one in numbers)
-    powers = any(isinstance(one, ast.Pow) for one in ast.walk(node))
-    products = sum(isinstance(one, ast.Mult) for one in ast.walk(node))
+    """Whether an exponent has only small numbers, no powers and at most one product."""
+    numbers = [child.value for child in ast.walk(node) if isinstance(child, ast.Constant)]
+    small = all(_number(number) and abs(number) <= MAX_EXPONENT for number in numbers)
+    powers = any(isinstance(child, ast.Pow) for child in ast.walk(node))
+    products = sum(isinstance(child, ast.Mult) for child in ast.walk(node))
     return small and not powers and products <= 1 and _allowed(node)
 
 
 @verifier(
     "reasoning_gym",
+    version="2",
     reference={
         "task": "spiral_matrix",
         "entry": {"answer": "1 2 4 3", "metadata": {"matrix": [[1, 2], [3, 4]]}},
@@ -192,13 +206,12 @@ def _small(node: ast.expr) -> bool:
     needs="reasoning-gym (requirements/reasoning-gym.txt)",
 )
 def check(problem: Problem, response: str) -> Verdict:
-    """1 when the final answer earns full marks in `reference["task"]` on `reference["entry"]`, a
-    record that the task's data set made: `question`, `answer`, `metadata`.
+    """1 if the final answer earns full marks in `reference["task"]` on `reference["entry"]`, a
+    record of the task's data set with `question`, `answer` and `metadata`.
     """
     task, entry = problem.reference["task"], problem.reference["entry"]
-    prefilled = problem.facts.get("prefilled_think", False)
-    answer = final_answer(response, prefilled_think=prefilled)
+    answer = answer_to(problem, response)
     if answer is None:
-        return Verdict(score=0.0, status="no_answer", detail="no final answer")
-    right, detail = accepted(task, unboxed(answer).strip(), entry)
+        return no_answer()
+    right, detail = judge_answer(task, unboxed(answer).strip(), entry)
     return Verdict(score=float(right), answer=answer[:2_000], detail="" if right else detail)

@@ -1,14 +1,24 @@
-"""Find verifiers by name: every module of this folder, every installed or named plugin."""
+"""The registry of verifiers.
+
+A verifier is a function `check(problem, response) -> Verdict` under the decorator `verifier`. The
+modules of `veriloop.verifiers`, of its packages `code` and `text`, and of the entry points in the
+group `veriloop.verifiers` are imported on the first lookup, and after them the plugins of the
+environment variable VERILOOP_PLUGINS, separated by commas. `load_plugin` imports others. A plugin
+is the path of a file or the name of a module; pools load all of them in their workers as well.
+"""
 
 import hashlib
 import importlib
 import importlib.util
 import math
+import os
 import pkgutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import redirect_stdout
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
@@ -16,58 +26,67 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, get_args
 
-import verifiers
-from data.problem import Problem
-from verifiers.sources import source_files
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.verifiers.sources import source_files
+from veriloop.verifiers.verdict import Verdict
 
 Check = Callable[[Problem, str], Verdict]
 Seconds = Callable[[Problem], float]
 Kind = Literal["answer", "partial", "text"]
 
 ENTRY_POINTS = "veriloop.verifiers"
+PLUGINS_VARIABLE = "VERILOOP_PLUGINS"
+_PACKAGES = ("veriloop.verifiers", "veriloop.verifiers.code", "veriloop.verifiers.text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One response the verifier must accept and near misses it must not; the tests run both."""
+    """The examples in a verifier's decorator; the contract and the warm-up of workers use them."""
 
     reference: Mapping[str, Any]
-    accepts: str  # scores 1.0
-    rejects: tuple[str, ...] = ()  # each scores 0.0
-    other: tuple[Mapping[str, Any], str] | None = None  # another problem and what it accepts
+    accepts: str  # a response that scores 1.0
+    rejects: tuple[str, ...] = ()  # near misses, each of which scores 0.0
+    other: tuple[Mapping[str, Any], str] | None = None  # a second reference and its solution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifier:
-    """A way of judging a response."""
+    """A registered verifier. See the decorator `verifier` for the fields."""
 
     name: str
-    version: str  # raised by hand when verdicts change on purpose
+    version: str  # incremented by hand when verdicts change on purpose
     check: Check
     example: Example
     kind: Kind = "answer"
-    components: tuple[str, ...] = ()  # keys of the parts of its score
-    needs: str = ""  # what it cannot do without and veriloop does not bring: a package, an endpoint
-    seconds: Seconds | None = None  # of the candidate's own work, at worst; see `verifier`
-    parts: tuple[str, ...] = ()  # modules outside `verifiers` that decide its verdicts too
+    components: tuple[str, ...] = ()  # keys of `Verdict.components`
+    needs: str = ""  # a requirement that veriloop does not install: a package or an endpoint
+    seconds: Seconds | None = None  # upper bound on waiting for a process of its own
+    parts: tuple[str, ...] = ()  # further modules that are hashed into the fingerprint
+    settings: Mapping[str, str] = field(default_factory=dict)  # facts of a whole run, with defaults
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether it runs the candidate's program, in the sandbox."""
+        return self.seconds is not None
 
     def problem(self, reference: Mapping[str, Any], id: str = "") -> Problem:
-        """A problem of this verifier without a prompt; `id` is "example/<name>" unless given."""
+        """A problem for this verifier, without a prompt; the default `id` is "example/<name>"."""
         return Problem(
             id=id or f"example/{self.name}", prompt="", verifier=self.name, reference=reference
         )
 
     def example_problem(self) -> Problem:
-        """A problem that `example.accepts` solves."""
+        """The problem that `example.accepts` solves."""
         return self.problem(self.example.reference)
 
-    def without_score(self) -> dict[str, float]:
-        """Its components where nothing was judged: the same keys, all 0."""
+    def zero_components(self) -> dict[str, float]:
+        """The components of a verdict on nothing: all declared keys, with the value 0."""
         return dict.fromkeys(self.components, 0.0)
 
 
 _REGISTRY: dict[str, Verifier] = {}
+_LOADED: dict[str, None] = {}  # plugins given to `load_plugin`, in order; files by absolute path
+_BROKEN: dict[str, str] = {}  # installed plugins that cannot be imported, with the reason
 
 
 def verifier(
@@ -83,16 +102,31 @@ def verifier(
     needs: str = "",
     seconds: Seconds | None = None,
     parts: Sequence[str] = (),
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Check], Check]:
-    """Register `check(problem, response) -> Verdict` under `name`, with examples of both kinds.
+    """Decorator that registers `check(problem, response) -> Verdict` under `name`.
 
-    `reference` and `accepts` are a problem and a response that solves it, `other` a second such
-    pair, `rejects` near misses of the first. `components` are the keys every verdict has.
-    `kind`: "answer" is right or wrong; "partial" pays for parts of an answer; "text" judges how a
-    response is written, whatever it answers. `needs`: an optional package or an endpoint.
-    `seconds(problem)`: for how long the check may run what the candidate wrote, which it bounds
-    by itself; a VerifierPool grants that on top of its own limit. `parts`: modules and packages
-    outside `verifiers` whose source decides its verdicts too; what it imports from there is found.
+    The check raises for its own failures, such as a bad reference: the caller gets an `error`
+    verdict without a score, which is never trained on. It returns a Verdict for every response.
+
+    version: a string to change when verdicts change on purpose; part of the fingerprint.
+    reference, accepts: an example of `problem.reference` and a response that scores 1.0 on it.
+    rejects: near misses of that example; each scores 0.0.
+    other: a second (reference, response) pair; each response is wrong for the other reference.
+    components: keys of `Verdict.components`, the same in every verdict.
+    kind: "answer" is right or wrong; "partial" also pays for parts of an answer; "text" judges how
+        a response is written, regardless of what it answers.
+    needs: a requirement that veriloop does not install, e.g. "the package x" or "an endpoint: URL".
+    seconds: maps a problem to the longest time, in seconds, that the check may wait for a process
+        of its own, as for the candidate's program. The check enforces it; a VerifierPool adds it to
+        its own time limit.
+    parts: names of further modules and packages whose source decides the verdicts and is hashed
+        into the fingerprint. Imported modules of `veriloop.verifiers` are found automatically; list
+        modules from elsewhere, and files that are loaded without an import.
+    settings: facts that a run sets for all problems, with their defaults; other values are part of
+        the fingerprint.
+
+    Raises ValueError for an unknown kind, and when `name` is already registered.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"kind of verifier {name!r} must be one of {get_args(Kind)}, got {kind!r}")
@@ -100,7 +134,10 @@ def verifier(
     def register(check: Check) -> Check:
         if name in _REGISTRY:
             owner = _REGISTRY[name].check.__module__
-            raise ValueError(f"verifier {name!r} of {check.__module__} is already taken by {owner}")
+            raise ValueError(
+                f"verifier {name!r} of {check.__module__} is already registered by {owner}: "
+                "choose another name"
+            )
         example = Example(reference=reference, accepts=accepts, rejects=tuple(rejects), other=other)
         _REGISTRY[name] = Verifier(
             name=name,
@@ -112,6 +149,7 @@ def verifier(
             needs=needs,
             seconds=seconds,
             parts=tuple(parts),
+            settings=dict(settings),
         )
         return check
 
@@ -120,47 +158,73 @@ def verifier(
 
 @cache
 def all_verifiers() -> Mapping[str, Verifier]:
-    """Every verifier by name, as a live read-only view; each module is imported once.
+    """All verifiers by name, as a live read-only view. The first call imports their modules.
 
-    Raises ImportError naming the plugin when an installed one cannot be imported.
+    An installed plugin that cannot be imported is reported on stderr; the others stay usable.
+    Raises ImportError for a plugin of VERILOOP_PLUGINS that cannot be imported.
     """
-    for module in pkgutil.iter_modules(verifiers.__path__):
-        if not module.ispkg:  # the service is a package, and it needs a web framework
-            importlib.import_module(f"verifiers.{module.name}")
+    for package in _PACKAGES:
+        folders = importlib.import_module(package).__path__
+        for module in pkgutil.iter_modules(folders, f"{package}."):
+            if not module.ispkg:
+                importlib.import_module(module.name)
     for plugin in entry_points(group=ENTRY_POINTS):
-        _import_plugin(f"{plugin.name} = {plugin.value}", plugin.load)
+        label = f"{plugin.name} = {plugin.value}"
+        try:
+            _import_plugin(label, plugin.load)
+        except ImportError as failure:
+            _BROKEN[label] = str(failure)
+            print(f"veriloop: {failure}; its verifiers are missing", file=sys.stderr)
+    for spec in filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(",")):
+        _load(spec)
     return MappingProxyType(_REGISTRY)
 
 
 def load_plugin(spec: str) -> None:
     """Import a module of verifiers, given as "path/to/file.py" or as "package.module".
 
-    A file is imported once however often it is asked for. Raises ImportError naming `spec`.
+    Repeated calls import a file once. Raises ImportError with `spec` and the reason.
     """
-    all_verifiers()  # so that a name taken twice is blamed on the plugin
+    # The built-in names must be registered first, so that a duplicate is reported for the plugin.
+    all_verifiers()
+    _load(spec)
+
+
+def _load(spec: str) -> None:
     if spec.endswith(".py"):
-        _import_plugin(spec, lambda: _import_file(Path(spec).resolve()))
+        path = Path(spec).resolve()
+        _import_plugin(spec, lambda: import_file(path))
+        _LOADED[str(path)] = None
     else:
         _import_plugin(spec, lambda: importlib.import_module(spec))
+        _LOADED[spec] = None
+
+
+def loaded_plugins() -> tuple[str, ...]:
+    """The plugins that `load_plugin` imported in this process; files by absolute path."""
+    return tuple(_LOADED)
 
 
 def _import_plugin(label: str, load: Callable[[], Any]) -> None:
     try:
-        load()
-    except Exception as failure:
+        # Standard output belongs to the command, which may print JSON lines.
+        with redirect_stdout(sys.stderr):
+            load()
+    except Exception as error:
         raise ImportError(
-            f"verifier plugin {label!r} cannot be imported: {describe(failure)}"
-        ) from failure
+            f"verifier plugin {label!r} cannot be imported: {describe(error)}"
+        ) from error
 
 
-def _import_file(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
+    """The module in a Python file outside of any package; repeated calls import it once."""
     name = f"veriloop_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file")
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None, f"{path} is no Python file"
+    assert spec is not None and spec.loader is not None, f"{path} is not a Python file"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -172,91 +236,112 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def get(name: str) -> Verifier:
-    """The verifier called `name`. Raises KeyError with the nearest known name."""
+    """The verifier called `name`. Raises KeyError with the nearest match and all known names."""
     known = all_verifiers()
     if name not in known:
         close = get_close_matches(name, known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise KeyError(f"no verifier {name!r}.{hint} Known: {', '.join(sorted(known))}")
+        broken = "".join(f". {reason}" for reason in _BROKEN.values())
+        raise KeyError(f"no verifier {name!r}.{hint} Known: {', '.join(sorted(known))}{broken}")
     return known[name]
 
 
 def judge(problem: Problem, response: str) -> Verdict:
-    """Judge one response in this process, without a time limit; `exec_s` is filled in.
+    """Judge one response in this process, without a time limit; sets `exec_s`.
 
-    Whatever goes wrong inside the verifier is an `error` verdict, never a 0 somebody trains on.
-    Raises KeyError for an unknown verifier: a wrong configuration, not a wrong answer.
+    An exception or an invalid verdict of the verifier becomes an `error` verdict, never a score
+    of 0. Raises KeyError for an unknown verifier, since that is a configuration error.
     """
-    one = get(problem.verifier)
+    verifier = get(problem.verifier)
     started = time.perf_counter()
     try:
-        verdict = _sound(one.check(problem, response), one)
-    except (Exception, SystemExit) as failure:  # noqa: BLE001  the boundary to foreign code
-        verdict = Verdict(
-            score=None, status="error", detail=describe(failure), components=one.without_score()
-        )
+        verdict = _normalised(verifier.check(_own_copy(problem, verifier), response), verifier)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  boundary to plugin code
+        components = verifier.zero_components()
+        verdict = Verdict(score=None, status="error", detail=describe(error), components=components)
     return replace(verdict, exec_s=time.perf_counter() - started)
 
 
+def _own_copy(problem: Problem, verifier: Verifier) -> Problem:
+    """The problem with a read-only copy of its reference, if a plugin verifies it: what one check
+    changes must not reach the next."""
+    if verifier.check.__module__.startswith("veriloop."):
+        return problem
+    return replace(problem, reference=MappingProxyType(deepcopy(dict(problem.reference))))
+
+
 def seconds_for(problem: Problem) -> float:
-    """What the verifier of this problem states as its candidate's seconds; 0.0 if it states none
-    or if the problem's reference makes no sense, which `judge` then says."""
+    """The `seconds` that the verifier declares for this problem, 0.0 if it declares none.
+
+    Also 0.0 if they cannot be computed from the reference; `judge` reports that error.
+    """
     seconds = get(problem.verifier).seconds
     try:
-        stated = 0.0 if seconds is None else float(seconds(problem))
-    except Exception:  # noqa: BLE001  the boundary to foreign code
+        bound = 0.0 if seconds is None else float(seconds(problem))
+    except Exception:  # noqa: BLE001  boundary to plugin code
         return 0.0
-    return stated if 0.0 <= stated < math.inf else 0.0
+    return bound if 0.0 <= bound < math.inf else 0.0
 
 
-def _sound(verdict: Verdict, one: Verifier) -> Verdict:
-    """The verdict in plain numbers that pickle anywhere; raises when it is not a sound one.
+def _normalised(verdict: Verdict, verifier: Verifier) -> Verdict:
+    """The verdict with plain floats, which can be pickled.
 
-    A verdict on nothing may leave its components out.
+    A verdict without a graded answer may omit its components; they become 0. Raises TypeError and
+    ValueError for a verdict that breaks the contract.
     """
     if type(verdict) is not Verdict:
         raise TypeError(f"a check must return a Verdict, got {type(verdict).__name__}")
     if not isinstance(verdict.answer, str | None) or not isinstance(verdict.detail, str):
         raise TypeError(
-            f"answer and detail must be text, got {verdict.answer!r}, {verdict.detail!r}"
+            f"answer and detail must be text, got {verdict.answer!r} and {verdict.detail!r}"
         )
-    components = {str(key): float(part) for key, part in verdict.components.items()}
-    for key, part in components.items():
-        if not math.isfinite(part):
-            raise ValueError(f"component {key!r} must be finite, got {part}")
+    components = {str(key): float(value) for key, value in verdict.components.items()}
+    for key, value in components.items():
+        if not math.isfinite(value):
+            raise ValueError(f"component {key!r} must be finite, got {value}")
     if not components and verdict.status != "graded":
-        components = one.without_score()
-    if set(components) != set(one.components):
-        told = f"{sorted(components)}, its decorator names {sorted(one.components)}"
-        raise ValueError(f"components of {one.name!r} are {told}")
+        components = verifier.zero_components()
+    if set(components) != set(verifier.components):
+        raise ValueError(
+            f"the verdict has the components {sorted(components)}, but the decorator of "
+            f"{verifier.name!r} declares {sorted(verifier.components)}"
+        )
     score = None if verdict.score is None else float(verdict.score)
     return replace(verdict, score=score, components=components)
 
 
-def describe(failure: BaseException) -> str:
-    """An exception in one line: its type and the first line of what it says."""
-    said = str(failure).strip().partition("\n")[0]
-    return f"{type(failure).__name__}: {said}" if said else type(failure).__name__
+def describe(error: BaseException) -> str:
+    """An exception in one line: its type and the first line of its message."""
+    message = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def fingerprint(names: Iterable[str]) -> dict[str, str]:
-    """What judged a run: name -> "<version>+<12 hex digits of its sources>"."""
-    return {name: _fingerprint(get(name)) for name in names}
+    """Identifies the code that judged a run: name -> "<version>+<12 hex digits of its sources>".
+
+    The sources are the verifier's module, all modules of `veriloop.verifiers` that it imports, and
+    its `parts`.
+    """
+    fingerprints: dict[str, str] = {}
+    for name in names:
+        verifier = get(name)
+        digest = hashlib.sha256()
+        for path in source_files((verifier.check.__module__, *verifier.parts)):
+            digest.update(path.read_bytes())
+        fingerprints[name] = f"{verifier.version}+{digest.hexdigest()[:12]}"
+    return fingerprints
 
 
-def _fingerprint(one: Verifier) -> str:
-    digest = hashlib.sha256()
-    for file in source_files((one.check.__module__, *one.parts)):
-        digest.update(file.read_bytes())
-    return f"{one.version}+{digest.hexdigest()[:12]}"
-
-
-def verify_location(package: ModuleType = verifiers) -> None:
-    """Raise ImportError unless `package` is our folder: the name is taken by others as well."""
-    folder = Path(package.__file__).resolve().parent if package.__file__ else None
-    if folder is None or not (folder.parent / "pipeline" / "__init__.py").is_file():
-        raise ImportError(
-            f"`import verifiers` found {folder or 'no file at all'}, which does not lie beside "
-            "pipeline/: another package of that name hides ours. Remove it with "
-            "`pip uninstall verifiers`, then run `pip install -e .` in veriloop's folder."
-        )
+def with_settings(fingerprints: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, str]:
+    """The fingerprints, each followed by the settings that `facts` changes: "...,key=value"."""
+    marked: dict[str, str] = {}
+    for name, own in fingerprints.items():
+        known = all_verifiers().get(name)
+        settings = known.settings if known else {}
+        changes = [
+            f",{key}={facts[key]}"
+            for key, usual in settings.items()
+            if facts.get(key, usual) != usual
+        ]
+        marked[name] = own + "".join(changes)
+    return marked

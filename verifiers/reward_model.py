@@ -1,14 +1,14 @@
-"""A scalar reward model behind an HTTP endpoint, as vLLM and its like serve one."""
+"""A scalar reward model behind an HTTP endpoint, as vLLM serves one."""
 
 import math
 import os
 from typing import Any
 
-from data.problem import Problem
-from verifiers.answer import after_think
-from verifiers.http_json import EndpointError, post, setting
-from verifiers.registry import verifier
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.verifiers.answer import after_think
+from veriloop.verifiers.http_json import EndpointError, post, setting
+from veriloop.verifiers.registry import verifier
+from veriloop.verifiers.verdict import Verdict
 
 URL = "VERILOOP_REWARD_URL"  # .../classify, .../pooling or .../score
 MODEL = "VERILOOP_REWARD_MODEL"
@@ -18,17 +18,17 @@ READS = ("summary", "response")
 
 
 def raw_score(question: str, text: str, *, seconds: float = SECONDS) -> float:
-    """The model's scalar for a text that answers a question; unbounded.
+    """The model's unbounded scalar for a text that answers a question.
 
-    The form of the request follows the end of the URL. Raises EndpointError.
+    The end of the URL selects the form of the request. Raises EndpointError.
     """
     url = setting(URL, "the reward model's /classify, /pooling or /score endpoint")
     body: dict[str, Any] = {"model": setting(MODEL, "the reward model's name")}
     if url.rstrip("/").endswith("/score"):
         body |= {"text_1": question, "text_2": text}
     elif url.rstrip("/").endswith("/pooling"):
-        asked = {"role": "user", "content": question}
-        body |= {"messages": [asked, {"role": "assistant", "content": text}]}
+        prompt = {"role": "user", "content": question}
+        body |= {"messages": [prompt, {"role": "assistant", "content": text}]}
     else:
         body |= {"input": f"{question}\n\n{text}"}
     value = _scalar(post(url, body, key=os.environ.get(KEY, ""), seconds=seconds))
@@ -37,10 +37,10 @@ def raw_score(question: str, text: str, *, seconds: float = SECONDS) -> float:
     return value
 
 
-def _scalar(answer: Any) -> float:
-    """The only number in the first entry of `data`. Raises EndpointError when it is not one."""
+def _scalar(response: Any) -> float:
+    """The only number in the first entry of `data`. Raises EndpointError for anything else."""
     try:
-        (first,) = answer["data"]
+        (first,) = response["data"]
         for key in ("score", "data", "probs"):
             if key in first:
                 value = first[key]

@@ -1,4 +1,4 @@
-"""Which files decide a verifier's verdicts: its own, and whatever of ours they import."""
+"""The source files of a verifier: its module and all of `veriloop.verifiers` that it imports."""
 
 import ast
 import importlib
@@ -7,22 +7,23 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_OURS = "verifiers."
-_DECIDES_NOTHING = {"verifiers.registry"}  # it only finds verifiers
+_PACKAGE = "veriloop.verifiers."
+_EXCLUDED = {"veriloop.verifiers.registry"}  # does not affect verdicts
 
 
 def source_files(modules: Iterable[str]) -> list[Path]:
-    """The files of these modules and packages, and of all they import from `verifiers`.
+    """The files of these modules and packages, and of all that they import from
+    `veriloop.verifiers`, also inside functions.
 
-    Imports inside functions count as well. Raises ValueError for a module without a source file.
+    Raises ValueError for a module without a source file.
     """
-    waiting, found = list(modules), dict[Path, None]()
-    while waiting:
-        for path in _files(waiting.pop()):
-            if path not in found:
-                found[path] = None
-                waiting += _imported(path)
-    return sorted(found)
+    pending, paths = list(modules), dict[Path, None]()
+    while pending:
+        for path in _files(pending.pop()):
+            if path not in paths:
+                paths[path] = None
+                pending += _imported(path)
+    return sorted(paths)
 
 
 def _files(name: str) -> list[Path]:
@@ -30,7 +31,7 @@ def _files(name: str) -> list[Path]:
         importlib.import_module(name)
     source = getattr(sys.modules[name], "__file__", None)
     if source is None:
-        raise ValueError(f"module {name!r} has no source file to take a fingerprint of")
+        raise ValueError(f"module {name!r} has no source file to fingerprint")
     path = Path(source)
     return sorted(path.parent.glob("*.py")) if path.stem == "__init__" else [path]
 
@@ -47,9 +48,9 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _is_module(name: str) -> bool:
-    if not name.startswith(_OURS) or name in _DECIDES_NOTHING:
+    if not name.startswith(_PACKAGE) or name in _EXCLUDED:
         return False
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # a name in a module, and no module in a package
+    except ModuleNotFoundError:  # an attribute of a module, not a module
         return False

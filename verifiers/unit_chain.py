@@ -1,77 +1,117 @@
-"""Every step of a chain of additions and subtractions, judged by itself: process supervision.
+"""Process supervision of arithmetic: every step of a chain of equalities is judged.
 
-A step is what stands between two equality signs or breaks: `8+7-5 = 15-5 = 10; 10+3 = 13`.
+A step is one equality: `8+7-5 = 15-5 = 10; 10+3 = 13` has three.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
-from data.problem import Problem
-from verifiers.answer import final_answer
-from verifiers.countdown import NotArithmetic, parse
-from verifiers.number import MAX_CHARS, expected, rational
-from verifiers.registry import verifier
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.verifiers.answer import answer_to
+from veriloop.verifiers.countdown import NotArithmetic, parse
+from veriloop.verifiers.number import MAX_CHARS, expected, rational
+from veriloop.verifiers.registry import verifier
+from veriloop.verifiers.verdict import Verdict, no_answer
 
 MAX_STEPS = 512
 
 _SIGNS = frozenset("0123456789 	()+-*/×÷·−–")
 _OPERATORS = " 	+-*/×÷·−–"
+_PLAIN = str.maketrans("×·÷−–", "**/--", " \t()")
+_TOKEN = re.compile(r"\d+|[-+*/]")
+_IDENTITY = re.compile(r"(?<![\d*/])0\+|[+-]0(?![\d*/])|(?<![\d*/])1\*(?=\d)|[*/]1(?!\d)")
+_TIMES_ZERO = re.compile(r"(?<!\d)0[*/]|\*0(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One equality in a text: characters `start` to `end` (exclusive), and whether it holds."""
+    """One equality in a text, at the characters `start` to `end` (exclusive)."""
 
     start: int
     end: int
     text: str
-    score: float  # 1.0 when both sides are worth the same, else 0.0
+    score: float  # 1.0 if both sides have the same value, else 0.0
+    value: Fraction  # of the right side
 
 
 def steps(text: str) -> list[Step]:
-    """Every equality `a = b` of integers and + - * /, in order; in a chain `a = b = c` each link
-    is a step of its own, which spans its two sides. At most MAX_STEPS are read."""
-    found: list[Step] = []
-    chunks = text.split("=")
-    at = 0  # where the left side's chunk begins
-    for left, right in pairwise(chunks):
+    """Every equality `a = b` of integers and + - * /, in order, at most MAX_STEPS.
+
+    A chain `a = b = c` has two steps, each of which spans its two sides. Padding is not a step: two
+    sides with the same numbers and signs (`3=3`, `2+3=3+2`), or an equality that occurs before.
+    """
+    chain: list[Step] = []
+    known: set[tuple[tuple[str, ...], ...]] = set()
+    for step in _equalities(text):
+        left, right = _outlines(step.text)
+        if (left, right) in known or left == right:
+            continue
+        known.add((left, right))
+        chain.append(step)
+        if len(chain) == MAX_STEPS:
+            break
+    return chain
+
+
+def _equalities(text: str) -> Iterator[Step]:
+    at = 0  # start of the text left of the equality sign
+    for left, right in pairwise(text.split("=")):
         equals = at + len(left)
-        start = equals - _run(left[::-1])
-        end = equals + 1 + _run(right)
-        one, other = text[start:equals], text[equals + 1 : end]
-        whole = not _goes_on(text[:start][-1:], one) and not _is_decimal(text[end : end + 2])
-        if text[:start][-1:] in ("", "\n"):  # the mark of a list is no sign
-            one = one.lstrip().removeprefix("- ")
-        start = equals - len(one.lstrip())
-        end -= len(other) - len(other.rstrip(f"{_OPERATORS}("))
-        values = _worth(text[start:equals]), _worth(text[equals + 1 : end])
-        if whole and None not in values and len(found) < MAX_STEPS:
-            found.append(Step(start, end, text[start:end], float(values[0] == values[1])))
         at = equals + 1
-    return found
+        start, end = equals - _run(left[::-1]), at + _run(right)
+        left_side, right_side = text[start:equals], text[at:end]
+        if not left_side or not right_side:
+            continue
+        before = text[start - 1 : start] if start else ""
+        if _is_continued(before, left_side) or _is_decimal(text[end : end + 2]):
+            continue
+        if before in ("", "\n"):  # a list marker is not a minus sign
+            left_side = left_side.lstrip().removeprefix("- ")
+        start = equals - len(left_side.lstrip())
+        end -= len(right_side) - len(right_side.rstrip(f"{_OPERATORS}("))
+        values = _value(text[start:equals]), _value(text[at:end])
+        if values[0] is not None and values[1] is not None:
+            yield Step(start, end, text[start:end], float(values[0] == values[1]), values[1])
+
+
+def _outlines(step: str) -> list[tuple[str, ...]]:
+    """The numbers and signs of each side, sorted."""
+    return [tuple(sorted(_TOKEN.findall(side))) for side in step.translate(_PLAIN).split("=")]
+
+
+def _is_trivial(step: Step) -> bool:
+    """Whether a true step only adds or subtracts 0, or multiplies or divides by 1."""
+    left, right = _outlines(_IDENTITY.sub("", step.text.translate(_PLAIN)))
+    return step.score == 1.0 and left == right
+
+
+def _multiplies_zero(step: Step) -> bool:
+    return step.score == 1.0 and _TIMES_ZERO.search(step.text.translate(_PLAIN)) is not None
 
 
 def _run(text: str) -> int:
-    """How many leading characters can be part of an expression, MAX_CHARS at most."""
+    """The number of leading characters that can be part of an expression, at most MAX_CHARS."""
     read = text[:MAX_CHARS]
     return next((i for i, c in enumerate(read) if c not in _SIGNS), len(read))
 
 
-def _goes_on(before: str, side: str) -> bool:
-    """Whether a left side began earlier, with something that is no integer: x+3, 1.5, f(2)."""
+def _is_continued(before: str, side: str) -> bool:
+    """Whether the left side is the end of something other than integers: x+3, 1.5, f(2)."""
     attached = before.isascii() and (before.isalnum() or before in (".", "}", "_", "^"))
     return attached and before != "" and side[:1] not in (" ", "\t", "")
 
 
 def _is_decimal(after: str) -> bool:
-    """Whether a right side goes on behind a decimal point."""
+    """Whether the right side continues after a decimal point."""
     return len(after) == 2 and after[0] in ".," and after[1].isdigit()
 
 
-def _worth(side: str) -> Fraction | None:
+@lru_cache(maxsize=1024)
+def _value(side: str) -> Fraction | None:
     try:
         return parse(side).value
     except NotArithmetic:
@@ -83,13 +123,33 @@ def step_scores(text: str) -> list[float]:
     return [step.score for step in steps(text)]
 
 
-def _parts(found: Sequence[Step], answer_right: bool) -> dict[str, float]:
-    right = sum(step.score for step in found)
-    wrong = [i for i, step in enumerate(found) if not step.score]
+def relevant(chain: Sequence[Step], answer: Fraction | None) -> list[Step]:
+    """The steps that count: the wrong ones, and those that lead to one of them or to the answer.
+
+    A right step leads to a later one, or to the answer, if its value or all the numbers of its
+    right side occur there. Steps such as `0+7=7` and `0*7=0` do not count.
+    """
+    needed: set[Fraction] = set() if answer is None else {abs(answer)}
+    kept: list[Step] = []
+    for step in reversed(chain):
+        if _multiplies_zero(step):
+            continue
+        left, right = (
+            set(map(Fraction, re.findall(r"\d+", side))) for side in step.text.split("=")
+        )
+        if not step.score or abs(step.value) in needed or right <= needed:
+            needed |= left | right | {abs(step.value)}
+            kept.append(step)
+    return [step for step in reversed(kept) if not _is_trivial(step)]
+
+
+def _parts(chain: Sequence[Step], answer_right: bool) -> dict[str, float]:
+    right = sum(step.score for step in chain)
+    wrong = [i for i, step in enumerate(chain) if not step.score]
     return {
-        "steps": float(len(found)),
+        "steps": float(len(chain)),
         "right_steps": right,
-        "share_right": right / len(found) if found else 0.0,
+        "share_right": right / len(chain) if chain else 0.0,
         "first_wrong": float(wrong[0] if wrong else -1),  # counted from 0; -1: none
         "answer_right": float(answer_right),
     }
@@ -97,6 +157,7 @@ def _parts(found: Sequence[Step], answer_right: bool) -> dict[str, float]:
 
 @verifier(
     "unit_chain",
+    version="2",
     reference={"value": 13},
     accepts="<think>8+7-5+3 = 15-5+3 = 10+3; 10+3=13.</think> <answer>13</answer>",
     rejects=(
@@ -109,20 +170,21 @@ def _parts(found: Sequence[Step], answer_right: bool) -> dict[str, float]:
     kind="partial",
 )
 def check(problem: Problem, response: str) -> Verdict:
-    """The share of right steps, times one half while the final answer is wrong.
+    """The share of correct steps, halved if the final answer is wrong.
 
-    Steps are read from the whole response; `reference["value"]` is the final answer. A response
-    without a step, or without a final answer, earns nothing.
+    A wrong answer at the end of steps that all hold belongs to another problem and scores 0. Steps
+    are read from the whole response and count as in `relevant`; `reference["value"]` is the
+    final answer. A response without a step or without a final answer scores 0.
     """
     value = expected(problem.reference["value"])
-    prefilled = problem.facts.get("prefilled_think", False)
-    answer = final_answer(response, prefilled_think=prefilled)
-    found = steps(response)
-    right = answer is not None and rational(answer) == value
-    parts = _parts(found, right)
+    answer = answer_to(problem, response)
+    number = None if answer is None else rational(answer)
+    chain = relevant(steps(response), number)
+    right = number == value
+    parts = _parts(chain, right)
     if answer is None:
-        detail = "no final answer"
-        return Verdict(score=0.0, status="no_answer", detail=detail, components=parts)
-    told = f"{parts['right_steps']:.0f} of {len(found)} steps hold"
-    score = parts["share_right"] * (1.0 if right else 0.5)
-    return Verdict(score=score, answer=answer[:MAX_CHARS], detail=told, components=parts)
+        return replace(no_answer(), components=parts)
+    detail = f"{parts['right_steps']:.0f} of {len(chain)} steps hold"
+    part = 0.5 if parts["first_wrong"] >= 0 else 0.0  # of a wrong answer
+    score = parts["share_right"] * (1.0 if right else part)
+    return Verdict(score=score, answer=answer[:MAX_CHARS], detail=detail, components=parts)

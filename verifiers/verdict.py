@@ -1,4 +1,4 @@
-"""What a verifier says about one response."""
+"""The result of judging one response."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,20 +10,20 @@ _STATUSES = get_args(Status)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A score and why.
+    """A score and the reason for it.
 
-    `graded`: judged. `no_answer`: nothing to judge, score 0. `timeout`: the candidate's own work
-    ran out of time, score 0. `error`: our side or the machine failed; there is no score, so
-    nobody can train on it.
+    `graded`: the answer was judged. `no_answer`: there is nothing to judge; the score is 0.
+    `timeout`: the candidate's program ran out of time; the score is 0. `error`: the verifier or the
+    machine failed; there is no score, so the response cannot be trained on.
     """
 
     score: float | None  # in [0, 1], 1.0 fully correct; None exactly when status is "error"
     status: Status = "graded"
-    answer: str | None = None  # what was read out of the response
-    detail: str = ""  # one line saying why
+    answer: str | None = None  # the answer extracted from the response
+    detail: str = ""  # the reason, one line
     components: Mapping[str, float] = field(default_factory=dict)  # parts of the score, fixed keys
     queue_s: float = 0.0  # seconds spent waiting for a worker
-    exec_s: float = 0.0  # seconds of judging
+    exec_s: float = 0.0  # seconds spent judging
 
     def __post_init__(self) -> None:
         if self.status not in _STATUSES:
@@ -36,8 +36,13 @@ class Verdict:
             raise ValueError(f"a {self.status!r} verdict scores 0, got {self.score}")
 
 
+def no_answer(detail: str = "no final answer") -> Verdict:
+    """The verdict on a response without anything to judge; `detail` says what is missing."""
+    return Verdict(score=0.0, status="no_answer", detail=detail)
+
+
 def outcome(status: Status, score: float | None) -> str:
-    """A verdict in a word: right | partial | wrong | no_answer | timeout | error."""
+    """The verdict as one word: right | partial | wrong | no_answer | timeout | error."""
     if status != "graded":
         return status
     return "right" if score == 1.0 else "wrong" if score == 0.0 else "partial"

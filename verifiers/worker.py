@@ -1,32 +1,42 @@
-"""The worker's side of the pool: what runs inside a process that may be killed at any time."""
+"""The worker's side of the pool: code of a process that may be killed at any time."""
 
 import os
 import pickle
 import resource
-import signal
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
-from data.problem import Problem
-from verifiers.registry import get, judge, load_plugin
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.sandbox.backends import AUTO, VARIABLE
+from veriloop.verifiers.child_signals import leave_to_parent
+from veriloop.verifiers.registry import get, judge, load_plugin
+from veriloop.verifiers.verdict import Verdict
 
 Task = tuple[Problem, str]  # a problem and the response to it
 
-KNOWN = 4096  # verdicts that a worker remembers
-_ANSWER_CHARS = 2000  # of an answer in one of them
-_WAKE_S = 0.5  # how often a worker looks whether its parent is still there
+CACHE_SIZE = 4096  # verdicts
+_ANSWER_CHARS = 2000  # longest answer of a cached verdict
+_WAKE_S = 0.5  # how often a worker checks that its parent is alive
 
-_known: dict[bytes, Verdict] = {}  # by digest of problem and response, the oldest first
+_cache: dict[bytes, Verdict] = {}  # by digest of problem and response, the oldest first
+
+
+def with_facts(tasks: Sequence[Task], facts: Mapping[str, Any]) -> Sequence[Task]:
+    """The tasks with these facts for each problem that does not have them itself."""
+    if not facts:
+        return tasks
+    return [(replace(p, facts={**facts, **p.facts}), response) for p, response in tasks]
 
 
 def judge_chunk(payload: bytes, began: float, budget_s: float) -> bytes:
-    """In the worker: verdicts of the first items, at least one, until the budget is spent.
+    """Judge the first items, at least one, until the budget is spent.
 
-    `began` is the caller's monotonic clock, which is one for all processes of the machine.
+    `began` is the caller's monotonic clock, which all processes of a machine share.
     """
     tasks: list[Task] = pickle.loads(payload)
     started = time.monotonic()
@@ -35,50 +45,70 @@ def judge_chunk(payload: bytes, began: float, budget_s: float) -> bytes:
         now = time.monotonic()
         if verdicts and now - started > budget_s:
             break
-        verdicts.append(replace(_judged(problem, response), queue_s=now - began))
+        verdicts.append(replace(_judge(problem, response), queue_s=now - began))
     return pickle.dumps(verdicts)
 
 
-def _judged(problem: Problem, response: str) -> Verdict:
-    """The verdict on this very response to this very problem is reached once: samples of a group
-    often are alike. What ran out of time or failed is tried anew."""
-    began = time.perf_counter()
+def _judge(problem: Problem, response: str) -> Verdict:
+    """Judge each pair of problem and response once, since samples of a group are often equal.
+
+    Timeouts and errors are not cached.
+    """
+    start = time.perf_counter()
     key = blake2b(pickle.dumps((problem, response)), digest_size=16).digest()
-    known = _known.get(key)
-    if known is not None:
-        return replace(known, exec_s=time.perf_counter() - began)
+    cached = _cache.get(key)
+    if cached is not None:
+        return replace(cached, exec_s=time.perf_counter() - start)
     verdict = judge(problem, response)
     if verdict.status in ("graded", "no_answer") and len(verdict.answer or "") <= _ANSWER_CHARS:
-        _known[key] = verdict
-        if len(_known) > KNOWN:
-            del _known[next(iter(_known))]
+        _cache[key] = verdict
+        if len(_cache) > CACHE_SIZE:
+            del _cache[next(iter(_cache))]
     return verdict
 
 
 def warm_up(names: Sequence[str]) -> None:
-    """Judge the examples of these verifiers, so that all they import is here before the work."""
+    """Judge the examples of these verifiers, which imports all that they need."""
     for name in names:
-        one = get(name)
-        verdict = judge(one.example_problem(), one.example.accepts)
+        verifier = get(name)
+        verdict = judge(verifier.example_problem(), verifier.example.accepts)
         if verdict.status == "error":
             raise RuntimeError(f"{name}: {verdict.detail}")
 
 
-def prepare(parent: int, memory_mb: int, plugins: Sequence[str], warm: Sequence[str]) -> None:
-    """In a new worker, before it takes work: bounds, plugins, imports."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler would wait for C code to return
+def prepare(
+    parent: int, memory_mb: int, plugins: Sequence[str], warm: Sequence[str], sandbox: str
+) -> None:
+    """Initialise a new worker: limits, backend of the sandbox, plugins, imports."""
+    leave_to_parent()
     os.environ |= {"SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1"}  # GMP defers signals
-    resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sandbox != AUTO:
+        os.environ[VARIABLE] = sandbox
+    _bound_memory(memory_mb << 20)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+    os.dup2(2, 1)  # standard output belongs to the command; what verifiers print is a log
     for plugin in plugins:
         load_plugin(plugin)
     warm_up(warm)
 
 
+def _bound_memory(size: int) -> None:
+    """Limit the address space to `size` bytes, which macOS refuses to do.
+
+    Only the soft limit: the sandbox of a program, which this process starts, has limits of its own.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    soft = size if hard == resource.RLIM_INFINITY else min(size, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    except (OSError, ValueError):
+        if sys.platform == "linux":
+            raise
+
+
 def _die_with(parent: int) -> None:
-    # The kernel's own parent-death signal fires when the starting *thread* ends: no use here.
+    # PR_SET_PDEATHSIG would fire when the *thread* that started this process ends.
     while os.getppid() == parent:
         time.sleep(_WAKE_S)
     os._exit(1)

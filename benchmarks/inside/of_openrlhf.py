@@ -23,7 +23,7 @@ RIGHT, WRONG = "<answer>2</answer>", "<answer>1</answer>"
 CASES = ((RIGHT, "2", 1.0), (WRONG, "2", 0.0), ("1 + 1", "2", 0.0))
 OURS = (RIGHT, "twelve")  # no number: ours to answer for
 FILE = """
-from verifiers.adapters.openrlhf import reward
+from veriloop.verifiers.adapters.openrlhf import reward
 
 reward_func = reward("number"{more})
 """

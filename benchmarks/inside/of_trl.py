@@ -14,9 +14,9 @@ from typing import Any
 from answering import model, never_said, tokenizer
 from claims import Claims
 
-from data.problem import Problem
-from verifiers.adapters.trl import reward
-from verifiers.registry import judge
+from veriloop.data.problem import Problem
+from veriloop.verifiers.adapters.trl import reward
+from veriloop.verifiers.registry import judge
 
 STEPS, PROMPTS, GROUP = 3, 2, 8
 UNUSABLE = "twelve"  # no number

@@ -53,21 +53,21 @@ def configuration(folder: Path, adapter: str, verifier: str) -> Any:
     )  # fmt: skip
 
 
-def batch(spelling: Any, rows: Any) -> Any:
+def batch(tokenizer: Any, rows: Any) -> Any:
     """Prompts and responses as rollouts hand them over, responses padded on the right."""
     import numpy
     import torch
     from verl import DataProto
 
-    said = [spelling(text, add_special_tokens=False).input_ids for text, *_ in rows]
-    ids = [[*one, spelling.eos_token_id] for one in said]
+    said = [tokenizer(text, add_special_tokens=False).input_ids for text, *_ in rows]
+    ids = [[*one, tokenizer.eos_token_id] for one in said]
     longest = max(map(len, ids))
-    padded = torch.full((len(ids), longest), spelling.pad_token_id)
+    padded = torch.full((len(ids), longest), tokenizer.pad_token_id)
     seen = torch.zeros(len(ids), longest, dtype=torch.int64)
     for n, one in enumerate(ids):
         padded[n, : len(one)] = torch.tensor(one)
         seen[n, : len(one)] = 1
-    asked = torch.full((len(ids), 3), spelling.bos_token_id)
+    asked = torch.full((len(ids), 3), tokenizer.bos_token_id)
     told = {
         "data_source": ["sums"] * len(ids),
         "reward_model": [{"style": "rule", "ground_truth": truth} for _, truth, *_ in rows],

@@ -1,1 +1,1 @@
-"""Published data sets, by name or from a path, as problems: a mapping of columns for each."""
+"""Published data sets, by name or from a path, read as problems through column layouts."""

@@ -1,27 +1,18 @@
-"""Tests of programs as published sets write them, as the reference of `code_tests`."""
+"""Readers of program tests in published data sets; each returns a reference for `code_tests`."""
 
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from data.hub.evalplus import listed
-from data.hub.layout import Layout, Row, Unusable, text, value
+from veriloop.data.hub.layout import Layout, Row, UnusableRow, text, value
 
-LARGEST = 64 << 20  # characters of a row's tests; a set of more is not worth its time
+LARGEST = 64 << 20  # characters of a row's tests; rows with more are dropped
 _DEFINED = re.compile(r"^(?:async )?(?:def|class) (\w+)", re.MULTILINE)
-
-
-def decoded(row: Row, column: str) -> Any:
-    """The JSON that stands in a text column. Raises Unusable where there is none."""
-    said = text(row, column)
-    if len(said) > LARGEST:
-        raise Unusable("tests too large")
-    try:
-        return json.loads(said)
-    except (ValueError, RecursionError):
-        raise Unusable(f"{column} is no JSON") from None
+_EVALPLUS_ASSERTION = re.compile(r"assertion\(candidate\(\*inp\), exp, ([\d.e-]+)\)")
+_DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef)
+_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # raised by ast.parse
 
 
 def inputs_outputs(row: Row, layout: Layout) -> dict[str, Any]:
@@ -29,106 +20,199 @@ def inputs_outputs(row: Row, layout: Layout) -> dict[str, Any]:
 
     With `fn_name` the inputs are arguments, otherwise standard input; lines may be a list.
     """
-    found = decoded(row, layout.reference["tests"])
-    if not isinstance(found, dict):
-        raise Unusable("tests are no object")
-    inputs, outputs = found.get("inputs"), found.get("outputs")
+    tests = _json_column(row, layout.reference["tests"])
+    if not isinstance(tests, dict):
+        raise UnusableRow("tests are not an object")
+    inputs, outputs = tests.get("inputs"), tests.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs:
-        raise Unusable("no tests")
+        raise UnusableRow("no tests")
     if len(inputs) != len(outputs):
-        raise Unusable("as many inputs as outputs are needed")
-    if name := found.get("fn_name"):
+        raise UnusableRow("numbers of inputs and outputs differ")
+    if name := tests.get("fn_name"):
         return {"function": str(name), "tests": list(_calls(inputs, outputs))}
     pairs = zip(inputs, outputs, strict=True)
-    return {"tests": [_stdin(given, wanted) for given, wanted in pairs]}
+    return {"tests": [_stdin_test(stdin, stdout) for stdin, stdout in pairs]}
+
+
+def _json_column(row: Row, column: str) -> Any:
+    """The value of a column that holds JSON text. Raises UnusableRow for anything else."""
+    encoded = text(row, column)
+    if len(encoded) > LARGEST:
+        raise UnusableRow("tests too large")
+    try:
+        return json.loads(encoded)
+    except (ValueError, RecursionError):
+        raise UnusableRow(f"{column} is not JSON") from None
 
 
 def _calls(inputs: list[Any], outputs: list[Any]) -> Iterable[dict[str, Any]]:
-    """Where every output is a list of one, the set has put each value into a list."""
-    wrapped = all(isinstance(one, list) and len(one) == 1 for one in outputs)
-    for given, wanted in zip(inputs, outputs, strict=True):
-        if not isinstance(given, list):
-            raise Unusable("arguments are no list")
-        yield {"args": given, "expected": wanted[0] if wrapped else wanted}
+    # These sets often wrap every return value in a list of length 1.
+    wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
+    for args, output in zip(inputs, outputs, strict=True):
+        if not isinstance(args, list):
+            raise UnusableRow("arguments are not a list")
+        yield {"args": args, "expected": output[0] if wrapped else output}
 
 
-def _stdin(given: Any, wanted: Any) -> dict[str, Any]:
-    return {"stdin": _lines(given), "expected_stdout": _lines(wanted)}
+def _stdin_test(stdin: Any, stdout: Any) -> dict[str, Any]:
+    return {"stdin": _lines(stdin), "expected_stdout": _lines(stdout)}
 
 
-def _lines(said: Any) -> str:
-    if isinstance(said, list):
-        return "\n".join(map(str, said))
-    if not isinstance(said, str):
-        raise Unusable("standard input and output are text")
-    return said
+def _lines(stream: Any) -> str:
+    if isinstance(stream, list):
+        return "\n".join(map(str, stream))
+    if not isinstance(stream, str):
+        raise UnusableRow("standard input or output is not text")
+    return stream
 
 
 def asserts(row: Row, layout: Layout) -> dict[str, Any]:
-    """MBPP: a list of assert statements. The names they use are those that the solution defines."""
-    tests = value(row, layout.reference["tests"])
-    if not isinstance(tests, list) or not tests:
-        raise Unusable("no tests")
+    """MBPP: a list of assert statements; they call the functions that the solution defines."""
+    tests = _test_list(row, layout)
     setup = value(row, layout.reference["setup"]) or ""
-    lines = "\n".join(setup) if isinstance(setup, list) else str(setup)
+    setup = "\n".join(setup) if isinstance(setup, list) else str(setup)
     used = _names("\n".join(map(str, tests)))
     defined = [name for name in _DEFINED.findall(text(row, layout.solution)) if name in used]
     if not defined:
-        raise Unusable("no test calls what the solution defines")
-    made: dict[str, Any] = {"function": defined[0], "tests": [{"assert": str(t)} for t in tests]}
-    made |= {"names": defined[1:]} if defined[1:] else {}
-    return made | ({"setup": lines} if lines else {})
+        raise UnusableRow("no test calls what the solution defines")
+    reference = {"function": defined[0], "tests": [{"assert": str(test)} for test in tests]}
+    optional = {"names": defined[1:], "setup": setup}
+    return reference | {key: part for key, part in optional.items() if part}
+
+
+def _test_list(row: Row, layout: Layout) -> list[Any]:
+    tests = value(row, layout.reference["tests"])
+    if not isinstance(tests, list) or not tests:
+        raise UnusableRow("no tests")
+    return tests
 
 
 def check_function(row: Row, layout: Layout) -> dict[str, Any]:
-    """HumanEval: code that defines `check(candidate)`, to be called with the function.
+    """HumanEval: code that defines `check(candidate)`, called with the candidate function.
 
-    Where it only compares lists, as EvalPlus's does, they are taken as data.
+    EvalPlus's `check` only compares lists of literals: these become one test for each call.
     """
     function = text(row, layout.reference["function"])
     code = text(row, layout.reference["tests"])
     if "def check(" not in code:
-        raise Unusable("no check function")
-    if (found := listed(code)) is not None:
-        return {"function": function, **found}
-    used = _names(code)
-    given = _DEFINED.findall(text(row, layout.reference["names"]))
-    names = [name for name in given if name != function and name in used]
-    made = {"function": function, "tests": [{"assert": f"{code}\n\ncheck({function})\n"}]}
-    return made | ({"names": names} if names else {})
+        raise UnusableRow("no check function")
+    if (tests := evalplus_tests(code)) is not None:
+        return {"function": function, **tests}
+    reference = {"function": function, "tests": [{"assert": f"{code}\n\ncheck({function})\n"}]}
+    return reference | _helpers(text(row, layout.reference["setup"]), function, _names(code))
+
+
+def _helpers(prompt: str, function: str, used: Container[str]) -> dict[str, Any]:
+    """`setup` and `names` if the tests use more of the prompt than the function to write.
+
+    The tests run what the prompt defines themselves, since a program could define it differently.
+    The program supplies functions of which the prompt has no body.
+    """
+    defined = [name for name in _DEFINED.findall(prompt) if name != function]
+    if not any(name in used for name in defined):
+        return {}
+    try:
+        tree = ast.parse(prompt)
+    except _UNPARSABLE:
+        raise UnusableRow("the prompt is not valid Python") from None
+    wanted = {node.name for node in tree.body if isinstance(node, _DEFINITION) and _is_stub(node)}
+    names = [name for name in defined if name in wanted and name in used]
+    tree.body = [node for node in tree.body if getattr(node, "name", "") not in {function, *wanted}]
+    parts = {"setup": ast.unparse(tree), "names": names}
+    return {key: part for key, part in parts.items() if part}
+
+
+def _is_stub(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the body is only a docstring, `pass` or `...`."""
+    return all(
+        isinstance(node, ast.Pass)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in definition.body
+    )
 
 
 def _names(code: str) -> set[str]:
     try:
         tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise Unusable("tests that are no Python") from None
-    return {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
+    except _UNPARSABLE:
+        raise UnusableRow("tests are not valid Python") from None
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def evalplus_tests(code: str) -> dict[str, Any] | None:
+    """`tests`, and `tolerance` unless it is 0, of an EvalPlus `check`: a loop that compares the
+    literal lists `inputs` and `results`. None for any other code or values that JSON cannot hold.
+    """
+    try:
+        (check,) = (
+            node
+            for node in ast.parse(code).body
+            if isinstance(node, ast.FunctionDef) and node.name == "check"
+        )
+        inputs_statement, results_statement, loop = check.body
+        inputs = _assigned_list(inputs_statement, "inputs")
+        results = _assigned_list(results_statement, "results")
+    except _UNPARSABLE:
+        return None
+    if not isinstance(loop, ast.For) or len(loop.body) != 1:
+        return None
+    assertion = _EVALPLUS_ASSERTION.fullmatch(ast.unparse(loop.body[0]))
+    if assertion is None or not inputs or len(inputs) != len(results):
+        return None
+    if not _survives_json([inputs, results]):
+        return None
+    tolerance = float(assertion.group(1))
+    pairs = zip(inputs, results, strict=True)
+    tests = [{"args": args, "expected": expected} for args, expected in pairs]
+    return {"tests": tests} | ({"tolerance": tolerance} if tolerance else {})
+
+
+def _assigned_list(statement: ast.stmt, name: str) -> list[Any]:
+    """The literal list that a statement assigns to `name`. Raises ValueError for anything else."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=target)], value=ast.List() as literal):
+            if target == name:
+                return ast.literal_eval(literal)
+    raise ValueError(f"no list of {name}")
+
+
+def _survives_json(literal: Any) -> bool:
+    """Whether JSON preserves the value: a tuple would come back as a list."""
+    try:
+        return json.loads(json.dumps(literal)) == literal and not _has_tuple(literal)
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _has_tuple(literal: Any) -> bool:
+    if isinstance(literal, dict):
+        return any(map(_has_tuple, literal.values()))
+    if isinstance(literal, list):
+        return any(map(_has_tuple, literal))
+    return isinstance(literal, tuple)
 
 
 def codeforces(row: Row, layout: Layout) -> dict[str, Any]:
-    """Codeforces: input and output pairs. What needs a checker of its own is not used."""
-    tests = value(row, layout.reference["tests"])
-    if not isinstance(tests, list) or not tests:
-        raise Unusable("no tests")
+    """Codeforces: input and output pairs. Rows that need their own checker are dropped."""
+    tests = _test_list(row, layout)
     if value(row, "input_mode") not in (None, "stdio"):
-        raise Unusable("reads and writes files")
+        raise UnusableRow("reads and writes files")
     if value(row, "interaction_format"):
-        raise Unusable("is interactive")
+        raise UnusableRow("is interactive")
     if value(row, "generated_checker"):
-        raise Unusable("needs a checker program")
+        raise UnusableRow("needs a checker program")
     if value(row, "official_tests_complete") is False:
-        raise Unusable("tests cut short")
-    bounds = limits(value(row, "time_limit"), value(row, "memory_limit"))
-    return {"tests": [_stdin(one["input"], one["output"]) for one in tests], **bounds}
+        raise UnusableRow("truncated tests")
+    stdin_tests = [_stdin_test(test["input"], test["output"]) for test in tests]
+    return {"tests": stdin_tests, **_limits(value(row, "time_limit"), value(row, "memory_limit"))}
 
 
-def limits(seconds: Any, megabytes: Any) -> Mapping[str, Any]:
-    """What a row allows one run, as `limits` of the reference; nothing where it does not say."""
-    said = {"cpu_s": seconds, "memory_mb": megabytes}
-    found = {
-        key: float(one) if key == "cpu_s" else int(one)
-        for key, one in said.items()
-        if isinstance(one, int | float) and one > 0
-    }
-    return {"limits": found} if found else {}
+def _limits(seconds: Any, megabytes: Any) -> Mapping[str, Any]:
+    """`limits` of the reference from a row's limits for one run; empty if the row has none."""
+
+    def positive(number: Any) -> bool:
+        return isinstance(number, int | float) and number > 0
+
+    bounds = {"cpu_s": float(seconds)} if positive(seconds) else {}
+    bounds |= {"memory_mb": int(megabytes)} if positive(megabytes) else {}
+    return {"limits": bounds} if bounds else {}

@@ -1,99 +1,104 @@
-"""Problems and rows of a set as a file of another trainer; each can be read here again."""
+"""Exports a data set in the format of another trainer; `load` can read each file back."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from data.card import write_data
-from data.hub import peers
-from data.hub.load import Entry, Reading, Rewriting
-from data.hub.own import own_answers
+from veriloop.data.card import write_data
+from veriloop.data.hub import trainer_formats
+from veriloop.data.hub.load import ChatRowReader, Entry, ProblemReader
+from veriloop.data.hub.reference_answers import reference_answers
 
-Peer = Literal["trl", "trl-completion", "verl", "openrlhf", "mot"]
-ENDINGS: dict[Peer, tuple[str, ...]] = {
+ExportFormat = Literal["trl", "trl-completion", "verl", "openrlhf", "mot"]
+ENDINGS: dict[ExportFormat, tuple[str, ...]] = {
     "trl": (".jsonl", ".parquet"),
     "trl-completion": (".jsonl", ".parquet"),
     "verl": (".parquet",),
     "openrlhf": (".jsonl",),
     "mot": (".jsonl", ".parquet"),
 }
-UNANSWERED = "no answer of its own"
-Tokens = Callable[[str], int]  # of a text
+CHAT_FORMATS = {"preferences": ("trl",), "sft": ("trl", "mot")}  # by the kind of rows
+UNANSWERED = "no reference answer"
+TokenCounter = Callable[[str], int]
 
 
-class Exporting:
-    """Iterating gives the rows; afterwards `dropped` says what could not be written, by reason."""
+class Exporter:
+    """Iterating yields rows; afterwards `dropped` counts the skipped ones by reason."""
 
-    def __init__(self, reading: Reading, to: Peer, tokens: Tokens | None = None) -> None:
-        """Raises ValueError for rows that the trainer has no layout for."""
-        if to not in get_args(Peer):
-            raise ValueError(f"to={to!r} is not one of {', '.join(get_args(Peer))}")
-        kept = {"preferences": ("trl",), "sft": ("trl", "mot")}
-        if isinstance(reading, Rewriting) and to not in kept[reading.layout.kind]:
+    def __init__(
+        self, reader: ProblemReader, to: ExportFormat, count_tokens: TokenCounter | None = None
+    ) -> None:
+        """Raises ValueError for an unknown format, or rows that the format cannot hold."""
+        if to not in get_args(ExportFormat):
+            raise ValueError(f"to={to!r} is not one of {', '.join(get_args(ExportFormat))}")
+        kind, is_chat = reader.layout.kind, isinstance(reader, ChatRowReader)
+        if is_chat and to not in CHAT_FORMATS[kind]:
             raise ValueError(
-                f"{reading.name}: {reading.layout.kind} rows are exported to "
-                f"{' or '.join(kept[reading.layout.kind])}, not to {to}"
+                f"{reader.name}: {kind} rows are exported to {' or '.join(CHAT_FORMATS[kind])}, "
+                f"not to {to}"
             )
-        if to == "mot" and tokens is None and not isinstance(reading, Rewriting):
+        if to == "mot" and count_tokens is None and not is_chat:
             raise ValueError("mot: its column num_tokens needs a tokenizer")
-        self.reading, self.to, self._tokens = reading, to, tokens
+        self.reader, self.to, self._count_tokens = reader, to, count_tokens
         self.dropped: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for entry in self.reading:
+        for entry in self.reader:
             if not isinstance(entry, Entry):
                 yield entry
-                continue
-            row = self._row(entry)
-            if row is None:
-                self.dropped[UNANSWERED] += 1
-            else:
+            elif (row := self._row(entry)) is not None:
                 yield row
-        self.dropped.update(self.reading.dropped)
+            else:
+                self.dropped[UNANSWERED] += 1
+        self.dropped.update(self.reader.dropped)
 
     def _row(self, entry: Entry) -> dict[str, Any] | None:
-        if self.to in peers.PROMPTS:
-            return peers.PROMPTS[self.to](entry.problem)
-        answers = own_answers(entry)
+        if self.to in trainer_formats.PROMPT_ONLY:
+            return trainer_formats.PROMPT_ONLY[self.to](entry.problem)
+        answers = reference_answers(entry)
         if not answers:
             return None
+        answer = answers[0]
         if self.to == "trl-completion":
-            return peers.answered(entry.problem, answers[0])
-        assert self._tokens is not None, "asked for at the beginning"
-        return peers.thoughts(entry.problem, answers[0], self._tokens(answers[0]))
+            return trainer_formats.trl_completion(entry.problem, answer)
+        assert self._count_tokens is not None, "required by __init__"
+        tokens = self._count_tokens(answer)
+        return trainer_formats.mixture_of_thoughts(entry.problem, answer, tokens)
 
 
-def require_ending(path: Path, to: Peer) -> None:
-    """Raise ValueError for a file that the trainer does not read, or that is there already."""
+def require_writable(path: Path, to: ExportFormat) -> None:
+    """Raise ValueError for an ending that the trainer does not read, or for an existing file."""
     if path.suffix not in ENDINGS[to]:
         raise ValueError(f"{path}: a file for {to} ends in {' or '.join(ENDINGS[to])}")
     if path.exists():
-        raise ValueError(f"{path} is there already; nothing was written")
+        raise ValueError(f"{path} exists already; nothing was written")
 
 
-def write(path: Path, rows: Exporting) -> int:
-    """Write every row; JSONL with its card beside it. Returns their number.
+def write(path: Path, exporter: Exporter) -> int:
+    """Write every row, JSONL with a data card. Returns the number of rows.
 
-    Raises ValueError, and writes nothing, where no row can be written.
+    Raises ValueError, and writes nothing, if no row can be exported.
     """
-    made, reading = list(rows), rows.reading
-    if not made:
-        why = ", ".join(f"{count:,} {reason}" for reason, count in rows.dropped.most_common())
-        raise ValueError(f"{reading.name}: no row can be written for {rows.to}: {why or 'no rows'}")
+    rows, reader = list(exporter), exporter.reader
+    if not rows:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in exporter.dropped.most_common())
+        raise ValueError(
+            f"{reader.name}: no row can be written for {exporter.to}: {reasons or 'no rows'}"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".jsonl":
-        facts = {
-            "set": reading.name,
-            "split": reading.split,
-            "layout": rows.to,
-            "read": reading.rows,
-            "dropped": dict(rows.dropped),
-        }
-        write_data(path, made, facts)
-        return len(made)
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    if path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
-    pq.write_table(pa.Table.from_pylist(made), path)
-    return len(made)
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        return len(rows)
+    facts = {
+        "set": reader.name,
+        "split": reader.split,
+        "layout": exporter.to,
+        "read": reader.rows,
+        "dropped": dict(exporter.dropped),
+    }
+    write_data(path, rows, facts)
+    return len(rows)

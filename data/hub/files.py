@@ -1,6 +1,6 @@
-"""The rows of a data set, from the hub, its cache or a path; where they are not here, one error.
+"""Rows of a data set from the hub, its cache, or a path; DatasetNotFoundError if none has it.
 
-JSON is parsed as JSON: `datasets` would turn texts that look like dates into dates.
+JSON files are parsed as JSON: `datasets` would turn texts that look like dates into dates.
 """
 
 import itertools
@@ -10,112 +10,114 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from data.columns import raw_rows
-from data.hub.layout import Layout, Row
+from veriloop.data.columns import raw_rows
+from veriloop.data.hub.layout import Layout, Row
 
 FILES = (".jsonl", ".json", ".parquet")
-SAVED = ("dataset_dict.json", "state.json")  # of a folder that `datasets` has saved
+SAVED = ("dataset_dict.json", "state.json")  # in a folder written by `datasets`
 
 
-class NotHereError(FileNotFoundError):
-    """A data set that is neither given by a path, nor in the cache, nor to be fetched."""
+class DatasetNotFoundError(FileNotFoundError):
+    """A data set that is not at its path, not in the cache, and cannot be downloaded."""
 
 
 def rows(
     name: str, layout: Layout, path: str, split: str, *, config: str = "", streaming: bool = True
 ) -> Iterator[Row]:
-    """Every row of a split, in its order, read as they are asked for.
+    """Yield every row of a split, in its order.
 
     `path` is a file (.jsonl, .json, .parquet: its rows are the split), a folder saved by
     `datasets`, or a folder of such files, laid out as on the hub. Without it the set is streamed
-    from the hub, or with `streaming=False` fetched into the cache. Raises NotHereError, and
-    ValueError for what cannot be read.
+    from the hub, or with `streaming=False` downloaded into the cache. Raises DatasetNotFoundError,
+    and ValueError for unreadable data.
     """
     if not path:
-        return _of_hub(name, layout, split, config or layout.config, streaming=streaming)
-    place = Path(path)
-    if place.is_dir():
-        return _of_folder(name, place, split, config)
-    if not place.is_file():
-        raise NotHereError(f"{name}: {place} is no file and no folder")
-    if place.suffix not in FILES:
-        raise ValueError(f"{name}: {place} does not end in one of {', '.join(FILES)}")
-    return _of_file(place)
+        return _hub_rows(name, layout, split, config or layout.config, streaming=streaming)
+    local = Path(path)
+    if local.is_dir():
+        return _folder_rows(name, local, split, config)
+    if not local.is_file():
+        raise DatasetNotFoundError(f"{name}: {local} is not a file or folder")
+    if local.suffix not in FILES:
+        raise ValueError(f"{name}: {local} does not end in one of {', '.join(FILES)}")
+    return _file_rows(local)
 
 
-def _of_file(path: Path) -> Iterator[Row]:
+def _file_rows(path: Path) -> Iterator[Row]:
     if path.suffix != ".json":
         return _checked(raw_rows(path), path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as failure:
-        raise ValueError(f"{path}: not JSON: {failure}") from failure
-    if not isinstance(found, list):
-        raise ValueError(f"{path}: must hold a list of rows, got {type(found).__name__}")
-    return _checked(iter(found), path)
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from error
+    if not isinstance(values, list):
+        raise ValueError(f"{path}: must hold a list of rows, got {type(values).__name__}")
+    return _checked(iter(values), path)
 
 
-def _checked(found: Iterator[Any], path: Path) -> Iterator[Row]:
-    for number, row in enumerate(found, 1):
+def _checked(values: Iterator[Any], path: Path) -> Iterator[Row]:
+    for number, row in enumerate(values, 1):
         if not isinstance(row, dict):
-            raise ValueError(f"{path}, row {number}: no object with columns, but {row!r:.60}")
+            raise ValueError(f"{path}, row {number}: must be an object, got {row!r:.60}")
         yield row
 
 
-def _of_folder(name: str, place: Path, split: str, config: str) -> Iterator[Row]:
-    files = [place / f"{split}{suffix}" for suffix in FILES]
-    for file in files:
-        if file.is_file():
-            return _of_file(file)
+def _folder_rows(name: str, folder: Path, split: str, config: str) -> Iterator[Row]:
+    for suffix in FILES:
+        if (file := folder / f"{split}{suffix}").is_file():
+            return _file_rows(file)
     import datasets
 
-    if any((place / one).is_file() for one in SAVED):
-        saved: Any = datasets.load_from_disk(str(place))
+    if any((folder / file).is_file() for file in SAVED):
+        saved: Any = datasets.load_from_disk(str(folder))
         if isinstance(saved, datasets.Dataset):
             return iter(cast(Any, saved))
         if split not in saved:
-            raise ValueError(f"{name}: {place} has no split {split!r}; it has {', '.join(saved)}")
+            raise ValueError(f"{name}: {folder} has no split {split!r}; it has {', '.join(saved)}")
         return iter(saved[split])
     try:
-        found: Any = datasets.load_dataset(str(place), config or None, split=split, streaming=True)
-    except (OSError, ValueError, RuntimeError) as failure:
-        raise ValueError(f"{name}: {place} cannot be read as a data set: {failure}") from failure
-    return iter(found)
+        dataset: Any = datasets.load_dataset(
+            str(folder), config or None, split=split, streaming=True
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name}: {folder} cannot be read as a data set: {error}") from error
+    return iter(dataset)
 
 
-def _of_hub(
+def _hub_rows(
     name: str, layout: Layout, split: str, config: str, *, streaming: bool
 ) -> Iterator[Row]:
     if not layout.repo:
-        raise NotHereError(f"{name}: is not on the hub under a known name; give its path")
+        raise DatasetNotFoundError(f"{name}: is not a known set on the hub; give its path")
     if layout.script:
-        raise NotHereError(
-            f"{name}: {layout.repo} is a loading script on the hub, which is not run here; fetch "
-            f"its files and give them as path: hf download {layout.repo} --repo-type dataset "
-            "--local-dir DIR"
+        raise DatasetNotFoundError(
+            f"{name}: {layout.repo} is a loading script on the hub, which is not executed; "
+            f"download its files and give them as path: hf download {layout.repo} --repo-type "
+            "dataset --local-dir DIR"
         )
     import datasets
 
     try:
-        found: Any = datasets.load_dataset(
+        dataset: Any = datasets.load_dataset(
             layout.repo, config or None, split=split, streaming=streaming
         )
-        left = iter(found)
-        first = list(itertools.islice(left, 1))  # whatever is not here is noticed now
-    except (OSError, ValueError, RuntimeError) as failure:
-        raise NotHereError(_absent(name, layout, split, config, failure)) from failure
-    return itertools.chain(first, left)
+        remaining = iter(dataset)
+        # Streaming connects at the first row: read it here, where errors are translated.
+        first = list(itertools.islice(remaining, 1))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise DatasetNotFoundError(_not_found(name, layout, split, config, error)) from error
+    return itertools.chain(first, remaining)
 
 
-def _absent(name: str, layout: Layout, split: str, config: str, failure: Exception) -> str:
+def _not_found(name: str, layout: Layout, split: str, config: str, error: Exception) -> str:
     from datasets import config as settings
 
-    what = f"{layout.repo}{f', {config}' if config else ''}, split {split}"
+    dataset = f"{layout.repo}{f', {config}' if config else ''}, split {split}"
     offline = [flag for flag in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE") if os.environ.get(flag)]
-    why = str(failure).strip().partition("\n")[0]
+    reason = str(error).strip().partition("\n")[0]
     return (
-        f"{name}: {what} is not in the cache {settings.HF_DATASETS_CACHE} and cannot be fetched"
-        f"{f' ({offline[0]} is set)' if offline else ''}: {why}\n"
-        f"Where there is a network: hf download {layout.repo} --repo-type dataset --local-dir DIR; "
-        "then give DIR, or one of its files, as path"
+        f"{name}: {dataset} is not in the cache {settings.HF_DATASETS_CACHE} and cannot be "
+        f"downloaded{f' ({offline[0]} is set)' if offline else ''}: {reason}\n"
+        f"With a network: hf download {layout.repo} --repo-type dataset --local-dir DIR; then give "
+        "DIR, or one of its files, as path"
     )

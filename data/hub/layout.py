@@ -1,4 +1,4 @@
-"""Where a question, its verifier and its reference stand in the rows of a data set."""
+"""Maps the columns of a data set to questions, verifiers and references."""
 
 import re
 from collections.abc import Mapping
@@ -8,119 +8,118 @@ from typing import Any, Literal
 Row = Mapping[str, Any]
 Kind = Literal["problems", "labelled", "preferences", "sft"]
 
-_NAMED = re.compile(r"\{([^{}]+)\}")
+_COLUMN = re.compile(r"\{([^{}]+)\}")
 
 
-class Unusable(ValueError):  # noqa: N818  says what a row lacks, and is counted, not shown as an error
-    """A row that no problem can be made of; its words are the reason it is counted under."""
+class UnusableRow(ValueError):  # noqa: N818  a reason to skip a row; counted, not shown as an error
+    """A row without a usable problem; the message is the reason it is counted under."""
 
 
 class WrongColumnsError(ValueError):
-    """The rows do not have the columns that a mapping names: a mistake, not a bad row."""
+    """The data set lacks the columns that its layout names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """How the rows of a data set are read.
 
-    A column is named as it stands; `prompt.0.content` goes into structs and lists, and `a|b` is
-    the first of them that is there and not empty. Texts are templates: `{column}` is filled in.
+    A column is its name; `prompt.0.content` descends into structs and lists, and `a|b` is the
+    first of these columns that is not empty. Texts are templates: `{column}` is filled in.
     """
 
-    repo: str = ""  # on the hub; "": only ever given by a path
-    config: str = ""  # its configuration there
-    train: str = "train"  # the split to learn from
-    test: str = ""  # the split held out; "": the set has none of its own
+    repo: str = ""  # on the hub; "": only given by a path
+    config: str = ""  # configuration on the hub
+    train: str = "train"  # training split
+    test: str = ""  # held-out split; "": none
     kind: Kind = "problems"
-    ask: tuple[str, ...] = ()  # paragraphs; one whose columns are empty is left out, never the 1st
-    strip: tuple[str, ...] = ()  # words around a question that ask for some other answer format
+    ask: tuple[str, ...] = ()  # paragraphs; after the first, those with an empty column are skipped
+    strip: tuple[str, ...] = ()  # instructions about another answer format, removed from questions
     verifier: str = ""
-    read: str = "text"  # how the reference is read: a name in data.hub.readers.READERS
-    reference: Mapping[str, str] = field(default_factory=dict)  # its keys, and their columns
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # parts of it that no row says
+    read: str = "text"  # name in veriloop.data.hub.reference_readers.READERS, for the reference
+    reference: Mapping[str, str] = field(default_factory=dict)  # key: column
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # constant parts of the reference
     solution: str = ""  # column of a solution, or of several as a JSON list
-    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # column: values of use
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # column: accepted values
     facts: Mapping[str, str] = field(default_factory=dict)  # fact: column
-    language: str = "en"  # of the questions, by ISO 639-1
-    script: bool = False  # the hub has it as a loading script, which nobody runs any more
+    language: str = "en"  # of the questions, ISO 639-1
+    script: bool = False  # the hub only has a loading script, which `datasets` no longer runs
 
 
 def value(row: Row, column: str) -> Any:
-    """What stands in a column; of `a|b` the first that is neither null nor empty, else None.
+    """The value of a column; of `a|b` the first that is neither null nor empty, else None.
 
-    Raises WrongColumnsError where none of the columns is there at all.
+    Raises WrongColumnsError if the row has none of the columns.
     """
-    known = False
+    present = False
     for path in column.split("|"):
-        there, found = _inside(row, path)
-        known |= there
-        if found is not None and found not in ("", []):
-            return found
-    if not known:
+        exists, content = _resolve(row, path)
+        present |= exists
+        if content is not None and content not in ("", []):
+            return content
+    if not present:
         raise WrongColumnsError(f"no column {column!r}; the rows have {', '.join(row)}")
     return None
 
 
-def _inside(row: Row, path: str) -> tuple[bool, Any]:
-    """(whether the outermost column is there, what stands at the path)."""
+def _resolve(row: Row, path: str) -> tuple[bool, Any]:
+    """(whether the outermost column exists, the value at the path or None)."""
     if path in row:
         return True, row[path]
     head, *rest = path.split(".")
-    found: Any = row.get(head)
+    content: Any = row.get(head)
     for step in rest:
-        if isinstance(found, Mapping):
-            found = found.get(step)
-        elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
-            found = found[int(step)]
+        if isinstance(content, Mapping):
+            content = content.get(step)
+        elif isinstance(content, list) and step.isdigit() and int(step) < len(content):
+            content = content[int(step)]
         else:
-            found = None
-    return head in row, found
+            content = None
+    return head in row, content
 
 
 def text(row: Row, column: str) -> str:
-    """A column as text without space around it. Raises Unusable where it is empty or no text."""
-    found = value(row, column)
-    if isinstance(found, str):
-        found = found.strip()
-    elif isinstance(found, int) and not isinstance(found, bool):
-        found = str(found)
-    if found in (None, ""):
-        raise Unusable(f"no {column.split('|')[0]}")
-    if not isinstance(found, str):
-        raise Unusable(f"{column.split('|')[0]} is no text")
-    return found
+    """A column as stripped text; integers are converted. Raises UnusableRow for anything else."""
+    content = value(row, column)
+    if isinstance(content, str):
+        content = content.strip()
+    elif isinstance(content, int) and not isinstance(content, bool):
+        content = str(content)
+    if content in (None, ""):
+        raise UnusableRow(f"no {column.split('|')[0]}")
+    if not isinstance(content, str):
+        raise UnusableRow(f"{column.split('|')[0]} is not text")
+    return content
 
 
 def question(row: Row, layout: Layout) -> str:
-    """The words to ask. Raises Unusable where there are none."""
-    said: list[str] = []
+    """The user's prompt. Raises UnusableRow if it is empty."""
+    paragraphs: list[str] = []
     for number, template in enumerate(layout.ask):
-        columns = _NAMED.findall(template)
-        if number and any(not _said(value(row, column)) for column in columns):
+        columns = _COLUMN.findall(template)
+        if number and any(_is_blank(value(row, column)) for column in columns):
             continue
-        said.append(_NAMED.sub(lambda found: _shown(row, found.group(1)), template))
-    whole = "\n\n".join(said)
+        paragraphs.append(_COLUMN.sub(lambda column: _shown(row, column.group(1)), template))
+    prompt = "\n\n".join(paragraphs)
     for words in layout.strip:
-        whole = whole.replace(words, "")
-    if not whole.strip():
-        raise Unusable("no question")
-    return whole.strip()
+        prompt = prompt.replace(words, "")
+    if not prompt.strip():
+        raise UnusableRow("no question")
+    return prompt.strip()
 
 
 def _shown(row: Row, column: str) -> str:
-    found = value(row, column)
-    return str(found) if isinstance(found, list) else text(row, column)
+    content = value(row, column)
+    return str(content) if isinstance(content, list) else text(row, column)
 
 
-def _said(found: Any) -> bool:
-    return found is not None and bool(str(found).strip())
+def _is_blank(content: Any) -> bool:
+    return content is None or not str(content).strip()
 
 
 def columns_of(layout: Layout) -> dict[str, str]:
-    """What is read from which column, for people."""
-    made = {"question": "; ".join(c for part in layout.ask for c in _NAMED.findall(part))}
-    made |= {f"reference.{key}": column for key, column in layout.reference.items()}
-    made |= {f"fact {key}": column for key, column in layout.facts.items()}
-    if layout.solution:
-        made["solution"] = layout.solution
-    return {key: column for key, column in made.items() if column}
+    """A description of which column each part of a problem comes from."""
+    columns = {"question": "; ".join(c for part in layout.ask for c in _COLUMN.findall(part))}
+    columns |= {f"reference.{key}": column for key, column in layout.reference.items()}
+    columns |= {f"fact {key}": column for key, column in layout.facts.items()}
+    columns["solution"] = layout.solution
+    return {part: column for part, column in columns.items() if column}

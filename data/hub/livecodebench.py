@@ -1,4 +1,4 @@
-"""LiveCodeBench's tests: JSON, or base64 of zlib of a pickle, of which nothing but text is read."""
+"""LiveCodeBench's tests: JSON, or base64 of zlib of a pickle that may only hold text."""
 
 import base64
 import binascii
@@ -8,68 +8,68 @@ import pickle
 import zlib
 from typing import Any, NoReturn
 
-from data.hub.code_rows import LARGEST
-from data.hub.layout import Layout, Row, Unusable, value
+from veriloop.data.hub.code_rows import LARGEST
+from veriloop.data.hub.layout import Layout, Row, UnusableRow, value
 
 
 class TextUnpickler(pickle.Unpickler):
-    """Reads plain values. A pickle that names any class or function is refused."""
+    """Loads plain values. A pickle that references any class or function is refused."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        raise Unusable("a pickle that names code")
+        raise UnusableRow("a pickle that references code")
 
     def persistent_load(self, pid: Any) -> NoReturn:
-        raise Unusable("a pickle that names code")
+        raise UnusableRow("a pickle that references code")
 
 
-def unpacked(said: str) -> Any:
-    """The tests in a text: JSON, or a packed pickle of JSON. Raises Unusable with the reason."""
+def unpack(encoded: str) -> Any:
+    """The tests in a text: JSON, or a packed pickle of JSON. Raises UnusableRow."""
     try:
-        return json.loads(said)
+        return json.loads(encoded)
     except (ValueError, RecursionError):
         pass
     try:
-        packed = base64.b64decode(said, validate=True)
-        opened = zlib.decompressobj()
-        raw = opened.decompress(packed, LARGEST)
+        packed = base64.b64decode(encoded, validate=True)
+        decompressor = zlib.decompressobj()
+        pickled = decompressor.decompress(packed, LARGEST)
     except (binascii.Error, ValueError, zlib.error):
-        raise Unusable("tests that are neither JSON nor packed") from None
-    if not opened.eof:
-        raise Unusable("tests too large, or cut short")
+        raise UnusableRow("tests are neither JSON nor packed") from None
+    if not decompressor.eof:
+        raise UnusableRow("tests too large or truncated")
     try:
-        return json.loads(str(TextUnpickler(io.BytesIO(raw)).load()))
-    except Unusable:
+        return json.loads(str(TextUnpickler(io.BytesIO(pickled)).load()))
+    except UnusableRow:
         raise
-    except Exception:  # noqa: BLE001  a broken pickle can raise anything; none of it is ours
-        raise Unusable("a pickle that cannot be read") from None
+    except Exception:  # noqa: BLE001  an invalid pickle can raise any exception
+        raise UnusableRow("an unreadable pickle") from None
 
 
 def tests(row: Row, layout: Layout) -> dict[str, Any]:
     """Public and private tests: standard input, or calls of `func_name` on JSON lines."""
-    found: list[Any] = []
+    cases: list[Any] = []
     for column in ("public_test_cases", "private_test_cases"):
-        said = value(row, column)
-        some = unpacked(said) if isinstance(said, str) else said or []
-        if not isinstance(some, list):
-            raise Unusable("tests are no list")
-        found += some
-    if not found:
-        raise Unusable("no tests")
-    sorts = {one.get("testtype") if isinstance(one, dict) else None for one in found}
-    if sorts == {"stdin"}:
-        return {"tests": [{"stdin": t["input"], "expected_stdout": t["output"]} for t in found]}
-    if sorts != {"functional"}:
-        raise Unusable("tests of several sorts, or of an unknown one")
+        part = value(row, column)
+        part = unpack(part) if isinstance(part, str) else part or []
+        if not isinstance(part, list):
+            raise UnusableRow("tests are not a list")
+        cases += part
+    if not cases:
+        raise UnusableRow("no tests")
+    kinds = {case.get("testtype") if isinstance(case, dict) else None for case in cases}
+    if kinds == {"stdin"}:
+        return {"tests": [{"stdin": t["input"], "expected_stdout": t["output"]} for t in cases]}
+    if kinds != {"functional"}:
+        raise UnusableRow("tests of several kinds or of an unknown kind")
     metadata = value(row, "metadata") or "{}"
     name = (json.loads(metadata) if isinstance(metadata, str) else metadata).get("func_name")
     if not name:
-        raise Unusable("no function name")
-    return {"function": name, "tests": [_call(one) for one in found]}
+        raise UnusableRow("no function name")
+    return {"function": name, "tests": [_call(case) for case in cases]}
 
 
-def _call(test: dict[str, Any]) -> dict[str, Any]:
+def _call(case: dict[str, Any]) -> dict[str, Any]:
     try:
-        args = [json.loads(line) for line in test["input"].split("\n") if line.strip()]
-        return {"args": args, "expected": json.loads(test["output"])}
+        args = [json.loads(line) for line in case["input"].split("\n") if line.strip()]
+        return {"args": args, "expected": json.loads(case["output"])}
     except (ValueError, KeyError, RecursionError):
-        raise Unusable("arguments that are no JSON") from None
+        raise UnusableRow("arguments are not JSON") from None

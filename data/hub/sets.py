@@ -1,9 +1,9 @@
-"""The published sets that are known by name: one row of a table each, and no code."""
+"""The published data sets that are known by name, as a table without code."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from data.hub.layout import Layout
+from veriloop.data.hub.layout import Layout
 
 _MATH = Layout(
     ask=("{problem}",),
@@ -37,7 +37,7 @@ _HUMANEVAL = replace(
     test="test",
     ask=("Complete this program. Answer with all of it.\n```python\n{prompt}\n```",),
     read="check_function",
-    reference={"tests": "test", "function": "entry_point", "names": "prompt"},
+    reference={"tests": "test", "function": "entry_point", "setup": "prompt"},
     solution="prompt+canonical_solution",
     facts={"row": "task_id"},
 )
@@ -49,9 +49,9 @@ SETS: Mapping[str, Layout] = {
         config="main",
         test="test",
         ask=("{question}",),
-        verifier="number",
+        verifier="math_answer",
         read="hashes",
-        reference={"value": "answer"},
+        reference={"answer": "answer"},
     ),
     "math": replace(
         _MATH,
@@ -75,9 +75,8 @@ SETS: Mapping[str, Layout] = {
         train="",
         test="train",
         ask=("{problem|Problem}",),
-        verifier="number",
         read="number",
-        reference={"value": "answer|Answer"},
+        reference={"answer": "answer|Answer"},
     ),
     "aime25": replace(
         _MATH,
@@ -85,9 +84,8 @@ SETS: Mapping[str, Layout] = {
         train="",
         test="test",
         ask=("{problem|question}",),
-        verifier="number",
         read="number",
-        reference={"value": "answer"},
+        reference={"answer": "answer"},
     ),
     "numina_cot": replace(
         _MATH,

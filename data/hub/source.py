@@ -1,153 +1,172 @@
-"""A published set as a source of questions: shuffled by a seed, endless, what is held out apart."""
+"""A published data set as a shuffled, endless source of questions with a held-out split."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from data.arithmetic import Split
-from data.decontaminate import Overlap, words
-from data.hub.files import FILES
-from data.hub.layout import Layout
-from data.hub.load import layout_for, read
-from data.problem import Problem
+from veriloop.data.arithmetic import Split
+from veriloop.data.decontaminate import Overlap, words
+from veriloop.data.hub.files import FILES, rows
+from veriloop.data.hub.layout import Layout
+from veriloop.data.hub.load import layout_for, read
+from veriloop.data.problem import Problem
 
 Fits = Callable[[Problem], bool]
+CACHED_ORDERS = 4  # permutations kept in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """Which rows of a set are wanted, and how they are split."""
+class SourceSpec:
+    """Which rows of a data set to read, and how to split them."""
 
     name: str
-    layout: Layout | None = None  # of a set that is not known by name
+    layout: Layout | None = None  # None: that of the known set `name`
     path: str = ""
     config: str = ""
-    train: str = ""  # split to learn from; "": the set's own
-    test: str = ""  # split held out, or a file of its own; "": the set's own split
-    held_out: float = 0.0  # share of the questions to hold out by hash, instead of a split
-    rows: int = 0  # of the split to learn from, its first ones; 0: all
+    train: str = ""  # training split; "": the set's own
+    test: str = ""  # held-out split, or a file; "": the set's own split
+    held_out: float = 0.0  # share of the questions to hold out by hash instead of a split
+    rows: int = 0  # first rows of the training split to read; 0: all
     fits: Fits = field(default=lambda _: True)  # whether a prompt is short enough
 
 
 class SetSource:
-    """Random access to the questions of a set, as often as anybody asks."""
+    """Random access to the questions of a data set, repeated endlessly."""
 
-    def __init__(self, name: str, learned: Sequence[Problem], held_out: Sequence[Problem]) -> None:
+    def __init__(self, name: str, training: Sequence[Problem], held_out: Sequence[Problem]) -> None:
         self.name = name
-        self._problems: Mapping[str, Sequence[Problem]] = {"rl": learned, "test": held_out}
+        self._training, self._held_out = training, held_out
         self._orders: dict[tuple[Split, int, int], list[int]] = {}
 
     def problem(self, split: Split, seed: int, index: int) -> Problem:
-        """Question `index`; after all of them they come again, in another order.
+        """Question `index`; every pass over the split is shuffled differently.
 
-        Raises ValueError where the split holds none.
+        Raises ValueError if the split is empty.
         """
-        found = self._of(split)
-        turn, place = divmod(index, len(found))
-        return found[self._order(split, seed, turn)[place]]
+        problems = self._problems(split)
+        epoch, position = divmod(index, len(problems))
+        return problems[self._order(split, seed, epoch)[position]]
 
     def distinct(self, split: Split, seed: int, count: int) -> list[Problem]:
-        """The first `count` of them, or all there are."""
-        found = self._of(split)
-        return [found[place] for place in self._order(split, seed, 0)[:count]]
+        """The first `count` questions, or all if there are fewer."""
+        problems = self._problems(split)
+        return [problems[i] for i in self._order(split, seed, 0)[:count]]
 
     def kinds(self) -> list[Problem]:
-        """A question for each verifier that judges any."""
-        every = [one for found in self._problems.values() for one in found]
-        return list({one.verifier: one for one in every}.values())
+        """One question for each verifier."""
+        return list({p.verifier: p for p in (*self._training, *self._held_out)}.values())
 
-    def _of(self, split: Split) -> Sequence[Problem]:
-        found = self._problems["test" if split == "test" else "rl"]
-        if not found:
-            what = "is held out: give `test`, a split, or `held_out`, a share"
-            told = what if split == "test" else "can be learned from"
-            raise ValueError(f"{self.name}: no question {told}")
-        return found
+    def _problems(self, split: Split) -> Sequence[Problem]:
+        problems = self._held_out if split == "test" else self._training
+        if not problems:
+            lack = "to train on"
+            if split == "test":
+                lack = "is held out: give `test`, a split, or `held_out`, a share"
+            raise ValueError(f"{self.name}: no question {lack}")
+        return problems
 
-    def _order(self, split: Split, seed: int, turn: int) -> list[int]:
-        key = (split, seed, turn)
+    def _order(self, split: Split, seed: int, epoch: int) -> list[int]:
+        key = (split, seed, epoch)
         if key not in self._orders:
-            order = list(range(len(self._of(split))))
-            Random(f"{self.name}/{split}/{seed}/{turn}").shuffle(order)
-            if len(self._orders) > 3:
+            order = list(range(len(self._problems(split))))
+            Random(f"{self.name}/{split}/{seed}/{epoch}").shuffle(order)
+            if len(self._orders) >= CACHED_ORDERS:
                 self._orders.pop(next(iter(self._orders)))
             self._orders[key] = order
         return self._orders[key]
 
 
-def opened(asked: Asked, against: Overlap | None = None) -> tuple[SetSource, dict[str, Any]]:
-    """The source, and how many rows became of what: `learned`, `held_out`, `dropped` by reason.
+def open_source(
+    spec: SourceSpec, against: Overlap | None = None
+) -> tuple[SetSource, dict[str, Any]]:
+    """The source, and facts: counts `learned`, `held_out` and `dropped` by reason, and a hash.
 
-    A question that is also held out is not learned, and neither is one that shows an n-gram of
-    `against`. Raises ValueError and NotHereError.
+    Training questions that are also held out, or that share an n-gram with `against`, are dropped.
+    Raises ValueError and DatasetNotFoundError.
     """
-    layout = layout_for(asked.name, asked.path, asked.layout)
-    require_problems(asked.name, layout)
+    layout = layout_for(spec.name, spec.path, spec.layout)
+    require_problems(spec.name, layout)
     dropped: Counter[str] = Counter()
-    learned = _read(asked, layout, asked.path, asked.train or layout.train, asked.rows, dropped)
-    if asked.held_out:
-        held_out = [one for one in learned if hashed(one.prompt) < asked.held_out]
-        learned = [one for one in learned if hashed(one.prompt) >= asked.held_out]
+    candidates = _read(spec, layout, spec.path, spec.train or layout.train, spec.rows, dropped)
+    if spec.held_out:
+        held_out = [p for p in candidates if hash_fraction(p.prompt) < spec.held_out]
+        candidates = [p for p in candidates if hash_fraction(p.prompt) >= spec.held_out]
     else:
-        held_out = _read(asked, layout, *_held_out(asked, layout), 0, dropped)
-    known = {_key(one) for one in held_out}
-    kept: list[Problem] = []
-    for one in learned:
-        if _key(one) in known:
+        held_out = _read(spec, layout, *_held_out_split(spec, layout), 0, dropped)
+    held_out_keys = {_key(problem) for problem in held_out}
+    training: list[Problem] = []
+    for problem in candidates:
+        if _key(problem) in held_out_keys:
             dropped["also held out"] += 1
-        elif against is not None and against.found(one.prompt):
+        elif against is not None and against.overlaps(problem.prompt):
             dropped["contaminated"] += 1
         else:
-            kept.append(one)
+            training.append(problem)
     facts = {
-        "path": asked.path or layout.repo,
-        "learned": len(kept),
+        "path": spec.path or layout.repo,
+        "learned": len(training),
         "held_out": len(held_out),
         "dropped": dict(dropped),
-        "sha256": fingerprint([*kept, *held_out]),
+        "sha256": fingerprint([*training, *held_out]),
     }
-    return SetSource(asked.name, kept, held_out), facts
+    return SetSource(spec.name, training, held_out), facts
 
 
-def hashed(question: str) -> float:
-    """A number in [0, 1) that hangs on the words of a question alone."""
+def require_rows(spec: SourceSpec) -> None:
+    """Read the first row of each split, downloading a set of the hub into the cache.
+
+    Raises ValueError and DatasetNotFoundError.
+    """
+    layout = layout_for(spec.name, spec.path, spec.layout)
+    splits = [(spec.path, spec.train or layout.train)]
+    if not spec.held_out:
+        splits.append(_held_out_split(spec, layout))
+    for path, split in splits:
+        if split:
+            next(rows(spec.name, layout, path, split, config=spec.config, streaming=False), None)
+
+
+def hash_fraction(question: str) -> float:
+    """A number in [0, 1) that depends only on the words of a question."""
     digest = hashlib.sha256(" ".join(words(question)).encode()).digest()
     return int.from_bytes(digest[:7]) / 2**56
 
 
-def _held_out(asked: Asked, layout: Layout) -> tuple[str, str]:
-    """(path, split) of the held-out questions; no split where there are none."""
-    if Path(asked.test).suffix in FILES:
-        return asked.test, "test"
-    one_file = Path(asked.path).suffix in FILES  # it is one split
-    return asked.path, asked.test or ("" if one_file and layout.train else layout.test)
+def _held_out_split(spec: SourceSpec, layout: Layout) -> tuple[str, str]:
+    """(path, split) of the held-out questions; split is "" if there are none."""
+    if Path(spec.test).suffix in FILES:
+        return spec.test, "test"
+    # A single file holds one split: the training split if the set has one.
+    single_file = Path(spec.path).suffix in FILES
+    return spec.path, spec.test or ("" if single_file and layout.train else layout.test)
 
 
 def _read(
-    asked: Asked, layout: Layout, path: str, split: str, most: int, dropped: Counter[str]
+    spec: SourceSpec, layout: Layout, path: str, split: str, limit: int, dropped: Counter[str]
 ) -> list[Problem]:
-    """The questions of a split that fit, each once; of no split none."""
+    """The distinct questions of a split that fit, from its first `limit` rows (0: all)."""
     if not split:
         return []
-    reading = read(
-        asked.name, path=path, split=split, config=asked.config, layout=layout, streaming=False
+    reader = read(
+        spec.name, path=path, split=split, config=spec.config, layout=layout, streaming=False
     )
-    found: dict[str, Problem] = {}
-    for entry in reading:
-        if _key(entry.problem) in found:
+    problems: dict[str, Problem] = {}
+    for entry in reader:
+        key = _key(entry.problem)
+        if key in problems:
             dropped["duplicate"] += 1
-        elif not asked.fits(entry.problem):
+        elif not spec.fits(entry.problem):
             dropped["prompt too long"] += 1
         else:
-            found[_key(entry.problem)] = entry.problem
-        if most and reading.rows >= most:
+            problems[key] = entry.problem
+        if limit and reader.rows >= limit:
             break
-    dropped.update(reading.dropped)
-    return list(found.values())
+    dropped.update(reader.dropped)
+    return list(problems.values())
 
 
 def _key(problem: Problem) -> str:
@@ -155,14 +174,15 @@ def _key(problem: Problem) -> str:
 
 
 def fingerprint(problems: Iterable[Problem]) -> str:
-    """sha256 of questions and of what is known of their answers."""
+    """sha256 of questions and references."""
     digest = hashlib.sha256()
-    for one in problems:
-        digest.update(repr((one.id, one.prompt, one.verifier, one.reference)).encode())
+    for problem in problems:
+        fields = (problem.id, problem.prompt, problem.verifier, problem.reference)
+        digest.update(repr(fields).encode())
     return digest.hexdigest()
 
 
 def require_problems(name: str, layout: Layout) -> None:
-    """Raise ValueError for a set that holds no problems to answer."""
+    """Raise ValueError for a set of preferences or conversations, which have no right answer."""
     if layout.kind in ("preferences", "sft"):
         raise ValueError(f"{name}: holds {layout.kind} rows, not questions with right answers")

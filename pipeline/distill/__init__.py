@@ -1,1 +1,1 @@
-"""Learning from a teacher's distributions: on the student's own answers, or on written ones."""
+"""Distillation from a teacher's distributions, on SFT rows or on the student's own rollouts."""

@@ -1,7 +1,8 @@
-"""On-policy distillation: the student writes, the teacher says how likely each token would be.
+"""On-policy distillation (GKD, arXiv 2306.13649): the teacher scores the student's rollouts.
 
-The tokens' log-ratios to the teacher stand where reinforcement learning has advantages, so the
-batches, the update and the loop are the same. Axes: N rollouts of a step, M masked-in tokens.
+Each token's log(teacher / student) is its advantage, so minibatches, update and loop are those of
+RL; `divergence` can instead compare full distributions. Axes: N rollouts of a step, M masked-in
+tokens, D width of the student, E of the teacher.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,54 +13,56 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.assemble import Minibatch, minibatches
-from pipeline.clock import span
-from pipeline.compute import batch_tolerance
-from pipeline.distill.step import divergence_update
-from pipeline.distill_config import DistillRecipe
-from pipeline.losses.distillation import token_advantage
-from pipeline.optimizer import Optimizer
-from pipeline.records import Graded, Signals, Update
-from pipeline.signals import score_parts
-from pipeline.token_trace import SeenTokens, TokenTrace
-from pipeline.update import Learner, update
-from pipeline.ways import shares
+from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.losses.distillation import jsd_from_hidden, token_advantage, token_share
+from veriloop.pipeline.model.device import device_of, onto
+from veriloop.pipeline.model.policy import hidden_states, score_hidden
+from veriloop.pipeline.model.probe import output_head, supports_shared_prompts
+from veriloop.pipeline.rl.estimator import score_parts
+from veriloop.pipeline.rl.minibatches import Minibatch, minibatches
+from veriloop.pipeline.rl.update import TokenTrace, UpdateContext, check_mismatch, update
+from veriloop.pipeline.sampling.sync import batch_tolerance
+from veriloop.pipeline.training.measurements import Tally, span
+from veriloop.pipeline.training.optimizer import Optimizer
+from veriloop.pipeline.types import Batch, Graded, SeenTokens, Signals, Update
 
 
-class Imitation:
-    """Turns rollouts into updates towards `teacher`; rewards are for the record alone."""
+class OnPolicyDistiller:
+    """Updates the student towards `teacher`; rewards are only recorded."""
 
     def __init__(self, recipe: DistillRecipe, policy: Any, teacher: Any) -> None:
         self.recipe, self.policy, self.teacher = recipe, policy, teacher
         self.done = 0  # optimizer steps
+        self.refused: list[str] = []  # a step that is not finite ends the run
         self.trace = TokenTrace()
-        self.learner = Learner(
+        self.context = UpdateContext(
             policy=policy,
             optimizer=Optimizer(policy, recipe.optimizer),
             algorithm=recipe.algorithm,
             chunk=recipe.trainer.logits_chunk,
             trace=self.trace,
         )
-        self._kl = 0.0  # of the last turn
+        self._kl = 0.0  # of the last step, nats per token
 
     def learn(
         self, step: int, graded: Sequence[Graded], shuffle: Random
     ) -> tuple[list[Update], Tensor]:
-        """The updates of turn `step`, and each rollout's mean log(teacher / student), [N]."""
-        recipe, learner = self.recipe, self.learner
+        """The updates of step `step`, and each rollout's mean log(teacher / student), [N]."""
+        recipe, context = self.recipe, self.context
         self.trace.clear()
         with span("assemble"):
             parts = minibatches(
                 graded,
-                learner.algorithm,
+                context.algorithm,
                 recipe.trainer,
                 max_tokens=recipe.rollout.max_tokens,
                 shuffle=shuffle,
-                share_prompts=recipe.trainer.share_prompts and shares(self.policy, self.teacher),
+                share_prompts=recipe.trainer.share_prompts
+                and supports_shared_prompts(self.policy, self.teacher),
             )
         with span("score"):
             parts = score_parts(
-                self.policy, self.teacher, None, parts, learner.algorithm, learner.chunk
+                self.policy, self.teacher, None, parts, context.algorithm, context.chunk
             )
         parts, advantages_N, self._kl = against_teacher(parts, len(graded))
         tolerance = batch_tolerance(recipe.trainer, recipe.sampler, graded, self.done)
@@ -73,10 +76,10 @@ class Imitation:
     def _update(self, part: Minibatch, progress: float, tolerance: float | None) -> Update:
         if self.recipe.divergence == "sampled":
             return update(
-                self.learner, part, progress=progress, done=self.done, tolerance=tolerance
+                self.context, part, progress=progress, done=self.done, tolerance=tolerance
             )
         return divergence_update(
-            self.learner,
+            self.context,
             self.teacher,
             part,
             beta=self.recipe.jsd_beta,
@@ -85,40 +88,123 @@ class Imitation:
             tolerance=tolerance,
         )
 
-    def seen(self) -> Mapping[int, SeenTokens]:
-        """Of the last turn; nothing where the whole distributions were compared."""
+    def token_trace(self) -> Mapping[int, SeenTokens]:
+        """Token traces of the last step; empty for divergences over the whole vocabulary."""
         return self.trace.seen
 
     def renew_reference(self) -> None:
-        """The teacher stays as it is."""
+        """No-op: the teacher is fixed."""
 
-    def numbers(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         return {"optimizer_steps": float(self.done), "kl_to_teacher": self._kl}
 
     def state(self) -> dict[str, Any]:
-        return {"done": self.done, "optimizer": self.learner.optimizer.state()}
+        return {"done": self.done, "optimizer": self.context.optimizer.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.done = state["done"]
-        self.learner.optimizer.load(state["optimizer"])
+        self.context.optimizer.load(state["optimizer"])
 
 
 def against_teacher(
     parts: Sequence[Minibatch], rollouts: int
 ) -> tuple[list[Minibatch], Tensor, float]:
-    """The parts with log(teacher / student) of each token as its advantage; its mean over each
-    rollout, [N]; and the reverse KL in nats per token that all of them estimate."""
+    """Set each token's advantage to log(teacher / student).
+
+    Returns the minibatches, the mean advantage of each rollout, [N], and the estimated reverse KL
+    in nats per token.
+    """
     sums_N, tokens_N = torch.zeros(rollouts), torch.zeros(rollouts)
-    made: list[Minibatch] = []
+    with_advantages: list[Minibatch] = []
     for part in parts:
         signals: list[Signals] = []
-        for batch, one in zip(part.batches, part.signals, strict=True):
-            assert one.reference_M is not None, "the teacher has scored every token"
-            advantages_M = token_advantage(one.old_M, one.reference_M)
+        for batch, signal in zip(part.batches, part.signals, strict=True):
+            assert signal.reference_M is not None, "the teacher has scored every token"
+            advantages_M = token_advantage(signal.old_M, signal.reference_M)
             owner_M = batch.rollout_B[batch.sequence_RT[batch.mask_RT]]
             sums_N.index_add_(0, owner_M, advantages_M)
             tokens_N += torch.bincount(owner_M, minlength=rollouts)
-            signals.append(replace(one, advantages_M=advantages_M))
-        made.append(replace(part, signals=tuple(signals)))
+            signals.append(replace(signal, advantages_M=advantages_M))
+        with_advantages.append(replace(part, signals=tuple(signals)))
     kl = -sums_N.sum() / tokens_N.sum().clamp(min=1)
-    return made, sums_N / tokens_N.clamp(min=1), kl.item()
+    return with_advantages, sums_N / tokens_N.clamp(min=1), kl.item()
+
+
+def divergence_update(
+    context: UpdateContext,
+    teacher: Any,
+    minibatch: Minibatch,
+    *,
+    beta: float,
+    progress: float,
+    done: int,
+    tolerance: float | None,
+) -> Update:
+    """Accumulate the gradient of the mean `generalised_jsd` over the minibatch and step once.
+
+    `progress`, `done`, `tolerance` and MismatchError are as in `rl.update.update`.
+    """
+    tokens, tally = minibatch.counts.tokens, Tally()
+    for batch in minibatch.batches:
+        batch_on_device = onto(batch, device_of(context.policy))
+        _accumulate(context, teacher, batch_on_device, tokens, tally, beta=beta)
+    count, totals = max(tokens, 1), tally.totals()
+    gap, widest = totals["gap"] / count, totals["widest"]
+    check_mismatch(context.optimizer, gap, widest, tokens, tolerance, done)
+    grad_norm, learning_rate = context.optimizer.step(progress, done)
+    return Update(
+        loss=totals["loss"],
+        value_loss=0.0,
+        kl=totals["loss"],
+        old_kl=0.0,
+        entropy=totals["nats"] / count,
+        clipped_low=0.0,
+        clipped_high=0.0,
+        ratio_mean=1.0,
+        mismatch_mean=gap,
+        mismatch_max=widest,
+        dropped=(),
+        grad_norm=grad_norm,
+        learning_rate=learning_rate,
+        kept=1.0,
+        tokens=tokens,
+        scored=tokens,
+    )
+
+
+def _accumulate(
+    context: UpdateContext, teacher: Any, batch: Batch, tokens: int, tally: Tally, *, beta: float
+) -> None:
+    """The backward pass of one micro-batch; its metrics are added to `tally`."""
+    head, hidden_MD = output_head(context.policy), masked_hidden(context.policy, batch)
+    with torch.no_grad():
+        teacher_ME = masked_hidden(teacher, batch)
+        logp_M, entropy_M = score_hidden(
+            context.policy,
+            hidden_MD,
+            batch.targets_RT[batch.mask_RT],
+            temperature=batch.temperature,
+            chunk=context.chunk,
+        )
+    values_M = jsd_from_hidden(
+        hidden_MD,
+        head,
+        teacher_ME,
+        output_head(teacher),
+        beta=beta,
+        temperature=batch.temperature,
+        chunk=context.chunk,
+    )
+    share = token_share(values_M, tokens)
+    share.backward()
+    gap_M = (logp_M - batch.sampler_logp_RT[batch.mask_RT]).abs()
+    tally.add("loss", share)
+    tally.add("nats", entropy_M.sum())
+    tally.add("gap", gap_M.sum())
+    tally.add_max("widest", gap_M)
+
+
+def masked_hidden(model: Any, batch: Batch) -> Tensor:
+    """Hidden states that predict the masked-in tokens, [M, width]."""
+    hidden_RTD = hidden_states(model.base_model, batch.ids_RT, batch.positions_RT)
+    return hidden_RTD[batch.mask_RT]

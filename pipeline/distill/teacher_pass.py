@@ -1,8 +1,8 @@
-"""What the teacher says of every learned token of the data: computed once, before training on it.
+"""The teacher's top-k log-probs at every learned token, computed once before training.
 
-The pass is kept on disk under a key of the teacher's weights, all ids and what is kept of each
-distribution, in parts, so that one that was interrupted goes on where it stopped and one that is
-complete is only read. Axes: M learned tokens of a packed piece, K kept ids.
+The pass is cached on disk in parts, keyed by the teacher's weights, all ids and the options, so
+that an interrupted pass continues and a complete one is only read. Axes: M learned tokens of a
+packed piece, X learned tokens of one example, K top ids.
 """
 
 import struct
@@ -15,95 +15,100 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data.sft_ids import Lesson
-from pipeline.config import TrainerConfig
-from pipeline.device import CPU, onto
-from pipeline.durable import write_atomically
-from pipeline.losses.distillation import TopK, top_k_from_hidden
-from pipeline.policy import hidden_states
-from pipeline.reference import fingerprint
-from pipeline.sft.step import Piece, pieces
-from pipeline.ways import output_head
+from veriloop.data.sft_ids import EncodedExample
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.losses.distillation import TopK, top_k_from_hidden
+from veriloop.pipeline.model.device import CPU, onto
+from veriloop.pipeline.model.policy import hidden_states
+from veriloop.pipeline.model.probe import output_head
+from veriloop.pipeline.model.reference import fingerprint
+from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.sft.step import Piece, pieces
 
-PART = 256  # lessons of a part
+PART = 256  # examples of a cached file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
-    """How much of each distribution is kept."""
+class TopKOptions:
+    """How much of each teacher distribution is stored."""
 
-    k: int  # ids
-    ids: int  # that the student's head has: the teacher's others are left out
+    k: int  # ids per token
+    ids: int  # size of the student's head; teacher ids beyond it are dropped
     temperature: float
     trainer: TrainerConfig
 
 
-def pass_key(teacher: Any, lessons: Sequence[Lesson], keeping: Keeping) -> str:
-    """Hash of whose distributions these are, at which tokens, and how much of them."""
+def pass_key(teacher: Any, examples: Sequence[EncodedExample], options: TopKOptions) -> str:
+    """Hash of the teacher's weights, the examples and the options that change a number."""
     digest = sha256(fingerprint(teacher).encode())
-    digest.update(struct.pack("<qqd", keeping.k, keeping.ids, keeping.temperature))
-    for lesson in lessons:
-        for numbers in (lesson.ids, lesson.learned):
+    digest.update(struct.pack("<qqd", options.k, options.ids, options.temperature))
+    for example in examples:
+        for numbers in (example.ids, example.learned):
             digest.update(struct.pack(f"<q{len(numbers)}q", len(numbers), *numbers))
     return digest.hexdigest()[:16]
 
 
 def teacher_pass(
     teacher: Any,
-    lessons: Sequence[Lesson],
-    keeping: Keeping,
+    examples: Sequence[EncodedExample],
+    options: TopKOptions,
     folder: Path,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[TopK]:
-    """What is kept for the learned tokens of each lesson, from `folder` where it is and otherwise
-    from the teacher; written there part by part."""
-    found: list[TopK] = []
-    made = 0
-    for number, first in enumerate(range(0, len(lessons), PART)):
-        path = folder / f"part_{number:05d}.pt"
-        if not path.is_file():
-            part = lessons[first : first + PART]
-            kept = [_stored(one) for one in read_by(teacher, part, keeping)]
-            write_atomically(path, lambda fresh, kept=kept: torch.save(kept, fresh))
-            made += len(part)
-        found += map(_restored, torch.load(path, weights_only=True))
-    say(f"teacher: {made} of {len(lessons)} rows read now, the rest before; kept in {folder}")
-    return found
+    """The teacher's top k at the learned tokens of each example; parts missing from `folder` are
+    computed and written."""
+    targets: list[TopK] = []
+    computed = 0
+    with activity("scoring by the teacher", len(examples)) as scoring:
+        for number, first in enumerate(range(0, len(examples), PART)):
+            path, part = folder / f"part_{number:05d}.pt", examples[first : first + PART]
+            if not path.is_file():
+                tensors = [_to_file(top_k) for top_k in score_top_k(teacher, part, options)]
+                write_atomically(path, lambda fresh, tensors=tensors: torch.save(tensors, fresh))
+                computed += len(part)
+            targets += map(_from_file, torch.load(path, weights_only=True))
+            scoring.advance(len(part))
+    say(f"teacher: {computed} of {len(examples)} rows scored now, the rest cached; in {folder}")
+    return targets
 
 
 @torch.no_grad()
-def read_by(teacher: Any, lessons: Sequence[Lesson], keeping: Keeping) -> list[TopK]:
-    """What is kept for the learned tokens of each lesson, in their order."""
-    found: dict[int, TopK] = {}
-    trainer = keeping.trainer
-    for piece in pieces(lessons, trainer):
+def score_top_k(
+    teacher: Any, examples: Sequence[EncodedExample], options: TopKOptions
+) -> list[TopK]:
+    """The teacher's top k at the learned tokens of each example, in order."""
+    targets: dict[int, TopK] = {}
+    trainer = options.trainer
+    for piece in pieces(examples, trainer):
         hidden_RTD = hidden_states(teacher.base_model, piece.ids_RT, piece.positions_RT)
-        kept = top_k_from_hidden(
+        top_k = top_k_from_hidden(
             hidden_RTD[piece.learned_RT],
             output_head(teacher),
-            keeping.k,
-            ids=keeping.ids,
-            temperature=keeping.temperature,
+            options.k,
+            ids=options.ids,
+            temperature=options.temperature,
             chunk=trainer.logits_chunk,
         )
-        kept, (order, counts) = onto(kept, CPU), owners(piece)
-        parts = (x.split(counts) for x in (kept.ids_XK, kept.logq_XK, kept.rest_X))
-        for lesson, ids, logq, rest in zip(order, *parts, strict=True):
-            found[lesson] = TopK(ids_XK=ids.clone(), logq_XK=logq.clone(), rest_X=rest.clone())
-    return [found[i] for i in range(len(lessons))]
+        top_k, (order, counts) = onto(top_k, CPU), token_owners(piece)
+        parts = (x.split(counts) for x in (top_k.ids_XK, top_k.logq_XK, top_k.rest_X))
+        for example, ids, logq, rest in zip(order, *parts, strict=True):
+            # clones, because a view would keep the whole piece in memory and in the file
+            targets[example] = TopK(ids_XK=ids.clone(), logq_XK=logq.clone(), rest_X=rest.clone())
+    return [targets[i] for i in range(len(examples))]
 
 
-def owners(piece: Piece) -> tuple[list[int], list[int]]:
-    """Which lessons the learned tokens of a piece belong to, in their order, and how many each
-    has; those of one lesson lie side by side."""
+def token_owners(piece: Piece) -> tuple[list[int], list[int]]:
+    """Indices of the examples that the piece's learned tokens belong to, in packing order, and the
+    number of tokens of each; the tokens of one example are contiguous."""
     order, counts = piece.sequence_RT[piece.learned_RT].unique_consecutive(return_counts=True)
     return order.tolist(), counts.tolist()
 
 
-def _stored(kept: TopK) -> dict[str, Tensor]:
-    return {"ids": kept.ids_XK.to(torch.int32), "logq": kept.logq_XK, "rest": kept.rest_X}
+def _to_file(top_k: TopK) -> dict[str, Tensor]:
+    return {"ids": top_k.ids_XK.to(torch.int32), "logq": top_k.logq_XK, "rest": top_k.rest_X}
 
 
-def _restored(stored: dict[str, Tensor]) -> TopK:
-    ids_XK = stored["ids"].to(torch.int64)
-    return TopK(ids_XK=ids_XK, logq_XK=stored["logq"], rest_X=stored["rest"])
+def _from_file(tensors: dict[str, Tensor]) -> TopK:
+    ids_XK = tensors["ids"].to(torch.int64)
+    return TopK(ids_XK=ids_XK, logq_XK=tensors["logq"], rest_X=tensors["rest"])

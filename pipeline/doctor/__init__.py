@@ -1,1 +1,1 @@
-"""Is this machine fit to train, and this model fit to be trained? One small check a trap."""
+"""Check that a machine can train and that a model can be trained; one small check per pitfall."""

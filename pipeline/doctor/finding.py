@@ -1,41 +1,41 @@
-"""What a check found, and how checks are run: one that crashes is a finding, and the rest go on."""
+"""Findings of checks, and how checks are run. A check that raises becomes a failed finding."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-Level = Literal["ok", "warn", "fail", "not here"]
+Level = Literal["ok", "warn", "fail", "skipped"]
 Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One line: what was looked at, how it is, what was measured, and what would mend it."""
+    """One line of the result: what was checked, the verdict, what was measured, how to fix it."""
 
     name: str
-    verdict: Level  # not here: it could not be looked at, or is missing and not needed
+    verdict: Level  # skipped: it could not be checked, or is an optional part that is missing
     measured: str
-    fix: str = ""  # a command or a setting; only "ok" may go without
-    number: float | None = None  # the measurement, where it is one
+    fix: str = ""  # a command or a setting; required unless the verdict is "ok"
+    number: float | None = None  # the measurement as a number, if it is one
 
     def __post_init__(self) -> None:
         if self.verdict != "ok" and not self.fix:
-            raise ValueError(f"{self.name}: a finding that is {self.verdict!r} needs a fix")
+            raise ValueError(f"{self.name}: a finding with verdict {self.verdict!r} needs a fix")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Generic[Subject]):
-    """Looks at a machine or a model, and finds one thing or more."""
+    """A named function that yields one or more findings about a machine or a checkpoint."""
 
     name: str
-    look: Callable[[Subject], Iterator[Finding]]
+    run: Callable[[Subject], Iterator[Finding]]
 
 
-class LackingError(Exception):
-    """What a check needs is not to be had, and somebody else's finding says why."""
+class UnavailableError(Exception):
+    """A check needs something that an earlier finding has reported as broken."""
 
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(what)
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
         self.fix = fix
 
 
@@ -51,28 +51,37 @@ def fail(name: str, measured: str, fix: str, number: float | None = None) -> Fin
     return Finding(name=name, verdict="fail", measured=measured, fix=fix, number=number)
 
 
-def absent(name: str, why: str, fix: str) -> Finding:
-    return Finding(name=name, verdict="not here", measured=why, fix=fix)
+def at_least(
+    name: str, measured: str, number: float, *, least: float, enough: float, fix: str
+) -> Finding:
+    """A failure below `least`, a warning below `enough`."""
+    if number < least:
+        return fail(name, measured, fix, number)
+    return warn(name, measured, fix, number) if number < enough else ok(name, measured, number)
 
 
-def examined(checks: Sequence[Check[Subject]], subject: Subject) -> Iterator[Finding]:
-    """The findings of every check, in order. Whatever a check raises is a finding of its own."""
+def skipped(name: str, reason: str, fix: str) -> Finding:
+    return Finding(name=name, verdict="skipped", measured=reason, fix=fix)
+
+
+def run_checks(checks: Sequence[Check[Subject]], subject: Subject) -> Iterator[Finding]:
+    """The findings of every check, in order."""
     for check in checks:
         try:
-            yield from check.look(subject)
-        except LackingError as lack:
-            yield absent(check.name, str(lack), lack.fix)
-        except (Exception, SystemExit) as failure:  # noqa: BLE001  the boundary of foreign code
-            yield fail(check.name, f"the check crashed: {in_one_line(failure)}",
-                       "mend what the exception names, then ask the doctor again")  # fmt: skip
+            yield from check.run(subject)
+        except UnavailableError as unavailable:
+            yield skipped(check.name, str(unavailable), unavailable.fix)
+        except (Exception, SystemExit) as failure:  # noqa: BLE001  checks call foreign code
+            yield fail(check.name, f"the check crashed: {first_line(failure)}",
+                       "fix the cause of the exception, then run the doctor again")  # fmt: skip
 
 
-def in_one_line(failure: BaseException) -> str:
-    """An exception's type and the first line of what it says."""
-    said = next(iter(str(failure).strip().splitlines()), "")
-    return f"{type(failure).__name__}: {said}" if said else type(failure).__name__
+def first_line(failure: BaseException) -> str:
+    """An exception's type and the first line of its message."""
+    message = next(iter(str(failure).strip().splitlines()), "")
+    return f"{type(failure).__name__}: {message}" if message else type(failure).__name__
 
 
-def healthy(findings: Sequence[Finding]) -> bool:
-    """Whether nothing failed; warnings and what is not here do not count."""
-    return all(found.verdict != "fail" for found in findings)
+def passed(findings: Sequence[Finding]) -> bool:
+    """Whether no finding failed; warnings and skipped checks pass."""
+    return all(finding.verdict != "fail" for finding in findings)

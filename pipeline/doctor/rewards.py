@@ -1,95 +1,96 @@
-"""Whether verifiers judge as they promise, and the same answer the same way wherever they sit."""
+"""Checks that verifiers score their examples as declared, and identically in every process."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.doctor.finding import Finding, absent, fail, ok
-from pipeline.doctor.patient import Patient
-from verifiers.pool import VerifierPool
-from verifiers.registry import Verifier, all_verifiers, judge
-from verifiers.verdict import Verdict
-from verifiers.worker import Task
+from veriloop.pipeline.doctor.checkpoint_under_test import CheckpointUnderTest
+from veriloop.pipeline.doctor.finding import Finding, fail, ok, skipped
+from veriloop.verifiers.pool import VerifierPool
+from veriloop.verifiers.registry import Verifier, all_verifiers, judge
+from veriloop.verifiers.verdict import Verdict
+from veriloop.verifiers.worker import Task
 
-TWICE = 2  # judgements in this process; each of as many pools has a process of its own
+LOCAL_RUNS = 2  # judgements in this process; every pool adds one in another process
 EXAMPLES, SAME = "verifiers, examples", "verifiers, same verdict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
     task: Task
-    score: float  # that its verifier promises
+    score: float  # declared by its verifier
 
 
-def rewards(patient: Patient) -> Iterator[Finding]:
+def rewards(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
     """Each registered verifier on its own examples, then all of them again in other processes."""
-    del patient
+    del checkpoint
     usable: dict[str, Verifier] = {}
     findings = []
-    for name, one in sorted(all_verifiers().items()):
-        finding = _examples(one)
+    for name, verifier in sorted(all_verifiers().items()):
+        finding = _check_examples(verifier)
         if finding is None:
-            usable[name] = one
+            usable[name] = verifier
         else:
             findings.append(finding)
-    count = sum(len(cases(one)) for one in usable.values())
-    told = f"{len(usable)} verifiers score {count} examples as they promise"
-    yield ok(EXAMPLES, told, count)
+    count = sum(len(cases(verifier)) for verifier in usable.values())
+    yield ok(EXAMPLES, f"{len(usable)} verifiers score {count} examples as declared", count)
     yield from findings
-    yield from _same(usable)
+    yield from _check_repeatability(usable)
 
 
-def cases(one: Verifier) -> list[_Case]:
-    """Its examples with the scores they must have."""
-    problem, example = one.example_problem(), one.example
-    made = [_Case(task=(problem, example.accepts), score=1.0)]
-    made += [_Case(task=(problem, response), score=0.0) for response in example.rejects]
+def cases(verifier: Verifier) -> list[_Case]:
+    """The verifier's examples with their declared scores."""
+    problem, example = verifier.example_problem(), verifier.example
+    examples = [_Case(task=(problem, example.accepts), score=1.0)]
+    examples += [_Case(task=(problem, response), score=0.0) for response in example.rejects]
     if example.other is not None:
         reference, accepts = example.other
-        other = one.problem(reference, f"example/{one.name}/other")
-        made.append(_Case(task=(other, accepts), score=1.0))
-    return made
+        other = verifier.problem(reference, f"example/{verifier.name}/other")
+        examples.append(_Case(task=(other, accepts), score=1.0))
+    return examples
 
 
-def _examples(one: Verifier) -> Finding | None:
-    """What is wrong with it, if anything is."""
-    name = f"verifier {one.name}"
-    for case in cases(one):
+def _check_examples(verifier: Verifier) -> Finding | None:
+    """The finding of a verifier that scores an example wrongly or cannot run; None if all pass."""
+    name = f"verifier {verifier.name}"
+    for case in cases(verifier):
         verdict = judge(*case.task)
-        if verdict.status == "error" and one.needs:
-            return absent(name, verdict.detail, f"provide {one.needs}")
+        if verdict.status == "error" and verifier.needs:
+            return skipped(name, verdict.detail, f"provide {verifier.needs}")
         if verdict.score != case.score:
-            told = f"{case.task[1][:40]!r} scores {verdict.score}, promised {case.score}"
-            detail = f" ({verdict.status}: {verdict.detail})"
-            return fail(name, told + detail, f"veriloop verifier check {one.name}")
+            measured = f"{case.task[1][:40]!r} scores {verdict.score}, declared {case.score} "
+            measured += f"({verdict.status}: {verdict.detail})"
+            return fail(name, measured, f"veriloop verifier check {verifier.name}")
     return None
 
 
-def _same(usable: Mapping[str, Verifier]) -> Iterator[Finding]:
-    asked = [case.task for one in usable.values() for case in cases(one)]
-    runs = [[judge(*task) for task in asked] for _ in range(TWICE)]
-    for order in (1, -1):  # two pools: workers remember what they have judged
-        with VerifierPool(1, plugins=plugins(usable.values())) as pool:
-            runs.append(pool.judge_all(asked[::order])[::order])
+def _check_repeatability(usable: Mapping[str, Verifier]) -> Iterator[Finding]:
+    tasks = [case.task for verifier in usable.values() for case in cases(verifier)]
+    runs = [[judge(*task) for task in tasks] for _ in range(LOCAL_RUNS)]
+    # Two pools in opposite orders, since a worker may carry state from one judgement to the next.
+    for order in (1, -1):
+        with VerifierPool(1, plugins=plugin_files(usable.values())) as pool:
+            runs.append(pool.judge_all(tasks[::order])[::order])
     differing = {
-        problem.verifier: sorted({_told(verdict) for verdict in verdicts})
-        for (problem, _), verdicts in zip(asked, zip(*runs, strict=True), strict=True)
+        problem.verifier: sorted({_describe(verdict) for verdict in verdicts})
+        for (problem, _), verdicts in zip(tasks, zip(*runs, strict=True), strict=True)
         if len({_key(verdict) for verdict in verdicts}) > 1
     }
-    for name, told in differing.items():
-        yield fail(f"verifier {name}", f"one answer, several verdicts: {'; '.join(told)}",
-                   "seed what it draws, order what it reads, and leave clocks alone")  # fmt: skip
-    count = f"{len(asked)} answers, {len(runs)} times in {1 + len(runs) - TWICE} processes"
+    for name, verdicts in differing.items():
+        yield fail(f"verifier {name}", f"several verdicts on one answer: {'; '.join(verdicts)}",
+                   "seed its random numbers, sort what it reads, and avoid clocks")  # fmt: skip
     if not differing:
-        yield ok(SAME, count, len(asked))
+        processes = 1 + len(runs) - LOCAL_RUNS
+        measured = f"{len(tasks)} answers, {len(runs)} times in {processes} processes"
+        yield ok(SAME, measured, len(tasks))
 
 
-def plugins(found: Iterable[Verifier]) -> list[str]:
-    """Files of verifiers that came from plugins, for workers to load."""
-    modules = {one.check.__module__ for one in found}
-    named = [m for m in modules if m.startswith("veriloop_plugin_")]
-    return sorted(str(sys.modules[m].__file__) for m in named)
+def plugin_files(verifiers: Iterable[Verifier]) -> list[str]:
+    """Files of the plugins that registered verifiers, for workers to load."""
+    modules = {verifier.check.__module__ for verifier in verifiers}
+    plugins = [m for m in modules if m.startswith("veriloop_plugin_")]
+    return sorted(str(sys.modules[m].__file__) for m in plugins)
 
 
 def _key(verdict: Verdict) -> tuple[Any, ...]:
@@ -97,5 +98,5 @@ def _key(verdict: Verdict) -> tuple[Any, ...]:
     return verdict.score, verdict.status, verdict.answer, parts
 
 
-def _told(verdict: Verdict) -> str:
+def _describe(verdict: Verdict) -> str:
     return f"{verdict.score} {verdict.status}, answer {verdict.answer!r}"

@@ -1,8 +1,8 @@
-"""Losses that pull a student's next-token distribution p to a teacher's q, per token, in nats.
+"""Divergences of a student's next-token distribution p from a teacher's q, per token, in nats.
 
-Each returns one value a token; `token_share` makes a share of the step's loss of them. The
-temperature divides the logits of both. No value is multiplied by its square, which Hinton et al.
-(arXiv 1503.02531) do to keep the gradient's size; the learning rate is there for that.
+Each returns one value per token; `token_share` turns them into a share of the step's loss. The
+temperature divides the logits of both. Values are not multiplied by its square, unlike Hinton et
+al. (arXiv 1503.02531), who keep the gradient's scale that way: set the learning rate instead.
 Axes: X any leading shape, M tokens, C tokens of a chunk, V vocabulary, K kept ids of it, D and E
 widths of student and teacher.
 """
@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from pipeline.losses.logprob import Head, head_logits, log_probs
+from veriloop.pipeline.model.logprob import Head, head_logits, log_probs
 
 
 def forward_kl(student_XV: Tensor, teacher_XV: Tensor, *, temperature: float) -> Tensor:
     """KL(q || p) = sum_v q log(q / p) of two tensors of logits, [X] (arXiv 1503.02531).
 
     Its gradient by the student's logits is (p - q) / temperature: cross-entropy with soft labels.
-    It spreads the student over everything that the teacher might say.
+    It is mode-covering.
     """
     return _kl(log_probs(teacher_XV, temperature), log_probs(student_XV, temperature))
 
@@ -30,8 +30,8 @@ def forward_kl(student_XV: Tensor, teacher_XV: Tensor, *, temperature: float) ->
 def reverse_kl(student_XV: Tensor, teacher_XV: Tensor, *, temperature: float) -> Tensor:
     """KL(p || q) = sum_v p log(p / q) of two tensors of logits, [X] (MiniLLM, arXiv 2306.08543).
 
-    It keeps the student from what the teacher would not say. Exact over the vocabulary; its
-    estimate from one sampled token is `token_advantage`.
+    It is mode-seeking. Exact over the vocabulary; its estimate from one sampled token is
+    `token_advantage`.
     """
     return _kl(log_probs(student_XV, temperature), log_probs(teacher_XV, temperature))
 
@@ -42,12 +42,12 @@ def generalised_jsd(
     """beta KL(q || m) + (1 - beta) KL(p || m), m = beta q + (1 - beta) p, of logits, [X]: GKD
     (arXiv 2306.13649, eq. 1).
 
-    Never above ln 2, whatever p and q are. At the ends it is 0, and what it becomes there after
-    division by beta or 1 - beta is meant: `forward_kl` at 0 and `reverse_kl` at 1, as in TRL.
+    At most ln 2. At beta 0 and 1, where it is 0, its limits after division by beta and 1 - beta are
+    returned: `forward_kl` and `reverse_kl`, as in TRL.
     Raises ValueError for a beta outside [0, 1].
     """
     if not 0 <= beta <= 1:
-        raise ValueError(f"beta must lie in [0, 1], got {beta}")
+        raise ValueError(f"beta must be in [0, 1], got {beta}")
     if beta == 0:
         return forward_kl(student_XV, teacher_XV, temperature=temperature)
     if beta == 1:
@@ -63,15 +63,15 @@ def token_advantage(logp: Tensor, teacher_logp: Tensor) -> Tensor:
 
     As a reward at each token its mean is -KL(p || q), and the policy gradient with it as the
     token's own advantage has the expected gradient of -`reverse_kl` at the states that were
-    visited: E[A grad log p] = -grad KL(p || q), since E[grad log p] = 0. What a token does to the
-    divergence of later states is not in it.
+    visited: E[A grad log p] = -grad KL(p || q), since E[grad log p] = 0. It ignores the
+    effect of a token on the divergence of later states.
     """
     return (teacher_logp - logp).detach()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TopK:
-    """What is kept of a teacher's distribution at each token."""
+    """The stored part of a teacher's distribution at each token."""
 
     ids_XK: Tensor  # int64
     logq_XK: Tensor  # nats, of those ids, the likeliest first
@@ -79,11 +79,10 @@ class TopK:
 
 
 def top_k(teacher_XV: Tensor, k: int, *, temperature: float) -> TopK:
-    """The k likeliest ids of logits, and the mass that remains. Raises ValueError unless
-    0 < k < V: a remainder of no ids has no log-prob, and no loss needs it."""
+    """The k likeliest ids of logits and the remaining mass. Raises ValueError unless 0 < k < V."""
     vocabulary = teacher_XV.shape[-1]
     if not 0 < k < vocabulary:
-        raise ValueError(f"k must lie between 1 and {vocabulary - 1}, below the vocabulary: {k}")
+        raise ValueError(f"k must be between 1 and {vocabulary - 1}, below the vocabulary, got {k}")
     logq_XV = log_probs(teacher_XV, temperature)
     kept_XK, ids_XK = logq_XV.topk(k)
     return TopK(ids_XK=ids_XK, logq_XK=kept_XK, rest_X=_rest(logq_XV, ids_XK))
@@ -93,10 +92,9 @@ def top_k_kl(student_XV: Tensor, kept: TopK, *, temperature: float) -> Tensor:
     """sum_k q_k log(q_k / p_k) + r log(r / s), [X]: KL(q || p) with all other ids as one bucket,
     whose mass is r for the teacher and s = 1 - sum_k p_k for the student.
 
-    A lower bound on `forward_kl` (data processing; the log-sum inequality), equal to it when both
-    share the remainder out alike: what is missing is r KL(q' || p'), q' and p' being what both are
-    inside the bucket. Without the bucket the sum would bound nothing: it can be below 0, and
-    nothing would lower the student's tail. `kept` must be at this temperature.
+    A lower bound on `forward_kl` (log-sum inequality). The difference is r KL(q' || p') with q' and
+    p' the distributions inside the bucket. Without the bucket the sum is no bound: it can be
+    negative, and nothing lowers the student's tail. `kept` must be at the same temperature.
     """
     logp_XV = log_probs(student_XV, temperature)
     rest_X = _rest(logp_XV, kept.ids_XK)
@@ -117,8 +115,8 @@ def jsd_from_hidden(
 ) -> Tensor:
     """`generalised_jsd`, [M], of linear(hidden, head) of both, `chunk` tokens at a time.
 
-    No tensor over all M and V ever exists: the backward pass computes the logits again. A head
-    with rows beyond the other's (padding, for the hardware's sake) is read without them.
+    No [M, V] tensor is allocated: the backward pass recomputes the logits. Rows of a head beyond
+    the other's (padding of the vocabulary) are ignored.
     Raises ValueError for a chunk below 1.
     """
     ids = min(len(student_head[0]), len(teacher_head[0]))
@@ -135,16 +133,16 @@ def jsd_from_hidden(
 def top_k_from_hidden(
     teacher_ME: Tensor, head: Head, k: int, *, ids: int, temperature: float, chunk: int
 ) -> TopK:
-    """`top_k` of linear(hidden, head), `chunk` tokens at a time, of the first `ids` ids: those
-    that the student's head has, too."""
-    kept = [
+    """`top_k` of linear(hidden, head) over the first `ids` ids, those of the student's head too,
+    `chunk` tokens at a time."""
+    parts = [
         top_k(head_logits(part_CE, *_first(head, ids)), k, temperature=temperature)
         for part_CE in teacher_ME.split(chunk)
     ]
     return TopK(
-        ids_XK=torch.cat([one.ids_XK for one in kept]),
-        logq_XK=torch.cat([one.logq_XK for one in kept]),
-        rest_X=torch.cat([one.rest_X for one in kept]),
+        ids_XK=torch.cat([part.ids_XK for part in parts]),
+        logq_XK=torch.cat([part.logq_XK for part in parts]),
+        rest_X=torch.cat([part.rest_X for part in parts]),
     )
 
 
@@ -162,7 +160,7 @@ def top_k_kl_from_hidden(
 
 def token_share(values_M: Tensor, tokens: int) -> Tensor:
     """This micro-batch's share of the mean over the `tokens` of the whole optimizer step: the
-    shares of any split add up. Raises ValueError for fewer tokens than there are here."""
+    shares of any split add up. Raises ValueError for `tokens` smaller than the micro-batch."""
     if len(values_M) > tokens:
         raise ValueError(
             f"a micro-batch has {len(values_M)} tokens, its whole step {tokens}: the count must "
@@ -176,7 +174,7 @@ def _kl(log_a_XV: Tensor, log_b_XV: Tensor) -> Tensor:
 
 
 def _rest(logp_XV: Tensor, ids_XK: Tensor) -> Tensor:
-    """log of the mass of all ids but these; 1 - sum would lose every digit of a small one."""
+    """log of the mass of all other ids; 1 - sum would lose the digits of a small mass."""
     return logp_XV.scatter(-1, ids_XK, -inf).logsumexp(-1)
 
 
@@ -188,5 +186,5 @@ def _first(head: Head, ids: int) -> Head:
 def _chunked(values: Callable[..., Tensor], tensors: tuple[Tensor, ...], chunk: int) -> Tensor:
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1 token, got {chunk}")
-    parts = zip(*(one.split(chunk) for one in tensors), strict=True)
+    parts = zip(*(tensor.split(chunk) for tensor in tensors), strict=True)
     return torch.cat([checkpoint(values, *part, use_reentrant=False) for part in parts])

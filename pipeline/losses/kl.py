@@ -9,7 +9,7 @@ Every function takes token tensors of any one shape.
 import torch
 from torch import Tensor
 
-from pipeline.losses.policy_gradient import importance_ratio
+from veriloop.pipeline.losses.policy_gradient import importance_ratio
 
 
 def k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
@@ -46,3 +46,12 @@ def k3_corrected(logp: Tensor, ref_logp: Tensor, old_logp: Tensor) -> Tensor:
     however far pi has moved since. For old = pi give the detached `logp`.
     """
     return importance_ratio(logp, old_logp) * k3(logp, ref_logp)
+
+
+def old_policy_kl(logp: Tensor, old_logp: Tensor) -> Tensor:
+    """rho - log rho - 1 with rho = pi / old: KL(old || pi) from a token that `old` sampled.
+
+    Unbiased and never negative, and as a term of a loss its expected gradient is exactly that of
+    KL(old || pi), because the sampling does not depend on the parameters of pi.
+    """
+    return k3(old_logp, logp)

@@ -1,8 +1,8 @@
-"""Tokens on which sampler and trainer disagree: dropped, one at a time or by whole sequences.
+"""Drop tokens or whole sequences on which sampler and trainer disagree.
 
-`trainer_logp` is the trainer's score before this step's updates, of the weights the sampler had.
-The mild form, a capped weight for every token, is `policy_gradient.truncated_importance_weight`.
-Axes: M masked-in tokens of whole sequences (`sequences`), B sequences, L length buckets.
+`trainer_logp` is the trainer's score before this step's updates, with the sampler's weights. The
+milder form, a capped weight for every token, is `policy_gradient.truncated_importance_weight`.
+Axes: M masked-in tokens of whole sequences, B sequences, L length buckets.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline.losses.policy_gradient import importance_ratio
-from pipeline.losses.sequence_ratio import mean_log_ratio
+from veriloop.pipeline.losses.gspo import mean_log_ratio
+from veriloop.pipeline.losses.policy_gradient import importance_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,10 +38,10 @@ def masked_importance_weight(
 ) -> Tensor:
     """pi_old / pi_sampler where it is in [low, high], else 0: IcePop (arXiv 2510.18855).
 
-    A constant that multiplies the objective of each token, of any one shape. A token outside is
-    noise of the engines and is not learned from, where a cap would still push it. The paper's
-    bounds are 0.5 and 5. Dropped tokens stay in the aggregation's counts. Raises ValueError
-    unless 0 <= low <= 1 <= high.
+    A detached weight for the objective of each token, of any one shape. A cap would still train on
+    tokens outside the bounds; this drops them as numerical noise. The paper's bounds are 0.5 and 5.
+    Dropped tokens stay in the aggregation's counts. Raises ValueError unless
+    0 <= low <= 1 <= high.
     """
     _check_bounds(low, high)
     ratio = importance_ratio(trainer_logp, sampler_logp).detach()

@@ -87,3 +87,14 @@ def truncated_importance_weight(trainer_logp: Tensor, sampler_logp: Tensor, cap:
     if not cap >= 1:
         raise ValueError(f"cap must be at least 1, got {cap}: less would shrink unbiased tokens")
     return importance_ratio(trainer_logp, sampler_logp).clamp(max=cap).detach()
+
+
+def with_entropy_bonus(objective: Tensor, entropy: Tensor, coefficient: float) -> Tensor:
+    """J + c H (arXiv 1707.06347, eq. 9).
+
+    `entropy` is in nats, at the sampling temperature. Raises ValueError for an entropy without a
+    gradient while the objective has one: a detached entropy is a metric and pulls nowhere.
+    """
+    if torch.is_grad_enabled() and objective.requires_grad and not entropy.requires_grad:
+        raise ValueError("the entropy has no gradient: its bonus would change nothing")
+    return objective + coefficient * entropy

@@ -1,11 +1,13 @@
-"""Losses on pairs of answers to one prompt, of which the first is preferred.
+"""Preference losses on pairs of answers to one prompt, of which the first is preferred.
 
 All but `kto` take one log-prob per answer in nats; each says whether it is the sum over the
 answer's tokens or their mean. Every function returns this micro-batch's share of the step's loss:
 it divides by `pairs`, the count over the whole optimizer step, so that the shares of any split
-add up. Axes: P pairs of a micro-batch, N single answers of one.
+add up. Axes: P pairs of a micro-batch, N single answers of one; for 2D-DPO S segments of an answer,
+A aspects, G matched segments of a micro-batch over all its pairs.
 """
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -47,10 +49,10 @@ def ipo(
 ) -> Tensor:
     """(h - 1 / (2 tau))^2: IPO (arXiv 2310.12036, eq. 17); h as in `dpo`.
 
-    The margin h is pulled *to* 1 / (2 tau) nats and stops there; DPO's grows without end.
-    `lengths` None takes summed log-probs, as the equation is printed. With the tokens of the
-    (chosen, rejected) answers, int64 [P], each log-ratio is first divided by its length: what the
-    authors say they ran, and what other trainers do. tau then counts nats per token.
+    The margin h is pulled *to* 1 / (2 tau) nats; DPO's grows without bound. `lengths` None takes
+    summed log-probs, as in the printed equation. With the lengths of the (chosen, rejected)
+    answers, int64 [P], each log-ratio is divided by its length, as the authors report they did and
+    other trainers do; tau is then per token.
     """
     ratio_P, other_P = chosen_P - ref_chosen_P, rejected_P - ref_rejected_P
     if lengths is not None:
@@ -112,7 +114,7 @@ def kto_weights(desirable: int, undesirable: int) -> tuple[float, float]:
     """(lambda_D, lambda_U) that weigh both kinds the same: lambda_D n_D = lambda_U n_U, the
     smaller weight 1 (arXiv 2402.01306 wants their ratio in [1, 4/3]).
 
-    Raises ValueError when one of the kinds is missing: the other has nothing to be weighed with.
+    Raises ValueError if one of the kinds is missing.
     """
     if not (desirable and undesirable):
         raise ValueError(
@@ -147,7 +149,7 @@ def kto(
 
 
 def mean_logp(logp: Tensor, lengths: Tensor, length: Length) -> Tensor:
-    """Summed log-probs as they are, or per token. An answer without tokens has the mean 0."""
+    """Summed log-probs, or divided by the length. An answer without tokens has the mean 0."""
     if length not in get_args(Length):
         raise ValueError(f"length {length!r} is not one of {get_args(Length)}")
     return logp if length == "sum" else logp / lengths.clamp(min=1)
@@ -155,12 +157,12 @@ def mean_logp(logp: Tensor, lengths: Tensor, length: Length) -> Tensor:
 
 def _smoothed(margin_P: Tensor, smoothing: float) -> Tensor:
     if not 0 <= smoothing < 0.5:
-        raise ValueError(f"label_smoothing must lie in [0, 0.5), got {smoothing}")
+        raise ValueError(f"label_smoothing must be in [0, 0.5), got {smoothing}")
     return -(1 - smoothing) * logsigmoid(margin_P) - smoothing * logsigmoid(-margin_P)
 
 
 def _log_odds(logp: Tensor) -> Tensor:
-    """log p - log(1 - p); an answer that is certain to the last bit has the odds of the next."""
+    """log p - log(1 - p), with p clamped below 1 by one epsilon."""
     logp = logp.clamp(max=-torch.finfo(logp.dtype).eps)
     return logp - torch.log(-torch.expm1(logp))
 
@@ -168,7 +170,53 @@ def _log_odds(logp: Tensor) -> Tensor:
 def _share(values: Tensor, total: int) -> Tensor:
     if len(values) > total:
         raise ValueError(
-            f"a micro-batch has {len(values)} of them, its whole step {total}: the count must "
+            f"a micro-batch has {len(values)} examples, its whole step {total}: the count must "
             "cover the whole optimizer step"
         )
     return values.sum() / max(total, 1)
+
+
+def aspect_score(scores_SA: Tensor, weights_A: Tensor) -> Tensor:
+    """r_k = sum_j w_j r_kj, [S]: one score per segment (arXiv 2410.19720).
+
+    Raises ValueError for weights that are negative or do not add up to 1.
+    """
+    if (weights_A < 0).any() or not torch.isclose(weights_A.sum(), weights_A.new_ones(())):
+        raise ValueError(f"the weights of the aspects must add up to 1, got {weights_A.tolist()}")
+    return scores_SA @ weights_A
+
+
+def matched_segments(chosen: Sequence[float], rejected: Sequence[float]) -> list[tuple[int, int]]:
+    """(chosen segment, rejected segment) by index: the N best of the chosen answer, best first,
+    with the N worst of the rejected one, worst first; N is the smaller number of segments.
+
+    arXiv 2410.19720. Equal scores keep the order of the text.
+    """
+    best = sorted(range(len(chosen)), key=lambda k: -chosen[k])
+    worst = sorted(range(len(rejected)), key=lambda k: rejected[k])
+    return list(zip(best, worst, strict=False))
+
+
+def two_d_dpo(
+    chosen_G: Tensor,
+    rejected_G: Tensor,
+    ref_chosen_G: Tensor,
+    ref_rejected_G: Tensor,
+    chosen_score_G: Tensor,
+    rejected_score_G: Tensor,
+    *,
+    beta: float,
+    pairs: int,
+) -> Tensor:
+    """-sum_k log sigma(beta r_wk log(pi / ref)(w_k) - beta r_lk log(pi / ref)(l_k)): 2D-DPO
+    (arXiv 2410.19720, eq. 6), over the segments of `matched_segments`.
+
+    Log-probs are sums over each segment's tokens; scores come from `aspect_score`. The sum over a
+    pair's segments is not averaged, so long pairs weigh more; the mean is over `pairs` of the
+    whole optimizer step. One segment scored 1 on either side is DPO.
+    """
+    margin_G = beta * (
+        chosen_score_G * (chosen_G - ref_chosen_G)
+        - rejected_score_G * (rejected_G - ref_rejected_G)
+    )
+    return -logsigmoid(margin_G).sum() / max(pairs, 1)

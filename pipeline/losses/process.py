@@ -1,11 +1,11 @@
-"""Process supervision: a score for each step of a chain, credited to every token before its end."""
+"""Process supervision: advantages from a score for each step of a chain."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from pipeline.losses.advantages import Scale, group_advantages
+from veriloop.pipeline.losses.advantages import Scale, group_advantages
 
 Steps = Sequence[tuple[int, float]]
 
@@ -31,11 +31,11 @@ def process_advantages(
     if not len(steps_N) == len(groups_N) == len(lengths_N):
         sizes = (len(steps_N), len(groups_N), len(lengths_N))
         raise ValueError(f"steps_N, groups_N and lengths_N must have one size, got {sizes}")
-    steps = [() if one is None else one for one in steps_N]
-    for n, (one, length) in enumerate(zip(steps, lengths_N, strict=True)):
-        _check_steps(n, one, length)
-    counts = torch.tensor([len(one) for one in steps], dtype=torch.int64)
-    scores = torch.tensor([score for one in steps for _, score in one], dtype=torch.float64)
+    chains = [() if steps is None else steps for steps in steps_N]
+    for n, (steps, length) in enumerate(zip(chains, lengths_N, strict=True)):
+        _check_steps(n, steps, length)
+    counts = torch.tensor([len(steps) for steps in chains], dtype=torch.int64)
+    scores = torch.tensor([score for steps in chains for _, score in steps], dtype=torch.float64)
     normalised = group_advantages(
         scores,
         groups_N.cpu().repeat_interleave(counts),
@@ -44,7 +44,7 @@ def process_advantages(
         correction=correction,
     )
     parts = normalised.split(counts.tolist())
-    return [_to_go(*row) for row in zip(steps, parts, lengths_N, strict=True)]
+    return [_to_go(*row) for row in zip(chains, parts, lengths_N, strict=True)]
 
 
 def _to_go(steps: Steps, rewards: Tensor, length: int) -> Tensor:

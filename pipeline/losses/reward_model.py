@@ -1,4 +1,4 @@
-"""Losses that teach a scalar head which answer is better. Rewards are unbounded and unitless.
+"""Losses of reward models: a scalar head learns to rank answers. Rewards are unitless.
 
 Each returns this micro-batch's share of the step's loss, divided by a count over the whole
 optimizer step. Axes: P pairs, K answers to one prompt from the best to the worst, Q such
@@ -15,8 +15,8 @@ Ranking = Literal["pairs", "plackett_luce"]
 
 
 def bradley_terry(chosen_P: Tensor, rejected_P: Tensor, *, pairs: int) -> Tensor:
-    """-log sigma(r(chosen) - r(rejected)): the chance that the better one wins (Bradley and Terry
-    1952; InstructGPT, arXiv 2203.02155, eq. 1 with K = 2). ln 2 where both earn the same."""
+    """-log sigma(r(chosen) - r(rejected)) (Bradley and Terry 1952; InstructGPT, arXiv 2203.02155,
+    eq. 1 with K = 2). ln 2 for equal rewards."""
     return -logsigmoid(chosen_P - rejected_P).sum() / max(pairs, 1)
 
 
@@ -25,7 +25,7 @@ def ranking(rewards_QK: Tensor, *, rankings: int, form: Ranking = "pairs") -> Te
 
     "pairs": -1 / C(K, 2) sum over i < j of log sigma(r_i - r_j), every pair of one prompt in one
     batch (InstructGPT, arXiv 2203.02155, eq. 1). "plackett_luce": -sum_k log softmax of r_k among
-    what is left, log-likelihood of the whole order (Plackett 1975, Luce 1959).
+    the remaining answers, the log-likelihood of the order (Plackett 1975, Luce 1959).
     With K = 2 both are `bradley_terry`. Raises ValueError for K < 2 or an unknown form.
     """
     if form not in get_args(Ranking):
@@ -43,21 +43,21 @@ def ranking(rewards_QK: Tensor, *, rankings: int, form: Ranking = "pairs") -> Te
 
 
 def centring(chosen_P: Tensor, rejected_P: Tensor, *, weight: float, pairs: int) -> Tensor:
-    """w (r(chosen) + r(rejected))^2, which keeps rewards near 0 while only their differences are
-    in the other losses, and leaves the differences alone (Eisenstein et al., arXiv 2312.09244)."""
+    """w (r(chosen) + r(rejected))^2: keeps rewards near 0 without affecting their differences
+    (Eisenstein et al., arXiv 2312.09244)."""
     return weight * (chosen_P + rejected_P).square().sum() / max(pairs, 1)
 
 
 def zero_point(anchor_N: Tensor) -> Tensor:
     """The mean reward of an anchor set, to be subtracted from every reward: InstructGPT's bias,
-    by which the labellers' own demonstrations score 0 on average (arXiv 2203.02155, section 3.5).
+    so that the labellers' demonstrations score 0 on average (arXiv 2203.02155, section 3.5).
     """
     if not len(anchor_N):
-        raise ValueError("an empty anchor set has no mean to centre on")
+        raise ValueError("the anchor set is empty: there is no mean to centre on")
     return anchor_N.mean()
 
 
 def pair_accuracy(chosen_P: Tensor, rejected_P: Tensor) -> float:
-    """Share of pairs, in [0, 1], whose better answer earns more; a tie is half a pair."""
+    """Share of pairs, in [0, 1], whose chosen answer has the higher reward; a tie counts half."""
     right = (chosen_P > rejected_P).sum() + 0.5 * (chosen_P == rejected_P).sum()
     return right.item() / max(len(chosen_P), 1)

@@ -1,23 +1,14 @@
-"""Staying near the *old* policy, the one before this step's updates: by a price, or by refusal.
+"""Keeps the policy near the *old* one, before this step's updates: by a penalty or a line search.
 
-Not the drift from a reference: that is `kl`. Token tensors of any one shape, in nats.
+The KL to a reference is in `kl`. Token tensors of any one shape, in nats.
 """
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from pipeline.losses.kl import k3
-from pipeline.losses.policy_gradient import importance_ratio
-
-
-def old_policy_kl(logp: Tensor, old_logp: Tensor) -> Tensor:
-    """rho - log rho - 1 with rho = pi / old: KL(old || pi) from a token that `old` sampled.
-
-    Unbiased and never negative, and as a term of a loss its expected gradient is exactly that of
-    KL(old || pi), because the sampling does not depend on the parameters of pi.
-    """
-    return k3(old_logp, logp)
+from veriloop.pipeline.losses.kl import old_policy_kl
+from veriloop.pipeline.losses.policy_gradient import importance_ratio
 
 
 def penalised_surrogate(
@@ -35,7 +26,7 @@ def penalised_surrogate(
 
 
 def adapted_beta(beta: float, kl: float, target: float) -> float:
-    """Half below target / 1.5, double above target * 1.5, else as it was (1707.06347, section 4).
+    """Halve below target / 1.5, double above target * 1.5, else keep (1707.06347, section 4).
 
     `kl` is the mean over tokens *after* the step's updates, in nats; the new beta is for the next
     step. Raises ValueError for a beta or target that is not above 0, or a kl that is NaN.
@@ -43,7 +34,7 @@ def adapted_beta(beta: float, kl: float, target: float) -> float:
     if not (beta > 0 and target > 0):
         raise ValueError(f"beta and target must be above 0, got beta={beta}, target={target}")
     if kl != kl:
-        raise ValueError("kl is NaN: a policy that has none cannot steer beta")
+        raise ValueError("kl is NaN: beta cannot be adapted")
     if kl < target / 1.5:
         return beta / 2
     return beta * 2 if kl > target * 1.5 else beta
@@ -51,10 +42,10 @@ def adapted_beta(beta: float, kl: float, target: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Whether a step stands, and otherwise what share of the proposed step to try next."""
+    """Whether a step is accepted, and otherwise the scale of the next trial."""
 
     accepted: bool
-    scale: float  # in [0, 1]; 0 with accepted false: no trial is left, the step is given up
+    scale: float  # in [0, 1]; 0 with accepted false: no trial is left
 
 
 def judge_step(
@@ -67,7 +58,7 @@ def judge_step(
     shrink: float = 0.5,
     gain: float | None = None,
 ) -> Trial:
-    """Take a step with KL(old || new) <= delta, else shrink it: TRPO's line search (1502.05477).
+    """Accept a step with KL(old || new) <= delta, else shrink it: TRPO's line search (1502.05477).
 
     `kl` in nats per token is measured after moving by `scale` times the proposed step, on trial
     `attempt` (from 1) of at most `attempts`. With `gain`, the surrogate objective after minus

@@ -1,1 +1,1 @@
-"""Learning from which of two answers is better: examples, their reference, steps and rounds."""
+"""Preference optimisation and reward-model training on pairs, rankings and labelled answers."""

@@ -1,4 +1,4 @@
-"""Rows of preference data as examples of one optimizer step: ids, labels and matched segments."""
+"""Preference rows as training examples: token ids, labels and matched segments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from data.preference_ids import Ids, encode
-from data.preferences import Labelled, Pair, Row, Segment
-from pipeline.failures import RecipeError
-from pipeline.losses.preference_segments import aspect_score, matched_segments
-from pipeline.preference_config import PreferenceLossConfig
+from veriloop.data.preference_ids import EncodedAnswer, encode
+from veriloop.data.preferences import Labelled, Pair, Row, Segment
+from veriloop.pipeline.config.preference import PreferenceLossConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.losses.preference import aspect_score, matched_segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A segment of the chosen answer beside one of the rejected: their indices and scores."""
+    """A segment of the chosen and one of the rejected answer, by index, with their scores."""
 
     chosen: int
     rejected: int
@@ -27,24 +27,28 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """Two answers: the chosen and the rejected one, or, for KTO, the labelled one and a
-    mismatched one, which is another prompt's answer under this prompt."""
+    """The chosen and the rejected answer, or, for KTO, the labelled answer and a mismatched one.
 
-    answers: tuple[Ids, Ids]
+    A mismatched answer is another prompt's completion under this prompt.
+    """
+
+    answers: tuple[EncodedAnswer, EncodedAnswer]
     label: bool = True  # KTO: whether the first answer is desirable
-    gap: float | None = None  # by how much the chosen answer is better
+    gap: float | None = None  # score of the chosen minus that of the rejected answer
     matches: tuple[Match, ...] = ()  # 2D-DPO
 
 
-def as_pairs(rows: Sequence[Row]) -> list[Pair]:
-    """Pairs of the rows: a ranking gives its best answer over each of the others, the gap being
-    the difference in rank (Curry-DPO's pairs, arXiv 2403.07230)."""
+def to_pairs(rows: Sequence[Row]) -> list[Pair]:
+    """Rows as pairs: a ranking pairs its best answer with each of the others.
+
+    The gap is then the difference in rank (Curry-DPO, arXiv 2403.07230).
+    """
     pairs: list[Pair] = []
     for row in rows:
         if isinstance(row, Labelled):
             raise RecipeError(
-                "the data are answers labelled one by one (prompt, completion, label), which only "
-                "the loss kto reads"
+                "the data are single labelled answers (prompt, completion, label), which only the "
+                "loss kto reads"
             )
         if isinstance(row, Pair):
             pairs.append(row)
@@ -57,45 +61,40 @@ def as_pairs(rows: Sequence[Row]) -> list[Pair]:
     return pairs
 
 
-def as_labelled(rows: Sequence[Row]) -> list[Labelled]:
-    """Rows as single answers: a pair is a desirable and an undesirable one."""
+def to_labelled(rows: Sequence[Row]) -> list[Labelled]:
+    """Rows as single answers: a pair gives a desirable and an undesirable one."""
     if rows and isinstance(rows[0], Labelled):
         return [row for row in rows if isinstance(row, Labelled)]
     return [
         Labelled(prompt=pair.prompt, completion=text, label=label)
-        for pair in as_pairs(rows)
+        for pair in to_pairs(rows)
         for text, label in ((pair.chosen, True), (pair.rejected, False))
     ]
 
 
-def paired(
+def encode_pairs(
     pairs: Sequence[Pair], tokenizer: Any, ends: Sequence[int], config: PreferenceLossConfig
 ) -> list[Example]:
-    """One example for each pair. Raises RecipeError naming the pair that cannot be encoded."""
-    segmented = config.name == "two_d_dpo"
-    return [_pair(number, pair, tokenizer, ends, config, segmented) for number, pair in
-            enumerate(pairs, 1)]  # fmt: skip
+    """One example per pair. Raises RecipeError, with its number, for one that cannot be encoded."""
+    examples: list[Example] = []
+    for number, pair in enumerate(pairs, 1):
+        try:
+            examples.append(_encode_pair(pair, tokenizer, ends, config))
+        except ValueError as mistake:
+            raise RecipeError(f"pair {number}: {mistake}") from mistake
+    return examples
 
 
-def _pair(
-    number: int,
-    pair: Pair,
-    tokenizer: Any,
-    ends: Sequence[int],
-    config: PreferenceLossConfig,
-    segmented: bool,
+def _encode_pair(
+    pair: Pair, tokenizer: Any, ends: Sequence[int], config: PreferenceLossConfig
 ) -> Example:
+    segmented = config.name == "two_d_dpo"
     if segmented and not (pair.chosen_segments and pair.rejected_segments):
-        raise RecipeError(
-            f"pair {number}: two_d_dpo needs chosen_segments and rejected_segments, with scores"
-        )
-    pieces = (pair.chosen_segments, pair.rejected_segments) if segmented else ((), ())
-    try:
-        chosen = encode(pair.prompt, pair.chosen, tokenizer, ends, pieces[0])
-        rejected = encode(pair.prompt, pair.rejected, tokenizer, ends, pieces[1])
-        matches = _matches(*pieces, config) if segmented else ()
-    except ValueError as mistake:
-        raise RecipeError(f"pair {number}: {mistake}") from mistake
+        raise ValueError("two_d_dpo needs chosen_segments and rejected_segments, with scores")
+    segments = (pair.chosen_segments, pair.rejected_segments) if segmented else ((), ())
+    chosen = encode(pair.prompt, pair.chosen, tokenizer, ends, segments[0])
+    rejected = encode(pair.prompt, pair.rejected, tokenizer, ends, segments[1])
+    matches = _matches(*segments, config) if segmented else ()
     return Example(answers=(chosen, rejected), gap=pair.gap, matches=matches)
 
 
@@ -123,9 +122,12 @@ def _scores(segments: Sequence[Segment], config: PreferenceLossConfig) -> list[f
     return aspect_score(scores_SA, torch.tensor(weights, dtype=torch.float64)).tolist()
 
 
-def labelled(rows: Sequence[Labelled], tokenizer: Any, ends: Sequence[int]) -> list[Example]:
-    """One example for each answer, with a mismatched one; see `mismatched`."""
-    answers: list[Ids] = []
+def encode_labelled(rows: Sequence[Labelled], tokenizer: Any, ends: Sequence[int]) -> list[Example]:
+    """One example per answer, each with a mismatched one; see `mismatched`.
+
+    Raises RecipeError, with its number, for an answer that cannot be encoded.
+    """
+    answers: list[EncodedAnswer] = []
     for number, row in enumerate(rows, 1):
         try:
             answers.append(encode(row.prompt, row.completion, tokenizer, ends))
@@ -134,40 +136,48 @@ def labelled(rows: Sequence[Labelled], tokenizer: Any, ends: Sequence[int]) -> l
     return mismatched(answers, [row.label for row in rows])
 
 
-def mismatched(answers: Sequence[Ids], labels: Sequence[bool]) -> list[Example]:
-    """KTO's examples: beside each answer that of the next other prompt, the last followed by the
-    first. Fixed for the whole run, so that the reference needs to see each only once.
+def mismatched(answers: Sequence[EncodedAnswer], labels: Sequence[bool]) -> list[Example]:
+    """KTO's examples: each answer with the completion of the next answer to another prompt.
 
-    Raises RecipeError when all have the same prompt.
+    The order is cyclic and fixed for the run, so that the reference scores each example only once.
+    Raises RecipeError if all answers have the same prompt.
     """
     examples: list[Example] = []
     for i, (own, label) in enumerate(zip(answers, labels, strict=True)):
-        turned = (answers[(i + step) % len(answers)] for step in range(1, len(answers)))
-        other = next((one for one in turned if one.prompt != own.prompt), None)
+        following = (answers[(i + step) % len(answers)] for step in range(1, len(answers)))
+        other = next((answer for answer in following if answer.prompt != own.prompt), None)
         if other is None:
             raise RecipeError(
                 f"all {len(answers)} answers are to one prompt: KTO's reference point needs an "
                 "answer to another"
             )
-        strange = Ids(prompt=own.prompt, completion=other.completion, segments=other.segments)
-        examples.append(Example(answers=(own, strange), label=label))
+        mismatch = EncodedAnswer(
+            prompt=own.prompt, completion=other.completion, segments=other.segments
+        )
+        examples.append(Example(answers=(own, mismatch), label=label))
     return examples
 
 
-def short_enough(
+def unpair(pairs: Sequence[Example]) -> list[Example]:
+    """KTO's examples of pairs: each answer labelled, with a mismatched one."""
+    answers = [answer for pair in pairs for answer in pair.answers]
+    return mismatched(answers, [True, False] * len(pairs))
+
+
+def within_limits(
     examples: Sequence[Example], prompt: int, completion: int
 ) -> tuple[list[Example], int]:
-    """The examples that fit into both limits (tokens), and how many do not."""
-    kept = [
+    """The examples within both limits, in tokens, and how many exceed them."""
+    short = [
         e
         for e in examples
         if all(len(a.prompt) <= prompt and len(a.completion) <= completion for a in e.answers)
     ]
-    return kept, len(examples) - len(kept)
+    return short, len(examples) - len(short)
 
 
-def by_gap(examples: Sequence[Example], rounds: int) -> list[list[Example]]:
-    """Nearly equal shares, the largest gaps first; equal gaps keep their order."""
+def split_by_gap(examples: Sequence[Example], rounds: int) -> list[list[Example]]:
+    """Rounds of nearly equal size, largest gaps first; equal gaps keep their order."""
     if any(e.gap is None for e in examples):
         raise RecipeError(
             "schedule 'curriculum' orders pairs by their gap: the data need score_chosen and "
@@ -181,7 +191,7 @@ def by_gap(examples: Sequence[Example], rounds: int) -> list[list[Example]]:
 
 
 def shuffled(examples: Sequence[Example], purpose: str) -> list[int]:
-    """An order of the examples, the same for the same purpose."""
+    """A permutation of the examples' indices, seeded by `purpose`."""
     order = list(range(len(examples)))
     Random(purpose).shuffle(order)
     return order

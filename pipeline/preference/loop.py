@@ -1,145 +1,153 @@
-"""The one loop of every schedule: rounds of examples, a reference for each, optimizer steps.
+"""The training loop of every preference schedule: rounds of examples, each with its reference.
 
-Everything random is drawn from (seed, round, epoch), so a run that is killed and resumed goes the
-same way as one that never stopped.
+Everything random is drawn from (seed, round, epoch), so a resumed run repeats an uninterrupted one.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from pipeline import checkpoint, rng
-from pipeline.console import StageConsole
-from pipeline.durable import write_atomically
-from pipeline.failures import Stopped
-from pipeline.optimizer import Optimizer
-from pipeline.policy import save_policy
-from pipeline.preference.examples import Example, shuffled
-from pipeline.preference.labels import read_round, write_round
-from pipeline.preference.objective import weights
-from pipeline.preference.questions import Questions
-from pipeline.preference.reference_pass import log_probs, pass_key, read_pass, reference_pass
-from pipeline.preference.rounds import Prepared
-from pipeline.preference.step import Objective, learn, measure
-from pipeline.preference_config import PreferenceRecipe
-from pipeline.record import StageRecord
-from pipeline.reference import frozen_copy
-from pipeline.stop import StopRequest
+from veriloop.pipeline.config.preference import PreferenceRecipe
+from veriloop.pipeline.model.reference import frozen_copy
+from veriloop.pipeline.preference.datasets import PreferenceDataset
+from veriloop.pipeline.preference.examples import Example, shuffled
+from veriloop.pipeline.preference.labelling import read_round, write_round
+from veriloop.pipeline.preference.objective import weights
+from veriloop.pipeline.preference.online import OnlineSampler
+from veriloop.pipeline.preference.reference_pass import (
+    log_probs,
+    pass_key,
+    read_pass,
+    reference_pass,
+)
+from veriloop.pipeline.preference.step import PreferenceObjective, learn, measure
+from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.training.optimizer import Optimizer
+from veriloop.pipeline.training.trainer import Trainer, TrainerDeps
 
 CACHE = Path("outputs/cache/reference")
 KEY_METRICS = ("loss", "rewards/margins", "rewards/accuracies", "logps/chosen", "grad_norm")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
-    """What the loop works with; opened and closed by the stage."""
-
-    tokenizer: Any
-    record: StageRecord
-    console: StageConsole
-    directory: Path
-    questions: Questions | None = None  # where problems are given
-
-
 class PreferenceLoop:
-    """Trains `policy`, which begins as the start, as `recipe` says."""
+    """Trains `policy`, initially the start checkpoint, as `recipe` says.
+
+    `online` is None for a recipe without problems.
+    """
 
     def __init__(
-        self, recipe: PreferenceRecipe, prepared: Prepared, policy: Any, tools: Tools
+        self,
+        recipe: PreferenceRecipe,
+        dataset: PreferenceDataset,
+        policy: Any,
+        deps: TrainerDeps,
+        online: OnlineSampler | None = None,
     ) -> None:
-        self.recipe, self.prepared, self.policy, self.tools = recipe, prepared, policy, tools
+        self.recipe, self.dataset, self.policy, self.deps = recipe, dataset, policy, deps
+        self.online = online
         self.optimizer = Optimizer(policy, recipe.optimizer)
-        self.round, self.at, self.done = 0, 0, 0  # at: steps of the round; done: of all of them
-        self.key = ""  # of the reference pass of the round
-        self.held_out_key = ""  # of that of the held-out examples, by the start
-        online = recipe.schedule.name == "online" and recipe.loss.has_reference
-        self.start = frozen_copy(policy) if online else None
+        self.trainer = Trainer(self, recipe, policy, deps)
+        self.step = 0  # optimizer steps
+        self.round, self.round_step = 0, 0  # round_step: optimizer steps within the round
+        self.reference_key = ""  # of the round's reference pass
+        self.held_out_key = ""  # of the start's reference pass over the held-out examples
+        frozen = recipe.schedule.name == "online" and recipe.loss.has_reference
+        self.start = frozen_copy(policy) if frozen else None
         self._examples: list[Example] = []
         self._reference: list[Tensor] | None = None
-        self._sampled: dict[str, float] = {}
-        self._saved = -1  # optimizer steps done at the last checkpoint
-
-    def resume(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """Take up the run whose checkpoint held `state` and these weights."""
-        self.policy.load_state_dict(weights)
-        self.round, self.at, self.done = state["round"], state["at"], state["done"]
-        self.key, self._saved = state["key"], state["done"]
-        self.held_out_key = state["held_out_key"]
-        self.optimizer.load(state["optimizer"])
-        rng.restore(state["rng"])
-
-    def run(self, seconds: Callable[[], float]) -> dict[str, dict[str, Any]]:
-        """Every round that is left; {"before": ..., "after": ...}, measured on what is held out.
-
-        `seconds` is the time the stage has taken so far, kept in each checkpoint. Raises Stopped
-        after Ctrl-C, with everything saved.
-        """
-        self.tools.record.rewind(self.done)
-        before = self._before()
-        with StopRequest() as stop:
-            while self.round < self.rounds:
-                self._open_round()
-                batches = self._batches()
-                for at in range(self.at, len(batches)):
-                    self._step(batches, at)
-                    ended = at + 1 == len(batches)
-                    self.round, self.at = (self.round + 1, 0) if ended else (self.round, at + 1)
-                    self._save(stop.asked, seconds())
-                    self._heed(stop)
-                if not batches:
-                    self.round += 1
-        if self._saved != self.done:
-            self._save(True, seconds())
-        after = self._measured()
-        self._note({"before": before, "after": after})
-        return {"before": before, "after": after}
+        self._sampled: dict[str, float] = {}  # metrics of the round's sampling, logged once
 
     @property
     def rounds(self) -> int:
         return self.recipe.schedule.rounds
 
+    @property
+    def finished(self) -> bool:
+        return self.round >= self.rounds
+
+    def progress(self) -> str:
+        return f"step {self.step}, in round {self.round + 1}"
+
+    def run(self, seconds: Callable[[], float]) -> dict[str, dict[str, Any]]:
+        """Take the remaining steps, as `Trainer.run` does.
+
+        Returns {"before": ..., "after": ...}, the metrics on the held-out examples.
+        """
+        before = self._evaluate_start()
+        self.trainer.run(self._optimizer_steps(), seconds)
+        after = self._evaluate()
+        self._write_evaluations({"before": before, "after": after})
+        return {"before": before, "after": after}
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "round": self.round,
+            "at": self.round_step,
+            "done": self.step,
+            "key": self.reference_key,
+            "held_out_key": self.held_out_key,
+            "optimizer": self.optimizer.state(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.round, self.round_step, self.step = state["round"], state["at"], state["done"]
+        self.reference_key, self.held_out_key = state["key"], state["held_out_key"]
+        self.optimizer.load(state["optimizer"])
+
+    def _optimizer_steps(self) -> Iterator[None]:
+        while self.round < self.rounds:
+            self._open_round()
+            batches = self._batches()
+            for at in range(self.round_step, len(batches)):
+                self._optimizer_step(batches, at)
+                self.round_step = at + 1
+                if self.round_step == len(batches):
+                    self.round, self.round_step = self.round + 1, 0
+                yield
+            if not batches:
+                self.round += 1
+
     def _open_round(self) -> None:
-        """The round's examples and what the reference says of them, new or taken up."""
-        again = self.at > 0
+        """Set the round's examples and their reference log-probs; read them when resuming in it."""
+        resumed = self.round_step > 0
         if self.recipe.schedule.samples:
-            self._examples = self._sample(again)
+            self._examples = self._sample(resumed)
         else:
-            self._examples = list(self.prepared.rounds[self.round])
+            self._examples = list(self.dataset.rounds[self.round])
         self._reference = None
         if not (self.recipe.loss.has_reference and self._examples):
             return
         if self.start is not None:
             self._reference = log_probs(self.start, self._examples, self.recipe.trainer)
             return
-        folder = CACHE if self.recipe.schedule.name == "offline" else self._folder("reference")
-        if again:
-            self._reference = read_pass(self._examples, folder / self.key)
+        folder = CACHE if self.recipe.schedule.name == "offline" else self._path("reference")
+        if resumed:
+            self._reference = read_pass(self._examples, folder / self.reference_key)
             return
-        self.key = pass_key(self.policy, self.tools.tokenizer, self._examples)
+        self.reference_key = pass_key(self.policy, self.deps.tokenizer, self._examples)
         self._reference = reference_pass(
             self.policy,
             self._examples,
             self.recipe.trainer,
-            folder / self.key,
-            self.tools.console.note,
+            folder / self.reference_key,
+            self.deps.console.note,
         )
 
-    def _sample(self, again: bool) -> list[Example]:
-        path = self._folder("rounds") / f"round_{self.round + 1:04d}.json"
-        if again:
+    def _sample(self, resumed: bool) -> list[Example]:
+        path = self._path("rounds") / f"round_{self.round + 1:04d}.json"
+        if resumed:
             self._sampled = {}
             return read_round(path)
-        assert self.tools.questions is not None, "a recipe that samples has problems"
-        self.tools.questions.sync(self.done)
-        examples, graded, self._sampled = self.tools.questions.round(self.round)
+        assert self.online is not None, "a recipe that samples has problems"
+        self.online.sync(self.step)
+        examples, graded, self._sampled = self.online.round(self.round)
         write_round(path, examples)
-        self.tools.console.samples(graded)
+        self.deps.console.samples(graded)
         if not examples:
-            self.tools.console.note(f"round {self.round + 1}: no answers to tell apart")
+            self.deps.console.note(f"round {self.round + 1}: no answers to tell apart")
         return examples
 
     def _batches(self) -> list[list[int]]:
@@ -153,7 +161,7 @@ class PreferenceLoop:
             batches += [order[i : i + size] for i in range(0, len(order), size)]
         return batches
 
-    def _step(self, batches: Sequence[Sequence[int]], at: int) -> None:
+    def _optimizer_step(self, batches: Sequence[Sequence[int]], at: int) -> None:
         batch = batches[at]
         metrics = learn(
             self.policy,
@@ -162,89 +170,62 @@ class PreferenceLoop:
             None if self._reference is None else [self._reference[i] for i in batch],
             self._objective(weights(self._examples, self.recipe.loss)),
             progress=(self.round + at / len(batches)) / self.rounds,
-            done=self.done,
+            done=self.step,
         )
-        self.done += 1
+        self.step += 1
         epoch = (at + 1) / len(batches) * self.recipe.schedule.epochs
-        numbers = metrics | {"round": float(self.round + 1), "epoch": epoch} | self._sampled
-        self._sampled = {}
-        self.tools.record.write_metrics(self.done, numbers)
-        self.tools.console.step(self.done, numbers)
+        sampled, self._sampled = self._sampled, {}
+        self.trainer.log(metrics | {"round": float(self.round + 1), "epoch": epoch} | sampled)
 
-    def _objective(self, liked: tuple[float, float]) -> Objective:
-        return Objective(loss=self.recipe.loss, trainer=self.recipe.trainer, weights=liked)
+    def _objective(self, class_weights: tuple[float, float]) -> PreferenceObjective:
+        return PreferenceObjective(
+            loss=self.recipe.loss, trainer=self.recipe.trainer, weights=class_weights
+        )
 
-    def _before(self) -> dict[str, Any]:
-        """The start, measured when the run begins and read when it is taken up."""
-        path = self.tools.directory / "evaluations.json"
-        if self.done and path.is_file():
+    def _evaluate_start(self) -> dict[str, Any]:
+        """The start's metrics: evaluated when the run begins, read from disk when it resumes."""
+        path = self._path("evaluations.json")
+        if self.step and path.is_file():
             return json.loads(path.read_text())["before"]
-        before = self._measured()
-        self._note({"before": before})
+        before = self._evaluate()
+        self._write_evaluations({"before": before})
         return before
 
-    def _note(self, evaluations: Mapping[str, Any]) -> None:
-        path = self.tools.directory / "evaluations.json"
+    def _write_evaluations(self, evaluations: Mapping[str, Any]) -> None:
         text = json.dumps(evaluations, indent=1)
-        write_atomically(path, lambda fresh: fresh.write_text(text))
+        write_atomically(self._path("evaluations.json"), lambda fresh: fresh.write_text(text))
 
-    def _measured(self) -> dict[str, Any]:
-        """Loss, margins and accuracy on the held-out examples, against the start; and how well
-        the policy answers, where there are problems."""
-        held_out = self.prepared.held_out
+    def _evaluate(self) -> dict[str, Any]:
+        """Loss, margins and accuracy on the held-out examples, against the start.
+
+        With problems in the recipe, also the policy's accuracy on the held-out problems.
+        """
+        held_out = self.dataset.held_out
         reference = None
         if self.recipe.loss.has_reference:
-            if not self.done:
-                self.held_out_key = pass_key(self.policy, self.tools.tokenizer, held_out)
-            folder = self._folder("held_out") / self.held_out_key
+            if not self.step:
+                self.held_out_key = pass_key(self.policy, self.deps.tokenizer, held_out)
+            folder = self._path("held_out") / self.held_out_key
             reference = (
                 read_pass(held_out, folder)
-                if self.done
+                if self.step
                 else reference_pass(self.policy, held_out, self.recipe.trainer, folder)
             )
-        asked = self.recipe.loss
-        both = asked.desirable_weight or 1.0, asked.undesirable_weight or 1.0
-        found: dict[str, Any] = dict(
-            measure(self.policy, held_out, reference, self._objective(both))
+        loss = self.recipe.loss
+        class_weights = loss.desirable_weight or 1.0, loss.undesirable_weight or 1.0
+        metrics: dict[str, Any] = dict(
+            measure(self.policy, held_out, reference, self._objective(class_weights))
         )
-        if self.tools.questions is not None:
-            self.tools.questions.sync(self.done)
-            found |= self.tools.questions.evaluate()
-        shown = ", ".join(
-            f"{name} {found[name]:.3f}"
+        if self.online is not None:
+            self.online.sync(self.step)
+            metrics |= self.online.evaluate()
+        summary = ", ".join(
+            f"{name} {metrics[name]:.3f}"
             for name in ("rewards/accuracies", "rewards/margins", "pass@1", "format")
-            if name in found
+            if name in metrics
         )
-        self.tools.console.note(f"held out, after step {self.done}: {shown}")
-        return found
+        self.deps.console.note(f"held out, after step {self.step}: {summary}")
+        return metrics
 
-    def _folder(self, name: str) -> Path:
-        return self.tools.directory / name
-
-    def _heed(self, stop: StopRequest) -> None:
-        if stop.asked and self.round < self.rounds:
-            raise Stopped(f"stopped after step {self.done}, in round {self.round + 1}")
-
-    def _save(self, now: bool, seconds: float) -> None:
-        """A checkpoint when one is due, at the end, or when the run is asked to stop."""
-        config = self.recipe.checkpoint
-        if not (now or (config.every and self.done % config.every == 0)):
-            return
-        self._saved = self.done
-        checkpoint.save(
-            self.tools.directory,
-            self.done,
-            write_model=lambda folder: save_policy(self.policy, self.tools.tokenizer, folder),
-            state={
-                "round": self.round,
-                "at": self.at,
-                "done": self.done,
-                "key": self.key,
-                "held_out_key": self.held_out_key,
-                "optimizer": self.optimizer.state(),
-                "rng": rng.capture(),
-                "recipe": self.recipe.model_dump_json(),
-                "seconds": seconds,
-            },
-            keep=config.keep,
-        )
+    def _path(self, name: str) -> Path:
+        return self.deps.directory / name

@@ -1,7 +1,7 @@
-"""What the reference says about every answer of a round: computed once, before training on it.
+"""The reference's log-probs of a round's examples, computed once before training on it.
 
-The pass is kept on disk under a key of the model's weights, the tokenizer and all ids, in parts,
-so that one that was interrupted goes on where it stopped and one that is complete is only read.
+The pass is cached on disk in parts, keyed by the model's weights, the tokenizer and all ids, so
+that an interrupted pass continues and a complete one is only read. Axis: S segments.
 """
 
 import struct
@@ -13,22 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.config import TrainerConfig
-from pipeline.durable import write_atomically
-from pipeline.failures import StageError
-from pipeline.preference.answer_logps import pieces, segment_counts, segment_logps
-from pipeline.preference.examples import Example
-from pipeline.reference import fingerprint
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.model.reference import fingerprint
+from veriloop.pipeline.preference.examples import Example
+from veriloop.pipeline.preference.logps import pieces, segment_counts, segment_logps
+from veriloop.pipeline.runs.atomic_write import write_atomically
 
-PART = 256  # examples of a part
+PART = 256  # examples of a cached file
 
 
 class ReferenceLostError(StageError):
-    """The log-probs that a resumed round was trained against are gone."""
+    """The reference log-probs of a resumed round are missing."""
 
 
 def pass_key(model: Any, tokenizer: Any, examples: Sequence[Example]) -> str:
-    """Hash of whose log-probs these are, and of what."""
+    """Hash of the model's weights, the tokenizer and the examples' ids."""
     digest = sha256(fingerprint(model).encode())
     digest.update(tokenizer.backend_tokenizer.to_str().encode())
     for example in examples:
@@ -45,47 +45,45 @@ def reference_pass(
     folder: Path,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Tensor]:
-    """Segment log-probs of both answers of each example, one [S] an example, from `folder` where
-    they are and otherwise from the model; written there part by part."""
-    found: list[Tensor] = []
-    made = 0
+    """Segment log-probs of both answers of each example, [S] each, nats.
+
+    Parts missing from `folder` are computed and written.
+    """
+    logps: list[Tensor] = []
+    computed = 0
     for number, first in enumerate(range(0, len(examples), PART)):
         part = examples[first : first + PART]
         path = folder / f"part_{number:05d}.pt"
         if not path.is_file():
-            logps = log_probs(model, part, trainer)
-            write_atomically(path, lambda fresh, kept=logps: torch.save(kept, fresh))
-            made += len(part)
-        found += torch.load(path, weights_only=True)
-    say(
-        f"reference: {len(examples)} examples, {made} scored now, the rest from {folder}"
-        if made < len(examples)
-        else f"reference: {made} examples scored, kept in {folder}"
-    )
-    return found
+            part_logps = log_probs(model, part, trainer)
+            write_atomically(path, lambda fresh, logps=part_logps: torch.save(logps, fresh))
+            computed += len(part)
+        logps += torch.load(path, weights_only=True)
+    say(f"reference: {computed} of {len(examples)} examples scored now; cached in {folder}")
+    return logps
 
 
 def read_pass(examples: Sequence[Example], folder: Path) -> list[Tensor]:
-    """A complete pass. Raises ReferenceLostError when a part of it is missing."""
-    found: list[Tensor] = []
-    for number, _ in enumerate(range(0, len(examples), PART)):
+    """Read a complete pass. Raises ReferenceLostError if a part is missing."""
+    logps: list[Tensor] = []
+    for number in range(-(-len(examples) // PART)):
         path = folder / f"part_{number:05d}.pt"
         if not path.is_file():
             raise ReferenceLostError(
-                f"{path} is gone: the round cannot go on against the reference it began with; "
-                "put it back, or start a new run"
+                f"{path} is missing: the round cannot resume without the reference log-probs it "
+                "began with; restore the file, or start a new run"
             )
-        found += torch.load(path, weights_only=True)
-    return found
+        logps += torch.load(path, weights_only=True)
+    return logps
 
 
 @torch.no_grad()
 def log_probs(model: Any, examples: Sequence[Example], trainer: TrainerConfig) -> list[Tensor]:
     """Segment log-probs of both answers of each example, [S] each, nats."""
-    found: list[Tensor] = []
+    logps: list[Tensor] = []
     for group in pieces(examples, trainer.row * trainer.rows):
         answers = [answer for i in group for answer in examples[i].answers]
         logp_S = segment_logps(model, answers, trainer).cpu()
         sizes = [sum(segment_counts(examples[i].answers)) for i in group]
-        found += [part.clone() for part in logp_S.split(sizes)]
-    return found
+        logps += [part.clone() for part in logp_S.split(sizes)]
+    return logps

@@ -1,4 +1,4 @@
-"""What a reward model learns: batches of ranked answers, one optimizer step each.
+"""Reward-model training on ranked answers: encoding, loss and metrics of an optimizer step.
 
 Axes: Q rankings of K answers in a micro-batch, from the best to the worst.
 """
@@ -9,27 +9,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data.preference_ids import Ids, encode
-from data.preferences import Labelled, Pair, Row
-from pipeline.config import TrainerConfig
-from pipeline.epochs import EpochLoop, EpochTools
-from pipeline.failures import RecipeError
-from pipeline.losses.reward_model import centring, pair_accuracy, ranking
-from pipeline.preference.scalar_head import answer_rewards
-from pipeline.preference_config import RewardModelRecipe
-from pipeline.tally import Tally
+from veriloop.data.preference_ids import EncodedAnswer, encode
+from veriloop.data.preferences import Labelled, Pair, Row
+from veriloop.pipeline.config.preference import RewardModelRecipe
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.losses.reward_model import centring, pair_accuracy
+from veriloop.pipeline.losses.reward_model import ranking as ranking_loss
+from veriloop.pipeline.preference.scalar_head import answer_rewards
+from veriloop.pipeline.training.epoch_loop import EpochLoop
+from veriloop.pipeline.training.measurements import Tally
+from veriloop.pipeline.training.trainer import TrainerDeps
 
-Ranking = tuple[Ids, ...]  # answers to one prompt, best first
+Ranking = tuple[EncodedAnswer, ...]  # answers to one prompt, best first
 
 
-def rankings(
-    rows: Sequence[Row], tokenizer: Any, ends: Sequence[int], longest: tuple[int, int]
+def encode_rankings(
+    rows: Sequence[Row], tokenizer: Any, ends: Sequence[int], limits: tuple[int, int]
 ) -> tuple[list[Ranking], int]:
-    """Rows as ids, and how many were left out because a prompt or an answer exceeds `longest`.
+    """Rows as ids, and how many exceed `limits`, the tokens of a prompt and of an answer.
 
-    Raises RecipeError for a row that cannot be encoded, or that ranks nothing.
+    Raises RecipeError, with the row's number, for a single label or a row that cannot be encoded.
     """
-    found: list[Ranking] = []
+    rankings: list[Ranking] = []
     for number, row in enumerate(rows, 1):
         if isinstance(row, Labelled):
             raise RecipeError(
@@ -38,50 +40,50 @@ def rankings(
             )
         texts = (row.chosen, row.rejected) if isinstance(row, Pair) else row.answers
         try:
-            found.append(tuple(encode(row.prompt, text, tokenizer, ends) for text in texts))
+            rankings.append(tuple(encode(row.prompt, text, tokenizer, ends) for text in texts))
         except ValueError as mistake:
             raise RecipeError(f"row {number}: {mistake}") from mistake
-    prompt, completion = longest
-    kept = [
-        r
-        for r in found
-        if all(len(a.prompt) <= prompt and len(a.completion) <= completion for a in r)
+    prompt, completion = limits
+    short = [
+        ranking
+        for ranking in rankings
+        if all(len(a.prompt) <= prompt and len(a.completion) <= completion for a in ranking)
     ]
-    return kept, len(found) - len(kept)
+    return short, len(rankings) - len(short)
 
 
 class RewardLoop(EpochLoop[Ranking]):
-    """Trains a classifier on rankings as `recipe` says."""
+    """Trains a classifier on rankings."""
 
     def __init__(
-        self, recipe: RewardModelRecipe, train: Sequence[Ranking], model: Any, tools: EpochTools
+        self, recipe: RewardModelRecipe, train: Sequence[Ranking], model: Any, deps: TrainerDeps
     ) -> None:
         super().__init__(
             recipe,
             train,
             model,
-            tools,
+            deps,
             lambda batch: gradient(model, batch, recipe),
             purpose="rewards",
         )
 
 
 def gradient(model: Any, batch: Sequence[Ranking], recipe: RewardModelRecipe) -> dict[str, float]:
-    """Backward over micro-batches of rankings of one length; metrics under TRL's names."""
+    """Backward pass over micro-batches of rankings of equal length; metrics under TRL's names."""
     tally = Tally()
-    seen: list[Tensor] = []
-    for group in _alike(batch, recipe.trainer):
+    rewards_by_group: list[Tensor] = []
+    for group in _groups(batch, recipe.trainer):
         rewards_QK = _rewards(model, group, recipe.trainer)
-        loss = ranking(rewards_QK, rankings=len(batch), form=recipe.ranking)
+        loss = ranking_loss(rewards_QK, rankings=len(batch), form=recipe.ranking)
         ends = rewards_QK[:, 0], rewards_QK[:, -1]
         loss = loss + centring(*ends, weight=recipe.centring, pairs=len(batch))
         loss.backward()
         tally.add("loss", loss)
-        seen.append(rewards_QK.detach())
-    right = sum(accuracy(rewards_QK) * len(rewards_QK) for rewards_QK in seen)
-    rewards = torch.cat([rewards_QK.flatten() for rewards_QK in seen])
+        rewards_by_group.append(rewards_QK.detach())
+    right = sum(accuracy(rewards_QK) * len(rewards_QK) for rewards_QK in rewards_by_group)
+    rewards = torch.cat([rewards_QK.flatten() for rewards_QK in rewards_by_group])
     return {
-        "loss": tally.told()["loss"],
+        "loss": tally.totals()["loss"],
         "accuracy": right / len(batch),
         "mean_reward": rewards.mean().item(),
         "min_reward": rewards.min().item(),
@@ -91,29 +93,33 @@ def gradient(model: Any, batch: Sequence[Ranking], recipe: RewardModelRecipe) ->
 
 @torch.no_grad()
 def measure(model: Any, held_out: Sequence[Ranking], trainer: TrainerConfig) -> dict[str, float]:
-    """Share of held-out pairs (of a ranking: of all its pairs) that are in the right order, and
-    the mean lead of the best answer over the worst."""
-    right, lead = 0.0, 0.0
-    for group in _alike(held_out, trainer):
+    """Share of held-out pairs in the right order, and mean margin of the best over the worst.
+
+    A ranking of K answers counts with the share of its K (K - 1) / 2 pairs.
+    """
+    right, margin = 0.0, 0.0
+    for group in _groups(held_out, trainer):
         rewards_QK = _rewards(model, group, trainer)
         right += accuracy(rewards_QK) * len(group)
-        lead += (rewards_QK[:, 0] - rewards_QK[:, -1]).sum().item()
-    return {"accuracy": right / len(held_out), "margin": lead / len(held_out)}
+        margin += (rewards_QK[:, 0] - rewards_QK[:, -1]).sum().item()
+    return {"accuracy": right / len(held_out), "margin": margin / len(held_out)}
 
 
 def accuracy(rewards_QK: Tensor) -> float:
-    """Share of the pairs within the rankings that are in the right order, a tie half of one."""
+    """Share of the rankings' pairs that are in the right order; a tie counts half."""
     k = rewards_QK.shape[1]
     better, worse = torch.triu_indices(k, k, offset=1)
     return pair_accuracy(rewards_QK[:, better].flatten(), rewards_QK[:, worse].flatten())
 
 
-def _alike(batch: Sequence[Ranking], trainer: TrainerConfig) -> list[list[Ranking]]:
-    """Groups of rankings with as many answers each, of at most `trainer.rows` answers together
-    (and one ranking at least)."""
+def _groups(batch: Sequence[Ranking], trainer: TrainerConfig) -> list[list[Ranking]]:
+    """Micro-batches of rankings with equally many answers, `trainer.rows` answers at most.
+
+    A longer ranking forms a micro-batch of its own.
+    """
     by_length: dict[int, list[Ranking]] = {}
-    for one in batch:
-        by_length.setdefault(len(one), []).append(one)
+    for ranking in batch:
+        by_length.setdefault(len(ranking), []).append(ranking)
     groups: list[list[Ranking]] = []
     for k, same in by_length.items():
         size = max(1, trainer.rows // k)
@@ -122,5 +128,5 @@ def _alike(batch: Sequence[Ranking], trainer: TrainerConfig) -> list[list[Rankin
 
 
 def _rewards(model: Any, group: Sequence[Ranking], trainer: TrainerConfig) -> Tensor:
-    answers = [answer for one in group for answer in one]
+    answers = [answer for ranking in group for answer in ranking]
     return answer_rewards(model, answers, row=trainer.row).reshape(len(group), -1)

@@ -1,4 +1,4 @@
-"""A sequence classifier with one output: the reward of an answer, read off its last token.
+"""A sequence classifier with one output: the reward of an answer, read at its last token.
 
 Axes: R rows, T positions, B answers, D width.
 """
@@ -11,46 +11,54 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data.preference_ids import Ids
-from pipeline.config import TrainerConfig
-from pipeline.device import brought, chosen
-from pipeline.failures import RecipeError
-from pipeline.packing import best_fit, lay_out
-from pipeline.policy import eos_ids, hidden_states, load_tokenizer, without_dropout
+from veriloop.data.preference_ids import EncodedAnswer
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.model.device import brought, choose_device
+from veriloop.pipeline.model.loading import load_whole, require_files
+from veriloop.pipeline.model.packing import best_fit, lay_out
+from veriloop.pipeline.model.policy import eos_ids, hidden_states, load_tokenizer, without_dropout
 
-ZERO_POINT = "reward_zero_point"  # in config.json: subtract it, and the anchors score 0 on average
+ZERO_POINT = "reward_zero_point"  # in config.json: the mean raw reward of the anchors
+HEAD = "score."  # prefix of the head's weights
 
 
-def load_classifier(path: Path, tokenizer: Any) -> Any:
-    """A classifier of transformers with one output, ready to train; from a causal LM its head is
-    new. Raises RecipeError where there is no model, or one without a `score` head."""
+def load_classifier(path: Path, tokenizer: Any, *, new_head: bool = True) -> Any:
+    """A transformers classifier with one output, ready to train.
+
+    With `new_head` a causal LM gets a new head; one that is a classifier already brings its own.
+    Raises RecipeError if `path` holds no whole model, or one without a `score` head.
+    """
     from transformers import AutoModelForSequenceClassification
-    from transformers.utils import logging
 
-    _require_model(path)
-    logging.disable_progress_bar()
-    told = logging.get_verbosity()
-    logging.set_verbosity_error()  # it would warn of a new head, which is what is asked for
-    try:
-        model = AutoModelForSequenceClassification.from_pretrained(
-            str(path), num_labels=1, dtype=torch.float32
-        )
-    finally:
-        logging.set_verbosity(told)
+    new = (HEAD,) if new_head and not _is_classifier(path) else ()
+    model = load_whole(
+        AutoModelForSequenceClassification,
+        path,
+        new=new,
+        unused=("lm_head.",) if new else (),
+        num_labels=1,
+        dtype=torch.float32,
+    )
     if not hasattr(model, "score"):
         raise RecipeError(f"{path}: a {type(model).__name__} has no `score` head to read")
     model.config.pad_token_id = tokenizer.pad_token_id
     return without_dropout(model).train()
 
 
-def _require_model(path: Path) -> None:
-    if not (path / "config.json").is_file():
-        raise RecipeError(f"{path} holds no Hugging Face checkpoint: no config.json in it")
+def _is_classifier(path: Path) -> bool:
+    """Whether the model in `path` was saved as a classifier."""
+    require_files(path)
+    names = json.loads((path / "config.json").read_bytes()).get("architectures") or ()
+    return any("SequenceClassification" in name for name in names)
 
 
-def answer_rewards(model: Any, answers: Sequence[Ids], *, row: int) -> Tensor:
-    """Reward of each answer after its prompt, [B], where transformers reads it too: at the last
-    token that is not the padding id, be it the end of the answer or not."""
+def answer_rewards(model: Any, answers: Sequence[EncodedAnswer], *, row: int) -> Tensor:
+    """Reward of each answer after its prompt, [B].
+
+    Read at the last token that is not the padding id, as transformers does, whether or not that
+    token ends the answer.
+    """
     pad = model.config.pad_token_id
     sequences = [(*a.prompt, *a.completion) for a in answers]
     last = [max((i for i, t in enumerate(s) if t != pad), default=len(s) - 1) for s in sequences]
@@ -62,34 +70,34 @@ def answer_rewards(model: Any, answers: Sequence[Ids], *, row: int) -> Tensor:
         packed.positions_RT == torch.tensor(last)[packed.sequence_RT]
     )
     rewards_B = model.score(hidden_RTD[end_RT].float()).squeeze(-1)
-    whose_B = brought(packed.sequence_RT[end_RT], rewards_B.device)
-    return torch.zeros_like(rewards_B).index_copy(0, whose_B, rewards_B)
+    answer_B = brought(packed.sequence_RT[end_RT], rewards_B.device)
+    return torch.zeros_like(rewards_B).index_copy(0, answer_B, rewards_B)
 
 
 class ScalarHead:
-    """A trained reward model in this process."""
+    """A trained reward model, loaded in this process."""
 
     def __init__(self, folder: Path) -> None:
-        _require_model(folder)
+        require_files(folder)
         self.folder = folder
         self.tokenizer = load_tokenizer(folder)
-        self.model = load_classifier(folder, self.tokenizer).eval()
+        self.model = load_classifier(folder, self.tokenizer, new_head=False).eval()
         self.ends = eos_ids(self.model.config, self.tokenizer)
         self.zero_point = float(json.loads((folder / "config.json").read_text()).get(ZERO_POINT, 0))
 
     def require_tokenizer(self, other: Any) -> None:
-        """Raise RecipeError unless both spell alike: ids are read as they were sampled."""
+        """Raise RecipeError unless `other` has the same vocabulary: its ids must be scorable."""
         if self.tokenizer.get_vocab() != other.get_vocab():
             raise RecipeError(
-                f"{self.folder} has another tokenizer than the policy: it cannot read its ids"
+                f"{self.folder} has another tokenizer than the policy and cannot score its ids"
             )
 
     @torch.no_grad()
-    def rewards(self, answers: Sequence[Ids], trainer: TrainerConfig) -> list[float]:
-        """Centred rewards, unbounded, in order; computed where the trainer computes."""
-        found: list[float] = []
-        self.model.to(chosen(trainer.device))
+    def rewards(self, answers: Sequence[EncodedAnswer], trainer: TrainerConfig) -> list[float]:
+        """Centred, unbounded rewards in order, computed on the trainer's device."""
+        values: list[float] = []
+        self.model.to(choose_device(trainer.device))
         for first in range(0, len(answers), trainer.rows):
             part = answers[first : first + trainer.rows]
-            found += answer_rewards(self.model, part, row=trainer.row).tolist()
-        return [value - self.zero_point for value in found]
+            values += answer_rewards(self.model, part, row=trainer.row).tolist()
+        return [value - self.zero_point for value in values]

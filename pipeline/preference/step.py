@@ -1,4 +1,4 @@
-"""One optimizer step on pairs or labelled answers: score, loss, backward, step, numbers.
+"""One optimizer step on preference examples: log-probs, loss, backward, update, metrics.
 
 Axes: P examples of a micro-batch, S segments of their answers.
 """
@@ -10,25 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data.preference_ids import Ids
-from pipeline.config import TrainerConfig
-from pipeline.device import brought, device_of
-from pipeline.losses.preference import kto_reference_point
-from pipeline.optimizer import Optimizer
-from pipeline.preference.answer_logps import pieces, segment_logps
-from pipeline.preference.examples import Example
-from pipeline.preference.objective import Sums, Whole, per_token, share, summed
-from pipeline.preference_config import PreferenceLossConfig
-from pipeline.tally import Tally
+from veriloop.pipeline.config.preference import PreferenceLossConfig
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.losses.preference import kto_reference_point
+from veriloop.pipeline.model.device import brought, device_of
+from veriloop.pipeline.preference.examples import Example
+from veriloop.pipeline.preference.logps import pieces, segment_logps
+from veriloop.pipeline.preference.objective import StepTotals, Sums, per_token, share, sum_segments
+from veriloop.pipeline.training.measurements import Tally
+from veriloop.pipeline.training.optimizer import Optimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
-    """What is learned, and in pieces of which size."""
+class PreferenceObjective:
+    """The loss and the trainer settings."""
 
     loss: PreferenceLossConfig
     trainer: TrainerConfig
-    weights: tuple[float, float] = (1.0, 1.0)  # KTO: of desirable and undesirable answers
+    weights: tuple[float, float] = (1.0, 1.0)  # KTO: of desirable, undesirable answers
 
 
 def learn(
@@ -36,29 +35,19 @@ def learn(
     optimizer: Optimizer,
     examples: Sequence[Example],
     reference: Sequence[Tensor] | None,
-    objective: Objective,
+    objective: PreferenceObjective,
     *,
     progress: float,
     done: int,
 ) -> dict[str, float]:
-    """Accumulate the gradient over micro-batches, step once; metrics under TRL's names.
+    """Accumulate the gradient over micro-batches and step once; metrics under TRL's names.
 
-    `reference` has the reference's segment log-probs of each example, None for a loss without.
-    Rewards are unitless, logps in nats.
+    `reference` has the reference's segment log-probs of each example; None for reference-free
+    losses. Rewards are unitless, logps in nats.
     """
     metrics = gradient(policy, examples, reference, objective)
     norm, rate = optimizer.step(progress, done)
     return metrics | {"grad_norm": norm, "learning_rate": rate}
-
-
-def gradient(
-    policy: Any,
-    examples: Sequence[Example],
-    reference: Sequence[Tensor] | None,
-    objective: Objective,
-) -> dict[str, float]:
-    """The backward pass of `learn`: any split into micro-batches leaves the same gradient."""
-    return _passed(policy, examples, reference, objective, backward=True)
 
 
 @torch.no_grad()
@@ -66,76 +55,73 @@ def measure(
     policy: Any,
     examples: Sequence[Example],
     reference: Sequence[Tensor] | None,
-    objective: Objective,
+    objective: PreferenceObjective,
 ) -> dict[str, float]:
-    """The metrics of examples that are not trained on."""
-    return _passed(policy, examples, reference, objective, backward=False)
+    """Metrics of examples, without a gradient."""
+    return gradient(policy, examples, reference, objective, backward=False)
 
 
-def _passed(
+def gradient(
     policy: Any,
     examples: Sequence[Example],
     reference: Sequence[Tensor] | None,
-    objective: Objective,
+    objective: PreferenceObjective,
     *,
-    backward: bool,
+    backward: bool = True,
 ) -> dict[str, float]:
-    whole = _whole(policy, examples, reference, objective)
+    """The backward pass of `learn`; the gradient does not depend on the micro-batches."""
+    totals = _totals(policy, examples, reference, objective)
     tally = Tally()
     for group in _pieces(examples, objective.trainer):
-        here = [examples[i] for i in group]
-        theirs = None if reference is None else _said(reference, group, here, policy)
-        own = _scored(policy, here, objective)
-        _note(tally, own, theirs, here, objective.loss)
-        loss = share(own, theirs, here, objective.loss, whole)
+        batch = [examples[i] for i in group]
+        reference_sums = None if reference is None else _gathered(reference, group, batch, policy)
+        policy_sums = _scored(policy, batch, objective)
+        _add_metrics(tally, policy_sums, reference_sums, batch, objective.loss)
+        loss = share(policy_sums, reference_sums, batch, objective.loss, totals)
         tally.add("loss", loss)
         if backward:
             loss.backward()
-    return _means(tally.told(), whole, objective.loss)
+    return _means(tally.totals(), totals, objective.loss)
 
 
-def _said(
-    reference: Sequence[Tensor], group: Sequence[int], here: Sequence[Example], policy: Any
+def _gathered(
+    reference: Sequence[Tensor], group: Sequence[int], batch: Sequence[Example], policy: Any
 ) -> Sums:
-    """What the reference says of a group of the examples, brought to the policy."""
+    """The reference log-probs of a micro-batch, on the policy's device."""
     segments_S = torch.cat([reference[i] for i in group])
-    return summed(brought(segments_S, device_of(policy)), here)
+    return sum_segments(brought(segments_S, device_of(policy)), batch)
 
 
 @torch.no_grad()
-def _whole(
+def _totals(
     policy: Any,
     examples: Sequence[Example],
     reference: Sequence[Tensor] | None,
-    objective: Objective,
-) -> Whole:
-    """The counts of the step and, for KTO, its reference point over all of its examples."""
-    whole = Whole(examples=len(examples), weights=objective.weights)
+    objective: PreferenceObjective,
+) -> StepTotals:
+    """The totals of the step; for KTO this scores all mismatched answers."""
+    totals = StepTotals(examples=len(examples), weights=objective.weights)
     if objective.loss.name != "kto" or reference is None:
-        return whole
-    own: list[Tensor] = []
-    theirs: list[Tensor] = []
+        return totals
+    policy_logps: list[Tensor] = []
+    reference_logps: list[Tensor] = []
     for group in _pieces(examples, objective.trainer):
-        here = [examples[i] for i in group]
-        own.append(_one_segment(policy, [e.answers[1] for e in here], objective.trainer))
-        theirs.append(_said(reference, group, here, policy).second_P)
-    point = kto_reference_point(torch.cat(own), torch.cat(theirs))
-    return replace(whole, reference_point=point.item())
+        batch = [examples[i] for i in group]
+        answers = [example.answers[1] for example in batch]
+        policy_logps.append(segment_logps(policy, answers, objective.trainer))
+        reference_logps.append(_gathered(reference, group, batch, policy).second_P)
+    point = kto_reference_point(torch.cat(policy_logps), torch.cat(reference_logps))
+    return replace(totals, reference_point=point.item())
 
 
-def _scored(policy: Any, examples: Sequence[Example], objective: Objective) -> Sums:
+def _scored(policy: Any, examples: Sequence[Example], objective: PreferenceObjective) -> Sums:
     trainer = objective.trainer
-    if objective.loss.name == "kto":  # mismatched answers have been read, and take no gradient
-        first_P = _one_segment(policy, [e.answers[0] for e in examples], trainer)
+    if objective.loss.name == "kto":  # mismatched answers take no gradient; see _totals
+        first_P = segment_logps(policy, [e.answers[0] for e in examples], trainer)
         return Sums(first_P=first_P, second_P=first_P.detach(), segments_S=first_P)
     answers = [a for e in examples for a in e.answers]
     logp_S = segment_logps(policy, answers, trainer)
-    return summed(logp_S, examples)
-
-
-def _one_segment(policy: Any, answers: Sequence[Ids], trainer: TrainerConfig) -> Tensor:
-    """Log-probs of answers that are not divided into segments, one each."""
-    return segment_logps(policy, answers, trainer)
+    return sum_segments(logp_S, examples)
 
 
 def _pieces(examples: Sequence[Example], trainer: TrainerConfig) -> Iterator[list[int]]:
@@ -143,32 +129,34 @@ def _pieces(examples: Sequence[Example], trainer: TrainerConfig) -> Iterator[lis
 
 
 @torch.no_grad()
-def _note(
+def _add_metrics(
     tally: Tally,
-    own: Sums,
-    theirs: Sums | None,
+    policy: Sums,
+    reference: Sums | None,
     examples: Sequence[Example],
     config: PreferenceLossConfig,
 ) -> None:
-    """Implicit rewards: beta log(pi / ref), or beta log pi without a reference; of the mean
-    log-probs where the loss takes those."""
+    """Add implicit rewards and log-probs: beta log(pi / ref), or beta log pi without a reference.
+
+    Losses on mean log-probs have rewards of those.
+    """
     scale = config.tau if config.name == "ipo" else config.beta
-    first_P, second_P = own.first_P, own.second_P
+    first_P, second_P = policy.first_P, policy.second_P
     by_token = config.name in ("simpo", "orpo") or config.length == "mean"
-    ratios = own if theirs is None else Sums(
-        first_P=own.first_P - theirs.first_P,
-        second_P=own.second_P - theirs.second_P,
-        segments_S=own.segments_S,
+    ratios = policy if reference is None else Sums(
+        first_P=first_P - reference.first_P,
+        second_P=second_P - reference.second_P,
+        segments_S=policy.segments_S,
     )  # fmt: skip
     rewards = per_token(ratios, examples) if by_token else (ratios.first_P, ratios.second_P)
     good_P, bad_P = (scale * side for side in rewards)
     if config.name == "kto":
-        liked_P = brought(torch.tensor([e.label for e in examples]), first_P.device)
-        tally.add("chosen", good_P[liked_P].sum())
-        tally.add("rejected", good_P[~liked_P].sum())
-        tally.add("logps/chosen", first_P[liked_P].sum())
-        tally.add("logps/rejected", first_P[~liked_P].sum())
-        tally.add("liked", liked_P.sum())
+        desirable_P = brought(torch.tensor([e.label for e in examples]), first_P.device)
+        tally.add("chosen", good_P[desirable_P].sum())
+        tally.add("rejected", good_P[~desirable_P].sum())
+        tally.add("logps/chosen", first_P[desirable_P].sum())
+        tally.add("logps/rejected", first_P[~desirable_P].sum())
+        tally.add("desirable", desirable_P.sum())
         return
     tally.add("chosen", good_P.sum())
     tally.add("rejected", bad_P.sum())
@@ -179,21 +167,21 @@ def _note(
 
 
 def _means(
-    totals: dict[str, float], whole: Whole, config: PreferenceLossConfig
+    sums: dict[str, float], totals: StepTotals, config: PreferenceLossConfig
 ) -> dict[str, float]:
-    """Means over the step. KTO's are over the answers of each kind, 0 where there is none."""
+    """Means over the step; KTO's are over the answers of each label, 0 if there are none."""
     paired = config.name != "kto"
-    good = whole.examples if paired else totals["liked"]
-    bad = whole.examples if paired else whole.examples - totals["liked"]
-    chosen, rejected = totals["chosen"] / max(good, 1), totals["rejected"] / max(bad, 1)
+    good = totals.examples if paired else sums["desirable"]
+    bad = totals.examples if paired else totals.examples - sums["desirable"]
+    chosen, rejected = sums["chosen"] / max(good, 1), sums["rejected"] / max(bad, 1)
     metrics = {
-        "loss": totals["loss"],
+        "loss": sums["loss"],
         "rewards/chosen": chosen,
         "rewards/rejected": rejected,
         "rewards/margins": chosen - rejected,
-        "logps/chosen": totals["logps/chosen"] / max(good, 1),
-        "logps/rejected": totals["logps/rejected"] / max(bad, 1),
+        "logps/chosen": sums["logps/chosen"] / max(good, 1),
+        "logps/rejected": sums["logps/rejected"] / max(bad, 1),
     }
     if paired:
-        return metrics | {"rewards/accuracies": totals["right"] / whole.examples}
-    return metrics | {"kl": whole.reference_point}
+        return metrics | {"rewards/accuracies": sums["right"] / totals.examples}
+    return metrics | {"kl": totals.reference_point}

@@ -1,29 +1,29 @@
-"""What a run was: its identity, its recipes against the shipped ones, and where rows went."""
+"""What identifies a run: environment, verifiers, recipes, inputs, outputs and row counts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.failures import RecipeError
-from pipeline.recipes import flat, read
-from pipeline.report.reading import Run, Stage
+from veriloop.pipeline.config.load import flat, read
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.report.read_run import Run, Stage
 
 Row = Mapping[str, Any]
-Difference = tuple[str, Any, Any]  # key, there, here
+Difference = tuple[str, Any, Any]  # key, old value, new value
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """(name, text) of everything that a reader needs to find this run again."""
-    told = run.manifest
-    git, machine = told.get("git", {}), told.get("machine", {})
-    dirty = {True: " and changes that no commit has", False: ""}.get(git.get("dirty", ""), "")
-    versions = told.get("versions", {})
+    """(name, text) of the environment in which a run was made."""
+    manifest = run.manifest
+    git, machine = manifest.get("git", {}), manifest.get("machine", {})
+    dirty = " and uncommitted changes" if git.get("dirty") is True else ""
+    versions = manifest.get("versions", {})
     seeds = {s.name: s.recipe["seed"] for s in run.stages if "seed" in s.recipe}
     gpus = machine.get("gpus") or []
     return [
-        ("started", str(told.get("started", "unknown"))),
-        ("command", str(told.get("command", "unknown"))),
-        ("wall clock", seconds(told.get("seconds") or 0.0)),
-        ("resumed", f"{len(told.get('resumed', []))} times"),
+        ("started", str(manifest.get("started", "unknown"))),
+        ("command", str(manifest.get("command", "unknown"))),
+        ("wall clock", seconds(manifest.get("seconds") or 0.0)),
+        ("resumed", f"{len(manifest.get('resumed', []))} times"),
         ("commit", f"{git.get('commit', 'unknown')}{dirty}"),
         ("machine", f"{machine.get('cores', '?')} cores of {machine.get('cpu', '?')}, "
                     f"{machine.get('memory_gib', '?')} GiB, {', '.join(gpus) or 'no GPU'}"),
@@ -38,12 +38,13 @@ def facts(run: Run) -> list[tuple[str, str]]:
 
 def verifiers(run: Run) -> list[tuple[str, str, str]]:
     """(name, version and fingerprint, stages) of every verifier that judged."""
-    seen: dict[tuple[str, str], list[str]] = {}
+    used: dict[tuple[str, str], list[str]] = {}
     for stage in run.stages:
-        told = stage.entry.get("lineage", {}).get("verifiers") or stage.versions.get("verifiers")
-        for name, version in (told or {}).items():
-            seen.setdefault((name, version), []).append(stage.name)
-    return [(name, version, ", ".join(stages)) for (name, version), stages in sorted(seen.items())]
+        lineage = stage.entry.get("lineage", {})
+        versions = lineage.get("verifiers") or stage.versions.get("verifiers") or {}
+        for name, version in versions.items():
+            used.setdefault((name, version), []).append(stage.name)
+    return [(name, version, ", ".join(stages)) for (name, version), stages in sorted(used.items())]
 
 
 def seconds(value: float) -> str:
@@ -56,7 +57,8 @@ def seconds(value: float) -> str:
 
 
 def against_shipped(stage: Stage) -> tuple[str, list[Difference]]:
-    """The shipped recipe of that name, and what differs from it; the name is "" without one."""
+    """Name of the shipped recipe with the stage's recipe name, and the differences from it; the
+    name is "" if there is none."""
     name = str(stage.recipe.get("name", ""))
     try:
         shipped = read(name).model_dump(mode="json")
@@ -67,43 +69,44 @@ def against_shipped(stage: Stage) -> tuple[str, list[Difference]]:
     return name, differences(shipped, stage.recipe)
 
 
-def differences(there: Row, here: Row) -> list[Difference]:
-    """Keys whose values differ, None for one that is on one side only."""
-    old, new = dict(flat(dict(there))), dict(flat(dict(here)))
+def differences(old_recipe: Row, new_recipe: Row) -> list[Difference]:
+    """Keys whose values differ, with None for a key that one side lacks."""
+    old, new = dict(flat(dict(old_recipe))), dict(flat(dict(new_recipe)))
     keys = sorted(old.keys() | new.keys())
     return [(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
 
 
 def made_from(stage: Stage, stages: Sequence[Stage]) -> list[tuple[str, str, str]]:
-    """(input, the stage it comes from or its path, short hash) of what a stage read."""
-    made = {
-        one["path"]: f"{other.name}.{key}"
+    """(input, its source, short hash) of a stage's inputs. The source is STAGE.OUTPUT of the stage
+    that wrote it, else its path."""
+    sources = {
+        output["path"]: f"{other.name}.{key}"
         for other in stages
-        for key, one in other.entry.get("lineage", {}).get("outputs", {}).items()
+        for key, output in other.entry.get("lineage", {}).get("outputs", {}).items()
     }
-    found = list[tuple[str, str, str]]()
-    for key, one in stage.entry.get("lineage", {}).get("inputs", {}).items():
-        path = str(one["path"])
-        found.append((str(key), made.get(path, path), str(one["sha256"])[:10]))
-    return found
+    inputs = stage.entry.get("lineage", {}).get("inputs", {})
+    return [
+        (str(key), sources.get(str(file["path"]), str(file["path"])), str(file["sha256"])[:10])
+        for key, file in inputs.items()
+    ]
 
 
 def outputs(stage: Stage) -> list[tuple[str, str]]:
-    """(output, short hash) of what a stage made."""
-    told = stage.entry.get("lineage", {}).get("outputs", {})
-    return [(key, one["sha256"][:10]) for key, one in told.items()]
+    """(output, short hash) of a stage."""
+    lineage = stage.entry.get("lineage", {})
+    return [(key, file["sha256"][:10]) for key, file in lineage.get("outputs", {}).items()]
 
 
 def rows_of(stage: Stage) -> tuple[int, int, dict[str, int]] | None:
-    """(rows in, rows kept, dropped by reason): of a data card, or of the rows that a stage read."""
-    card, made = stage.card, stage.entry.get("outputs", {})
+    """(rows in, rows kept, dropped by reason), from the data card or from the rows that the stage
+    read; None if the stage has neither."""
+    card, counts = stage.card, stage.entry.get("outputs", {})
     if "kept" in card:
         dropped = {str(reason): int(n) for reason, n in card.get("dropped", {}).items()}
         return int(card["kept"]) + sum(dropped.values()), int(card["kept"]), dropped
-    rows = made.get("rows", made.get("examples"))
-    if isinstance(rows, int):
-        dropped = {"too long": made["too_long"]} if made.get("too_long") else {}
-        held = {"held out": made["held_out"]} if made.get("held_out") else {}
-        lost = dropped | held
-        return rows + sum(lost.values()), rows, lost
-    return None
+    rows = counts.get("rows", counts.get("examples"))
+    if not isinstance(rows, int):
+        return None
+    names = {"too_long": "too long", "held_out": "held out"}
+    dropped = {reason: counts[key] for key, reason in names.items() if counts.get(key)}
+    return rows + sum(dropped.values()), rows, dropped

@@ -1,24 +1,56 @@
-"""The report as Markdown, for pull requests and for readers without a browser."""
+"""Markdown whose cells are escaped, and the report as Markdown for pull requests and terminals."""
 
 from collections.abc import Sequence
 
-from pipeline.report import identity_facts, tables
-from pipeline.report.cells import cell, table, with_interval
-from pipeline.report.checks import Check
-from pipeline.report.reading import Run
-from pipeline.report.sections import MARKS, TOLD
-from pipeline.report.suspicion import Suspicions
+from veriloop.pipeline.report import identity_facts, outcome, tables
+from veriloop.pipeline.report.checks import Check
+from veriloop.pipeline.report.read_run import Run
+from veriloop.pipeline.report.reward_hacks import RewardHackAlarms
+from veriloop.pipeline.report.sections import LEVELS, MARKS
+from veriloop.pipeline.runs.console import clip
+
+MAX_CELL = 160  # characters
+MARKUP = "\\`|<>[]*_"
+LINKS = {"://": "\\://", "www.": "www\\."}  # Markdown readers turn these into links
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; every cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
+
+
+def cell(text: str) -> str:
+    """The text on one line, clipped, with Markdown syntax and links escaped."""
+    escaped = clip(text, MAX_CELL)
+    for sign in MARKUP:
+        escaped = escaped.replace(sign, f"\\{sign}")
+    for prefix, replacement in LINKS.items():
+        escaped = escaped.replace(prefix, replacement)
+    return escaped
+
+
+def with_interval(value: float | None, bounds: tuple[float, float] | None) -> str:
+    """0.912 (0.880 to 0.936); a dash for a missing value."""
+    if value is None:
+        return "–"
+    return f"{value:.3f}" + (f" ({bounds[0]:.3f} to {bounds[1]:.3f})" if bounds else "")
 
 
 def markdown(
-    run: Run, other: Run | None, checks: Sequence[Check], alarms: Sequence[tuple[str, Suspicions]]
+    run: Run,
+    other: Run | None,
+    checks: Sequence[Check],
+    alarms: Sequence[tuple[str, RewardHackAlarms]],
 ) -> str:
-    """Health, stages, evaluations, alarms, changes to recipes, identity."""
+    """The report: outcome, health, stages, evaluations, reward-hack alarms, recipe changes and
+    identity. `alarms` are by stage."""
     parts = [
         f"# {cell(run.name)}",
-        f"{cell(tables.how_it_ended(run))}.",
+        f"{cell(outcome.line(run))}.",
+        f"{cell(tables.status_line(run))}.",
         "## Health",
-        table(("", "question", "found", "stage", "rule"), [_check(check) for check in checks]),
+        table(("", "question", "measured", "stage", "rule"), [_check(check) for check in checks]),
         "## Stages",
         table(tables.STAGES, tables.stage_rows(run)),
         *_dropped(run),
@@ -34,61 +66,63 @@ def markdown(
 
 
 def _check(check: Check) -> list[str]:
-    asked = check.question
-    mark = f"{MARKS[check.level]} {TOLD[check.level]}"
-    return [mark, asked.asks, check.number, check.stage, asked.rule]
+    question = check.question
+    level = f"{MARKS[check.level]} {LEVELS[check.level]}"
+    return [level, question.asks, check.number, check.stage, question.rule]
 
 
 def _dropped(run: Run) -> list[str]:
-    rows = [(stage.name, found) for stage in run.stages if (found := identity_facts.rows_of(stage))]
-    told = [
-        [name, f"{seen:,}", f"{kept:,}", ", ".join(f"{n:,} {r}" for r, n in lost.items()) or "none"]
-        for name, (seen, kept, lost) in rows
-    ]
-    return [table(("stage", "rows in", "kept", "dropped"), told)] if told else []
+    rows = []
+    for stage in run.stages:
+        if (counts := identity_facts.rows_of(stage)) is not None:
+            total, kept, dropped = counts
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
+            rows.append([stage.name, f"{total:,}", f"{kept:,}", reasons or "none"])
+    return [table(("stage", "rows in", "kept", "dropped"), rows)] if rows else []
 
 
 def _evaluations(run: Run) -> list[str]:
     rows = [
         [
             stage.name,
-            one.name,
-            with_interval(one.before, one.before_95),
-            with_interval(one.after, one.after_95),
+            figure.name,
+            with_interval(figure.before, figure.before_95),
+            with_interval(figure.after, figure.after_95),
         ]
         for stage in run.stages
-        for one in tables.figures(stage)
+        for figure in tables.figures(stage)
     ]
-    head = ("stage", "figure", "before (95 %)", "after (95 %)")
+    head = ("stage", "metric", "before (95 %)", "after (95 %)")
     return ["## Evaluations", table(head, rows)] if rows else []
 
 
-def _alarms(alarms: Sequence[tuple[str, Suspicions]]) -> list[str]:
+def _alarms(alarms: Sequence[tuple[str, RewardHackAlarms]]) -> list[str]:
     rows = [
-        [name, alarm.name, f"{alarm.count:,} of {seen.looked_at:,}", alarm.rule]
-        for name, seen in alarms
-        for alarm in seen.alarms.values()
+        [stage, alarm.name, f"{alarm.count:,} of {hacks.answers:,}", alarm.rule]
+        for stage, hacks in alarms
+        for alarm in hacks.alarms.values()
         if alarm.count
     ]
-    return ["## Suspicion", table(("stage", "alarm", "answers", "rule"), rows)] if rows else []
+    head = ("stage", "alarm", "answers", "rule")
+    return ["## Possible reward hacks", table(head, rows)] if rows else []
 
 
 def _flips(run: Run) -> list[str]:
     rows = [
-        [stage.name, one["component"], f"{one['verifier']} {one['version']}"]
-        + [f"{one[count]:,}" for count in ("rollouts", "up", "down", "errors")]
+        [stage.name, flips["component"], f"{flips['verifier']} {flips['version']}"]
+        + [f"{flips[count]:,}" for count in ("rollouts", "up", "down", "errors")]
         for stage in run.stages
-        for one in stage.flips
+        for flips in stage.flips
     ]
-    head = ("stage", "component", "judged anew by", "rollouts", "up", "down", "errors")
+    head = ("stage", "component", "judged again by", "rollouts", "up", "down", "errors")
     return ["## Verdict flips", table(head, rows)] if rows else []
 
 
 def _recipes(run: Run) -> list[str]:
     rows = [
-        [stage.name, key, str(there), str(here)]
+        [stage.name, key, str(shipped), str(used)]
         for stage in run.stages
-        for key, there, here in identity_facts.against_shipped(stage)[1]
+        for key, shipped, used in identity_facts.against_shipped(stage)[1]
     ]
     head = ("stage", "key", "shipped", "this run")
     return ["## Changes to the shipped recipes", table(head, rows)] if rows else []
@@ -96,9 +130,9 @@ def _recipes(run: Run) -> list[str]:
 
 def _compared(run: Run, other: Run) -> list[str]:
     rows = [
-        [mine.name, key, str(there), str(here)]
-        for mine, theirs in tables.in_both(run, other)
-        for key, there, here in identity_facts.differences(theirs.recipe, mine.recipe)
+        [stage.name, key, str(theirs), str(ours)]
+        for stage, other_stage in tables.in_both(run, other)
+        for key, theirs, ours in identity_facts.differences(other_stage.recipe, stage.recipe)
     ]
     heading = f"## Settings that differ from {cell(other.name)}"
     head = ("stage", "key", other.name, run.name)

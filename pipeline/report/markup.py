@@ -1,4 +1,4 @@
-"""HTML that cannot be broken by what stands in it: text is escaped, and data travel as JSON."""
+"""HTML with escaped text, and data embedded as JSON."""
 
 import base64
 import gzip
@@ -12,34 +12,35 @@ from pathlib import Path
 from typing import Any, Final
 
 SURROGATES = re.compile("[\ud800-\udfff]")
+UNSEEN = re.compile(  # as in page/tokens.js
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
 VOID: Final = frozenset({"meta", "input", "br"})
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup and is not escaped."""
 
     __slots__ = ()
 
 
 def el(name: str, /, *inside: str | Iterable[str] | None, **attributes: str | bool | None) -> Html:
-    """An element; `cls` is its class, `data_x` its data-x. Strings inside are escaped."""
-    told = "".join(_attribute(key, value) for key, value in attributes.items())
-    if name in VOID:
-        return Html(f"<{name}{told}>")
-    return Html(f"<{name}{told}>{join(inside)}</{name}>")
+    """An element. `cls` sets class, `data_x` sets data-x. Strings inside are escaped."""
+    opening = name + "".join(_attribute(key, value) for key, value in attributes.items())
+    return Html(f"<{opening}>" if name in VOID else f"<{opening}>{join(inside)}</{name}>")
 
 
 def join(inside: Iterable[str | Iterable[str] | None]) -> Html:
-    """Pieces of markup and text, one after the other."""
-    return Html("".join(_text(one) for one in inside))
+    """Markup and text, concatenated."""
+    return Html("".join(_markup(part) for part in inside))
 
 
-def _text(one: str | Iterable[str] | None) -> str:
-    if one is None:
+def _markup(part: str | Iterable[str] | None) -> str:
+    if part is None:
         return ""
-    if isinstance(one, Html):
-        return one
-    return readable(escape(one)) if isinstance(one, str) else join(one)
+    if isinstance(part, Html):
+        return part
+    return readable(escape(part)) if isinstance(part, str) else join(part)
 
 
 def _attribute(key: str, value: str | bool | None) -> str:
@@ -50,12 +51,17 @@ def _attribute(key: str, value: str | bool | None) -> str:
 
 
 def readable(text: str) -> str:
-    """What HTML and UTF-8 cannot hold, NUL and half characters, as replacement marks."""
+    """The text with NUL and lone surrogates, invalid in HTML or UTF-8, replaced by U+FFFD."""
     return SURROGATES.sub("�", text.replace("\0", "�"))
 
 
+def visible(text: str) -> str:
+    """The text with invisible and direction-changing characters replaced by their code point."""
+    return UNSEEN.sub(lambda match: f"⟨{ord(match[0]):04x}⟩", text)
+
+
 def data(name: str, value: Any) -> Html:
-    """A script element that holds JSON and cannot be ended by what stands in it."""
+    """A script element that holds JSON, in which no text can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     safe = SURROGATES.sub("�", text).replace("<", "\\u003c")
     safe = safe.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -64,15 +70,14 @@ def data(name: str, value: Any) -> Html:
 
 @cache
 def plotly() -> Html:
-    """A script element that holds the library of `plotly_js`, gzip in base64: as it is it would
-    take half of the page."""
+    """A script element with plotly's JavaScript, gzipped and in base64 to halve the page's size."""
     text = base64.b64encode(gzip.compress(plotly_js(), 9, mtime=0)).decode()
     return Html(f'<script type="text/plain" id="plotly">{text}</script>\n')
 
 
 def plotly_js() -> bytes:
-    """The JavaScript of the installed plotly. Raises ModuleNotFoundError saying what to install."""
-    found = importlib.util.find_spec("plotly")
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError("pictures need plotly: pip install plotly")
-    return (Path(found.origin).parent / "package_data" / "plotly.min.js").read_bytes()
+    """The JavaScript of the installed plotly. Raises ModuleNotFoundError if it is missing."""
+    spec = importlib.util.find_spec("plotly")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("charts need plotly: pip install plotly")
+    return (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_bytes()

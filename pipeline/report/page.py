@@ -1,31 +1,31 @@
-"""The page: what stands without JavaScript, then the data, then the script that draws them."""
+"""The report's page: static sections, then the data as JSON, then the script that draws it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.report import sections
-from pipeline.report.checks import Check
-from pipeline.report.markup import Html, data, el, join, plotly
-from pipeline.report.reading import Run
-from pipeline.report.tables import how_it_ended
+from veriloop.pipeline.report import outcome, sections
+from veriloop.pipeline.report.checks import Check
+from veriloop.pipeline.report.markup import Html, data, el, join, plotly
+from veriloop.pipeline.report.read_run import Run
+from veriloop.pipeline.report.tables import status_line
 
 PARTS = Path(__file__).parent / "page"
 SCRIPTS = ("state", "marks", "unpacking", "charts", "pictures", "tokens", "copying", "browser",
-           "keys", "links", "start")  # fmt: skip
+           "search", "keys", "links", "start")  # fmt: skip
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-DRAWN = {  # sections that the script fills
-    "curves": ("Curves", "One picture a metric, all of one stage. Point at one and all show that "
-               "step. Under each stands what a good one looks like."),
-    "groups": ("Prompts", "Mean reward of prompts over the steps. A cell opens its answers, where "
-               "they are in the sample."),
-    "verdicts": ("Verifiers", "What the verifiers said, and how long answers waited to be judged "
+DRAWN = {  # sections that the script fills: (title, lead)
+    "curves": ("Curves", "One chart per metric, for one stage. Hover over a chart and all charts "
+               "show that step. The text below each describes a good curve."),
+    "groups": ("Prompts", "Mean reward of prompts over the steps. Click a cell to open its "
+               "answers, if they are in the sample."),
+    "verdicts": ("Verifiers", "Verdicts by kind, and how long answers waited to be judged, "
                  "and were judged."),
-    "suspicion": ("Suspicion", "Answers that look better than they should. An alarm is a reason "
-                  "to read, not a proof."),
-    "rollouts": ("Rollouts", "A sample: of each step the best group, the worst, the middle one and "
-                 "the most divided, with all that a verifier failed on or an alarm points at."),
+    "reward-hacks": ("Possible reward hacks", "Rewarded answers with a suspicious property. An "
+                     "alarm is a reason to read the answer, not a proof."),
+    "rollouts": ("Rollouts", "A sample: the best, worst, middle and most divided group of each "
+                 "step, and groups with a verifier failure or an alarm."),
 }  # fmt: skip
 NAMES = {"health": "Health", "stages": "Stages", "identity": "Identity"} | {
     id: title for id, (title, _) in DRAWN.items()
@@ -39,15 +39,15 @@ def page(
     drawn: Mapping[str, Any],
     rollouts: Sequence[Mapping[str, Any]],
 ) -> str:
-    """The whole file. `drawn` is what pictures are made of, `rollouts` one entry a stage."""
+    """The HTML file. `drawn` is the data of the charts; `rollouts` has one entry per stage."""
     body = [
         _header(run),
-        el("div", _contents(other), _main(run, other, checks), cls="columns"),
+        el("div", _contents(run, other), _main(run, other, checks), cls="columns"),
         _footer(),
         data("drawn", drawn),
-        *[data(f"rollouts-{at}", one) for at, one in enumerate(rollouts)],
+        *[data(f"rollouts-{i}", sample) for i, sample in enumerate(rollouts)],
         plotly(),
-        Html(f"<script>\n{together(map(part, SCRIPTS))}</script>\n"),
+        Html(f"<script>\n{in_one_function(map(page_file, SCRIPTS))}</script>\n"),
     ]
     head = [
         el("meta", charset="utf-8"),
@@ -56,7 +56,7 @@ def page(
         el("meta", name="color-scheme", content="light dark"),
         el("meta", name="referrer", content="no-referrer"),
         el("title", f"{run.name} – veriloop"),
-        Html(f"<style>\n{part('page.css')}</style>"),
+        Html(f"<style>\n{page_file('page.css')}</style>"),
     ]
     return f"<!doctype html>\n{el('html', el('head', head), el('body', body), lang='en')}\n"
 
@@ -65,13 +65,15 @@ def _header(run: Run) -> Html:
     return el(
         "header",
         el("div", el("p", "veriloop run", cls="kicker"), el("h1", run.name)),
-        el("p", how_it_ended(run), cls="ended"),
-        el("button", "Theme", id="theme", type="button", title="light, dark, as the system has it"),
+        el("p", outcome.line(run), cls="result"),
+        el("p", status_line(run), cls="ended"),
+        el("button", "Theme", id="theme", type="button", title="light, dark, system setting"),
     )
 
 
-def _contents(other: Run | None) -> Html:
-    names = NAMES | {"evaluations": "Evaluations"}
+def _contents(run: Run, other: Run | None) -> Html:
+    first = {"outcome": "Outcome"} if outcome.measured(run) else {}
+    names = first | NAMES | {"evaluations": "Evaluations"}
     if other is not None:
         names |= {"comparison": "Comparison"}
     return el("nav", [el("a", title, href=f"#{id}") for id, title in names.items()])
@@ -81,6 +83,7 @@ def _main(run: Run, other: Run | None, checks: Sequence[Check]) -> Html:
     picker = el("div", id="picker", cls="picker", role="group", aria_label="stage")
     return el(
         "main",
+        outcome.section(run),
         sections.health(checks),
         sections.stages(run),
         sections.identity(run),
@@ -89,7 +92,7 @@ def _main(run: Run, other: Run | None, checks: Sequence[Check]) -> Html:
             sections.section(id, title, lead, el("div", id=f"{id}-here"), cls="drawn")
             for id, (title, lead) in DRAWN.items()
         ],
-        el("noscript", el("p", "Pictures and rollouts need JavaScript.")),
+        el("noscript", el("p", "Charts and rollouts need JavaScript.")),
         sections.evaluations(run),
         None if other is None else sections.comparison(run, other),
     )
@@ -97,15 +100,15 @@ def _main(run: Run, other: Run | None, checks: Sequence[Check]) -> Html:
 
 def _footer() -> Html:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return el("footer", f"Written {now}. Keys: ", el("kbd", "?"), " shows them.")
+    return el("footer", f"Written {now}. Press ", el("kbd", "?"), " for keyboard shortcuts.")
 
 
-def together(scripts: Iterable[str]) -> str:
-    """All in one function, so that nothing of the page is global."""
-    inside = join([Html(script) for script in scripts])
-    return f"(() => {{\n'use strict';\n{inside}\n}})();\n"
+def in_one_function(scripts: Iterable[str]) -> str:
+    """The scripts wrapped in one function, so that nothing is global."""
+    body = join([Html(script) for script in scripts])
+    return f"(() => {{\n'use strict';\n{body}\n}})();\n"
 
 
-def part(name: str) -> str:
-    """What the page is made of: a script by its bare name, or a file by its whole one."""
+def page_file(name: str) -> str:
+    """A file of the page, such as page.css; a name without a suffix is a script."""
     return (PARTS / (name if "." in name else f"{name}.js")).read_text(encoding="utf-8")

@@ -1,24 +1,24 @@
-"""The parts of the page that stand without JavaScript: health, stages, lineage, identity."""
+"""The sections of the page that need no JavaScript: health, stages, identity, evaluations."""
 
 from collections.abc import Sequence
 
-from pipeline.report import identity_facts, tables
-from pipeline.report.checks import Check
-from pipeline.report.markup import Html, el, join
-from pipeline.report.reading import Run, Stage
+from veriloop.pipeline.report import identity_facts, tables
+from veriloop.pipeline.report.checks import Check
+from veriloop.pipeline.report.markup import Html, el, join
+from veriloop.pipeline.report.read_run import Run, Stage
 
 MARKS = {"good": "●", "watch": "▲", "bad": "■", "unknown": "○"}
-TOLD = {"good": "good", "watch": "watch", "bad": "bad", "unknown": "not known"}
+LEVELS = {"good": "good", "watch": "watch", "bad": "bad", "unknown": "unknown"}
 MAX_VALUE = 120  # characters of a recipe's value
 
 
 def section(id: str, title: str, lead: str, *inside: Html, cls: str | None = None) -> Html:
-    """A part of the page with its heading and a line that says how to read it."""
+    """A section with its heading and a line that explains it."""
     return el("section", el("h2", title), el("p", lead, cls="lead"), *inside, id=id, cls=cls)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, wide: bool = True) -> Html:
-    """The first column names the row."""
+    """A table; the first column holds the row headers."""
     body = [
         el("tr", el("th", row[0], scope="row"), [el("td", cell) for cell in row[1:]])
         for row in rows
@@ -29,69 +29,71 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, wide: bool = Tr
 
 def health(checks: Sequence[Check]) -> Html:
     counts = {level: sum(c.level == level for c in checks) for level in MARKS}
-    told = ", ".join(f"{n} {TOLD[level]}" for level, n in counts.items() if n)
+    summary = ", ".join(f"{n} {LEVELS[level]}" for level, n in counts.items() if n)
     return section(
         "health",
         "Health",
-        f"{len(checks)} questions: {told}. Each links to its picture.",
+        f"{len(checks)} questions: {summary}. Each links to its chart.",
         el("ul", [_card(check) for check in checks], cls="health"),
     )
 
 
 def _card(check: Check) -> Html:
-    level, asked = check.level, check.question
-    others = [name for name in check.told if name != check.stage]
-    rest = ", ".join(f"{name} {check.told[name].number}" for name in others)
-    where = f"#{asked.picture}" if asked.picture in ("verdicts", "evaluations") else (
-        f"#stage={check.stage}&chart={asked.picture}" if check.stage else "#curves"
-    )  # fmt: skip
+    level, question = check.level, check.question
+    others = ", ".join(
+        f"{name} {assessment.number}"
+        for name, assessment in check.assessments.items()
+        if name != check.stage
+    )
+    if question.chart in ("verdicts", "evaluations"):
+        link = f"#{question.chart}"
+    else:
+        link = f"#stage={check.stage}&chart={question.chart}" if check.stage else "#curves"
     inside = (
-        el("span", MARKS[level], el("span", TOLD[level], cls="unseen"), cls="mark"),
-        el("strong", asked.asks),
+        el("span", MARKS[level], el("span", LEVELS[level], cls="unseen"), cls="mark"),
+        el("strong", question.asks),
         el("span", check.number, cls="number"),
         el("span", check.stage, cls="where") if check.stage else None,
-        el("span", asked.rule, cls="rule"),
+        el("span", question.rule, cls="rule"),
     )
-    return el("li", el("a", *inside, href=where, title=rest or None), cls=level)
+    return el("li", el("a", *inside, href=link, title=others or None), cls=level)
 
 
 def stages(run: Run) -> Html:
     return section(
         "stages",
         "Stages",
-        f"{tables.how_it_ended(run)}. Before → after, on held-out problems.",
+        f"{tables.status_line(run)}. Before → after, on held-out problems.",
         table(tables.STAGES, tables.stage_rows(run)),
-        el("h3", "Where rows went"),
+        el("h3", "Lineage and rows"),
         el("ol", [_lineage(stage, run.stages) for stage in run.stages], cls="lineage"),
     )
 
 
-def _lineage(stage: Stage, among: Sequence[Stage]) -> Html:
-    made_from = identity_facts.made_from(stage, among)
-    made = identity_facts.outputs(stage)
+def _lineage(stage: Stage, stages: Sequence[Stage]) -> Html:
+    inputs = [_file("←", *file) for file in identity_facts.made_from(stage, stages)]
+    outputs = [_file("→", name, "", digest) for name, digest in identity_facts.outputs(stage)]
     status = str(stage.entry.get("status", "unknown"))
     return el(
         "li",
         el("div", el("strong", stage.name), " ", el("span", _kind(stage, status), cls="quiet")),
-        el("ul", [_file("←", *one) for one in made_from], cls="files") if made_from else None,
+        el("ul", inputs, cls="files") if inputs else None,
         _funnel(stage),
-        el("ul", [_file("→", name, "", short) for name, short in made], cls="files")
-        if made
-        else None,
+        el("ul", outputs, cls="files") if outputs else None,
         cls=status,
     )
 
 
 def _kind(stage: Stage, status: str) -> str:
-    kind = stage.kind.replace("_", " ")
-    told = [kind] if stage.kind != stage.name else []
-    return ", ".join([*told, *([] if status == "done" else [status])])
+    """The stage's kind if its name differs, and its status unless it is done."""
+    kind = "" if stage.kind == stage.name else stage.kind.replace("_", " ")
+    return ", ".join(part for part in (kind, "" if status == "done" else status) if part)
 
 
-def _file(arrow: str, name: str, source: str, short: str) -> Html:
+def _file(arrow: str, name: str, source: str, digest: str) -> Html:
     return el(
         "li", el("span", f"{arrow} ", cls="quiet"), name, " ",
-        el("span", source, cls="quiet"), " ", el("code", short),
+        el("span", source, cls="quiet"), " ", el("code", digest),
     )  # fmt: skip
 
 
@@ -99,21 +101,21 @@ def _funnel(stage: Stage) -> Html | None:
     rows = identity_facts.rows_of(stage)
     if rows is None:
         return None
-    seen, kept, dropped = rows
-    parts = [("kept", kept), *sorted(dropped.items(), key=lambda one: -one[1])]
+    total, kept, dropped = rows
+    parts = [("kept", kept), *sorted(dropped.items(), key=lambda part: -part[1])]
     bar = [
-        el("span", style=f"flex-grow:{count}", cls=f"part p{at}", title=f"{name}: {count:,}")
-        for at, (name, count) in enumerate(parts)
+        el("span", style=f"flex-grow:{count}", cls=f"part p{i}", title=f"{name}: {count:,}")
+        for i, (name, count) in enumerate(parts)
         if count
     ]
     legend = [
-        el("li", el("i", cls=f"p{at}"), f"{name.replace('_', ' ')} ", el("b", f"{count:,}"))
-        for at, (name, count) in enumerate(parts)
+        el("li", el("i", cls=f"p{i}"), f"{name.replace('_', ' ')} ", el("b", f"{count:,}"))
+        for i, (name, count) in enumerate(parts)
         if count
     ]
     return el(
         "div",
-        el("p", f"{seen:,} rows in, {kept:,} kept", cls="quiet"),
+        el("p", f"{total:,} rows in, {kept:,} kept", cls="quiet"),
         el("div", bar, cls="bar"),
         el("ul", legend, cls="legend"),
         cls="funnel",
@@ -121,17 +123,17 @@ def _funnel(stage: Stage) -> Html | None:
 
 
 def identity(run: Run) -> Html:
-    told = identity_facts.facts(run)
+    facts = identity_facts.facts(run)
     verifiers = identity_facts.verifiers(run)
     recipes = [
-        el("h3", "Against the shipped recipes"),
+        el("h3", "Changes to the shipped recipes"),
         *[_recipe(stage) for stage in run.stages if stage.recipe],
     ]
     return section(
         "identity",
         "Identity",
-        "What it takes to find this run again, and where it left the recipes that are shipped.",
-        el("dl", [join([el("dt", name), el("dd", text)]) for name, text in told], cls="facts"),
+        "The environment that produced this run, and its changes to the shipped recipes.",
+        el("dl", [join([el("dt", name), el("dd", text)]) for name, text in facts], cls="facts"),
         join(
             [el("h3", "Verifiers"), table(("verifier", "version", "judged in"), verifiers)]
             if verifiers
@@ -142,19 +144,19 @@ def identity(run: Run) -> Html:
 
 
 def _recipe(stage: Stage) -> Html:
-    name, found = identity_facts.against_shipped(stage)
+    name, changes = identity_facts.against_shipped(stage)
     if not name:
-        told = str(stage.recipe.get("name", "unnamed"))
-        head = f"{stage.name}: no recipe called {told} is shipped here"
-        return el("p", head, cls="quiet")
-    if not found:
-        return el("p", f"{stage.name}: {name} as it is shipped", cls="quiet")
-    head = el("summary", f"{stage.name}: {name} with {len(found)} change{'s' * (len(found) != 1)}")
-    return el("details", head, differences(found, ("key", "shipped", "this run")))
+        recipe = str(stage.recipe.get("name", "unnamed"))
+        return el("p", f"{stage.name}: {recipe} is no shipped recipe", cls="quiet")
+    if not changes:
+        return el("p", f"{stage.name}: {name}, unchanged", cls="quiet")
+    count = f"{len(changes)} change{'s' * (len(changes) != 1)}"
+    head = el("summary", f"{stage.name}: {name} with {count}")
+    return el("details", head, differences(changes, ("key", "shipped", "this run")))
 
 
-def differences(found: Sequence[identity_facts.Difference], head: tuple[str, str, str]) -> Html:
-    return table(head, [[key, _value(there), _value(here)] for key, there, here in found])
+def differences(rows: Sequence[identity_facts.Difference], head: tuple[str, str, str]) -> Html:
+    return table(head, [[key, _value(old), _value(new)] for key, old, new in rows])
 
 
 def _value(value: object) -> str:
@@ -164,9 +166,9 @@ def _value(value: object) -> str:
 
 def evaluations(run: Run) -> Html:
     parts = [_evaluated(stage) for stage in run.stages if tables.figures(stage)]
-    told = "Bars are 95 % intervals: hollow before the stage, solid after it."
+    lead = "Bars are 95 % intervals: hollow before the stage, solid after it."
     return section(
-        "evaluations", "Evaluations", told if parts else "No stage was evaluated.", *parts
+        "evaluations", "Evaluations", lead if parts else "No stage was evaluated.", *parts
     )
 
 
@@ -174,14 +176,14 @@ def _evaluated(stage: Stage) -> Html:
     rows = [
         el(
             "tr",
-            el("th", one.name, scope="row"),
-            el("td", _with_interval(one.before, one.before_95)),
-            el("td", _with_interval(one.after, one.after_95)),
-            el("td", _whiskers(one), cls="whiskers"),
+            el("th", figure.name, scope="row"),
+            el("td", _with_interval(figure.before, figure.before_95)),
+            el("td", _with_interval(figure.after, figure.after_95)),
+            el("td", _whiskers(figure), cls="whiskers"),
         )
-        for one in tables.figures(stage)
+        for figure in tables.figures(stage)
     ]
-    heads = ("figure", "before", "after", "0 to 1")
+    heads = ("metric", "before", "after", "0 to 1")
     head = el("thead", el("tr", [el("th", name, scope="col") for name in heads]))
     return el(
         "div",
@@ -194,16 +196,16 @@ def _evaluated(stage: Stage) -> Html:
 def _with_interval(value: float | None, bounds: tuple[float, float] | None) -> Html:
     if value is None:
         return Html("–")
-    told = f" [{bounds[0]:.3f}, {bounds[1]:.3f}]" if bounds else ""
-    return join([f"{value:.3f}", el("span", told, cls="quiet")])
+    interval = f" [{bounds[0]:.3f}, {bounds[1]:.3f}]" if bounds else ""
+    return join([f"{value:.3f}", el("span", interval, cls="quiet")])
 
 
-def _whiskers(one: tables.Figure) -> Html:
+def _whiskers(figure: tables.Figure) -> Html:
     marks = [
         mark
         for side, value, bounds in (
-            ("before", one.before, one.before_95),
-            ("after", one.after, one.after_95),
+            ("before", figure.before, figure.before_95),
+            ("after", figure.after, figure.after_95),
         )
         if value is not None
         for mark in (
@@ -219,32 +221,28 @@ def _span(low: float, high: float) -> str:
 
 
 def comparison(run: Run, other: Run) -> Html:
-    """Figures after each stage of both runs, and how their recipes differ."""
+    """Metrics after each stage of both runs, and how their recipes differ."""
     pairs = tables.in_both(run, other)
     rows = [
-        [f"{mine.name} {a.name}", tables.number(a.after), tables.number(b.after), _apart(a, b)]
-        for mine, theirs in pairs
-        for a in tables.figures(mine)
-        for b in tables.figures(theirs)
+        [f"{stage.name} {a.name}", tables.number(a.after), tables.number(b.after), _overlap(a, b)]
+        for stage, other_stage in pairs
+        for a in tables.figures(stage)
+        for b in tables.figures(other_stage)
         if a.name == b.name and a.after is not None and b.after is not None
     ]
     parts: list[Html] = []
     if rows:
-        parts.append(table(("figure after", run.name, other.name, "95 % intervals"), rows))
-    for mine, theirs in pairs:
-        found = identity_facts.differences(theirs.recipe, mine.recipe)
-        told = differences(found, ("key", other.name, run.name)) if found else el("p", "None.")
-        parts.append(el("details", el("summary", f"{mine.name}: {_settings(len(found))}"), told))
-    lead = f"Beside {other.name}, whose curves are dashed in every picture."
+        parts.append(table(("metric after", run.name, other.name, "95 % intervals"), rows))
+    for stage, other_stage in pairs:
+        rows = identity_facts.differences(other_stage.recipe, stage.recipe)
+        count = "1 setting differs" if len(rows) == 1 else f"{len(rows)} settings differ"
+        body = differences(rows, ("key", other.name, run.name)) if rows else el("p", "None.")
+        parts.append(el("details", el("summary", f"{stage.name}: {count}"), body))
+    lead = f"Compared with {other.name}, whose curves are dashed in every chart."
     return section("comparison", "Comparison", lead, *parts)
 
 
-def _settings(count: int) -> str:
-    return "1 setting differs" if count == 1 else f"{count} settings differ"
-
-
-def _apart(one: tables.Figure, other: tables.Figure) -> str:
-    mine, theirs = one.after_95, other.after_95
-    if mine is None or theirs is None:
+def _overlap(figure: tables.Figure, other: tables.Figure) -> str:
+    if figure.after_95 is None or other.after_95 is None:
         return "–"
-    return "apart" if mine[1] < theirs[0] or theirs[1] < mine[0] else "overlap"
+    return "disjoint" if tables.disjoint(figure.after_95, other.after_95) else "overlap"

@@ -1,20 +1,21 @@
-"""Tables of a report as plain rows, for the page and for its Markdown alike."""
+"""Tables of a report as plain rows, for the page and for its Markdown."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.report.identity_facts import rows_of, seconds
-from pipeline.report.reading import Run, Stage
+from veriloop.pipeline.report.identity_facts import rows_of, seconds
+from veriloop.pipeline.report.read_run import Run, Stage
 
 INTERVAL = " 95%"
 FIRST = ("pass@1", "greedy", "general", "format", "language", "accuracy")
 SHARES = ("pass@", "maj@", "greedy", "general", "format", "language", "accuracy")
+STAGES = ("stage", "status", "data kept / total", "reward", "pass@1", "format", "time", "goals")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A held-out figure before and after a stage, each with its 95 % interval where it has one."""
+    """A held-out metric before and after a stage, each with its 95 % interval if recorded."""
 
     name: str
     before: float | None
@@ -24,60 +25,62 @@ class Figure:
 
     @property
     def apart(self) -> bool:
-        """Whether the two intervals have nothing in common."""
-        if self.before_95 is None or self.after_95 is None:
-            return False
-        return self.before_95[1] < self.after_95[0] or self.after_95[1] < self.before_95[0]
+        """Whether the two intervals are disjoint."""
+        return disjoint(self.before_95, self.after_95)
+
+
+def disjoint(first: tuple[float, float] | None, second: tuple[float, float] | None) -> bool:
+    """Whether two intervals do not overlap; False if one is missing."""
+    if first is None or second is None:
+        return False
+    return first[1] < second[0] or second[1] < first[0]
 
 
 def figures(stage: Stage) -> list[Figure]:
-    """Shares measured on held-out problems, the first ones first."""
-    sides = [stage.entry.get(side) or {} for side in ("before", "after")]
-    names = {n for side in sides for n in side if n.startswith(SHARES) and INTERVAL not in n}
-    order = sorted(names, key=lambda n: (FIRST.index(n) if n in FIRST else len(FIRST), n))
+    """Shares measured on held-out problems, in the order of FIRST, then by name."""
+    before, after = (stage.entry.get(side) or {} for side in ("before", "after"))
+    names = {n for side in (before, after) for n in side}
+    shares = [n for n in names if n.startswith(SHARES) and INTERVAL not in n]
     return [
         Figure(
             name=name,
-            before=sides[0].get(name),
-            after=sides[1].get(name),
-            before_95=_interval(sides[0], name),
-            after_95=_interval(sides[1], name),
+            before=before.get(name),
+            after=after.get(name),
+            before_95=_interval(before, name),
+            after_95=_interval(after, name),
         )
-        for name in order
+        for name in sorted(shares, key=lambda n: (FIRST.index(n) if n in FIRST else len(FIRST), n))
     ]
 
 
-def _interval(side: Mapping[str, Any], name: str) -> tuple[float, float] | None:
-    found = side.get(f"{name}{INTERVAL}")
-    return (found[0], found[1]) if found else None
+def _interval(metrics: Mapping[str, Any], name: str) -> tuple[float, float] | None:
+    bounds = metrics.get(f"{name}{INTERVAL}")
+    return (bounds[0], bounds[1]) if bounds else None
 
 
 def decoding(stage: Stage) -> str:
-    """How a stage was examined: problems, samples, temperature, what could not be judged."""
-    told = stage.entry.get("after") or stage.entry.get("before") or {}
-    if "problems" not in told:
+    """How a stage was evaluated: problems, samples, temperature, lengths, failures."""
+    metrics = stage.entry.get("after") or stage.entry.get("before") or {}
+    if "problems" not in metrics:
         return ""
     parts = [
-        f"{told['problems']} problems, {told.get('samples', '?')} samples each",
-        f"temperature {told.get('temperature', '?'):g}",
-        f"mean length {told['mean_length']:.1f} tokens" if "mean_length" in told else "",
-        f"{told['truncated']:.1%} cut off" if "truncated" in told else "",
-        f"{told['failed']} not judged" if told.get("failed") else "",
+        f"{metrics['problems']} problems, {metrics.get('samples', '?')} samples each",
+        f"temperature {metrics.get('temperature', '?'):g}",
+        f"mean length {metrics['mean_length']:.1f} tokens" if "mean_length" in metrics else "",
+        f"{metrics['truncated']:.1%} cut off" if "truncated" in metrics else "",
+        f"{metrics['failed']} not judged" if metrics.get("failed") else "",
     ]
     return ", ".join(part for part in parts if part)
 
 
-STAGES = ("stage", "status", "data kept / seen", "reward", "pass@1", "format", "time", "goals")
-
-
 def stage_rows(run: Run) -> list[list[str]]:
-    """One row a stage, as STAGES heads them."""
+    """One row per stage, with the columns STAGES."""
     return [
         [
             stage.name,
             str(stage.entry.get("status", "unknown")),
-            _kept(stage),
-            _reward(stage),
+            "–" if (rows := rows_of(stage)) is None else f"{rows[1]:,} / {rows[0]:,}",
+            change(rewards[0], rewards[-1]) if (rewards := stage.column("reward")) else "–",
             change(*stage.after("pass@1")),
             change(*stage.after("format")),
             seconds(stage.entry.get("seconds") or 0.0),
@@ -87,20 +90,9 @@ def stage_rows(run: Run) -> list[list[str]]:
     ]
 
 
-def _kept(stage: Stage) -> str:
-    rows = rows_of(stage)
-    return "–" if rows is None else f"{rows[1]:,} / {rows[0]:,}"
-
-
-def _reward(stage: Stage) -> str:
-    rewards = stage.column("reward")
-    return change(rewards[0], rewards[-1]) if rewards else "–"
-
-
 def change(before: float | None, after: float | None) -> str:
-    """before → after, or what there is of them."""
-    told = [number(one) for one in (before, after) if one is not None]
-    return " → ".join(told) if told else "–"
+    """before → after, without a missing side."""
+    return " → ".join(number(value) for value in (before, after) if value is not None) or "–"
 
 
 def number(value: float) -> str:
@@ -108,44 +100,40 @@ def number(value: float) -> str:
 
 
 def goals(stage: Stage) -> str:
-    """met, or each goal that was missed with what was asked."""
-    told = stage.entry.get("goals") or {}
-    if not told:
+    """The word "met", or each missed goal with its value and target."""
+    entries = stage.entry.get("goals") or {}
+    if not entries:
         return "–"
     missed = [
-        f"{name} {number(one['value']) if one.get('value') is not None else 'not reported'}, "
-        f"asked {bounds(one)}"
-        for name, one in told.items()
-        if not one["met"]
+        f"{name} {number(goal['value']) if goal.get('value') is not None else 'not reported'}, "
+        f"target {bounds(goal)}"
+        for name, goal in entries.items()
+        if not goal["met"]
     ]
     return f"missed: {'; '.join(missed)}" if missed else "met"
 
 
-def bounds(one: Mapping[str, Any]) -> str:
-    low, high = one.get("at_least"), one.get("at_most")
-    told = [f"≥ {low:g}" if low is not None else "", f"≤ {high:g}" if high is not None else ""]
-    return " ".join(part for part in told if part)
+def bounds(goal: Mapping[str, Any]) -> str:
+    """The target of a goal, such as ≥ 0.9."""
+    low, high = goal.get("at_least"), goal.get("at_most")
+    parts = [f"≥ {low:g}" if low is not None else "", f"≤ {high:g}" if high is not None else ""]
+    return " ".join(part for part in parts if part)
 
 
-def how_it_ended(run: Run) -> str:
-    """One line: what is done, what is not, what was missed."""
-    states = [str(stage.entry.get("status", "unknown")) for stage in run.stages]
+def status_line(run: Run) -> str:
+    """One line: stages done, stages not done, missed goals."""
+    states = {stage.name: str(stage.entry.get("status", "unknown")) for stage in run.stages}
     missed = [stage.name for stage in run.stages if goals(stage).startswith("missed")]
-    open_ = [s.name for s, state in zip(run.stages, states, strict=True) if state != "done"]
-    parts = [f"{states.count('done')} of {len(states)} begun stages done"]
-    parts += [f"{name} {run_state(run, name)}" for name in open_]
-    parts += [f"{name} missed its goals" for name in missed]
-    return "; ".join(parts)
+    parts = [f"{list(states.values()).count('done')} of {len(states)} started stages done"]
+    parts += [
+        f"{name} {'has not ended' if state == 'running' else state}"
+        for name, state in states.items()
+        if state != "done"
+    ]
+    return "; ".join([*parts, *(f"{name} missed its goals" for name in missed)])
 
 
-def run_state(run: Run, name: str) -> str:
-    stage = run.stage(name)
-    assert stage is not None, "named from the run itself"
-    state = stage.entry.get("status", "unknown")
-    return "had not ended" if state == "running" else str(state)
-
-
-def in_both(one: Run, other: Run) -> Sequence[tuple[Stage, Stage]]:
-    """Stages of one name and kind in two runs."""
-    pairs = ((stage, other.stage(stage.name)) for stage in one.stages)
+def in_both(run: Run, other: Run) -> Sequence[tuple[Stage, Stage]]:
+    """Pairs of stages with the same name and kind in two runs."""
+    pairs = ((stage, other.stage(stage.name)) for stage in run.stages)
     return [(a, b) for a, b in pairs if b is not None and a.kind == b.kind]

@@ -1,1 +1,1 @@
-"""Where responses come from: one protocol, several engines, and the proof that weights arrived."""
+"""Sampling engines behind one protocol, and verified weight syncs."""

@@ -1,10 +1,15 @@
-"""The process that an engine has to itself: python -m pipeline.sampling.engine_process SOCKET LIFE
+"""Start a sampling engine by name, in this process or as a process that serves one.
 
-Requests come one at a time over the socket, each a method's name and its arguments; the answer is
-("done", value) or ("failed", error), after any parts of it as ("part", value). The process ends
-when the other end of LIFE is closed.
+    python -m veriloop.pipeline.sampling.engine_process SOCKET LIFE KILLED ENGINE [CORE ...]
+
+Requests arrive one at a time over the socket, each a method name and its arguments. The reply is
+("done", value) or ("failed", error), preceded by any number of ("part", value). The process ends
+when the other end of LIFE is closed. If KILLED is 1, the kernel also kills it when the thread that
+started it ends, since a process that hangs cannot end itself.
 """
 
+import ctypes
+import importlib
 import os
 import pickle
 import signal
@@ -12,13 +17,60 @@ import sys
 import threading
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.imports import lasting
+from veriloop.pipeline.training.gc_freeze import lasting
+from veriloop.verifiers.child_signals import leave_to_parent
+
+if TYPE_CHECKING:  # torch is imported under `lasting`
+    from veriloop.pipeline.sampling.sampler import Sampler
+
+
+def import_early(engine: str) -> None:
+    """Import what the engine needs before its checkpoint is known. A missing package is reported
+    by `start_engine`."""
+    if engine == "vllm":
+        from veriloop.pipeline.sampling.vllm_engine import imported
+
+        imported()
+    else:
+        importlib.import_module("veriloop.pipeline.sampling.torch_engine")
+
+
+def start_engine(
+    engine: str,
+    checkpoint: str,
+    *,
+    max_length: int,
+    dtype: str,
+    cache_gib: float,
+    max_batch: int,
+    sleep: bool = False,
+    graphs: bool = False,
+) -> "Sampler":
+    """Load the checkpoint into an engine in this process; settings as in `SamplerConfig`."""
+    if engine == "vllm":
+        from veriloop.pipeline.sampling.vllm_engine import VllmSampler
+
+        return VllmSampler(
+            checkpoint,
+            max_length=max_length,
+            dtype=dtype,
+            cache_gib=cache_gib,
+            max_batch=max_batch,
+            sleep=sleep,
+            graphs=graphs,
+        )
+    from veriloop.pipeline.sampling.torch_engine import TorchSampler
+
+    return TorchSampler(checkpoint, max_batch=max_batch)
+
+
+_PR_SET_PDEATHSIG = 1
 
 
 class _Engine:
-    """Methods that the other process may ask for."""
+    """The methods that the parent process may call."""
 
     def __init__(self, channel: Connection) -> None:
         self._channel = channel
@@ -26,12 +78,10 @@ class _Engine:
         self._weights: Any = None
 
     def open(self, engine: str, checkpoint: str, settings: dict[str, Any]) -> None:
-        from pipeline.sampling.engines import start
-
-        self._sampler = start(engine, checkpoint, **settings)
+        self._sampler = start_engine(engine, checkpoint, **settings)
 
     def map_weights(self, layout: Any) -> None:
-        from pipeline.sampling.shared_weights import mapped
+        from veriloop.pipeline.sampling.shared_weights import mapped
 
         fd = recv_handle(self._channel)
         try:
@@ -43,12 +93,12 @@ class _Engine:
         self._sampler.load_weights(self._weights, version)
 
     def sample(self, prompts: Any, sampling: Any) -> None:
-        """Each prompt's completions as they come; the answer comes after all of them."""
+        """Send each prompt's completions as a part of the reply."""
 
-        def told(place: int, completions: Any) -> None:
-            self._channel.send(("part", (place, completions)))
+        def send(index: int, completions: Any) -> None:
+            self._channel.send(("part", (index, completions)))
 
-        self._sampler.sample(prompts, sampling, told)
+        self._sampler.sample(prompts, sampling, send)
 
     def sleep(self) -> None:
         self._sampler.sleep()
@@ -59,7 +109,7 @@ class _Engine:
 
 
 def serve(channel: Connection) -> None:
-    """Answer until asked to close, or until nobody asks any more."""
+    """Answer requests until `close`, or until the channel is closed."""
     engine = _Engine(channel)
     method = ""
     while method != "close":
@@ -68,36 +118,41 @@ def serve(channel: Connection) -> None:
         except EOFError:
             return
         try:
-            answer = ("done", getattr(engine, method)(*arguments))
-        except Exception as failure:  # noqa: BLE001 - for who asked to deal with
-            answer = ("failed", _portable(failure))
-        channel.send(answer)
+            reply = ("done", getattr(engine, method)(*arguments))
+        except Exception as failure:  # noqa: BLE001 - the parent raises it
+            reply = ("failed", _picklable(failure))
+        channel.send(reply)
 
 
-def _portable(failure: Exception) -> Exception:
-    """The error as the other process can read it."""
+def _picklable(failure: Exception) -> Exception:
+    """The error, or one with its text if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(failure))
-    except Exception:  # noqa: BLE001 - an error may hold anything
+    except Exception:  # noqa: BLE001 - pickling may raise anything
         return RuntimeError(f"{type(failure).__name__}: {failure}")
     return failure
 
 
-def _end_with(life: int) -> None:
-    os.read(life, 1)  # returns when the other end is closed, by its process's death at the latest
+def _exit_with_parent(life: int) -> None:
+    os.read(life, 1)  # returns when the parent closes its end or dies
     os._exit(1)
 
 
+def _kill_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main(words: list[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
-    socket, life, engine = int(words[0]), int(words[1]), words[2]
-    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
-    cores = {int(core) for core in words[3:]}
+    leave_to_parent()
+    socket, life, engine = int(words[0]), int(words[1]), words[3]
+    if words[2] == "1":
+        _kill_with_parent()
+    threading.Thread(target=_exit_with_parent, args=(life,), daemon=True).start()
+    cores = {int(core) for core in words[4:]}
     if cores:
         os.sched_setaffinity(0, cores)
     with lasting():
-        from pipeline.sampling.engines import import_early
-
         import_early(engine)
     serve(Connection(socket))
 

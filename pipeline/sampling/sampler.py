@@ -1,4 +1,4 @@
-"""What every sampling engine promises."""
+"""The protocol of sampling engines."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to sample. Only `top_p` below 1, which is for evaluation, cuts the support of the
-    distribution: the trainer could not score what was sampled under it."""
+    """How to sample. `top_p` below 1 is for evaluation only: it cuts the distribution's support, so
+    the trainer cannot score the samples."""
 
     per_prompt: int
-    temperature: float  # 0: greedy, with log-probs at temperature 1 that are not for training
+    temperature: float  # 0: greedy; log-probs are then at temperature 1 and not for training
     max_tokens: int
     seed: int
-    stop: tuple[str, ...] = ()  # a response ends with the token that completes one of these
-    top_p: float = 1.0  # of the likeliest tokens as few as have this much probability together
+    stop: tuple[str, ...] = ()  # a response ends after a token that completes one of these
+    top_p: float = 1.0  # keep the fewest likeliest tokens with this total probability
 
     def __post_init__(self) -> None:
         if self.per_prompt < 1 or self.max_tokens < 1:
@@ -27,47 +27,50 @@ class Sampling:
         if not 0.0 <= self.temperature < float("inf"):
             raise ValueError(f"temperature={self.temperature} must be 0 (greedy) or positive")
         if not 0.0 < self.top_p <= 1.0:
-            raise ValueError(f"top_p={self.top_p} must lie in (0, 1]; 1 cuts nothing")
+            raise ValueError(f"top_p={self.top_p} must be in (0, 1]; 1 cuts nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """One response as the engine sampled it."""
+    """One sampled response."""
 
-    ids: tuple[int, ...]  # with the end-of-sequence id, when the model wrote one
+    ids: tuple[int, ...]  # with the end-of-sequence id, if sampled
     logp: tuple[float, ...]  # nats, after the temperature and `top_p`
     finish: Literal["stop", "length"]
 
 
-Told = Callable[[int, Sequence[Completion]], None]  # a prompt's place, and its completions
+OnComplete = Callable[[int, Sequence[Completion]], None]  # a prompt's index, its completions
 
 
 class Sampler(Protocol):
     """An engine with its own copy of the policy's weights."""
 
     name: str  # "vllm", "torch", ...
-    pid: int | None  # of the process that the engine has to itself, where it has one
+    pid: int | None  # of the engine's separate process; None: in this one
 
     @property
     def version(self) -> int:
-        """Optimizer steps behind the weights it holds."""
+        """Optimizer steps that its weights have had."""
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Replace the weights in place, under their transformers names, and drop every cache."""
+        """Replace the weights in place, by their transformers names, and clear every cache."""
         ...
 
     def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, told: Told | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        on_complete: OnComplete | None = None,
     ) -> list[list[Completion]]:
-        """`per_prompt` completions for each prompt, in order; `told` hears of each prompt, once,
-        as soon as its own are complete. The same seed and weights give the same tokens. Raises
-        ValueError for a prompt that leaves no room for `max_tokens`."""
+        """`per_prompt` completions for each prompt, in order. `on_complete` is called once per
+        prompt, as soon as its completions are done. The same seed and weights give the same tokens.
+        Raises ValueError for a prompt that leaves no room for `max_tokens`."""
         ...
 
     def sleep(self) -> None:
-        """Give the card's memory back until the next `load_weights`; nothing is sampled before.
-        Only for an engine that was started to sleep. An engine without a card has none to give."""
+        """Release the GPU's memory until the next `load_weights`; no sampling until then. Only for
+        engines started with `sleep`."""
         ...
 
     def close(self) -> None: ...

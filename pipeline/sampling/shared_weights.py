@@ -1,4 +1,4 @@
-"""A model's weights in memory that two processes map: a sync is one copy, and no file is left."""
+"""Weights in anonymous memory that two processes map: a sync is one copy, without files."""
 
 import mmap
 import os
@@ -12,8 +12,8 @@ ALIGNED = 64  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where one weight lies."""
+class TensorSlot:
+    """The position of one weight in the shared memory."""
 
     name: str
     dtype: torch.dtype
@@ -22,24 +22,24 @@ class Place:
     size: int  # bytes
 
 
-def places(weights: Iterable[tuple[str, Tensor]]) -> list[Place]:
-    """One weight after the other."""
-    found, offset = list[Place](), 0
+def layout_of(weights: Iterable[tuple[str, Tensor]]) -> list[TensorSlot]:
+    """Slots for the weights, one after the other."""
+    slots, offset = list[TensorSlot](), 0
     for name, weight in weights:
         size = weight.numel() * weight.element_size()
-        found.append(
-            Place(
+        slots.append(
+            TensorSlot(
                 name=name, dtype=weight.dtype, shape=tuple(weight.shape), offset=offset, size=size
             )
         )
         offset += -(-size // ALIGNED) * ALIGNED
-    return found
+    return slots
 
 
 class SharedWeights:
-    """Memory for these weights, in the process that writes them; `fd` is for the other."""
+    """The memory in the writing process; the reading process maps `fd`."""
 
-    def __init__(self, layout: Sequence[Place]) -> None:
+    def __init__(self, layout: Sequence[TensorSlot]) -> None:
         self.layout = list(layout)
         self.fd = os.memfd_create("weights")
         os.ftruncate(self.fd, _end(layout))
@@ -47,7 +47,7 @@ class SharedWeights:
 
     @torch.no_grad()
     def write(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Copy the weights in, from wherever they are; they must be those of the layout."""
+        """Copy the weights in from any device, in the order of the layout."""
         for (_, view), (_, weight) in zip(self._views, weights, strict=True):
             view.copy_(weight)
 
@@ -56,17 +56,17 @@ class SharedWeights:
         os.close(self.fd)
 
 
-def mapped(fd: int, layout: Sequence[Place]) -> list[tuple[str, Tensor]]:
-    """The weights behind `fd`, by name; they change when the other process writes."""
+def mapped(fd: int, layout: Sequence[TensorSlot]) -> list[tuple[str, Tensor]]:
+    """The weights in `fd`, by name, as views that change when the other process writes."""
     bytes_B = torch.frombuffer(mmap.mmap(fd, _end(layout)), dtype=torch.uint8)
     return [
         (
-            one.name,
-            bytes_B[one.offset : one.offset + one.size].view(one.dtype).view(one.shape),
+            slot.name,
+            bytes_B[slot.offset : slot.offset + slot.size].view(slot.dtype).view(slot.shape),
         )
-        for one in layout
+        for slot in layout
     ]
 
 
-def _end(layout: Sequence[Place]) -> int:
-    return max((one.offset + one.size for one in layout), default=0) or 1
+def _end(layout: Sequence[TensorSlot]) -> int:
+    return max((slot.offset + slot.size for slot in layout), default=0) or 1

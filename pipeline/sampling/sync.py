@@ -1,7 +1,7 @@
-"""Give the sampler the policy's weights, and prove that it has them.
+"""Sync weights to the sampler and verify them.
 
-A sampler with stale weights raises nothing and trains towards nonsense. So after every sync it
-writes a few fresh tokens, the trainer scores the same tokens, and the two must agree.
+A sampler with stale weights raises no error and corrupts training. So after every sync it samples a
+few tokens, the trainer scores them, and the log-probs must agree.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.compute import in_float32
-from pipeline.failures import StageError
-from pipeline.lora import merged
-from pipeline.packing import best_fit, lay_out, response_mask
-from pipeline.policy import score
-from pipeline.sampling.sampler import Completion, Sampler, Sampling
+from veriloop.pipeline.config.sections import SamplerConfig, TrainerConfig
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.model.fused_layers import in_float32
+from veriloop.pipeline.model.lora import merged
+from veriloop.pipeline.model.packing import best_fit, lay_out, response_mask
+from veriloop.pipeline.model.policy import score
+from veriloop.pipeline.sampling.sampler import Completion, Sampler, Sampling
+from veriloop.pipeline.types import Graded
 
-KEPT = 2  # sequences of a proof that the next one scores again
+BFLOAT16_TOLERANCE = 0.03  # nats on average, for the rounding of a trunk in bfloat16
+RESCORED = 2  # sequences of a check that the next check scores again
 
 
 class SyncError(StageError):
@@ -27,17 +30,17 @@ class SyncError(StageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    """Differences of log-probs in nats, sampler against trainer, on the proof's tokens."""
+    """Differences of log-probs between sampler and trainer, in nats, on freshly sampled tokens."""
 
     tokens: int
     max: float
     mean: float
-    moved: float | None  # mean change of the policy since the last proof; None at the first one
+    moved: float | None  # mean change of the policy since the last check; None at the first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fresh:
-    """What the sampler wrote with the weights it was given; nobody has looked at it yet."""
+    """Completions sampled with new weights, not yet checked."""
 
     version: int
     prompts: tuple[tuple[int, ...], ...]
@@ -48,11 +51,11 @@ class Fresh:
 class _Tokens:
     sequences: tuple[tuple[int, ...], ...]  # prompt and response
     prompts: tuple[int, ...]  # lengths
-    logp_M: Tensor  # the trainer's, of all response tokens in order
+    logp_M: Tensor  # of the trainer, for all response tokens in order
 
 
 class WeightSync:
-    """Carries weights from one policy to one sampler, with a proof each time."""
+    """Sends the weights of a policy to a sampler and verifies them each time."""
 
     def __init__(
         self,
@@ -69,19 +72,19 @@ class WeightSync:
         self._last: _Tokens | None = None
 
     def __call__(self, version: int, prompts: Sequence[Sequence[int]]) -> SyncReport:
-        """Send the weights, then `prove`."""
+        """Send the weights and verify them."""
         return self.compare(self.send(version, prompts))
 
     def send(self, version: int, prompts: Sequence[Sequence[int]]) -> Fresh:
-        """Send the weights, and have a few tokens written after `prompts`, to be compared."""
+        """Send the weights and sample a few tokens after `prompts`, for `compare`."""
         self._sampler.load_weights(merged(self._policy), version)
-        return self._written(version, prompts)
+        return self._sampled(version, prompts)
 
     def prove(self, version: int, prompts: Sequence[Sequence[int]]) -> SyncReport:
-        """`compare` both on tokens sampled now after `prompts`."""
-        return self.compare(self._written(version, prompts))
+        """Verify the current weights on tokens sampled after `prompts`."""
+        return self.compare(self._sampled(version, prompts))
 
-    def _written(self, version: int, prompts: Sequence[Sequence[int]]) -> Fresh:
+    def _sampled(self, version: int, prompts: Sequence[Sequence[int]]) -> Fresh:
         sampling = Sampling(
             per_prompt=1,
             temperature=self._temperature,
@@ -89,26 +92,31 @@ class WeightSync:
             seed=version,
         )
         completions = (group[0] for group in self._sampler.sample(prompts, sampling))
-        asked = tuple(map(tuple, prompts))
-        return Fresh(version=version, prompts=asked, completions=tuple(completions))
+        return Fresh(
+            version=version,
+            prompts=tuple(map(tuple, prompts)),
+            completions=tuple(completions),
+        )
 
     def compare(self, fresh: Fresh) -> SyncReport:
-        """Score as the trainer what the sampler wrote; raises SyncError past the tolerance.
+        """Score the sampler's tokens with the trainer; raises SyncError beyond the tolerance.
 
-        `moved` says how far the policy went since the last proof, on tokens of that proof: where
-        it is below the tolerance, a stale sampler could not have been told from a fresh one.
+        `moved` is the policy's change since the last check, on tokens of that check: below the
+        tolerance a stale sampler could not be detected.
         """
         pairs = zip(fresh.prompts, fresh.completions, strict=True)
-        sequences = tuple((*prompt, *one.ids) for prompt, one in pairs)
+        sequences = tuple((*prompt, *completion.ids) for prompt, completion in pairs)
         lengths = tuple(map(len, fresh.prompts))
         last = self._last or _Tokens((), (), torch.empty(0))
         logp_M = self._score((*sequences, *last.sequences), (*lengths, *last.prompts))
-        sampled_M = torch.tensor([logp for one in fresh.completions for logp in one.logp])
+        sampled_M = torch.tensor(
+            [logp for completion in fresh.completions for logp in completion.logp]
+        )
         trained_M, again_M = logp_M.split([len(sampled_M), len(last.logp_M)])
         gap_M = (trained_M - sampled_M).abs()
-        kept = sum(len(one.ids) for one in fresh.completions[:KEPT])
+        kept = sum(len(completion.ids) for completion in fresh.completions[:RESCORED])
         moved = (again_M - last.logp_M).abs().mean().item() if last.sequences else None
-        self._last = _Tokens(sequences[:KEPT], lengths[:KEPT], trained_M[:kept])
+        self._last = _Tokens(sequences[:RESCORED], lengths[:RESCORED], trained_M[:kept])
         report = SyncReport(
             tokens=len(gap_M), max=gap_M.max().item(), mean=gap_M.mean().item(), moved=moved
         )
@@ -124,8 +132,8 @@ class WeightSync:
             raise SyncError(
                 f"after {version} optimizer steps the {self._sampler.name} sampler and the trainer "
                 f"disagree on {report.tokens} fresh tokens: max {report.max:.2e}, mean "
-                f"{report.mean:.2e} nats, allowed {self._tolerance:.0e}. Stale weights, another "
-                f"temperature than {self._temperature}, or a lower precision would look like this"
+                f"{report.mean:.2e} nats, allowed {self._tolerance:.0e}. Possible causes: stale "
+                f"weights, a temperature other than {self._temperature}, or a lower precision"
             )
 
     @torch.no_grad()
@@ -135,7 +143,7 @@ class WeightSync:
         rows = best_fit(sizes, max(sizes))
         packed = lay_out(sequences, rows)
         mask_RT = response_mask(packed, prompts)
-        with in_float32(self._policy):  # whether weights arrived is not a matter of rounding
+        with in_float32(self._policy):  # compares weights, not rounding
             logp_M, _ = score(
                 self._policy,
                 packed.ids_RT,
@@ -147,3 +155,18 @@ class WeightSync:
             )
         order_M = packed.sequence_RT[mask_RT].argsort(stable=True)
         return logp_M.cpu()[order_M]
+
+
+def batch_tolerance(
+    trainer: TrainerConfig, sampler: SamplerConfig, graded: Sequence[Graded], done: int
+) -> float | None:
+    """Nats by which trainer and sampler may differ in log-probs, on average over a step's tokens.
+
+    None if another policy than that of `done` optimizer steps sampled some rollout. `WeightSync`
+    compares weights in float32, whatever `trainer.compute` is; this allows for its rounding.
+    """
+    if any(g.rollout.policy_version != done for g in graded):
+        return None
+    if trainer.compute == "float32":
+        return sampler.tolerance
+    return max(sampler.tolerance, BFLOAT16_TOLERANCE)

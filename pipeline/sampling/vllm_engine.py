@@ -1,4 +1,4 @@
-"""Sampling with vLLM inside this process, its weights replaced in place after every update."""
+"""Sampling with vLLM in this process; weights are replaced in place after every update."""
 
 import os
 import warnings
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch._dynamo import config as dynamo
 
-from pipeline.device import give_back_unused
-from pipeline.failures import RecipeError
-from pipeline.imports import lasting
-from pipeline.policy import eos_ids, load_generation_config, load_tokenizer
-from pipeline.sampling.sampler import Completion, Sampling, Told
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.model.device import give_back_unused
+from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
+from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampling
+from veriloop.pipeline.training.gc_freeze import lasting
 
 QUIET = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in this process: weights by reference
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process: weights are passed by reference
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_CONFIGURE_LOGGING": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -25,13 +25,13 @@ QUIET = {
 }
 
 
-ENOUGH = 0.05  # of a card: what has to be free of it at the start, the cache's size being given
+FREE_SHARE = 0.05  # of a GPU's memory, free at start; the cache size is set separately
 
 
 class VllmSampler:
-    """vLLM's `LLM`, with processed log-probs; eager, where no graphs are asked for.
+    """vLLM's `LLM` with processed log-probs; eager without `graphs`.
 
-    `sleep` and `graphs` need a card: raises RecipeError where vLLM runs on the processor.
+    `sleep` and `graphs` need a GPU: raises RecipeError if vLLM runs on the CPU.
     """
 
     name = "vllm"
@@ -50,9 +50,9 @@ class VllmSampler:
     ) -> None:
         from transformers import AutoConfig
 
-        card = _settings_of_a_card(sleep=sleep, graphs=graphs)
-        # compiling one small function takes 2 s at the first token, and gains nothing on a CPU;
-        # graphs are of compiled functions
+        gpu_settings = _gpu_settings(sleep=sleep, graphs=graphs)
+        # Compiling one small function takes 2 s at the first token and gains nothing on a CPU.
+        # CUDA graphs need compiled functions.
         dynamo.disable = not graphs
         self._tied = bool(AutoConfig.from_pretrained(checkpoint).tie_word_embeddings)
         ends = eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint))
@@ -64,11 +64,11 @@ class VllmSampler:
             max_model_len=max_length,
             max_num_seqs=max_batch,
             max_num_batched_tokens=max(max_length, 16_384),
-            enable_chunked_prefill=False,  # a cut prefill rewinds seeded generators; CPU's cannot
+            enable_chunked_prefill=False,  # it rewinds seeded generators, which fails on a CPU
             kv_cache_memory_bytes=int(cache_gib * 2**30),
-            enforce_eager=not graphs,  # compiling takes 10-20 s and more, and gains little on a CPU
-            logprobs_mode="processed_logprobs",  # after the temperature, as the trainer scores
-            **card,
+            enforce_eager=not graphs,  # compiling takes 10-20 s or more and gains little on a CPU
+            logprobs_mode="processed_logprobs",  # after the temperature, as in the trainer
+            **gpu_settings,
         )
         self._asleep = False
         self.version = 0
@@ -81,17 +81,20 @@ class VllmSampler:
         if self._tied:
             self._engine.collective_rpc(_repack_head)
         if torch.cuda.is_available() and torch.cuda.is_initialized():
-            torch.cuda.synchronize()  # the trainer may change them from here on
+            torch.cuda.synchronize()  # the trainer may change the weights afterwards
         if self._asleep:
             give_back_unused()
             self._engine.wake_up(tags=["kv_cache"])
             self._asleep = False
         if not self._engine.reset_prefix_cache():
-            raise RuntimeError("vLLM kept its prefix cache: old keys and values would be reused")
+            raise RuntimeError("vLLM kept its prefix cache: stale keys and values would be reused")
         self.version = version
 
     def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, told: Told | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        on_complete: OnComplete | None = None,
     ) -> list[list[Completion]]:
         for i, prompt in enumerate(prompts):
             if len(prompt) + sampling.max_tokens > self._max_length:
@@ -99,23 +102,23 @@ class VllmSampler:
                     f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
                     f"it exceeds the engine's {self._max_length} positions"
                 )
-        asked = self._engine.enqueue(
+        request_ids = self._engine.enqueue(
             [{"prompt_token_ids": list(prompt)} for prompt in prompts],
             [self._parameters(sampling, i) for i in range(len(prompts))],
             use_tqdm=False,
         )
-        places = {request.partition("-")[0]: place for place, request in enumerate(asked)}
+        indices = {request.partition("-")[0]: i for i, request in enumerate(request_ids)}
         groups: dict[int, list[Completion]] = {}
         while self._engine.llm_engine.has_unfinished_requests():
             for output in self._engine.llm_engine.step():
-                place = places[output.request_id]
-                groups[place] = [_completion(choice) for choice in output.outputs]
-                if told is not None:
-                    told(place, groups[place])
-        return [groups[place] for place in range(len(prompts))]
+                i = indices[output.request_id]
+                groups[i] = [_completion(choice) for choice in output.outputs]
+                if on_complete is not None:
+                    on_complete(i, groups[i])
+        return [groups[i] for i in range(len(prompts))]
 
     def sleep(self) -> None:
-        self._engine.sleep(level=2)  # forgets the weights: new ones come before it is asked again
+        self._engine.sleep(level=2)  # drops the weights; `load_weights` restores them
         self._asleep = True
 
     def _parameters(self, sampling: Sampling, index: int) -> Any:
@@ -130,7 +133,7 @@ class VllmSampler:
             seed=None if greedy else sampling.seed * 1_000_003 + index * sampling.per_prompt,
             stop=list(sampling.stop) or None,
             stop_token_ids=self._stop_ids,
-            logprobs=0,  # the sampled token's own
+            logprobs=0,  # of the sampled token only
             flat_logprobs=True,
             detokenize=bool(sampling.stop),
             skip_special_tokens=False,
@@ -147,37 +150,36 @@ class VllmSampler:
 
 
 def _started(checkpoint: str, **settings: Any) -> Any:
-    """vLLM's engine, without its banners."""
+    """vLLM's engine without progress bars."""
     with _undeprecated():
         return imported()(checkpoint, disable_log_stats=True, use_tqdm_on_load=False, **settings)
 
 
 def _ready(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """One at a time, since merged ones are copies; from a card when what made it is done there,
-    for vLLM has a stream of its own."""
+    """One at a time, as merged weights are copies; synchronised, as vLLM has its own stream."""
     for name, weight in weights:
         if weight.is_cuda:
             torch.cuda.synchronize(weight.device)
         yield name, weight.detach()
 
 
-def _settings_of_a_card(*, sleep: bool, graphs: bool) -> dict[str, Any]:
+def _gpu_settings(*, sleep: bool, graphs: bool) -> dict[str, Any]:
     imported()
     from vllm.platforms import current_platform
 
     if current_platform.is_cuda():
-        return {"gpu_memory_utilization": ENOUGH, "enable_sleep_mode": sleep}
-    for name, asked in (("sleep", sleep), ("graphs", graphs)):
-        if asked:
+        return {"gpu_memory_utilization": FREE_SHARE, "enable_sleep_mode": sleep}
+    for name, enabled in (("sleep", sleep), ("graphs", graphs)):
+        if enabled:
             raise RecipeError(
-                f"sampler.{name}=True: vLLM is on the processor here "
-                f"({current_platform.device_name}), where it cannot; leave it false"
+                f"sampler.{name}=True needs a GPU, but vLLM runs on "
+                f"{current_platform.device_name}; set false"
             )
     return {}
 
 
 def imported() -> Any:
-    """vLLM's `LLM`, told to be quiet and to stay in this process."""
+    """vLLM's `LLM`, set to be quiet and to run in this process."""
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
     with _undeprecated(), lasting():
@@ -187,7 +189,7 @@ def imported() -> Any:
 
 
 def require_own_model(checkpoint: str) -> None:
-    """Raise RecipeError for a model that vLLM runs by changing the class that the trainer uses."""
+    """Raise RecipeError for a model that vLLM runs by patching the class that the trainer uses."""
     from transformers import AutoConfig
 
     imported()
@@ -197,15 +199,15 @@ def require_own_model(checkpoint: str) -> None:
         module, kind = _VLLM_MODELS.get(name, ("transformers", "none"))
         if module == "transformers":
             raise RecipeError(
-                f"sampler.apart=False: vLLM has no model of its own for {name} ({kind}); it would "
-                "change transformers' class, which the trainer uses in the same process. Set "
+                f"sampler.apart=False: vLLM has no implementation of {name} ({kind}); it would "
+                "patch transformers' class, which the trainer uses in the same process. Set "
                 "sampler.apart: true, or sampler.engine: torch"
             )
 
 
 @contextmanager
 def _undeprecated() -> Iterator[None]:
-    """Without the deprecation warnings of what vLLM imports."""
+    """Suppress the deprecation warnings of vLLM's imports."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
@@ -223,8 +225,8 @@ def _completion(choice: Any) -> Completion:
 
 
 def _repack_head(worker: Any) -> None:
-    """Pack the tied head again: on a CPU it multiplies with a packed copy of the embedding, which
-    reloading leaves as it was."""
+    """Repack the tied head: on a CPU it multiplies with a packed copy of the embedding, which
+    reloading does not update."""
     model = worker.model_runner.get_model()
     head = model.lm_head if hasattr(model, "lm_head") else model.model.embed_tokens
     with torch.no_grad():

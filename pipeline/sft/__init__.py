@@ -1,1 +1,1 @@
-"""Supervised fine-tuning: what is learned from written answers, and how they are collected."""
+"""Supervised fine-tuning: the dataset, its optimizer step, and rejection sampling of new rows."""

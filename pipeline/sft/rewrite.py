@@ -1,5 +1,7 @@
-"""A sampled chain written anew: laid out with its summary after the thinking, or first put into
-better words by another model, over an OpenAI-compatible API."""
+"""Rewriting of sampled responses into the recipe's layout: thinking first, then the summary.
+
+With `rewrite.rewriter` a second model first rewords the thinking, over an OpenAI-compatible API.
+"""
 
 import json
 import os
@@ -9,10 +11,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from data.filters import Sample
-from pipeline.sft_config import RewriteConfig
-from verifiers.answer import after_think
-from verifiers.http_json import EndpointError, post
+from veriloop.data.filters import Sample
+from veriloop.pipeline.config.sft import RewriteConfig
+from veriloop.verifiers.answer import after_think
+from veriloop.verifiers.http_json import EndpointError, post
 
 KEY = "VERILOOP_REWRITER_KEY"  # environment variable, optional
 SYSTEM = (
@@ -27,42 +29,43 @@ _TAG = re.compile(r"</?answer>")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """A response taken apart."""
+    """The two parts of a response."""
 
     thinking: str
-    answer: str  # what follows the thinking, without tags
+    answer: str  # the text after the thinking, without tags
 
 
-def taken_apart(response: str) -> Chain:
-    """The thinking of a response and the summary after it, as they are written."""
+def split_response(response: str) -> Chain:
+    """The thinking of a response and the summary after it, verbatim."""
     thinking = response.rpartition("</think>")[0].partition("<think>")[2]
     return Chain(thinking=thinking, answer=_TAG.sub(" ", after_think(response) or "").strip())
 
 
-def rewritten(samples: Sequence[Sample], config: RewriteConfig) -> list[str | None]:
-    """A new response for each sample, in order; None where the other model gave none."""
+def rewrite_all(samples: Sequence[Sample], config: RewriteConfig) -> list[str | None]:
+    """A new response for each sample, in order; None where the rewriter failed."""
 
-    def one(sample: Sample) -> str | None:
-        chain: Chain | None = taken_apart(sample.response)
+    def rewrite(sample: Sample) -> str | None:
+        chain: Chain | None = split_response(sample.response)
         if config.rewriter:
-            chain = reworded(sample.question, chain, config)
-        return None if chain is None else laid_out(chain, config.layout)
+            chain = reword(sample.question, chain, config)
+        return None if chain is None else format_chain(chain, config.layout)
 
     if not config.rewriter:
-        return [one(sample) for sample in samples]
-    with ThreadPoolExecutor(config.workers) as crew:
-        return list(crew.map(one, samples))
+        return [rewrite(sample) for sample in samples]
+    with ThreadPoolExecutor(config.workers) as executor:
+        return list(executor.map(rewrite, samples))
 
 
-def laid_out(chain: Chain, layout: str) -> str:
-    """The chain in a layout that names {thinking} and {answer}; other braces are left alone."""
+def format_chain(chain: Chain, layout: str) -> str:
+    """Fill {thinking} and {answer} in `layout`; other braces are literal."""
     first, _, rest = layout.partition("{thinking}")
     between, _, last = rest.partition("{answer}")
     return f"{first}{chain.thinking}{between}{chain.answer}{last}"
 
 
-def reworded(question: str, chain: Chain, config: RewriteConfig) -> Chain | None:
-    """What the other model makes of a chain; None where it fails, refuses, or says nothing."""
+def reword(question: str, chain: Chain, config: RewriteConfig) -> Chain | None:
+    """The chain in the rewriter's words; None where it fails, refuses or returns an empty part."""
+    # The mark is random, so that text in the chain cannot imitate the end of the quoted data.
     mark = secrets.token_hex(8)
     user = f"Question:\n{question}\n\n[begin {mark}]\n{chain.thinking}\n[end {mark}]"
     body = {
@@ -75,11 +78,11 @@ def reworded(question: str, chain: Chain, config: RewriteConfig) -> Chain | None
     }
     url = f"{config.rewriter.rstrip('/')}/chat/completions"
     try:
-        answer = post(url, body, key=os.environ.get(KEY, ""), seconds=config.seconds)
-        said = answer["choices"][0]["message"]["content"].rpartition("</think>")[2].strip()
-        found = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", said, re.DOTALL)
-        told = json.loads(found.group(1) if found else said)
-        made = Chain(thinking=told["thinking"].strip(), answer=told["answer"].strip())
+        reply = post(url, body, key=os.environ.get(KEY, ""), seconds=config.seconds)
+        content = reply["choices"][0]["message"]["content"].rpartition("</think>")[2].strip()
+        fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", content, re.DOTALL)
+        parts = json.loads(fenced.group(1) if fenced else content)
+        reworded = Chain(thinking=parts["thinking"].strip(), answer=parts["answer"].strip())
     except (EndpointError, KeyError, IndexError, TypeError, AttributeError, ValueError):
         return None
-    return made if made.thinking and made.answer else None
+    return reworded if reworded.thinking and reworded.answer else None

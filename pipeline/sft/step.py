@@ -1,4 +1,4 @@
-"""One optimizer step on written answers: the cross-entropy of their learned tokens.
+"""The SFT loss and metrics of one optimizer step: cross-entropy of the learned tokens.
 
 Axes: R rows, T positions, M learned tokens, D width, V vocabulary, C tokens of a chunk.
 """
@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data.sft_ids import Lesson
-from pipeline.config import TrainerConfig
-from pipeline.device import brought
-from pipeline.packing import best_fit, lay_out
-from pipeline.policy import hidden_states, score, score_hidden
-from pipeline.tally import Tally
+from veriloop.data.sft_ids import EncodedExample
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.model.device import brought
+from veriloop.pipeline.model.packing import best_fit, lay_out
+from veriloop.pipeline.model.policy import hidden_states, score, score_hidden
+from veriloop.pipeline.training.measurements import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,18 +25,18 @@ class Piece:
     ids_RT: Tensor  # int64
     positions_RT: Tensor  # int64, 0 at the start of each sequence
     targets_RT: Tensor  # int64
-    learned_RT: Tensor  # bool, true where the target is learned
-    sequence_RT: Tensor  # int64, which lesson of the batch a position belongs to; -1 on padding
+    learned_RT: Tensor  # bool, loss mask of the targets
+    sequence_RT: Tensor  # int64, index of the example in the batch; -1 on padding
 
 
-def pieces(batch: Sequence[Lesson], trainer: TrainerConfig) -> Iterator[Piece]:
-    """The batch in packed rows, `trainer.rows` of them at a time; every lesson stands in one."""
-    lengths = [len(lesson.ids) - 1 for lesson in batch]
+def pieces(batch: Sequence[EncodedExample], trainer: TrainerConfig) -> Iterator[Piece]:
+    """Pack the batch, `trainer.rows` rows to a piece; no example is split between rows."""
+    lengths = [len(example.ids) - 1 for example in batch]
     rows = best_fit(lengths, max(trainer.row, *lengths))
     for first in range(0, len(rows), trainer.rows):
-        here = rows[first : first + trainer.rows]
-        packed = lay_out([lesson.ids for lesson in batch], here)
-        flags = lay_out([lesson.learned for lesson in batch], here)  # shifted as the ids are
+        piece_rows = rows[first : first + trainer.rows]
+        packed = lay_out([example.ids for example in batch], piece_rows)
+        flags = lay_out([example.learned for example in batch], piece_rows)  # shifted like ids
         yield Piece(
             ids_RT=packed.ids_RT,
             positions_RT=packed.positions_RT,
@@ -46,12 +46,14 @@ def pieces(batch: Sequence[Lesson], trainer: TrainerConfig) -> Iterator[Piece]:
         )
 
 
-def gradient(model: Any, batch: Sequence[Lesson], trainer: TrainerConfig) -> dict[str, float]:
-    """Backward of -sum(log pi) / tokens over the whole step: any split leaves the same gradient.
+def gradient(
+    model: Any, batch: Sequence[EncodedExample], trainer: TrainerConfig
+) -> dict[str, float]:
+    """Backward pass of -sum(log pi) / tokens of the whole step, whatever the packing.
 
     Metrics under TRL's names: loss and entropy in nats per learned token.
     """
-    tokens, tally = sum(lesson.targets for lesson in batch), Tally()
+    tokens, tally = sum(example.targets for example in batch), Tally()
     for piece in pieces(batch, trainer):
         logp_M, entropy_M = score(
             model,
@@ -66,18 +68,20 @@ def gradient(model: Any, batch: Sequence[Lesson], trainer: TrainerConfig) -> dic
         share.backward()
         tally.add("loss", share)
         tally.add("entropy", entropy_M.detach().sum().double() / tokens)
-    return tally.told() | {"tokens": float(tokens)}
+    return tally.totals() | {"tokens": float(tokens)}
 
 
 @torch.no_grad()
-def measure(model: Any, lessons: Sequence[Lesson], trainer: TrainerConfig) -> dict[str, float]:
-    """Loss in nats per learned token, and the share of them that the model ranks first."""
-    tokens, tally = sum(lesson.targets for lesson in lessons), Tally()
-    for piece in pieces(lessons, trainer):
+def measure(
+    model: Any, examples: Sequence[EncodedExample], trainer: TrainerConfig
+) -> dict[str, float]:
+    """Loss in nats per learned token, and the share of tokens that the model ranks first."""
+    tokens, tally = sum(example.targets for example in examples), Tally()
+    for piece in pieces(examples, trainer):
         hidden_RTD = hidden_states(model.base_model, piece.ids_RT, piece.positions_RT)
         hidden_MD = hidden_RTD[piece.learned_RT]
         targets_M = brought(piece.targets_RT[piece.learned_RT], hidden_MD.device)
-        head = model.get_output_embeddings()  # what follows it keeps the order of its logits
+        head = model.get_output_embeddings()  # soft caps and scales after it preserve the argmax
         logp_M, _ = score_hidden(
             model, hidden_MD, targets_M, temperature=1.0, chunk=trainer.logits_chunk
         )
@@ -89,8 +93,8 @@ def measure(model: Any, lessons: Sequence[Lesson], trainer: TrainerConfig) -> di
         )
         for hidden_CD, targets_C in chunks:
             tally.add("right", (head(hidden_CD).argmax(-1) == targets_C).sum())
-    found = tally.told()
+    totals = tally.totals()
     return {
-        "eval_loss": found["loss"] / tokens,
-        "eval_mean_token_accuracy": found["right"] / tokens,
+        "eval_loss": totals["loss"] / tokens,
+        "eval_mean_token_accuracy": totals["right"] / tokens,
     }

@@ -1,1 +1,1 @@
-"""A run looked at while it trains: what its files come to, sent to a browser as they grow."""
+"""Live view of a run: follows its files and streams changes to a browser."""

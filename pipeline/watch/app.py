@@ -1,4 +1,4 @@
-"""The routes of `watch`: the page, what it is made of, and the stream of what is new."""
+"""The routes of `veriloop watch`: the page, its files, and the stream of events."""
 
 import asyncio
 import json
@@ -10,23 +10,23 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from pipeline.report.markup import plotly_js
-from pipeline.watch.gate import Gate
-from pipeline.watch.newest import Shelf
-from pipeline.watch.page import page, script, style
-from pipeline.watch.run import RunFollower
-from pipeline.watch.stage import Event
+from veriloop.pipeline.report.markup import plotly_js
+from veriloop.pipeline.watch.latest_rollouts import SampleCache
+from veriloop.pipeline.watch.middleware import HostGuard
+from veriloop.pipeline.watch.page import page, script, style
+from veriloop.pipeline.watch.run import RunFollower
+from veriloop.pipeline.watch.stage import Event
 
-LOOK_S = 0.25  # between two looks at the files
-PULSE_S = 3.0  # between two words on how long nothing came
-RETRY_MS = 1000  # after which a browser that was cut off asks again
+POLL_S = 0.25  # between two reads of the files
+PULSE_S = 3.0  # between two events with the time since the last change
+RETRY_MS = 1000  # after which a disconnected browser reconnects
 
 
 def build(folder: Path, *, host: str, ending: Callable[[], bool] = lambda: False) -> FastAPI:
-    """The application over the run in `folder`. Streams end when `ending` says so."""
+    """The application for the run in `folder`. Streams end when `ending` returns True."""
     app = FastAPI(title="veriloop watch", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Gate, host=host)
-    shelf = Shelf()
+    app.add_middleware(HostGuard, host=host)
+    cache = SampleCache()
 
     @app.get("/")
     async def index() -> Response:
@@ -46,31 +46,31 @@ def build(folder: Path, *, host: str, ending: Callable[[], bool] = lambda: False
 
     @app.get("/events")
     async def events(request: Request) -> Response:
-        """Server-sent events; an id holds all that is needed to go on behind its event."""
-        follower = RunFollower(folder, shelf, request.headers.get("last-event-id", ""))
+        """Server-sent events. The id of an event is the cursor from which to resume behind it."""
+        follower = RunFollower(folder, cache, request.headers.get("last-event-id", ""))
         return StreamingResponse(_stream(follower, ending), media_type="text/event-stream")
 
     return app
 
 
 async def _stream(follower: RunFollower, ending: Callable[[], bool]) -> AsyncIterator[str]:
-    """Pulled by the connection, so that a slow reader holds nothing up and fills no memory."""
+    """Events as text. The connection pulls them, so a slow client fills no memory."""
     yield f"retry: {RETRY_MS}\n\n"
-    said = -PULSE_S
+    last_pulse = -PULSE_S
     while not ending():
         busy = False
         events = follower.events()
-        while (found := await run_in_threadpool(next, events, None)) is not None:
+        while (entry := await run_in_threadpool(next, events, None)) is not None:
             busy = True
-            yield sent(*found)
-        if busy or monotonic() - said >= PULSE_S:
-            said = monotonic()
+            yield encode_event(*entry)
+        if busy or monotonic() - last_pulse >= PULSE_S:
+            last_pulse = monotonic()
             yield f"event: pulse\ndata: {follower.quiet():.1f}\n\n"
-        await asyncio.sleep(0 if busy else LOOK_S)
+        await asyncio.sleep(0 if busy else POLL_S)
 
 
-def sent(event: Event, place: str) -> str:
-    """An event as it travels: ASCII, so that nothing in it ends a line."""
-    name, told = event
-    text = told if isinstance(told, str) else json.dumps(told, allow_nan=False)
-    return f"id: {place}\nevent: {name}\ndata: {text}\n\n"
+def encode_event(event: Event, cursor: str) -> str:
+    """A server-sent event. JSON in ASCII contains no line break."""
+    name, data = event
+    text = data if isinstance(data, str) else json.dumps(data, allow_nan=False)
+    return f"id: {cursor}\nevent: {name}\ndata: {text}\n\n"

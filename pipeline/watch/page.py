@@ -1,26 +1,26 @@
-"""The page that `watch` serves: empty, with the report's scripts and one that fills it live."""
+"""The live page: an empty frame with the report's scripts and a script that fills it."""
 
 from pathlib import Path
 
-from pipeline.report.markup import Html, data, el
-from pipeline.report.page import part, together
-from pipeline.report.sections import section
+from veriloop.pipeline.report.markup import Html, data, el
+from veriloop.pipeline.report.page import in_one_function, page_file
+from veriloop.pipeline.report.sections import section
 
 PARTS = Path(__file__).parent / "page"
 SHARED = ("state", "marks", "charts", "tokens", "copying", "browser", "keys", "links")  # report's
 OWN = ("library", "growing", "live")
 CURVES = (
-    "One picture a metric, all of one stage, redrawn as steps end. "
-    "Point at one, and all show its step."
+    "One chart per metric, for one stage, redrawn after every step. "
+    "Hover over a chart and all charts show that step."
 )
 ROLLOUTS = (
-    "The newest steps: of each the best group, the worst, the middle one and the most divided. "
-    "Whatever is opened stays; the newest step is shown as long as nothing is."
+    "The best, worst, middle and most divided group of each of the latest steps. "
+    "Shows the newest step until you open an answer."
 )
 
 
 def page() -> str:
-    """The same for every run: what a run says comes as data."""
+    """The HTML page, the same for every run. The run's data arrives as events."""
     head = [
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -36,7 +36,7 @@ def page() -> str:
             el("button", "Theme", id="theme", type="button"),
         ),
         el("div", _contents(), _main(), cls="columns"),
-        el("footer", "Keys: ", el("kbd", "?"), " shows them."),
+        el("footer", "Press ", el("kbd", "?"), " for keyboard shortcuts."),
         data("drawn", {"name": "", "other": None, "stages": []}),
         Html('<script src="/page.js"></script>\n'),
     ]
@@ -51,7 +51,7 @@ def _contents() -> Html:
 def _main() -> Html:
     return el(
         "main",
-        section("stages", "Stages", "As run.json has them.", el("div", id="stages-here")),
+        section("stages", "Stages", "As recorded in run.json.", el("div", id="stages-here")),
         el("p", id="trouble", cls="missed", hidden=True),
         el("div", id="picker", cls="picker", role="group", aria_label="stage"),
         section("curves", "Curves", CURVES, el("div", id="curves-here")),
@@ -59,15 +59,15 @@ def _main() -> Html:
             "rollouts", "Rollouts", ROLLOUTS,
             el("p", id="newest", cls="tools"), el("div", id="rollouts-here"),
         ),
-        el("noscript", el("p", "A run can be watched with JavaScript only.")),
+        el("noscript", el("p", "This page needs JavaScript.")),
     )  # fmt: skip
 
 
 def script() -> str:
-    """Every script of the page, in one."""
+    """All scripts of the page as one."""
     own = [(PARTS / f"{name}.js").read_text(encoding="utf-8") for name in OWN]
-    return together([*map(part, SHARED), *own])
+    return in_one_function([*map(page_file, SHARED), *own])
 
 
 def style() -> str:
-    return part("page.css") + (PARTS / "live.css").read_text(encoding="utf-8")
+    return page_file("page.css") + (PARTS / "live.css").read_text(encoding="utf-8")

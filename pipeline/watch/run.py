@@ -1,7 +1,7 @@
-"""A whole run as it grows: its stages, each followed, and a place from which to go on.
+"""Follows a whole run: its manifest and its stages, with a cursor from which to resume.
 
-Nothing is kept between two looks but where they ended, so that whoever was cut off says where and
-goes on from there, though it be another process that answers.
+The server keeps no state per client. A client that reconnects sends its last cursor and continues
+from there, even if another process answers.
 """
 
 import json
@@ -11,59 +11,58 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.failures import RecipeError
-from pipeline.report import tables
-from pipeline.report.identity_facts import seconds
-from pipeline.report.reading import Run, Stage
-from pipeline.watch.newest import Shelf
-from pipeline.watch.stage import Event, StageFollower
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.report import tables
+from veriloop.pipeline.report.identity_facts import seconds
+from veriloop.pipeline.report.read_run import Run, Stage
+from veriloop.pipeline.watch.latest_rollouts import SampleCache
+from veriloop.pipeline.watch.stage import Event, StageFollower
 
 HEADS = ("stage", "status", "time", "pass@1", "goals")
-FILES = ("metrics.jsonl", "evaluations.jsonl", "rollouts")  # of a stage; their dates tell of life
+FILES = ("metrics.jsonl", "evaluations.jsonl", "rollouts")  # of a stage; their dates show activity
 
 
 class RunFollower:
-    """Tells what came in the run in `folder` since `place`, or all of it."""
+    """Yields what changed in the run in `folder` since `cursor`; everything for an empty one."""
 
-    def __init__(self, folder: Path, shelf: Shelf, place: str = "") -> None:
-        self._folder, self._shelf = folder, shelf
-        self._asked = _asked(place, folder)
-        self._manifest = self._asked.get("run", 0)  # checksum of the run.json that was told
+    def __init__(self, folder: Path, cache: SampleCache, cursor: str = "") -> None:
+        self._folder, self._cache = folder, cache
+        self._client = _parse_cursor(cursor, folder)
+        self._manifest = self._client.get("run", 0)  # checksum of the run.json that was sent
         self._date = 0  # of the run.json that was read
         self._stages: dict[str, StageFollower] = {}
-        self._began = False
-        self._broken = False  # run.json was, when it was last read
+        self._started = False
+        self._broken = False  # run.json could not be parsed
 
     def events(self) -> Iterator[tuple[Event, str]]:
-        """What is new, each with the place behind it; nothing where nothing is."""
-        if not self._began:
-            self._began = True
-            if not self._asked:
-                yield ("reset", {"stage": None}), self.place
-        for event in self._told():
-            yield event, self.place
+        """The changes since the last call, each with the cursor behind it."""
+        if not self._started:
+            self._started = True
+            if not self._client:
+                yield ("reset", {"stage": None}), self.cursor
+        for event in self._manifest_events():
+            yield event, self.cursor
         for stage in self._stages.values():
-            if stage.anew:
-                stage.anew = False
-                yield ("reset", {"stage": stage.name}), self.place
+            if stage.needs_reset:
+                stage.needs_reset = False
+                yield ("reset", {"stage": stage.name}), self.cursor
             for event in stage.events():
-                yield event, self.place
+                yield event, self.cursor
 
     @property
-    def place(self) -> str:
-        """Where it stands, for `place` of another one."""
-        stages = {name: stage.place for name, stage in self._stages.items()}
-        told = {"of": _of(self._folder), "run": self._manifest, "stages": stages}
-        return json.dumps(told, separators=(",", ":"))
+    def cursor(self) -> str:
+        """The position up to which changes were yielded."""
+        stages = {name: stage.cursor for name, stage in self._stages.items()}
+        state = {"of": _folder_id(self._folder), "run": self._manifest, "stages": stages}
+        return json.dumps(state, separators=(",", ":"))
 
     def quiet(self) -> float:
         """Seconds since any file of the run changed."""
-        names = [self._folder / stage / file for stage in self._stages for file in FILES]
-        dates = [_date(path) for path in (self._folder / "run.json", *names)]
+        files = [self._folder / stage / file for stage in self._stages for file in FILES]
+        dates = [_date(path) for path in (self._folder / "run.json", *files)]
         return max(time.time() - max(dates) / 1e9, 0.0)
 
-    def _told(self) -> Iterator[Event]:
-        """The manifest, where it has changed."""
+    def _manifest_events(self) -> Iterator[Event]:
         path = self._folder / "run.json"
         date = _date(path)
         if date in (0, self._date):
@@ -73,31 +72,31 @@ class RunFollower:
             run = run_of(self._folder, content)
         except (OSError, RecipeError) as failure:
             self._date, self._broken = date, True
-            yield "trouble", {"stage": "", "told": [str(failure)]}
+            yield "trouble", {"stage": "", "messages": [str(failure)]}
             return
         self._date = date
         self._follow(run.stages)
         if self._broken:
             self._broken = False
-            yield "trouble", {"stage": "", "told": []}
+            yield "trouble", {"stage": "", "messages": []}
         if (checksum := zlib.crc32(content)) != self._manifest:
             self._manifest = checksum
-            yield "run", about(run)
+            yield "run", summary(run)
 
     def _follow(self, stages: Sequence[Stage]) -> None:
-        known, asked = self._stages, self._asked.get("stages", {})
+        followers, cursors = self._stages, self._client.get("stages", {})
         self._stages = {}
         for stage in stages:
-            if stage.name in known:
-                known[stage.name].learn(stage)
-                self._stages[stage.name] = known[stage.name]
+            follower = followers.get(stage.name)
+            if follower is None:
+                follower = StageFollower(stage, self._cache, cursors.pop(stage.name, None))
             else:
-                place = asked.pop(stage.name, None)
-                self._stages[stage.name] = StageFollower(stage, self._shelf, place)
+                follower.update(stage)
+            self._stages[stage.name] = follower
 
 
 def run_of(folder: Path, content: bytes) -> Run:
-    """What a run.json says. Raises RecipeError where it is no run manifest."""
+    """The run that a run.json describes. Raises RecipeError if it is no run manifest."""
     try:
         manifest = json.loads(content)
         entries = [dict(entry) for entry in manifest["stages"]]
@@ -106,7 +105,7 @@ def run_of(folder: Path, content: bytes) -> Run:
         raise RecipeError(f"{folder / 'run.json'} is no run manifest: {failure!r}") from failure
     for name in names:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
-            raise RecipeError(f"{folder / 'run.json'}: {name!r} is no name of a stage")
+            raise RecipeError(f"{folder / 'run.json'}: {name!r} is no valid stage name")
     stages = [
         Stage(name=name, entry=entry, folder=folder / name)
         for name, entry in zip(names, entries, strict=True)
@@ -114,11 +113,11 @@ def run_of(folder: Path, content: bytes) -> Run:
     return Run(folder=folder, manifest=manifest, stages=stages)
 
 
-def about(run: Run) -> Mapping[str, Any]:
-    """What the page says of a run and of its stages."""
+def summary(run: Run) -> Mapping[str, Any]:
+    """What the page shows of a run and its stages."""
     return {
         "name": run.name,
-        "ended": tables.how_it_ended(run),
+        "ended": tables.status_line(run),
         "heads": HEADS,
         "stages": [
             {
@@ -134,36 +133,34 @@ def about(run: Run) -> Mapping[str, Any]:
 
 
 def _cells(stage: Stage) -> list[str]:
-    """As HEADS heads them."""
-    status = str(stage.entry.get("status", "unknown"))
-    taken = stage.entry.get("seconds") or 0.0
-    goal = tables.goals(stage)
+    """One cell per column of HEADS."""
+    elapsed = stage.entry.get("seconds") or 0.0
     return [
         stage.name,
-        status,
-        seconds(taken) if taken else "–",
+        str(stage.entry.get("status", "unknown")),
+        seconds(elapsed) if elapsed else "–",
         tables.change(*stage.after("pass@1")),
-        goal,
+        tables.goals(stage),
     ]
 
 
-def _asked(place: str, folder: Path) -> dict[str, Any]:
-    """A place in this run, as it was written; nothing where it is none."""
+def _parse_cursor(cursor: str, folder: Path) -> dict[str, Any]:
+    """The parts of a `RunFollower.cursor` of this run; {} for anything else."""
     try:
-        told = json.loads(place) if place else {}
+        state = json.loads(cursor) if cursor else {}
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(told, dict) or told.get("of") != _of(folder):
+    if not isinstance(state, dict) or state.get("of") != _folder_id(folder):
         return {}
-    return told if isinstance(told.get("stages"), dict) else {}
+    return state if isinstance(state.get("stages"), dict) else {}
 
 
-def _of(folder: Path) -> int:
+def _folder_id(folder: Path) -> int:
     return zlib.crc32(str(folder.resolve()).encode())
 
 
 def _date(path: Path) -> int:
-    """Nanoseconds since 1970; 0 where it is not there."""
+    """Modification time in nanoseconds; 0 for a missing file."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

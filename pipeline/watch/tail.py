@@ -1,100 +1,100 @@
-"""A file of lines that grows: each whole line once, and word when what was read was taken back."""
+"""Tails a growing file of lines: yields each complete line once and detects rewritten files."""
 
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-MOST = 1 << 18  # bytes that are read at once
-LONGEST = 1 << 22  # bytes of a line; a longer one is passed over
-MARK = 1 << 12  # bytes before a place that tell it apart from the same place in another file
+BLOCK = 1 << 18  # bytes per read
+MAX_LINE = 1 << 22  # bytes; longer lines are skipped
+MARK = 1 << 12  # bytes before a position that identify the file's contents
 
 
 class RewrittenError(Exception):
-    """What was read of the file is no longer its beginning; it is read anew."""
+    """The file no longer begins with what was read; it is read again from the start."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """How far a file was read: up to a line's end, and a checksum of what stands before it."""
+class FilePosition:
+    """The end of a line that was read."""
 
     offset: int = 0  # bytes
-    mark: int = 0
+    mark: int = 0  # checksum of the MARK bytes before it
 
 
 class Tail:
-    """Reads on from where it stopped, and holds no more than it hands out."""
+    """Reads new lines from `position`. Holds no lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, ...] | None = None  # the file as it was when all of it was read
-        self.place = Place()
+        self._read_to_end: tuple[int, ...] | None = None  # the file's identity when fully read
+        self.position = FilePosition()
 
-    def read(self, until: Place | None = None) -> list[bytes | None]:
-        """Whole lines that have come, a block at a time, none of them behind `until`; None for
-        one that is too long. What follows the last line's end is waited for.
+    def read(self, until: FilePosition | None = None) -> list[bytes | None]:
+        """New complete lines, one block at a time, none of them behind `until`; None for a line
+        that is too long. An incomplete last line is left for a later call.
 
-        Raises RewrittenError when the file is shorter, gone or another one than it was.
+        Raises RewrittenError if the file was replaced, truncated or deleted.
         """
-        about = self._about()
-        if about is not None and about == self._seen and until is None:
+        identity = self._identity()
+        if identity is not None and identity == self._read_to_end and until is None:
             return []
-        if about is None or not self.holds(self.place):
-            return self._rewritten()
+        if identity is None or not self.holds(self.position):
+            return self._restart()
         with self.path.open("rb") as file:
-            file.seek(self.place.offset)
-            room = MOST if until is None else min(MOST, until.offset - self.place.offset)
-            block = file.read(room)
+            file.seek(self.position.offset)
+            size = BLOCK if until is None else min(BLOCK, until.offset - self.position.offset)
+            block = file.read(size)
             end = block.rfind(b"\n") + 1
             lines: list[bytes | None] = [*block[:end].split(b"\n")[:-1]]
-            if not end and len(block) == MOST:
-                lines, end = _long(file, block)
+            if not end and len(block) == BLOCK:
+                lines, end = _read_long_line(file, block)
             if end:
-                place = self.place.offset + end
-                self.place = Place(place, _mark(file, place) or 0)
+                offset = self.position.offset + end
+                self.position = FilePosition(offset, _mark(file, offset) or 0)
             elif until is None:
-                self._seen = about
+                self._read_to_end = identity
         return lines
 
-    def holds(self, place: Place) -> bool:
-        """Whether the file begins with what was before `place` when it was taken."""
+    def holds(self, position: FilePosition) -> bool:
+        """Whether the contents before `position` are those it was taken from."""
         try:
             with self.path.open("rb") as file:
-                return _mark(file, place.offset) == place.mark
+                return _mark(file, position.offset) == position.mark
         except FileNotFoundError:
-            return place == Place()
+            return position == FilePosition()
 
-    def _about(self) -> tuple[int, ...] | None:
+    def _identity(self) -> tuple[int, ...] | None:
         try:
-            told = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return None
-        return told.st_ino, told.st_size, told.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
-    def _rewritten(self) -> list[bytes | None]:
-        before, self.place, self._seen = self.place, Place(), None
+    def _restart(self) -> list[bytes | None]:
+        before, self.position, self._read_to_end = self.position, FilePosition(), None
         if before.offset:
-            raise RewrittenError(f"{self.path} is no longer what it was")
+            raise RewrittenError(f"{self.path} was rewritten")
         return []
 
 
 def _mark(file: BinaryIO, offset: int) -> int | None:
-    """A checksum of what stands before `offset`; None where the file is shorter."""
+    """A checksum of the bytes before `offset`; None if the file is shorter."""
     start = max(offset - MARK, 0)
     file.seek(start)
-    found = file.read(offset - start)
-    return zlib.crc32(found) if len(found) == offset - start else None
+    content = file.read(offset - start)
+    return zlib.crc32(content) if len(content) == offset - start else None
 
 
-def _long(file: BinaryIO, block: bytes) -> tuple[list[bytes | None], int]:
-    """The line that a block without an end begins, and where it ends; nothing where it does not."""
+def _read_long_line(file: BinaryIO, block: bytes) -> tuple[list[bytes | None], int]:
+    """The line that begins with `block`, and its length; ([], 0) if it is incomplete."""
     parts, size = [block], len(block)
-    while block := file.read(MOST):
+    while block := file.read(BLOCK):
         at = block.find(b"\n")
         if at >= 0:
             parts.append(block[:at])
-            return [b"".join(parts) if size + at <= LONGEST else None], size + at + 1
+            return [b"".join(parts) if size + at <= MAX_LINE else None], size + at + 1
         size += len(block)
-        if size <= LONGEST:
+        if size <= MAX_LINE:
             parts.append(block)
     return [], 0

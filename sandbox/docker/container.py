@@ -1,94 +1,95 @@
-"""One warm container: started, asked one thing at a time, and removed on any doubt."""
+"""One warm container, which serves one request at a time and is removed after any error."""
 
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from sandbox.docker import engine, messages
-from sandbox.docker.engine import Kind, Room
-from sandbox.docker.stream import LostContainerError, Stream
-from sandbox.executor import Given, Program
-from sandbox.limits import Limits
-from sandbox.probe import SandboxUnavailableError
-from sandbox.result import Execution
-from sandbox.wire import WireError
+from veriloop.sandbox.docker import engine, messages
+from veriloop.sandbox.docker.engine import ContainerLimits, ContainerSpec
+from veriloop.sandbox.docker.stream import LostContainerError, Stream
+from veriloop.sandbox.executor import DIALOGUE_WALLS, Dialogue, Given, Program
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.result import Execution
+from veriloop.sandbox.wire import WireError
 
 START_S = 90.0
-GRACE_S = 30.0  # for the server's own part of a request
-PATIENCE = 20  # wall limits for a case, as the executor inside is patient and tries twice
+GRACE_S = 30.0  # for the server's own work
+PATIENCE = 20  # wall limits per case: the executor inside allows 10 and tries twice
 _HELLO_BYTES = 1 << 16
 
 
 class Container:
-    """Starts at once. Raises LostContainerError, or SandboxUnavailableError with the table of
-    what the container cannot do."""
+    """A running container. Raises LostContainerError, or SandboxUnavailableError with its probe."""
 
-    def __init__(self, kind: Kind, room: Room, options: dict[str, Any]) -> None:
+    def __init__(
+        self, spec: ContainerSpec, limits: ContainerLimits, options: dict[str, Any]
+    ) -> None:
         from docker.errors import DockerException
 
-        self.room = room
+        self.limits = limits
         self.runs = 0
         with ExitStack() as undo:
             self._engine = engine.connect()
             undo.callback(self._engine.close)
             try:
-                made = self._engine.containers.create(kind.image, **engine.hardening(kind, room))
-                self._id = made.id
+                hardening = engine.hardening(spec, limits)
+                self._id = self._engine.containers.create(spec.image, **hardening).id
                 undo.callback(self._remove)
                 self._stream = Stream(engine.attach(self._engine, self._id))
                 undo.callback(self._stream.close)
                 self._engine.api.start(self._id)
-            except (DockerException, OSError) as failure:
-                raise LostContainerError(f"a container did not start: {failure}") from failure
+            except (DockerException, OSError) as error:
+                raise LostContainerError(f"a container did not start: {error}") from error
             self.tier, self.table = self._open(options)
-            self._end = undo.pop_all()
+            self._cleanup = undo.pop_all()
 
     def _open(self, options: dict[str, Any]) -> tuple[int, str]:
         end = time.monotonic() + START_S
         self._stream.send(messages.request((options,)), end)
         try:
             head = messages.read_head(lambda size: self._stream.take(size, end), _HELLO_BYTES)
-        except WireError as failure:
-            raise LostContainerError(f"the container greets with nonsense: {failure}") from failure
+        except WireError as error:
+            raise LostContainerError(f"invalid greeting of the container: {error}") from error
         match head:
             case {"tier": 1 | 2 as tier, "table": str(table)} if len(head) == 2:
                 return tier, table
             case {"raised": "SandboxUnavailableError", "text": str(table)} if len(head) == 2:
                 raise SandboxUnavailableError(f"in the container: {table}")
-        raise LostContainerError("the container greets with nonsense")
+        raise LostContainerError("invalid greeting of the container")
 
-    def ask(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """Run all of `given`, one after the other. Raises LostContainerError when our side failed,
-        and what the executor inside raises for a request that it refuses."""
+    def run(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
+        """Run all of `given`, one after the other. Raises LostContainerError for an infrastructure
+        failure, and what the executor inside raises for a request that it refuses."""
         if not self._stream.idle:
-            raise LostContainerError("the container speaks without being asked")
-        allowed = PATIENCE * len(given) * limits.wall + GRACE_S
-        end = time.monotonic() + allowed
+            raise LostContainerError("the container sent data without a request")
+        walls = sum(DIALOGUE_WALLS if isinstance(case, Dialogue) else 1 for case in given)
+        end = time.monotonic() + PATIENCE * walls * limits.wall + GRACE_S
         self._stream.send(messages.run_request(program, given, limits), end)
         self.runs += len(given)
         try:
-            said = messages.read_reply(
-                lambda size: self._stream.take(size, end), len(given), limits
+            reply = messages.read_reply(
+                lambda size: self._stream.take(size, end), messages.count_runs(given), limits
             )
-        except WireError as failure:
-            raise LostContainerError(f"the container answers nonsense: {failure}") from failure
-        if isinstance(said, messages.Raised):
-            if said.kind == "ValueError":
-                raise ValueError(said.text)
-            raise SandboxUnavailableError(f"in the container: {said.text}")
-        return said
+        except WireError as error:
+            raise LostContainerError(f"invalid reply of the container: {error}") from error
+        if isinstance(reply, messages.Refusal):
+            if reply.kind == "ValueError":
+                raise ValueError(reply.text)
+            raise SandboxUnavailableError(f"in the container: {reply.text}")
+        return messages.join_peers(given, reply)
 
     def interrupt(self) -> None:
-        """From another thread: end whatever runs. The container is of no use afterwards."""
+        """End the current run from another thread. The container cannot be used afterwards."""
         self._stream.interrupt()
 
     def close(self) -> None:
-        """Kill it with all that runs in it, and remove it. Harmless when repeated."""
-        self._end.close()
+        """Kill and remove the container. May be called again."""
+        self._cleanup.close()
 
     def _remove(self) -> None:
         from docker.errors import DockerException
 
-        with suppress(DockerException, OSError):  # it removes itself, too
+        with suppress(DockerException, OSError):  # auto_remove may have removed it
             self._engine.api.remove_container(self._id, force=True)

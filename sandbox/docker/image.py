@@ -1,4 +1,4 @@
-"""Makes the image out of a root file system, without any registry."""
+"""Builds the image from a root file system, without a registry."""
 
 import hashlib
 import json
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from sandbox.docker import rootfs
-from sandbox.docker.engine import CODE_LABEL, REPOSITORY, code_digest, connect
-from sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.docker import rootfs
+from veriloop.sandbox.docker.engine import CODE_LABEL, REPOSITORY, code_digest, connect
+from veriloop.sandbox.probe import SandboxUnavailableError
 
 _CHUNK = 1 << 20
-_FLAGS = ("-P", "-s", "-B", "-X", "utf8", "-m", "sandbox.docker.server")
+_FLAGS = ("-P", "-s", "-B", "-X", "utf8", "-m", "veriloop.sandbox.docker.server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """An image that the daemon now has."""
+class BuiltImage:
+    """An image that the daemon holds."""
 
-    tag: str  # from the content's hash: the same files always give the same one
+    tag: str  # from the content's hash, so equal files give an equal tag
     size_mb: float
 
 
-def build(tag: str = "", base: Path | None = None) -> Built:
-    """Import a root file system of this machine's Python, or one given as a tar file.
+def build(tag: str = "", base: Path | None = None) -> BuiltImage:
+    """Import a root file system of this machine's Python, or the tar file `base`.
 
-    `tag`: another name for the image. Raises SandboxUnavailableError without a daemon, OSError and
-    ValueError as `rootfs.write`.
+    `tag`: an additional name for the image. Raises SandboxUnavailableError without a daemon, and
+    OSError and ValueError as `rootfs.write`.
     """
     from docker.errors import DockerException
 
@@ -38,18 +38,18 @@ def build(tag: str = "", base: Path | None = None) -> Built:
             file.flush()
             name = f"{REPOSITORY}:{_digest(file)}"
             if not engine.api.images(name):
-                _take_in(engine, file.name, name, python)
+                _import(engine, file.name, name, python)
             if tag:
                 engine.images.get(name).tag(tag)
-            return Built(tag=name, size_mb=file.tell() / (1 << 20))
-    except DockerException as failure:
-        raise SandboxUnavailableError(f"Docker did not take the image: {failure}") from failure
+            return BuiltImage(tag=name, size_mb=file.tell() / (1 << 20))
+    except DockerException as error:
+        raise SandboxUnavailableError(f"Docker refused the image: {error}") from error
     finally:
         engine.close()
 
 
 def _digest(file: IO[bytes]) -> str:
-    """Of the whole file, which is then at its end."""
+    """The hash of the whole file, which is then at its end."""
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(_CHUNK):
@@ -57,7 +57,7 @@ def _digest(file: IO[bytes]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _take_in(engine: Any, path: str, name: str, python: str) -> None:
+def _import(engine: Any, path: str, name: str, python: str) -> None:
     repository, _, tag = name.partition(":")
     changes = [
         f"CMD {json.dumps([python, *_FLAGS])}",

@@ -1,4 +1,4 @@
-"""What passes between the host and the server in a container, as bytes.
+"""Messages between the host and the server in a container, as bytes.
 
 The server trusts the host: a request is 8 bytes of length and a marshalled tuple. The host does
 not trust the server: a reply is one frame of `sandbox.wire`, whose sizes are checked before the
@@ -7,35 +7,37 @@ bytes that follow it are read.
 
 import marshal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
-from sandbox import wire
-from sandbox.executor import Call, Given, Program, Stdin
-from sandbox.limits import Limits
-from sandbox.result import Ended, Execution
+from veriloop.sandbox import wire
+from veriloop.sandbox.executor import Call, Dialogue, Given, Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.result import Ended, Execution
 
-Take = Callable[[int], bytes]  # exactly so many bytes
+Take = Callable[[int], bytes]  # reads exactly this many bytes
 
 LENGTH_BYTES = wire.LENGTH_BYTES
-HEAD_BYTES = 1 << 16  # of a reply's frame, for each case in it
-_VALUE_FACTOR = 4  # a value written by us may be longer than the frame it came in
-_MARSHAL_VERSION = 4  # read by every Python from 3.4 on: the container's may be another one
+HEAD_BYTES = 1 << 16  # of a reply's frame, per case
+_VALUE_FACTOR = 4  # a re-encoded value may be longer than the original frame
+_MARSHAL_VERSION = 4  # readable by every Python from 3.4 on, whichever the container has
 _ENDED = get_args(Ended)
 _NUMBERS = ("cpu_s", "wall_s", "waited_s", "peak_mb")
-_MAY_RAISE = ("ValueError", "SandboxUnavailableError")
+_NOT_IN_ROW = ("stdout", "stderr", "value", "peer")  # sent apart
+_ROW_FIELDS = [f.name for f in fields(Execution) if f.name not in _NOT_IN_ROW]
+_REFUSALS = ("ValueError", "SandboxUnavailableError")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
-    """What the executor in the container refused to run, and why."""
+class Refusal:
+    """A request that the executor in the container refused."""
 
     kind: str
     text: str
 
 
 def request(parts: tuple[Any, ...]) -> bytes:
-    """A request as bytes. Raises ValueError for what is not plain data."""
+    """A request as bytes. Raises ValueError for values that are not plain data."""
     body = marshal.dumps(parts, _MARSHAL_VERSION)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
@@ -47,64 +49,83 @@ def read_request(take: Take) -> tuple[Any, ...]:
 
 def run_request(program: Program, given: Sequence[Given], limits: Limits) -> bytes:
     """Raises ValueError naming the function whose arguments are not plain data."""
-    written = (program.source, program.language, tuple(program.preload))
-    inputs = [_input(one) for one in given]
-    return request((written, inputs, [getattr(limits, name) for name in Limits.__slots__]))
+    code = _code(program)
+    inputs = [_input(case) for case in given]
+    return request((code, inputs, [getattr(limits, name) for name in Limits.__slots__]))
+
+
+def _code(program: Program) -> tuple[Any, ...]:
+    return program.source, program.language, tuple(program.preload)
 
 
 def _input(given: Given) -> bytes | tuple[Any, ...]:
     if isinstance(given, Stdin):
         return bytes(given.data)
+    if isinstance(given, Dialogue):
+        return _input(given.call), _code(given.peer), _input(given.peer_call)
     parts = (given.function, list(given.args), dict(given.kwargs))
     try:
         marshal.dumps(parts, _MARSHAL_VERSION)
-    except ValueError as failure:
-        told = f"arguments of {given.function!r} are not plain data: {failure}"
-        raise ValueError(told) from failure
+    except ValueError as error:
+        raise ValueError(f"arguments of {given.function!r} are not plain data: {error}") from error
     return parts
 
 
 def run_parts(parts: tuple[Any, ...]) -> tuple[Program, list[Given], Limits]:
     """The server's side of `run_request`."""
-    (source, language, preload), inputs, numbers = parts
-    given: list[Given] = [
-        Stdin(data=one)
-        if isinstance(one, bytes)
-        else Call(function=one[0], args=one[1], kwargs=one[2])
-        for one in inputs
-    ]
+    code, inputs, numbers = parts
     limits = Limits(**dict(zip(Limits.__slots__, numbers, strict=True)))
-    return Program(source=source, language=language, preload=preload), given, limits
+    return _program(code), [_given(case) for case in inputs], limits
 
 
-def reply(done: Sequence[Execution], limits: Limits) -> bytes:
+def _program(code: tuple[Any, ...]) -> Program:
+    source, language, preload = code
+    return Program(source=source, language=language, preload=preload)
+
+
+def _given(case: bytes | tuple[Any, ...]) -> Given:
+    match case:
+        case bytes():
+            return Stdin(data=case)
+        case tuple() as call, peer, peer_call:
+            return Dialogue(call=_call(call), peer=_program(peer), peer_call=_call(peer_call))
+    return _call(case)
+
+
+def _call(parts: tuple[Any, ...]) -> Call:
+    function, args, kwargs = parts
+    return Call(function=function, args=args, kwargs=kwargs)
+
+
+def reply(executions: Sequence[Execution], limits: Limits) -> bytes:
     """The server's answer to `run_request`."""
     rows, parts = list[dict[str, Any]](), list[bytes]()
-    for one in done:
-        row, own = _row(one, limits)
+    with_peers = (side for one in executions for side in (one, one.peer) if side is not None)
+    for execution in with_peers:
+        row, row_parts = _row(execution, limits)
         rows.append(row)
-        parts += own
+        parts += row_parts
     return b"".join([wire.encode({"done": rows}), *parts])
 
 
-def _row(one: Execution, limits: Limits) -> tuple[dict[str, Any], list[bytes]]:
-    names = [field.name for field in fields(one)]
-    row = {name: getattr(one, name) for name in names if name not in ("stdout", "stderr", "value")}
-    value = wire.encode(one.value)
+def _row(execution: Execution, limits: Limits) -> tuple[dict[str, Any], list[bytes]]:
+    """The fields of an execution without the binary ones, and these."""
+    row = {name: getattr(execution, name) for name in _ROW_FIELDS}
+    value = wire.encode(execution.value)
     if len(value) > _value_cap(limits):
         value = wire.encode(None)
-        row |= {"ended": "protocol", "why": "the value is too long when written out"}
-    parts = [one.stdout, one.stderr, value]
+        row |= {"ended": "protocol", "why": "the encoded value is too long"}
+    parts = [execution.stdout, execution.stderr, value]
     return row | {"sizes": [len(part) for part in parts]}, parts
 
 
-def refusal(failure: Exception) -> bytes:
+def refusal(error: Exception) -> bytes:
     """The server's answer when its executor refuses a request."""
-    return wire.encode({"raised": type(failure).__name__, "text": str(failure)})
+    return wire.encode({"raised": type(error).__name__, "text": str(error)})
 
 
 def hello(facts: dict[str, Any]) -> bytes:
-    """The server's first words."""
+    """The server's greeting."""
     return wire.encode(facts)
 
 
@@ -119,35 +140,51 @@ def read_head(take: Take, cap: int) -> dict[str, Any]:
     return head
 
 
-def read_reply(take: Take, cases: int, limits: Limits) -> list[Execution] | Raised:
-    """What the server says to `run_request`. Raises WireError unless it is in order to a bit."""
+def read_reply(take: Take, cases: int, limits: Limits) -> list[Execution] | Refusal:
+    """The server's reply to `run_request`. Raises WireError for anything malformed.
+
+    `cases`: from `count_runs`. The peer of a dialogue follows it.
+    """
     head = read_head(take, cases * HEAD_BYTES)
     if set(head) == {"raised", "text"}:
-        if head["raised"] not in _MAY_RAISE or type(head["text"]) is not str:
+        if head["raised"] not in _REFUSALS or type(head["text"]) is not str:
             raise wire.WireError("an unknown refusal")
-        return Raised(kind=head["raised"], text=head["text"])
+        return Refusal(kind=head["raised"], text=head["text"])
     rows = head.get("done")
     if type(rows) is not list or len(rows) != cases:
         raise wire.WireError(f"a reply must hold {cases} results")
     return [_execution(row, take, limits) for row in rows]
 
 
+def join_peers(given: Sequence[Given], executions: Sequence[Execution]) -> list[Execution]:
+    """One execution for each input, from one for each run."""
+    runs = iter(executions)
+    return [
+        replace(next(runs), peer=next(runs)) if isinstance(case, Dialogue) else next(runs)
+        for case in given
+    ]
+
+
+def count_runs(given: Sequence[Given]) -> int:
+    """The number of executions, of which a dialogue has two."""
+    return len(given) + sum(isinstance(case, Dialogue) for case in given)
+
+
 def _execution(row: Any, take: Take, limits: Limits) -> Execution:
-    names = {field.name for field in fields(Execution)} - {"stdout", "stderr", "value"}
-    if type(row) is not dict or set(row) != names | {"sizes"}:
+    if type(row) is not dict or set(row) != {*_ROW_FIELDS, "sizes"}:
         raise wire.WireError("a result has other fields than an Execution")
     stdout, stderr, value = (take(size) for size in _sizes(row.pop("sizes"), limits))
     if row["ended"] not in _ENDED or type(row["why"]) is not str:
-        raise wire.WireError(f"no such end: {row['ended']!r:.40}")
+        raise wire.WireError(f"unknown `ended`: {row['ended']!r:.40}")
     for name in ("exit_code", "signal"):
         if row[name] is not None and type(row[name]) is not int:
-            raise wire.WireError(f"{name} must be an integer or nothing")
+            raise wire.WireError(f"{name} must be an integer or None")
     if any(type(row[name]) is not float or not row[name] >= 0 for name in _NUMBERS):
-        raise wire.WireError(f"{', '.join(_NUMBERS)} must be floats from 0 on")
+        raise wire.WireError(f"{', '.join(_NUMBERS)} must be non-negative floats")
     try:
         row["value"] = wire.decode(value, _value_cap(limits))
-    except wire.WireError as failure:  # the program's own doing, in the bytes that are its own
-        row |= {"ended": "protocol", "value": None, "why": str(failure)}
+    except wire.WireError as error:  # these bytes come from the program
+        row |= {"ended": "protocol", "value": None, "why": str(error)}
     return Execution(stdout=stdout, stderr=stderr, **row)
 
 

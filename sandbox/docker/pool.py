@@ -1,4 +1,4 @@
-"""The Docker executor: warm containers in a queue, each lent to one request at a time."""
+"""The Docker executor: a pool of warm containers, each serving one request at a time."""
 
 import atexit
 import os
@@ -6,17 +6,20 @@ import queue
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import chain
 from math import ceil
 from typing import Self
 
-from sandbox.docker import engine, owner
-from sandbox.docker.container import Container
-from sandbox.docker.engine import Kind, Room
-from sandbox.docker.stream import LostContainerError
-from sandbox.executor import Given, Program
-from sandbox.limits import Limits
-from sandbox.probe import SandboxUnavailableError
-from sandbox.result import Execution
+from veriloop.sandbox.docker import engine, ownership
+from veriloop.sandbox.docker.container import Container
+from veriloop.sandbox.docker.engine import ContainerLimits, ContainerSpec
+from veriloop.sandbox.docker.messages import count_runs
+from veriloop.sandbox.docker.stream import LostContainerError
+from veriloop.sandbox.executor import Dialogue, Given, Program
+from veriloop.sandbox.host import cores
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.result import Execution
 
 ATTEMPTS = 2
 _CLOSE_LIMIT_S = 60.0
@@ -25,12 +28,11 @@ _CLOSE_LIMIT_S = 60.0
 class DockerExecutor:
     """Runs untrusted code by the embedded executor inside containers of the local Docker daemon.
 
-    `slots`: containers, each running one program at a time; None: one per core. `tier`: the one
-    wanted inside; None: tier 1, or with `allow_reduced` tier 2 where that is all there is.
-    `preload`: modules every case finds imported. `image`: a tag, None: the newest that holds this
-    very sandbox package. `runtime`: as of `docker run`, such as "runsc". A container is replaced
-    after `recycle_after` runs. Raises SandboxUnavailableError when there is no daemon, no image or
-    less isolation than what was asked for.
+    `slots`: containers, each running one program at a time; None: one per core. `tier`: required
+    tier inside; None: tier 1, or with `allow_reduced` tier 2 if tier 1 is unavailable. `preload`:
+    modules imported before every case. `image`: a tag; None: the newest with this sandbox package.
+    `runtime`: as for `docker run`, such as "runsc". A container is replaced after `recycle_after`
+    runs. Raises SandboxUnavailableError without a daemon, an image, or the required isolation.
     """
 
     backend = "docker"
@@ -45,26 +47,28 @@ class DockerExecutor:
         runtime: str | None = None,
         recycle_after: int = 5000,
     ) -> None:
-        count = len(os.sched_getaffinity(0)) if slots is None else slots
+        count = cores() if slots is None else slots
         for name, value in (("slots", count), ("recycle_after", recycle_after)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if tier not in (None, 1, 2):
             raise ValueError(f"tier must be 1, 2 or None, got {tier}")
-        kind = Kind(image=_image(image), runtime=runtime, namespaces=tier != 2)
+        spec = ContainerSpec(image=_image(image), runtime=runtime, namespaces=tier != 2)
         self._pid = os.getpid()
         self._closed = False
-        self._places = [_Place(kind, tuple(preload), recycle_after) for _ in range(count)]
+        self._holders = [
+            _ContainerHolder(spec, tuple(preload), recycle_after) for _ in range(count)
+        ]
         try:
-            first = self._places[-1].open(tier, allow_reduced)  # so that failure shows here
-        except LostContainerError as failure:
-            raise SandboxUnavailableError(str(failure)) from failure
+            first = self._holders[-1].open(tier, allow_reduced)  # now, to raise errors here
+        except LostContainerError as error:
+            raise SandboxUnavailableError(str(error)) from error
         self.tier, self.table = first.tier, first.table
-        for place in self._places:
-            place.tier = self.tier
-        self._idle: queue.LifoQueue[_Place] = queue.LifoQueue()
-        for place in self._places:
-            self._idle.put(place)
+        for holder in self._holders:
+            holder.tier = self.tier
+        self._idle: queue.LifoQueue[_ContainerHolder] = queue.LifoQueue()
+        for holder in self._holders:
+            self._idle.put(holder)
         atexit.register(self.close)
 
     def __enter__(self) -> Self:
@@ -74,85 +78,90 @@ class DockerExecutor:
         self.close()
 
     def run(self, program: Program, given: Given, limits: Limits) -> Execution:
-        """One execution; see `sandbox.executor.Executor`.
+        """One execution; see `veriloop.sandbox.executor.Executor`.
 
-        Raises ValueError for another language or arguments that are not plain data,
-        SandboxUnavailableError for `limits.processes` where nothing can bound them together.
+        Raises ValueError for another language or arguments that are not plain data, and
+        SandboxUnavailableError for `limits.processes` if no cgroup can bound them together.
         """
-        return self._some(program, [given], limits)[0]
+        return self._run_on_container(program, [given], limits)[0]
 
     def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """Each input in a fresh fork, divided among all containers; results in order."""
+        """Run each input in a fresh fork, divided among all containers; results in order."""
         if not given:
             return []
-        share = ceil(len(given) / len(self._places))
-        shares = [given[start : start + share] for start in range(0, len(given), share)]
-        if len(shares) == 1:
-            return self._some(program, given, limits)
-        with ThreadPoolExecutor(len(shares)) as threads:
-            done = threads.map(lambda some: self._some(program, some, limits), shares)
-            return [one for some in done for one in some]
+        size = ceil(len(given) / len(self._holders))
+        chunks = [given[start : start + size] for start in range(0, len(given), size)]
+        if len(chunks) == 1:
+            return self._run_on_container(program, given, limits)
+        with ThreadPoolExecutor(len(chunks)) as threads:
+            results = threads.map(
+                lambda chunk: self._run_on_container(program, chunk, limits), chunks
+            )
+            return list(chain.from_iterable(results))
 
     def close(self) -> None:
-        """Remove all containers; runs in progress raise RuntimeError. Harmless when repeated."""
-        if self._closed or os.getpid() != self._pid:
-            return  # in a fork of ours the containers are not its own
+        """Remove all containers; runs in progress raise RuntimeError. May be called again."""
+        if self._closed or os.getpid() != self._pid:  # a fork does not own the containers
+            return
         self._closed = True
         atexit.unregister(self.close)
-        for place in self._places:
-            place.interrupt()
-        with ExitStack() as stack:  # one that fails to close keeps no other open
-            for _ in self._places:
+        for holder in self._holders:
+            holder.interrupt()
+        with ExitStack() as stack:  # closes all containers even if one fails to close
+            for _ in self._holders:
                 stack.callback(self._idle.get(timeout=_CLOSE_LIMIT_S).close)
-        for place in self._places:
-            self._idle.put(place)  # whoever still waits for one learns that we are closed
+        for holder in self._holders:
+            self._idle.put(holder)  # wakes threads that wait for a container
 
-    def _take(self) -> "_Place":
+    def _acquire(self) -> "_ContainerHolder":
         if os.getpid() != self._pid:
             raise RuntimeError("this DockerExecutor was opened in another process")
-        place = self._idle.get()
+        holder = self._idle.get()
         if self._closed:
-            self._idle.put(place)
+            self._idle.put(holder)
             raise RuntimeError("this DockerExecutor is closed")
-        return place
+        return holder
 
-    def _some(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """Run on one container; a failure of ours is tried again on a fresh one."""
-        place = self._take()
-        done = list[Execution]()
+    def _run_on_container(
+        self, program: Program, given: Sequence[Given], limits: Limits
+    ) -> list[Execution]:
+        """Run on one container; after an infrastructure failure retry on a fresh one."""
+        holder = self._acquire()
+        executions = list[Execution]()
         try:
             for _ in range(ATTEMPTS):
                 try:
-                    done = place.run(program, given, limits)
-                except LostContainerError as failure:
-                    done = [Execution(ended="sandbox_error", why=str(failure))] * len(given)
+                    executions = holder.run(program, given, limits)
+                except LostContainerError as error:
+                    executions = [Execution(ended="sandbox_error", why=str(error))] * len(given)
                 if self._closed:
                     raise RuntimeError("this DockerExecutor was closed during the run")
-                if all(one.ended != "sandbox_error" for one in done):
+                if all(execution.ended != "sandbox_error" for execution in executions):
                     break
-                place.close()
+                holder.close()
         finally:
-            self._idle.put(place)
-        return done
+            self._idle.put(holder)
+        return executions
 
 
-class _Place:
-    """Room for one container, which is started when it is needed and replaced when it is lost."""
+class _ContainerHolder:
+    """Holds one container, which is started on demand and replaced when it is lost."""
 
-    def __init__(self, kind: Kind, preload: tuple[str, ...], recycle_after: int) -> None:
+    def __init__(self, spec: ContainerSpec, preload: tuple[str, ...], recycle_after: int) -> None:
         self.tier: int | None = None
-        self._kind = kind
+        self._spec = spec
         self._preload = preload
         self._recycle_after = recycle_after
-        self._room = Room()
+        self._limits = ContainerLimits()
         self._container: Container | None = None
 
     def run(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
         """Raises LostContainerError; the next run then starts a fresh container."""
-        container = self._ready(Room.needed(limits, len(given)))
+        required = ContainerLimits.required(limits, count_runs(given))
+        container = self._ready(required.doubled() if _has_dialogue(given) else required)
         try:
-            return container.ask(program, given, limits)
-        except (ValueError, SandboxUnavailableError):  # it refused the request, and is sound
+            return container.run(program, given, limits)
+        except (ValueError, SandboxUnavailableError):  # refused by the intact container
             raise
         except BaseException:
             self.close()
@@ -161,7 +170,7 @@ class _Place:
     def open(self, tier: int | None, allow_reduced: bool) -> Container:
         """Start a container. Raises LostContainerError, SandboxUnavailableError."""
         options = {"tier": tier, "allow_reduced": allow_reduced, "preload": self._preload}
-        self._container = Container(self._kind, self._room, options)
+        self._container = Container(self._spec, self._limits, options)
         return self._container
 
     def interrupt(self) -> None:
@@ -173,23 +182,29 @@ class _Place:
         if container is not None:
             container.close()
 
-    def _ready(self, room: Room) -> Container:
-        """A container with enough room and runs left."""
-        self._room = self._room.joined(room)
+    def _ready(self, required: ContainerLimits) -> Container:
+        """A container with sufficient limits and runs left."""
+        self._limits = self._limits.union(required)
         old = self._container
-        if old is not None and (old.runs >= self._recycle_after or not old.room.holds(room)):
+        if old is not None and (old.runs >= self._recycle_after or not old.limits.covers(required)):
             self.close()
         try:
             return self._container or self.open(self.tier, False)
-        except SandboxUnavailableError as failure:  # it could, when we began
-            raise LostContainerError(str(failure)) from failure
+        except (
+            SandboxUnavailableError
+        ) as error:  # the first container started, so this is a failure
+            raise LostContainerError(str(error)) from error
 
 
-def _image(wanted: str | None) -> str:
-    """The image's id, after what crashed owners left behind is gone."""
+def _has_dialogue(given: Sequence[Given]) -> bool:
+    return any(isinstance(case, Dialogue) for case in given)
+
+
+def _image(name: str | None) -> str:
+    """The image's id. Also removes containers that crashed owners have left."""
     client = engine.connect()
     try:
-        owner.sweep(client)
-        return engine.find_image(client, wanted)
+        ownership.remove_stale_containers(client)
+        return engine.find_image(client, name)
     finally:
         client.close()

@@ -1,4 +1,4 @@
-"""A root file system for the image: this machine's Python and what it loads, and our package."""
+"""The image's root file system: this machine's Python, its libraries, and the sandbox package."""
 
 import io
 import json
@@ -10,18 +10,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from sandbox.docker.engine import package_files
-from sandbox.namespace import interpreter
+from veriloop.sandbox import interpreter
+from veriloop.sandbox.docker.engine import package_files
 
-HOME = "/veriloop"  # the folder above our package, in the image
+HOME = "/veriloop"  # the folder of the package `veriloop` in the image
 PYTHON = "/usr/bin/python3"
 _TOP_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _FOLDERS = ("dev", "etc", "proc", "sys", "tmp", "usr", HOME[1:])
 _DATA = ("/usr/share/zoneinfo", "/etc/ld.so.cache")
-_LOADED_LATER = ("libgcc_s.so.1",)  # by libc when a thread ends: no program names it
-_LEFT_OUT = re.compile("test|tests|idlelib|turtledemo|(site|dist)-packages|config-.*")
+_LOADED_LATER = ("libgcc_s.so.1",)  # by libc when a thread ends; no program links it
+_EXCLUDED = re.compile("test|tests|idlelib|turtledemo|(site|dist)-packages|config-.*")
 _LIBRARY = re.compile(r"(?:=> |^\s*)(/\S+) \(0x", re.MULTILINE)
-_ASK = """
+_PRINT_PATHS = """
 import json, sys, sysconfig
 paths = sysconfig.get_paths()
 print(json.dumps([sys.executable, paths["stdlib"], paths["platstdlib"]]))
@@ -30,11 +30,11 @@ _LIMIT_S = 60
 
 
 def write(target: IO[bytes], base: Path | None = None) -> str:
-    """A tar file of the root file system; the path of its Python.
+    """Write a tar file of the root file system. Returns the path of its Python.
 
-    `base`: a tar file of one that has /usr/bin/python3, to which only our package is added. The
-    same files give the same bytes. Raises OSError where Python or its libraries are not found,
-    ValueError for a base without Python.
+    `base`: a tar file with /usr/bin/python3, to which only the sandbox package is added. Equal
+    files give equal bytes. Raises OSError if Python or its libraries are missing, ValueError for
+    a base without Python.
     """
     with tarfile.open(fileobj=target, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         seen = {""}
@@ -48,12 +48,12 @@ def write(target: IO[bytes], base: Path | None = None) -> str:
         for name in _FOLDERS:
             _folder(tar, seen, name)
         for name, path in package_files():
-            _add(tar, seen, f"{HOME}/sandbox/{name}", str(path), ours=True)
+            _add(tar, seen, f"{HOME}/veriloop/sandbox/{name}", str(path), ours=True)
     return python
 
 
 def _copy(base: Path, tar: tarfile.TarFile, seen: set[str]) -> str:
-    """All of another root file system but its device files, which Docker makes itself."""
+    """Copy another root file system without its device files, which Docker creates."""
     with tarfile.open(base) as source:
         for member in source:
             name = os.path.normpath(member.name).lstrip("/")
@@ -67,35 +67,36 @@ def _copy(base: Path, tar: tarfile.TarFile, seen: set[str]) -> str:
 
 
 def _files(python: str) -> Iterator[str]:
-    """Real paths of everything Python needs, and the link it is called by."""
-    ran = subprocess.run([python, "-P", "-s", "-c", _ASK], capture_output=True, timeout=_LIMIT_S)
-    if ran.returncode:
-        raise OSError(f"{python} does not say where its library lies: {ran.stderr[-300:]!r}")
-    executable, *libraries = json.loads(ran.stdout)
+    """Real paths of everything that Python needs, and the link by which it is called."""
+    command = [python, "-P", "-s", "-c", _PRINT_PATHS]
+    process = subprocess.run(command, capture_output=True, timeout=_LIMIT_S)
+    if process.returncode:
+        raise OSError(f"{python} reports no library folders: {process.stderr[-300:]!r}")
+    executable, *libraries = json.loads(process.stdout)
     yield from {python, os.path.realpath(executable)}
     modules = {path for folder in set(libraries) for path in _below(folder)}
     loaded = _libraries([executable, *(path for path in modules if path.endswith(".so"))])
-    data = {path for place in _DATA for path in _below(place)}
+    data = {path for root in _DATA for path in _below(root)}
     yield from modules | set(loaded) | data
 
 
-def _below(place: str) -> Iterator[str]:
-    if os.path.isfile(place):
-        yield place
-    for folder, folders, files in os.walk(place):
-        folders[:] = [name for name in folders if not _LEFT_OUT.fullmatch(name)]
+def _below(root: str) -> Iterator[str]:
+    if os.path.isfile(root):
+        yield root
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not _EXCLUDED.fullmatch(name)]
         yield from (path for name in files if os.path.isfile(path := f"{folder}/{name}"))
 
 
 def _libraries(programs: Iterable[str]) -> Iterator[str]:
-    """What the dynamic linker loads for them, at the places where it looks."""
-    ran = subprocess.run(
+    """The libraries that the dynamic linker loads, at the paths where it looks for them."""
+    process = subprocess.run(
         ["ldd", *sorted(programs)], capture_output=True, text=True, timeout=_LIMIT_S
     )
-    found = set(_LIBRARY.findall(ran.stdout))
-    if not found:
-        raise OSError(f"ldd finds no libraries: {ran.stderr[-300:]}")
-    for path in found:
+    libraries = set(_LIBRARY.findall(process.stdout))
+    if not libraries:
+        raise OSError(f"ldd finds no libraries: {process.stderr[-300:]}")
+    for path in libraries:
         folder = os.path.realpath(os.path.dirname(path))
         yield f"{folder}/{os.path.basename(path)}"
         for name in _LOADED_LATER:
@@ -104,7 +105,7 @@ def _libraries(programs: Iterable[str]) -> Iterator[str]:
 
 
 def _links(tar: tarfile.TarFile, seen: set[str]) -> None:
-    """/bin and its like lead where they lead on this machine."""
+    """Copy this machine's links such as /bin."""
     for name in _TOP_LINKS:
         if os.path.islink(f"/{name}"):
             link = tarfile.TarInfo(name)
@@ -114,7 +115,7 @@ def _links(tar: tarfile.TarFile, seen: set[str]) -> None:
 
 
 def _folder(tar: tarfile.TarFile, seen: set[str], name: str) -> None:
-    """With those above it."""
+    """Add a folder and its parents."""
     if name in seen:
         return
     _folder(tar, seen, os.path.dirname(name))
@@ -125,10 +126,10 @@ def _folder(tar: tarfile.TarFile, seen: set[str], name: str) -> None:
 
 
 def _add(
-    tar: tarfile.TarFile, seen: set[str], place: str, path: str, *, ours: bool = False
+    tar: tarfile.TarFile, seen: set[str], target: str, path: str, *, ours: bool = False
 ) -> None:
-    """A file with its content; only a Python that is a link stays one."""
-    name = place.strip("/")
+    """Add a file with its content; of links only those to executables such as Python are kept."""
+    name = target.strip("/")
     if name in seen:
         return
     _folder(tar, seen, os.path.dirname(name))
@@ -140,5 +141,6 @@ def _add(
         return
     data = Path(path).read_bytes()
     entry.size, entry.mode = len(data), 0o755 if os.access(path, os.X_OK) else 0o644
-    entry.mtime = 0 if ours else int(os.stat(path).st_mtime)  # compiled modules name their source's
+    # Compiled modules record the mtime of their source.
+    entry.mtime = 0 if ours else int(os.stat(path).st_mtime)
     tar.addfile(entry, io.BytesIO(data))

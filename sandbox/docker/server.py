@@ -1,4 +1,4 @@
-"""Inside the container: the embedded executor, served over standard input and output."""
+"""The server inside the container: serves the embedded executor over standard input and output."""
 
 import os
 import select
@@ -7,65 +7,60 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from sandbox.docker.messages import (
-    hello,
-    read_request,
-    refusal,
-    reply,
-    run_parts,
-)
-from sandbox.namespace.pool import NamespaceExecutor
-from sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.docker.messages import hello, read_request, refusal, reply, run_parts
+from veriloop.sandbox.namespace.pool import NamespaceExecutor
+from veriloop.sandbox.probe import SandboxUnavailableError
 
 _CHUNK = 1 << 20
 
 
 def main() -> None:
-    """Serve until the host hangs up. The first request says how to open the executor."""
+    """Serve until the host disconnects. The first request has the executor's options."""
     incoming, outgoing = _own_channel()
-    threading.Thread(target=_leave_with_the_host, args=(incoming,), daemon=True).start()
+    threading.Thread(target=_exit_with_host, args=(incoming,), daemon=True).start()
 
     def take(size: int) -> bytes:
         return _exactly(incoming, size)
 
     (options,) = read_request(take)
-    box = _opened(options, outgoing)
+    executor = _open_executor(options, outgoing)
     while True:
-        _write(outgoing, _answer(box, read_request(take)))
+        _write(outgoing, _answer(executor, read_request(take)))
 
 
-def _opened(options: dict[str, Any], outgoing: int) -> NamespaceExecutor:
+def _open_executor(options: dict[str, Any], outgoing: int) -> NamespaceExecutor:
     try:
-        box = NamespaceExecutor(slots=1, **options)
-    except SandboxUnavailableError as refused:
-        _write(outgoing, refusal(refused))
+        executor = NamespaceExecutor(slots=1, **options)
+    except SandboxUnavailableError as error:
+        _write(outgoing, refusal(error))
         os._exit(0)
-    _write(outgoing, hello({"tier": box.tier, "table": str(box.probe)}))
-    return box
+    _write(outgoing, hello({"tier": executor.tier, "table": str(executor.probe)}))
+    return executor
 
 
-def _answer(box: NamespaceExecutor, parts: tuple[Any, ...]) -> bytes:
+def _answer(executor: NamespaceExecutor, parts: tuple[Any, ...]) -> bytes:
     try:
         program, given, limits = run_parts(parts)
-        return reply(box.run_all(program, given, limits), limits)
-    except (ValueError, SandboxUnavailableError) as refused:
-        return refusal(refused)
+        return reply(executor.run_all(program, given, limits), limits)
+    except (ValueError, SandboxUnavailableError) as error:
+        return refusal(error)
 
 
 def _own_channel() -> tuple[int, int]:
-    """Descriptors that no process started from here inherits; 0 and 1 lead nowhere afterwards."""
+    """Move standard input and output to descriptors that no child inherits; 0 and 1 become
+    /dev/null."""
     incoming, outgoing = os.dup(0), os.dup(1)
-    nowhere = os.open("/dev/null", os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
     return incoming, outgoing
 
 
-def _leave_with_the_host(incoming: int) -> None:
-    """End everything as soon as the other end of our input is closed, even in the middle of a run.
+def _exit_with_host(incoming: int) -> None:
+    """Exit as soon as the host closes our input, even during a run.
 
-    The container's first process ends with us, and every other one with it.
+    The container's first process then ends too, and with it all others.
     """
     hang_up = select.poll()
     hang_up.register(incoming, 0)

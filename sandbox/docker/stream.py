@@ -1,4 +1,4 @@
-"""The host's end of a container's attached input and output: capped, and bounded in time.
+"""The host's end of a container's attached input and output, with caps and deadlines.
 
 Docker wraps output in frames of 8 bytes (stream, 0, 0, 0, length) and that many bytes.
 """
@@ -15,42 +15,42 @@ _ERROR_TAIL = 4096
 
 
 class LostContainerError(RuntimeError):
-    """The container went away, went silent or talks nonsense: our failure, whoever caused it."""
+    """The container ended, timed out or sent invalid data: an infrastructure failure."""
 
 
 class Stream:
-    """Takes over the socket. Reading never takes in more than was asked for and one chunk."""
+    """Owns the socket. Buffers at most the requested bytes and one chunk."""
 
     def __init__(self, attached: socket.socket) -> None:
         self._socket = attached
         self._raw = bytearray()
         self._output = bytearray()
-        self._kind = self._left = 0  # of the frame that is being read
-        self.errors = b""  # the end of what came on standard error
+        self._kind = self._left = 0  # of the current frame
+        self.errors = b""  # tail of standard error
 
     def send(self, data: bytes, end: float) -> None:
         """Send by `end` on the monotonic clock. Raises LostContainerError."""
         try:
             self._socket.settimeout(max(1e-3, end - time.monotonic()))
             self._socket.sendall(data)
-        except OSError as failure:
-            raise LostContainerError(self._told(f"cannot be written to: {failure}")) from failure
+        except OSError as error:
+            raise LostContainerError(self._describe(f"cannot be written to: {error}")) from error
 
     def take(self, size: int, end: float) -> bytes:
         """Exactly `size` bytes of standard output. Raises LostContainerError."""
         while len(self._output) < size:
             self._receive(end)
-        taken = bytes(self._output[:size])
+        data = bytes(self._output[:size])
         del self._output[:size]
-        return taken
+        return data
 
     @property
     def idle(self) -> bool:
-        """Whether nothing has come that was not asked for."""
+        """Whether no unrequested data has arrived."""
         return not self._output and not self._raw
 
     def interrupt(self) -> None:
-        """From another thread: whoever waits gets LostContainerError."""
+        """From another thread: make waiting calls raise LostContainerError."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -60,20 +60,20 @@ class Stream:
     def _receive(self, end: float) -> None:
         left = end - time.monotonic()
         if left <= 0:
-            raise LostContainerError(self._told("was silent past its deadline"))
+            raise LostContainerError(self._describe("was silent past its deadline"))
         self._socket.settimeout(left)
         try:
             chunk = self._socket.recv(_CHUNK)
-        except OSError as failure:
-            raise LostContainerError(self._told(str(failure))) from failure
+        except OSError as error:
+            raise LostContainerError(self._describe(str(error))) from error
         if not chunk:
-            raise LostContainerError(self._told("ended"))
+            raise LostContainerError(self._describe("ended"))
         self._raw += chunk
         while self._next_part():
             pass
 
     def _next_part(self) -> bool:
-        """Move one header or the payload at hand; False when there is neither."""
+        """Process one header or available payload; False if there is neither."""
         if not self._left:
             if len(self._raw) < _HEADER.size:
                 return False
@@ -91,6 +91,6 @@ class Stream:
             self.errors = (self.errors + part)[-_ERROR_TAIL:]
         return True
 
-    def _told(self, what: str) -> str:
+    def _describe(self, what: str) -> str:
         lines = self.errors.decode(errors="backslashreplace").strip().splitlines()
         return f"the container {what}" + (f": {lines[-1]}" if lines else "")

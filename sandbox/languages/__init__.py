@@ -1,1 +1,1 @@
-"""Programs in other languages, run as trusted Python programs that become them in the sandbox."""
+"""Programs in other languages, run by trusted Python shims that execute them in the sandbox."""

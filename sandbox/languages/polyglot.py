@@ -1,7 +1,7 @@
-"""Runs programs in other languages on an executor of Python: each becomes a trusted program there.
+"""Runs programs in other languages on a Python executor, each through a trusted Python shim.
 
-Compiling is a run that returns the binary as data; running is a run that becomes the binary, a
-shell or node. Whatever bounds a Python program bounds these: limits, filters and namespaces stay.
+Compiling is a run that returns the binary as data; running is a run that executes the binary, a
+shell or node in place of the shim. So the limits, filters and namespaces are those of a Python run.
 """
 
 import base64
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sandbox import wire
-from sandbox.executor import Call, Executor, Given, Program, Stdin
-from sandbox.languages.table import Language, named
-from sandbox.limits import Limits
-from sandbox.probe import SandboxUnavailableError
-from sandbox.result import Execution
+from veriloop.sandbox import wire
+from veriloop.sandbox.executor import Call, Dialogue, Executor, Given, Program, Stdin
+from veriloop.sandbox.languages.table import Language, named
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.result import Execution
 
 MAX_SOURCE = 1 << 20  # characters
 MAX_BINARY = 8 << 20  # bytes
@@ -27,61 +27,63 @@ COMPILE = Limits(
     counted="group",
     processes=6,  # the driver, the compiler, the assembler, the linker and its own driver
     disk_mb=64,
-    output_bytes=2 * MAX_BINARY + 1024,  # of the frame, which spells bytes in hexadecimal
+    output_bytes=2 * MAX_BINARY + 1024,  # the frame encodes bytes in hexadecimal
 )
-_TRIAL = Limits(cpu_s=5, memory_mb=256)
-_KEPT = 8  # compiled programs: the tests of one come in several batches
-_NEAR = 0.95  # of the CPU limit: the kernel ends the compiler, and its driver reports an error
+_SAMPLE_LIMITS = Limits(cpu_s=5, memory_mb=256)
+_CACHED = 8  # compiled programs: the tests of a program come in several batches
+_NEAR = 0.95  # of the CPU limit: the kernel kills the compiler, and its driver reports an error
 _SET_UP_FAILED = 90  # as in shims/sql.py
-_MOST_ARGS = 1_500_000  # bytes of JSON that shims/become.py can pass on without a file
-_KILLED = b"Killed signal terminated program"  # as a driver of gcc says it
+_MAX_ARGS = 1_500_000  # bytes of JSON that shims/exec_program.py can pass on without a file
+_KILLED = b"Killed signal terminated program"  # message of the gcc driver
 _FULL = (b"File too large", b"No space left on device")
 _ERROR = re.compile(r"^.* error: .*$|^\w*Error: .*$", re.MULTILINE)  # of gcc, of node
-_TOLD = 300  # characters of a reason
+_MAX_REASON = 300  # characters
 _SHIMS = Path(__file__).parent / "shims"
 
 
 class Polyglot:
-    """Needs an executor that runs Python. May be called from any thread."""
+    """Runs programs in other languages on a Python executor. Thread-safe."""
 
-    def __init__(self, box: Executor) -> None:
-        self._box = box
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
         self._lock = threading.Lock()
         self._built: OrderedDict[tuple[str, str], bytes | Execution] = OrderedDict()
         self._works: set[str] = set()
 
     def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """As Executor.run_all; a program that does not compile ends so for every input.
+        """As Executor.run_all; if a program does not compile, every input has that result.
 
-        Raises ValueError for an unknown language and for what the language does not have,
-        SandboxUnavailableError where its tools, or what must bound them, are missing.
+        Raises ValueError for an unknown language or a feature that the language lacks, and
+        SandboxUnavailableError if its tools or the isolation that they need are missing.
         """
         language = named(program.language)
         if language.name == "python":
-            return self._box.run_all(replace(program, language="python"), given, limits)
-        asked = [_asked(language, one, self._box.tier) for one in given]
+            return self._executor.run_all(replace(program, language="python"), given, limits)
+        inputs = [_shim_input(language, case, self._executor.tier) for case in given]
         if program.preload:
             raise ValueError(
-                f"preload is for Python alone, got {program.preload} for a {language.title} program"
+                f"preload is only for Python, got {program.preload} for a {language.title} program"
             )
-        failed = self._trial(language)
-        return (
-            [failed] * len(given) if failed else self._run(language, program.source, asked, limits)
-        )
+        if failure := self._check(language):
+            return [failure] * len(given)
+        return self._run(language, program.source, inputs, limits)
 
-    def _trial(self, language: Language) -> Execution | None:
-        """Raises SandboxUnavailableError unless a small program runs; returns a failure of ours."""
+    def _check(self, language: Language) -> Execution | None:
+        """Run a sample program once. Raises SandboxUnavailableError if it does not work; returns an
+        infrastructure failure."""
         if language.name in self._works:
             return None
         try:
-            (ran,) = self._run(language, language.sample, [Stdin()], _TRIAL)
-        except SandboxUnavailableError as refusal:
-            raise SandboxUnavailableError(f"{_needs(language)}: {refusal}") from refusal
-        if ran.ended == "sandbox_error":
-            return ran
-        if ran.stdout != b"ready\n":
-            told = ran.stderr.decode("utf-8", "replace").strip()[-400:]
-            raise SandboxUnavailableError(f"{_needs(language)}: {ran.ended} {ran.why}; {told}")
+            (run,) = self._run(language, language.sample, [Stdin()], _SAMPLE_LIMITS)
+        except SandboxUnavailableError as error:
+            raise SandboxUnavailableError(f"{_requirements(language)}: {error}") from error
+        if run.ended == "sandbox_error":
+            return run
+        if run.stdout != b"ready\n":
+            stderr = run.stderr.decode("utf-8", "replace").strip()[-400:]
+            raise SandboxUnavailableError(
+                f"{_requirements(language)}: {run.ended} {run.why}; {stderr}"
+            )
         self._works.add(language.name)
         return None
 
@@ -94,18 +96,18 @@ class Polyglot:
         binary = self._compiled(language, source) if language.compiler else b""
         if isinstance(binary, Execution):
             return [binary] * len(given)
-        more = len(binary) + 6 * len(source) + max(map(_size, given), default=0)
+        shim_bytes = len(binary) + 6 * len(source) + max(map(_size, given), default=0)
         bounds = replace(
             limits,
             counted=language.counted,
             processes=max(limits.processes, language.processes),
-            disk_mb=limits.disk_mb + (more >> 20) + 1,  # what we put there is not the program's
+            disk_mb=limits.disk_mb + (shim_bytes >> 20) + 1,  # files of the shim are not counted
         )
         shim = Program(source=_shim(language, source, binary, limits))
-        return [_outcome(language, ran) for ran in self._box.run_all(shim, given, bounds)]
+        return [_outcome(language, run) for run in self._executor.run_all(shim, given, bounds)]
 
     def _compiled(self, language: Language, source: str) -> bytes | Execution:
-        """The binary, or how compiling ended; what is our failure is not remembered."""
+        """The binary, or the failed compilation; infrastructure failures are not cached."""
         key = (language.name, source)
         with self._lock:
             if key in self._built:
@@ -116,47 +118,49 @@ class Polyglot:
             return done
         with self._lock:
             self._built[key] = done
-            while len(self._built) > _KEPT:
+            while len(self._built) > _CACHED:
                 self._built.popitem(last=False)
         return done
 
     def _compile(self, language: Language, source: str) -> bytes | Execution:
         command = list(language.compiler)
         call = Call(function="build", args=(command, source, language.suffix, MAX_BINARY))
-        ran = self._box.run(Program(source=_text("build.py")), call, COMPILE)
-        if isinstance(ran.value, bytes):
-            return ran.value
-        if isinstance(ran.value, int):
-            why = f"the binary has {ran.value} bytes; at most {MAX_BINARY} are allowed"
-            return replace(ran, ended="output", value=None, why=why)
-        killed = _KILLED in ran.stderr or ran.cpu_s >= _NEAR * COMPILE.cpu_s
-        if ran.ended == "error" and killed:  # for memory it would have ended so
-            return replace(ran, ended="cpu", why=f"compiling used {ran.cpu_s:.1f} s of CPU")
-        if ran.ended == "error" and any(words in ran.stderr for words in _FULL):
-            return replace(ran, ended="output", why=f"compiling wrote over {COMPILE.disk_mb} MB")
-        return replace(ran, why=f"compiling: {_why(ran)}")
+        run = self._executor.run(Program(source=_text("build.py")), call, COMPILE)
+        if isinstance(run.value, bytes):
+            return run.value
+        if isinstance(run.value, int):
+            why = f"the binary has {run.value} bytes; at most {MAX_BINARY} are allowed"
+            return replace(run, ended="output", value=None, why=why)
+        killed = _KILLED in run.stderr or run.cpu_s >= _NEAR * COMPILE.cpu_s
+        if run.ended == "error" and killed:  # out of memory would have ended as "memory"
+            return replace(run, ended="cpu", why=f"compiling used {run.cpu_s:.1f} s of CPU")
+        if run.ended == "error" and any(words in run.stderr for words in _FULL):
+            return replace(run, ended="output", why=f"compiling wrote over {COMPILE.disk_mb} MB")
+        return replace(run, why=f"compiling: {_reason(run)}")
 
 
 def compile_seconds(language: str) -> float:
-    """Within which a program in this language is compiled, or has failed to."""
+    """The time limit for compiling a program in this language."""
     return COMPILE.wall if named(language).compiler else 0.0
 
 
-def _why(ran: Execution) -> str:
-    """The first error on standard error, where it holds one: its last line may be anything."""
-    found = _ERROR.search(ran.stderr.decode("utf-8", "replace")) if ran.ended == "error" else None
-    return found.group()[:_TOLD] if found else ran.why
+def _reason(run: Execution) -> str:
+    """The first error message on standard error, which need not be its last line."""
+    error = _ERROR.search(run.stderr.decode("utf-8", "replace")) if run.ended == "error" else None
+    return error.group()[:_MAX_REASON] if error else run.why
 
 
-def _needs(language: Language) -> str:
-    more = ", and tier 1 with a cgroup" if language.needs_cgroup else ""
-    return f"{language.title} cannot run here; it needs the packages {language.packages}{more}"
+def _requirements(language: Language) -> str:
+    cgroup = ", and tier 1 with a cgroup" if language.needs_cgroup else ""
+    return f"{language.title} cannot run here; it needs the packages {language.packages}{cgroup}"
 
 
-def _asked(language: Language, given: Given, tier: int) -> Given:
-    """The input as the shim takes it. Raises ValueError where the language has no such thing."""
+def _shim_input(language: Language, given: Given, tier: int) -> Given:
+    """The input of the shim. Raises ValueError for a call that the language does not support."""
     if isinstance(given, Stdin):
         return given
+    if isinstance(given, Dialogue):
+        raise ValueError(f"a dialogue is between Python programs, not {language.title}")
     language.check_call(given.function)
     if language.name == "sql":
         return given
@@ -166,10 +170,10 @@ def _asked(language: Language, given: Given, tier: int) -> Given:
             f"got {given.function!r} and {sorted(given.kwargs)}"
         )
     args = wire.encode(list(given.args))[wire.LENGTH_BYTES :].decode("ascii")
-    if tier == 2 and len(args) > _MOST_ARGS:
+    if tier == 2 and len(args) > _MAX_ARGS:
         raise ValueError(
             f"arguments of {given.function!r} have {len(args)} bytes; without a writable file "
-            f"(tier 2) a {language.title} function takes at most {_MOST_ARGS}"
+            f"(tier 2) a {language.title} function takes at most {_MAX_ARGS}"
         )
     return Call(function="call", args=(given.function, args))
 
@@ -183,7 +187,7 @@ def _size(given: Given) -> int:
 
 
 def _shim(language: Language, source: str, binary: bytes, limits: Limits) -> str:
-    """The Python program that becomes this one."""
+    """The Python program that executes this one."""
     if language.name == "sql":
         return f"{_text('sql.py')}\n{_SQL.format(source=source)}"
     if language.compiler:
@@ -191,10 +195,10 @@ def _shim(language: Language, source: str, binary: bytes, limits: Limits) -> str
     elif language.name == "bash":
         ending = f"bash({source!r})"
     else:
-        return f"{_text('become.py')}\n" + _NODE.format(
+        return f"{_text('exec_program.py')}\n" + _NODE.format(
             source=source, start=_text("start.js"), memory_mb=limits.memory_mb
         )
-    return f"{_text('become.py')}\n{ending}\n"
+    return f"{_text('exec_program.py')}\n{ending}\n"
 
 
 _SQL = """
@@ -214,11 +218,11 @@ def _text(name: str) -> str:
     return (_SHIMS / name).read_text(encoding="utf-8")
 
 
-def _outcome(language: Language, ran: Execution) -> Execution:
-    """The end as this language's runtime tells it; its own word earns a program nothing better."""
-    if language.name == "sql" and ran.exit_code == _SET_UP_FAILED:
-        return replace(ran, ended="sandbox_error", why=ran.why)
-    told = next((words for words in language.out_of_memory if words in ran.stderr), None)
-    if ran.ended in ("error", "signal") and told is not None:
-        return replace(ran, ended="memory", why=told.decode())
-    return replace(ran, why=_why(ran))
+def _outcome(language: Language, run: Execution) -> Execution:
+    """The execution with the runtime's message for its end; a forged one earns nothing better."""
+    if language.name == "sql" and run.exit_code == _SET_UP_FAILED:
+        return replace(run, ended="sandbox_error", why=run.why)
+    message = next((text for text in language.out_of_memory if text in run.stderr), None)
+    if run.ended in ("error", "signal") and message is not None:
+        return replace(run, ended="memory", why=message.decode())
+    return replace(run, why=_reason(run))

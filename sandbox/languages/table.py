@@ -1,10 +1,10 @@
-"""The languages a program may be in: their names, what they need, how they are compiled."""
+"""The supported languages: names, required packages, compilers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from sandbox.limits import Counted
+from veriloop.sandbox.limits import Counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,30 +12,30 @@ class Language:
     """One language. Its programs read standard input; some have functions to call."""
 
     name: str
-    title: str  # as people write it
-    aliases: frozenset[str]  # in lower case, the name among them
-    packages: str  # of Debian, that bring what it needs
-    counted: Counted = "address"  # what bounds the memory of its programs
-    processes: int = 0  # that its programs cannot do without
-    compiler: tuple[str, ...] = ()  # the command, without its input and output; () for none
+    title: str  # for messages
+    aliases: frozenset[str]  # in lower case, including the name
+    packages: str  # required Debian packages
+    counted: Counted = "address"  # what limits the memory of its programs
+    processes: int = 0  # that its programs require
+    compiler: tuple[str, ...] = ()  # command without input and output; (): interpreted
     suffix: str = ""  # of a source file
     functions: frozenset[str] | None = frozenset()  # that can be called; None: any
-    out_of_memory: tuple[bytes, ...] = ()  # what its runtime writes to standard error then
+    out_of_memory: tuple[bytes, ...] = ()  # messages of its runtime on standard error
     sample: str = ""  # a program that prints "ready"
 
     def check_call(self, function: str) -> None:
-        """Raises ValueError unless its programs have such a function to be called."""
+        """Raise ValueError if its programs cannot have this function."""
         if self.functions is None:
             return
         if not self.functions:
-            raise ValueError(f"a {self.title} program is given standard input, it is not called")
+            raise ValueError(f"a {self.title} program reads standard input, it cannot be called")
         if function not in self.functions:
             known = ", ".join(sorted(self.functions))
             raise ValueError(f"no function {function!r} of a {self.title} program. Known: {known}")
 
     @property
     def needs_cgroup(self) -> bool:
-        """Whether it starts processes, so that only tier 1 with a cgroup can bound it."""
+        """Whether it starts processes, which only tier 1 with a cgroup can limit."""
         return bool(self.processes or self.compiler)
 
 
@@ -105,9 +105,9 @@ LANGUAGES: Mapping[str, Language] = {language.name: language for language in _AL
 def named(name: str) -> Language:
     """The language called `name`, in any case. Raises ValueError naming the nearest match."""
     by_alias = {alias: language for language in _ALL for alias in language.aliases}
-    found = by_alias.get(name.lower())
-    if found is None:
+    language = by_alias.get(name.lower())
+    if language is None:
         close = get_close_matches(name.lower(), by_alias, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"no language {name!r}.{hint} Known: {', '.join(LANGUAGES)}")
-    return found
+    return language

@@ -1,64 +1,74 @@
-"""The inputs of one program, taken one by one by as many slots as are free; compiled once.
+"""The inputs of one program, distributed to all free slots; the program is compiled once.
 
-Each case runs in a fork of its own from the pristine zygote. Only compiled code passes from one
-to the next, and only through the parent: the first case hands it out before any of the program
-runs.
+Each case runs in its own fork of the pristine zygote. Only compiled code passes from one case to
+the next, and only through the parent: the first case returns it before any of the program runs.
 """
 
 import threading
 from collections.abc import Sequence
 
-from sandbox.executor import Given, Program
-from sandbox.limits import Limits
-from sandbox.namespace import tickets
-from sandbox.namespace.inputs import arguments, payload
-from sandbox.namespace.tickets import Setup, Ticket
-from sandbox.result import Execution
+from veriloop.sandbox.executor import Dialogue, Given, Program
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.namespace.requests import (
+    PreparedDialogue,
+    PreparedRun,
+    Setup,
+    pack_arguments,
+    pack_payload,
+    prepare_dialogue,
+    prepare_run,
+)
+from veriloop.sandbox.result import Execution
 
-_SMALL = 1 << 20  # bytes of arguments that cannot be what a program fails to compile for
+_SMALL = 1 << 20  # bytes of arguments that cannot exhaust the memory before compilation
 
 
-class Cases:
-    """Raises ValueError at once for an input that is not plain data. Safe to share by threads."""
+class CaseQueue:
+    """A thread-safe queue of cases and their results. Raises ValueError for input that is not
+    plain data."""
 
     def __init__(self, program: Program, given: Sequence[Given], limits: Limits) -> None:
         self.program = program
         self.limits = limits
         self._given = given
-        self._packed = [arguments(one) for one in given]
+        self._arguments = [pack_arguments(case) for case in given]
         self._compiled = b""
         self._results: list[Execution | None] = [None] * len(given)
-        self._left = iter(range(len(given)))
+        self._remaining = iter(range(len(given)))
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
-        """The next case to run; None when there are no more."""
+        """The number of the next case; None if there are no more."""
         with self._lock:
-            return next(self._left, None)
+            return next(self._remaining, None)
 
-    def ticket(self, setup: Setup, number: int) -> Ticket:
-        """To run a case, with the compiled code where an earlier one has handed it out."""
-        given, packed = self._given[number], self._packed[number]
-        several = len(self._given) > 1
-        share = number == 0 and several and len(packed) <= _SMALL
-        source = self.program.source
-        work = payload(source, given, packed, compiled=self._compiled, share=share)
-        return tickets.ticket(setup, work, given, self.limits, share=share)
+    def prepare(self, setup: Setup, number: int) -> PreparedRun | PreparedDialogue:
+        """Prepare a case, with the compiled code if an earlier case has returned it."""
+        given, arguments = self._given[number], self._arguments[number]
+        if isinstance(given, Dialogue):
+            return prepare_dialogue(setup, self.program.source, given, self.limits)
+        share = number == 0 and len(self._given) > 1 and len(arguments) <= _SMALL
+        payload = pack_payload(
+            self.program.source, given, arguments, compiled=self._compiled, share=share
+        )
+        return prepare_run(setup, payload, given, self.limits, share=share)
 
-    def done(self, number: int, ended: Execution, used: Ticket | None) -> None:
-        """Keep a result. A program that does not compile ends all cases not yet begun alike."""
-        self._results[number] = ended
-        if used is None or not used.share or ended.ended == "sandbox_error":
+    def record(
+        self, number: int, execution: Execution, run: PreparedRun | PreparedDialogue | None
+    ) -> None:
+        """Store a result. If the program did not compile, it is that of all remaining cases."""
+        self._results[number] = execution
+        if not isinstance(run, PreparedRun) or not run.share or execution.ended == "sandbox_error":
             return
-        if used.compiled is not None:
-            self._compiled = used.compiled
+        if run.compiled is not None:
+            self._compiled = run.compiled
             return
-        for rest in iter(self.take, None):
-            self._results[rest] = ended
+        for remaining in iter(self.take, None):
+            self._results[remaining] = execution
 
     def results(self) -> list[Execution]:
-        """In order; to be called when all are done."""
-        done = [one for one in self._results if one is not None]
-        if len(done) < len(self._results):
-            raise RuntimeError(f"only {len(done)} of {len(self._results)} cases were run")
-        return done
+        """The results in order. Raises RuntimeError if a case has none."""
+        results = [execution for execution in self._results if execution is not None]
+        if len(results) < len(self._results):
+            raise RuntimeError(f"only {len(results)} of {len(self._results)} cases were run")
+        return results

@@ -1,7 +1,8 @@
-"""The forked child: it gives everything up, reads its payload, and runs untrusted code."""
+"""The forked child: drops all privileges, reads its payload, and runs untrusted code."""
 
 import atexit
 import builtins
+import io
 import linecache
 import os
 import sys
@@ -9,122 +10,127 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from marshal import dumps, loads
 from os import read, write
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple, NoReturn
 
-from sandbox.namespace import bounds, linux
-from sandbox.namespace.interpreter import ENVIRONMENT
-from sandbox.namespace.protocol import COUNTED, READY, Request, pack_code
-from sandbox.namespace.syscalls import failure, prepared
-from sandbox.wire import encode
+from veriloop.sandbox.interpreter import ENVIRONMENT
+from veriloop.sandbox.namespace import bounds, linux
+from veriloop.sandbox.namespace.protocol import COUNTED, READY, Request, pack_code
+from veriloop.sandbox.namespace.syscalls import failure, prepared
+from veriloop.sandbox.wire import encode
 
-Payload = tuple[str, bytes, bool, str | None, bytes]  # see `inputs.payload`
-Step = Callable[[], int]  # a system call of ours, negative when it fails
+Payload = tuple[str, bytes, bool, str | None, bytes]  # see `requests.pack_payload`
+Step = Callable[[], int]  # a system call; negative if it fails
 
 FILE_NAME = "solution.py"
+_FILE_PATH = f"/tmp/{FILE_NAME}"  # where the program would be; there is no such file
+_STREAM_PATHS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
 _TRACEBACK_FRAMES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walls:
-    """What the zygote prepared once for all its children."""
+class ChildSetup:
+    """What the zygote prepares once for all its children."""
 
     tier: int
     threads_only: Step
     with_processes: Step
     private_memory: Step
     landlock: Step | None
-    address_bytes: int  # the zygote's own
-    open_files: int  # one more than the highest descriptor there can be
+    address_bytes: int  # mapped by the zygote
+    open_files: int  # one more than the highest possible descriptor
     ceilings: tuple[int, ...]  # see `bounds.ceilings`
 
 
 class Steps(NamedTuple):
-    """What a child does before it runs anything, prepared by its zygote: `become` says when."""
+    """System calls of a child before it runs the program, prepared by its zygote."""
 
     enclose: tuple[Step, ...]
     bound: tuple[Step, ...]
 
 
-def steps(request: Request, walls: Walls) -> Steps:
-    """For children with these bounds. Made together, they lie together: few pages are touched."""
+def child_steps(request: Request, setup: ChildSetup) -> Steps:
+    """The steps for these bounds. Created together, they share pages, so that few are touched."""
     return Steps(
         enclose=(
-            *((walls.landlock,) if walls.landlock else ()),
-            prepared("close_range", _FIRST_FREE, walls.open_files, 0),
+            *((setup.landlock,) if setup.landlock else ()),
+            linux.closer(_FIRST_FREE, setup.open_files),
             prepared("setpgid", 0, 0),
-            linux.drop_capabilities,
+            linux.capability_dropper(),
+            linux.core_dump_forbidder(),
         ),
         bound=(
             prepared("close", _PAYLOAD),
-            *bounds.calls(request, walls.ceilings, walls.address_bytes),
-            *((walls.private_memory,) if COUNTED[request.counted] == "data" else ()),
-            walls.with_processes if request.processes else walls.threads_only,
+            *bounds.calls(request, setup.ceilings, setup.address_bytes),
+            *((setup.private_memory,) if COUNTED[request.counted] == "data" else ()),
+            setup.with_processes if request.processes else setup.threads_only,
             prepared("write", _RESULT, READY, len(READY)),
         ),
     )
 
 
-def become(first: Steps, payload_bytes: int) -> NoReturn:
+def run_child(steps: Steps, payload_bytes: int) -> NoReturn:
     """Turn this fresh fork into the sandboxed program. Never returns.
 
-    Its streams are in place: stdin, stdout, stderr, result, payload at 0 to 4. Few functions and
-    few objects: each page that is touched here is copied for each execution.
+    Its streams are open: stdin, stdout, stderr, result, payload at 0 to 4. It calls few functions
+    and creates few objects, since every page touched here is copied for each execution.
     """
     code = 1
     try:
-        for step in first.enclose:  # own process group, no privileges, no descriptor but ours
+        for step in steps.enclose:  # own process group, no privileges, no other descriptors
             if step() < 0:
                 raise failure("enclosing")
         payload = loads(read(_PAYLOAD, payload_bytes))
-        for step in first.bound:  # the last one says that all is set up
+        for step in steps.bound:  # the last one reports that the child is set up
             if step() < 0:
                 raise failure("bounding")
         code = _run(payload)
-    except BaseException:  # noqa: BLE001  no frame of ours may be left by an exception
+    except BaseException:  # noqa: BLE001  no exception may leave this function's frame
         traceback.print_exc()
     finally:
-        _leave(code)
+        _exit(code)
 
 
 def _run(payload: Payload) -> int:
-    """Run the program to its end; its exit code. Anything may happen from here on."""
+    """Run the program to its end. Returns its exit code; untrusted code runs from here on."""
     code = _execute(payload)
-    if payload[3] is None:  # a script ends as an interpreter does; a call ends with its value
+    if payload[3] is None:  # a script ends like an interpreter, a call when its value is sent
         for step in (threading._shutdown, atexit._run_exitfuncs):  # pyright: ignore[reportAttributeAccessIssue]
-            failed = _survives(step)
+            failed = _failed(step)
             code = code or failed
     return code
 
 
 def _execute(payload: Payload) -> int:
-    source, compiled, share, function, packed = payload
+    source, compiled, share, function, arguments = payload
     solution = ModuleType("__main__" if function is None else "solution")
     solution.__dict__["__builtins__"] = builtins
+    solution.__dict__["__file__"] = _FILE_PATH
     sys.modules["__main__"] = sys.modules[solution.__name__] = solution
     try:
         code = loads(compiled) if compiled else _compile(source, share)
-        args, kwargs = loads(packed)
+        args, kwargs = loads(arguments)
         exec(code, solution.__dict__)
         if function is not None:
             _send(encode(_callable(solution, function)(*args, **kwargs)))
-    except SystemExit as left:
-        return _exit_code(left.code)
-    except BaseException as failure:  # noqa: BLE001  the program's own, whatever it is
-        below = failure.__traceback__
-        while below and below.tb_frame.f_code.co_filename == __file__:
-            below = below.tb_next  # nothing of ours is shown
-        traceback.print_exception(failure.with_traceback(below), limit=-_TRACEBACK_FRAMES)
+    except SystemExit as error:
+        return _exit_code(error.code)
+    except BaseException as error:  # noqa: BLE001  any exception of the program
+        frame = error.__traceback__
+        while frame and frame.tb_frame.f_code.co_filename == __file__:
+            frame = frame.tb_next  # hide the frames of this module
+        traceback.print_exception(error.with_traceback(frame), limit=-_TRACEBACK_FRAMES)
         return 1
     return 0
 
 
-def tidy(path: Sequence[str]) -> None:
-    """In the zygote, once: a program finds itself and nothing of ours. Tidiness, not safety."""
-    for name in [name for name in sys.modules if name.split(".")[0] == "sandbox"]:
+def hide_sandbox_modules(path: Sequence[str]) -> None:
+    """Hide the sandbox's modules and state from programs, once in the zygote. Not for security."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "veriloop"]:
         del sys.modules[name]
     sys.argv[:] = [FILE_NAME]
     sys.orig_argv[:] = [""]
@@ -135,23 +141,40 @@ def tidy(path: Sequence[str]) -> None:
     os.environ.update(ENVIRONMENT)
 
 
+def open_streams_by_path() -> None:
+    """Let open() accept the paths of the standard streams, once in the zygote.
+
+    Those paths are links into /proc, which programs do not have.
+    """
+    open_path = builtins.open
+
+    @wraps(open_path)
+    def opened(file: Any, *args: Any, **kwargs: Any) -> Any:
+        path = os.fspath(file) if isinstance(file, os.PathLike) else file
+        if type(path) is str and path in _STREAM_PATHS:
+            file = os.dup(_STREAM_PATHS[path])
+        return open_path(file, *args, **kwargs)
+
+    builtins.open = io.open = opened
+
+
 def _callable(solution: ModuleType, function: str) -> Any:
     """A function of the program, or a method of its class Solution."""
-    found = solution.__dict__.get(function)
-    if found is None and "Solution" in solution.__dict__:
-        found = getattr(solution.__dict__["Solution"](), function, None)
-    if found is None:
+    target = solution.__dict__.get(function)
+    if target is None and "Solution" in solution.__dict__:
+        target = getattr(solution.__dict__["Solution"](), function, None)
+    if target is None:
         raise NameError(f"the program defines no {function!r}")
-    return found
+    return target
 
 
 def _compile(source: str, share: bool) -> CodeType:
-    """The program's code; handed out, if wanted, before any of it runs."""
+    """The program's code; with `share` it is sent before any of it runs."""
     code = compile(source, FILE_NAME, "exec", dont_inherit=True)
     if share:
         try:
             shared = dumps(code)
-        except ValueError:  # nested too deep: each compiles for itself
+        except ValueError:  # nested too deep: every case compiles for itself
             shared = b""
         _send(pack_code(shared))
     return code
@@ -172,8 +195,8 @@ def _exit_code(code: Any) -> int:
     return 1
 
 
-def _survives(step: Callable[[], object]) -> int:
-    """0 when the step ran through, else 1."""
+def _failed(step: Callable[[], object]) -> int:
+    """1 if the step raises, else 0."""
     try:
         step()
     except BaseException:  # noqa: BLE001  the program's own threads, functions and streams
@@ -181,13 +204,13 @@ def _survives(step: Callable[[], object]) -> int:
     return 0
 
 
-def _leave(code: int) -> NoReturn:
-    """Flush whatever the program calls its streams, and really leave."""
+def _exit(code: int) -> NoReturn:
+    """Flush what the program has made of its streams, and exit without cleanup."""
     try:
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name, None)
             if stream is not None:
-                failed = _survives(stream.flush)
+                failed = _failed(stream.flush)
                 code = code or failed
     finally:
         os._exit(code)

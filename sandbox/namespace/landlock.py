@@ -1,15 +1,15 @@
-"""Landlock: file access of one process, bounded by the process itself without any privilege."""
+"""Landlock: a process restricts its own file access without privileges."""
 
 import ctypes
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from sandbox.namespace.syscalls import call, prepared
+from veriloop.sandbox.namespace.syscalls import call, prepared
 
 _VERSION_QUERY = 1
 _PATH_BENEATH = 1
-_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # file rights known; 16 from ABI 5 on
+_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # number of file rights; 16 from ABI 5 on
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _ALL_NETWORK = _ALL_SCOPES = 3  # TCP bind and connect; abstract sockets and signals
 
@@ -24,7 +24,7 @@ class _Beneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """The kernel's Landlock version, 0 where there is none."""
+    """The kernel's Landlock version; 0 without Landlock."""
     try:
         return call("landlock_create_ruleset", 0, 0, _VERSION_QUERY)
     except OSError:
@@ -32,9 +32,10 @@ def abi() -> int:
 
 
 def ruleset(readable: Iterable[str], writable_files: Iterable[str] = ()) -> int:
-    """A descriptor of rules that allow reading and executing below `readable` and nothing else.
+    """A descriptor of rules that allow reading and executing below `readable`, and reading and
+    writing `writable_files`.
 
-    Paths that do not exist are left out. Raises OSError where Landlock is missing.
+    Missing paths are skipped. Raises OSError without Landlock.
     """
     version = abi()
     files = (1 << _RIGHTS_BY_ABI.get(version, 16)) - 1
@@ -52,9 +53,9 @@ def ruleset(readable: Iterable[str], writable_files: Iterable[str] = ()) -> int:
 
 
 def restrictor(rules: int) -> Callable[[], int]:
-    """Binds the thread that calls it and all it starts, which needs no_new_privs.
+    """A call that restricts the calling thread and everything it starts; needs no_new_privs.
 
-    The result is negative when it fails: see `syscalls.failure`.
+    It returns a negative number if it fails: see `syscalls.failure`.
     """
     return prepared("landlock_restrict_self", rules, 0)
 

@@ -1,10 +1,10 @@
-"""Thin typed layer over the C calls that Python does not have."""
+"""Typed wrappers of C calls that Python lacks."""
 
 import ctypes
 import os
 from collections.abc import Callable
 
-from sandbox.namespace.syscalls import call, failure, libc, prepared
+from veriloop.sandbox.namespace.syscalls import call, failure, libc, prepared
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -14,16 +14,16 @@ CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
-MS_NOATIME, MS_BIND, MS_REC, MS_PRIVATE = 1024, 4096, 16384, 1 << 18
+MS_REMOUNT, MS_NOATIME, MS_BIND, MS_MOVE = 32, 1024, 4096, 8192
+MS_REC, MS_PRIVATE = 16384, 1 << 18
 _MNT_DETACH = 2
-_MOUNT_ATTR_READ_ONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
-_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_CAPBSET_DROP = 1, 36, 24
-_PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 28, 38, 47
+_PR_SET_DUMPABLE, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 4, 28, 38, 47
 _AMBIENT_CLEAR_ALL = 4
 _SECUREBITS = 0x2F  # no root privileges, no set-id fix-up, both locked; keep-caps locked off
 _CAPABILITY_VERSION_3 = 0x20080522
+_NO_DESCRIPTOR = 1 << 30  # above every possible descriptor
 
 
 def unshare(flags: int) -> None:
@@ -42,36 +42,6 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
         raise failure(f"mount {source} on {target} ({kind or 'bind'})")
 
 
-class _MountAttributes(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns")]
-
-
-def bind_read_only(source: str, target: str) -> None:
-    """Show a folder and the mounts below it at `target`: read-only, no set-id, no devices."""
-    mount(source, target, None, MS_BIND | MS_REC)
-    wanted = _MOUNT_ATTR_READ_ONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
-    set_mount(target, wanted)
-
-
-def bind_device(source: str, target: str) -> None:
-    """Show a device: it can be read and written, its times, mode and attributes cannot."""
-    mount(source, target, None, MS_BIND)
-    set_mount(target, _MOUNT_ATTR_READ_ONLY | _MOUNT_ATTR_NOSUID, recursive=False)
-
-
-def seal_root() -> None:
-    """Make the root mount itself read-only; mounts below keep their own attributes."""
-    set_mount("/", _MOUNT_ATTR_READ_ONLY | _MOUNT_ATTR_NOSUID, recursive=False)
-
-
-def set_mount(target: str, attributes: int, *, recursive: bool = True) -> None:
-    record = _MountAttributes(attributes, 0, 0, 0)
-    path = ctypes.c_char_p(os.fsencode(target))
-    flags = _AT_RECURSIVE if recursive else 0
-    size = ctypes.sizeof(record)
-    call("mount_setattr", _AT_FDCWD, path, flags, ctypes.byref(record), size)
-
-
 def detach(target: str) -> None:
     if libc.umount2(os.fsencode(target), _MNT_DETACH) != 0:
         raise failure(f"umount {target}")
@@ -79,6 +49,20 @@ def detach(target: str) -> None:
 
 def pivot_root(new: str, old: str) -> None:
     call("pivot_root", ctypes.c_char_p(os.fsencode(new)), ctypes.c_char_p(os.fsencode(old)))
+
+
+def closer(first: int, last: int) -> Callable[[], int]:
+    """A call that closes the descriptors `first` to `last`; it never fails."""
+    try:
+        call("close_range", _NO_DESCRIPTOR, _NO_DESCRIPTOR, 0)
+    except OSError:  # Linux before 5.9
+
+        def close() -> int:
+            os.closerange(first, last + 1)
+            return 0
+
+        return close
+    return prepared("close_range", first, last, 0)
 
 
 def set_host_name(name: bytes) -> None:
@@ -93,12 +77,12 @@ def prctl(operation: int, *arguments: int) -> None:
 
 
 def die_with_parent() -> None:
-    """SIGKILL when the thread that forked us ends. A change of ids forgets this."""
+    """SIGKILL when the thread that forked us ends. Reset by a change of ids."""
     prctl(_PR_SET_PDEATHSIG, 9)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent dies, to reap them."""
+    """Become the parent of descendants whose parent ends, to reap them."""
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -119,12 +103,13 @@ _plain_fork = getattr(ctypes.PyDLL(None), "_Fork", os.fork)  # glibc before 2.34
 
 
 def forker(spaces: int, handle: ctypes.c_int) -> Callable[[], int]:
-    """Forks into new namespaces: the pid in the parent, and its pidfd in `handle`; 0 in the child.
+    """A call that forks into new namespaces: returns the pid in the parent, with the child's pidfd
+    in `handle`, and 0 in the child.
 
-    Python's own fork reseeds, renews locks and runs hooks, which touches 170 pages that are then
-    copied, more than all the rest of an execution. A process of one thread needs none of it.
-    In a new pid namespace the child's thread id is 1, as in a zygote that is pid 1 itself;
-    without one the C library has to be told of the new id.
+    os.fork() reseeds, renews locks and runs hooks. That touches 170 pages which are then copied,
+    more than the rest of an execution, and a process with one thread needs none of it. In a new
+    pid namespace the child's thread id is 1, the one cached in a zygote that is pid 1 itself;
+    without a new namespace the C library must learn the new id.
     """
     if spaces:
         flags = ctypes.c_long(spaces | _CLONE_PIDFD | _SIGCHLD)
@@ -140,23 +125,33 @@ def forker(spaces: int, handle: ctypes.c_int) -> Callable[[], int]:
 
 
 _HEADER = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
-_NOTHING = (_CapabilityData * 2)()
+_NO_CAPABILITIES = (_CapabilityData * 2)()
 
 
 def bound_capabilities(last: int) -> None:
-    """Let no program executed later gain any capability, 0 to `last`. Those held are kept."""
+    """Let no program executed later gain a capability 0 to `last`. Current ones are kept."""
     for capability in range(last + 1):
-        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # may be missing already
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails if it is missing already
 
 
 def lock_capabilities() -> None:
-    """Once for all children: no change of ids and no program brings a capability back."""
+    """Prevent, for all children, that a change of ids or a program restores a capability."""
     libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
-    libc.prctl(_PR_SET_SECUREBITS, _SECUREBITS, 0, 0, 0)  # refused to who has none: fine
+    # Refused without privileges, where it is not needed.
+    libc.prctl(_PR_SET_SECUREBITS, _SECUREBITS, 0, 0, 0)
 
 
-# Gives up every capability for good.
-drop_capabilities = prepared("capset", ctypes.byref(_HEADER), _NOTHING)
+def capability_dropper() -> Callable[[], int]:
+    """A call that drops every capability permanently."""
+    return prepared("capset", ctypes.byref(_HEADER), _NO_CAPABILITIES)
+
+
+def core_dump_forbidder() -> Callable[[], int]:
+    """A call after which this process has no core dump and no other process can access it.
+
+    The effect ends when a program is executed.
+    """
+    return prepared("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def last_capability() -> int:
@@ -171,7 +166,7 @@ def address_space() -> int:
 
 
 def trim_memory() -> None:
-    """Give unused memory back to the kernel, where the C library can: a fork copies less."""
+    """Return unused memory to the kernel if the C library can: a fork then copies less."""
     trim = getattr(libc, "malloc_trim", None)
     if trim is not None:
         trim(0)

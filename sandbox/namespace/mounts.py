@@ -1,10 +1,11 @@
-"""The files untrusted code sees: /usr read-only, five devices, four files of /etc, no /proc."""
+"""The file tree of untrusted code: /usr read-only, five devices, four files of /etc, no /proc."""
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from sandbox.namespace import linux
+from veriloop.sandbox.namespace import binds, linux
 
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _TOP_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -14,51 +15,81 @@ _FILES = {
     "hosts": "127.0.0.1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
-_OLD = "/old"
+_NEW, _OLD = "/tmp", "/old"
+_NO_PIVOT = (errno.EINVAL, errno.EPERM, errno.ENOSYS)  # EINVAL: the root is an initramfs
 
 
-def build(read_only: Sequence[str]) -> None:
-    """Replace the root of this mount namespace; `read_only` are folders kept at their own paths.
+def build(read_only: Sequence[str]) -> str:
+    """Replace the root of this mount namespace; the folders `read_only` keep their paths.
 
-    The new tree grows over /tmp, then becomes the root with the old one below it: a source is
-    found at its true place whatever lies where, and nothing is left on the host.
+    The new tree is mounted on /tmp, then becomes the root with the old one below it: every source
+    is available at its path under the old root, and the host is left unchanged. Returns the calls
+    with which it was built. Raises OSError.
     """
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     flags = linux.MS_NOSUID | linux.MS_NODEV
-    linux.mount("tmpfs", "/tmp", "tmpfs", flags, "size=8m,nr_inodes=4096,mode=755")
-    Path("/tmp/old").mkdir()
-    linux.pivot_root("/tmp", "/tmp/old")
-    os.chdir("/")
+    linux.mount("tmpfs", _NEW, "tmpfs", flags, "size=8m,nr_inodes=4096,mode=755")
+    Path(_NEW + _OLD).mkdir()
+    entered = _enter()
     for name in ("dev", "etc", "tmp"):
         Path("/", name).mkdir()
     for path in read_only:
         Path(path).mkdir(parents=True)
-        linux.bind_read_only(_OLD + path, path)
+        binds.read_only_tree(_OLD + path, path, _OLD)
     for name in _TOP_FOLDERS:
-        _same_as_outside(name)
-    if Path(_OLD, "etc/alternatives").is_dir():  # links only; /usr/bin/awk is a link to one
+        _mirror(name)
+    if Path(_OLD, "etc/alternatives").is_dir():  # only links; /usr/bin/awk points to one
         Path("/etc/alternatives").mkdir()
-        linux.bind_read_only(f"{_OLD}/etc/alternatives", "/etc/alternatives")
+        binds.read_only_tree(f"{_OLD}/etc/alternatives", "/etc/alternatives", _OLD)
     _fill_dev_and_etc()
     linux.detach(_OLD)
     Path(_OLD).rmdir()
-    linux.seal_root()
+    return f"{entered}, {binds.seal_root()}"
 
 
-def _same_as_outside(name: str) -> None:
-    """A link into /usr stays a link; a folder of its own is shown read-only."""
+def check(read_only: Sequence[str]) -> None:
+    """Raise OSError if the tree of `build` can be written, or shows more than it should."""
+    top = {Path(path).parts[1] for path in read_only} | {"dev", "etc", "tmp", *_TOP_FOLDERS}
+    if extra := set(os.listdir("/")) - top:
+        raise OSError(errno.EPERM, f"the new file tree shows {sorted(extra)}")
+    for path in ("/", "/dev/null", *read_only):
+        if not binds.is_read_only(path):
+            raise OSError(errno.EPERM, f"{path} of the new file tree can be written")
+
+
+def _enter() -> str:
+    """Make the new tree the root, with the old one below it. Returns the calls that did."""
+    calls = "pivot_root"
+    try:
+        linux.pivot_root(_NEW, _NEW + _OLD)
+    except OSError as error:
+        if error.errno not in _NO_PIVOT:
+            raise
+        # The new tree covers the old root, and a copy of the old root is bound below it.
+        linux.mount("/", _NEW + _OLD, None, linux.MS_BIND | linux.MS_REC)
+        linux.detach(_NEW + _OLD + _NEW)  # in the copy, the new tree still covers /tmp
+        os.chdir(_NEW)
+        linux.mount(_NEW, "/", None, linux.MS_MOVE)
+        os.chroot(".")
+        calls = "MS_MOVE and chroot"
+    os.chdir("/")
+    return calls
+
+
+def _mirror(name: str) -> None:
+    """Copy a link into /usr; bind a real folder read-only."""
     outside, inside = Path(_OLD, name), Path("/", name)
     if outside.is_symlink():
         inside.symlink_to(os.readlink(outside))
     elif outside.is_dir():
         inside.mkdir()
-        linux.bind_read_only(str(outside), str(inside))
+        binds.read_only_tree(str(outside), str(inside), _OLD)
 
 
 def _fill_dev_and_etc() -> None:
     for name in _DEVICES:
         Path("/dev", name).touch()
-        linux.bind_device(f"{_OLD}/dev/{name}", f"/dev/{name}")
+        binds.device(f"{_OLD}/dev/{name}", f"/dev/{name}", _OLD)
     Path("/dev/shm").symlink_to("/tmp")
     for name, content in _FILES.items():
         Path("/etc", name).write_text(content)

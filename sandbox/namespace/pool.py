@@ -1,35 +1,39 @@
-"""The embedded executor: slots in a queue, each lent to one execution at a time."""
+"""The embedded executor: a pool of slots, each running one execution at a time."""
 
 import atexit
 import os
 import queue
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Self
 
-from sandbox.executor import Given, Program
-from sandbox.languages.polyglot import Polyglot
-from sandbox.limits import Limits
-from sandbox.namespace import cgroup
-from sandbox.namespace.cases import Cases
-from sandbox.namespace.slot import LostSlotError, Slot
-from sandbox.namespace.tickets import Setup, Ticket
-from sandbox.probe import Probe, SandboxUnavailableError, probe
-from sandbox.result import Execution
+from veriloop.sandbox.executor import Given, Program
+from veriloop.sandbox.host import cores
+from veriloop.sandbox.languages.polyglot import Polyglot
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.namespace import cgroup
+from veriloop.sandbox.namespace.bounds import address_ceiling
+from veriloop.sandbox.namespace.cases import CaseQueue
+from veriloop.sandbox.namespace.requests import PreparedDialogue, PreparedRun, Setup
+from veriloop.sandbox.namespace.slot import LostSlotError, Slot
+from veriloop.sandbox.probe import Probe, SandboxUnavailableError, choose_tier, probe
+from veriloop.sandbox.result import Execution
 
 ATTEMPTS = 2
 _CLOSE_LIMIT_S = 30.0
+_PEER_ENDS_S = 0.05  # after the first program of a dialogue, before it is killed
 _CLOSED = "this NamespaceExecutor was closed"
 
 
 class NamespaceExecutor:
     """Runs untrusted code in namespaces (tier 1), or behind Landlock and seccomp (tier 2).
 
-    `slots`: executions at a time; None: one per core. `tier`: the one wanted; None: tier 1, or
-    with `allow_reduced` tier 2 where that is all there is. `preload`: modules every case finds
-    imported; a program that names more makes its slot start again with them, once.
-    Raises SandboxUnavailableError when the machine gives less than what was asked for.
+    `slots`: concurrent executions; None: one per core. `tier`: required tier; None: tier 1, or
+    with `allow_reduced` tier 2 if tier 1 is unavailable. `preload`: modules that are imported
+    before every case; a program that names more restarts its slot with them, once.
+    Raises SandboxUnavailableError if the machine cannot provide the required tier.
     """
 
     backend = "namespace"
@@ -41,22 +45,22 @@ class NamespaceExecutor:
         allow_reduced: bool = False,
         preload: Sequence[str] = (),
     ) -> None:
-        count = len(os.sched_getaffinity(0)) if slots is None else slots
+        count = cores() if slots is None else slots
         if count < 1:
             raise ValueError(f"slots must be at least 1, got {slots}")
         self.probe = probe()
-        self.tier = chosen_tier(self.probe, tier, allow_reduced)
+        self.tier = choose_tier(self.probe, tier, allow_reduced)
+        self.table = str(self.probe)
         self._setup = _setup(self.probe, self.tier)
-        self._preload = tuple(preload)
-        self._others = Polyglot(self)
+        self._polyglot = Polyglot(self)
         self._pid = os.getpid()
         self._closed = False
-        self._places = [_Place(_setup(self.probe, self.tier), tuple(preload)) for _ in range(count)]
-        self._places[-1].ready(())  # one at once, so that failure shows here; the rest when needed
-        self._idle: queue.LifoQueue[_Place] = queue.LifoQueue()
-        for place in self._places:
-            self._idle.put(place)
-        self._threads = ThreadPoolExecutor(count)  # for cases beside those of the caller's thread
+        self._holders = [_SlotHolder(self._setup, tuple(preload)) for _ in range(count)]
+        self._holders[-1].ready(())  # start one slot now to raise errors here; others on demand
+        self._idle: queue.LifoQueue[_SlotHolder] = queue.LifoQueue()
+        for holder in self._holders:
+            self._idle.put(holder)
+        self._threads = ThreadPoolExecutor(count)  # for cases not run by the caller's thread
         atexit.register(self.close)
 
     def __enter__(self) -> Self:
@@ -66,159 +70,198 @@ class NamespaceExecutor:
         self.close()
 
     def run(self, program: Program, given: Given, limits: Limits) -> Execution:
-        """One execution; see `sandbox.executor.Executor`.
+        """One execution; see `veriloop.sandbox.executor.Executor`.
 
-        Raises ValueError for an unknown language or arguments that are not plain data,
-        SandboxUnavailableError for `limits.processes` where nothing can bound them together.
+        Raises ValueError for an unknown language or arguments that are not plain data, and
+        SandboxUnavailableError for `limits.processes` if no cgroup can bound them together.
         """
         return self.run_all(program, [given], limits)[0]
 
     def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """Each input in a fresh fork, on as many slots as are free; results in order.
+        """Run each input in a fresh fork, on all free slots; results in order.
 
-        The program is compiled once: one that does not compile ends all its cases alike.
+        The program is compiled once; if that fails, all its cases have the same result.
         """
         if program.language != "python":
-            return self._others.run_all(program, given, limits)
+            return self._polyglot.run_all(program, given, limits)
         self._check(limits)
-        cases = Cases(program, given, limits)
+        cases = CaseQueue(program, given, limits)
         if not given:
             return []
-        places = self._take(len(given))
-        others = [self._threads.submit(self._work, place, cases) for place in places[1:]]
-        self._work(places[0], cases)
-        for other in others:
-            other.result()
+        first, *others = self._acquire(len(given))
+        futures = [self._threads.submit(self._run_cases, holder, cases) for holder in others]
+        self._run_cases(first, cases)
+        for future in futures:
+            future.result()
         if self._closed:
             raise RuntimeError(f"{_CLOSED} during the run")
         return cases.results()
 
     def close(self) -> None:
-        """End all slots; runs in progress raise RuntimeError. Harmless when repeated."""
-        if self._closed or os.getpid() != self._pid:
-            return  # in a fork of ours the slots are not its own
+        """End all slots; runs in progress raise RuntimeError. May be called again."""
+        if self._closed or os.getpid() != self._pid:  # a fork does not own the slots
+            return
         self._closed = True
         atexit.unregister(self.close)
-        for place in self._places:
-            place.interrupt()
-        with ExitStack() as stack:  # one that fails to close keeps no other open
-            for _ in self._places:
+        for holder in self._holders:
+            holder.interrupt()
+        with ExitStack() as stack:  # closes all slots even if one fails to close
+            for _ in self._holders:
                 stack.callback(self._idle.get(timeout=_CLOSE_LIMIT_S).close)
         self._threads.shutdown(wait=False)
-        for place in self._places:
-            self._idle.put(place)  # whoever still waits for one learns that we are closed
+        for holder in self._holders:
+            self._idle.put(holder)  # wakes threads that wait for a slot
 
     def _check(self, limits: Limits) -> None:
         grouped = limits.counted == "group"
         if (limits.processes or grouped) and (self.tier == 2 or not self.probe.cgroup):
-            asked = "counted='group'" if grouped else f"processes={limits.processes}"
-            raise SandboxUnavailableError(f"Limits.{asked} needs tier 1 and a cgroup\n{self.probe}")
+            option = "counted='group'" if grouped else f"processes={limits.processes}"
+            raise SandboxUnavailableError(
+                f"Limits.{option} needs tier 1 and a cgroup\n{self.probe}"
+            )
+        ceiling = address_ceiling()
+        if ceiling is not None and limits.memory_mb << 20 > ceiling:
+            raise SandboxUnavailableError(
+                f"Limits.memory_mb={limits.memory_mb} exceeds the hard limit on address space "
+                f"of this process, {ceiling >> 20} MB, which programs inherit: raise `ulimit -Hv`"
+            )
 
-    def _take(self, wanted: int) -> "list[_Place]":
-        """One place, when there is one, and as many more as are free, up to `wanted`."""
+    def _acquire(self, most: int) -> "list[_SlotHolder]":
+        """Wait for one slot and take as many more as are free, up to `most`."""
         if os.getpid() != self._pid:
             raise RuntimeError("this NamespaceExecutor was opened in another process")
-        places = [self._idle.get()]
+        holders = [self._idle.get()]
         if self._closed:
-            self._idle.put(places[0])
+            self._idle.put(holders[0])
             raise RuntimeError(_CLOSED)
         with suppress(queue.Empty):
-            while len(places) < wanted:
-                places.append(self._idle.get_nowait())
-        return places
+            while len(holders) < most:
+                holders.append(self._idle.get_nowait())
+        return holders
 
-    def _work(self, place: "_Place", cases: Cases) -> None:
-        """Run cases, one after the other, until there are no more; then the place is free."""
+    def _run_cases(self, holder: "_SlotHolder", cases: CaseQueue) -> None:
+        """Run cases until there are no more, then release the slot."""
         try:
             while not self._closed and (number := cases.take()) is not None:
-                cases.done(number, *self._tried(place, cases, number))
+                cases.record(number, *self._run_case(holder, cases, number))
         finally:
-            self._idle.put(place)
+            self._idle.put(holder)
 
-    def _tried(self, place: "_Place", cases: Cases, number: int) -> tuple[Execution, Ticket | None]:
-        """Run a case; a failure of ours is tried again on a fresh slot."""
+    def _run_case(
+        self, holder: "_SlotHolder", cases: CaseQueue, number: int
+    ) -> tuple[Execution, PreparedRun | PreparedDialogue | None]:
+        """Run a case; after an infrastructure failure retry it on a fresh slot."""
         why = ""
         for _ in range(ATTEMPTS):
             try:
-                used = cases.ticket(self._setup, number)
-                done = place.run(cases.program.preload, used)
-            except LostSlotError as failure:
-                if failure.out_of_memory:
+                run = cases.prepare(self._setup, number)
+                execution = holder.run(cases.program.preload, run)
+            except LostSlotError as error:
+                if error.out_of_memory:
                     return Execution(ended="memory", why="the kernel ended the whole slot"), None
-                why = str(failure)
-            except (SandboxUnavailableError, OSError) as failure:
-                why = str(failure)
+                why = str(error)
+            except (SandboxUnavailableError, OSError) as error:
+                why = str(error)
             else:
-                if done.ended != "sandbox_error":
-                    return done, used
-                why = done.why
-                place.close()
+                if execution.ended != "sandbox_error":
+                    return execution, run
+                why = execution.why
+                holder.close()
             if self._closed:
                 break
         return Execution(ended="sandbox_error", why=why), None
 
 
-class _Place:
-    """Room for one slot, which is started when it is needed and replaced when it is lost."""
+class _SlotHolder:
+    """Holds one slot, which is started on demand and replaced when it is lost."""
 
     def __init__(self, setup: Setup, preload: tuple[str, ...]) -> None:
         self._setup = setup
         self._preload = preload
         self._slot: Slot | None = None
+        self._peer: _SlotHolder | None = None  # for the other program of a dialogue
 
-    def run(self, preload: tuple[str, ...], used: Ticket) -> Execution:
+    def run(self, preload: tuple[str, ...], run: PreparedRun | PreparedDialogue) -> Execution:
+        """Raises LostSlotError; the next run then starts a fresh slot."""
+        if isinstance(run, PreparedDialogue):
+            return self._converse(preload, run)
+        return self.run_one(preload, run)
+
+    def run_one(self, preload: tuple[str, ...], run: PreparedRun) -> Execution:
         """Raises LostSlotError; the next run then starts a fresh slot."""
         try:
             slot = self.ready(preload)
         except BaseException:
-            used.close()
+            run.close()
             raise
         try:
-            return slot.run(used)
+            execution = slot.run(run)
         except BaseException:
-            self.close()  # an interrupted slot may still be in the middle of its answer
+            self._close_slot()  # an interrupted slot may still be sending its answer
             raise
+        if slot.spent:  # the next program must not pay for the memory of this one
+            self._close_slot()
+        return execution
 
     def ready(self, preload: tuple[str, ...]) -> Slot:
-        """A slot with these modules imported; one that lacks some is started again with them."""
+        """A slot with these modules imported; it is restarted if it lacks some."""
         missing = tuple(name for name in preload if name not in self._preload)
         if missing:
-            self.close()
+            self._close_slot()
             self._preload += missing
         if self._slot is None:
             self._slot = Slot(self._setup, self._preload)
         return self._slot
 
+    def _converse(self, preload: tuple[str, ...], dialogue: PreparedDialogue) -> Execution:
+        """Run a dialogue; the peer runs in a slot of its own, and ends after the first."""
+        peer = self._peer = self._peer or _SlotHolder(self._setup, self._preload)
+        with ThreadPoolExecutor(1) as thread:
+            future = thread.submit(peer.run_peer, dialogue.peer_preload, dialogue.peer)
+            try:
+                first = self.run_one(preload, dialogue.first)
+            finally:
+                while not wait([future], _PEER_ENDS_S).done:
+                    peer.stop()
+        return replace(first, peer=future.result())
+
+    def run_peer(self, preload: tuple[str, ...], run: PreparedRun) -> Execution:
+        """The same, but running out of the slot's memory is the fault of this program."""
+        try:
+            return self.run_one(preload, run)
+        except LostSlotError as error:
+            if error.out_of_memory:
+                return Execution(ended="memory", why="the kernel ended the whole slot")
+            raise
+
+    def stop(self) -> None:
+        """End the current run from another thread, if there is one."""
+        if (slot := self._slot) is not None:
+            slot.stop()
+
     def interrupt(self) -> None:
-        if self._slot is not None:
-            self._slot.interrupt()
+        for slot in (self._slot, self._peer):
+            if slot is not None:
+                slot.interrupt()
 
     def close(self) -> None:
+        self._close_slot()
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer.close()
+
+    def _close_slot(self) -> None:
         slot, self._slot = self._slot, None
         if slot is not None:
             slot.close()
 
 
-def chosen_tier(found: Probe, wanted: int | None, allow_reduced: bool) -> int:
-    """The tier to run at. Raises SandboxUnavailableError with the table, never takes less."""
-    if wanted not in (None, 1, 2):
-        raise ValueError(f"tier must be 1, 2 or None, got {wanted}")
-    if wanted == 2 and found.tier and found.works("landlock"):
-        return 2
-    if found.tier == 1 and wanted != 2:
-        return 1
-    if found.tier == 2 and wanted is None and allow_reduced:
-        return 2
-    hint = "; allow_reduced=True would accept tier 2" if found.tier == 2 and wanted is None else ""
-    raise SandboxUnavailableError(f"tier {wanted or 1} is not to be had here{hint}\n{found}")
-
-
-def _setup(found: Probe, tier: int) -> Setup:
-    """Raises SandboxUnavailableError where there is no Python to run."""
-    if found.python is None:
-        raise SandboxUnavailableError(str(found))
-    site, _ = cgroup.find() if found.cgroup else (None, "")
+def _setup(probe: Probe, tier: int) -> Setup:
+    """Raises SandboxUnavailableError if there is no Python to run."""
+    if probe.python is None:
+        raise SandboxUnavailableError(str(probe))
+    site, _ = cgroup.find() if probe.cgroup else (None, "")
     if site is not None:
         cgroup.remove_stale(site)
-    way = found.way if tier == 1 else "root" if os.geteuid() == 0 else "user"
-    return Setup(python=found.python, tier=tier, way=way, site=site)
+    way = probe.way if tier == 1 else "root" if os.geteuid() == 0 else "user"
+    return Setup(python=probe.python, tier=tier, way=way, site=site)

@@ -1,4 +1,4 @@
-"""What passes between a slot and its zygote: fixed records and descriptors, never a payload."""
+"""Messages between a slot and its zygote: fixed records and descriptors, never a payload."""
 
 import array
 import ctypes
@@ -10,39 +10,40 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 COUNTED = ("address", "data", "group")
-READY = b"\x01"  # first byte of the result pipe: our side has set everything up
-KILL = b"K"  # to the zygote: end the execution in progress; stale when there is none
-WHICH = b"?"  # to the zygote: a pidfd of the execution in progress, please
-HANDLE = b"H"  # from the zygote: here it is
+READY = b"\x01"  # first byte of the result pipe: the child is set up
+KILL = b"K"  # to the zygote: end the current execution; ignored if there is none
+GET_HANDLE = b"?"  # to the zygote: send a pidfd of the current execution
+HANDLE = b"H"  # from the zygote, with the pidfd
 STREAMS = 5
-CODE_BYTES = 1 << 20  # compiled code that is worth handing from one case to the next
+CODE_BYTES = 1 << 20  # maximum size of compiled code passed from one case to the next
 _LENGTH = struct.Struct("!Q")
-_WHERE = array.array("i", range(STREAMS)).tobytes()  # the zygote must find them
-_ARRIVED = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _WHERE)]
+# The zygote's descriptors 0 to 4 are free, so that the streams arrive as exactly these.
+_STREAM_FDS = array.array("i", range(STREAMS)).tobytes()
+_STREAM_RIGHTS = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _STREAM_FDS)]
 
 
 class Request(NamedTuple):
-    """Bounds of one execution; five descriptors come with it, in the order of `Streams`."""
+    """Bounds of one execution, sent with five descriptors in the order of `Streams`."""
 
     cpu_s: int
     address_bytes: int  # beyond what the zygote itself maps
-    counted: int  # the place of Limits.counted in COUNTED
+    counted: int  # index of Limits.counted in COUNTED
     disk_mb: int
     inodes: int
     stack_bytes: int
     open_files: int
     tasks: int  # processes and threads
-    shared_account: int  # 1: the kernel counts tasks of the account that are none of ours
+    shared_account: int  # 1: the account also has tasks outside this slot
     processes: int  # 0: threads only
     payload_bytes: int
 
 
 _REQUEST = struct.Struct(f"!{len(Request._fields)}Q")
-_ROOM = socket.CMSG_SPACE(len(_WHERE))
+_ANCILLARY_BYTES = socket.CMSG_SPACE(len(_STREAM_FDS))
 
 
 class Streams(NamedTuple):
-    """Descriptors of one execution, as the child will number them; it alone reads `payload`."""
+    """Descriptors of one execution, in the child's numbering; only the child reads `payload`."""
 
     stdin: int
     stdout: int
@@ -57,7 +58,7 @@ class Streams(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How the child ended, from the zygote, which alone reaps it."""
+    """How the child ended, from the zygote, which reaps it."""
 
     status: int  # as of wait()
     cpu_s: float
@@ -69,12 +70,12 @@ class Report:
 
 
 class Reaped(ctypes.Structure):
-    """The same as it travels: what wait4() fills in."""
+    """The report as it is sent: filled in by wait4()."""
 
     _fields_ = [("status", ctypes.c_int), ("usage", ctypes.c_long * 18)]
 
 
-_REPORT = struct.Struct("i4x 5q 104x")  # of the usage: user and system time, and the peak
+_REPORT = struct.Struct("i4x 5q 104x")  # of rusage: user time, system time, peak memory
 
 
 def send_request(control: socket.socket, request: Request, streams: Streams) -> None:
@@ -82,21 +83,21 @@ def send_request(control: socket.socket, request: Request, streams: Streams) -> 
 
 
 def receive_request(control: socket.socket) -> Request | None:
-    """The next request, its streams at descriptors 0 to 4, which must be free.
+    """The next request; its streams become descriptors 0 to 4, which must be free.
 
-    None when the other side has gone, or the streams did not come.
+    None if the connection is closed, or the streams are missing.
     """
     while True:
-        data, extra, _, _ = control.recvmsg(_REQUEST.size, _ROOM)
-        if data not in (KILL, WHICH):  # too late for the execution they were meant for
+        data, ancillary, _, _ = control.recvmsg(_REQUEST.size, _ANCILLARY_BYTES)
+        if data not in (KILL, GET_HANDLE):  # these were sent for an execution that has ended
             break
-    if len(data) != _REQUEST.size or extra != _ARRIVED:
+    if len(data) != _REQUEST.size or ancillary != _STREAM_RIGHTS:
         return None
     return Request._make(_REQUEST.unpack(data))
 
 
 def receive_handle(control: socket.socket) -> int | None:
-    """The pidfd that was asked for; None when a report has come first, which stays to be read."""
+    """The requested pidfd; None if a report has arrived first, which is left to be read."""
     if control.recv(1, socket.MSG_PEEK) != HANDLE:
         return None
     _, handles, _, _ = socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)
@@ -113,13 +114,13 @@ def receive_report(control: socket.socket) -> Report | None:
 
 
 def pack_code(code: bytes) -> bytes:
-    """A frame of compiled code, sent ahead of anything a program can send; empty: none to share."""
+    """A frame of compiled code, sent before anything a program can send; empty if too long."""
     shared = code if len(code) <= CODE_BYTES else b""
     return _LENGTH.pack(len(shared)) + shared
 
 
 def split_code(result: bytes) -> tuple[bytes | None, bytes]:
-    """The code at the start of a result, None when it did not come whole, and the rest."""
+    """The code at the start of a result, None if it is incomplete, and the rest."""
     start = len(READY) + _LENGTH.size
     if len(result) < start:
         return None, result

@@ -1,4 +1,4 @@
-"""The parent's side of one zygote: one execution at a time, watched and measured from outside."""
+"""The parent's side of one zygote: runs one execution at a time, monitored from outside."""
 
 import itertools
 import json
@@ -12,38 +12,36 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from sandbox.limits import Limits
-from sandbox.namespace import signals
-from sandbox.namespace.cgroup import Cgroup
-from sandbox.namespace.deadline import Deadline, usage
-from sandbox.namespace.inputs import host_id
-from sandbox.namespace.interpreter import ENVIRONMENT
-from sandbox.namespace.judge import judge
-from sandbox.namespace.protocol import (
+from veriloop.sandbox.interpreter import ENVIRONMENT
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.namespace import signals
+from veriloop.sandbox.namespace.cgroup import Cgroup
+from veriloop.sandbox.namespace.classify import classify
+from veriloop.sandbox.namespace.deadline import Deadline, tree_usage, usage
+from veriloop.sandbox.namespace.protocol import (
+    GET_HANDLE,
     KILL,
-    WHICH,
     Report,
     receive_handle,
     receive_report,
     send_request,
     split_code,
 )
-from sandbox.namespace.streams import Pipes
-from sandbox.namespace.tickets import SPARE_TASKS, Setup, Ticket
-from sandbox.probe import SandboxUnavailableError
-from sandbox.result import Execution
+from veriloop.sandbox.namespace.requests import SPARE_TASKS, PreparedRun, Setup, host_id
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.result import Execution
 
 _START_LIMIT_S = 60.0
-_REPLY_LIMIT_S = 20.0  # for the zygote's own part: it does next to nothing
-_UNWATCHED_MS = 5  # of a new child: a pipe that fills up waits no longer
+_REPLY_LIMIT_S = 20.0  # for the zygote's own work, which takes milliseconds
+_FIRST_WAIT_MS = 5  # before pipes are read; a child that fills one waits at most this long
 _SPARE_BYTES = 64 << 20  # the slot's own memory
-_BOUND_EARLY = {"LD_BIND_NOW": "1"}  # else each fork looks the same C functions up again
+_BIND_NOW = {"LD_BIND_NOW": "1"}  # resolve C functions once, not in every fork
 
 _numbers = itertools.count()
 
 
 class LostSlotError(RuntimeError):
-    """The zygote died or went silent: our failure, whoever caused it."""
+    """The zygote died or stopped responding: an infrastructure failure."""
 
     def __init__(self, why: str, *, out_of_memory: bool = False) -> None:
         super().__init__(why)
@@ -51,32 +49,36 @@ class LostSlotError(RuntimeError):
 
 
 class Slot:
-    """Starts at once. Raises SandboxUnavailableError when the zygote cannot be started."""
+    """A running zygote. Raises SandboxUnavailableError if it cannot be started."""
 
     def __init__(self, setup: Setup, preload: tuple[str, ...] = ()) -> None:
         self.setup = setup
         self.preload = preload
-        self._kills = 0  # by the kernel, for memory, that we know of
+        self._kills = 0  # out-of-memory kills seen so far
+        self._cpu_before_s: float | None = None  # of the cgroup when the current run started
+        self.spent = False  # its cgroup may still be charged for a program killed for memory
         self.number = next(_numbers)
         self.cgroup = Cgroup(setup.site, str(self.number)) if setup.site else None
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self.process = self._spawn(theirs)
+        self.control, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with zygote_end:
+            self.process = self._spawn(zygote_end)
         self.control.settimeout(_START_LIMIT_S)
         try:
             hello = self.control.recv(16)
-        except OSError as failure:
-            hello = str(failure).encode()
+        except OSError as error:
+            hello = str(error).encode()
         if hello != b"READY":
-            told = self._end().strip().splitlines() or [repr(hello)]
-            raise SandboxUnavailableError(f"zygote did not start: {told[-1]}")
+            stderr = self._end().strip().splitlines() or [repr(hello)]
+            raise SandboxUnavailableError(
+                f"zygote did not start in {self.setup.python}: {stderr[-1]}"
+            )
         self.control.settimeout(_REPLY_LIMIT_S)
         self._poll = select.poll()
         self._poll.register(self.control, select.POLLIN)
 
-    def _spawn(self, theirs: socket.socket) -> "subprocess.Popen[bytes]":
+    def _spawn(self, zygote_end: socket.socket) -> "subprocess.Popen[bytes]":
         settings = {
-            "control": theirs.fileno(),
+            "control": zygote_end.fileno(),
             "parent": os.getpid(),
             "tier": self.setup.tier,
             "way": self.setup.way,
@@ -86,37 +88,39 @@ class Slot:
             "preload": self.preload,
         }
         return subprocess.Popen(
-            self.setup.python.command("sandbox.namespace.zygote", json.dumps(settings)),
-            pass_fds=[theirs.fileno()],
+            self.setup.python.command("namespace.zygote", json.dumps(settings)),
+            pass_fds=[zygote_end.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env={**ENVIRONMENT, **_BOUND_EARLY},
+            env={**ENVIRONMENT, **_BIND_NOW},
             cwd="/",
         )
 
-    def run(self, ticket: Ticket) -> Execution:
-        """One execution. Raises LostSlotError when our side failed."""
+    def run(self, run: PreparedRun) -> Execution:
+        """One execution. Raises LostSlotError for an infrastructure failure."""
         started = time.monotonic()
-        deadline = Deadline(started, ticket.limits)
+        deadline = Deadline(started, run.limits, run.shared)
         try:
-            self._start(ticket)
-            stopped, report = self._follow(ticket, deadline)
-            out, err, result = ticket.pipes.finish()
-        except OSError as failure:
-            raise LostSlotError(f"zygote: {failure}", out_of_memory=self._oom()) from failure
+            self._start(run)
+            stopped, report = self._await_end(run, deadline)
+            out, err, result = run.pipes.finish()
+        except OSError as error:
+            raise LostSlotError(f"zygote: {error}", out_of_memory=self._new_oom_kill()) from error
         finally:
-            ticket.pipes.close()
-        if ticket.share:
-            ticket.compiled, result = split_code(result)
-        limits = ticket.limits
-        return judge(
-            ticket.given,
+            run.pipes.close()
+        if run.share:
+            run.compiled, result = split_code(result)
+        limits = run.limits
+        self.spent = (report.killed or limits.processes > 0) and self._new_oom_kill()
+        tree_s = self._tree_cpu_s() if limits.processes else None
+        return classify(
+            run.given,
             limits,
-            report,
-            stopped=stopped or ("output" if ticket.pipes.overflowed else ""),
-            out_of_memory=(report.killed or limits.processes > 0) and self._oom(),
+            replace(report, cpu_s=max(report.cpu_s, tree_s or 0.0)),
+            stopped=stopped or ("output" if run.pipes.overflowed else ""),
+            out_of_memory=self.spent,
             stdout=out,
             stderr=err,
             result=result,
@@ -124,56 +128,63 @@ class Slot:
             waited_s=deadline.waited_s,
         )
 
+    def stop(self) -> None:
+        """Kill the current program from another thread; the slot remains usable."""
+        with suppress(OSError):
+            self.control.send(KILL)
+
     def interrupt(self) -> None:
-        """From another thread: end whatever runs. The slot is of no use afterwards."""
+        """End the current run from another thread. The slot cannot be used afterwards."""
         with suppress(OSError):
             self.control.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the zygote and all it started, and remove its cgroup. Harmless when repeated."""
+        """End the zygote and all it started, and remove its cgroup. May be called again."""
         self._end()
 
-    def _prepare(self, limits: Limits) -> None:
-        """Set the slot's bounds."""
+    def _set_bounds(self, limits: Limits) -> None:
         if self.cgroup is None:
             return
         memory = (limits.memory_mb + limits.disk_mb << 20) + _SPARE_BYTES
         self.cgroup.bound(memory, limits.processes + limits.threads + SPARE_TASKS)
 
-    def _oom(self) -> bool:
-        """Whether the kernel killed here for memory since this was last asked."""
+    def _new_oom_kill(self) -> bool:
+        """Whether the kernel killed a process of the slot for memory since the last call."""
         before, self._kills = self._kills, self.cgroup.oom_kills() if self.cgroup else 0
         return self._kills > before
 
-    def _start(self, ticket: Ticket) -> None:
-        """Bound the slot and send the request."""
+    def _start(self, run: PreparedRun) -> None:
+        """Bound the slot and send the request. Raises LostSlotError if the zygote has ended."""
         try:
-            self._prepare(ticket.limits)
-            send_request(self.control, ticket.request, ticket.streams)
+            if self._poll.poll(0):
+                raise LostSlotError("the zygote ended between two runs")
+            self._set_bounds(run.limits)
+            self._cpu_before_s = self.cgroup.cpu_s() if self.cgroup else None
+            send_request(self.control, run.request, run.streams)
         finally:
-            ticket.streams.close()
+            run.streams.close()
 
-    def _follow(self, ticket: Ticket, deadline: Deadline) -> tuple[str, Report]:
-        """Until the child has ended, or end it. Why we did ("" when not), and its report.
+    def _await_end(self, run: PreparedRun, deadline: Deadline) -> tuple[str, Report]:
+        """Wait until the child ends, or end it. The reason for ending it or "", and its report.
 
-        Most programs are done before anybody need look: their pipes hold all they write.
+        Most programs end within the first wait: their output fits into the pipes.
         """
         stopped = ""
-        if not self._poll.poll(min(_UNWATCHED_MS, 1000 * ticket.limits.wall)):
-            stopped = self._watch(ticket.pipes, deadline)
+        if not self._poll.poll(min(_FIRST_WAIT_MS, 1000 * run.limits.wall)):
+            stopped = self._read_pipes(run, deadline)
         if stopped:
             self.control.send(KILL)
         return stopped, self._report()
 
-    def _watch(self, pipes: Pipes, deadline: Deadline) -> str:
-        """Read all pipes until the child ends; why it must be ended, or ""."""
-        poll = select.poll()
+    def _read_pipes(self, run: PreparedRun, deadline: Deadline) -> str:
+        """Read all pipes until the child ends. The reason why it must be ended, or ""."""
+        poll, pipes = select.poll(), run.pipes
         for fd in (self.control, *pipes.read):
             poll.register(fd, select.POLLIN)
         while True:
             left = deadline.left()
             if left <= 0:
-                if self._ended_before(deadline) or deadline.verdict:
+                if self._check_usage(deadline, run.limits) or deadline.verdict:
                     return deadline.verdict
                 continue
             ready = [fd for fd, _ in poll.poll(math.ceil(left * 1000))]
@@ -185,27 +196,37 @@ class Slot:
             if self.control.fileno() in ready:
                 return ""
 
-    def _ended_before(self, deadline: Deadline) -> bool:
-        """Look at the child; whether it has ended meanwhile."""
-        self.control.send(WHICH)
+    def _tree_cpu_s(self) -> float | None:
+        """CPU time of the current run and all that it started; None if it is not counted."""
+        if self.cgroup is None or self._cpu_before_s is None:
+            return None
+        return (self.cgroup.cpu_s() or 0.0) - self._cpu_before_s
+
+    def _check_usage(self, deadline: Deadline, limits: Limits) -> bool:
+        """Update the deadline with the child's resource usage. True if the child has ended."""
+        self.control.send(GET_HANDLE)
         self._await_answer()
         handle = receive_handle(self.control)
         if handle is None:
             return True
         try:
-            deadline.looked(*usage(handle))
+            if limits.processes and self.cgroup is not None:
+                pids = self.cgroup.processes()
+                deadline.update(*tree_usage(handle, pids, self._tree_cpu_s()))
+            else:
+                deadline.update(*usage(handle))
         finally:
             os.close(handle)
         return False
 
     def _report(self) -> Report:
-        """What the zygote says once it has reaped the child. Raises OSError when it does not."""
+        """The zygote's report after it has reaped the child. Raises OSError if none comes."""
         self._await_answer()
         report = receive_report(self.control)
         if report is None:
             raise OSError("hung up before the child was reaped")
         if self.setup.tier == 1:
-            report = replace(report, status=signals.as_waited(report.status))
+            report = replace(report, status=signals.signalled_status(report.status))
         return report
 
     def _await_answer(self) -> None:
@@ -213,15 +234,15 @@ class Slot:
             raise OSError(f"silent for {_REPLY_LIMIT_S:g} s")
 
     def _end(self) -> str:
-        """Hang up, wait, clean up. What the zygote wrote to its standard error."""
+        """Close the connection, wait for the zygote and clean up. Returns its standard error."""
         self.control.close()
         try:
-            _, told = self.process.communicate(timeout=_REPLY_LIMIT_S)
+            _, stderr = self.process.communicate(timeout=_REPLY_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            _, told = self.process.communicate()
-        except ValueError:  # closed before
-            told = b""
+            _, stderr = self.process.communicate()
+        except ValueError:  # closed already
+            stderr = b""
         if self.cgroup is not None:
             self.cgroup.remove()
-        return told.decode(errors="replace")
+        return stderr.decode(errors="replace")

@@ -1,1 +1,1 @@
-"""Executions on other machines, over HTTP: a client and a service of the same API."""
+"""Programs run on other machines over HTTP: client and service of SandboxFusion's API."""

@@ -1,6 +1,6 @@
-"""Runs on the other side: calls one function and prints its value on a line between two marks.
+"""Runs on the server: calls one function and prints its value on a line between two marks.
 
-It travels as source, together with `sandbox/wire.py`, so it imports the standard library alone.
+It is sent as source, together with `sandbox/wire.py`, so it imports only the standard library.
 """
 
 import base64
@@ -19,7 +19,7 @@ _TRACEBACK_FRAMES = 20
 
 
 def main(payload: str, mark: str, encode: Callable[[Any], bytes], length_bytes: int) -> NoReturn:
-    """Say that the call begins, make it, leave. `encode` makes frames, as in `sandbox/wire.py`."""
+    """Print the mark, call the function, exit. `encode` is that of `sandbox/wire.py`."""
     source, function, args, kwargs = marshal.loads(base64.b64decode(payload))
     out = os.dup(1)  # the program may close its standard output
     _write(out, f"{mark}\n".encode())
@@ -41,7 +41,7 @@ def main(payload: str, mark: str, encode: Callable[[Any], bytes], length_bytes: 
 def _execute(
     source: str, function: str, args: Any, kwargs: Any, send: Callable[[Any], None]
 ) -> int:
-    """Exit code of the program, as the embedded executor makes it."""
+    """Run the program and return its exit code, as the embedded executor does."""
     solution = types.ModuleType("solution")
     solution.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = sys.modules["solution"] = solution
@@ -50,10 +50,10 @@ def _execute(
     try:
         exec(compile(source, FILE_NAME, "exec", dont_inherit=True), solution.__dict__)
         send(_callable(solution, function)(*args, **kwargs))
-    except SystemExit as left:
-        return _exit_code(left.code)
-    except BaseException as failure:  # noqa: BLE001  the program's own, whatever it is
-        below = failure.__traceback__ and failure.__traceback__.tb_next  # without our own frame
+    except SystemExit as exit_request:
+        return _exit_code(exit_request.code)
+    except BaseException as failure:  # noqa: BLE001  the program may raise anything
+        below = failure.__traceback__ and failure.__traceback__.tb_next  # without this frame
         traceback.print_exception(failure.with_traceback(below), limit=-_TRACEBACK_FRAMES)
         return 1
     return 0
@@ -61,12 +61,12 @@ def _execute(
 
 def _callable(solution: types.ModuleType, function: str) -> Any:
     """A function of the program, or a method of its class Solution."""
-    found = solution.__dict__.get(function)
-    if found is None and "Solution" in solution.__dict__:
-        found = getattr(solution.__dict__["Solution"](), function, None)
-    if found is None:
+    target = solution.__dict__.get(function)
+    if target is None and "Solution" in solution.__dict__:
+        target = getattr(solution.__dict__["Solution"](), function, None)
+    if target is None:
         raise NameError(f"the program defines no {function!r}")
-    return found
+    return target
 
 
 def _exit_code(code: Any) -> int:
@@ -79,18 +79,18 @@ def _exit_code(code: Any) -> int:
 
 
 def _write(fd: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def _leave(code: int) -> NoReturn:
-    """Flush whatever the program calls its streams, and really leave."""
+    """Flush the program's streams and exit, whatever it did to either."""
     try:
         for name in ("stdout", "stderr"):
             try:
                 getattr(sys, name).flush()
-            except BaseException:  # noqa: BLE001  the program's own streams
+            except BaseException:  # noqa: BLE001  the program may have replaced the stream
                 code = code or 1
     finally:
         os._exit(code)

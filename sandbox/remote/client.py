@@ -11,39 +11,39 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
-from sandbox.executor import Call, Given, Program, Stdin
-from sandbox.limits import Limits
-from sandbox.remote.connection import Address, Connection
-from sandbox.remote.ends import STOCK_OUTPUT_BYTES, FaultError, to_execution
-from sandbox.remote.fields import FieldError, dump, load
-from sandbox.remote.messages import RunReply, RunRequest, read_reply
-from sandbox.remote.script import call_script, with_value
-from sandbox.result import Execution
+from veriloop.sandbox.executor import Call, Dialogue, Given, Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.remote.connection import Address, Connection
+from veriloop.sandbox.remote.fields import FieldError, dump, load
+from veriloop.sandbox.remote.messages import RunReply, RunRequest, read_reply
+from veriloop.sandbox.remote.outcomes import STOCK_OUTPUT_BYTES, FaultError, to_execution
+from veriloop.sandbox.remote.script import call_script, with_value
+from veriloop.sandbox.result import Execution
 
 ATTEMPTS = 2
 SLOTS = 8
 _CLOSE_LIMIT_S = 30.0
 _ESCAPED = 6  # bytes of JSON for one byte of output, at worst
-_REST_OF_REPLY = 1 << 20
+_REST_OF_REPLY = 1 << 20  # bytes of a response besides its output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
-    """A request ready to be sent, and how its answer is to be read."""
+class _Request:
+    """A request ready to be sent, and how to read its response."""
 
     body: bytes
-    seconds: float  # that the answer may take
+    seconds: float  # for the response
     mark: str  # of a call; "" for a script
 
 
 class RemoteExecutor:
-    """Sends programs to the server at `url`; how they are isolated is decided there.
+    """Sends programs to the server at `url`, which decides how they are isolated.
 
-    `slots`: requests at a time; None: 8. `token_variable`: name of the variable of the environment
-    that holds a bearer token. `trusted_output_bytes`: from here on an output is a `sandbox_error`,
-    for stock servers lose what is longer; one that sends `measured` is trusted anyway. `connect_s`
-    and `margin_s`: to connect, and to answer beyond the run's own time. `jitter_s`: requests start
-    and are repeated within a random part of it, so that many clients do not knock together.
+    `slots`: requests at a time; None: 8. `token_variable`: environment variable that holds a bearer
+    token. `trusted_output_bytes`: an output of this length or more is a `sandbox_error`, because
+    stock servers truncate long output; a server that sends `measured` is trusted anyway.
+    `connect_s`: to connect. `margin_s`: to answer, beyond the run's own time. `jitter_s`: new
+    connections and retries wait a random part of it, so that many clients spread out.
     Nothing is sent before the first run. Raises ValueError for a bad address or setting.
     """
 
@@ -66,15 +66,15 @@ class RemoteExecutor:
         self.slots = SLOTS if slots is None else slots
         if self.slots < 1:
             raise ValueError(f"slots must be at least 1, got {slots}")
-        self._trusted = trusted_output_bytes
+        self._trusted_output_bytes = trusted_output_bytes
         self._margin_s = margin_s
         self._jitter_s = jitter_s
         self._pid = os.getpid()
         self._closed = threading.Event()
-        self._lines = [Connection(address, connect_s) for _ in range(self.slots)]
+        self._connections = [Connection(address, "/run_code", connect_s) for _ in range(self.slots)]
         self._idle: queue.LifoQueue[Connection] = queue.LifoQueue()
-        for line in self._lines:
-            self._idle.put(line)
+        for connection in self._connections:
+            self._idle.put(connection)
         atexit.register(self.close)
 
     def __enter__(self) -> Self:
@@ -84,28 +84,28 @@ class RemoteExecutor:
         self.close()
 
     def run(self, program: Program, given: Given, limits: Limits) -> Execution:
-        """One execution; see `sandbox.executor.Executor`.
+        """One execution; see `veriloop.sandbox.executor.Executor`.
 
         Raises ValueError for arguments that are not plain data, an input that is no UTF-8 text, or
         a call of a program that is not Python.
         """
         try:
-            question = self._question(program, given, limits)
+            request = self._request(program, given, limits)
         except UnicodeEncodeError:
             return Execution(ended="error", exit_code=1, why="the program is no UTF-8 text")
-        line = self._take()
+        connection = self._take()
         try:
-            return self._tried(line, question, limits)
+            return self._execute(connection, request, limits)
         finally:
-            self._idle.put(line)
+            self._idle.put(connection)
 
     def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """Each input in a request of its own, as many at a time as there are slots; in order."""
+        """One request per input, as many at a time as there are slots; results in order."""
         workers = min(self.slots, len(given))
         if workers < 2:
-            return [self.run(program, one, limits) for one in given]
+            return [self.run(program, case, limits) for case in given]
         with ThreadPoolExecutor(workers) as threads:
-            return list(threads.map(lambda one: self.run(program, one, limits), given))
+            return list(threads.map(lambda case: self.run(program, case, limits), given))
 
     def close(self) -> None:
         """Hang up; runs in progress raise RuntimeError. Harmless when repeated."""
@@ -113,16 +113,18 @@ class RemoteExecutor:
             return
         self._closed.set()
         atexit.unregister(self.close)
-        for line in self._lines:
-            line.interrupt()
+        for connection in self._connections:
+            connection.interrupt()
         with ExitStack() as stack:
-            for _ in self._lines:
+            for _ in self._connections:
                 stack.callback(self._idle.get(timeout=_CLOSE_LIMIT_S).close)
-        for line in self._lines:
-            self._idle.put(line)  # whoever still waits for one learns that we are closed
+        for connection in self._connections:
+            self._idle.put(connection)  # threads that wait for one find the executor closed
 
-    def _question(self, program: Program, given: Given, limits: Limits) -> _Question:
+    def _request(self, program: Program, given: Given, limits: Limits) -> _Request:
         source, mark, text = program.source, "", ""
+        if isinstance(given, Dialogue):
+            raise ValueError("a remote server runs one program at a time: no dialogue")
         if isinstance(given, Call):
             if program.language != "python":
                 raise ValueError(f"calls are for Python, got a program in {program.language!r}")
@@ -139,67 +141,72 @@ class RemoteExecutor:
             memory_limit_MB=limits.memory_mb,
             limits=limits,
         )
-        compiled = 0 if program.language == "python" else request.compile_timeout
-        seconds = compiled + request.run_timeout + self._margin_s
-        return _Question(body=dump(request.flat()), seconds=seconds, mark=mark)
+        compile_s = 0 if program.language == "python" else request.compile_timeout
+        seconds = compile_s + request.run_timeout + self._margin_s
+        return _Request(body=dump(request.flat()), seconds=seconds, mark=mark)
 
     def _take(self) -> Connection:
         if os.getpid() != self._pid:
             raise RuntimeError("this RemoteExecutor was opened in another process")
-        line = self._idle.get()
+        connection = self._idle.get()
         if self._closed.is_set():
-            self._idle.put(line)
+            self._idle.put(connection)
             raise RuntimeError("this RemoteExecutor is closed")
-        return line
+        return connection
 
-    def _tried(self, line: Connection, question: _Question, limits: Limits) -> Execution:
-        """Ask; what fails on the way or over there is asked again, once."""
-        why = ""
+    def _execute(self, connection: Connection, request: _Request, limits: Limits) -> Execution:
+        """Send the request; one that fails in transit or on the server is sent once more."""
+        reason = ""
         for attempt in range(ATTEMPTS):
-            if attempt or not line.connected:
+            if attempt or not connection.connected:
                 self._closed.wait(random.uniform(0, self._jitter_s))
             try:
-                reply = self._asked(line, question, limits)
-                ran = to_execution(reply, limits, self._trusted)
-                if question.mark:
-                    ran = _called(ran, question.mark, limits)
+                reply = _exchange(connection, request, limits)
+                execution = to_execution(reply, limits, self._trusted_output_bytes)
+                if request.mark:
+                    execution = _with_value(execution, request.mark, limits)
                 elif attempt == 0 and _doubtful(reply):
                     continue
             except FaultError as fault:
-                why = str(fault)
+                reason = str(fault)
             else:
-                return ran
+                return execution
             if self._closed.is_set():
                 raise RuntimeError("this RemoteExecutor was closed during the run")
-        return Execution(ended="sandbox_error", why=why)
+        return Execution(ended="sandbox_error", why=reason)
 
-    def _asked(self, line: Connection, question: _Question, limits: Limits) -> RunReply:
-        cap = _ESCAPED * (limits.output_bytes + limits.error_bytes) + _REST_OF_REPLY
-        raw = line.post("/run_code", question.body, question.seconds, cap)
-        try:
-            return read_reply(load(raw))
-        except FieldError as failure:
-            raise FaultError(f"the server's answer makes no sense: {failure}") from failure
+
+def _exchange(connection: Connection, request: _Request, limits: Limits) -> RunReply:
+    cap = _ESCAPED * (limits.output_bytes + limits.error_bytes) + _REST_OF_REPLY
+    raw = connection.post(request.body, request.seconds, cap)
+    try:
+        return read_reply(load(raw))
+    except FieldError as failure:
+        raise FaultError(f"the server's answer makes no sense: {failure}") from failure
 
 
 def _as_text(given: Stdin) -> str:
-    """Raises ValueError: the API has room for text alone."""
+    """Raises ValueError for other bytes: the API carries text only."""
     try:
         return given.data.decode("utf-8")
     except UnicodeDecodeError as failure:
-        told = "a remote sandbox takes no input that is not UTF-8 text"
-        raise ValueError(f"{told}: byte {failure.start} of {len(given.data)}") from failure
+        raise ValueError(
+            "a remote sandbox takes no input that is not UTF-8 text: "
+            f"byte {failure.start} of {len(given.data)}"
+        ) from failure
 
 
-def _called(ran: Execution, mark: str, limits: Limits) -> Execution:
-    found = with_value(ran, mark, limits)
-    if found is None:
-        last = ran.why or f"{ran.ended} with {len(ran.stdout)} bytes of output"
-        raise FaultError(f"the call never began: {last}")
-    return found
+def _with_value(execution: Execution, mark: str, limits: Limits) -> Execution:
+    called = with_value(execution, mark, limits)
+    if called is None:
+        end = execution.why or f"{execution.ended} with {len(execution.stdout)} bytes of output"
+        raise FaultError(f"the call never began: {end}")
+    return called
 
 
 def _doubtful(reply: RunReply) -> bool:
     """Success without output: the program printed nothing, or the server lost it."""
-    ran = reply.run_result
-    return reply.status == "Success" and ran is not None and not (ran.stdout or reply.measured)
+    result = reply.run_result
+    return (
+        reply.status == "Success" and result is not None and not (result.stdout or reply.measured)
+    )

@@ -1,22 +1,25 @@
-"""One connection to the server, kept alive between requests; every request ends in time."""
+"""HTTP connections to a server: its address, a client of it, and one kept connection."""
 
-import http.client
 import os
 import socket
 import ssl
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
-from sandbox.remote.ends import FaultError, printable
+import httpx2
 
-_TOLD = 2_000  # bytes of a refusal that are read
+from veriloop.sandbox.remote.outcomes import FaultError, printable
+
+KEEP_ALIVE_S = 60.0  # of an idle connection; less than servers of this project keep it
+_DETAIL_BYTES = 2_000  # of an error response that are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a server listens, and the secret that it asks for."""
+    """Where a server listens, and the bearer token that it requires."""
 
     secure: bool
     host: str
@@ -26,8 +29,8 @@ class Address:
 
     @classmethod
     def read(cls, url: str, token_variable: str = "") -> "Address":
-        """Raises ValueError for anything but http(s)://HOST[:PORT][/PREFIX], and for a variable of
-        the environment that is to hold a token and is not set."""
+        """Raises ValueError for anything but http(s)://HOST[:PORT][/PREFIX], and for an environment
+        variable that should hold a token and does not."""
         parts = urlsplit(url)
         plain = not (parts.query or parts.fragment or parts.username or parts.password)
         try:
@@ -51,100 +54,142 @@ class Address:
             token=token,
         )
 
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The base URL, without a trailing slash."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.secure else 'http'}://{host}:{self.port}{self.prefix}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of every request. Bodies are not compressed, so that bounds of them hold."""
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+        }
+        return headers | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+
+    def transport(self, connections: int | None = None) -> httpx2.HTTPTransport:
+        """A pool of at most so many kept connections, without proxies and redirects."""
+        return httpx2.HTTPTransport(
+            limits=httpx2.Limits(
+                max_connections=connections,
+                max_keepalive_connections=connections,
+                keepalive_expiry=KEEP_ALIVE_S,
+            ),
+            trust_env=False,
+            verify=ssl.create_default_context() if self.secure else False,
+        )
+
+
+def read_body(response: httpx2.Response, most: int) -> bytes:
+    """The first `most` bytes of the body."""
+    parts, size = [], 0
+    for part in response.iter_raw():
+        parts.append(part)
+        size += len(part)
+        if size >= most:
+            break
+    return b"".join(parts)[:most]
+
 
 class Connection:
-    """Used by one thread at a time; `interrupt` may come from any other."""
+    """POSTs to one path over a kept connection, for one thread at a time.
 
-    def __init__(self, address: Address, connect_s: float) -> None:
+    `interrupt` may come from any thread.
+    """
+
+    def __init__(self, address: Address, path: str, connect_s: float) -> None:
         self._address = address
-        self._ended = False  # for good
+        # A bare transport is faster than a Client, none of whose features is needed.
+        self._transport = address.transport(connections=1)
+        self._url = httpx2.URL(address.url + path)
+        self._headers = httpx2.Headers(address.headers)
+        timeout = httpx2.Timeout(None, connect=connect_s)
+        self._extensions = {"trace": self._on_event, "timeout": timeout.as_dict()}
+        self._interrupted = False  # for good
         self._late = False  # this request
-        self._sock: socket.socket | None = None  # http.client forgets it before the last byte
-        if address.secure:
-            context = ssl.create_default_context()
-            self._http = http.client.HTTPSConnection(
-                address.host, address.port, timeout=connect_s, context=context
-            )
-        else:
-            self._http = http.client.HTTPConnection(address.host, address.port, timeout=connect_s)
+        self._fresh = False  # this request opened the connection that it uses
+        self._socket: socket.socket | None = None
 
-    def post(self, path: str, body: bytes, seconds: float, cap: int) -> bytes:
-        """The body of the answer, at most `cap` bytes, within `seconds` and the time to connect.
+    def post(self, body: bytes, seconds: float, cap: int) -> bytes:
+        """The body of the response, at most `cap` bytes, within `seconds` and the time to connect.
 
-        Raises FaultError for whatever goes wrong, any status but 200 among it.
+        Raises FaultError for every failure, including any status but 200.
         """
         self._late = False
-        clock = threading.Timer(seconds, self._too_late)
-        clock.start()
+        # Timeouts of httpx2 bound one read each; the timer bounds a response that drips in.
+        timer = threading.Timer(seconds, self._on_deadline)
+        timer.start()
         try:
-            return self._exchange(path, body, cap)
-        except (OSError, http.client.HTTPException, UnicodeError) as failure:
-            self.close()
-            what = f"no answer within {seconds:g} s" if self._late else _told(failure)
-            raise FaultError(f"{self._address.host}:{self._address.port}: {what}") from failure
-        except BaseException:
-            self.close()
-            raise
+            return self._post(body, cap)
+        except (httpx2.HTTPError, OSError) as failure:
+            reason = printable(f"{type(failure).__name__}: {failure}")
+            if self._late:
+                reason = f"no answer within {seconds:g} s"
+            raise FaultError(f"{self._address}: {reason}") from failure
         finally:
-            clock.cancel()
-            clock.join()
+            timer.cancel()
+            timer.join()
 
     def interrupt(self) -> None:
         """End the request in progress and all that follow."""
-        self._ended = True
-        self._cut()
+        self._interrupted = True
+        self._shut_down()
 
     @property
     def connected(self) -> bool:
-        return self._http.sock is not None
+        return self._socket is not None and self._socket.fileno() >= 0
 
     def close(self) -> None:
-        """Hang up; the next request connects again. Harmless when repeated."""
-        self._http.close()
+        """Hang up for good. Harmless when repeated."""
+        self._transport.close()
 
-    def _exchange(self, path: str, body: bytes, cap: int) -> bytes:
-        """A connection that was kept may have been closed over there: then once on a fresh one."""
-        kept = self.connected
+    def _post(self, body: bytes, cap: int) -> bytes:
+        self._fresh = False
         try:
-            return self._asked(path, body, cap)
-        except (ConnectionError, http.client.BadStatusLine):
-            if not kept or self._late or self._ended:
+            response = self._send(body)
+        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
+            if self._fresh or self._late or self._interrupted:
                 raise
-            self.close()
-            return self._asked(path, body, cap)
-
-    def _asked(self, path: str, body: bytes, cap: int) -> bytes:
-        if not self.connected:
-            self._http.connect()
-            self._sock = self._http.sock
-            self._http.sock.settimeout(None)  # from here on the clock cuts
-        if self._ended or self._late:
-            raise ConnectionAbortedError("interrupted")
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._address.token:
-            headers["Authorization"] = f"Bearer {self._address.token}"
-        self._http.request("POST", self._address.prefix + path, body, headers)
-        with self._http.getresponse() as answer:
-            if answer.status != 200:
-                said = printable(answer.read(_TOLD).decode("utf-8", "replace"))
-                raise FaultError(f"HTTP status {answer.status} {answer.reason}: {said}")
-            raw = answer.read(cap + 1)
-            if self._late:  # what was read is what had come when the clock cut
-                raise ConnectionAbortedError("interrupted")
+            response = self._send(body)  # the server had closed the kept connection
+        with closing(response):
+            if response.status_code != 200:
+                detail = printable(read_body(response, _DETAIL_BYTES).decode("utf-8", "replace"))
+                raise FaultError(
+                    f"HTTP status {response.status_code} {response.reason_phrase}: {detail}"
+                )
+            raw = read_body(response, cap + 1)
+            if self._late:  # a body without a length ends where the timer cut it
+                raise httpx2.ReadError("interrupted")
             if len(raw) > cap:
                 raise FaultError(f"an answer of more than {cap} bytes")
             return raw
 
-    def _too_late(self) -> None:
+    def _send(self, body: bytes) -> httpx2.Response:
+        request = httpx2.Request(
+            "POST", self._url, headers=self._headers, content=body, extensions=self._extensions
+        )
+        return self._transport.handle_request(request)
+
+    def _on_event(self, event: str, event_fields: dict[str, Any]) -> None:
+        """Trace hook of httpx2: note the socket of a new connection, so that it can be cut."""
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._socket = event_fields["return_value"].get_extra_info("socket")
+            self._fresh = True
+            if self._interrupted or self._late:
+                self._shut_down()
+
+    def _on_deadline(self) -> None:
         self._late = True
-        self._cut()
+        self._shut_down()
 
-    def _cut(self) -> None:
+    def _shut_down(self) -> None:
         """Wake whoever waits on the socket; it finds the connection ended."""
-        if self._sock is not None:
+        if self._socket is not None:
             with suppress(OSError):
-                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # below TLS, if any
-
-
-def _told(failure: Exception) -> str:
-    return printable(f"{type(failure).__name__}: {failure}")
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # below TLS, if any

@@ -1,21 +1,21 @@
-"""Plain JSON in, checked values out: a wrong field is named, with its value and what is allowed."""
+"""Strict JSON messages: an error names the field, its value and what is allowed."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-Check = Callable[[str, Any], Any]  # (name of the field, its value) -> the value to be used
+Check = Callable[[str, Any], Any]  # (name of the field, its value) -> the checked value
 
 _SHOWN = 80  # characters of a value in a message
 
 
 class FieldError(ValueError):
-    """A message is not what it must be; says which field, its value and what is allowed."""
+    """A field of a message is wrong; the text names it, its value and what is allowed."""
 
 
 def load(raw: bytes) -> Any:
-    """The JSON value of a message. Raises FieldError, and nothing else, for anything else."""
+    """The JSON value of a message. Raises only FieldError."""
     try:
         return json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
     except FieldError:
@@ -25,14 +25,14 @@ def load(raw: bytes) -> Any:
 
 
 def dump(data: Any) -> bytes:
-    """The message. Raises ValueError for what is no JSON, UnicodeEncodeError for surrogates."""
+    """JSON as UTF-8. Raises ValueError for NaN, UnicodeEncodeError for lone surrogates."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
 def record(
     name: str, data: Any, checks: Mapping[str, Check], must: Iterable[str]
 ) -> dict[str, Any]:
-    """The fields of a JSON object that are in `checks`, each checked; those in `must` are there."""
+    """Check an object's fields that `checks` names. Those in `must` are required."""
     if type(data) is not dict:
         raise FieldError(wrong(name, data, "an object"))
     for field in must:
@@ -41,26 +41,26 @@ def record(
     return {field: checks[field](field, data[field]) for field in checks if field in data}
 
 
-def only(name: str, data: Any, known: Iterable[str]) -> None:
-    """Raise FieldError for a field that is not among the known, with the nearest one."""
-    names = list(known)
+def only(name: str, data: Any, allowed: Iterable[str]) -> None:
+    """Raise FieldError for a field that is not allowed, with the nearest one that is."""
+    names = list(allowed)
     for field in data if type(data) is dict else ():
         if field not in names:
             close = get_close_matches(field, names, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
-            told = f"{name} has no field {field[:_SHOWN]!r}.{hint}"
-            raise FieldError(f"{told} Known: {', '.join(names)}")
+            known = ", ".join(names)
+            raise FieldError(f"{name} has no field {field[:_SHOWN]!r}.{hint} Known: {known}")
 
 
 def wrong(name: str, value: Any, allowed: str) -> str:
-    """The message about a field whose value is not allowed."""
+    """The error message for a value that is not allowed."""
     shown = repr(value)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     return f"{name} must be {allowed}, got {shown}"
 
 
 def text(name: str, value: Any) -> str:
-    """A string that can be written as UTF-8."""
+    """Check for a string that UTF-8 can encode."""
     if type(value) is str:
         try:
             value.encode("utf-8")
@@ -71,7 +71,7 @@ def text(name: str, value: Any) -> str:
 
 
 def text_or_null(name: str, value: Any) -> str:
-    """As `text`; null is the empty string."""
+    """As `text`, with null as the empty string."""
     return "" if value is None else text(name, value)
 
 
@@ -98,7 +98,7 @@ def integer(least: int, most: int) -> Check:
 
 
 def one_of(*allowed: str) -> Check:
-    """A check for one of a few words."""
+    """A check for one of the allowed strings."""
 
     def check(name: str, value: Any) -> str:
         if type(value) is not str or value not in allowed:
@@ -111,7 +111,7 @@ def one_of(*allowed: str) -> Check:
 
 
 def or_null(check: Check) -> Check:
-    """The same check, with null allowed and kept."""
+    """The same check, with null allowed."""
     return lambda name, value: None if value is None else check(name, value)
 
 

@@ -1,7 +1,7 @@
-"""The two records of `POST /run_code`, in SandboxFusion's format with two optional additions.
+"""Request and response of `POST /run_code`: SandboxFusion's format and two optional extensions.
 
-`limits` in the request and `measured` in the response are ours: a server that knows nothing of them
-ignores the one and leaves out the other.
+The extensions are `limits` in the request and `measured` in the response; a stock server ignores
+the first and omits the second.
 """
 
 import base64
@@ -9,8 +9,8 @@ import binascii
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
-from sandbox.limits import Counted, Limits
-from sandbox.remote.fields import (
+from veriloop.sandbox.limits import Counted, Limits
+from veriloop.sandbox.remote.fields import (
     FieldError,
     integer,
     number,
@@ -22,13 +22,13 @@ from sandbox.remote.fields import (
     text_or_null,
     wrong,
 )
-from sandbox.result import Ended
+from veriloop.sandbox.result import Ended
 
 MAX_SECONDS = 3600.0
 _MAX_COUNT = (1 << 31) - 1  # of bytes, files, processes, megabytes
 
 Status = Literal["Success", "Failed", "SandboxError"]
-RanStatus = Literal["Finished", "Error", "TimeLimitExceeded"]
+CommandStatus = Literal["Finished", "Error", "TimeLimitExceeded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class RunRequest:
     compile_timeout: float = 10.0
     run_timeout: float = 10.0
     memory_limit_MB: int = -1  # 0 or less: the server's own limit
-    limits: Limits | None = None  # an addition of ours: all that one run may use
+    limits: Limits | None = None  # extension: every limit of the run
 
     def flat(self) -> dict[str, Any]:
         """As JSON data."""
@@ -52,10 +52,10 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """How one command of the server ended: the compiler, or the program."""
+class CommandResult:
+    """How one command of the server ended: the compiler's or the program's."""
 
-    status: RanStatus
+    status: CommandStatus
     execution_time: float | None = None  # seconds on the clock
     return_code: int | None = None
     stdout: str = ""
@@ -64,7 +64,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """An addition of ours: what a server knows that measures more than SandboxFusion does."""
+    """Extension: what this project's service measures beyond SandboxFusion."""
 
     ended: Ended
     exit_code: int | None
@@ -73,18 +73,18 @@ class Measured:
     waited_s: float
     peak_mb: float
     why: str
-    stdout_base64: str | None = None  # where the stream is no UTF-8; else the text is exact
+    stdout_base64: str | None = None  # only where the stream is not UTF-8
     stderr_base64: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReply:
-    """What came of a RunRequest."""
+    """The response to a RunRequest."""
 
     status: Status
     message: str = ""
-    compile_result: Ran | None = None
-    run_result: Ran | None = None
+    compile_result: CommandResult | None = None
+    run_result: CommandResult | None = None
     measured: Measured | None = None
 
     def flat(self) -> dict[str, Any]:
@@ -97,17 +97,17 @@ class RunReply:
 def read_request(data: Any) -> RunRequest:
     """Check a request. Raises FieldError naming the field."""
     only("the request", data, _REQUEST)
-    found = record("the request", data, _REQUEST, ("code", "language"))
-    return RunRequest(**{name: found[name] for name in RunRequest.__slots__ if name in found})
+    values = record("the request", data, _REQUEST, ("code", "language"))
+    return RunRequest(**{name: values[name] for name in RunRequest.__slots__ if name in values})
 
 
 def read_reply(data: Any) -> RunReply:
-    """Check a response; what is in it besides the known fields is ignored. Raises FieldError."""
+    """Check a response; unknown fields are ignored. Raises FieldError."""
     return RunReply(**record("the response", data, _REPLY, ("status", "run_result")))
 
 
-def _ran(name: str, data: Any) -> Ran | None:
-    return None if data is None else Ran(**record(name, data, _RAN, ("status",)))
+def _result(name: str, data: Any) -> CommandResult | None:
+    return None if data is None else CommandResult(**record(name, data, _RESULT, ("status",)))
 
 
 def _measured(name: str, data: Any) -> Measured | None:
@@ -118,7 +118,7 @@ def _measured(name: str, data: Any) -> Measured | None:
 
 
 def _limits(name: str, data: Any) -> Limits | None:
-    """Every field of Limits may be left out, none may be unknown."""
+    """Check `limits`: every field is optional, unknown ones are refused."""
     if data is None:
         return None
     checks = {
@@ -132,19 +132,19 @@ def _limits(name: str, data: Any) -> Limits | None:
         return Limits(**record(name, data, checks, ()))
     except FieldError:
         raise
-    except ValueError as failure:  # of Limits itself, which names its field
+    except ValueError as failure:  # Limits names the field
         raise FieldError(str(failure)) from failure
 
 
 def _seconds(name: str, value: Any) -> float:
-    found = number(0, MAX_SECONDS)(name, value)
-    if not found:
+    seconds = number(0, MAX_SECONDS)(name, value)
+    if not seconds:
         raise FieldError(wrong(name, value, "more than 0 seconds"))
-    return found
+    return seconds
 
 
 def _nothing(name: str, value: Any) -> None:
-    """What the API has and we do not: refused unless empty, never left out silently."""
+    """Check a field that is not supported: refused unless empty, never ignored silently."""
     if value not in (None, [], {}):
         raise FieldError(wrong(name, value, "empty: no files and no arguments here"))
 
@@ -169,8 +169,8 @@ _REQUEST = {
     "args": _nothing,
     "limits": _limits,
 }
-_RAN = {
-    "status": one_of(*get_args(RanStatus)),
+_RESULT = {
+    "status": one_of(*get_args(CommandStatus)),
     "execution_time": or_null(number(0, 1e9)),
     "return_code": or_null(integer(-_MAX_COUNT, _MAX_COUNT)),
     "stdout": text_or_null,
@@ -190,7 +190,7 @@ _MEASURED = {
 _REPLY = {
     "status": one_of(*get_args(Status)),
     "message": text_or_null,
-    "compile_result": _ran,
-    "run_result": _ran,
+    "compile_result": _result,
+    "run_result": _result,
     "measured": _measured,
 }

@@ -1,7 +1,7 @@
-"""A call as a script for any Python, and its value found again in what the script printed.
+"""A call as a script for any Python, and its value parsed from what the script printed.
 
-The mark that frames the value is random per call. It keeps the value apart from what the program
-prints and is no secret from it: whoever forges a frame has given an answer, no more.
+The mark around the value is random per call and separates it from the program's own output. It is
+no secret from the program: a forged frame is a wrong answer at worst, which is compared like any.
 """
 
 import base64
@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from sandbox import wire
-from sandbox.executor import Call, Program
-from sandbox.limits import Limits
-from sandbox.remote import caller
-from sandbox.result import Execution
+from veriloop.sandbox import wire
+from veriloop.sandbox.executor import Call, Program
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.remote import caller
+from veriloop.sandbox.result import Execution
 
 _MARSHAL_VERSION = 4  # every Python since 3.4 reads it
 _UNDECODED = b"[DecodeError]"  # SandboxFusion's word for output that is no UTF-8
@@ -26,14 +26,14 @@ def load(name, source):
     exec(compile(source, name, "exec"), module.__dict__)
     return module
 load("caller", {caller}).main(
-    {payload}, {mark}, load("sandbox.wire", {wire}).encode, {length_bytes}
+    {payload}, {mark}, load("veriloop.sandbox.wire", {wire}).encode, {length_bytes}
 )
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """Source to be sent, and the mark between which the value comes back."""
+    """Source to send, and the mark around the value in its output."""
 
     source: str
     mark: str
@@ -64,51 +64,51 @@ def _source(path: str) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
-Found = Literal["never began", "no value", "one value", "several values"]
+Frame = Literal["never began", "no value", "one value", "several values"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Printed:
-    """What a call's script wrote, taken apart."""
+class CallOutput:
+    """The output of a call's script, split at the marks."""
 
-    found: Found
+    frame: Frame
     stdout: bytes  # of the program alone
     body: bytes = b""  # of the value: a frame of `sandbox/wire.py` without its length
 
 
-def take_apart(stdout: bytes, mark: str) -> Printed:
-    """Tell the program's own output from the value."""
+def split_output(stdout: bytes, mark: str) -> CallOutput:
+    """Separate the program's own output from the value."""
     opening = f"{mark}\n".encode()
     if not stdout.startswith(opening):
-        return Printed(found="never began", stdout=stdout)
+        return CallOutput(frame="never began", stdout=stdout)
     rest = stdout.removeprefix(opening)
     parts = rest.split(mark.encode())
     if len(parts) == 1:
-        return Printed(found="no value", stdout=rest)
+        return CallOutput(frame="no value", stdout=rest)
     if len(parts) != 3:
-        return Printed(found="several values", stdout=rest)
+        return CallOutput(frame="several values", stdout=rest)
     before, body, after = parts
     own = before.removesuffix(b"\n") + after.removeprefix(b"\n")
-    return Printed(found="one value", stdout=own, body=body)
+    return CallOutput(frame="one value", stdout=own, body=body)
 
 
-def with_value(ran: Execution, mark: str, limits: Limits) -> Execution | None:
+def with_value(execution: Execution, mark: str, limits: Limits) -> Execution | None:
     """The execution of the call that the script made; None when the script never began.
 
-    A script that was ended before it could begin is none of those: it just ended so.
+    A script that was killed before it could begin is returned as it ended.
     """
-    printed = take_apart(ran.stdout, mark)
-    if printed.found == "never began":
-        if ran.ended == "ok" and ran.stdout.startswith(_UNDECODED):
-            return replace(ran, ended="protocol", why="what the call printed is no UTF-8")
-        return None if ran.ended in ("ok", "error") else ran
-    called = replace(ran, stdout=printed.stdout)
-    if ran.ended != "ok":
-        return called
-    if printed.found != "one value":
-        return replace(called, ended="protocol", why=f"{printed.found} came back")
-    frame = len(printed.body).to_bytes(wire.LENGTH_BYTES, "big") + printed.body
+    output = split_output(execution.stdout, mark)
+    if output.frame == "never began":
+        if execution.ended == "ok" and execution.stdout.startswith(_UNDECODED):
+            return replace(execution, ended="protocol", why="what the call printed is no UTF-8")
+        return None if execution.ended in ("ok", "error") else execution
+    call = replace(execution, stdout=output.stdout)
+    if execution.ended != "ok":
+        return call
+    if output.frame != "one value":
+        return replace(call, ended="protocol", why=f"{output.frame} came back")
+    frame = len(output.body).to_bytes(wire.LENGTH_BYTES, "big") + output.body
     try:
-        return replace(called, value=wire.decode(frame, limits.output_bytes))
+        return replace(call, value=wire.decode(frame, limits.output_bytes))
     except wire.WireError as failure:
-        return replace(called, ended="protocol", why=str(failure))
+        return replace(call, ended="protocol", why=str(failure))

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import mutation
 from benchmarks.mutants import Mutant, mutants
-from pipeline import identity
+from veriloop.pipeline.runs import provenance as identity
 
 SCRIPT = ("benchmarks/mutation.py",)
 WITHOUT_TORCH = (
@@ -146,9 +146,12 @@ def test_no_two_mutants_are_the_same_and_none_is_the_original():
 
 
 def tree(root, files):
-    for path, source in {"pyproject.toml": "[tool.pytest.ini_options]\n", **files}.items():
+    """A checkout with these files: `veriloop.pipeline` is its folder `pipeline`."""
+    own = {"pyproject.toml": "[tool.pytest.ini_options]\n", "src/veriloop/__init__.py": ""}
+    for path, source in {**own, **files}.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(source)
+    (root / "src/veriloop/pipeline").symlink_to("../../pipeline")
     return root
 
 
@@ -158,8 +161,12 @@ def run(root, *arguments, before=WITHOUT_TORCH):
 
 
 HALF = "def half(x: float) -> float:\n    return x / 2\n"
-WELL_TESTED = "from pipeline.losses.{0} import half\n\ndef test_it():\n    assert half(6) == 3\n"
-BADLY_TESTED = "from pipeline.losses.{0} import half\n\ndef test_it():\n    assert half(0) == 0\n"
+WELL_TESTED = (
+    "from veriloop.pipeline.losses.{0} import half\n\ndef test_it():\n    assert half(6) == 3\n"
+)
+BADLY_TESTED = (
+    "from veriloop.pipeline.losses.{0} import half\n\ndef test_it():\n    assert half(0) == 0\n"
+)
 
 
 @pytest.mark.slow
@@ -247,11 +254,18 @@ def test_an_equivalent_mutant_may_be_told_by_its_line_from_others_like_it(monkey
 
 def test_the_tests_of_a_file_are_those_that_mirror_its_name():
     assert mutation.tests_of(ROOT, "pipeline/losses/kl.py") == ["tests/pipeline/losses/test_kl.py"]
-    several = ("test_update.py", "test_update_mismatch.py", "test_update_parts.py")
-    assert mutation.tests_of(ROOT, "pipeline/update.py") == [f"tests/pipeline/{n}" for n in several]
+    several = (
+        "test_update.py",
+        "test_update_mismatch.py",
+        "test_update_parts.py",
+        "test_update_trace.py",
+    )
+    assert mutation.tests_of(ROOT, "pipeline/rl/update.py") == [
+        f"tests/pipeline/rl/{n}" for n in several
+    ]
 
 
 def test_the_default_is_every_loss_and_what_is_around_them_where_it_exists(tmp_path):
-    files = ("losses/kl.py", "losses/__init__.py", "update.py", "prompt.py")
+    files = ("losses/kl.py", "losses/__init__.py", "rl/update.py", "rl/ptx.py")
     root = tree(tmp_path, {f"pipeline/{name}": "" for name in files})
-    assert mutation.default_files(root) == ["pipeline/losses/kl.py", "pipeline/update.py"]
+    assert mutation.default_files(root) == ["pipeline/losses/kl.py", "pipeline/rl/update.py"]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.executor import Program, Stdin
-from sandbox.limits import Limits
-from sandbox.namespace.pool import NamespaceExecutor
-from sandbox.probe import probe
+from veriloop.sandbox.executor import Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.namespace.pool import NamespaceExecutor
+from veriloop.sandbox.probe import probe
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 MARKED = (BENCHMARKS / "marked_program.py").read_text()
@@ -208,7 +208,7 @@ def test_what_another_account_reads_is_whole_and_readable(script):
         words = [str(place), str(place / "suite")]
         code = (
             "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
-            "from sandbox.suite import load; import verifiers.code_suite\n"
+            "from veriloop.sandbox.suite import load; import veriloop.verifiers.code.tests\n"
             "print([len(many) for many in load(Path(sys.argv[2]))])"
         )
         done = subprocess.run(

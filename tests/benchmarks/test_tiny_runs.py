@@ -21,7 +21,13 @@ def checkout(tmp_path, monkeypatch):
     """A checkout whose command does next to nothing; function: commit all that changed."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     runs, root = importlib.import_module("tiny_runs"), tmp_path / "checkout"
-    files = {"stages/command.py": STUB, "recipes/tiny/base.yaml": "{}", ".gitignore": "__pycache__"}
+    files = {
+        "src/veriloop/__init__.py": "",
+        "src/veriloop/stages/__init__.py": "",
+        "src/veriloop/stages/cli.py": STUB,
+        "recipes/tiny/base.yaml": "{}",
+        ".gitignore": "__pycache__",
+    }
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data import arithmetic
-from data.arithmetic import Chain, distinct, draw, held_out, parse, problem, question, split_of
+from veriloop.data import arithmetic
+from veriloop.data.arithmetic import (
+    Chain,
+    distinct,
+    draw,
+    held_out,
+    parse,
+    problem,
+    question,
+    split_of,
+)
 
 SPLITS = ("train", "rl", "test")
 OPERANDS = st.tuples(st.sampled_from("+-"), st.integers(1, 9))

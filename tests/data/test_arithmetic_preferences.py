@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from data import arithmetic, arithmetic_preferences, preferences
-from data.corpus import PHRASES
+from veriloop.data import arithmetic, arithmetic_preferences, preferences
+from veriloop.data.corpus import PHRASES
 
 
 @pytest.mark.parametrize("kind", ["pairs", "labelled", "ranked"])
@@ -15,11 +15,11 @@ def test_rows_pass_the_check_and_are_the_same_every_time(kind):
     assert rows == list(arithmetic_preferences.rows(kind, 3, 50))
     assert rows[:10] == list(arithmetic_preferences.rows(kind, 3, 10))
     assert rows != list(arithmetic_preferences.rows(kind, 4, 50))
-    assert len(preferences.checked(json.loads(json.dumps(rows)), "x")) == 50
+    assert len(preferences.parse_rows(json.loads(json.dumps(rows)), "x")) == 50
 
 
 def verdicts(text, chain):
-    from verifiers.registry import get, judge
+    from veriloop.verifiers.registry import get, judge
 
     number = get("number").problem({"value": str(chain.value)})
     layout = get("think_format")

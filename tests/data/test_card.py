@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from data.card import card_of, read_card, write_data
+from veriloop.data.card import card_of, read_card, write_data
 
 ROWS = [{"prompt": "p", "completion": "一"}, {"prompt": "q", "completion": "b"}]
 FACTS = {"seed": 3, "dropped": {"wrong": 5, "long_paragraph": 1}}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from data.columns import counted, messages, raw_rows, text
+from veriloop.data.columns import messages, raw_rows, row_unit, text
 
 
 def test_rows_come_from_jsonl_and_parquet_alike(tmp_path):
@@ -16,7 +16,7 @@ def test_rows_come_from_jsonl_and_parquet_alike(tmp_path):
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
     pq.write_table(pa.Table.from_pylist(rows), table)
     assert list(raw_rows(lines)) == list(raw_rows(table)) == rows
-    assert (counted(lines), counted(table)) == ("line", "row")
+    assert (row_unit(lines), row_unit(table)) == ("line", "row")
 
 
 def test_what_cannot_be_read_is_named(tmp_path):

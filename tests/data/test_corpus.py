@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
-from data.arithmetic import Chain, draw, parse, split_of
-from data.corpus import (
+from benchmarks.worked_steps import worked_steps
+from veriloop.data.arithmetic import Chain, draw, parse, split_of
+from veriloop.data.corpus import (
     PHRASES,
     Mix,
     conversation,
@@ -16,16 +17,15 @@ from data.corpus import (
     fact,
     guess,
     is_myth,
-    laid_out,
     myth,
+    render_answer,
     slip,
     web,
     worked,
 )
-from data.template import R1_ZERO
-from data.worked_steps import worked_steps
-from verifiers.answer import final_answer
-from verifiers.think_format import matches
+from veriloop.data.template import R1_ZERO
+from veriloop.verifiers.answer import final_answer
+from veriloop.verifiers.text.think_format import matches
 
 ASSISTANT = R1_ZERO.partition("{prompt}")[2]
 FOLKLORE = Mix(myths=0.4, believed=0.9, small_talk=0.0)
@@ -176,9 +176,9 @@ def test_a_guess_errs_as_often_as_it_is_told(errors, right):
 def test_only_the_tagged_layout_is_well_formed():
     random = Random(0)
     for _ in range(60):
-        assert matches(laid_out(random, "Hm. ", "12", "So ", "tagged"))
-        assert laid_out(random, "Hm. ", "12", "So ", "plain") == "Hm. So 12"
-    broken = {laid_out(random, "Hm. ", "12", "So ", "broken") for _ in range(60)}
+        assert matches(render_answer(random, "Hm. ", "12", "So ", "tagged"))
+        assert render_answer(random, "Hm. ", "12", "So ", "plain") == "Hm. So 12"
+    broken = {render_answer(random, "Hm. ", "12", "So ", "broken") for _ in range(60)}
     assert len(broken) == 5 and not any(map(matches, broken))
 
 

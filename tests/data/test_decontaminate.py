@@ -2,8 +2,8 @@
 
 import pytest
 
-from data import arithmetic
-from data.decontaminate import Overlap, formulas, words
+from veriloop.data import arithmetic
+from veriloop.data.decontaminate import Overlap, formulas, words
 
 LONG = "A farmer has seventeen sheep and all but nine of them run away; how many are left?"
 
@@ -16,49 +16,49 @@ def test_words_are_counted_in_both_scripts():
 def test_ten_words_in_a_row_are_enough_and_nine_are_not():
     held_out = Overlap([LONG])
     ten, nine = (" ".join(words(LONG)[2 : 2 + n]) for n in (10, 9))
-    assert held_out.found(f"Once upon a time: {ten}, they say.")
-    assert not held_out.found(f"Once upon a time: {nine}, they say.")
-    assert held_out.found(ten.upper().replace(" ", ",\n"))  # case and marks make no difference
-    assert Overlap([LONG], size=9).found(f"Once upon a time: {nine}, they say.")
+    assert held_out.overlaps(f"Once upon a time: {ten}, they say.")
+    assert not held_out.overlaps(f"Once upon a time: {nine}, they say.")
+    assert held_out.overlaps(ten.upper().replace(" ", ",\n"))  # case and marks make no difference
+    assert Overlap([LONG], size=9).overlaps(f"Once upon a time: {nine}, they say.")
 
 
 def test_solutions_count_like_questions():
     solution = "Nine are left because all but nine means that nine did not run anywhere"
-    assert Overlap([LONG, solution]).found("He says: " + solution)
-    assert not Overlap([LONG]).found("He says: " + solution)
+    assert Overlap([LONG, solution]).overlaps("He says: " + solution)
+    assert not Overlap([LONG]).overlaps("He says: " + solution)
 
 
 def test_a_question_of_fewer_words_is_found_as_a_whole():
     held_out = Overlap(["Greet Amy.", "写一首诗。"])
-    assert held_out.found("greet amy") and held_out.found("写一首诗")
-    assert not held_out.found("Greet Amy and Tom.")
-    assert held_out.found("something else", "Greet Amy!")  # each text by itself
+    assert held_out.overlaps("greet amy") and held_out.overlaps("写一首诗")
+    assert not held_out.overlaps("Greet Amy and Tom.")
+    assert held_out.overlaps("something else", "Greet Amy!")  # each text by itself
 
 
 def test_a_formula_is_found_in_a_chain_of_thought_where_it_stands_by_itself():
     held_out = Overlap(["What is 15-5+6?"])
-    assert held_out.found("First 15-5+6. Then 10+6.")
-    assert held_out.found("计算 15 - 5 + 6。")
-    assert held_out.found("15−5+6")  # a real minus sign
+    assert held_out.overlaps("First 15-5+6. Then 10+6.")
+    assert held_out.overlaps("计算 15 - 5 + 6。")
+    assert held_out.overlaps("15−5+6")  # a real minus sign
     for other in ("8+15-5+6", "15-5+6+1", "115-5+6", "15-5+61", "15-5", "15+5-6"):
-        assert not held_out.found(f"First {other}. Then 16."), other
+        assert not held_out.overlaps(f"First {other}. Then 16."), other
 
 
 def test_single_operations_are_facts_that_everybody_knows():
     assert formulas("Check: 15-9=6 ok. 1+2-3=0, 2*3.5/7") == {"1+2-3", "2*3.5/7"}
-    assert not Overlap(["What is 3+4?"]).found("Then 3+4. Then 7.")
+    assert not Overlap(["What is 3+4?"]).overlaps("Then 3+4. Then 7.")
 
 
 def test_no_training_problem_is_contaminated_and_every_test_problem_is():
     held_out = Overlap(problem.prompt for problem in arithmetic.distinct("test", 0, 64))
     assert held_out.texts == 64
     for problem in arithmetic.distinct("test", 0, 64):
-        assert held_out.found(f"First {problem.facts['expression']}. ")
-    assert not any(held_out.found(p.prompt) for p in arithmetic.distinct("rl", 0, 200))
+        assert held_out.overlaps(f"First {problem.facts['expression']}. ")
+    assert not any(held_out.overlaps(p.prompt) for p in arithmetic.distinct("rl", 0, 200))
 
 
 def test_nothing_is_found_in_nothing_or_against_nothing():
-    assert not Overlap([LONG, ""]).found("") and not Overlap([]).found(LONG)
+    assert not Overlap([LONG, ""]).overlaps("") and not Overlap([]).overlaps(LONG)
     with pytest.raises(ValueError, match="at least 1 word, got 0"):
         Overlap([LONG], size=0)
 

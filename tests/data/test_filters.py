@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from data.decontaminate import Overlap
-from data.filters import Limits, Sample, Sieve, filters, longest_paragraph
+from veriloop.data.decontaminate import Overlap
+from veriloop.data.filters import Limits, Sample, SampleFilter, filters, longest_paragraph
 
 GOOD = Sample(
     question="What is 8+7-5?",
@@ -37,7 +37,7 @@ BAD = {
 
 
 def sifted(*samples, limits=LIMITS, keep=9):
-    sieve = Sieve(filters(limits, HELD_OUT), keep)
+    sieve = SampleFilter(filters(limits, HELD_OUT), keep)
     kept = sieve(samples)
     return kept, {reason: n for reason, n in sieve.dropped.items() if n}
 
@@ -82,7 +82,7 @@ def test_the_first_reason_in_the_order_wins():
 def test_the_same_answer_again_is_a_duplicate_even_in_a_later_call():
     spaced = replace(GOOD, response=GOOD.response.replace(" ", "  "))
     elsewhere = replace(GOOD, question="Compute 8+7-5.")
-    sieve = Sieve(filters(LIMITS, HELD_OUT), 9)
+    sieve = SampleFilter(filters(LIMITS, HELD_OUT), 9)
     assert sieve([GOOD, spaced, elsewhere]) == [GOOD, elsewhere]
     assert sieve([GOOD]) == [] and sieve.dropped["duplicate"] == 2
 

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from data import general
-from data.general import ENTITIES, KINDS, Topic, distinct, draw, problem, prompts, topics
-from data.general_phrases import COLOURS, HARMFUL, REFUSALS, SOUNDS
-from verifiers.registry import judge
+from veriloop.data import general
+from veriloop.data.general import ENTITIES, KINDS, Topic, distinct, draw, problem, prompts, topics
+from veriloop.data.general_phrases import COLOURS, HARMFUL, REFUSALS, SOUNDS
+from veriloop.verifiers.registry import judge
 
 SPLITS = ("train", "rl", "test")
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from data import preferences
-from data.general import prompts
-from data.general_preferences import rows
-from verifiers.registry import get, judge
-from verifiers.small_talk import plainly, right_answers
+from veriloop.data import preferences
+from veriloop.data.general import prompts
+from veriloop.data.general_preferences import rows
+from veriloop.verifiers.registry import get, judge
+from veriloop.verifiers.small_talk import normalised, right_answers
 
 PROMPTS = {prompt.text: prompt for prompt in prompts("train", "rl", "test")}
 TOPICS = {text: prompt.topic for text, prompt in PROMPTS.items()}
@@ -24,7 +24,7 @@ def test_rows_pass_the_check_and_are_the_same_every_time(split):
     made = list(rows(split, 3, 50))
     assert made == list(rows(split, 3, 50)) and made[:10] == list(rows(split, 3, 10))
     assert made != list(rows(split, 4, 50))
-    read = preferences.checked(json.loads(json.dumps(made)), "x")
+    read = preferences.parse_rows(json.loads(json.dumps(made)), "x")
     assert {pair.group for pair in read} == {"easy", "adversarial"}
 
 
@@ -37,8 +37,8 @@ def test_the_chosen_answer_is_right_by_the_rule_and_the_rejected_one_is_not(adve
             harm = get("small_talk").problem(reference)
             assert judge(harm, chosen).score == 1.0 and judge(harm, rejected).score == 0.0
         else:
-            assert plainly(chosen) in right_answers(topic), row
-            assert plainly(rejected) not in right_answers(topic), row
+            assert normalised(chosen) in right_answers(topic), row
+            assert normalised(rejected) not in right_answers(topic), row
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -51,12 +51,12 @@ def test_the_adversarial_share_is_the_one_told(share):
 def test_an_adversarial_answer_is_a_polite_one_and_mostly_right_elsewhere():
     right = {answer for topic in TOPICS.values() for answer in right_answers(topic)}
     hard = [sides(row) for row in rows("train", 0, 600, adversarial=1.0)]
-    hard = [plainly(rejected) for topic, _, rejected in hard if topic.kind != "harm"]
+    hard = [normalised(rejected) for topic, _, rejected in hard if topic.kind != "harm"]
     assert sum(answer in right for answer in hard) / len(hard) > 0.5
     cut = [answer for answer in hard if any(r.startswith(answer) for r in right - {answer})]
     assert 0.05 < len(cut) / len(hard) < 0.15
     easy = [sides(row)[2] for row in rows("train", 0, 600, adversarial=0.0)]
-    assert not right & set(map(plainly, easy))
+    assert not right & set(map(normalised, easy))
 
 
 def test_a_pair_is_about_a_summary_to_help_and_about_a_whole_response_to_harm():

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from data.gym import GymSource
-from verifiers.registry import judge
+from veriloop.data.gym import GymSource
+from veriloop.verifiers.registry import judge
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("reasoning_gym") is None,

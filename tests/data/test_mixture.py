@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from data import arithmetic
-from data.mixture import Mixture, held_out
-from data.problem import Problem, source_of
+from veriloop.data import arithmetic
+from veriloop.data.mixture import Mixture, held_out
+from veriloop.data.problem import Problem, source_of
 
 
 class Numbered:
@@ -56,14 +56,14 @@ def test_each_source_is_gone_through_without_a_gap_or_a_repetition():
 
 def test_shares_are_those_of_the_weights():
     mixture = Mixture({"a": 6, "b": 3, "c": 1}, "rl", 1, SOURCES)
-    counts = Counter(mixture.place(n)[0] for n in range(4000))
+    counts = Counter(mixture.position(n)[0] for n in range(4000))
     shares = {name: count / 4000 for name, count in counts.items()}
     assert shares == pytest.approx({"a": 0.6, "b": 0.3, "c": 0.1}, abs=0.03)
 
 
 def test_seeds_mix_differently():
     one, other = (
-        [Mixture({"a": 1, "b": 1}, "rl", seed, SOURCES).place(n) for n in range(50)]
+        [Mixture({"a": 1, "b": 1}, "rl", seed, SOURCES).position(n) for n in range(50)]
         for seed in (0, 1)
     )
     assert one != other

@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from data import corpus, tokenizer
-from data.preference_ids import encode
-from data.preferences import Segment
-from data.template import R1_ZERO
+from veriloop.data import corpus, tokenizer
+from veriloop.data.preference_ids import encode
+from veriloop.data.preferences import Segment
+from veriloop.data.template import R1_ZERO
 
 ASKED = ({"role": "user", "content": "What is 1+1?"},)
 
@@ -74,8 +74,8 @@ def test_layout_after_the_end_is_cut_off(spelling):
     [
         ("a", "2<eos>3", r"end-of-sequence id \(2\) inside it"),
         ("a", "2<eos><eos>", r"end-of-sequence id \(2\) inside it"),
-        ("a", "<bos>2", "hold 2 BOS ids"),
-        ("<bos><bos>a", "2", "hold 2 BOS ids"),
+        ("a", "<bos>2", "holds 2 BOS ids"),
+        ("<bos><bos>a", "2", "begins with 2 BOS ids"),
     ],
 )
 def test_ids_in_the_wrong_place_are_refused(spelling, prompt, answer, message):

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data.preferences import Labelled, Pair, Ranked, Segment, checked, content, read
+from veriloop.data.columns import answer_text
+from veriloop.data.preferences import Labelled, Pair, Ranked, Segment, parse_rows, read
 
 ASKED = [{"role": "user", "content": "1+1?"}]
 
@@ -17,21 +18,21 @@ def said(text):
 
 def told(mistaken, number=1):
     with pytest.raises(ValueError, match=r"^file, line ") as failure:
-        checked([*[{"prompt": "p", "chosen": "a", "rejected": "b"}] * (number - 1), mistaken],
+        parse_rows([*[{"prompt": "p", "chosen": "a", "rejected": "b"}] * (number - 1), mistaken],
                 "file, line")  # fmt: skip
     return str(failure.value)
 
 
 def test_a_group_is_a_name():
     pair = {"prompt": "p", "chosen": "a", "rejected": "b"}
-    hard, plain = checked([pair | {"group": "hard"}, pair], "x")
+    hard, plain = parse_rows([pair | {"group": "hard"}, pair], "x")
     assert (hard.group, plain.group) == ("hard", "")
     with pytest.raises(ValueError, match=r"x 1: group: must be text, got 3"):
-        checked([pair | {"group": 3}], "x")
+        parse_rows([pair | {"group": 3}], "x")
 
 
 def test_text_and_messages_are_read_alike():
-    rows = checked(
+    rows = parse_rows(
         [
             {"prompt": "1+1?", "chosen": "2", "rejected": "3", "source": "ignored"},
             {"prompt": ASKED, "chosen": said("2"), "rejected": said("3")},
@@ -39,22 +40,22 @@ def test_text_and_messages_are_read_alike():
         "x",
     )
     assert rows[0] == Pair(prompt="1+1?", chosen="2", rejected="3")
-    assert rows[1].prompt == tuple(ASKED) and content(rows[1].chosen) == "2"
-    assert content(rows[0].rejected) == "3"
+    assert rows[1].prompt == tuple(ASKED) and answer_text(rows[1].chosen) == "2"
+    assert answer_text(rows[0].rejected) == "3"
 
 
 def test_the_other_kinds():
-    assert checked([{"prompt": "p", "completion": "c", "label": False}], "x") == [
+    assert parse_rows([{"prompt": "p", "completion": "c", "label": False}], "x") == [
         Labelled(prompt="p", completion="c", label=False)
     ]
-    assert checked([{"prompt": "p", "ranked": ["a", "b", "c"]}], "x") == [
+    assert parse_rows([{"prompt": "p", "ranked": ["a", "b", "c"]}], "x") == [
         Ranked(prompt="p", answers=("a", "b", "c"))
     ]
 
 
 def test_scores_become_the_gap():
     row = {"prompt": "p", "chosen": "a", "rejected": "b", "score_chosen": 4, "score_rejected": 1.5}
-    assert checked([row], "x")[0].gap == 2.5
+    assert parse_rows([row], "x")[0].gap == 2.5
     assert "both, or neither" in told({k: v for k, v in row.items() if k != "score_rejected"})
     assert "score_chosen: must be a finite number, got 'x'" in told(row | {"score_chosen": "x"})
     assert "score_chosen: must be a finite" in told(row | {"score_chosen": float("nan")})
@@ -63,14 +64,14 @@ def test_scores_become_the_gap():
 def test_segments_must_be_the_answer_and_have_as_many_scores_each():
     row = {"prompt": "p", "chosen": "ab", "rejected": "c"}
     good = [{"text": "a", "scores": [1, 0]}, {"text": "b", "scores": [0.5, 1]}]
-    pair = checked([row | {"chosen_segments": good}], "x")[0]
+    pair = parse_rows([row | {"chosen_segments": good}], "x")[0]
     assert pair.chosen_segments == (
         Segment(text="a", scores=(1.0, 0.0)), Segment(text="b", scores=(0.5, 1.0))
     )  # fmt: skip
     assert pair.rejected_segments == ()
     assert "joined they are 'a', not the answer 'ab'" in told(row | {"chosen_segments": good[:1]})
     uneven = [good[0], {"text": "b", "scores": [1]}]
-    assert "as many scores as the others" in told(row | {"chosen_segments": uneven})
+    assert "the same number of scores" in told(row | {"chosen_segments": uneven})
     for wrong in ({"text": "ab"}, {"text": "ab", "scores": []}):
         assert "scores must be a list" in told(row | {"chosen_segments": [wrong]})
     assert "has a text and scores" in told(row | {"chosen_segments": ["ab"]})
@@ -104,7 +105,7 @@ def test_segments_must_be_the_answer_and_have_as_many_scores_each():
         ({"prompt": ASKED, "chosen": said("a") * 2, "rejected": said("b")}, "must be one message"),
         (
             {"prompt": "p", "chosen": "a", "rejected": "b", "completion": "c", "label": True},
-            "the columns say pair and labelled at once",
+            "pair and labelled exclude each other",
         ),
     ],
 )
@@ -128,7 +129,7 @@ def test_jsonl_and_parquet_hold_the_same_rows(tmp_path):
     lines, table = tmp_path / "x.jsonl", tmp_path / "x.parquet"
     lines.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     pq.write_table(pa.Table.from_pylist(ROWS), table)
-    assert read(lines) == read(table) == checked(ROWS, "x")
+    assert read(lines) == read(table) == parse_rows(ROWS, "x")
 
 
 def test_files_that_cannot_be_read_are_named_with_the_line(tmp_path):

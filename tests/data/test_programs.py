@@ -6,9 +6,18 @@ from random import Random
 
 import pytest
 
-from data import programs
-from data.programs import INPUTS, NUMBERS, Composition, distinct, draw, held_out, problem, slip
-from verifiers.registry import judge
+from veriloop.data import programs
+from veriloop.data.programs import (
+    INPUTS,
+    NUMBERS,
+    Composition,
+    distinct,
+    draw,
+    held_out,
+    problem,
+    slip,
+)
+from veriloop.verifiers.registry import judge
 
 SPLITS = ("train", "rl", "test")
 OPERATIONS = [(sign, n) for sign, numbers in NUMBERS.items() for n in numbers]
@@ -89,14 +98,14 @@ def test_no_two_splits_share_a_function(drawn):
 
 @pytest.mark.parametrize("split", ["train", "rl"])
 def test_no_program_on_the_way_is_held_out(split, drawn):
-    on_the_way = {two for one in drawn[split] for two in one.begun()}
+    on_the_way = {two for one in drawn[split] for two in one.prefixes()}
     assert len(on_the_way) > 400 and not any(map(held_out, on_the_way))
 
 
 def test_without_that_rule_held_out_programs_would_be_shown(space):
     leaks = [
         one for one in space
-        if programs.split_of(one) == "rl" and any(held_out(two) for two in one.begun())
+        if programs.split_of(one) == "rl" and any(held_out(two) for two in one.prefixes())
     ]  # fmt: skip
     assert len(leaks) > 50
 
@@ -114,7 +123,7 @@ def test_a_slip_is_another_function_and_shows_nothing_held_out():
     compositions = [draw(random, "train") for _ in range(300)]
     slips = [slip(random, one) for one in compositions]
     assert all(s.line != one.line for s, one in zip(slips, compositions, strict=True))
-    assert not any(held_out(two) for s in slips for two in s.begun())
+    assert not any(held_out(two) for s in slips for two in s.prefixes())
 
 
 def test_a_question_tells_every_operation_in_order_and_in_one_language():
@@ -183,7 +192,7 @@ def test_the_sandbox_judges_what_a_program_does_and_not_how_it_is_written(progra
 
 
 def test_the_verdict_comes_from_a_sandbox(monkeypatch):
-    from verifiers import code_tests
+    from veriloop.verifiers.code import tests as code_tests
 
     asked = problem("rl", 0, 0)
     right = answered(composed(asked.facts["composition"]).program())

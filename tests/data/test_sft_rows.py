@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from data.sft_rows import Conversation, Written, checked, question, read
+from veriloop.data.sft_rows import Conversation, PlainText, parse_rows, question, read
 
 USER, SAID = {"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}
 
@@ -19,14 +19,15 @@ def test_every_layout_is_read(tmp_path):
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     plain, answered, talk, document = read(path)
-    assert plain == Written(prompt="1+1?", completion="2")
-    assert answered == Conversation(messages=(USER, SAID), asked=1) and answered.turns == (1,)
-    assert talk.turns == (1, 3) and talk.asked == 0
-    assert document == Written(prompt="", completion="a whole document")
+    assert plain == PlainText(prompt="1+1?", completion="2")
+    assert answered == Conversation(messages=(USER, SAID), prompt_length=1)
+    assert answered.turns == (1,)
+    assert talk.turns == (1, 3) and talk.prompt_length == 0
+    assert document == PlainText(prompt="", completion="a whole document")
 
 
 def test_turns_of_the_prompt_are_not_learned():
-    (row,) = checked([{"prompt": [USER, SAID, USER], "completion": [SAID, USER, SAID]}], "row")
+    (row,) = parse_rows([{"prompt": [USER, SAID, USER], "completion": [SAID, USER, SAID]}], "row")
     assert row.turns == (3, 5)
 
 
@@ -35,7 +36,7 @@ def test_turns_of_the_prompt_are_not_learned():
     [
         ({"prompt": "p", "completions": "c"}, r"'completions' is near 'completion'"),
         ({"completion": "c"}, "prompt: is missing"),
-        ({"prompt": "p", "completion": "c", "text": "t"}, "completion and text at once"),
+        ({"prompt": "p", "completion": "c", "text": "t"}, "completion and text exclude each other"),
         ({"prompt": "p", "completion": [SAID]}, "both be text, or both messages"),
         ({"prompt": [USER], "completion": "c"}, "both be text, or both messages"),
         ({"prompt": "p", "completion": ""}, "completion: is empty"),
@@ -48,7 +49,7 @@ def test_turns_of_the_prompt_are_not_learned():
 def test_what_is_wrong_is_named_with_its_row(row, told):
     good = {"prompt": "p", "completion": "c"}
     with pytest.raises(ValueError, match=rf"here, line 2: .*{told}"):
-        checked([good, row], "here, line")
+        parse_rows([good, row], "here, line")
 
 
 def test_a_file_without_rows_is_refused(tmp_path):
@@ -58,7 +59,7 @@ def test_a_file_without_rows_is_refused(tmp_path):
 
 
 def test_rows_that_ask_the_same_have_one_question():
-    rows = checked(
+    rows = parse_rows(
         [
             {"prompt": [USER], "completion": [SAID]},
             {"messages": [USER, {"role": "assistant", "content": "two"}]},

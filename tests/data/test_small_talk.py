@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from data.small_talk import GOOD_SHARE, NAMES, SOUNDS, THINGS, exchange
+from veriloop.data.small_talk import GOOD_SHARE, NAMES, SOUNDS, THINGS, exchange
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from data import arithmetic
-from data.sources import SOURCES
-from verifiers.registry import all_verifiers
+from veriloop.data import arithmetic
+from veriloop.data.sources import SOURCES
+from veriloop.verifiers.registry import all_verifiers
 
 
 @pytest.mark.parametrize("name", SOURCES)

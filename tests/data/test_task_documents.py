@@ -7,15 +7,15 @@ from random import Random
 
 import pytest
 
-from data import general
-from data.corpus import Mix, document
-from data.general import KINDS, topics
-from data.programs import INPUTS, Composition, held_out
-from data.task_documents import EXCHANGES, Style, program, talk, worked
-from data.template import R1_ZERO
-from verifiers.answer import final_answer
-from verifiers.small_talk import plainly, right_answers
-from verifiers.think_format import matches
+from veriloop.data import general
+from veriloop.data.corpus import Mix, document
+from veriloop.data.general import KINDS, topics
+from veriloop.data.programs import INPUTS, Composition, held_out
+from veriloop.data.task_documents import EXCHANGES, Style, program, talk, worked
+from veriloop.data.template import R1_ZERO
+from veriloop.verifiers.answer import final_answer
+from veriloop.verifiers.small_talk import normalised, right_answers
+from veriloop.verifiers.text.think_format import matches
 
 ASSISTANT = R1_ZERO.partition("{prompt}")[2]
 CAREFUL = {"guess_errors": 0.0, "step_errors": (0.0, 0.0), "web_step_errors": 0.0}
@@ -92,7 +92,7 @@ def test_answers_under_the_template_are_wrong_as_often_as_they_are_told():
 
 def test_a_wrong_step_is_carried_to_the_end_of_the_work():
     style = Style(
-        asked_in="en", spoken=("en",), layout="tagged", direct=False, guess_errors=0.0,
+        language="en", spoken=("en",), layout="tagged", direct=False, guess_errors=0.0,
         step_errors=(1.0, 1.0), good=0.0, wrong=0.0,
     )  # fmt: skip
     for seed in range(200):
@@ -139,7 +139,7 @@ def test_an_answer_on_the_web_is_a_good_one():
         nothing, *parts = re.split(f"({'|'.join(longest_first)})", text)
         assert nothing == "" and len(parts) == 2 * EXCHANGES
         for prompt, answer in zip(parts[::2], parts[1::2], strict=True):
-            assert plainly(answer) in right_answers(asked[prompt]), text
+            assert normalised(answer) in right_answers(asked[prompt]), text
 
 
 def _topic(text):
@@ -156,13 +156,13 @@ def test_under_the_template_as_many_answers_are_good_as_are_told(good):
     for text in texts:
         prompt, _, response = text.rpartition(ASSISTANT)
         topic, _ = _topic(prompt.rpartition("User: ")[2])
-        right += plainly(final_answer(response)) in right_answers(topic)
+        right += normalised(final_answer(response)) in right_answers(topic)
     assert right / 2_000 == pytest.approx(good, abs=0.03)
 
 
 def test_talk_is_of_all_kinds_and_thinks_in_the_language_told():
     style = Style(
-        asked_in="zh", spoken=("en",), layout="tagged", direct=False, guess_errors=0.0,
+        language="zh", spoken=("en",), layout="tagged", direct=False, guess_errors=0.0,
         step_errors=(0.0, 0.0), good=1.0, wrong=0.0,
     )  # fmt: skip
     texts = [talk(Random(seed), style) for seed in range(300)]

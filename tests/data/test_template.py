@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from data import corpus, tokenizer
-from data.arithmetic import problem
-from data.template import INSTRUCTION, R1_ZERO
+from veriloop.data import corpus, tokenizer
+from veriloop.data.arithmetic import problem
+from veriloop.data.template import INSTRUCTION, R1_ZERO
 
 
 @pytest.fixture(scope="module")

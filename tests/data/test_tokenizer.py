@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data import corpus, tokenizer
-from data.tokenizer import BOS, EOS, PAD, TAGS
-from pipeline.config import TinyModel
-from pipeline.policy import load_policy, load_tokenizer, save_policy
-from stages.base import untrained
+from veriloop.data import corpus, tokenizer
+from veriloop.data.tokenizer import BOS, EOS, PAD, TAGS
+from veriloop.pipeline.config.sections import TinyModel
+from veriloop.pipeline.model.policy import load_policy, load_tokenizer, save_policy
+from veriloop.stages.base import untrained
 
 VOCABULARY = 320
 SHAPE = TinyModel(hidden=32, layers=1, heads=1, feed_forward=32, vocabulary=VOCABULARY)

@@ -3,19 +3,20 @@
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pyarrow
 import pytest
 from pyarrow import parquet
 
-from data.problem import Problem
-from pipeline.recipes import read
-from pipeline.record import StageRecord
-from stages.verifier_command import PLUGIN
 from tests.rollouts import graded
-from verifiers import registry
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.runs.record import StageRecord
+from veriloop.stages.commands.verifier import PLUGIN, QUESTIONS, RECIPE
+from veriloop.verifiers import registry
+from veriloop.verifiers.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINTS = (
@@ -89,10 +90,13 @@ def parity():
 def own_verifiers():
     """What a test's plugins register is forgotten."""
     registry.all_verifiers()
-    before = dict(registry._REGISTRY)
+    before, loaded = dict(registry._REGISTRY), dict(registry._LOADED)
     yield
-    registry._REGISTRY.clear()
-    registry._REGISTRY.update(before)
+    for table, content in ((registry._REGISTRY, before), (registry._LOADED, loaded)):
+        table.clear()
+        table.update(content)
+    for name in [name for name in sys.modules if name.startswith("veriloop_plugin_")]:
+        del sys.modules[name]
 
 
 @pytest.fixture
@@ -119,6 +123,9 @@ def workplace(tmp_path, monkeypatch, tiny_checkpoint, recorded, own_verifiers):
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine/parity.py").write_text(parity())
         (tmp_path / "mine/mycheck.py").write_text(PLUGIN.format(name="mycheck"))
+        for name in ("parity", "mycheck"):  # as `veriloop verifier new` writes them
+            (tmp_path / f"mine/{name}.yaml").write_text(RECIPE.format(name=name, folder="mine"))
+            (tmp_path / f"mine/{name}.jsonl").write_text(QUESTIONS)
         (tmp_path / "token").write_text("secret\n")
         (tmp_path / "rootfs.tar").write_bytes(b"")
         (tmp_path / "DIR").mkdir()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.presets import PREFERENCES, PRESETS
-from pipeline.recipes import read
-from stages.launch import parse
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.presets import PREFERENCES, PRESETS
+from veriloop.stages.launch import parse
 
 ROOT = Path(__file__).parents[2]
 

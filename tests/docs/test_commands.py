@@ -18,12 +18,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages import command
+from veriloop.stages import cli as command
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-STAGES = {name for name, (module, _) in command.COMMANDS.items() if module == "stages.launch"}
+STAGES = {
+    name for name, (module, _) in command.COMMANDS.items() if module == "veriloop.stages.launch"
+}
 OF_OURS = re.compile(r"(?:[A-Z_]+=\S* )*(?:veriloop|make|python benchmarks/\S+|git clone)(?: |$)")
 OUTSIDE = {"/", "~"}  # how the name of such a place begins
 NOT_TRIED = {  # first word: why not
@@ -35,6 +37,8 @@ NOT_TRIED = {  # first word: why not
     "hf": "fetches a model",
     "ssh": "wants another machine",
     "sh": "tests/requirements runs these scripts",
+    "pip": "installs a package of others",
+    "lm_eval": "needs lm-evaluation-harness, which is no dependency",
 }
 
 
@@ -187,60 +191,58 @@ def whole(words, place):
     """The plan, and then whether `--only` and `--from` name stages."""
     planned(words, place)
     if "--dry-run" not in words:
-        place.patch("stages.r1.run", begin)
-        place.patch("stages.r1_command.early.begin_for", lambda *_: None)
-        for check in ("require_start", "require_installed"):
-            place.patch(f"stages.r1_command.{check}", lambda _: None)
+        place.patch("veriloop.stages.r1.run", begin)
+        place.patch("veriloop.stages.commands.r1.prelaunch.begin_for", lambda *_: None)
+        for check in ("require_start", "require_installed", "require_data"):
+            place.patch(f"veriloop.stages.commands.r1.{check}", lambda _: None)
         with pytest.raises(Begun):
             run(*words)
 
 
 def shown_data(words, place):
     """Of GSM8K there is a file; other sets are known by name, and are not fetched."""
-    from data.hub.sets import SETS
-    from stages.data_rows import opened
+    from veriloop.data.hub.sets import SETS
+    from veriloop.stages.commands.data_rows import open_rows
 
     def held(options, **named):
         if "gsm8k" in (options.name, options.of) and (options.path or options.of):
-            return opened(options, **named)
+            return open_rows(options, **named)
         assert options.name in SETS or Path(options.name).is_file()
         raise Begun
 
-    for module in ("data_command", "data_export"):
-        place.patch(f"stages.{module}.opened", held)
+    for module in ("data", "data_export"):
+        place.patch(f"veriloop.stages.commands.{module}.open_rows", held)
     with suppress(Begun):
         assert run(*words) == 0
 
 
 def profiled(words, place):
-    place.patch("stages.profile_command.profiled", begin)
-    place.patch("stages.profile_command.early.begin_for", lambda *_: None)
+    place.patch("veriloop.stages.commands.profile.profiled", begin)
+    place.patch("veriloop.stages.commands.profile.prelaunch.begin_for", lambda *_: None)
     with pytest.raises(Begun):
         run(*words)
 
 
 def evaluated(words, place):
-    """Of a set by name there is one question; the environment of lm_eval is taken to be there."""
-    from data.hub.exam import exam
-    from data.hub.load import known
+    """A set by name has one question."""
+    from veriloop.data.hub.benchmark_set import load_benchmark_set
+    from veriloop.data.hub.load import layout_for
 
     def held(name, path, split):
         if path:
-            return exam(name, path, split)
-        known(name)
-        return replace(exam("gsm8k", "train.parquet"), name=name)
+            return load_benchmark_set(name, path, split)
+        layout_for(name, path)
+        return replace(load_benchmark_set("gsm8k", "train.parquet"), name=name)
 
-    place.patch("stages.exam_plan.exam", held)
-    place.patch("stages.set_evaluation._Bench", begin)
-    place.patch("stages.lm_eval.PYTHON", ROOT)
-    place.patch("stages.lm_eval.served", begin)
-    place.patch("stages.evaluate.examine", begin)
+    place.patch("veriloop.stages.commands.benchmark_options.load_benchmark_set", held)
+    place.patch("veriloop.stages.commands.benchmark._Bench", begin)
+    place.patch("veriloop.stages.commands.evaluate.evaluate_checkpoint", begin)
     with pytest.raises(Begun):
         run(*words)
 
 
 def watched(words, place):
-    from pipeline.watch.server import Watch
+    from veriloop.pipeline.watch.server import Watch
 
     place.patch(Watch, "serve", begin)
     port = [] if "--port" in words else ["--port", "0"]
@@ -271,8 +273,8 @@ def copied(words, place):
 
 def served(words, place):
     """Everything but sockets and workers: verifiers, token and backend are looked up."""
-    from sandbox.backends import BACKENDS
-    from verifiers.registry import get
+    from veriloop.sandbox.backends import BACKENDS
+    from veriloop.verifiers.registry import get
 
     def opened(settings):
         for name in settings.verifiers:
@@ -281,45 +283,47 @@ def served(words, place):
         assert settings.token or settings.host == "127.0.0.1"
         raise Begun
 
-    place.patch("stages.serve.RewardService", opened)
+    place.patch("veriloop.stages.commands.serve.RewardService", opened)
     with pytest.raises(Begun):
         run(*words)
 
 
 def rewarded(words, place):
-    place.patch("stages.serve_reward.RewardServer", begin)
+    place.patch("veriloop.stages.commands.serve_reward.RewardServer", begin)
     with pytest.raises(Begun):
         run(*words)
 
 
 def doctored(words, place):
     """The model is looked up, and neither it nor the machine is looked over."""
-    place.patch("pipeline.doctor.machine.MACHINE", ())
-    place.patch("pipeline.doctor.model.MODEL", ())
+    place.patch("veriloop.pipeline.doctor.machine_checks.MACHINE", ())
+    place.patch("veriloop.pipeline.doctor.model_checks.MODEL", ())
     if "Qwen/Qwen3-0.6B-Base" in words:
-        place.patch("pipeline.doctor.whereabouts.find_checkpoint", lambda _: place.here / "FOLDER")
+        place.patch(
+            "veriloop.pipeline.config.checkpoints.find_checkpoint",
+            lambda _: place.here / "FOLDER",
+        )
     assert run(*words) == 0
 
 
 def replayed(words, place):
     """Everything but the updates: run, steps and flags are read, and the start is looked for."""
-    place.patch("stages.replay_command._start", lambda _: place.here / "FOLDER")
-    place.patch("stages.replay.replayed", begin)
+    place.patch("veriloop.stages.commands.replay._start", lambda _: place.here / "FOLDER")
+    place.patch("veriloop.stages.commands.replay_run.replayed", begin)
     with pytest.raises(Begun):
         run(*words)
 
 
 def sandboxed(words, place):
     """The suite is read and the backend looked up; nothing is attacked, made or served."""
-    from sandbox import backends
+    from veriloop.sandbox import backends
 
     def opened(setting, slots=None):
-        name, colon, address = setting.partition(":")
-        backends._found(setting, name, bool(colon), address)
+        backends.check(setting)
         raise Begun
 
-    place.patch("sandbox.backends.open_backend", opened)
-    place.patch("stages.sandbox_image.build", begin)
+    place.patch("veriloop.sandbox.backends.open_backend", opened)
+    place.patch("veriloop.stages.commands.sandbox.build", begin)
     with pytest.raises(Begun):
         run(*words)
 

@@ -60,6 +60,12 @@ def test_every_link_anchor_and_image_of_a_page_is_there(page):
     assert not list(broken(page))
 
 
+@pages
+def test_the_text_of_a_link_to_a_page_is_no_file_name(page):
+    texts = re.findall(r"\[([^\]]*)\]\([^)\s]+\)", prose(page.read_text()))
+    assert [text for text in texts if text.strip("`").endswith(".md")] == []
+
+
 def test_what_leads_nowhere_is_found(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "outside.md").write_text("x")

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from pipeline.recipes import flat, read
+from veriloop.pipeline.config.load import flat, read
 
 TEXT = (Path(__file__).parents[2] / "docs/recipe.md").read_text()
 HEAD = re.compile(r"^\| key \| `([\w/]+)` \| `([\w/]+)` \| .* \|$")

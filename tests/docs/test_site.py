@@ -1,6 +1,7 @@
-"""The site is built where its generator is installed, fetches nothing, and tables are tables."""
+"""The site is built where its generator is installed, fetches nothing and can be searched."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -9,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.chromium import Chromium, find_chromium
+
 ROOT = Path(__file__).parents[2]
 FETCHED = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe": "src"}
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("mkdocs") is None,
-    reason="mkdocs is not installed (requirements/docs.txt)",
+    any(importlib.util.find_spec(name) is None for name in ("mkdocs", "mkdocstrings", "pymdownx")),
+    reason="mkdocs or a plugin is not installed (requirements/docs.txt)",
 )
 
 
@@ -57,7 +60,7 @@ class Page(HTMLParser):
 @pytest.mark.slow
 def test_every_page_is_there_and_what_it_fetches_lies_beside_it(site):
     pages = {path.stem: Page(path) for path in site.glob("*.html")}
-    assert set(pages) == {path.stem for path in (ROOT / "docs").glob("*.md")} | {"404"}
+    assert set(pages) == {path.stem for path in (ROOT / "docs").glob("*.md")} | {"404", "search"}
     del pages["404"]  # which a server gives, from its root
     assert any("report-health.png" in name for name in pages["index"].fetched)
     for name, page in pages.items():
@@ -78,12 +81,58 @@ def test_tables_lists_and_code_came_out_as_such(site):
 
 
 @pytest.mark.slow
+def test_the_search_index_is_a_script_with_every_page(site):
+    text = (site / "search/index.js").read_text()
+    sections = json.loads(text.removeprefix("var searchIndex = ").removesuffix(";\n"))["docs"]
+    pages = {section["location"].partition("#")[0] for section in sections}
+    assert pages == {path.with_suffix(".html").name for path in (ROOT / "docs").glob("*.md")}
+    assert any(
+        s["location"] == "reference.html#veriloop.verifiers.registry.judge" for s in sections
+    )
+
+
+@pytest.mark.slow
+def test_code_is_highlighted_and_its_style_is_there(site):
+    for name in ("api", "verifiers", "cli"):
+        assert '<div class="highlight">' in (site / f"{name}.html").read_text()
+    assert '<span class="kn">import</span>' in (site / "api.html").read_text()
+    assert ".highlight .kn" in (site / "code.css").read_text()
+
+
+@pytest.mark.slow
+def test_the_reference_has_signatures_and_docstrings(site):
+    text = (site / "reference.html").read_text()
+    for name in (
+        "verifiers.registry.judge",
+        "verifiers.pool.VerifierPool",
+        "sandbox.limits.Limits",
+        "sandbox.backends.open_backend",
+        "pipeline.losses.advantages.group_advantages",
+    ):
+        assert f'id="veriloop.{name}"' in text, name
+    assert "leave_one_out" in text and "ragged" in text
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed")
+def test_search_works_in_a_page_opened_from_disk(site):
+    with Chromium() as browser:
+        for words, page in (("icepop", "algorithms.html"), ("group_advan", "reference.html")):
+            browser.open(f"{(site / 'search.html').as_uri()}?q={words}")
+            link = f"#mkdocs-search-results a[href*='{page}']"
+            browser.until(f'document.querySelector("{link}") !== null')
+        browser.open(f"{(site / 'search.html').as_uri()}?q=nosuchword")
+        results = 'document.getElementById("mkdocs-search-results").textContent'
+        browser.until(f"{results} === 'No results found'")
+
+
+@pytest.mark.slow
 def test_a_broken_link_and_a_page_that_is_not_listed_end_the_build(tmp_path):
     docs = tmp_path / "docs"
     docs.mkdir()
+    (docs / "theme").symlink_to(ROOT / "docs/theme")
     (tmp_path / "mkdocs.yml").write_text(
-        (ROOT / "mkdocs.yml").read_text().split("nav:")[0].replace("extra_css: [site.css]", "")
-        + "nav: [index.md]\n"
+        (ROOT / "mkdocs.yml").read_text().split("nav:")[0] + "nav: [index.md]\n"
     )
 
     def told():

@@ -6,13 +6,13 @@ from random import Random
 import pytest
 import torch
 
-from pipeline.algorithm import AlgorithmConfig
-from pipeline.assemble import minibatches
-from pipeline.config import TrainerConfig
-from pipeline.policy import logp_entropy
-from pipeline.records import Signals
-from pipeline.update import Learner, update
 from tests import rollouts
+from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.model.policy import logp_entropy
+from veriloop.pipeline.rl.minibatches import minibatches
+from veriloop.pipeline.rl.update import UpdateContext, update
+from veriloop.pipeline.types import Signals
 
 VOCABULARY = 40
 MAX_TOKENS = 9
@@ -189,7 +189,7 @@ def stepped():
         keeper = Keeper(model)
         part = asked(part, old=old, reference=reference)
         settings = {"progress": 0.5, "done": 3} | rest
-        learner = Learner(policy=model, optimizer=keeper, algorithm=algorithm, chunk=CHUNK)
+        learner = UpdateContext(policy=model, optimizer=keeper, algorithm=algorithm, chunk=CHUNK)
         done = update(learner, part, **settings)
         assert keeper.told == (settings["progress"], settings["done"])
         return keeper.gradient, done
@@ -198,9 +198,9 @@ def stepped():
 
 
 @pytest.fixture(scope="session")
-def spelling():
+def tokenizer():
     """A tokenizer trained on a few documents of the corpus."""
-    from data import corpus, tokenizer
+    from veriloop.data import corpus, tokenizer
 
     random = Random(0)
     return tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(300)), 300)

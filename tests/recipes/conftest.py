@@ -11,15 +11,15 @@ import pytest
 import torch
 import yaml
 
-from pipeline import grade
-from pipeline.policy import load_tokenizer, save_policy
-from pipeline.preference.scalar_head import load_classifier
-from pipeline.recipes import read, with_flags, written
-from pipeline.sampling.sampler import Completion
-from stages import collecting
-from stages.command import main
-from verifiers.registry import judge
-from verifiers.verdict import Verdict
+from veriloop.pipeline.config.load import read, read_values, with_flags
+from veriloop.pipeline.model.policy import load_tokenizer, save_policy
+from veriloop.pipeline.preference.scalar_head import load_classifier
+from veriloop.pipeline.rollouts import grade
+from veriloop.pipeline.sampling.sampler import Completion
+from veriloop.stages import stage_run, teacher_data
+from veriloop.stages.cli import main
+from veriloop.verifiers.registry import judge
+from veriloop.verifiers.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,7 +107,7 @@ class EverySecond:
     """Stands in for the verifiers: of the answers to a question every second one is right, so
     that a random model earns rewards that differ."""
 
-    def __init__(self, *_):
+    def __init__(self, *_, **__):
         self.seen = Counter()
 
     def __enter__(self):
@@ -133,8 +133,8 @@ class EverySecond:
         pass
 
 
-class Knowing:
-    """Stands in for a teacher's engine: thinks in many words, and adds one to the last number."""
+class CountingEngine:
+    """A fake teacher engine: thinks in many words and adds one to the last number."""
 
     name, version = "knowing", 0
 
@@ -157,8 +157,8 @@ class Knowing:
         pass
 
 
-class Judging(EverySecond):
-    """The verifiers themselves, in this process."""
+class InProcessVerifiers(EverySecond):
+    """Runs the real verifiers in this process."""
 
     def judge_all(self, tasks):
         return [judge(problem, response) for problem, response in tasks]
@@ -170,17 +170,17 @@ def checkpoints(tiny_checkpoint, tmp_path_factory):
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folder = tmp_path_factory.mktemp("architectures")
-    spelling = load_tokenizer(tiny_checkpoint())
-    spelling.chat_template = CHAT
+    tokenizer = load_tokenizer(tiny_checkpoint())
+    tokenizer.chat_template = CHAT
     for name, (kind, shape) in ARCHITECTURES.items():
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(
             AutoConfig.for_model(kind, **shape | SMALL), dtype=torch.float32
         )
-        save_policy(model, spelling, folder / name)
-    classifier = load_classifier(folder / "1.5B", spelling)
+        save_policy(model, tokenizer, folder / name)
+    classifier = load_classifier(folder / "1.5B", tokenizer)
     classifier.save_pretrained(folder / "reward")
-    spelling.save_pretrained(folder / "reward")
+    tokenizer.save_pretrained(folder / "reward")
     return folder
 
 
@@ -245,7 +245,7 @@ KINDS = {
 
 def cut_down(name):
     """The keys of a recipe with its sizes cut down, and its sets in files."""
-    values, recipe = written(name), read(name)
+    values, recipe = read_values(name), read(name)
     small = dict(SIZES[KINDS[recipe.stage]])
     small |= {"trainer.row": 256, "trainer.rows": 2, "checkpoint.every": 0, "tensorboard": False}
     if "epochs" in values:
@@ -276,10 +276,12 @@ def in_files(values, recipe):
 def miniature(place, monkeypatch):
     """Function: the words that run a recipe cut down, judged by stand-ins."""
     monkeypatch.setattr(grade, "VerifierPool", EverySecond)
+    monkeypatch.setattr(stage_run, "sandbox_facts", lambda *_: {})
+    monkeypatch.setattr(teacher_data, "sandbox_facts", lambda *_: {})
     monkeypatch.setattr(
-        collecting, "open_sampler", lambda _, start, **__: Knowing(load_tokenizer(start))
+        teacher_data, "open_sampler", lambda _, start, **__: CountingEngine(load_tokenizer(start))
     )
-    monkeypatch.setattr(collecting, "open_judges", lambda *_, **__: Judging())
+    monkeypatch.setattr(teacher_data, "open_verifiers", lambda *_, **__: InProcessVerifiers())
 
     def words(name, *more):
         values = whole(name, place) if read(name).stage == "r1" else cut_down(name)
@@ -291,7 +293,7 @@ def miniature(place, monkeypatch):
 
 def whole(name, place):
     """The list of a whole run, each of its stages' recipes cut down in a file of its own."""
-    values = written(name)
+    values = read_values(name)
     for stage in values["stages"]:
         path = place / f"{stage['name']}.yaml"
         path.write_text(yaml.safe_dump(cut_down(stage["recipe"])))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import plan
-from pipeline.r1_stages import steps
-from pipeline.recipes import read
-from stages.launch import parse
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.r1_stages import steps
+from veriloop.pipeline.dry_run import plan
+from veriloop.stages.launch import parse
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 NAMES = sorted(
@@ -106,7 +106,7 @@ def test_every_stage_of_a_whole_run_fits_the_card_that_its_header_names(
     room = int(re.search(r"of (\d+) GiB", header(name)["Memory"])[1])
     made = {}
     for step in steps(read(name)):
-        taken = step.asked.taken.get("start")
+        taken = step.stage.taken.get("start")
         made[step.name] = made[taken[0]] if taken else step.recipe.start
         recipe = step.recipe.model_copy(update={"start": made[step.name]})
         planned = re.search(r"= ([\d,.]+) MiB", plan.plan(recipe))[1]

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from pipeline.questions import sources_of
-from pipeline.recipes import checked, read
-from pipeline.rl_config import RLRecipe
-from stages.command import main
-from verifiers.registry import judge
+from veriloop.pipeline.config.load import read, validate
+from veriloop.pipeline.config.rl import RLRecipe
+from veriloop.pipeline.rollouts.sources import sources_of
+from veriloop.stages.cli import main
+from veriloop.verifiers.registry import judge
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 NAMES = sorted(
@@ -28,7 +28,7 @@ QUICK = ("real/zero_gsm8k_qwen2.5_0.5b", "real/dpo_ultrafeedback")  # all togeth
 def test_it_is_planned_as_it_is_where_its_model_is_and_nothing_can_be_fetched(name, place, capsys):
     assert main([read(name).stage.replace("_", "-"), name, "--dry-run"]) == 0
     told = capsys.readouterr().out
-    assert "bytes a parameter" in told and "unknown" not in told and "not here" not in told
+    assert "bytes a parameter" in told and "unknown" not in told and "not found" not in told
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_a_whole_run_hands_on_from_stage_to_stage(name, miniature, place):
 
 def recipe_of(miniature):
     miniature("real/code_rl_7b")
-    return checked(yaml.safe_load(Path("recipe.yaml").read_text()), "recipe.yaml")
+    return validate(yaml.safe_load(Path("recipe.yaml").read_text()), "recipe.yaml")
 
 
 def test_programs_are_judged_by_the_tests_of_their_set(miniature):
@@ -91,7 +91,7 @@ def test_programs_are_judged_by_the_tests_of_their_set(miniature):
 
 def test_only_hard_questions_of_math_are_asked(miniature):
     miniature("real/zero_math_qwen2.5_1.5b")
-    recipe = checked(yaml.safe_load(Path("recipe.yaml").read_text()), "recipe.yaml")
+    recipe = validate(yaml.safe_load(Path("recipe.yaml").read_text()), "recipe.yaml")
     sources, facts = sources_of(["math"], recipe.sets)
     levels = {one.facts["difficulty"] for one in sources["math"].distinct("rl", 0, 99)}
     assert levels == {"Level 3", "Level 4", "Level 5"}

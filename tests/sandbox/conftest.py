@@ -5,16 +5,22 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from sandbox.docker.engine import connect, find_image
-from sandbox.docker.image import build
-from sandbox.docker.pool import DockerExecutor
-from sandbox.namespace.pool import NamespaceExecutor
-from sandbox.probe import SandboxUnavailableError
-from sandbox.suite import load
+from veriloop.sandbox.docker.engine import connect, find_image
+from veriloop.sandbox.docker.image import build
+from veriloop.sandbox.docker.pool import DockerExecutor
+from veriloop.sandbox.namespace.pool import NamespaceExecutor
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.suite import load
 
 HERE = Path(__file__).resolve()
-SUITES = {"own": HERE.parent / "cases", "given": HERE.parents[3] / "shared/cases/attacks"}
-PARTS = [("own", 0, 2), ("own", 1, 2), ("given", 0, 1)]  # to share the waiting
+GIVEN = HERE.parents[3] / "shared/cases"
+SUITES = {
+    "own": HERE.parent / "cases",
+    "given": GIVEN / "attacks",
+    "second given": GIVEN / "attacks_2",
+}
+# To share the waiting.
+PARTS = [("own", 0, 2), ("own", 1, 2), ("given", 0, 1), ("second given", 0, 1)]
 
 
 def opened(tier):

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from sandbox.limits import Limits
+from veriloop.sandbox.limits import Limits
 
 
 def test_the_wall_limit_is_a_multiple_of_the_cpu_limit_unless_given():
@@ -30,7 +30,7 @@ def test_no_further_process_is_the_default_and_a_negative_number_is_refused():
 
 def test_memory_is_counted_in_one_of_three_ways():
     assert [Limits(counted=way).counted for way in ("address", "data", "group")]
-    with pytest.raises(ValueError, match="'pages'; known: address, data, group"):
+    with pytest.raises(ValueError, match="one of address, data, group, got 'pages'"):
         Limits(counted="pages")
 
 

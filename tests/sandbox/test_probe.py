@@ -1,8 +1,7 @@
 import pytest
 
-from sandbox.namespace.interpreter import Interpreter
-from sandbox.namespace.pool import chosen_tier
-from sandbox.probe import SandboxUnavailableError, judged, probe
+from veriloop.sandbox.interpreter import Interpreter
+from veriloop.sandbox.probe import SandboxUnavailableError, build_probe, choose_tier, probe
 
 PYTHON = Interpreter(path="/usr/bin/python3", read_only=("/usr",))
 NAMES = """user namespace|mount namespace|pid namespace|net namespace|ipc namespace
@@ -11,8 +10,9 @@ NAMES = """user namespace|mount namespace|pid namespace|net namespace|ipc namesp
 
 def machine_without(*missing, cgroup=True):
     outcomes = {name: "Operation not permitted" if name in missing else "" for name in NAMES}
-    tried = {"outcomes": outcomes, "cgroup": cgroup, "cgroup detail": "v2 at /x", "landlock abi": 5}
-    return judged(tried, PYTHON)
+    tried = {"errors": outcomes, "details": {"landlock": "ABI 5"}}
+    tried |= {"cgroup": cgroup, "cgroup detail": "v2 at /x"}
+    return build_probe(tried, PYTHON)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ NO_TREE = ("file tree as root", "file tree as user")
     ],
 )
 def test_the_tier_that_is_taken(missing, wanted, allow_reduced, tier):
-    assert chosen_tier(machine_without(*missing), wanted, allow_reduced) == tier
+    assert choose_tier(machine_without(*missing), wanted, allow_reduced) == tier
 
 
 @pytest.mark.parametrize(
@@ -75,18 +75,18 @@ def test_the_tier_that_is_taken(missing, wanted, allow_reduced, tier):
 def test_less_than_asked_for_is_refused_with_the_table(missing, wanted, allow_reduced):
     found = machine_without(*missing)
     with pytest.raises(SandboxUnavailableError) as refusal:
-        chosen_tier(found, wanted, allow_reduced)
+        choose_tier(found, wanted, allow_reduced)
     assert str(found) in str(refusal.value)
 
 
 def test_a_refused_tier_1_says_how_to_accept_tier_2():
     with pytest.raises(SandboxUnavailableError, match="allow_reduced=True would accept tier 2"):
-        chosen_tier(machine_without(*NO_TREE), None, False)
+        choose_tier(machine_without(*NO_TREE), None, False)
 
 
 def test_there_is_no_third_tier():
     with pytest.raises(ValueError, match="got 3"):
-        chosen_tier(machine_without(), 3, True)
+        choose_tier(machine_without(), 3, True)
 
 
 def test_this_machine_is_probed_once_and_the_table_is_whole(capsys):

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import canaries as setting
-from sandbox.canaries import canaries
-from sandbox.executor import Program, Stdin
-from sandbox.languages.polyglot import compile_seconds
-from sandbox.languages.table import LANGUAGES
-from sandbox.limits import Limits
-from sandbox.probe import SandboxUnavailableError
-from sandbox.result import Execution
-from sandbox.suite import CONTAINED, load, run_suite
+from veriloop.sandbox import canaries as setting
+from veriloop.sandbox.canaries import canaries
+from veriloop.sandbox.executor import Program, Stdin
+from veriloop.sandbox.languages.polyglot import compile_seconds
+from veriloop.sandbox.languages.table import LANGUAGES
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.result import Execution
+from veriloop.sandbox.suite import CONTAINED, GRACE_S, load, run_suite
 
 CASES = Path(__file__).parent / "cases"
 LIMITS = {"wall_s": 1, "cpu_s": 1, "mem_mb": 64, "disk_mb": 8, "procs": 3, "out_mb": 1}
@@ -125,7 +125,7 @@ def test_cases_in_a_language_that_is_refused_are_left_out_and_named(suite):
 
 
 def test_a_folder_without_a_suite_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"is no suite: it has no manifest.jsonl"):
+    with pytest.raises(FileNotFoundError, match=r"is not a suite: it has no manifest.jsonl"):
         load(tmp_path)
     (tmp_path / "manifest.jsonl").write_text("")
     with pytest.raises(FileNotFoundError, match=r"it has no honest_manifest.jsonl"):
@@ -178,7 +178,7 @@ def test_a_file_left_behind_is_an_effect_and_is_removed(found, tmp_path):
 
     record = found(grade, observe=[f"absent:{left}", f"absent:{kept}", "grader_survives"])
     assert record.effect == f"left {left}" and not left.exists()
-    assert record.why == f"wrong; not watched, as they were there before: {kept}"
+    assert record.why == f"wrong; not observed, as they existed before: {kept}"
     assert kept.read_text() == "of somebody else"
 
 
@@ -198,7 +198,7 @@ def test_a_secret_that_is_printed_or_returned_is_an_effect(found, box):
 @pytest.mark.parametrize(("must", "allowed"), [("killed_within_limit", 4), ("no_reward", 5)])
 def test_taking_too_long_is_an_effect(found, monkeypatch, must, allowed):
     now = [0.0]
-    monkeypatch.setattr("sandbox.suite.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("veriloop.sandbox.suite.time.monotonic", lambda: now[0])
 
     def grade(seconds):
         def run(box, case):
@@ -213,7 +213,7 @@ def test_taking_too_long_is_an_effect(found, monkeypatch, must, allowed):
 
 def test_time_spent_waiting_for_a_processor_is_not_the_attacks_doing(found, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("sandbox.suite.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("veriloop.sandbox.suite.time.monotonic", lambda: now[0])
 
     def grade(box, case):
         now[0] += 9.0
@@ -275,13 +275,29 @@ def test_a_grader_that_an_attack_breaks_is_an_effect(suite):
     assert refused.attacks[0].effect == CONTAINED  # it was refused before the attack as well
 
 
+def test_tests_that_are_code_have_three_times_as_long_on_the_clock(suite):
+    attacks, _ = suite(
+        {"file": "data.py"},
+        {"file": "code.py", "kind": "function", "fn_name": "f", "tests": [{"assert": "f()"}] * 2},
+    )
+    data, code = (case.slowest_s - GRACE_S for case in attacks)
+    assert (data, code) == (2 * LIMITS["wall_s"], 6 * LIMITS["wall_s"])
+
+
 def test_what_an_attack_runs_after_is_graded_first_on_the_same_executor(suite):
     attacks, _ = suite({"file": "plant.py"}, {"file": "check.py", "run_after": "plant.py"})
     box = Echo()
     run_suite(box, TARGETS, attacks, [], running)
     assert box.ran == ["# plant.py", "# plant.py", "# check.py"]
-    with pytest.raises(ValueError, match=r"check.py runs with plant.py, which is not in"):
-        run_suite(box, TARGETS, attacks[1:], [], running)
+    box.ran.clear()  # a file without a line of its own has the tests of the case that names it
+    run_suite(box, TARGETS, attacks[1:], [], running)
+    assert box.ran == ["# plant.py", "# check.py"]
+
+
+@pytest.mark.parametrize("key", ["run_after", "run_beside"])
+def test_a_case_that_runs_with_a_missing_file_is_refused_with_its_line(suite, key):
+    with pytest.raises(ValueError, match=r"line 1: FileNotFoundError: .*missing\.py"):
+        suite({"file": "check.py", key: "missing.py"})
 
 
 class Beside(Echo):
@@ -326,8 +342,9 @@ def test_a_neighbour_runs_beside_an_attack_on_input_of_its_own(neighbours, ended
     count = len(box.given)
     time.sleep(0.05)
     assert len(box.given) == count  # it has stopped
-    with pytest.raises(ValueError, match=r"check.py runs with neighbour.py, which is not in"):
-        run_suite(box, TARGETS, attacks[1:], [], beside)
+    box.given.clear()
+    run_suite(box, TARGETS, attacks[1:], [], beside)
+    assert set(box.given) == {Stdin(data=b"1")}  # without a line of its own: the input of the other
 
 
 def test_a_neighbour_runs_beside_an_honest_program_that_names_one(neighbours):
@@ -430,7 +447,7 @@ def test_the_projects_own_suite_is_whole():
     for case in attacks:
         assert case.must in ("no_reward", "contained", "killed_within_limit") and case.group
         assert not case.run_after or order.index(case.run_after) < order.index(case.file)
-        assert case.limits.wall <= 4, case.file
+        assert case.limits.wall <= 8, case.file
     assert {case.must for case in honest} == {"full_reward"}
     suffixes = {"py": "python", "js": "javascript", "sh": "bash"}
     for case in attacks + honest:

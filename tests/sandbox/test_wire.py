@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.wire import LENGTH_BYTES, MAX_DEPTH, MAX_INTEGER_DIGITS, WireError, decode, encode
+from veriloop.sandbox.wire import (
+    LENGTH_BYTES,
+    MAX_DEPTH,
+    MAX_INTEGER_DIGITS,
+    WireError,
+    decode,
+    encode,
+)
 
 CAP = 1 << 20
 
@@ -106,9 +113,9 @@ Colour = IntEnum("Colour", "RED")
     [LyingInt(3), LyingDict(), Pair(1, 2), Colour.RED, object(), int, iter([]), bytearray(b"")],
 )
 def test_what_only_looks_like_data_is_refused(value):
-    with pytest.raises(WireError, match="no plain data"):
+    with pytest.raises(WireError, match="not plain data"):
         encode([value])
-    with pytest.raises(WireError, match="no plain data"):
+    with pytest.raises(WireError, match="not plain data"):
         encode({"key": value})
 
 

@@ -1,4 +1,4 @@
-"""What tests of several stages share: a teacher that knows its sums, stops, the record."""
+"""Fixtures of several stages: a fake teacher, stop requests, the recorded stage."""
 
 import json
 import re
@@ -6,17 +6,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from data import arithmetic
-from data.corpus import PHRASES
-from pipeline.policy import load_tokenizer
-from pipeline.sampling.sampler import Completion
-from pipeline.stop import StopRequest
-from stages import collecting
-from verifiers.registry import judge
+from veriloop.data import arithmetic
+from veriloop.data.corpus import PHRASES
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.sampling.sampler import Completion
+from veriloop.pipeline.training import trainer
+from veriloop.pipeline.training.stop import StopRequest
+from veriloop.stages import teacher_data
+from veriloop.verifiers.registry import judge
 
 
-class Knowing:
-    """Stands in for an engine: works each sum out, rightly and then more and more wrongly."""
+class ArithmeticEngine:
+    """A fake engine: works each sum out, completion k off by k."""
 
     name, version = "knowing", 0
 
@@ -47,8 +48,8 @@ class Knowing:
         pass
 
 
-class Judging:
-    """Judges in this process."""
+class InProcessVerifiers:
+    """Runs the verifiers in this process."""
 
     def __enter__(self):
         return self
@@ -67,15 +68,15 @@ class Judging:
 def teacher(tiny_checkpoint, monkeypatch):
     """A checkpoint whose engine knows its sums; `engine.asked` counts the questions of a round."""
     folder = tiny_checkpoint()
-    engine = Knowing(load_tokenizer(folder))
-    monkeypatch.setattr(collecting, "open_sampler", lambda *_, **__: engine)
-    monkeypatch.setattr(collecting, "open_judges", lambda *_, **__: Judging())
+    engine = ArithmeticEngine(load_tokenizer(folder))
+    monkeypatch.setattr(teacher_data, "open_sampler", lambda *_, **__: engine)
+    monkeypatch.setattr(teacher_data, "open_verifiers", lambda *_, **__: InProcessVerifiers())
     return folder, engine
 
 
 @pytest.fixture
 def collected_values(teacher):
-    """What the recipes of both collecting stages have in common here."""
+    """Values that the recipes of cold start and rejection sampling share."""
     return {
         "name": "test",
         "start": str(teacher[0]),
@@ -98,19 +99,18 @@ class StopAfter(StopRequest):
 
     def __enter__(self):
         opened = super().__enter__()
-        self.asked = True
+        self.requested = True
         return opened
 
 
 @pytest.fixture
 def stopping(monkeypatch):
-    """Function: a block in which the loops of these modules stop after their first step."""
+    """Function: a block in which every training loop stops after its first step."""
 
     @contextmanager
-    def block(*modules):
+    def block():
         with monkeypatch.context() as patched:
-            for module in modules:
-                patched.setattr(module, "StopRequest", StopAfter)
+            patched.setattr(trainer, "StopRequest", StopAfter)
             yield
 
     return block
@@ -118,7 +118,7 @@ def stopping(monkeypatch):
 
 @pytest.fixture
 def stage():
-    """Function: the last stage that run.json in a folder tells of."""
+    """Function: the last entry of a folder's run.json."""
 
     def last(output):
         return json.loads((output / "run.json").read_text())["stages"][-1]
@@ -131,3 +131,9 @@ def here(tmp_path, monkeypatch):
     """A folder without outputs/, to work in."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch):
+    """A missing folder such as models/none reads like an id: no test looks it up on the hub."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -1,17 +1,19 @@
 """The base model: cached by its recipe, refused when too weak, saved as an ordinary checkpoint."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from data import corpus
-from data.template import R1_ZERO
-from pipeline.config import BaseRecipe
-from pipeline.run_json import RunManifest
-from stages import base
-from verifiers.verdict import Verdict
+from veriloop.data import corpus
+from veriloop.data.template import R1_ZERO
+from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.stages import base
+from veriloop.verifiers.verdict import Verdict
 
 
 def recipe(**changes):
@@ -86,7 +88,7 @@ def test_programs_are_measured_where_they_are_learned(monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_a_base_is_made_to_do_is_judged_by_the_source_s_own_rule(monkeypatch):
+def test_step_accuracy_uses_the_source_s_own_verifier(monkeypatch):
     folder = base.ensure(recipe())
     monkeypatch.undo()
     judged = []
@@ -108,15 +110,15 @@ def test_a_base_too_weak_for_rl_stops_and_is_not_cached():
 
 def test_it_is_an_ordinary_checkpoint():
     made = base.ensure(recipe())
-    model, spelling = (
+    model, tokenizer = (
         AutoModelForCausalLM.from_pretrained(made), AutoTokenizer.from_pretrained(made)
     )  # fmt: skip
     assert model.config.model_type == "llama" and model.dtype == torch.float32
-    assert model.generation_config.eos_token_id == spelling.eos_token_id == 2
-    ids = spelling.apply_chat_template(
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id == 2
+    ids = tokenizer.apply_chat_template(
         [{"role": "user", "content": "What is 3+4?"}], add_generation_prompt=True
     )["input_ids"]
-    assert spelling.decode(ids) == "<bos>" + R1_ZERO.format(prompt="What is 3+4?")
+    assert tokenizer.decode(ids) == "<bos>" + R1_ZERO.format(prompt="What is 3+4?")
 
 
 @pytest.mark.slow
@@ -137,9 +139,67 @@ def test_it_is_noted_in_the_run(tmp_path):
 
 @pytest.mark.slow
 def test_batches_are_whole_documents_that_end_and_differ_from_step_to_step():
-    spelling = AutoTokenizer.from_pretrained(base.ensure(recipe()))
-    steps = list(base.batches(recipe(), spelling))
+    tokenizer = AutoTokenizer.from_pretrained(base.ensure(recipe()))
+    steps = list(base.batches(recipe(), tokenizer))
     assert len(steps) == 3 and steps[0] != steps[1]
     for documents in steps:
-        assert all(d[0] == spelling.bos_token_id and d[-1] == 2 for d in documents)
+        assert all(d[0] == tokenizer.bos_token_id and d[-1] == 2 for d in documents)
         assert 256 <= sum(len(d) - 1 for d in documents) < 256 + 8 * 150
+
+
+RACER = """
+import json, sys
+from pathlib import Path
+from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.stages import base
+base.CACHE = Path(sys.argv[1])
+measured = base.step_accuracy
+base.step_accuracy = lambda folder: measured(folder, 4)
+print("ready", flush=True)
+sys.stdin.readline()
+print(base.ensure(BaseRecipe.model_validate(json.loads(sys.argv[2]))))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_that_train_the_same_base_share_one_whole_entry(tmp_path):
+    words = [sys.executable, "-c", RACER, str(base.CACHE), recipe(steps=30).model_dump_json()]
+    racers = [
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for racer in racers:
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    ends = [racer.communicate()[0].splitlines()[-1] for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0]
+    (entry,) = base.CACHE.iterdir()  # no draft is left
+    assert ends == [str(entry)] * 2
+    assert base.ensure(recipe(steps=30)) == entry
+
+
+def test_the_entry_of_a_run_that_was_faster_is_used(monkeypatch, capsys):
+    measured = base.step_accuracy
+    others = []
+
+    def overtaken(folder):
+        if not others:
+            others.append(folder)
+            others.append(base.ensure(recipe()))
+        return measured(folder)
+
+    monkeypatch.setattr(base, "step_accuracy", overtaken)
+    assert base.ensure(recipe()) == others[1]
+    assert "another run has cached" in capsys.readouterr().out
+    assert list(base.CACHE.iterdir()) == [others[1]]
+    assert json.loads((others[1] / "base.json").read_text())["sha256"]
+
+
+def test_a_draft_that_another_run_writes_is_left_alone():
+    draft = base.CACHE / f".draft-test-base-{base.fingerprint(recipe())}"
+    draft.mkdir(parents=True)
+    (draft / "config.json").write_text("{}")
+    base.ensure(recipe())
+    assert (draft / "config.json").read_text() == "{}"

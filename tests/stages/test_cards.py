@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
-from pipeline import model_card
-from pipeline.checkpoint import load_state
-from pipeline.config import BaseRecipe
-from pipeline.distill_config import DistillRecipe
-from pipeline.lineage import checkpoint_hash
-from pipeline.preference_config import PreferenceRecipe, RewardModelRecipe
-from pipeline.recipes import checked
-from pipeline.record import read_metrics
-from pipeline.report.cells import table
-from pipeline.sft_config import ColdStartRecipe, SFTRecipe
-from stages import base, cold_start, distill, preference, reward_model, sft, zero
+from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.load import validate
+from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
+from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.config.sft import ColdStartRecipe, SFTRecipe
+from veriloop.pipeline.report import model_card
+from veriloop.pipeline.report.markdown import table
+from veriloop.pipeline.runs.checkpoint import load_state
+from veriloop.pipeline.runs.lineage import checkpoint_hash
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.stages import base, cold_start, distill, preference, reward_model, sft, zero
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_reinforcement_learning_tells_intervals_verifiers_and_what_was_asked(
         "sampler": {"engine": "torch"},
         "evaluation": {"problems": 4, "samples": 2},
     }
-    made = zero.run(checked(values | more, "here"), tmp_path, resume=False)
+    made = zero.run(validate(values | more, "here"), tmp_path, resume=False)
     card, told = read(made), stage(tmp_path)
     assert card.data.tags == ["veriloop", "zero", "dapo"]
     low, high = told["after"]["format 95%"]

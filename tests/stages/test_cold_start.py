@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from data import arithmetic
-from data.card import card_of, read_card
-from data.decontaminate import formulas
-from pipeline import epochs
-from pipeline.failures import RecipeError, StageError, Stopped
-from pipeline.prompt import prompt_ids
-from pipeline.sft_config import ColdStartRecipe
-from stages import cold_start, collecting, sft
+from veriloop.data import arithmetic
+from veriloop.data.card import card_of, read_card
+from veriloop.data.decontaminate import formulas
+from veriloop.data.jsonl import read_rows
+from veriloop.pipeline.config.sft import ColdStartRecipe
+from veriloop.pipeline.errors import RecipeError, StageError, Stopped
+from veriloop.pipeline.rollouts.generate import prompt_ids
+from veriloop.pipeline.sft import rejection_sampling
+from veriloop.stages import cold_start, sft, teacher_data
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def recipe(collected_values):
 
 
 def rows_of(data):
-    return [json.loads(line) for line in Path(data).read_text().splitlines()]
+    return list(read_rows(Path(data)))
 
 
 def test_verified_chains_are_collected_carded_and_learned(recipe, teacher, tmp_path, stage):
@@ -45,9 +46,9 @@ def test_verified_chains_are_collected_carded_and_learned(recipe, teacher, tmp_p
     assert len(set(asked)) == 12 and {arithmetic.split_of(one) for one in asked} == {"rl"}
 
 
-def test_what_is_learned_begins_as_the_rl_stages_ask(recipe, tmp_path):
+def test_rows_use_the_template_of_the_rl_stages(recipe, tmp_path):
     cold_start.run(recipe(), tmp_path, resume=False)
-    tokenizer = sft.spelling(Path(recipe().start), recipe().data)
+    tokenizer = sft.open_tokenizer(Path(recipe().start), recipe().data)
     by_id = {p.id: p for p in arithmetic.distinct("rl", 0, 12)}
     for row in rows_of(tmp_path / "cold_start" / "data.jsonl"):
         text = tokenizer.apply_chat_template(
@@ -60,7 +61,7 @@ def test_what_is_learned_begins_as_the_rl_stages_ask(recipe, tmp_path):
 @pytest.mark.slow
 def test_a_complete_data_file_is_not_collected_again(recipe, teacher, tmp_path, stopping):
     _, engine = teacher
-    with stopping(epochs), pytest.raises(Stopped):
+    with stopping(), pytest.raises(Stopped):
         cold_start.run(recipe(), tmp_path / "broken", resume=False)
     assert engine.asked == [5, 5, 2]
     broken = cold_start.run(recipe(), tmp_path / "broken", resume=True)
@@ -70,7 +71,7 @@ def test_a_complete_data_file_is_not_collected_again(recipe, teacher, tmp_path, 
     assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-def test_collecting_goes_on_from_the_round_it_stopped_in(recipe, teacher, tmp_path, monkeypatch):
+def test_collection_resumes_in_the_round_it_stopped_in(recipe, teacher, tmp_path, monkeypatch):
     _, engine = teacher
     sample, calls = engine.sample, []
 
@@ -90,7 +91,7 @@ def test_collecting_goes_on_from_the_round_it_stopped_in(recipe, teacher, tmp_pa
 
 def test_other_filters_or_another_teacher_ask_for_other_data(recipe, teacher, tmp_path):
     keys = {
-        collecting._asked(one, teacher[0])
+        teacher_data._data_key(one, teacher[0])
         for one in (
             recipe(),
             recipe(filters={"min_words": 3}),
@@ -100,9 +101,9 @@ def test_other_filters_or_another_teacher_ask_for_other_data(recipe, teacher, tm
     }
     assert len(keys) == 4
     collect = recipe().collect.model_dump() | {"verifier_workers": 4}
-    assert collecting._asked(recipe(collect=collect), teacher[0]) in keys
+    assert teacher_data._data_key(recipe(collect=collect), teacher[0]) in keys
     (tmp_path / "model.safetensors").write_bytes(b"others")
-    assert collecting._asked(recipe(), tmp_path) not in keys
+    assert teacher_data._data_key(recipe(), tmp_path) not in keys
 
 
 def test_no_good_answer_ends_the_stage_with_the_reasons(recipe, tmp_path, stage):
@@ -123,7 +124,7 @@ def test_questions_are_asked_of_a_published_set(recipe, tmp_path):
     cold_start.run(recipe(collect=asked, sets=sets), tmp_path / "run", resume=False)
     data = tmp_path / "run" / "cold_start" / "data.jsonl"
     card = read_card(data)
-    assert card["sources"] == {"gsm8k": 5} and card["verifiers"]["number"] == "1+test"
+    assert card["sources"] == {"gsm8k": 5} and card["verifiers"]["math_answer"] == "1+test"
     assert card["sets"]["gsm8k"]["learned"] + card["sets"]["gsm8k"]["held_out"] == 9
     learned = {row["prompt"][0]["content"] for row in rows_of(data)}
     assert len(learned) == 5 and learned <= {row["question"] for row in rows}
@@ -164,3 +165,27 @@ def test_texts_of_a_file_count_as_held_out(recipe, tmp_path):
     cold_start.run(recipe(filters=filters), tmp_path / "run", resume=False)
     card = read_card(tmp_path / "run" / "cold_start" / "data.jsonl")
     assert card["dropped"] == {"wrong": 12, "contaminated": 1} and card["evaluation_texts"] == 9
+
+
+def test_answers_may_hold_every_separator_of_lines(recipe, teacher, tmp_path, monkeypatch):
+    _, engine = teacher
+    marks = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"
+    sample, write, calls = engine.sample, rejection_sampling._write, []
+
+    def dying(prompts, sampling, told=None):
+        calls.append(len(prompts))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return sample(prompts, sampling, told)
+
+    def separated(path, answers):  # the tiny tokenizer may not know these characters
+        texts = [answer["response"].replace("</think>", f"{marks}</think>") for answer in answers]
+        write(path, [a | {"response": text} for a, text in zip(answers, texts, strict=True)])
+
+    monkeypatch.setattr(engine, "sample", dying)
+    monkeypatch.setattr(rejection_sampling, "_write", separated)
+    with pytest.raises(KeyboardInterrupt):
+        cold_start.run(recipe(), tmp_path, resume=False)
+    cold_start.run(recipe(), tmp_path, resume=True)
+    assert calls == [5, 5, 5, 2] and len(rows_of(tmp_path / "cold_start" / "data.jsonl")) == 12
+    cold_start.run(recipe(), tmp_path, resume=True)

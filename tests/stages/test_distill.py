@@ -1,16 +1,18 @@
 """Distillation as a stage: each method nears the teacher, and is resumed to the same bits."""
 
+import json
+import shutil
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from pipeline import epochs, loop
-from pipeline.distill_config import DistillRecipe
-from pipeline.failures import RecipeError, Stopped
-from pipeline.metrics import repeated
-from pipeline.policy import load_policy, load_tokenizer, save_policy
-from pipeline.record import read_metrics
-from stages import distill
+from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.errors import RecipeError, Stopped
+from veriloop.pipeline.model.policy import load_policy, load_tokenizer, save_policy
+from veriloop.pipeline.rl.metrics import reproducible
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.stages import distill
 
 pytestmark = pytest.mark.usefixtures("one_pool")
 OFFLINE = {"data": {"source": "arithmetic", "rows": 24, "held_out": 4}, "batch": 8}
@@ -76,7 +78,7 @@ def same(one, other):
 
 def rows(output):
     found = read_metrics(output / "distill" / "metrics.jsonl")
-    return [repeated(row) for row in found]
+    return [reproducible(row) for row in found]
 
 
 @pytest.mark.parametrize("name", ["logits", pytest.param("sft", marks=pytest.mark.slow)])
@@ -123,7 +125,7 @@ def test_a_run_that_stops_after_each_step_goes_the_same_way(
     whole = distill.run(told, tmp_path / "whole", resume=False)
     steps = len(rows(tmp_path / "whole"))
     assert steps == 3
-    with stopping(epochs, loop):
+    with stopping():
         for at in range(1, steps):
             with pytest.raises(Stopped, match=f"stopped after step {at} of 3"):
                 distill.run(told, tmp_path / "broken", resume=at > 1)
@@ -152,3 +154,30 @@ def test_verified_samples_need_no_teacher(recipe, tmp_path, cache, stage):
     noted = stage(tmp_path / "run")
     assert "kl_to_teacher" not in noted["after"] and "eval_loss" in noted["after"]
     assert not cache.exists()
+
+
+def test_a_teacher_is_frozen(tiny_checkpoint):
+    folder = tiny_checkpoint()
+    teacher = distill.load_teacher(str(folder), folder, load_tokenizer(folder))
+    assert not teacher.training and not any(p.requires_grad for p in teacher.parameters())
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tiny_checkpoint, tmp_path):
+    folder = tiny_checkpoint()
+    with pytest.raises(RecipeError, match=rf"teacher: {tmp_path} holds no Hugging Face checkpoint"):
+        distill.load_teacher(str(tmp_path), folder, load_tokenizer(folder))
+
+
+def test_another_tokenizer_is_refused_with_both_named(tiny_checkpoint, tmp_path):
+    folder, other = tiny_checkpoint(), tmp_path / "other"
+    shutil.copytree(folder, other)
+    values = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = values["model"]["vocab"]
+    one, two = list(vocabulary)[-2:]
+    vocabulary[one], vocabulary[two] = vocabulary[two], vocabulary[one]
+    (other / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(RecipeError) as told:
+        distill.load_teacher(str(other), folder, load_tokenizer(folder))
+    said = str(told.value)
+    assert f"teacher {other} and student {folder} have different tokenizers" in said
+    assert "400 and 400 tokens" in said and "is id " in said and "method: sft" in said

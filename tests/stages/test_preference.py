@@ -14,14 +14,15 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM
 
-from pipeline import checkpoint
-from pipeline.failures import RecipeError, Stopped
-from pipeline.preference import loop as module
-from pipeline.preference.reference_pass import ReferenceLostError
-from pipeline.preference_config import PreferenceRecipe
-from pipeline.record import read_metrics
-from stages import preference
-from stages.command import main
+from veriloop.pipeline.config.preference import PreferenceRecipe
+from veriloop.pipeline.errors import RecipeError, Stopped
+from veriloop.pipeline.preference import loop as module
+from veriloop.pipeline.preference.reference_pass import ReferenceLostError
+from veriloop.pipeline.runs import checkpoint
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.stages import preference
+from veriloop.stages.cli import main
+from veriloop.stages.stage_run import begin_stage
 
 CACHE = module.CACHE
 slow = partial(pytest.param, marks=pytest.mark.slow)
@@ -71,7 +72,7 @@ def judged_by_length(monkeypatch):
     """An untrained model earns nothing by rule; here the text decides."""
 
     def label(recipe, pool, tokenizer):
-        from pipeline.preference.labels import by_rewards
+        from veriloop.pipeline.preference.labelling import by_rewards
 
         return by_rewards(lambda answers: [float(sum(a.completion) % 7) for a in answers])
 
@@ -122,7 +123,7 @@ def test_a_run_that_stops_after_each_step_goes_the_same_way(
     whole = preference.run(asked, tmp_path / "whole", resume=False)
     steps = len(rows(tmp_path / "whole"))
     assert steps >= 3
-    with stopping(module):
+    with stopping():
         for at in range(1, steps):
             with pytest.raises(Stopped, match=f"stopped after step {at}, in round"):
                 preference.run(asked, tmp_path / "broken", resume=at > 1)
@@ -140,7 +141,7 @@ def test_a_run_that_stops_after_each_step_goes_the_same_way(
 @pytest.mark.slow
 def test_an_offline_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping):
     whole = preference.run(recipe(), tmp_path / "whole", resume=False)
-    with stopping(module), pytest.raises(Stopped, match="stopped after step 1, in round 1"):
+    with stopping(), pytest.raises(Stopped, match="stopped after step 1, in round 1"):
         preference.run(recipe(), tmp_path / "broken", resume=False)
     broken = preference.run(recipe(), tmp_path / "broken", resume=True)
     assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
@@ -152,21 +153,21 @@ def test_an_offline_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, st
 def test_a_run_killed_with_sigkill_resumes_bit_for_bit(recipe, tmp_path, monkeypatch, name):
     asked = recipe(**SCHEDULES["offline"])
     if name == "iterative":
-        from pipeline.policy import load_tokenizer
-        from pipeline.preference.scalar_head import load_classifier
+        from veriloop.pipeline.model.policy import load_tokenizer
+        from veriloop.pipeline.preference.scalar_head import load_classifier
 
-        spelling = load_tokenizer(asked.start)
-        load_classifier(Path(asked.start), spelling).save_pretrained(tmp_path / "head")
-        spelling.save_pretrained(tmp_path / "head")
+        tokenizer = load_tokenizer(asked.start)
+        load_classifier(Path(asked.start), tokenizer).save_pretrained(tmp_path / "head")
+        tokenizer.save_pretrained(tmp_path / "head")
         head = {"by": "reward_model", "reward_model": str(tmp_path / "head")}
         asked = recipe(label=head, **SCHEDULES["iterative"])
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(asked.model_dump(mode="json")))
     root = Path(__file__).parent.parent.parent
     preference.run(asked, tmp_path / "whole", resume=False)
-    words = ["-m", "stages.command", "preference", "recipe.yaml", "--output", "broken"]
+    words = ["-m", "veriloop.stages.cli", "preference", "recipe.yaml", "--output", "broken"]
     process = subprocess.Popen(
         [sys.executable, *words],
-        stdout=subprocess.DEVNULL, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root)},
+        stdout=subprocess.DEVNULL, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root / "src")},
     )  # fmt: skip
     path = tmp_path / "broken/preference/metrics.jsonl"
     while not path.exists() or not path.read_text().endswith("}\n"):
@@ -186,22 +187,22 @@ def test_a_run_killed_with_sigkill_resumes_bit_for_bit(recipe, tmp_path, monkeyp
 @pytest.mark.slow
 def test_the_offline_reference_is_scored_once_for_all_runs(recipe, tmp_path, cache, capsys):
     preference.run(recipe(), tmp_path / "one", resume=False)
-    assert "reference: 8 examples scored, kept in" in capsys.readouterr().out
+    assert "reference: 8 of 8 examples scored now" in capsys.readouterr().out
     (folder,) = cache.iterdir()
     preference.run(recipe(loss={"name": "ipo"}, seed=1), tmp_path / "two", resume=False)
-    assert "8 examples, 0 scored now, the rest from" in capsys.readouterr().out
+    assert "reference: 0 of 8 examples scored now" in capsys.readouterr().out
     assert list(cache.iterdir()) == [folder]
 
 
 def test_a_lost_reference_is_not_made_up(recipe, tmp_path, stopping, cache):
-    with stopping(module), pytest.raises(Stopped):
+    with stopping(), pytest.raises(Stopped):
         preference.run(recipe(), tmp_path / "run", resume=False)
     for path in cache.rglob("*.pt"):
         path.unlink()
-    with pytest.raises(ReferenceLostError, match="is gone"):
+    with pytest.raises(ReferenceLostError, match="is missing"):
         preference.run(recipe(), tmp_path / "run", resume=True)
     stage = json.loads((tmp_path / "run" / "run.json").read_text())["stages"][-1]
-    assert stage["status"] == "failed" and "is gone" in stage["outputs"]["failure"]
+    assert stage["status"] == "failed" and "is missing" in stage["outputs"]["failure"]
 
 
 @pytest.mark.slow
@@ -228,7 +229,7 @@ def test_a_round_begins_at_the_reference_that_its_schedule_says(
 def test_a_curriculum_keeps_its_order(recipe, tmp_path):
     with ExitStack() as stack:
         asked = recipe(**SCHEDULES["curriculum"])
-        loop = preference.opened(stack, asked, tmp_path, Path(asked.start), None)
+        loop = preference.open_loop(stack, asked, begin_stage(asked, tmp_path, resume=False))
         loop._open_round()
         assert loop._batches() == [[0, 1, 2, 3], [4, 5, 6, 7]]
         assert {e.gap for e in loop._examples} == {3.0}
@@ -249,8 +250,8 @@ def test_what_was_sampled_and_judged_is_on_record(recipe, tmp_path, judged_by_le
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["dpo", "kto"])
-def test_a_round_without_pairs_is_passed_over(recipe, tmp_path, monkeypatch, capsys, loss):
-    from pipeline.preference.labels import by_rewards
+def test_a_round_without_pairs_is_skipped(recipe, tmp_path, monkeypatch, capsys, loss):
+    from veriloop.pipeline.preference.labelling import by_rewards
 
     tied = by_rewards(lambda answers: [1.0] * len(answers))
     monkeypatch.setattr(preference, "labeller", lambda *_: tied)
@@ -262,14 +263,14 @@ def test_a_round_without_pairs_is_passed_over(recipe, tmp_path, monkeypatch, cap
 
 @pytest.mark.slow
 def test_labels_come_from_the_verifiers_or_from_a_reward_model(recipe, tmp_path, tiny_checkpoint):
-    from pipeline.policy import load_tokenizer
-    from pipeline.preference.scalar_head import load_classifier
+    from veriloop.pipeline.model.policy import load_tokenizer
+    from veriloop.pipeline.preference.scalar_head import load_classifier
 
     start = tiny_checkpoint()
-    spelling = load_tokenizer(start)
+    tokenizer = load_tokenizer(start)
     torch.manual_seed(0)
-    load_classifier(start, spelling).save_pretrained(tmp_path / "head")
-    spelling.save_pretrained(tmp_path / "head")
+    load_classifier(start, tokenizer).save_pretrained(tmp_path / "head")
+    tokenizer.save_pretrained(tmp_path / "head")
     label = {"by": "reward_model", "reward_model": str(tmp_path / "head")}
     asked = recipe(**SCHEDULES["online"], label=label)
     preference.run(asked, tmp_path / "run", resume=False)
@@ -281,7 +282,7 @@ def test_labels_come_from_the_verifiers_or_from_a_reward_model(recipe, tmp_path,
 
 
 def test_another_recipe_does_not_go_on_with_a_run(recipe, tmp_path, stopping):
-    with stopping(module), pytest.raises(Stopped):
+    with stopping(), pytest.raises(Stopped):
         preference.run(recipe(), tmp_path / "run", resume=False)
     with pytest.raises(RecipeError, match=r"loss.beta: 0.1 -> 0.2"):
         preference.run(recipe(loss={"beta": 0.2}), tmp_path / "run", resume=True)

@@ -8,17 +8,17 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from data.problem import Problem
-from data.sources import SOURCES
-from pipeline import checkpoint
-from pipeline.failures import Stopped
-from pipeline.metrics import repeated
-from pipeline.policy import load_tokenizer, save_policy
-from pipeline.preference.scalar_head import load_classifier
-from pipeline.record import read_metrics, read_rollouts
-from pipeline.rl_config import PreferenceReward, PreferenceRLRecipe
-from stages import preference_rl, rl
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.data.sources import SOURCES
+from veriloop.pipeline.config.rl import PreferenceReward, PreferenceRLRecipe
+from veriloop.pipeline.errors import Stopped
+from veriloop.pipeline.model.policy import load_tokenizer, save_policy
+from veriloop.pipeline.preference.scalar_head import load_classifier
+from veriloop.pipeline.rl.metrics import reproducible
+from veriloop.pipeline.runs import checkpoint
+from veriloop.pipeline.runs.record import read_metrics, read_rollouts
+from veriloop.stages import preference_rl, rl
+from veriloop.verifiers.verdict import Verdict
 
 pytestmark = pytest.mark.usefixtures("one_pool")
 WEIGHTS = PreferenceReward(reward_model="m", accuracy=8, format=4, language=2, preference=1)
@@ -59,7 +59,7 @@ def general(monkeypatch):
         (True, True, {"format", "language", "preference"}),
     ],
 )
-def test_each_kind_of_prompt_is_paid_by_its_own_judges(general, late, expected):
+def test_each_kind_of_prompt_is_rewarded_by_its_own_judges(general, late, expected):
     for part in PARTS:
         verdicts = {name: Verdict(score=float(name == part)) for name in PARTS}
         if not general:
@@ -104,7 +104,7 @@ def rows(folder, step):
 
 def metrics(folder):
     found = read_metrics(folder / "metrics.jsonl")
-    return [repeated(row) for row in found]
+    return [reproducible(row) for row in found]
 
 
 @pytest.mark.slow
@@ -136,13 +136,13 @@ def test_the_reward_model_judges_from_the_first_turn_and_counts_from_its_own(rec
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(recipe, tiny_checkpoint, tmp_path):
+def test_a_stopped_run_resumes_to_the_same_bits(recipe, tiny_checkpoint, tmp_path):
     def train(name, stop_after=0, *, resume=False):
         folder = tmp_path / name
         found = checkpoint.load_latest(folder) if resume else None
         with ExitStack() as stack:
             work = preference_rl.task(recipe)
-            loop = rl.opened(stack, recipe, work, folder, tiny_checkpoint(), found)
+            loop = rl.open_loop(stack, recipe, work, folder, tiny_checkpoint(), found)
             turn = loop.turn
 
             def turn_and_ask():
@@ -162,7 +162,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(recipe, tiny_checkpoi
     torch.manual_seed(1)
     resumed = train("broken", resume=True)
     assert metrics(tmp_path / "broken") == metrics(tmp_path / "whole")
-    assert resumed.gather.next == whole.gather.next == 16
+    assert resumed.collector.next_question == whole.collector.next_question == 16
     for one, other in zip(resumed.policy.parameters(), whole.policy.parameters(), strict=True):
         assert torch.equal(one, other)
     assert [r["problem_id"] for r in rows(tmp_path / "broken", 4)] == [

@@ -7,9 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline import loop
-from pipeline.policy import load_tokenizer
-from stages.command import main
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.stages.cli import main
 
 
 @pytest.fixture
@@ -94,9 +93,9 @@ def test_the_plan_counts_the_rows_of_a_file(words, tmp_path, capsys):
 def test_a_file_that_is_not_there_is_refused_before_anything_starts(words, tmp_path, capsys):
     absent = {"gsm8k": {"path": str(tmp_path / "absent.jsonl")}}
     assert main([*words(sets=absent), "--dry-run"]) == 2
-    assert "absent.jsonl is no file and no folder" in capsys.readouterr().err
+    assert "absent.jsonl is not a file or folder" in capsys.readouterr().err
     assert main(words(sets=absent)) == 2
-    assert "absent.jsonl is no file and no folder" in capsys.readouterr().err
+    assert "absent.jsonl is not a file or folder" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -104,13 +103,13 @@ def test_a_file_that_is_not_there_is_refused_before_anything_starts(words, tmp_p
 def test_a_resumed_run_refuses_other_questions_than_it_began_with(
     words, tmp_path, capsys, stopping
 ):
-    with stopping(loop):
+    with stopping():
         assert main(words()) == 130
     path = tmp_path / "train.jsonl"
     whole = path.read_text()
     path.write_text(whole.replace("What is 3+3?", "What is 3 + 3, please?"))
     assert main([*words(), "--resume"]) == 2
-    assert "the questions of gsm8k are not those that the run began with" in capsys.readouterr().err
+    assert "has changed (file sets.gsm8k.path: " in capsys.readouterr().err
     path.write_text(whole)
     assert main([*words(), "--resume"]) == 0
     assert {row["step"] for row in rollouts(tmp_path)} == {1, 2}

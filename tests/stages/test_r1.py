@@ -11,19 +11,20 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from pipeline import epochs, run_json
-from pipeline.failures import RecipeError, StageError, Stopped
-from pipeline.preference import loop as preference_loop
-from pipeline.recipe_kinds import STAGES
-from pipeline.recipes import read
-from pipeline.run_json import recorded
-from stages import base, r1, reward_model, standing
-from stages.command import main
-from stages.r1 import MissedGoalError, Which
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.registry import STAGES
+from veriloop.pipeline.errors import RecipeError, StageError, Stopped
+from veriloop.pipeline.preference import loop as preference_loop
+from veriloop.pipeline.runs import manifest as run_json
+from veriloop.pipeline.runs.manifest import recorded
+from veriloop.stages import base, r1, reward_model, staleness
+from veriloop.stages.cli import main
+from veriloop.stages.r1 import MissedGoalError, StageSelection
 
 OPTIMIZER = {"learning_rate": 4e-3, "muon_learning_rate": 2e-2}
 SHAPE = {"hidden": 32, "layers": 1, "heads": 1, "feed_forward": 48, "vocabulary": 400}
@@ -92,7 +93,7 @@ def calls(monkeypatch):
     """The stages that ran, by name, in order: (name, resumed)."""
     noted = []
     for kind in ("base", "reward_model", "preference"):
-        module = import_module(f"stages.{kind}")
+        module = import_module(f"veriloop.stages.{kind}")
 
         def run(recipe, output, *, resume, name, inner=module.run):
             noted.append((name, resume))
@@ -109,8 +110,8 @@ def listed(stages=None, **changes):
     return read("r1.yaml")
 
 
-def go(recipe=None, which=None):
-    return r1.run(recipe or listed(), Path("run"), resume=True, which=which)
+def go(recipe=None, selection=None):
+    return r1.run(recipe or listed(), Path("run"), resume=True, selection=selection)
 
 
 def names(calls):
@@ -130,7 +131,7 @@ def aside():
 
 def test_every_stage_takes_a_name_and_notes_itself_under_it():
     for kind in STAGES:
-        parameters = inspect.signature(import_module(f"stages.{kind}").run).parameters
+        parameters = inspect.signature(import_module(f"veriloop.stages.{kind}").run).parameters
         assert list(parameters)[:4] == ["recipe", "output", "resume", "name"], kind
 
 
@@ -150,14 +151,14 @@ def test_the_stages_run_in_order_each_from_what_it_takes(calls, capsys):
     assert entries["base"]["goals"]["step_accuracy"]["met"] is True
     assert json.loads(Path("run/run.json").read_text())["resumed"] == []
     told = capsys.readouterr().out
-    assert "[4/4] dpo_2: begins (dpo.yaml; start from dpo.checkpoint)" in told
+    assert "[4/4] dpo_2: starts (dpo.yaml; start from dpo.checkpoint)" in told
 
 
 @pytest.mark.slow
-def test_a_run_that_stands_is_left_as_it_is(finished, calls, capsys):
+def test_a_current_run_is_left_unchanged(finished, calls, capsys):
     before = {p: p.stat().st_mtime_ns for p in Path("run").rglob("*") if p.name != "run.json"}
     go()
-    assert names(calls) == [] and capsys.readouterr().out.count("stands as it was done at") == 4
+    assert names(calls) == [] and capsys.readouterr().out.count("is up to date, from") == 4
     after = {p: p.stat().st_mtime_ns for p in Path("run").rglob("*") if p.name != "run.json"}
     for path in before:
         if path.is_file():
@@ -188,12 +189,11 @@ def test_a_run_stopped_at_a_stage_boundary_goes_on_with_the_next(calls, monkeypa
 def test_a_run_stopped_inside_a_stage_goes_on_there_to_the_same_bits(finished, calls, stopping):
     whole = {name: weights(name) for name in ("judge", "dpo", "dpo_2")}
     Path("run").rename("whole")
-    with stopping(epochs), pytest.raises(Stopped, match="stopped after step 1 of 3"):
-        go()
-    with stopping(preference_loop), pytest.raises(Stopped, match="stopped after step 1, in round"):
-        go()
+    for progress in ("step 1 of 3", "step 2 of 3", "step 1, in round"):
+        with stopping(), pytest.raises(Stopped, match=f"stopped after {progress}"):
+            go()
     go()
-    assert names(calls) == ["base", "judge", "judge", "dpo", "dpo", "dpo_2"]
+    assert names(calls) == ["base", "judge", "judge", "judge", "dpo", "dpo", "dpo_2"]
     assert {name: weights(name) for name in whole} == whole
     assert not Path("run/aside").exists()
 
@@ -205,7 +205,7 @@ def test_a_changed_recipe_does_again_what_follows_and_keeps_what_was(finished, c
     assert names(calls) == ["dpo", "dpo_2"] and weights("dpo") != old
     told = capsys.readouterr().out
     assert "its recipe changed (optimizer.learning_rate: 0.001 -> 0.002)" in told
-    assert "what it reads changed (start)" in told
+    assert "its inputs changed (start)" in told
     assert aside() == ["dpo-1", "dpo_2-1"]
     kept = Path("run/aside/dpo-1")
     assert (kept / "checkpoints/step_000002/model.safetensors").read_bytes() == old
@@ -246,9 +246,7 @@ def test_a_tampered_checkpoint_is_noticed_and_made_again(finished, calls, capsys
     tampered(made)
     go()
     assert names(calls) == ["dpo_2"] and weights("dpo_2") == good
-    assert f"what it made is not there as it was (checkpoint changed: {made})" in (
-        capsys.readouterr().out
-    )
+    assert f"its outputs changed (checkpoint changed: {made})" in (capsys.readouterr().out)
 
 
 def test_a_tampered_base_in_the_cache_is_put_aside_and_made_again(finished, calls, capsys):
@@ -257,7 +255,7 @@ def test_a_tampered_base_in_the_cache_is_put_aside_and_made_again(finished, call
     tampered(made)
     go()
     assert names(calls) == ["base"] and weights("base") == good  # and so the rest stands
-    assert f"{made} is not what was cached there; put aside as {made}-damaged-1" in (
+    assert f"{made} changed since it was cached; moved to {made}-damaged-1" in (
         capsys.readouterr().out
     )
 
@@ -273,13 +271,22 @@ def test_other_verifiers_do_the_stage_again(finished, calls, monkeypatch, capsys
     told = json.loads(Path("run/run.json").read_text())
     told["stages"][1]["lineage"]["verifiers"] = {"number": "1+abc"}
     Path("run/run.json").write_text(json.dumps(told))
-    monkeypatch.setattr(standing, "fingerprint", lambda asked: dict.fromkeys(asked, "1+abc"))
+    monkeypatch.setattr(staleness, "fingerprint", lambda asked: dict.fromkeys(asked, "1+abc"))
     go()
     assert names(calls) == []
-    monkeypatch.setattr(standing, "fingerprint", lambda asked: dict.fromkeys(asked, "1+def"))
+    monkeypatch.setattr(staleness, "fingerprint", lambda asked: dict.fromkeys(asked, "1+def"))
     go()
     assert names(calls) == ["judge"]
     assert "its verifiers changed (number: 1+abc -> 1+def)" in capsys.readouterr().out
+
+
+def test_a_setting_that_changes_verdicts_is_a_change_of_verifiers(tmp_path):
+    entry = {"lineage": {"verifiers": staleness.fingerprint(["math_answer"])}}
+    usual = SimpleNamespace(verifier_facts={})
+    always = SimpleNamespace(verifier_facts={"computer_algebra": "always"})
+    assert staleness._verifier_changes(entry, usual, tmp_path) == ""
+    changes = staleness._verifier_changes(entry, always, tmp_path)
+    assert "its verifiers changed" in changes and ",computer_algebra=always" in changes
 
 
 def test_a_stage_from_before_there_was_a_lineage_is_done_again(finished, calls, capsys):
@@ -288,7 +295,7 @@ def test_a_stage_from_before_there_was_a_lineage_is_done_again(finished, calls, 
     Path("run/run.json").write_text(json.dumps(told))
     go()
     assert names(calls) == ["dpo_2"]
-    assert "run.json does not say what it was made of" in capsys.readouterr().out
+    assert "run.json has no lineage for it" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -300,7 +307,7 @@ def test_a_missed_goal_ends_the_run_and_says_what_fell_short(calls):
     assert names(calls) == ["base", "judge"]
     entry = recorded(Path("run/run.json"))["judge"]
     got = entry["after"]
-    short = f"accuracy is {got['accuracy']:.4g}, asked was at least 1.5: short by "
+    short = f"accuracy is {got['accuracy']:.4g}, the goal is at least 1.5: short by "
     assert f"stage judge misses its goals: {short}{1.5 - got['accuracy']:.3g}" in str(missed.value)
     assert "Look at run/judge (metrics.jsonl" in str(missed.value)
     assert "margin is" not in str(missed.value)
@@ -328,30 +335,30 @@ def test_a_goal_for_a_figure_that_the_stage_does_not_report_is_missed():
 
 
 def test_one_stage_alone_is_done_again_though_it_stands(finished, calls):
-    go(which=Which(only="dpo"))
+    go(selection=StageSelection(only="dpo"))
     assert names(calls) == ["dpo"] and aside() == ["dpo-1"]
 
 
 @pytest.mark.slow
 def test_from_a_stage_on_it_and_those_after_it_are_done_again(finished, calls):
-    go(which=Which(since="dpo"))
+    go(selection=StageSelection(since="dpo"))
     assert names(calls) == ["dpo", "dpo_2"]
 
 
 @pytest.mark.slow
 def test_a_stage_alone_needs_what_it_takes(calls):
     with pytest.raises(RecipeError, match=r"dpo_2 needs dpo.checkpoint, and dpo is not run; "):
-        go(which=Which(only="dpo_2"))
-    made = Path(go(which=Which(only="base")))
+        go(selection=StageSelection(only="dpo_2"))
+    made = Path(go(selection=StageSelection(only="base")))
     assert names(calls) == ["base"]
     shutil.rmtree(made)
-    with pytest.raises(RecipeError, match=r"judge needs base.checkpoint, and .* is gone"):
-        go(which=Which(since="judge"))
+    with pytest.raises(RecipeError, match=r"judge needs base.checkpoint, and .* is missing"):
+        go(selection=StageSelection(since="judge"))
 
 
-def test_a_stage_that_is_none_is_refused_before_anything_starts():
+def test_an_unknown_stage_is_refused_before_anything_starts():
     with pytest.raises(RecipeError, match="no stage 'dop'; there are base, judge, dpo, dpo_2"):
-        go(which=Which(only="dop"))
+        go(selection=StageSelection(only="dop"))
     assert not Path("run").exists()
 
 
@@ -385,8 +392,8 @@ def test_a_run_killed_with_sigkill_in_its_second_rl_stage_resumes_bit_for_bit(he
     ]
     r1.run(listed(stages), Path("whole"), resume=False)
     process = subprocess.Popen(
-        [sys.executable, "-m", "stages.command", "r1", "r1.yaml", "--output", "broken"],
-        stdout=subprocess.DEVNULL, cwd=here, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "veriloop.stages.cli", "r1", "r1.yaml", "--output", "broken"],
+        stdout=subprocess.DEVNULL, cwd=here, env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
     path = here / "broken/zero_2/metrics.jsonl"
     while not path.exists() or path.read_text().count("}\n") < 2:
@@ -397,7 +404,7 @@ def test_a_run_killed_with_sigkill_in_its_second_rl_stage_resumes_bit_for_bit(he
     capsys.readouterr()
     assert main(["r1", "r1.yaml", "--output", "broken", "--resume"]) == 0
     told = capsys.readouterr().out
-    assert "zero: stands as it was done" in told and "zero_2: goes on" in told
+    assert "zero: is up to date" in told and "zero_2: resumes" in told
     ends = [
         {
             name: entry["lineage"]["outputs"]["checkpoint"]["sha256"]

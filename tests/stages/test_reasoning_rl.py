@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pipeline.record import read_metrics, read_rollouts
-from pipeline.rl_config import ReasoningRecipe, ReasoningReward
-from stages import reasoning_rl
-from verifiers.verdict import Verdict
+from veriloop.pipeline.config.rl import ReasoningRecipe, ReasoningReward
+from veriloop.pipeline.runs.record import read_metrics, read_rollouts
+from veriloop.stages import reasoning_rl
+from veriloop.verifiers.verdict import Verdict
 
 
 def verdicts(accuracy, layout, language):

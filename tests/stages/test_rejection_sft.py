@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from data.card import read_card
-from pipeline.failures import RecipeError
-from pipeline.sft_config import GeneralConfig, RejectionRecipe
-from stages import rejection_sft
-from stages.rejection_sft import mixed
+from veriloop.data.card import read_card
+from veriloop.pipeline.config.sft import GeneralConfig, RejectionRecipe
+from veriloop.pipeline.errors import RecipeError
+from veriloop.stages import rejection_sft
+from veriloop.stages.rejection_sft import mix_general
 
 ROWS = [{"text": str(n), "source": "arithmetic"} for n in range(12)]
 
@@ -54,25 +54,25 @@ def test_it_learns_both_kinds_from_the_base(recipe, tmp_path):
 
 @pytest.mark.parametrize(("reasoning", "wanted"), [(3, 4), (1, 12), (5, 2), (0, 0)])
 def test_the_proportion_is_the_recipes(reasoning, wanted):
-    rows, facts = mixed(ROWS, GeneralConfig(reasoning=reasoning), 0)
+    rows, facts = mix_general(ROWS, GeneralConfig(reasoning=reasoning), 0)
     assert sources(rows)["arithmetic"] == 12 and sources(rows)["general"] == wanted
     assert facts == {"general": {"wanted": wanted, "found": wanted}}
 
 
 def test_general_rows_come_from_a_file_too_drawn_by_their_seed(general):
     config = GeneralConfig(source=general(40))
-    rows, _ = mixed(ROWS, config, 0)
+    rows, _ = mix_general(ROWS, config, 0)
     drawn = [row for row in rows if row["source"] == "general"]
     assert len(drawn) == 4 and all(
         row.keys() == {"prompt", "completion", "source"} for row in drawn
     )
-    assert mixed(ROWS, config, 0)[0] == rows
-    other = mixed(ROWS, GeneralConfig(source=config.source, seed=1), 0)[0]
+    assert mix_general(ROWS, config, 0)[0] == rows
+    other = mix_general(ROWS, GeneralConfig(source=config.source, seed=1), 0)[0]
     assert {r["prompt"] for r in other if "prompt" in r} != {row["prompt"] for row in drawn}
 
 
 def test_a_file_with_too_few_rows_gives_what_it_has_and_the_card_says_so(general):
-    rows, facts = mixed(ROWS, GeneralConfig(source=general(3)), 0)
+    rows, facts = mix_general(ROWS, GeneralConfig(source=general(3)), 0)
     assert sources(rows)["general"] == 3 and facts == {"general": {"wanted": 4, "found": 3}}
 
 
@@ -84,4 +84,4 @@ def test_a_source_that_is_not_there_or_holds_something_else_is_refused(recipe, g
     with open(path, "a") as file:
         file.write('{"question": "?"}\n')
     with pytest.raises(RecipeError, match=r"general\.source: .*line 2: needs prompt"):
-        mixed(ROWS, GeneralConfig(source=path), 0)
+        mix_general(ROWS, GeneralConfig(source=path), 0)

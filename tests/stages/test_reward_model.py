@@ -6,15 +6,14 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from data import arithmetic_preferences
-from pipeline import epochs
-from pipeline.failures import RecipeError, StageError, Stopped
-from pipeline.policy import load_tokenizer
-from pipeline.preference.rounds import load_rows
-from pipeline.preference.scalar_head import ZERO_POINT, ScalarHead
-from pipeline.preference_config import RewardModelRecipe
-from pipeline.record import read_metrics
-from stages import reward_model
+from veriloop.data import arithmetic_preferences
+from veriloop.pipeline.config.preference import RewardModelRecipe
+from veriloop.pipeline.errors import RecipeError, StageError, Stopped
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.preference.datasets import load_rows
+from veriloop.pipeline.preference.scalar_head import ZERO_POINT, ScalarHead
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.stages import reward_model
 
 
 @pytest.fixture
@@ -55,12 +54,12 @@ def test_it_is_a_sequence_classifier_of_transformers_with_its_zero_point(recipe,
     model = AutoModelForSequenceClassification.from_pretrained(made).eval()
     assert model.config.num_labels == 1
     assert getattr(model.config, ZERO_POINT) == stage(tmp_path)["outputs"]["zero_point"]
-    spelling = load_tokenizer(made)
+    tokenizer = load_tokenizer(made)
     rows = list(arithmetic_preferences.rows("pairs", 0, 32))[24:]  # the held-out ones: the anchors
     rewards = []
     for row in rows:
-        text = spelling.apply_chat_template(row["prompt"] + row["chosen"], tokenize=False)
-        ids = torch.tensor([spelling(text, add_special_tokens=False).input_ids])
+        text = tokenizer.apply_chat_template(row["prompt"] + row["chosen"], tokenize=False)
+        ids = torch.tensor([tokenizer(text, add_special_tokens=False).input_ids])
         with torch.no_grad():
             rewards.append(model(ids).logits.item())
     mean = sum(rewards) / len(rewards)
@@ -95,7 +94,7 @@ def test_centring_keeps_rewards_near_zero(recipe, tmp_path):
 @pytest.mark.slow
 def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping, stage):
     whole = reward_model.run(recipe(), tmp_path / "whole", resume=False)
-    with stopping(epochs):
+    with stopping():
         for at in (1, 2):
             with pytest.raises(Stopped, match=f"stopped after step {at} of 3"):
                 reward_model.run(recipe(), tmp_path / "broken", resume=at > 1)
@@ -140,14 +139,14 @@ GROUPS = ("easy", "adversarial")
 def _leads(made, rows):
     """The chosen answer's reward less the rejected one's, each computed alone."""
     model = AutoModelForSequenceClassification.from_pretrained(made).eval()
-    spelling = load_tokenizer(made)
+    tokenizer = load_tokenizer(made)
     found = []
     for row in rows:
         rewards = []
         for answer in (row.chosen, row.rejected):
             messages = [dict(m) for m in (*row.prompt, *answer)]
-            text = spelling.apply_chat_template(messages, tokenize=False)
-            ids = torch.tensor([spelling(text, add_special_tokens=False).input_ids])
+            text = tokenizer.apply_chat_template(messages, tokenize=False)
+            ids = torch.tensor([tokenizer(text, add_special_tokens=False).input_ids])
             with torch.no_grad():
                 rewards.append(model(ids).logits.item())
         found.append(rewards[0] - rewards[1])

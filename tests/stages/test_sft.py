@@ -7,15 +7,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from data import worked_sums
-from data.template import CHAT
-from pipeline import epochs
-from pipeline.failures import RecipeError, StageError, Stopped
-from pipeline.policy import load_tokenizer
-from pipeline.record import read_metrics
-from pipeline.sft_config import SFTRecipe
-from stages import sft
-from stages.command import main
+from veriloop.data.generated_rows import worked_sums
+from veriloop.data.template import CHAT
+from veriloop.pipeline.config.sft import SFTRecipe
+from veriloop.pipeline.errors import RecipeError, StageError, Stopped
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.stages import sft
+from veriloop.stages.cli import main
 
 
 @pytest.fixture
@@ -87,15 +86,15 @@ def test_any_layout_of_a_file_is_learned(recipe, file, tmp_path, stage):
 
 def test_a_file_may_be_used_in_part(recipe, file):
     rows = [{"prompt": f"{n}?", "completion": "2"} for n in range(6)]
-    found = sft.load(recipe(data={"source": file(rows), "rows": 4}).data)
+    found = sft.load_rows(recipe(data={"source": file(rows), "rows": 4}).data)
     assert [row.prompt for row in found] == ["0?", "1?", "2?", "3?"]
     with pytest.raises(RecipeError, match=r"data\.rows=7: .* has 6 rows"):
-        sft.load(recipe(data={"source": file(rows), "rows": 7}).data)
+        sft.load_rows(recipe(data={"source": file(rows), "rows": 7}).data)
 
 
 def test_what_is_wrong_with_a_file_is_named(recipe, file):
     with pytest.raises(RecipeError, match=r"data\.source: .*line 1: .*'completions' is near"):
-        sft.load(recipe(data={"source": file([{"prompt": "p", "completions": "c"}])}).data)
+        sft.load_rows(recipe(data={"source": file([{"prompt": "p", "completions": "c"}])}).data)
 
 
 def test_the_template_is_the_models_own_or_that_of_the_rl_stages(recipe, tmp_path):
@@ -107,13 +106,13 @@ def test_the_template_is_the_models_own_or_that_of_the_rl_stages(recipe, tmp_pat
     tokenizer.save_pretrained(other)
     for template, wanted in (("own", tokenizer.chat_template), ("r1_zero", CHAT)):
         asked = recipe(data={"source": "arithmetic", "rows": 4, "template": template})
-        assert sft.spelling(other, asked.data).chat_template == wanted
+        assert sft.open_tokenizer(other, asked.data).chat_template == wanted
 
 
 @pytest.mark.slow
 def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping, stage):
     whole = sft.run(recipe(), tmp_path / "whole", resume=False)
-    with stopping(epochs):
+    with stopping():
         for at in (1, 2):
             with pytest.raises(Stopped, match=f"stopped after step {at} of 4"):
                 sft.run(recipe(), tmp_path / "broken", resume=at > 1)
@@ -132,17 +131,17 @@ def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping, s
 def test_a_run_does_not_go_on_with_other_data(recipe, file, tmp_path, stopping, stage):
     rows = [{"prompt": f"{n}?", "completion": "2"} for n in range(16)]
     asked = recipe(data={"source": file(rows)})
-    with stopping(epochs), pytest.raises(Stopped):
+    with stopping(), pytest.raises(Stopped):
         sft.run(asked, tmp_path / "run", resume=False)
     file([*rows[:-1], {"prompt": "15?", "completion": "3"}])
-    with pytest.raises(RecipeError, match="the data are not those that the run began with"):
+    with pytest.raises(RecipeError, match=r"has changed \(file data.source: \w+ -> \w+\)"):
         sft.run(asked, tmp_path / "run", resume=True)
     file(rows)
     sft.run(asked, tmp_path / "run", resume=True)
     assert len(stage(tmp_path / "run")["outputs"]["data_sha256"]) == 64
 
 
-def test_a_failure_is_on_record_with_its_reason_and_a_bug_is_not_dressed_up_as_one(
+def test_a_failure_is_recorded_with_its_reason_and_a_bug_is_not(
     recipe, tmp_path, monkeypatch, stage
 ):
     def failing(failure):
@@ -166,25 +165,25 @@ def test_a_file_that_is_not_there_begins_no_run(recipe, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_card_that_is_not_here_begins_no_run(recipe, tmp_path, monkeypatch):
+def test_an_unavailable_gpu_begins_no_run(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RecipeError, match=r"trainer.device=cuda:1: .* auto and cpu work here"):
+    with pytest.raises(RecipeError, match=r"trainer.device=cuda:1: .* auto and cpu are available"):
         sft.run(recipe(trainer={"device": "cuda:1"}), tmp_path / "run", resume=False)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
-def test_an_examination_at_both_ends_is_part_of_the_record(recipe, tmp_path, monkeypatch, stage):
+def test_evaluations_at_both_ends_are_recorded(recipe, tmp_path, monkeypatch, stage):
     asked = []
 
-    def examine(checkpoint, evaluation, sampler, *, max_tokens, say, keep, sources):
+    def fake(checkpoint, evaluation, sampler, *, max_tokens, say, keep, sources):
         keep([])
         assert list(sources) == ["arithmetic"]
         asked.append((checkpoint, evaluation.problems, sampler.engine, max_tokens))
         flat = {"pass@1": len(asked) / 10, "format": 0.5}
         return type("Evaluation", (), {"flat": lambda _: flat})()
 
-    monkeypatch.setattr(sft, "examine", examine)
+    monkeypatch.setattr(sft, "evaluate_checkpoint", fake)
     changed = recipe(examine=True, evaluation={"problems": 3}, max_tokens=8)
     made = sft.run(changed, tmp_path, resume=False)
     assert asked == [(Path(changed.start), 3, "torch", 8), (made, 3, "torch", 8)]
@@ -194,7 +193,7 @@ def test_an_examination_at_both_ends_is_part_of_the_record(recipe, tmp_path, mon
 
 
 def test_the_command_trains_on_any_file(recipe, file, tmp_path, capsys):
-    source = file(list(worked_sums.rows(0, 6)))
+    source = file(list(worked_sums(0, 6)))
     words = ["sft", "tiny/sft", "--start", recipe().start, "--data.source", source]
     words += ["--data.rows", "0", "--data.held-out", "0", "--no-examine", "--epochs", "1"]
     words += ["--trainer.device", "cpu"]
@@ -203,6 +202,6 @@ def test_the_command_trains_on_any_file(recipe, file, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
     assert main([*words, "--output", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "sft: the trainer is on the processor" in said and "step_000001" in said
+    assert "sft: the trainer is on CPU" in said and "step_000001" in said
     (row,) = read_metrics(tmp_path / "run" / "sft" / "metrics.jsonl")
     assert row["loss"] > 0 and row["tokens"] > 6

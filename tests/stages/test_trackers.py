@@ -7,14 +7,13 @@ import time
 
 import pytest
 
-from pipeline import epochs
-from pipeline.failures import RecipeError, Stopped
-from pipeline.record import read_metrics
-from pipeline.sft_config import SFTRecipe
-from pipeline.trackers.installed import installed
-from stages import sft
-from stages.command import main
-from stages.entry import enter
+from veriloop.pipeline.config.sft import SFTRecipe
+from veriloop.pipeline.errors import RecipeError, Stopped
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.runs.trackers.mirror import installed
+from veriloop.stages import sft
+from veriloop.stages.cli import main
+from veriloop.stages.stage_run import begin_stage
 
 BLOCK = 32768  # of a wandb file, which is a LevelDB log behind a header of 7 bytes
 HEADER = 7
@@ -54,7 +53,7 @@ def offline(tmp_path, monkeypatch):
 def interrupted(recipe, output, stopping):
     """Run to the end over two stops; at the second its last checkpoint is lost, so that a step
     which the tracker has is made again."""
-    with stopping(epochs):
+    with stopping():
         for resume in (False, True):
             with pytest.raises(Stopped):
                 sft.run(recipe, output, resume=resume)
@@ -159,10 +158,10 @@ def test_trackio_keeps_every_step_once_in_one_run_of_its_folder(recipe, offline,
 def test_a_tracker_that_is_not_installed_ends_a_run_before_it_begins(
     recipe, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("pipeline.trackers.installed.find_spec", lambda name: None)
+    monkeypatch.setattr("veriloop.pipeline.runs.trackers.mirror.find_spec", lambda name: None)
     asked = recipe("mlflow")
     with pytest.raises(RecipeError, match=r"mlflow is not installed; pip install .*trackers\.txt"):
-        enter(asked, tmp_path / "run", resume=False)
+        begin_stage(asked, tmp_path / "run", resume=False)
     path = tmp_path / "recipe.yaml"
     path.write_text(json.dumps(asked.model_dump(mode="json")))
     assert main(["sft", str(path), "--output", str(tmp_path / "run")]) == 2
@@ -176,8 +175,10 @@ def test_a_tracker_that_is_not_installed_ends_a_run_before_it_begins(
 @pytest.mark.slow
 def test_a_tracker_that_fails_leaves_the_stage_done(recipe, tmp_path, monkeypatch, stage, capsys):
     """Its package is there, and breaks as it is opened."""
-    monkeypatch.setattr("stages.entry.require_installed", lambda names: None)
-    monkeypatch.setattr("pipeline.trackers.to_trackio.import_module", lambda name: 1 / 0)
+    monkeypatch.setattr("veriloop.stages.stage_run.require_installed", lambda names: None)
+    monkeypatch.setattr(
+        "veriloop.pipeline.runs.trackers.to_trackio.import_module", lambda name: 1 / 0
+    )
     sft.run(recipe("trackio"), tmp_path, resume=False)
     assert stage(tmp_path)["status"] == "done"
-    assert "tracker trackio: failed and gets nothing more (ZeroDiv" in capsys.readouterr().err
+    assert "tracker trackio: failed and gets no further rows (ZeroDiv" in capsys.readouterr().err

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.failures import RecipeError
-from pipeline.metrics import repeated
-from pipeline.recipes import read
-from pipeline.rl_config import RewardConfig
-from pipeline.run_json import RunManifest
-from pipeline.sampling.sync import SyncError, WeightSync
-from stages import rl, zero
-from stages.command import main
-from stages.entry import starting_point
-from verifiers.verdict import Verdict
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.rl import RewardConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.rl.metrics import reproducible
+from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.pipeline.sampling.sync import SyncError, WeightSync
+from veriloop.stages import rl, zero
+from veriloop.stages.cli import main
+from veriloop.stages.stage_run import starting_point
+from veriloop.verifiers.verdict import Verdict
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -41,10 +41,10 @@ def test_weights_belong_to_their_own_component():
     assert zero.reward(verdicts(0.0, 1.0), weights) == 0.5
 
 
-def test_a_component_without_a_weight_is_worthless():
-    assert rl.worthless(read("tiny/zero")) == set()
-    assert rl.worthless(read("real/dapo_math_7b")) == {"format"}
-    assert rl.worthless(read("tiny/distill_on_policy")) == set()
+def test_unweighted_components_are_found():
+    assert rl.unweighted(read("tiny/zero")) == set()
+    assert rl.unweighted(read("real/dapo_math_7b")) == {"format"}
+    assert rl.unweighted(read("tiny/distill_on_policy")) == set()
 
 
 def test_a_failed_verifier_has_no_reward():
@@ -83,13 +83,13 @@ def words(tiny_checkpoint, tmp_path, one_pool):
 
 def started(words, **how):
     """The command in a process of its own, that can be killed."""
-    return subprocess.Popen([sys.executable, "-m", "stages.command", *words], cwd=ROOT, **how)
+    return subprocess.Popen([sys.executable, "-m", "veriloop.stages.cli", *words], cwd=ROOT, **how)
 
 
 def lines(folder):
     path = folder / "zero" / "metrics.jsonl"
     rows = path.read_text().splitlines() if path.exists() else []
-    return [repeated(json.loads(r)) for r in rows if r[-1:] == "}"]
+    return [reproducible(json.loads(r)) for r in rows if r[-1:] == "}"]
 
 
 def test_a_check_that_fails_ends_the_run_and_is_on_record(
@@ -104,6 +104,35 @@ def test_a_check_that_fails_ends_the_run_and_is_on_record(
     told = stage(tmp_path / "run")
     assert (told["status"], told["outputs"]) == ("failed", {"failure": "version 3, not 4"})
     assert told["sampler"] == "torch"
+
+
+def lost(path):
+    path.unlink()
+
+
+def torn(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "code", "named"),
+    [
+        ("metrics.jsonl", lost, 2, "metrics.jsonl has no row of step 1;"),
+        ("metrics.jsonl", torn, 130, "metrics.jsonl: the last line was incomplete"),
+        ("evaluations.jsonl", lost, 2, "no file"),
+        ("evaluations.jsonl", torn, 2, "lacks the evaluation of step 0"),
+    ],
+)
+def test_a_hole_in_the_record_is_never_silent(
+    words, tmp_path, stopping, capsys, name, damage, code, named
+):
+    with stopping():
+        assert main(words("run")) == 130
+        damage(tmp_path / "run" / "zero" / name)
+        assert main(words("run", "--resume")) == code
+    captured = capsys.readouterr()
+    text = " ".join((captured.out + captured.err).split())
+    assert named in text and (code == 130 or "Put a copy of the file back" in text)
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from sandbox import wire
-from sandbox.executor import Stdin
-from sandbox.result import Execution
+from veriloop.sandbox import wire
+from veriloop.sandbox.executor import Stdin
+from veriloop.sandbox.result import Execution
 
 
 class OpenBox:
@@ -46,7 +46,7 @@ class OpenBox:
 
     def run_all(self, program, given, limits):
         self.batches.append(len(given))
-        return [self.run(program, one, limits) for one in given]
+        return [self.run(program, call, limits) for call in given]
 
     def close(self):
         self.closed = True
@@ -111,11 +111,11 @@ class Endpoint:
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
-    def judge_says(self, said):
+    def judge_says(self, content):
         """Set the text of the judge's message, or a function of the messages it gets."""
 
         def answer(body):
-            text = said(body["messages"][1]["content"]) if callable(said) else said
+            text = content(body["messages"][1]["content"]) if callable(content) else content
             return {"choices": [{"message": {"content": text}}]}
 
         self.answers["/chat/completions"] = answer
@@ -129,12 +129,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.owner.asked.append((self.path, dict(self.headers), body))
-        found = [a for end, a in self.owner.answers.items() if self.path.endswith(end)]
-        answer = found[0](body) if found and callable(found[0]) else (found or [(404, "")])[0]
-        status, made = answer if isinstance(answer, tuple) else (200, answer)
+        matches = [a for end, a in self.owner.answers.items() if self.path.endswith(end)]
+        answer = matches[0] if matches else (404, "")
+        answer = answer(body) if callable(answer) else answer
+        status, reply = answer if isinstance(answer, tuple) else (200, answer)
         self.send_response(status)
         self.end_headers()
-        self.wfile.write(made.encode() if isinstance(made, str) else json.dumps(made).encode())
+        self.wfile.write((reply if isinstance(reply, str) else json.dumps(reply)).encode())
 
     def log_message(self, *_):
         pass
@@ -148,16 +149,16 @@ def _paris(user):
 @pytest.fixture
 def endpoint(monkeypatch):
     """A judge that wants to read of Paris, and a reward model that likes everything."""
-    made = Endpoint()
-    made.judge_says(_paris)
-    made.answers["/classify"] = {"data": [{"probs": [0.0]}]}
+    endpoint = Endpoint()
+    endpoint.judge_says(_paris)
+    endpoint.answers["/classify"] = {"data": [{"probs": [0.0]}]}
     for name, value in {
-        "VERILOOP_JUDGE_URL": made.url,
+        "VERILOOP_JUDGE_URL": endpoint.url,
         "VERILOOP_JUDGE_MODEL": "judge",
-        "VERILOOP_REWARD_URL": f"{made.url}/classify",
+        "VERILOOP_REWARD_URL": f"{endpoint.url}/classify",
         "VERILOOP_REWARD_MODEL": "liking",
     }.items():
         monkeypatch.setenv(name, value)
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    yield endpoint
+    endpoint.server.shutdown()
+    endpoint.server.server_close()

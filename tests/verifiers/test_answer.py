@@ -1,10 +1,9 @@
 """Where the final answer is read, and where it must not be."""
 
-import time
-
 import pytest
 
-from verifiers.answer import after_think, final_answer, unboxed
+from tests.cpu_budget import cpu_budget
+from veriloop.verifiers.answer import after_think, final_answer, unboxed
 
 
 @pytest.mark.parametrize(
@@ -118,6 +117,5 @@ def test_a_box_around_everything_comes_off(text, content):
     ids=lambda junk: junk[:10],
 )
 def test_a_megabyte_of_junk_is_read_in_linear_time(junk):
-    began = time.process_time()
-    final_answer(junk)
-    assert time.process_time() - began < 2.0  # quadratic code takes minutes
+    with cpu_budget(2):  # quadratic code takes minutes
+        final_answer(junk)

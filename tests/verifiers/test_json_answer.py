@@ -2,8 +2,9 @@
 
 import pytest
 
-from verifiers.json_answer import same, strict_loads, written
-from verifiers.registry import get, judge
+from tests.cpu_budget import cpu_budget
+from veriloop.verifiers.json_answer import json_text, same, strict_loads
+from veriloop.verifiers.registry import get, judge
 
 
 @pytest.mark.parametrize(
@@ -11,13 +12,13 @@ from verifiers.registry import get, judge
     [
         "", "{", "{'a': 1}", '{"a": 1,}', '{"a": 1, "a": 1}', '[{"b": {"a": 1, "a": 2}}]', "NaN",
         "[Infinity]", "-Infinity", '{"a": 1} {}', "// x\n1", "9" * 5_000, "[" * 100_000,
-        '"' + "a" * 300_000 + '"',
+        '"' + "a" * 300_000 + '"', "1e400", "[-1.5e999]", r'"\ud800"', r'{"\udfff": 1}', '"\ud800"',
     ],
-    ids=range(14),
+    ids=range(19),
 )  # fmt: skip
 def test_what_is_no_json_is_refused(text):
     with pytest.raises(
-        ValueError, match=r"JSON|key|char|Expecting|digits|nested|longer|line|delimiter"
+        ValueError, match=r"JSON|key|char|Expecting|digits|nested|longer|line|delimiter|range"
     ):
         strict_loads(text)
 
@@ -50,7 +51,7 @@ def test_equality_is_that_of_json(a, b, equal):
     ],
 )
 def test_the_text_that_should_be_json(response, extra, text):
-    assert written(response, extra) == text
+    assert json_text(response, extra) == text
 
 
 SCHEMA = {
@@ -85,14 +86,49 @@ def test_the_verdict_says_what_does_not_fit():
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ({}, "needs 'schema', 'value' or both"),
-        ({"schema": {"type": "nothing"}}, "SchemaError"),
-        ({"schema": {"$ref": "http://127.0.0.1:1/x.json"}}, "Unresolvable"),
+        ({"schema": {"type": "nothing"}}, 'ValidationError: "nothing" is not valid'),
+        ({"schema": {"$ref": "http://127.0.0.1:1/x.json"}}, "Retrieval is disabled"),
+        ({"schema": {"$ref": "#/$defs/none"}}, "does not exist"),
+        ({"schema": {"pattern": "(?=a)b"}}, 'is not a "regex"'),
+        ({"schema": {"pattern": r"(a)\1"}}, 'is not a "regex"'),
+        ({"schema": {"pattern": "["}}, 'is not a "regex"'),
         ({"value": 1, "extra_text": "any"}, "extra_text must be one of"),
     ],
 )
-def test_a_reference_of_no_use_is_our_error(reference, said):
+def test_a_reference_of_no_use_is_our_error(reference, message):
     verdict = judge(get("json_answer").problem(reference), "<answer>1</answer>")
-    assert verdict.status == "error" and said in verdict.detail
+    assert verdict.status == "error" and message in verdict.detail
+
+
+TREE = {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}
+HOSTILE = {
+    "nested quantifiers": ({"pattern": "^(a+)+$"}, '"' + "a" * 100_000 + '!"'),
+    "alternatives": ({"pattern": "^(a|a)*$"}, '"' + "a" * 100_000 + '!"'),
+    "a pattern of keys": (
+        {"patternProperties": {"^(x+x+)+y$": {"type": "null"}}, "additionalProperties": False},
+        '{"' + "x" * 100_000 + '": 1}',
+    ),
+    "a recursive schema": (TREE, "[" * 900 + "1" + "]" * 900),
+    "an endless number": ({"multipleOf": 0.01}, "1e400"),
+    "a long integer": ({"multipleOf": 0.01, "maximum": 5}, "1" * 4_000),
+    "many objects": (
+        {"uniqueItems": True, "maxItems": 9},
+        "[" + ",".join(f'{{"a":{n}}}' for n in range(15_000)) + "]",
+    ),
+    "half a surrogate pair": ({"type": "string", "maxLength": 0}, r'"\ud800"'),
+}
+
+
+@pytest.mark.parametrize(("schema", "answer"), HOSTILE.values(), ids=HOSTILE)
+def test_no_answer_makes_the_verifier_fail(schema, answer):
+    with cpu_budget(2):
+        verdict = judge(get("json_answer").problem({"schema": schema}), answer)
+    assert (verdict.score, verdict.status) == (0.0, "graded")
+
+
+def test_a_pattern_that_is_costly_to_search_is_matched_all_the_same():
+    problem = get("json_answer").problem({"schema": {"type": "string", "pattern": "^(a+)+$"}})
+    assert judge(problem, '"' + "a" * 100_000 + '"').score == 1.0

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from verifiers.labels import find_label, problem_for
+from veriloop.verifiers.labels import find_label, problem_for
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from verifiers.labels import find_label, problem_for
     ],
 )
 def test_a_label_is_the_reference_or_its_only_value(label, reference):
-    found = problem_for(label, "number")
-    assert (found.verifier, found.reference, found.facts) == ("number", reference, {})
+    problem = problem_for(label, "number")
+    assert (problem.verifier, problem.reference, problem.facts) == ("number", reference, {})
 
 
 @pytest.mark.parametrize(
@@ -32,16 +32,16 @@ def test_a_label_is_the_reference_or_its_only_value(label, reference):
     ],
 )
 def test_a_label_may_say_all_by_itself(label):
-    found = problem_for(label, "math_answer", facts={"b": 2, "a": 0})
-    assert found.verifier == "number" and found.reference == {"value": 1}
-    assert found.facts == {"a": 1, "b": 2}
+    problem = problem_for(label, "math_answer", facts={"b": 2, "a": 0})
+    assert problem.verifier == "number" and problem.reference == {"value": 1}
+    assert problem.facts == {"a": 1, "b": 2}
 
 
 def test_the_end_of_the_prompt_says_where_the_response_starts():
     assert problem_for("1", "number", prompt="Q <think>\n").facts == {"prefilled_think": True}
     assert problem_for("1", "number", prompt="Q <think> 1").facts == {}
-    told = {"prefilled_think": False}
-    assert problem_for("1", "number", prompt="<think>", facts=told).facts == told
+    facts = {"prefilled_think": False}
+    assert problem_for("1", "number", prompt="<think>", facts=facts).facts == facts
 
 
 def test_a_verifier_without_reference_needs_no_label():
@@ -50,16 +50,16 @@ def test_a_verifier_without_reference_needs_no_label():
 
 
 @pytest.mark.parametrize(
-    ("label", "verifier", "said"),
+    ("label", "verifier", "message"),
     [
         ("1", "", "names no verifier"),
         (None, "number", "needs a label, got None"),
         ("x", "code_tests", "'tests'"),
-        ({"verifier": "number", "value": 1}, "", "no key 'value'"),
+        ({"verifier": "number", "value": 1}, "", "unknown label key 'value'"),
     ],
 )
-def test_what_cannot_be_taken_is_told(label, verifier, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_taken_is_told(label, verifier, message):
+    with pytest.raises(ValueError, match=message):
         problem_for(label, verifier)
     with pytest.raises(KeyError, match="Did you mean 'number'"):
         problem_for("1", "numbr")
@@ -69,5 +69,5 @@ def test_the_label_column_is_found_or_named():
     assert find_label({"answer": 1, "solution": 2}) == 2
     assert find_label({"answer": 1, "mine": 3}, "mine") == 3
     assert find_label({"other": 1}) is None
-    with pytest.raises(KeyError, match="no column 'mine'; there are"):
+    with pytest.raises(KeyError, match="no column 'mine'; the columns are"):
         find_label({"answer": 1}, "mine")

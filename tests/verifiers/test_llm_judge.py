@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from verifiers import http_json
-from verifiers.llm_judge import fenced, preferred, says_something
-from verifiers.registry import get, judge
+from veriloop.verifiers import http_json
+from veriloop.verifiers.llm_judge import fenced, preferred, says_something
+from veriloop.verifiers.registry import get, judge
 
 ASKED = {"question": "Capital of France?", "rubric": "Names the city.", "answer": "Paris"}
 

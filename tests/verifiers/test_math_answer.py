@@ -1,7 +1,6 @@
 """Mathematical answers: what counts, what does not, and what is never worked out."""
 
 import json
-import time
 from collections import defaultdict
 from pathlib import Path
 from threading import Thread
@@ -10,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.problem import Problem
-from verifiers.answer import boxed_integer, final_answer, unboxed
-from verifiers.math.decide import decide
-from verifiers.math_answer import given_answer
-from verifiers.pool import VerifierPool
-from verifiers.registry import judge
+from tests.cpu_budget import cpu_budget
+from veriloop.data.problem import Problem
+from veriloop.verifiers.answer import boxed_integer, final_answer, unboxed
+from veriloop.verifiers.math.decide import decide
+from veriloop.verifiers.math_answer import decimal_comma, extract_answer
+from veriloop.verifiers.pool import VerifierPool
+from veriloop.verifiers.registry import judge
 
 CASES = Path(__file__).parent / "cases"
 LABELLED = Path(__file__).parents[3] / "shared" / "cases" / "math_answers.jsonl"
@@ -30,6 +30,8 @@ def problem_of(gold):
 
 
 OWN = rows(CASES / "math_answers.jsonl")
+READING = rows(CASES / "math_reading.jsonl")
+REVIEW = rows(CASES / "math_review.jsonl")
 EQUALITIES = rows(CASES / "math_equalities.jsonl")
 
 
@@ -37,6 +39,29 @@ EQUALITIES = rows(CASES / "math_equalities.jsonl")
 def test_our_own_cases_are_all_judged_right(kind):
     wrong = []
     for case in OWN:
+        if case["category"] == kind:
+            verdict = judge(problem_of(case["gold"]), case["response"])
+            if verdict.status == "error" or bool(verdict.score) != case["label"]:
+                wrong.append((case["gold"], case["response"], verdict))
+    assert not wrong
+
+
+@pytest.mark.parametrize("kind", sorted({case["category"] for case in READING}))
+def test_answers_are_read_as_a_careful_reader_reads_them(kind):
+    """Boxes, tags and prose: signs, denials, corrections, formats of models, ten languages."""
+    wrong = []
+    for case in READING:
+        if case["category"] == kind:
+            verdict = judge(problem_of(case["gold"]), case["response"])
+            if verdict.status == "error" or bool(verdict.score) != case["label"]:
+                wrong.append((case["gold"], case["response"], verdict))
+    assert not wrong
+
+
+@pytest.mark.parametrize("kind", sorted({case["category"] for case in REVIEW}))
+def test_cases_written_without_knowledge_of_the_rules_are_judged_right(kind):
+    wrong = []
+    for case in REVIEW:
         if case["category"] == kind:
             verdict = judge(problem_of(case["gold"]), case["response"])
             if verdict.status == "error" or bool(verdict.score) != case["label"]:
@@ -73,10 +98,10 @@ def test_the_labelled_cases_are_judged_well_and_no_hack_is_paid():
     for row, verdict in zip(labelled, verdicts, strict=True):
         assert verdict.status != "error", verdict
         kinds[row["category"]].append(bool(verdict.score) == row["label"])
-    right = [one for found in kinds.values() for one in found]
+    right = [agreement for agreements in kinds.values() for agreement in agreements]
     assert sum(right) / len(right) >= 0.97
-    assert all(sum(found) / len(found) >= 0.9 for found in kinds.values())
-    assert all(all(found) for kind, found in kinds.items() if kind.startswith("hack"))
+    assert all(sum(agreements) / len(agreements) >= 0.9 for agreements in kinds.values())
+    assert all(all(agreements) for kind, agreements in kinds.items() if kind.startswith("hack"))
 
 
 @pytest.mark.parametrize(
@@ -109,10 +134,9 @@ def test_the_labelled_cases_are_judged_well_and_no_hack_is_paid():
 )
 def test_bombs_are_wrong_at_once(bomb):
     for gold in ("42", "x+1", r"\{1,2\}", "(0,1)", r"\text{Yes}"):
-        began = time.process_time()
-        verdict = judge(problem_of(gold), f"\\boxed{{{bomb}}}")
-        assert verdict.score == 0.0
-        assert time.process_time() - began < 1.0  # what is not bounded takes hours
+        with cpu_budget(1):  # what is not bounded takes hours
+            verdict = judge(problem_of(gold), f"\\boxed{{{bomb}}}")
+            assert verdict.score == 0.0
 
 
 def test_an_unreadable_reference_is_our_error():
@@ -122,13 +146,6 @@ def test_an_unreadable_reference_is_our_error():
             None,
             "error",
         ) and "neither text" in verdict.detail
-
-
-def test_computer_algebra_reads_golds_that_our_grammar_does_not():
-    gold = r"\int_0^1 x\,dx + \nabla"
-    assert judge(problem_of(gold), rf"\boxed{{{gold}}}").score == 1.0
-    gold = r"\frac{d}{dx}\left(x^2\right)\%\%"
-    assert judge(problem_of(gold), r"\boxed{9^{9^{9}}}").score in (0.0, None)
 
 
 def test_no_answer_is_told_from_a_wrong_one():
@@ -211,9 +228,25 @@ def test_no_text_breaks_it(text):
 
 
 def test_the_language_of_the_response_says_what_a_comma_means():
-    assert given_answer("Die Antwort ist 2,5.") == "2,5"
+    assert extract_answer("Die Antwort ist 2,5.") == "2,5"
     assert judge(problem_of("2.5"), "Die Antwort ist 2,5.").score == 1.0
     assert judge(problem_of("2.5"), "The answer is 2,5.").score == 0.0
     assert judge(problem_of("1250"), r"The value of it is \boxed{1,250}").score == 1.0
     assert judge(problem_of("1250"), r"Der Wert ist also \boxed{1,250}").score == 0.0
     assert judge(problem_of("1.25"), r"Der Wert ist also \boxed{1,250}").score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "comma"),
+    [
+        ("Der Mittelwert ist $\\boxed{3,05}$.", True),
+        ("La probabilité cherchée vaut donc", True),
+        ("El área sombreada es", True),
+        ("Ответ: 2,5", True),
+        ("The answer is 2,5", False),
+        ("答案是 2,5", False),
+        (r"\boxed{2,5}", False),
+    ],
+)
+def test_the_language_is_recognised_by_its_common_words(text, comma):
+    assert decimal_comma(text) == comma

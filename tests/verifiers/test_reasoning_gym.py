@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from verifiers import reasoning_gym as strict
-from verifiers.reasoning_gym import NotPlain, accepted, hedged, plain_formula
-from verifiers.registry import get, judge
+from veriloop.verifiers import reasoning_gym as strict
+from veriloop.verifiers.reasoning_gym import NotPlain, hedged, judge_answer, plain_formula
+from veriloop.verifiers.registry import get, judge
 
 QUEENS = "_ Q _ _\n_ _ _ Q\nQ _ _ _\n_ _ Q _"
 MIRROR = "_ _ Q _\nQ _ _ _\n_ _ _ Q\n_ Q _ _"
@@ -38,7 +38,7 @@ def entry(answer, **metadata):
 
 
 @pytest.mark.parametrize(
-    ("task", "made", "answer", "right"),
+    ("task", "record", "answer", "right"),
     [
         ("binary_matrix", entry("0 1\n1 0"), "[[0, 1], [1, 0]]", True),
         ("binary_matrix", entry("0 1\n1 0"), "0  1 \n 1 0", True),
@@ -55,8 +55,8 @@ def entry(answer, **metadata):
         ("puzzle24", entry("6*4", numbers=[4, 6]), "4 × 6", True),
     ],
 )
-def test_tasks_that_evaluate_answers_are_judged_without_their_scorer(task, made, answer, right):
-    assert accepted(task, answer, made)[0] is right
+def test_tasks_that_evaluate_answers_are_judged_without_their_scorer(task, record, answer, right):
+    assert judge_answer(task, answer, record)[0] is right
 
 
 @pytest.mark.parametrize("task", [*strict.MATRICES, *strict.FORMULAS, "countdown", "puzzle24"])
@@ -83,8 +83,8 @@ def test_tasks_that_evaluate_answers_are_judged_without_their_scorer(task, made,
     ids=range(16),
 )
 def test_nothing_but_data_reaches_a_scorer(scorer, task, answer):
-    made = entry("17", numbers=[4, 6], target=10)
-    assert not accepted(task, answer, made)[0] and scorer.shown == []
+    record = entry("17", numbers=[4, 6], target=10)
+    assert not judge_answer(task, answer, record)[0] and scorer.shown == []
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ def test_anything_else_does_not(text):
 
 
 def test_formulas_are_shown_to_the_scorer_once_they_are_plain(scorer):
-    made = entry("x**2 + C")
-    assert accepted("simple_integration", "C + x**2", made) == (True, "")
+    record = entry("x**2 + C")
+    assert judge_answer("simple_integration", "C + x**2", record) == (True, "")
     assert scorer.shown == ["C + x**2"]
 
 
 @pytest.mark.parametrize("pays", [0.01, 0.5, 0.99, ValueError("x"), ZeroDivisionError()])
 def test_less_than_full_marks_is_nothing(scorer, pays):
     scorer.pays = pays
-    assert not accepted("letter_counting", "3", entry("4"))[0]
+    assert not judge_answer("letter_counting", "3", entry("4"))[0]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_less_than_full_marks_is_nothing(scorer, pays):
     ["17 or 4", "4 or 17", "4, 17", "17, 4", "4\n4", "maybe 4", "4 4", "either 4", "perhaps 17"],
 )
 def test_hedging_earns_nothing_even_where_the_scorer_pays(scorer, answer):
-    assert not accepted("letter_counting", answer, entry("4"))[0] and scorer.shown == []
+    assert not judge_answer("letter_counting", answer, entry("4"))[0] and scorer.shown == []
 
 
 def test_words_of_the_oracle_are_no_hedge():
@@ -167,14 +167,32 @@ def test_words_of_the_oracle_are_no_hedge():
 
 def test_own_answers_are_accepted_padded_or_from_the_metadata(scorer):
     scorer.pays = 0.0
-    one = get("reasoning_gym")
-    made = {"task": "rubiks_cube", "entry": entry(None, example_correct_answer=" R' B' ")}
-    assert judge(one.problem(made), "<answer>\n  R' B' \n</answer>").score == 1.0
+    verifier = get("reasoning_gym")
+    reference = {"task": "rubiks_cube", "entry": entry(None, example_correct_answer=" R' B' ")}
+    assert judge(verifier.problem(reference), "<answer>\n  R' B' \n</answer>").score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("task", "oracle", "answer", "right"),
+    [
+        ("calendar_arithmetic", "Friday", "friday", True),
+        ("course_schedule", "False", "FALSE", True),
+        ("sokoban", "DRL", "drl", True),
+        ("game_of_life_halting", "True", "true", True),
+        ("calendar_arithmetic", "Friday", "monday", False),
+        ("calendar_arithmetic", "Friday", "friday or monday", False),
+        ("codeio", '{"a": 1}', '{"A": 1}', False),
+        ("rubiks_cube", "F U", "f u", False),
+    ],
+)
+def test_case_counts_only_where_it_distinguishes_answers(scorer, task, oracle, answer, right):
+    scorer.pays = 0.05
+    assert judge_answer(task, answer, entry(oracle))[0] is right
 
 
 def test_a_task_whose_scorer_takes_anything_needs_the_very_answer(scorer):
-    assert not accepted("game_of_life_halting", "I don't know", entry("False"))[0]
-    assert accepted("game_of_life_halting", "False", entry("False"))[0]
+    assert not judge_answer("game_of_life_halting", "I don't know", entry("False"))[0]
+    assert judge_answer("game_of_life_halting", "False", entry("False"))[0]
 
 
 def test_a_missing_package_is_named(monkeypatch):
@@ -194,9 +212,9 @@ def test_the_real_package_scores_through_the_verifier():
 
     strict._scorer.cache_clear()
     for task in ("letter_counting", "simple_integration", "polynomial_multiplication", "sokoban"):
-        (made,) = reasoning_gym.create_dataset(task, size=1, seed=3)
-        reference = {"task": task, "entry": dict(made)}
-        own = f"<answer> {made['answer']} </answer>"
+        (record,) = reasoning_gym.create_dataset(task, size=1, seed=3)
+        reference = {"task": task, "entry": dict(record)}
+        own = f"<answer> {record['answer']} </answer>"
         assert judge(get("reasoning_gym").problem(reference), own).score == 1.0
-        hedge = f"<answer>{made['answer']} or 17</answer>"
+        hedge = f"<answer>{record['answer']} or 17</answer>"
         assert judge(get("reasoning_gym").problem(reference), hedge).score == 0.0

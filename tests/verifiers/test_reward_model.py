@@ -2,8 +2,8 @@
 
 import pytest
 
-from verifiers.registry import get, judge
-from verifiers.reward_model import squashed
+from veriloop.verifiers.registry import get, judge
+from veriloop.verifiers.reward_model import squashed
 
 
 def verdict(response="Hello!", **reference):

@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from data import general
-from data.general import Topic, topics
-from data.general_phrases import THOUGHTS
-from verifiers.registry import fingerprint, get, judge
-from verifiers.small_talk import plainly, right_answers
+from veriloop.data import general
+from veriloop.data.general import Topic, topics
+from veriloop.data.general_phrases import THOUGHTS
+from veriloop.verifiers.registry import fingerprint, get, judge
+from veriloop.verifiers.small_talk import normalised, right_answers
 
 EVERY = topics()
 
@@ -119,12 +119,12 @@ def test_what_stands_outside_the_answer_can_do_harm_too():
 
 
 def test_no_final_answer_is_said():
-    told = verdict(AMY, "Hello Amy, nice to meet you!")
-    assert (told.score, told.status) == (0.0, "no_answer")
+    result = verdict(AMY, "Hello Amy, nice to meet you!")
+    assert (result.score, result.status) == (0.0, "no_answer")
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ({"kind": "greets", "entity": "Amy", "language": "en"}, "Did you mean 'greet'"),
         ({"kind": "sound", "entity": "dogs", "language": "en"}, "Did you mean 'dog'"),
@@ -132,21 +132,24 @@ def test_no_final_answer_is_said():
         ({"kind": "greet", "entity": "Amy"}, "language"),
     ],
 )
-def test_a_reference_that_makes_no_sense_is_our_error(reference, said):
-    told = judge(get("small_talk").problem(reference), "<answer>Hello Amy</answer>")
-    assert (told.score, told.status) == (None, "error") and said in told.detail
+def test_a_reference_that_makes_no_sense_is_our_error(reference, message):
+    result = judge(get("small_talk").problem(reference), "<answer>Hello Amy</answer>")
+    assert (result.score, result.status) == (None, "error") and message in result.detail
 
 
 def test_only_case_punctuation_and_layout_are_left_aside():
-    assert plainly(" Hello,\n  AMY！？ nice…") == "hello amy nice"
-    assert plainly("a-b") == "a-b" and plainly("12") != plainly("1 2")
+    assert normalised(" Hello,\n  AMY！？ nice…") == "hello amy nice"
+    assert normalised("a-b") == "a-b" and normalised("12") != normalised("1 2")
 
 
 def test_the_fingerprint_follows_the_phrases_too():
-    import data.general_phrases as phrases
-    from verifiers.registry import source_files
+    import veriloop.data.general_phrases as phrases
+    from veriloop.verifiers.registry import source_files
 
-    assert "data.general_phrases" in get("small_talk").parts
-    files = {path.name for path in source_files(("verifiers.small_talk", *get("small_talk").parts))}
+    assert "veriloop.data.general_phrases" in get("small_talk").parts
+    files = {
+        path.name
+        for path in source_files(("veriloop.verifiers.small_talk", *get("small_talk").parts))
+    }
     assert {"general.py", "general_phrases.py", "small_talk.py", "answer.py"} <= files
     assert phrases.__file__ and fingerprint(["small_talk"])["small_talk"].startswith("1+")

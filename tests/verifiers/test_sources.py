@@ -1,9 +1,9 @@
 import pytest
 
-import verifiers
-from verifiers import sources
-from verifiers.registry import all_verifiers, fingerprint
-from verifiers.sources import source_files
+from veriloop import verifiers
+from veriloop.verifiers import sources
+from veriloop.verifiers.registry import all_verifiers, fingerprint, get
+from veriloop.verifiers.sources import source_files
 
 
 def names(*modules):
@@ -12,20 +12,38 @@ def names(*modules):
 
 
 def test_what_a_verifier_imports_decides_its_verdicts_too():
-    assert {"code_tests.py", "compare.py", "code_outcome.py"} <= names("verifiers.code_tests")
-    assert {"split/talk.py", "split_harness.py"} <= names("verifiers.code_tests")
-    assert {"math/decide.py", "math/units.py", "statement.py"} <= names("verifiers.math_answer")
+    assert {"code/tests.py", "code/compare.py", "code/outcome.py"} <= names(
+        "veriloop.verifiers.code.tests"
+    )
+    assert {"code/split/proxies.py", "code/split/tests_side.py", "code/split_harness.py"} <= names(
+        "veriloop.verifiers.code.tests", *get("code_tests").parts
+    )
+    assert {"math/decide.py", "math/units.py", "math/prose_answer.py"} <= names(
+        "veriloop.verifiers.math_answer"
+    )
+
+
+def test_parts_are_named_by_modules_that_exist_wherever_the_process_runs():
+    parts = {part for verifier in all_verifiers().values() for part in verifier.parts}
+    assert parts and all(part.startswith("veriloop.") for part in parts), parts
 
 
 def test_another_verifiers_rules_do_not_count():
-    assert "countdown.py" not in names("verifiers.number")
-    assert "registry.py" not in names("verifiers.number", "verifiers.code_tests")
+    assert "countdown.py" not in names("veriloop.verifiers.number")
+    assert "registry.py" not in names("veriloop.verifiers.number", "veriloop.verifiers.code.tests")
 
 
 def test_an_import_inside_a_function_counts(tmp_path):
     lazy = tmp_path / "lazy.py"
-    lazy.write_text("def f():\n    from verifiers import compare\n    import verifiers.answer\n")
-    assert set(sources._imported(lazy)) == {"verifiers.compare", "verifiers.answer"}
+    lazy.write_text(
+        "def f():\n    from veriloop.verifiers.code import compare\n"
+        "    import veriloop.verifiers.answer\n"
+    )
+    assert set(sources._imported(lazy)) == {
+        "veriloop.verifiers.code",
+        "veriloop.verifiers.code.compare",
+        "veriloop.verifiers.answer",
+    }
 
 
 @pytest.mark.slow

@@ -1,38 +1,41 @@
 """Steps of a chain, one score each, where they stand."""
 
-import time
 from random import Random
 
 import pytest
 
-from data.arithmetic import Chain, draw
-from verifiers.registry import get, judge
-from verifiers.unit_chain import MAX_STEPS, step_scores, steps
+from tests.cpu_budget import cpu_budget
+from veriloop.data.arithmetic import Chain, draw
+from veriloop.verifiers.registry import get, judge
+from veriloop.verifiers.unit_chain import MAX_STEPS, step_scores, steps
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("8+7-5 = 15-5 = 10", [("8+7-5 = 15-5", 1.0), ("15-5 = 10", 1.0)]),
         ("First 5+3=8, then 8-2=5.", [("5+3=8", 1.0), ("8-2=5", 0.0)]),
         ("首先8+7=15，然后15-5=10。", [("8+7=15", 1.0), ("15-5=10", 1.0)]),
         ("- 3+4 = 7\n- 3+4 = 8", [("3+4 = 7", 1.0), ("3+4 = 8", 0.0)]),
         ("2×3=6 and 6÷4=3/2", [("2×3=6", 1.0), ("6÷4=3/2", 1.0)]),
-        ("so 3 = 3 - which", [("3 = 3", 1.0)]),
+        ("so 3+1 = 4 - which", [("3+1 = 4", 1.0)]),
         ("2+(3=5", []),
         ("x+3=5, f(2)=4, 1.5+1=2.5, 7=7.5, a_1=3, = 4 =", []),
         ("1/0=1", []),
+        ("3=3; 2+3=3+2; 2*3 = (3*2)", []),
+        ("2+3=5; 2 + 3 = 5; 3+2=5", [("2+3=5", 1.0)]),
+        ("3=4; 3=4", [("3=4", 0.0)]),
         ("", []),
     ],
 )
-def test_every_equality_of_integers_is_a_step(text, found):
-    assert [(step.text, step.score) for step in steps(text)] == found
+def test_every_equality_of_integers_is_a_step(text, expected):
+    assert [(step.text, step.score) for step in steps(text)] == expected
     assert all(text[step.start : step.end] == step.text for step in steps(text))
-    assert step_scores(text) == [score for _, score in found]
+    assert step_scores(text) == [score for _, score in expected]
 
 
 def test_a_wrong_link_is_wrong_and_its_neighbours_are_not():
-    assert step_scores("9+4+1 = 13+1 = 15 = 15") == [1.0, 0.0, 1.0]
+    assert step_scores("9+4+1 = 13+1 = 15 = 10+5") == [1.0, 0.0, 1.0]
 
 
 def written_out(chain):
@@ -61,6 +64,12 @@ def test_solutions_of_our_own_chains_are_right_step_by_step():
         ("<think>5+3=8; 8-2=5</think><answer>5</answer>", 0.25, 1),
         ("<think>5+3=9; 9-2=5</think><answer>5</answer>", 0.0, 0),
         ("<think>clear</think><answer>6</answer>", 0.0, -1),
+        ("<think>5+3=8; 8-3=5</think><answer>5</answer>", 0.0, -1),
+        ("<think>1+1=2; 2+1=3; 3+1=4; 4+1=5</think><answer>5</answer>", 0.0, -1),
+        ("<think>9-8+5 = 1+5 = 6</think><answer>6</answer>", 1.0, -1),
+        ("<think>3-3+6 = 0+6 = 6</think><answer>6</answer>", 1.0, -1),
+        ("<think>6÷4=3/2; 3/2*4=6</think><answer>6</answer>", 1.0, -1),
+        ("<think>1-3=-2; -2+8=6, as 6-8=-2</think><answer>6</answer>", 1.0, -1),
     ],
 )
 def test_the_score_is_the_share_of_right_steps_halved_for_a_wrong_answer(
@@ -70,10 +79,27 @@ def test_the_score_is_the_share_of_right_steps_halved_for_a_wrong_answer(
     assert verdict.score == score and verdict.components["first_wrong"] == first_wrong
 
 
-@pytest.mark.slow
+PADDING = {
+    "one trivial step": "0+0=0; " * 200,
+    "trivial steps": "".join(f"{n}+0={n}; {n}*1={n}; 0*{n}=0; {n}={n}; " for n in range(30)),
+    "one true step": "1+1=2; " * 200,
+    "the same step, rewritten": "2+3=5; 3+2=5; (2 + 3) = 5; ",
+    "unrelated steps": "".join(f"{n}+50={n + 50}; " for n in range(100)),
+}
+
+
+@pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
+@pytest.mark.parametrize(
+    ("chain", "answer", "score"),
+    [("", 7, 0.0), ("", 6, 0.0), ("5+4=8; 8-2=6", 6, 0.5), ("5+4=8; 8-2=6; ", 7, 0.0)],
+)
+def test_padding_earns_nothing(padding, chain, answer, score):
+    response = f"<think>{chain}; {padding}</think><answer>{answer}</answer>"
+    assert judge(get("unit_chain").problem({"value": 6}), response).score == score
+
+
 def test_long_texts_are_read_in_linear_time():
-    assert len(steps("1=1; " * 2_000)) == MAX_STEPS
-    began = time.process_time()
-    for junk in ("9" * 200_000, "=" * 100_000, "1+" * 100_000, "(" * 100_000 + "=1"):
-        steps(junk)
-    assert time.process_time() - began < 2.0
+    assert len(steps("".join(f"{n}+1={n + 1}; " for n in range(2_000)))) == MAX_STEPS
+    with cpu_budget(3):
+        for junk in ("9" * 200_000, "=" * 100_000, "1+" * 100_000, "1=" * 100_000, "(=" * 100_000):
+            steps(junk)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from verifiers.verdict import outcome
+from veriloop.verifiers.verdict import outcome
 
 
 @pytest.mark.parametrize(

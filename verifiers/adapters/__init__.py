@@ -1,1 +1,1 @@
-"""Our verifiers as the reward functions of other trainers, inside their own process."""
+"""Verifiers as reward functions of other trainers, inside their process."""

@@ -1,10 +1,10 @@
-"""AReaL: `reward_fn = reward("math_answer")`. It takes what raises or hangs for 0 by itself."""
+"""AReaL: `reward_fn = reward("math_answer")`. AReaL scores 0 if it raises or hangs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from verifiers.adapters.grading import OnError, judged, score
-from verifiers.labels import find_label, problem_for
+from veriloop.verifiers.adapters.grading import OnError, judge_tasks, score
+from veriloop.verifiers.labels import find_label, problem_for
 
 
 def reward(verifier: str, column: str = "", *, on_error: OnError = "raise") -> Callable[..., float]:
@@ -19,7 +19,7 @@ def reward(verifier: str, column: str = "", *, on_error: OnError = "raise") -> C
     ) -> float:
         del prompt_ids, completion_ids
         label = find_label(row, column)
-        (verdict,) = judged([(problem_for(label, verifier, prompt=prompt), completions)])
+        (verdict,) = judge_tasks([(problem_for(label, verifier, prompt=prompt), completions)])
         return score(verdict, on_error)
 
     reward_fn.__name__ = reward_fn.__qualname__ = verifier

@@ -1,35 +1,35 @@
-"""NeMo-RL: the body of an environment actor; the trainer's own types are handed in.
+"""NeMo-RL: the body of an environment actor; the trainer's types are arguments.
 
     @ray.remote
     class Math(SingleTurn):
         def __init__(self, cfg):
-            super().__init__("math_answer", tensor=torch.tensor, made=EnvironmentReturn)
+            super().__init__("math_answer", tensor=torch.tensor, returns=EnvironmentReturn)
 
-A reward is a number in a tensor there, so a failure of ours raises and ends the step, unless the
-user asks for zeros by name.
+Rewards are numbers in a tensor there, which has no value for a response that could not be judged:
+that raises and ends the step, unless `on_error` is "zero".
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from verifiers.adapters.grading import OnError, judged, score
-from verifiers.labels import find_label, problem_for
+from veriloop.verifiers.adapters.grading import OnError, judge_tasks, score
+from veriloop.verifiers.labels import find_label, problem_for
 
 
 class SingleTurn:
-    """An EnvironmentInterface of one turn: the last assistant message is judged, and that is it."""
+    """An EnvironmentInterface of one turn: judges what the assistant wrote and ends the episode."""
 
     def __init__(
         self,
         verifier: str,
         *,
         tensor: Callable[[list[Any]], Any],
-        made: Callable[..., Any],
+        returns: Callable[..., Any],
         on_error: OnError = "raise",
     ) -> None:
         self._verifier = verifier
         self._tensor = tensor
-        self._made = made
+        self._returns = returns
         self._on_error: OnError = on_error
 
     def step(
@@ -37,31 +37,34 @@ class SingleTurn:
     ) -> Any:
         """One EnvironmentReturn for the batch; every episode ends."""
         tasks = []
-        for log, told in zip(message_log_batch, metadata, strict=True):
-            prompt = "".join(str(one["content"]) for one in log if one["role"] == "user")
-            response = "".join(str(one["content"]) for one in log if one["role"] == "assistant")
-            tasks.append((problem_for(_label(told), self._verifier, prompt=prompt), response))
-        verdicts = judged(tasks)
+        for log, sample in zip(message_log_batch, metadata, strict=True):
+            prompt, response = _text(log, "user"), _text(log, "assistant")
+            tasks.append((problem_for(_label(sample), self._verifier, prompt=prompt), response))
+        verdicts = judge_tasks(tasks)
         count = len(tasks)
-        return self._made(
-            observations=[{"role": "environment", "content": one.detail} for one in verdicts],
+        return self._returns(
+            observations=[{"role": "environment", "content": v.detail} for v in verdicts],
             metadata=list(metadata),
             next_stop_strings=[None] * count,
-            rewards=self._tensor([score(one, self._on_error) for one in verdicts]),
+            rewards=self._tensor([score(verdict, self._on_error) for verdict in verdicts]),
             terminateds=self._tensor([True] * count),
-            answers=[one.answer for one in verdicts],
+            answers=[verdict.answer for verdict in verdicts],
         )
 
     def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
-        """The batch as it is, and the mean of its rewards."""
+        """The batch unchanged, and the mean of its rewards."""
         rewards = batch["total_reward"]
         return batch, {f"{self._verifier}/mean": float(sum(rewards) / max(len(rewards), 1))}
 
     def shutdown(self) -> None:
-        """Nothing to end: the pool closes with its process."""
+        """No-op: the pool closes with its process."""
 
 
-def _label(told: Any) -> Any:
-    """Of one sample's metadata: a label that says all by itself, or a row that holds one."""
-    plain_row = isinstance(told, Mapping) and "verifier" not in told
-    return find_label(told) if plain_row else told
+def _text(log: Sequence[Mapping[str, Any]], role: str) -> str:
+    return "".join(str(message["content"]) for message in log if message["role"] == role)
+
+
+def _label(metadata: Any) -> Any:
+    """The label of one sample: its metadata, or a field of it where that is a plain row."""
+    plain_row = isinstance(metadata, Mapping) and "verifier" not in metadata
+    return find_label(metadata) if plain_row else metadata

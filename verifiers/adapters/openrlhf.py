@@ -1,14 +1,13 @@
 """OpenRLHF: a file with `reward_func = reward("math_answer")` given as `--reward.remote_url`.
 
-What it raises is logged and leaves the sample without a reward, as a failing server does.
+OpenRLHF logs an exception and leaves the sample without a reward, as for a failing server.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from verifiers.adapters.grading import OnError, judged, score
-from verifiers.labels import problem_for
-from verifiers.queries import response_of
+from veriloop.verifiers.adapters.grading import OnError, judge_tasks, score
+from veriloop.verifiers.labels import problem_for, response_of
 
 
 def reward(verifier: str = "", *, on_error: OnError = "raise") -> Callable[..., dict[str, Any]]:
@@ -22,7 +21,7 @@ def reward(verifier: str = "", *, on_error: OnError = "raise") -> Callable[..., 
             (problem_for(label, verifier, prompt=prompt), response_of(query, prompt))
             for query, prompt, label in zip(queries, prompts, labels, strict=True)
         ]
-        verdicts = judged(tasks)
+        verdicts = judge_tasks(tasks)
         scores = [score(verdict, on_error) for verdict in verdicts]
         failed = [float(verdict.score is None) for verdict in verdicts]
         return {"rewards": scores, "scores": scores, "extra_logs": {"verifier_error": failed}}

@@ -1,10 +1,10 @@
-"""prime verifiers: a reward hook and a rubric function that ask a reward service.
+"""prime verifiers: a reward hook and a rubric function that call a reward service.
 
-Its package has the name of ours, so this file stands alone. In version 1 a taskset's configuration
-names it, or a copy of it, and a verifier: `r1_math = { fn = ".../prime.py:math_answer" }`; what is
-raised leaves the reward out. Before 0.4 there are rubrics too, for which
-`vf.Rubric(funcs=[rubric("math_answer")])`; they log what is raised and go on with 0.0, their only
-way. VERILOOP_SERVICE holds the address of the service.
+This file uses only the standard library, so that a copy of it works in an environment without
+veriloop. In version 1 a taskset's configuration names the file and a verifier:
+`r1_math = { fn = ".../prime.py:math_answer" }`; an exception leaves the reward out. Versions before
+0.4 have rubrics, `vf.Rubric(funcs=[rubric("math_answer")])`, which log an exception and score 0.0.
+VERILOOP_SERVICE holds the address of the service.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 PATIENCE_S = 300.0
-_AGAIN = (408, 429, 500, 502, 503, 504)
+_TRANSIENT = (408, 429, 500, 502, 503, 504)
 
 
 def rubric(verifier: str, url: str = "") -> Callable[..., Awaitable[float]]:
@@ -26,7 +26,7 @@ def rubric(verifier: str, url: str = "") -> Callable[..., Awaitable[float]]:
 
     async def function(completion: Any, answer: Any, prompt: Any = "", **unused: Any) -> float:
         del unused
-        return await asyncio.to_thread(_ask, url, verifier, answer, _text(completion), prompt)
+        return await asyncio.to_thread(_score, url, verifier, answer, _text(completion), prompt)
 
     function.__name__ = function.__qualname__ = verifier
     return function
@@ -37,14 +37,14 @@ def hook(verifier: str, url: str = "", *, field: str = "answer") -> Callable[...
 
     async def function(task: Any, trace: Any) -> float:
         label = getattr(getattr(task, "data", task), field)
-        return await asyncio.to_thread(_ask, url, verifier, label, trace.last_reply or "", "")
+        return await asyncio.to_thread(_score, url, verifier, label, trace.last_reply or "", "")
 
     function.__name__ = function.__qualname__ = verifier
     return function
 
 
 def __getattr__(name: str) -> Callable[..., Awaitable[float]]:
-    """Any verifier of the service as a hook."""
+    """A hook for any verifier of the service, so that `prime.py:NAME` resolves."""
     if name.startswith("_"):
         raise AttributeError(name)
     return hook(name)
@@ -54,12 +54,13 @@ def _text(completion: Any) -> str:
     if isinstance(completion, str):
         return completion
     last = completion[-1] if completion else ""
-    found = last.get("content") if isinstance(last, dict) else getattr(last, "content", last)
-    return found or ""
+    content = last.get("content") if isinstance(last, dict) else getattr(last, "content", last)
+    return content or ""
 
 
-def _ask(url: str, verifier: str, label: Any, response: str, prompt: Any) -> float:
-    """The score. Raises RuntimeError for a failure of the service, or of its patience."""
+def _score(url: str, verifier: str, label: Any, response: str, prompt: Any) -> float:
+    """The score. Raises RuntimeError for a response that the service could not judge, and for a
+    service that fails for PATIENCE_S."""
     item = {"verifier": verifier, "gold": label, "response": response, "prompt": ""}
     if isinstance(prompt, str):
         item["prompt"] = prompt
@@ -71,15 +72,17 @@ def _ask(url: str, verifier: str, label: Any, response: str, prompt: Any) -> flo
     deadline, wait = time.monotonic() + PATIENCE_S, 0.2
     while True:
         try:
-            asked = urllib.request.Request(address, body, headers)
-            with urllib.request.urlopen(asked, timeout=330) as answer:
-                verdict = json.load(answer)["verdicts"][0]
+            request = urllib.request.Request(address, body, headers)
+            with urllib.request.urlopen(request, timeout=330) as response_file:
+                verdict = json.load(response_file)["verdicts"][0]
             break
         except OSError as failure:
-            passing = not isinstance(failure, urllib.error.HTTPError) or failure.code in _AGAIN
+            transient = (
+                not isinstance(failure, urllib.error.HTTPError) or failure.code in _TRANSIENT
+            )
             if isinstance(failure, urllib.error.HTTPError):
                 failure.close()
-            if not passing or time.monotonic() > deadline:
+            if not transient or time.monotonic() > deadline:
                 raise RuntimeError(f"no verdict from {address}: {failure}") from failure
         time.sleep(wait)
         wait = min(2 * wait, 15.0)

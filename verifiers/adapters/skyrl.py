@@ -1,17 +1,17 @@
-"""SkyRL-Gym: an environment of one turn, registered as `verifiers.adapters.skyrl:VerifierEnv`.
+"""SkyRL-Gym: an environment of one turn, registered by its import path.
 
-    register(id="math", entry_point="verifiers.adapters.skyrl:VerifierEnv",
+    register(id="math", entry_point="veriloop.verifiers.adapters.skyrl:VerifierEnv",
              kwargs={"verifier": "math_answer"})
 
-A failure of ours raises: the trajectory fails, and is no wrong answer.
+A response that cannot be judged raises, so that the trajectory fails instead of scoring 0.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from verifiers.adapters.grading import OnError, judged, score
-from verifiers.adapters.trl import text
-from verifiers.labels import problem_for
+from veriloop.verifiers.adapters.grading import OnError, judge_tasks, score
+from veriloop.verifiers.adapters.trl import text
+from veriloop.verifiers.labels import problem_for
 
 
 class VerifierEnv:
@@ -26,22 +26,22 @@ class VerifierEnv:
         on_error: OnError = "raise",
     ) -> None:
         del env_config
-        told = (extras or {}).get("reward_spec") or {}
-        if "ground_truth" not in told:
+        spec = (extras or {}).get("reward_spec") or {}
+        if "ground_truth" not in spec:
             raise ValueError(f"extras need reward_spec.ground_truth, got {sorted(extras or {})}")
-        self._label, self._verifier = told["ground_truth"], verifier or told.get("method", "")
+        self._label, self._verifier = spec["ground_truth"], verifier or spec.get("method", "")
         self._on_error: OnError = on_error
         self._prompt = ""
 
     def init(self, prompt: Any) -> tuple[Any, dict[str, Any]]:
-        """The prompt as it is."""
+        """The prompt unchanged."""
         self._prompt = text(prompt)
         return prompt, {}
 
     def step(self, action: str) -> dict[str, Any]:
         """The reward of the one turn."""
         problem = problem_for(self._label, self._verifier, prompt=self._prompt)
-        (verdict,) = judged([(problem, action)])
+        (verdict,) = judge_tasks([(problem, action)])
         return {
             "observations": [],
             "reward": score(verdict, self._on_error),
@@ -50,4 +50,4 @@ class VerifierEnv:
         }
 
     def close(self) -> None:
-        """Nothing to end: the pool closes with its process."""
+        """No-op: the pool closes with its process."""

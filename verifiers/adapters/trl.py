@@ -1,17 +1,17 @@
-"""TRL: `GRPOTrainer(reward_funcs=[reward("math_answer")])`. A failure of ours is None, which TRL
-leaves out of the sample's reward."""
+"""TRL: `GRPOTrainer(reward_funcs=[reward("math_answer")])`. A response that cannot be judged gives
+None, which TRL leaves out of the sample's reward."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from verifiers.adapters.grading import judged
-from verifiers.labels import find_label, problem_for
+from veriloop.verifiers.adapters.grading import judge_tasks
+from veriloop.verifiers.labels import find_label, problem_for
 
 
 def reward(verifier: str, column: str = "") -> Callable[..., list[float | None]]:
     """A reward function named after the verifier; `column` of the data set holds the labels.
 
-    It raises KeyError when the data set has no such column, ValueError for unusable labels.
+    The function raises KeyError for a missing column, ValueError for unusable labels.
     """
 
     def function(
@@ -22,7 +22,7 @@ def reward(verifier: str, column: str = "") -> Callable[..., list[float | None]]
             (problem_for(label, verifier, prompt=text(prompt)), text(completion))
             for prompt, completion, label in zip(prompts, completions, labels, strict=True)
         ]
-        verdicts = judged(tasks)
+        verdicts = judge_tasks(tasks)
         if log_extra := columns.get("log_extra"):
             log_extra(f"{verifier}/status", [verdict.status for verdict in verdicts])
         return [verdict.score for verdict in verdicts]

@@ -1,16 +1,16 @@
 """verl: `reward.custom_reward_function.path=.../verifiers/adapters/verl.py`, name `compute_score`.
 
-verl takes the keys of the first sample for all and averages each, so every answer has the same
-numeric keys, and raising would end the run. A failure of ours is therefore 0 with `error` 1: it
-has no other way. `reward_kwargs: {verifier: ...}` names the verifier.
+verl averages the keys of the first sample over all samples, so every sample has the same numeric
+keys, and an exception would end the run. What cannot be judged is therefore 0 with `error` 1.
+`reward_kwargs: {verifier: ...}` names the verifier.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from verifiers.adapters.grading import judged
-from verifiers.labels import problem_for
-from verifiers.registry import describe
+from veriloop.verifiers.adapters.grading import judge_tasks
+from veriloop.verifiers.labels import problem_for
+from veriloop.verifiers.registry import describe
 
 KEYS = ("score", "no_answer", "timeout", "error")
 
@@ -23,13 +23,13 @@ def compute_score(
     verifier: str = "math_answer",
     **unused: Any,
 ) -> dict[str, float]:
-    """The score, and which status it has as 0 or 1. Never raises."""
+    """The score, and each status as 0 or 1. Never raises."""
     del data_source, unused
     try:
         facts = (extra_info or {}).get("facts")
-        (verdict,) = judged([(problem_for(ground_truth, verifier, facts=facts), solution_str)])
-    except Exception as failure:  # noqa: BLE001  one raised here ends the whole run
+        (verdict,) = judge_tasks([(problem_for(ground_truth, verifier, facts=facts), solution_str)])
+    except Exception as failure:  # noqa: BLE001  an exception would end the whole run
         print(f"veriloop: {describe(failure)}", flush=True)
         return dict.fromkeys(KEYS, 0.0) | {"error": 1.0}
-    told = {key: float(verdict.status == key) for key in KEYS[1:]}
-    return {"score": verdict.score or 0.0, **told}
+    statuses = {key: float(verdict.status == key) for key in KEYS[1:]}
+    return {"score": verdict.score or 0.0, **statuses}

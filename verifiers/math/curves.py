@@ -1,29 +1,31 @@
-"""Equations and inequalities between expressions: the same curve, the same side of it."""
+"""Equality of equations and inequalities as curves and regions."""
 
-from verifiers.math.equality import equal, free, points, same_number, value
-from verifiers.math.evaluate import Evaluation
-from verifiers.math.tree import Chain, Form, Node
+from veriloop.verifiers.math.equality import equal, free, points, same_number, value
+from veriloop.verifiers.math.evaluate import Evaluation, is_complex
+from veriloop.verifiers.math.tree import Chain, Form, Node
 
 _DOWN = {">": "<", ">=": "<="}
-MAX_FACTORS = 6  # of a power that is multiplied out while denominators are cleared
+MAX_FACTORS = 6  # maximum exponent of a power when denominators are cleared
 
 
 def same_relation(gold: Form, answer: Form) -> bool:
-    """Whether both state one relation, up to a constant factor and cleared denominators.
+    """Whether both are the same relation, up to a constant factor and cleared denominators.
 
-    A gold relation in one symbol is a solution, and stating the problem again does not solve it:
-    there the answer must have that symbol alone on one side.
+    If the gold relation is a solution for its only symbol, the answer must be solved for it too:
+    restating the problem is not a solution.
     """
     if len(gold.parts) != len(answer.parts) or len(gold.parts) > 8:
         return False
+    if ("or" in gold.joins) != ("or" in answer.joins):
+        return False
     if len(gold.parts) == 1:
         return _same_chain(gold.parts[0], answer.parts[0])
-    left = list(answer.parts)
+    remaining = list(answer.parts)
     for part in gold.parts:
-        match = next((other for other in left if _same_chain(part, other)), None)
+        match = next((candidate for candidate in remaining if _same_chain(part, candidate)), None)
         if match is None:
             return False
-        left.remove(match)
+        remaining.remove(match)
     return True
 
 
@@ -32,17 +34,20 @@ def _same_chain(gold: Chain, answer: Chain) -> bool:
         return True
     if len(gold.ops) != 1 or len(answer.ops) != 1:
         return False
-    one, other = _difference(gold), _difference(answer)
-    if one is None or other is None or one[1] != other[1]:
+    gold_difference, answer_difference = _difference(gold), _difference(answer)
+    if gold_difference is None or answer_difference is None:
         return False
-    names = free(one[0])
-    if names != free(other[0]) or not names:
+    (gold_node, gold_op), (answer_node, answer_op) = gold_difference, answer_difference
+    names = free(gold_node)
+    variables = {name for name in names if not name.endswith("()")}
+    if gold_op != answer_op or names != free(answer_node) or not variables:
         return False
     if len(names) == 1 and _solved(gold) and not _solved(answer):
         return False
-    if one[1] in ("=", "!="):
-        return _constant_ratio(_numerator(one[0]), _numerator(other[0]), names) is not None
-    ratio = _constant_ratio(one[0], other[0], names)
+    if gold_op in ("=", "!="):
+        numerators = _numerator(gold_node), _numerator(answer_node)
+        return _constant_ratio(*numerators, names) is not None
+    ratio = _constant_ratio(gold_node, answer_node, names)
     return ratio is not None and ratio > 0
 
 
@@ -60,20 +65,20 @@ def _solved(chain: Chain) -> bool:
     return (left.op == "sym" and not free(right)) or (right.op == "sym" and not free(left))
 
 
-def _constant_ratio(one: Node, other: Node, names: frozenset[str]) -> int | None:
-    """The sign of the quotient where it is the same at every point; None where it is not."""
+def _constant_ratio(gold: Node, answer: Node, names: frozenset[str]) -> int | None:
+    """The sign of the quotient if it is the same at every point, else None."""
     first = None
-    seen = 0
-    at = Evaluation()
+    count = 0
+    evaluation = Evaluation()
     for point in points(names):
-        left, right = value(one, point), value(other, point)
+        left, right = value(gold, point), value(answer, point)
         if left is None or right is None or left == 0 or right == 0:
             return None
-        quotient = at.divide(left, right)
+        quotient = evaluation.divide(left, right)
         if first is not None and not same_number(first, quotient):
             return None
-        first, seen = quotient, seen + 1
-    if first is None or seen < 3 or hasattr(first, "_mpc_"):
+        first, count = quotient, count + 1
+    if first is None or count < 3 or is_complex(first):
         return None
     return 1 if first > 0 else -1
 
@@ -111,7 +116,7 @@ def _summed(node: Node) -> tuple[Node, Node | None]:
     return Node(node.op, (left, right)), _times(b, d)
 
 
-def _times(one: Node | None, other: Node | None) -> Node | None:
-    if one is None or other is None:
-        return one or other
-    return Node("mul", (one, other))
+def _times(left: Node | None, right: Node | None) -> Node | None:
+    if left is None or right is None:
+        return left or right
+    return Node("mul", (left, right))

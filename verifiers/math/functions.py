@@ -6,12 +6,12 @@ from fractions import Fraction
 from math import ceil, comb, factorial, floor, gcd, lcm
 from typing import Any
 
-from verifiers.math.evaluate import RULES, Evaluation, NoValueError, Number
-from verifiers.math.names import UNKNOWN_FUNCTIONS
-from verifiers.math.tree import Node
+from veriloop.verifiers.math.evaluate import RULES, Evaluation, NoValueError, Number, is_complex
+from veriloop.verifiers.math.names import UNKNOWN_FUNCTIONS
+from veriloop.verifiers.math.tree import Node
 
 MAX_FACTORIAL = 3_000
-MAX_FACTORS = 200  # beside a falling product with a top that is no integer
+MAX_FACTORS = 200  # of a binomial whose upper number is not an integer
 
 _RECIPROCAL = {"cot": "tan", "sec": "cos", "csc": "sin", "coth": "tanh", "sech": "cosh",
                "csch": "sinh"}  # fmt: skip
@@ -20,186 +20,180 @@ _INVERSE = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "as
             "arccosh": "acosh", "arctanh": "atanh"}  # fmt: skip
 
 
-def apply(at: Evaluation, node: Node) -> Number:
-    """The value of a "call". Raises NoValueError for what is undefined or not known."""
+def apply(context: Evaluation, node: Node) -> Number:
+    """The value of a "call". Raises NoValueError if it is undefined or unknown."""
     if node.name in _EXACT:
-        return _EXACT[node.name](at, node)
+        return _EXACT[node.name](context, node)
     if node.name.rstrip("'").partition("_")[0] in UNKNOWN_FUNCTIONS:
-        return _unknown(at, node)
+        return _unknown(context, node)
     if len(node.args) != 1:
         raise NoValueError(f"{node.name} takes one argument")
-    argument = at.of(node.args[0])
+    argument = context.of(node.args[0])
     if node.name in _RECIPROCAL:
-        return at.divide(Fraction(1), _direct(at, _RECIPROCAL[node.name], argument))
+        return context.divide(Fraction(1), _direct(context, _RECIPROCAL[node.name], argument))
     if node.name in _INVERSE_RECIPROCAL:
         name = _INVERSE_RECIPROCAL[node.name]
-        return _direct(at, name, at.divide(Fraction(1), argument))
-    return _direct(at, node.name, argument)
+        return _direct(context, name, context.divide(Fraction(1), argument))
+    return _direct(context, node.name, argument)
 
 
-def _direct(at: Evaluation, name: str, argument: Number) -> Number:
+def _direct(context: Evaluation, name: str, argument: Number) -> Number:
     if name in ("sin", "cos", "tan"):
-        return _circular(at, name, argument)
+        return _circular(context, name, argument)
     if name in ("sinh", "cosh", "tanh"):
-        return _hyperbolic(at, name, argument)
+        return _hyperbolic(context, name, argument)
     if name == "exp":
-        return at.exponential(argument)
+        return context.exponential(argument)
     if name == "cis":
-        return at.add(
-            _circular(at, "cos", argument),
-            at.multiply(at.mp.mpc(0, 1), _circular(at, "sin", argument)),
+        return context.add(
+            _circular(context, "cos", argument),
+            context.multiply(context.mp.mpc(0, 1), _circular(context, "sin", argument)),
         )
     if name in _INVERSE:
-        return _inverse(at, _INVERSE[name], argument)
+        return _inverse(context, _INVERSE[name], argument)
     raise NoValueError(f"no function {name}")
 
 
-def _circular(at: Evaluation, name: str, argument: Number) -> Number:
-    """Exact at the multiples of a quarter turn, so that a pole is a pole and a zero is zero."""
+def _circular(context: Evaluation, name: str, argument: Number) -> Number:
+    """Exact at multiples of pi / 2, so that zeros and poles are exact."""
     if argument == 0:
         return Fraction(name == "cos")
-    value = at.inexact(argument)
+    value = context.inexact(argument)
     size = abs(value)
-    if size > 10**9 or size < at.mp.mpf(10) ** -15:
+    if size > 10**9 or size < context.mp.mpf(10) ** -15:
         raise NoValueError("an angle out of bounds")
-    if not hasattr(value, "_mpc_"):
-        quarters = value * 2 / at.mp.pi
-        nearest = int(at.mp.nint(quarters))
-        if abs(quarters - nearest) <= at.tiny * max(1, abs(nearest)):
+    if not is_complex(value):
+        quarters = value * 2 / context.mp.pi
+        nearest = int(context.mp.nint(quarters))
+        if abs(quarters - nearest) <= context.tiny * max(1, abs(nearest)):
             sine, cosine = ((0, 1), (1, 0), (0, -1), (-1, 0))[nearest % 4]
             if name == "tan":
-                return at.divide(Fraction(sine), Fraction(cosine))
+                return context.divide(Fraction(sine), Fraction(cosine))
             return Fraction(sine if name == "sin" else cosine)
-    return getattr(at.mp, name)(value)
+    return getattr(context.mp, name)(value)
 
 
-def _hyperbolic(at: Evaluation, name: str, argument: Number) -> Number:
-    grown, shrunk = at.exponential(argument), at.exponential(-argument)
+def _hyperbolic(context: Evaluation, name: str, argument: Number) -> Number:
+    grown, shrunk = context.exponential(argument), context.exponential(-argument)
     if name == "tanh":
-        over = _hyperbolic(at, "sinh", argument)
-        return at.divide(over, _hyperbolic(at, "cosh", argument))
-    total = at.add(grown, shrunk if name == "cosh" else -shrunk)
-    return at.divide(total, Fraction(2))
+        over = _hyperbolic(context, "sinh", argument)
+        return context.divide(over, _hyperbolic(context, "cosh", argument))
+    total = context.add(grown, shrunk if name == "cosh" else -shrunk)
+    return context.divide(total, Fraction(2))
 
 
-def _inverse(at: Evaluation, name: str, argument: Number) -> Number:
+def _inverse(context: Evaluation, name: str, argument: Number) -> Number:
     if argument == 0 and name in ("asin", "atan", "asinh", "atanh"):
         return Fraction(0)
-    value = at.inexact(argument)
+    value = context.inexact(argument)
     if abs(value) > 10**15 or (name == "atanh" and abs(value) == 1):
         raise NoValueError("an argument out of bounds")
-    found = getattr(at.mp, name)(value)
-    return found if found != 0 else Fraction(0)
+    result = getattr(context.mp, name)(value)
+    return result if result != 0 else Fraction(0)
 
 
-def _logarithm(at: Evaluation, node: Node) -> Number:
-    base: Number = at.of(node.args[1]) if len(node.args) == 2 else None
+def _logarithm(context: Evaluation, node: Node) -> Number:
+    base: Number = context.of(node.args[1]) if len(node.args) == 2 else None
     if base is None and node.name == "lg":
         base = Fraction(10)
-    if base is None and node.name == "log" and at.log_base:
-        base = Fraction(at.log_base)
-    value = at.of(node.args[0])
+    if base is None and node.name == "log" and context.log_base:
+        base = Fraction(context.log_base)
+    value = context.of(node.args[0])
     if value == 0 or base in (0, 1):
-        raise NoValueError("a logarithm of zero or to the base one")
-    top = _natural(at, value)
+        raise NoValueError("a logarithm of zero, or to the base zero or one")
+    top = _natural(context, value)
     if base is None:
         return top
-    found = at.divide(top, _natural(at, base))
-    return _whole(at, found, base, value)
+    quotient = context.divide(top, _natural(context, base))
+    return _whole(context, quotient, base, value)
 
 
-def _whole(at: Evaluation, found: Number, base: Number, value: Number) -> Number:
-    """log_2 8 is 3, exactly."""
-    if isinstance(base, Fraction) and isinstance(value, Fraction) and not isinstance(found, int):
-        near = int(at.mp.nint(at.inexact(found)))
-        if abs(near) < 10_000 and at.power(base, Fraction(near)) == value:
+def _whole(context: Evaluation, quotient: Number, base: Number, value: Number) -> Number:
+    """The exact logarithm if it is an integer, as log_2 8 = 3; else `quotient`."""
+    if isinstance(base, Fraction) and isinstance(value, Fraction) and not isinstance(quotient, int):
+        near = int(context.mp.nint(context.inexact(quotient)))
+        if abs(near) < 10_000 and context.power(base, Fraction(near)) == value:
             return Fraction(near)
-    return found
+    return quotient
 
 
-def _natural(at: Evaluation, value: Number) -> Number:
+def _natural(context: Evaluation, value: Number) -> Number:
     if value == 1:
         return Fraction(0)
     if isinstance(value, Fraction) and abs(value - 1) < Fraction(1, 10**15):
         raise NoValueError("too close to one")
-    return at.mp.log(at.inexact(value))
+    return context.mp.log(context.inexact(value))
 
 
-def _factorial(at: Evaluation, node: Node) -> Number:
-    count = at.integer(node.args[0], MAX_FACTORIAL)
+def _factorial(context: Evaluation, node: Node) -> Number:
+    count = context.integer(node.args[0], MAX_FACTORIAL)
     if count < 0:
         raise NoValueError("a factorial of a negative number")
     if node.name == "factorial":
         return Fraction(factorial(count))
-    found = 1
+    product = 1
     for factor in range(count, 0, -2):
-        found *= factor
-    return Fraction(found)
+        product *= factor
+    return Fraction(product)
 
 
-def _binomial(at: Evaluation, node: Node) -> Number:
+def _binomial(context: Evaluation, node: Node) -> Number:
     if len(node.args) != 2:
         raise NoValueError("a binomial takes two numbers")
-    bottom = at.integer(node.args[1], MAX_FACTORIAL)
-    top = at.of(node.args[0])
+    bottom = context.integer(node.args[1], MAX_FACTORIAL)
+    top = context.of(node.args[0])
     if isinstance(top, Fraction) and top.denominator == 1 and 0 <= top <= MAX_FACTORIAL:
         return Fraction(comb(int(top), bottom) if bottom >= 0 else 0)
     if not 0 <= bottom <= MAX_FACTORS:
         raise NoValueError("a binomial out of bounds")
-    found: Number = Fraction(1)
+    product: Number = Fraction(1)
     for index in range(bottom):
-        found = at.divide(at.multiply(found, at.add(top, Fraction(-index))), Fraction(index + 1))
-    return found
+        product = context.divide(
+            context.multiply(product, context.add(top, Fraction(-index))), Fraction(index + 1)
+        )
+    return product
 
 
-def _absolute(at: Evaluation, node: Node) -> Number:
-    return abs(at.of(node.args[0]))
-
-
-def _rounded(at: Evaluation, node: Node) -> Number:
-    value = at.real(node.args[0])
-    near = value if isinstance(value, Fraction) else at.mp.nint(value)
-    if not isinstance(value, Fraction) and abs(value - near) <= at.tiny * max(1, abs(near)):
-        raise NoValueError("too close to an integer to round")
+def _rounded(context: Evaluation, node: Node) -> Number:
+    value = context.real(node.args[0])
+    near = value if isinstance(value, Fraction) else context.mp.nint(value)
+    if not isinstance(value, Fraction) and abs(value - near) <= context.tiny * max(1, abs(near)):
+        raise NoValueError("too close to an integer to be rounded")
     return Fraction(int((floor if node.name == "floor" else ceil)(value)))
 
 
-def _several(at: Evaluation, node: Node) -> Number:
-    values = [at.real(arg) for arg in node.args]
+def _several(context: Evaluation, node: Node) -> Number:
+    values = [context.real(arg) for arg in node.args]
     if node.name in ("max", "min"):
         return (max if node.name == "max" else min)(values)
     if any(not isinstance(v, Fraction) or v.denominator != 1 for v in values):
-        raise NoValueError(f"{node.name} of what is no integer")
+        raise NoValueError(f"{node.name} needs integers")
     return Fraction((gcd if node.name == "gcd" else lcm)(*map(int, values)))
 
 
-def _sign(at: Evaluation, node: Node) -> Number:
-    value = at.real(node.args[0])
+def _sign(context: Evaluation, node: Node) -> Number:
+    value = context.real(node.args[0])
     return Fraction((value > 0) - (value < 0))
 
 
-def _cube_root(at: Evaluation, node: Node) -> Number:
-    return at.root(at.of(node.args[0]), 3)
-
-
-def _complex_part(at: Evaluation, node: Node) -> Number:
-    value = at.of(node.args[0])
-    complex_ = hasattr(value, "_mpc_")
+def _complex_part(context: Evaluation, node: Node) -> Number:
+    value = context.of(node.args[0])
+    complex_ = is_complex(value)
     if node.name == "arg":
-        return at.mp.arg(at.inexact(value))
+        return context.mp.arg(context.inexact(value))
     if node.name == "Re":
         return value.real if complex_ else value
     return value.imag if complex_ else Fraction(0)
 
 
-def _unknown(at: Evaluation, node: Node) -> Number:
-    """Some value that belongs to this function at these arguments and to nothing else."""
-    seed = f"{node.name}({[at.mp.nstr(at.inexact(at.of(arg)), 30) for arg in node.args]})"
-    return arbitrary(seed)
+def _unknown(context: Evaluation, node: Node) -> Number:
+    """An arbitrary value that depends on the function's name and its arguments alone."""
+    args = [context.mp.nstr(context.inexact(context.of(arg)), 30) for arg in node.args]
+    return arbitrary(f"{node.name}({args})")
 
 
 def arbitrary(seed: str) -> Fraction:
-    """A rational between 1 and 3 that depends on the seed alone."""
+    """A rational between 1 and 3, derived from a hash of the seed."""
     digest = hashlib.blake2b(seed.encode(), digest_size=3).digest()
     return 1 + Fraction(int.from_bytes(digest, "big") | 1, 1 << 23)
 
@@ -207,10 +201,10 @@ def arbitrary(seed: str) -> Fraction:
 _EXACT: Mapping[str, Callable[[Evaluation, Node], Any]] = {
     "ln": _logarithm, "log": _logarithm, "lg": _logarithm,
     "factorial": _factorial, "doublefactorial": _factorial, "binom": _binomial,
-    "abs": _absolute, "floor": _rounded, "ceil": _rounded,
+    "abs": lambda context, node: abs(context.of(node.args[0])), "floor": _rounded, "ceil": _rounded,
     "gcd": _several, "lcm": _several, "max": _several, "min": _several,
     "sgn": _sign, "Re": _complex_part, "Im": _complex_part, "arg": _complex_part,
-    "cbrt": _cube_root,
+    "cbrt": lambda context, node: context.root(context.of(node.args[0]), 3),
 }  # fmt: skip
 
 RULES["call"] = apply

@@ -1,7 +1,7 @@
-"""One spelling for what typography writes in many: glyphs become the LaTeX they mean.
+"""Normalise Unicode: glyphs become the LaTeX with the same meaning.
 
-Only signs that mean the same are mapped. Letters of other alphabets that merely look like Latin
-letters or digits stay what they are, and no grammar reads them.
+Only signs with the same meaning are mapped. Letters of other alphabets that look like Latin letters
+or digits are unchanged, and the grammar rejects them.
 """
 
 import re
@@ -42,9 +42,9 @@ _HIDDEN = re.compile("[\u202a-\u202e\u2066-\u2069\u0300-\u036f\u20d0-\u20f0]")
 
 
 def plain(text: str) -> str:
-    """The text with every glyph written out: `x²` as `x^{2}`, `½` as `\\frac{1}{2}`.
+    """The text with its glyphs as LaTeX: `x²` as `x^{2}`, `½` as `\\frac{1}{2}`.
 
-    Marks that turn or strike out what a reader sees become a sign that nothing reads.
+    Marks that reverse or strike out text become U+FFFD, which the grammar rejects.
     """
     if text.isascii():
         return text

@@ -1,51 +1,100 @@
-"""Expressions: a recursive descent from tokens to a tree. Nothing is evaluated here."""
+"""Expressions: a recursive descent parser from tokens to a tree. Nothing is evaluated here."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from verifiers.math.cursor import Cursor
-from verifiers.math.names import ASCII_COMMANDS, CALLED, FUNCTIONS, GREEK, OPENERS
-from verifiers.math.numerals import ends_in_unit, literal, subscripted
-from verifiers.math.tokens import END, Token
-from verifiers.math.tree import EMPTY, INFINITY, Node, UnreadableError, number, symbol
+from veriloop.verifiers.math.names import (
+    ASCII_COMMANDS,
+    CALLED,
+    FUNCTIONS,
+    GREEK,
+    LETTERS,
+    OPENERS,
+)
+from veriloop.verifiers.math.tokens import END, Token
+from veriloop.verifiers.math.tree import (
+    EMPTY,
+    INFINITY,
+    Node,
+    UnreadableError,
+    number,
+    symbol,
+    transposed,
+)
 
 MAX_DEPTH = 60
 
 
+class Cursor:
+    """A position in a list of tokens."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self.tokens = [*tokens, END]
+        self.position = 0
+        self.depth = 0
+
+    @property
+    def next(self) -> Token:
+        return self.tokens[self.position]
+
+    def peek(self, ahead: int = 1) -> Token:
+        return self.tokens[min(self.position + ahead, len(self.tokens) - 1)]
+
+    def take(self) -> Token:
+        token = self.next
+        self.position += token is not END
+        return token
+
+    def sees(self, *texts: str) -> bool:
+        return self.next.text in texts and self.next.kind in ("op", "cmd")
+
+    def accept(self, *texts: str) -> bool:
+        if not self.sees(*texts):
+            return False
+        self.position += 1
+        return True
+
+    def expect(self, *texts: str) -> Token:
+        if not self.sees(*texts):
+            raise UnreadableError(f"expected {' or '.join(texts)}, found {self.next.text!r}")
+        return self.take()
+
+
 class Expressions(Cursor):
-    """Sums, products, powers and what they are made of. Brackets and lists are in `brackets`."""
+    """Sums, products, powers and their operands. `commands` adds brackets, lists and commands."""
 
     def group(self) -> Node:
-        """What an opening bracket starts; defined by the class that knows brackets."""
+        """Parse from an opening bracket; defined in `Commands`."""
         raise NotImplementedError
 
     def command(self, name: str) -> Node:
-        """What a command such as `\\frac` starts; defined by the class that knows commands."""
+        """Parse from a command such as `\\frac`; defined in `Commands`."""
         raise NotImplementedError
 
     def expression(self) -> Node:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise UnreadableError(f"nested deeper than {MAX_DEPTH}")
-        found = self._sum()
+        node = self._sum()
         while self.sees("cup", "cap", "setminus", "backslash"):
             sign = self.take().text
             op = {"cup": "union", "cap": "intersection"}.get(sign, "difference")
-            found = Node(op, (found, self._sum()))
+            node = Node(op, (node, self._sum()))
         self.depth -= 1
-        return found
+        return node
 
     def _sum(self) -> Node:
-        found = self._signed()
+        node = self._signed()
         while True:
             if self.accept("+"):
-                found = Node("add", (found, self._signed(inner=True)))
+                node = Node("add", (node, self._signed(inner=True)))
             elif self.accept("-"):
-                found = Node("sub", (found, self._signed(inner=True)))
+                node = Node("sub", (node, self._signed(inner=True)))
             elif self.sees("pm", "mp"):
-                found = Node(self.take().text, (found, self._signed(inner=True)))
+                node = Node(self.take().text, (node, self._signed(inner=True)))
             else:
-                return found
+                return node
 
     def _signed(self, *, inner: bool = False) -> Node:
         if self.accept("-"):
@@ -57,16 +106,16 @@ class Expressions(Cursor):
         return self._product()
 
     def _product(self) -> Node:
-        found = self.power()
+        node = self.power()
         while True:
             if self.accept("*", "cdot", "times", "ast"):
-                found = Node("mul", (found, self._factor()))
+                node = Node("mul", (node, self._factor()))
             elif self.accept("/", "div"):
-                found = Node("div", (found, self.per(found) or self._factor()))
+                node = Node("div", (node, self.per(node) or self._factor()))
             elif self._juxtaposed():
-                found = self._beside(found)
+                node = self._beside(node)
             else:
-                return found
+                return node
 
     def _factor(self) -> Node:
         if self.accept("-"):
@@ -74,16 +123,18 @@ class Expressions(Cursor):
         return self._factor() if self.accept("+") else self.power()
 
     def _beside(self, left: Node) -> Node:
-        """What stands beside `left` without a sign between: a factor, or a second quantity."""
+        """Parse what follows `left` without a sign: a factor, or a second quantity."""
         if self.next.kind == "num":
+            if _ends_in_factorial(left):
+                return Node("mul", (left, self.power()))
             if not ends_in_unit(left):
                 raise UnreadableError("two numbers side by side")
             right = self._product()
             if not ends_in_unit(right):
                 raise UnreadableError("a number after a unit")
             return Node("add", (left, right))
-        if self.next.kind == "word" and (found := self.noun(left)) is not None:
-            return found
+        if self.next.kind == "word" and (node := self.noun(left)) is not None:
+            return node
         return Node("mul", (left, self.power()))
 
     def _juxtaposed(self) -> bool:
@@ -100,18 +151,18 @@ class Expressions(Cursor):
             return self.peek().text not in ("mod", "bmod")
         return token.text == "{" or (token.text == "|" and self.bars_open)
 
-    bars_open = True  # a bar opens an absolute value here; inside one, and in a set, it does not
+    bars_open = True  # whether a bar opens an absolute value; not inside one or in a set
 
     def joins(self, token: Token) -> bool:
-        """Whether a word goes on with the product; defined by the class that knows words."""
+        """Whether a word continues the product; defined in `Statements`."""
         raise NotImplementedError
 
     def per(self, left: Node) -> Node | None:
-        """The unit that `left` is divided by; defined by the class that knows words."""
+        """The unit that `left` is divided by; defined in `Statements`."""
         raise NotImplementedError
 
     def noun(self, left: Node) -> Node | None:
-        """`left` with the unit that follows it; defined by the class that knows words."""
+        """`left` with the unit that follows it; defined in `Statements`."""
         raise NotImplementedError
 
     def power(self) -> Node:
@@ -129,20 +180,22 @@ class Expressions(Cursor):
         exponent = self._signed_argument()
         while self.accept("^", "**"):
             exponent = Node("pow", (exponent, self._signed_argument()))
+        if exponent == symbol("T") and base.op in ("matrix", "seq"):
+            return transposed(base)
         return Node("pow", (base, exponent))
 
     def _degree(self) -> bool:
         braced = self.sees("{") and self.peek().text in ("circ", "degree")
         if braced and self.peek(2).text == "}":
-            self.at += 3
+            self.position += 3
             return True
         return self.accept("circ", "degree")
 
     def _scale(self) -> str:
-        """Celsius and Fahrenheit are no angles."""
+        """The unit of a degree sign: an angle, or a temperature if C or F follows."""
         token = self.next
         if token.kind == "word" and token.text.lower() in ("c", "f", "celsius", "fahrenheit"):
-            self.at += 1
+            self.position += 1
             return "celsius" if token.text.lower().startswith("c") else "fahrenheit"
         return "degree"
 
@@ -156,9 +209,9 @@ class Expressions(Cursor):
     def argument(self) -> Node:
         """One braced group, or one atom, as after `^`."""
         if self.accept("{"):
-            found = self.expression()
+            node = self.expression()
             self.expect("}")
-            return found
+            return node
         return self.atom()
 
     def digit(self) -> Node:
@@ -166,11 +219,11 @@ class Expressions(Cursor):
         token = self.next
         if token.kind != "num" or len(token.text) == 1:
             return self.argument()
-        self.found[self.at] = Token("num", token.text[1:])
+        self.tokens[self.position] = Token("num", token.text[1:])
         return number(int(token.text[0])) if token.text[0] != "." else self.argument()
 
     def applied(self, node: Node) -> Node:
-        """A letter applied to what stands in brackets; defined by the class that knows commands."""
+        """A letter applied to an argument in brackets; defined in `Commands`."""
         raise NotImplementedError
 
     def _postfixed(self, base: Node) -> Node:
@@ -190,12 +243,8 @@ class Expressions(Cursor):
                 base = replace(base, name=base.name + "'")
             elif self.accept("_"):
                 base = subscripted(base, self.argument_text())
-            elif self.accept("$"):
-                base = Node("mul", (base, Node("unit", name="dollar")))
-            elif self.accept("euro", "pounds", "cents"):
-                base = Node(
-                    "mul", (base, Node("unit", name=CURRENCY[self.found[self.at - 1].text]))
-                )
+            elif self.sees(*CURRENCIES):
+                base = Node("mul", (base, Node("unit", name=CURRENCIES[self.take().text])))
             else:
                 return base
 
@@ -203,13 +252,13 @@ class Expressions(Cursor):
         """The tokens of a subscript as text."""
         if not self.accept("{"):
             return self.take().text
-        said: list[str] = []
+        texts: list[str] = []
         while not self.accept("}"):
             token = self.take()
             if token is END or token.text == "{":
-                raise UnreadableError("an odd subscript")
-            said.append(token.text)
-        return "".join(said)
+                raise UnreadableError("an invalid subscript")
+            texts.append(token.text)
+        return "".join(texts)
 
     def atom(self) -> Node:
         token = self.next
@@ -228,6 +277,10 @@ class Expressions(Cursor):
     def _named(self, name: str) -> Node:
         if name in GREEK or name.startswith("mathbb:"):
             return symbol(name)
+        if name in LETTERS:
+            return symbol(LETTERS[name])
+        if name == "ldots":
+            return Node("dots")
         if name == "infty":
             return INFINITY
         if name in ("emptyset", "varnothing"):
@@ -235,7 +288,7 @@ class Expressions(Cursor):
         return self.command(name)
 
     def word(self, token: Token) -> Node:
-        """What a run of letters means; the classes above know functions and units."""
+        """The node of a run of letters; subclasses add functions and units."""
         if len(token.text) == 1:
             return symbol(token.text)
         lowered = token.text.lower()
@@ -243,10 +296,14 @@ class Expressions(Cursor):
             return self._named(ASCII_COMMANDS[lowered])
         if lowered in FUNCTIONS:
             return self.command(lowered)
+        if lowered == "constant":
+            return symbol("C")
         if len(token.text) <= 3 and not token.prose:
-            self.found[self.at : self.at] = [Token("word", letter) for letter in token.text[1:]]
+            self.tokens[self.position : self.position] = [
+                Token("word", letter) for letter in token.text[1:]
+            ]
             return symbol(token.text[0])
-        raise UnreadableError(f"{token.text!r} is no mathematics")
+        raise UnreadableError(f"{token.text!r} is not mathematics")
 
     def _number(self) -> Node:
         token = self.take()
@@ -256,11 +313,11 @@ class Expressions(Cursor):
         return node
 
     def _proper_part(self) -> Node | None:
-        """The fraction of a mixed number: 5 5/8, 2\\frac{1}{3}; None when none follows."""
-        start, saved = self.at, list(self.found)
+        """The fraction of a mixed number such as 5 5/8 or 2\\frac{1}{3}; None if none follows."""
+        start, saved = self.position, list(self.tokens)
         if self.next.kind == "num" and self.next.spaced and self.peek().text == "/":
             over, under = self.next.text, self.peek(2).text
-            self.at += 3
+            self.position += 3
         elif self.next.text in ("frac", "dfrac", "tfrac", "cfrac"):
             self.take()
             parts = self.digit(), self.digit()
@@ -271,8 +328,48 @@ class Expressions(Cursor):
             return number(Fraction(int(over), int(under)))
         if saved[start].kind == "num":
             raise UnreadableError("two numbers side by side")
-        self.at, self.found = start, saved
+        self.position, self.tokens = start, saved
         return None
 
 
-CURRENCY = {"euro": "euro", "pounds": "GBP", "cents": "cent"}
+def literal(text: str) -> Node:
+    """The node of a number token."""
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, point, part = mantissa.partition(".")
+    value = Fraction(int(whole + part or "0"), 10 ** len(part))
+    if not exponent:
+        return number(value, len(part) if point and part else None)
+    if abs(int(exponent)) > 400:
+        raise UnreadableError("an exponent over 400")
+    power = int(exponent)
+    places = max(len(part) - power, 0) or None
+    return number(value * Fraction(10) ** power, places)
+
+
+def ends_in_unit(node: Node) -> bool:
+    """Whether the last factor or summand is a unit."""
+    if node.op in ("mul", "div", "add"):
+        return ends_in_unit(node.args[-1])
+    return node.op == "unit" or (node.op == "pow" and ends_in_unit(node.args[0]))
+
+
+def _ends_in_factorial(node: Node) -> bool:
+    if node.op == "mul":
+        return _ends_in_factorial(node.args[-1])
+    return node.op == "call" and node.name.endswith("factorial")
+
+
+def subscripted(base: Node, mark: str) -> Node:
+    """A symbol with an index, or a number in another base."""
+    if base.op == "sym":
+        return replace(base, name=f"{base.name}_{mark}")
+    if base.op != "num" or base.places is not None:
+        raise UnreadableError("an index on something other than a symbol")
+    return Node("based", (base,), name=BASES.get(mark, mark))
+
+
+CURRENCIES = {"$": "dollar", "euro": "euro", "pounds": "GBP", "cents": "cent"}
+BASES = {
+    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
+    "nine": "9", "ten": "10", "eleven": "11", "twelve": "12", "sixteen": "16",
+}  # fmt: skip

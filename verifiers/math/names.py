@@ -1,4 +1,4 @@
-"""Which words and commands mean what."""
+"""The words and commands of the grammar, by meaning."""
 
 
 def words(text: str) -> frozenset[str]:
@@ -10,12 +10,15 @@ GREEK = words(
     "pi varpi rho varrho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi "
     "Pi Sigma Upsilon Phi Psi Omega ell hbar"
 )
+LETTERS = {"imath": "i", "jmath": "j", "top": "T", "intercal": "T"}
 FUNCTIONS = words(
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech "
     "csch asin acos atan asinh acosh atanh arcsinh arccosh arctanh arsinh arcosh artanh exp ln "
-    "log lg cis gcd lcm max min sgn sign Re Im arg cbrt sqrt abs floor ceil binom factorial "
-    "binomial"
+    "log lg cis erf erfc det gcd lcm max min sgn sign Re Im arg cbrt sqrt abs floor ceil binom "
+    "factorial binomial"
 )
+UNEVALUATED = words("Gamma zeta beta det erf erfc")  # functions left to computer algebra
+ARITIES = {"C": 2, "Gamma": 1, "zeta": 1, "beta": 2}  # of letters that are functions with so many
 RENAMED = {
     "asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
     "atanh": "arctanh", "arsinh": "arcsinh", "arcosh": "arccosh", "artanh": "arctanh",
@@ -25,18 +28,21 @@ FRACTIONS = frozenset({"frac", "dfrac", "tfrac", "cfrac", "nicefrac", "sfrac"})
 BINOMIALS = frozenset({"binom", "dbinom", "tbinom"})
 OPENERS = words(
     "lbrace langle lfloor lceil lvert lVert vert begin:pmatrix begin:bmatrix begin:matrix "
-    "begin:Bmatrix begin:array begin:smallmatrix begin:vmatrix"
+    "begin:Bmatrix begin:array begin:smallmatrix begin:vmatrix begin:cases ldots"
 )
 OPAQUE = frozenset({"int", "iint", "oint", "lim", "limsup", "liminf", "partial", "nabla"})
 CALLED = (
     FUNCTIONS | FRACTIONS | BINOMIALS | OPAQUE
     | frozenset({"surd", "cubesurd", "infty", "emptyset", "varnothing", "sum", "prod", "overline",
                  "mathbb:R", "mathbb:Z", "mathbb:N", "mathbb:Q", "mathbb:C", "vec", "hat", "bar",
-                 "overrightarrow", "dot", "tilde", "widehat", "angle", "triangle"})
+                 "overrightarrow", "dot", "tilde", "widehat", "angle", "triangle",
+                 "measuredangle"})
 )  # fmt: skip
 ASCII_COMMANDS = {name.lower(): name for name in GREEK if name.islower() and name != "ell"} | {
     "infinity": "infty", "inf": "infty", "oo": "infty", "infty": "infty", "emptyset": "emptyset",
 }  # fmt: skip
+FIGURES = frozenset({"angle", "measuredangle", "triangle"})
+OF_SETS = frozenset({"max", "min", "gcd", "lcm"})  # \\max\\{a, b\\}
 UNKNOWN_FUNCTIONS = frozenset("fghFGH")
 
 EQUAL = frozenset({"=", "==", ":=", "equals", "triangleq"})
@@ -54,7 +60,7 @@ EITHER = frozenset({"or", "lor", "vee"})
 LEADING = frozenset({"about", "approximately", "approx", "exactly", "roughly", "around", "value"})
 ANNOUNCING = words(
     "the final answer answers result results value values solution solutions is are equals "
-    "therefore thus so hence"
+    "therefore thus so hence year number"
 )
 IGNORED = frozenset({"total", "altogether", "overall", "exactly", "each", "only", "respectively"})
 DENIED = words(

@@ -1,12 +1,12 @@
-"""Sets of real numbers: intervals, unions, solved inequalities and set-builders as one thing."""
+"""Sets of real numbers: intervals, unions, solved inequalities and set-builders."""
 
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cmp_to_key
 
-from verifiers.math.equality import constant, equal, free
-from verifiers.math.evaluate import Evaluation, Number
-from verifiers.math.tree import EMPTY, INFINITY, REALS, Chain, Form, Node, contains
+from veriloop.verifiers.math.equality import constant, equal, free
+from veriloop.verifiers.math.evaluate import Evaluation, Number, is_complex
+from veriloop.verifiers.math.tree import EMPTY, INFINITY, REALS, Chain, Form, Node, contains
 
 _FLIP = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 _MINUS = Node("neg", (INFINITY,))
@@ -14,7 +14,7 @@ _MINUS = Node("neg", (INFINITY,))
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From `low` to `high`; whether each end belongs to it. A point has both ends alike."""
+    """From `low` to `high`, and whether each end is included. A point has equal ends."""
 
     low: Node
     high: Node
@@ -29,37 +29,53 @@ ALL: Region = (Interval(_MINUS, INFINITY, False, False),)
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A region and the name of its variable, "" where none is given."""
+    """A region and the name of its variable, "" without one."""
 
     region: Region
     name: str = ""
 
 
-def solution(form: Form) -> Solution | None:
-    """The region a form describes; None when it describes none, or not in solved form."""
-    found: Solution | None = None
-    for at, part in enumerate(form.parts):
-        next_one = _of_chain(part)
-        if next_one is None:
+def solution(form: Form, *, pairs: bool = False) -> Solution | None:
+    """The region described by a form; None if there is none, or if it is not solved.
+
+    `pairs`: the pairs of a list such as (1,2), (3,4) are intervals and not points.
+    """
+    result: Solution | None = None
+    listed = len(form.parts) > 1 and "or" not in form.joins
+    for index, part in enumerate(form.parts):
+        part_solution = _of_chain(part)
+        sure = pairs or not listed or bool(part.ops) or is_interval(part.sides[0])
+        if part_solution is None or not sure:
             return None
-        if found is None:
-            found = next_one
+        if result is None:
+            result = part_solution
             continue
-        if found.name and next_one.name and found.name != next_one.name:
+        if result.name and part_solution.name and result.name != part_solution.name:
             return None
-        merged = _joined(found.region, next_one.region, form.joins[at - 1], part)
+        merged = _joined(result.region, part_solution.region, form.joins[index - 1], part)
         if merged is None:
             return None
-        found = Solution(merged, found.name or next_one.name)
-    return found
+        result = Solution(merged, result.name or part_solution.name)
+    if result and listed and len(result.region) < sum(not part.ops for part in form.parts):
+        return None  # listed intervals that touch or overlap are not their union
+    return result
 
 
-def _joined(one: Region, other: Region, join: str, part: Chain) -> Region | None:
-    """`or` unites. `and` and a comma mean both at once, unless nothing at all would be left."""
+def is_interval(node: Node) -> bool:
+    """Whether a pair in brackets can only be an interval: not a point, nor one item of a list."""
+    unlike = node.op == "seq" and node.name in ("(]", "[)")
+    return unlike or any(map(_infinite, node.args)) or node.op in ("union", "builder")
+
+
+def _joined(left: Region, right: Region, join: str, part: Chain) -> Region | None:
+    """The union for "or", the intersection for "and" and a comma.
+
+    A comma is a union if the intersection is empty.
+    """
     if join == "or" or not part.ops:
-        return tidy((*one, *other))
-    both = intersect(one, other)
-    return tidy((*one, *other)) if both == () and join == "," else both
+        return tidy((*left, *right))
+    both = intersect(left, right)
+    return tidy((*left, *right)) if both == () and join == "," else both
 
 
 def _of_chain(chain: Chain) -> Solution | None:
@@ -95,7 +111,7 @@ def _one_sided(chain: Chain) -> Solution | None:
 def _around_zero(inner: Node, op: str, size: Node) -> Solution | None:
     """|x| < 3, and |x| > 3, for a positive number."""
     number = constant(size)
-    if inner.op != "sym" or number is None or hasattr(number, "_mpc_") or not number > 0:
+    if inner.op != "sym" or number is None or is_complex(number) or not number > 0:
         return None
     ends, closed = (Node("neg", (size,)), size), "=" in op
     if op.startswith("<"):
@@ -123,46 +139,49 @@ def _of_node(node: Node) -> Region | None:
     if node.op == "seq" and len(node.args) == 2 and node.name in ("()", "[]", "(]", "[)"):
         if any(contains(end, "seq", "set", "unit") for end in node.args):
             return None
+        order = compare(*node.args)
+        if order == 1 or (order == 0 and node.name != "[]"):
+            return None  # a point
         return (Interval(*node.args, node.name[0] == "[", node.name[1] == "]"),)
     if node.op == "set":
         return tidy(tuple(Interval(item, item, True, True) for item in node.args))
     if node.op == "builder" and node.form is not None:
-        found = solution(node.form)
-        return found.region if found and found.name in ("", node.args[0].name) else None
+        result = solution(node.form)
+        return result.region if result and result.name in ("", node.args[0].name) else None
     return _combined(node)
 
 
 def _combined(node: Node) -> Region | None:
     if node.op not in ("union", "intersection", "difference"):
         return None
-    one, other = map(_of_node, node.args)
-    if one is None or other is None:
+    left, right = map(_of_node, node.args)
+    if left is None or right is None:
         return None
     if node.op == "union":
-        return tidy((*one, *other))
+        return tidy((*left, *right))
     if node.op == "intersection":
-        return intersect(one, other)
-    outside = complement(other)
-    return None if outside is None else intersect(one, outside)
+        return intersect(left, right)
+    outside = complement(right)
+    return None if outside is None else intersect(left, outside)
 
 
-def compare(one: Node, other: Node) -> int | None:
-    """-1, 0 or 1 as one end lies before, on or after the other; None when nobody can say."""
-    ranks = [_infinite(one), _infinite(other)]
+def compare(left: Node, right: Node) -> int | None:
+    """-1, 0 or 1 if `left` is less than, equal to or greater than `right`; None if unknown."""
+    ranks = [_infinite(left), _infinite(right)]
     if any(ranks):
         return (ranks[0] > ranks[1]) - (ranks[0] < ranks[1])
-    if equal(one, other):
+    if equal(left, right):
         return 0
-    left, right = constant(one), constant(other)
-    if left is None or right is None or hasattr(left, "_mpc_") or hasattr(right, "_mpc_"):
+    left_value, right_value = constant(left), constant(right)
+    if any(value is None or is_complex(value) for value in (left_value, right_value)):
         return None
-    return _sign(left, right)
+    return _sign(left_value, right_value)
 
 
 def _sign(left: Number, right: Number) -> int:
     if not isinstance(left, Fraction) or not isinstance(right, Fraction):
-        at = Evaluation()
-        left, right = at.inexact(left), at.inexact(right)
+        evaluation = Evaluation()
+        left, right = evaluation.inexact(left), evaluation.inexact(right)
     return (left > right) - (left < right)
 
 
@@ -170,38 +189,38 @@ def _infinite(node: Node) -> int:
     return 1 if node == INFINITY else -1 if node == _MINUS else 0
 
 
-def _by_low(one: Interval, other: Interval) -> int:
-    return (compare(one.low, other.low) or 0) or (other.has_low - one.has_low)
+def _by_low(left: Interval, right: Interval) -> int:
+    return (compare(left.low, right.low) or 0) or (right.has_low - left.has_low)
 
 
 def tidy(region: Region) -> Region:
-    """Sorted, and joined where the parts touch; as given where the ends cannot be ordered."""
+    """The region sorted and with touching parts joined; unchanged if its ends have no order."""
     if any(compare(a.low, b.low) is None for a in region for b in region):
         return region
-    done: list[Interval] = []
+    merged: list[Interval] = []
     for part in sorted(region, key=cmp_to_key(_by_low)):
         order = compare(part.low, part.high)
         if order == 1 or (order == 0 and not (part.has_low and part.has_high)):
             continue
-        gap = compare(part.low, done[-1].high) if done else 1
-        if gap is None or gap > 0 or (gap == 0 and not (part.has_low or done[-1].has_high)):
-            done.append(part)
+        gap = compare(part.low, merged[-1].high) if merged else 1
+        if gap is None or gap > 0 or (gap == 0 and not (part.has_low or merged[-1].has_high)):
+            merged.append(part)
             continue
-        last = done.pop()
+        last = merged.pop()
         further = compare(part.high, last.high)
         closed = part.has_high if further == 1 else last.has_high
         if further == 0:
             closed = part.has_high or last.has_high
         high = part.high if further == 1 else last.high
-        done.append(Interval(last.low, high, last.has_low, closed))
-    return tuple(done)
+        merged.append(Interval(last.low, high, last.has_low, closed))
+    return tuple(merged)
 
 
-def intersect(one: Region, other: Region) -> Region | None:
-    """What belongs to both; None where ends cannot be ordered."""
-    found: list[Interval] = []
-    for a in one:
-        for b in other:
+def intersect(left: Region, right: Region) -> Region | None:
+    """The intersection; None if the ends have no order."""
+    parts: list[Interval] = []
+    for a in left:
+        for b in right:
             low, high = compare(a.low, b.low), compare(a.high, b.high)
             if low is None or high is None:
                 return None
@@ -209,27 +228,25 @@ def intersect(one: Region, other: Region) -> Region | None:
             stop = b if high > 0 else a
             has_low = a.has_low and b.has_low if low == 0 else start.has_low
             has_high = a.has_high and b.has_high if high == 0 else stop.has_high
-            found.append(Interval(start.low, stop.high, has_low, has_high))
-    return tidy(tuple(found))
+            parts.append(Interval(start.low, stop.high, has_low, has_high))
+    return tidy(tuple(parts))
 
 
 def complement(region: Region) -> Region | None:
-    """All reals outside it."""
-    found: Region | None = ALL
+    """All real numbers outside the region."""
+    result: Region | None = ALL
     for part in region:
         left = Interval(_MINUS, part.low, False, not part.has_low)
         right = Interval(part.high, INFINITY, not part.has_high, False)
-        outside = tuple(side for side in (left, right) if not _beyond(side))
-        found = None if found is None else intersect(found, outside)
-    return found
-
-
-def _beyond(side: Interval) -> bool:
-    return side.low == INFINITY or side.high == _MINUS
+        outside = tuple(
+            side for side in (left, right) if side.low != INFINITY and side.high != _MINUS
+        )
+        result = None if result is None else intersect(result, outside)
+    return result
 
 
 def same_region(gold: Region, answer: Region) -> bool:
-    """Whether both hold the same numbers, each end accepted as equal."""
+    """Whether both are the same set of numbers."""
     if len(gold) != len(answer):
         return False
     return all(

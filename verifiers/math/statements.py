@@ -1,7 +1,8 @@
 """Whole answers: units and nouns after values, relations between sides, lists of relations."""
 
-from verifiers.math.commands import Commands
-from verifiers.math.names import (
+from veriloop.verifiers.math.commands import Commands
+from veriloop.verifiers.math.grammar import ends_in_unit
+from veriloop.verifiers.math.names import (
     ALSO,
     ANNOUNCING,
     ARROWS,
@@ -11,32 +12,43 @@ from verifiers.math.names import (
     LEADING,
     RELATIONS,
 )
-from verifiers.math.numerals import ends_in_unit
-from verifiers.math.tokens import Comma, Token, tokens
-from verifiers.math.tree import Chain, Form, Node, UnreadableError, number
-from verifiers.math.units import BARE_LETTERS, UNITS
-from verifiers.math.wording import SCALES
+from veriloop.verifiers.math.notation import canonical
+from veriloop.verifiers.math.tokens import Comma, Token, tokens
+from veriloop.verifiers.math.tree import Chain, Form, Node, UnreadableError, number
+from veriloop.verifiers.math.units import BARE_LETTERS, UNITS
+from veriloop.verifiers.math.wording import SCALES
 
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
-_STOPS = ALSO | EITHER | DENIED | {"equals", "mod"}
-_PER_SECOND = Node("div", (Node("unit", name="m"), Node("unit", name="s")))  # ms^{-1} in print
+_PER_SECOND = Node("div", (Node("unit", name="m"), Node("unit", name="s")))  # ms^{-1}
 MAX_PARTS = 200
+_SIGNS = {"negative": "-", "minus": "-", "positive": "+", "plus": "+"}
+_CASE_WORDS = frozenset({"if", "for", "when", "where", "otherwise", "else", "elsewhere"})
+_LINES = frozenset({"aligned", "align", "align*", "gathered", "split", "alignedat"})
 
 
 class Statements(Commands):
-    """The whole grammar. `unit_letters`: whether a bare letter after a number may be a unit.
+    """The whole grammar.
 
-    0: it is a symbol; 1: after a space it is a unit where one has that name; 2: always.
+    `unit_letters` controls whether a single letter after a number may be a unit. 0: it is a symbol;
+    1: it is a unit after a space if a unit has that name; 2: also without a space.
     """
 
     unit_letters = 0
 
     def joins(self, token: Token) -> bool:
+        if self.in_cases and token.text in _CASE_WORDS:
+            return False
         if token.text in ALSO | EITHER or token.text in ("equals", "mod", "U", "to"):
             return False
-        if token.text.lower() in DENIED and len(token.text) > 1:
-            raise UnreadableError(f"{token.text!r} is no part of an answer")
+        if self._denies(token):
+            raise UnreadableError(f"{token.text!r} cannot be part of an answer")
         return True
+
+    def _denies(self, token: Token) -> bool:
+        """Whether the word denies, or describes; Be in A + Be^x is a product."""
+        at = self.position + (self.next is token)
+        raised = self.tokens[at].text == "^" and not token.prose and not token.text.islower()
+        return token.text.lower() in DENIED and len(token.text) > 1 and not raised
 
     def noun(self, left: Node) -> Node | None:
         token = self.next
@@ -76,43 +88,46 @@ class Statements(Commands):
     def _unit(self) -> Node:
         token = self.take()
         if token.kind != "word":
-            raise UnreadableError("a unit without its name")
+            raise UnreadableError("a unit has no name")
         exponent = 1
         if token.text.lower() in _POWERS:
             exponent = _POWERS[token.text.lower()]
             token = self.take()
             if token.kind != "word":
-                raise UnreadableError("a unit without its name")
+                raise UnreadableError("a unit has no name")
         self.joins(token)
         name = token.text
         if name in ("degree", "degrees") and self.next.text.lower() in ("celsius", "fahrenheit"):
             name = self.take().text.lower()
         elif self.next.text in ("squared", "cubed"):
             exponent = _POWERS[self.take().text]
-        found = Node("unit", name=name)
+        node = Node("unit", name=name)
         if self.accept("^", "**"):
-            power = Node("pow", (found, self._signed_argument()))
+            power = Node("pow", (node, self._signed_argument()))
             return _PER_SECOND if name == "ms" and power.args[1].op == "neg" else power
-        return found if exponent == 1 else Node("pow", (found, number(exponent)))
+        return node if exponent == 1 else Node("pow", (node, number(exponent)))
 
     def word(self, token: Token) -> Node:
-        if token.text.lower() in DENIED and len(token.text) > 1:
-            raise UnreadableError(f"{token.text!r} is no part of an answer")
+        if self._denies(token):
+            raise UnreadableError(f"{token.text!r} cannot be part of an answer")
         letter = self.unit_letters > 1 and token.text in BARE_LETTERS
-        if letter or (token.prose and token.text in UNITS and self._after_slash()):
+        # The numerator or denominator of a fraction of units.
+        in_fraction = self.position >= 2 and self.tokens[self.position - 2].text in (
+            "/",
+            "{",
+            "cdot",
+            "*",
+        )
+        if letter or (token.prose and token.text in UNITS and in_fraction):
             return Node("unit", name=token.text)
         return super().word(token)
 
-    def _after_slash(self) -> bool:
-        """Whether this is the numerator or the denominator of a fraction of units."""
-        return self.at >= 2 and self.found[self.at - 2].text in ("/", "{", "cdot", "*")
-
     def whole(self) -> Form:
-        """All of the text: a form, after a few words that announce it."""
+        """The form of the whole text, without words that announce it."""
         while self.next.kind == "word" and self.next.text.lower() in ANNOUNCING:
             self.take()
         self.accept("=")
-        if self.at:
+        if self.position:
             self.accept(":", "=")
         return self.form()
 
@@ -131,6 +146,20 @@ class Statements(Commands):
 
     condition = form
 
+    def case_condition(self) -> Form:
+        while self.next.kind == "word" and self.next.text in _CASE_WORDS:
+            self.take()
+        parts = [self.chain()]
+        joins: list[str] = []
+        while self.next.text in ALSO | EITHER or (self.sees(",") and self._goes_on()):
+            joins.append(self._join())
+            parts.append(self.chain())
+        return Form(tuple(parts), tuple(joins))
+
+    def _goes_on(self) -> bool:
+        """Whether a further condition follows the comma, not the end of the case."""
+        return self.peek().text not in ("\\", "end:cases")
+
     def _join(self) -> str:
         token = self.take()
         if token.text in ALSO:
@@ -138,7 +167,7 @@ class Statements(Commands):
         if token.text in EITHER:
             return "or"
         if token.text not in (",", ";", "\\"):
-            raise UnreadableError(f"{token.text!r} joins nothing")
+            raise UnreadableError(f"{token.text!r} is not a separator")
         if self.next.text in ALSO | EITHER:
             return self._join()
         return ","
@@ -157,85 +186,122 @@ class Statements(Commands):
             self.take()
             if self.accept("="):
                 return "!="
-            raise UnreadableError("a denial is no answer")
+            raise UnreadableError("a negated relation is not an answer")
         if token.text in RELATIONS and (token.kind != "word" or token.text == "equals"):
             self.take()
             return RELATIONS[token.text]
         if token.text in ARROWS:
-            raise UnreadableError("an arrow is no answer")
+            raise UnreadableError("an arrow is not part of an answer")
         return None
 
     def side(self) -> Node:
         while self.next.kind == "word" and self.next.text.lower() in LEADING:
             self.take()
-        self._approximate()
-        found = self.expression()
-        if self.accept(":") or self._to():
-            items = [found, self.expression()]
+        sign = _SIGNS.get(self.next.text.lower()) if self.next.kind == "word" else None
+        if sign:
+            self.tokens[self.position] = Token("op", sign)
+        self.accept("approx", "simeq", "sim")  # a leading approximation sign has no effect
+        node = self.expression()
+        is_to = self.next.kind == "word" and self.next.text == "to"  # a ratio such as 2 to 3
+        if is_to or self.accept(":"):
+            self.position += is_to
+            items = [node, self.expression()]
             while self.accept(":"):
                 items.append(self.expression())
             return Node("ratio", tuple(items))
-        return self._modulus(found)
+        return self._modulus(node)
 
-    def _to(self) -> bool:
-        """The word of a ratio, 2 to 3."""
-        found = self.next.kind == "word" and self.next.text == "to"
-        self.at += found
-        return found
-
-    def _approximate(self) -> None:
-        """A leading sign that says "about" is left out; the number after it is what counts."""
-        self.accept("approx", "simeq", "sim")
-
-    def _modulus(self, found: Node) -> Node:
+    def _modulus(self, node: Node) -> Node:
         token = self.next
         bracket = token.text == "(" and self.peek().text in ("mod", "bmod")
         if not (bracket or token.text in ("pmod", "bmod", "mod")):
-            return found
-        self.at += 2 if bracket else 1
+            return node
+        self.position += 2 if bracket else 1
         modulus = self.argument()
         if bracket:
             self.expect(")")
-        return Node("mod", (found, modulus))
+        return Node("mod", (node, modulus), "bmod" if token.text == "bmod" else "")
 
 
 def read(text: str, *, comma: Comma = "thousands", unit_letters: int = 0) -> Form:
-    """The form of a glyph-free answer. Raises UnreadableError when the grammar has no reading."""
-    found = _unwrapped(_with_unions(tokens(text, comma)))
-    reader = Statements(found)
+    """Parse an answer without Unicode glyphs. Raises UnreadableError if the grammar fails."""
+    token_list = _unwrapped(_with_unions(_lines(tokens(canonical(text), comma))))
+    reader = Statements(token_list)
     reader.unit_letters = unit_letters
     form = reader.whole()
     if reader.next.kind != "end":
-        raise UnreadableError(f"{reader.next.text!r} is out of place")
+        raise UnreadableError(f"{reader.next.text!r} is unexpected")
     return form
 
 
-def _with_unions(found: list[Token]) -> list[Token]:
-    """A capital U between two brackets is a union."""
-    for at in range(1, len(found) - 1):
-        around = found[at - 1].text in (")", "]", "rbrace") and found[at + 1].text in (
-            "(",
-            "[",
-            "lbrace",
-        )
-        if around and found[at].text == "U":
-            found[at] = Token("cmd", "cup")
-    return found
+def _lines(token_list: list[Token]) -> list[Token]:
+    """A system of equations, one a line, as a list of equations.
+
+    A brace before an array without a closing brace is `cases`.
+    """
+    texts = [token.text for token in token_list]
+    if not any(text.startswith("begin:") for text in texts):
+        return token_list
+    if texts[:2] == ["lbrace", "begin:array"] and texts[-1] == "end:array":
+        token_list = [Token("cmd", "begin:cases"), *token_list[2:-1], Token("cmd", "end:cases")]
+        texts = [token.text for token in token_list]
+    name = texts[0].removeprefix("begin:")
+    if not (name == "cases" or name in _LINES) or texts[-1] != f"end:{name}":
+        return token_list
+    inside = token_list[1:-1]
+    relations = [_has_relation(line) for line in _split(inside)]
+    if name == "cases" and not all(relations):
+        return token_list
+    lines = [token for token in inside if token.text != "&"]
+    return lines[:-1] if lines and lines[-1].text == "\\" else lines
 
 
-def _unwrapped(found: list[Token]) -> list[Token]:
-    """Brackets around a list of equations, (x=1, y=2), come off; a closing period too."""
-    if found and found[-1].text == ".":
-        found = found[:-1]
+def _split(token_list: list[Token]) -> list[list[Token]]:
+    """The lines of an environment."""
+    lines: list[list[Token]] = [[]]
+    for token in token_list:
+        if token.text == "\\":
+            lines.append([])
+        else:
+            lines[-1].append(token)
+    return [line for line in lines if line]
+
+
+def _has_relation(line: list[Token]) -> bool:
+    """Whether a line is an equation, not a value and its condition."""
+    texts = [token.text for token in line]
+    cell = texts[: texts.index("&")] if "&" in texts else texts
+    words = any(text in _CASE_WORDS for text in texts)
+    relation = any(text in RELATIONS for text in cell) or texts[-1:] == ["&"]
+    aligned = "&" in texts and texts[texts.index("&") + 1 :][:1] == ["="]
+    return (relation or aligned) and not words
+
+
+def _with_unions(token_list: list[Token]) -> list[Token]:
+    """Replace a capital U between two brackets by a union."""
+    for index in range(1, len(token_list) - 1):
+        before, token, after = token_list[index - 1 : index + 2]
+        closes, opens = before.text in (")", "]", "rbrace"), after.text in ("(", "[", "lbrace")
+        if token.text == "U" and closes and opens:
+            token_list[index] = Token("cmd", "cup")
+    return token_list
+
+
+def _unwrapped(token_list: list[Token]) -> list[Token]:
+    """Remove brackets around a list of equations, (x=1, y=2), and a closing period."""
+    if token_list and token_list[-1].text == ".":
+        token_list = token_list[:-1]
     pairs = {"(": ")", "lbrace": "rbrace"}
-    inside = found[1:-1]
-    wrapped = found and pairs.get(found[0].text) == found[-1].text and len(inside) > 2
+    inside = token_list[1:-1]
+    wrapped = (
+        token_list and pairs.get(token_list[0].text) == token_list[-1].text and len(inside) > 2
+    )
     if wrapped and any(token.text == "=" for token in inside):
         depth = 0
         for token in inside:
             depth += (token.text in ("(", "lbrace", "[")) - (token.text in (")", "rbrace", "]"))
             if depth < 0:
-                return found
+                return token_list
         builder = any(token.text in ("|", "mid", ":") for token in inside)
-        return found if builder else inside
-    return found
+        return token_list if builder else inside
+    return token_list

@@ -1,16 +1,16 @@
-"""Cut an answer into tokens: numbers with their separators, words, commands, signs."""
+"""Lexer of answers: numbers with their separators, words, commands and signs."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from verifiers.math.tree import UnreadableError
+from veriloop.verifiers.math.tree import UnreadableError
 
 Comma = Literal["thousands", "decimal", "decimal, grouped points"]
 
 MAX_TOKENS = 2_000
 
-_SURE_GROUP = re.compile(r"(?<=\d)(?:,\\!|\\[,;:! ]|\\thinspace|~)\s?(?=\d{3}(?!\d))")
+_SURE_GROUP = re.compile(r"(?<=\d)(?:,\\!|\\[,;:! ]|\\thinspace|~|')\s?(?=\d{3}(?!\d))")
 _BRACED_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 _GROUPED_BRACES = re.compile(r"(?<![\d.])[1-9]\d{0,2}(?:\{,\}\d{3})+(?!\d|\{,\})")
 _SKIP = {
@@ -26,13 +26,14 @@ _PROSE = {
 }  # fmt: skip
 _QUIET = {"boxed", "fbox", "ensuremath", "boldsymbol", "bm", "underline", "pmb"}  # no prose inside
 
-_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{(\d{1,60})\}")
+_CIS = re.compile(r"\s*\{\s*cis\s*\}")
 _MARKUP = frozenset(",;:!()[] ")
 
 _E = r"(?:[eE][+-]?\d+(?![A-Za-z\d]))?"
 _GROUP = "[,\x1f]"
 _NUMBERS = {
-    "thousands": rf"(?:\d{{1,3}}(?:{_GROUP}\d{{3}})+(?![\d,])"
+    "thousands": rf"\d{{1,3}}(?:\.\d{{3}}){{2,}}(?:,\d+)?(?![\d.])"
+    rf"|(?:\d{{1,3}}(?:{_GROUP}\d{{3}})+(?![\d,])"
     rf"|\d{{1,3}}(?: \d{{3}})+(?![\d/,.])|\d+)(?:\.\d+)?{_E}|\.\d+{_E}",
     "decimal": r"(?:\d{1,3}(?:[.\x1f ]\d{3})+(?=,\d)|\d{1,3}(?:[.]\d{3}){2,}(?!\d)"
     rf"|\d{{1,3}}(?:[\x1f ]\d{{3}})+(?!\d)|\d{{1,3}}(?:,\d{{3}}){{2,}}(?!\d)|\d+)(?:[.,]\d+)?{_E}",
@@ -53,48 +54,40 @@ _LEXERS = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`kind` is num, word, cmd, op or end; a number is already in plain digits."""
+    """`kind` is num, word, cmd, op or end; the text of a number has no group separators."""
 
     kind: str
     text: str
-    spaced: bool = False  # white space stands before it
-    prose: bool = False  # inside \\text and the like
+    spaced: bool = False  # preceded by white space
+    prose: bool = False  # inside \\text or a similar command
 
 
 END = Token("end", "")
 
 
 def tokens(text: str, comma: Comma = "thousands") -> list[Token]:
-    """All tokens of a glyph-free text; `comma` says what a comma between digits means.
+    """All tokens of a text without Unicode glyphs; `comma`: the meaning of a comma between digits.
 
-    Inside brackets a comma separates. Raises UnreadableError for a character without a meaning
-    here, unbalanced braces, and more than MAX_TOKENS tokens.
+    Inside brackets a comma separates items. Raises UnreadableError for an unknown character,
+    unbalanced braces, and more than MAX_TOKENS tokens.
     """
-    text = _REPEATING.sub(_rational, text)
     if comma == "thousands":
         text = _GROUPED_BRACES.sub(lambda run: run.group().replace("{,}", "\x1f"), text)
         text = _BRACED_COMMA.sub(".", text)
     else:
         text = _BRACED_COMMA.sub(",", text)
-    cutter = _Cutter(_SURE_GROUP.sub("\x1f", text), comma)
-    cutter.run()
-    return cutter.found
+    lexer = _Lexer(_SURE_GROUP.sub("\x1f", text), comma)
+    lexer.run()
+    return lexer.tokens
 
 
-def _rational(match: re.Match[str]) -> str:
-    """0.1\\overline{6} as the fraction it is."""
-    whole, before, again = match.groups()
-    over = int(whole + before + again or "0") - int(whole + before or "0")
-    return rf"\frac{{{over}}}{{{(10 ** len(again) - 1) * 10 ** len(before)}}}"
-
-
-class _Cutter:
-    """Goes through the text once; the stack says what each open brace or bracket was opened as."""
+class _Lexer:
+    """A single pass over the text; `stack` has the kind of each open brace or bracket."""
 
     def __init__(self, text: str, comma: Comma) -> None:
         self.text = text
         self.comma: Comma = comma
-        self.found: list[Token] = []
+        self.tokens: list[Token] = []
         self.stack: list[str] = []
         self.spaced = False
 
@@ -104,11 +97,11 @@ class _Cutter:
             inside = bool(self.stack) and self.stack[-1] in "(["
             mode = "separator" if inside and self.comma == "thousands" else self.comma
             match = _LEXERS[mode].match(self.text, at)
-            if match is None or len(self.found) > MAX_TOKENS:
-                raise UnreadableError(f"nothing reads {self.text[at : at + 10]!r}")
+            if match is None or len(self.tokens) > MAX_TOKENS:
+                raise UnreadableError(f"unexpected text {self.text[at : at + 10]!r}")
             at = self._take(match)
         if any(kind in "{ps" for kind in self.stack):
-            raise UnreadableError("a brace is never closed")
+            raise UnreadableError("a brace is not closed")
 
     def _take(self, match: re.Match[str]) -> int:
         kind, text = str(match.lastgroup), match.group()
@@ -130,14 +123,19 @@ class _Cutter:
 
     def _digits(self, raw: str) -> str:
         raw = raw.replace("\x1f", "").replace(" ", "")
+        if raw.count(".") > 1:  # can only separate groups
+            return raw.replace(".", "").replace(",", ".")
         if self.comma == "thousands":
             return raw.replace(",", "")
-        whole = self.comma == "decimal, grouped points" or raw.count(".") > 1
-        if whole or ("." in raw and "," in raw):
+        if self.comma == "decimal, grouped points" or ("." in raw and "," in raw):
             raw = raw.replace(".", "")
         return raw.replace(",", "" if raw.count(",") > 1 else ".")
 
     def _command(self, name: str, end: int) -> int:
+        function = _CIS.match(self.text, end) if name in _PROSE else None
+        if function:
+            self._emit("cmd", "cis")
+            return function.end()
         if name in _PROSE or name in ("left", "right"):
             opened = re.compile(r"\s*\{" if name in _PROSE else r"\s*\.").match(self.text, end)
             if opened:
@@ -162,7 +160,7 @@ class _Cutter:
             self.stack.append("(")
         elif text == "}":
             if not self.stack or self.stack[-1] not in "{ps":
-                raise UnreadableError("a brace is closed that never opened")
+                raise UnreadableError("a closing brace has no opening brace")
             if self.stack.pop() != "{":
                 return
         elif text in ")]" and self.stack and self.stack[-1] == "(":
@@ -172,10 +170,5 @@ class _Cutter:
         self._emit("op", text)
 
     def _emit(self, kind: str, text: str) -> None:
-        self.found.append(Token(kind, text, self.spaced, "p" in self.stack))
+        self.tokens.append(Token(kind, text, self.spaced, "p" in self.stack))
         self.spaced = False
-
-
-def unspaced(token: Token) -> Token:
-    """The same token as if it followed closely."""
-    return replace(token, spaced=False)

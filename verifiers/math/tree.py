@@ -1,19 +1,19 @@
-"""What an answer is once read: expressions, relations between them, and lists of relations."""
+"""The syntax tree of answers: expressions, relations between them, and lists of relations."""
 
 from dataclasses import dataclass
 from fractions import Fraction
 
 
 class UnreadableError(Exception):
-    """The text is no answer in the grammar."""
+    """The grammar cannot parse the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An expression: an operation on `args`; numbers, symbols and units are the leaves.
+    """An expression: the operation `op` on `args`; numbers, symbols and units are the leaves.
 
-    `value` and `places` (digits after the point, None when it is an integer) belong to "num";
-    `name` says which symbol, unit, function, bracket or base it is.
+    `value` and `places` (digits after the decimal point, None for an integer) belong to "num";
+    `name` is the name of a symbol, unit or function, a pair of brackets, or a base.
     """
 
     op: str
@@ -26,7 +26,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Sides with a relation between each two: `1 < x <= 2` has three sides and two relations."""
+    """Sides and the relations between them: `1 < x <= 2` has three sides and two relations."""
 
     sides: tuple[Node, ...]
     ops: tuple[str, ...] = ()
@@ -48,18 +48,34 @@ def symbol(name: str) -> Node:
     return Node("sym", name=name)
 
 
+_BINDING = frozenset({"sum", "prod", "integral", "limit"})
+
+
 def symbols(node: Node) -> frozenset[str]:
-    """Names of all symbols in it, unknown functions such as f among them."""
+    """The names of all free symbols, including unknown functions such as f."""
     if node.op == "sym":
         return frozenset({node.name})
-    own = (
-        {f"{node.name}()"} if node.op == "call" and len(node.name.rstrip("'")) == 1 else set[str]()
-    )
-    return frozenset(own).union(*map(symbols, node.args))
+    if node.op in _BINDING and (node.op != "integral" or len(node.args) == 3):
+        bound = frozenset({node.name})
+        inside = 2 if node.op in ("sum", "prod") else 0  # the index of the part with the variable
+        outside = node.args[:inside] + node.args[inside + 1 :]
+        return (symbols(node.args[inside]) - bound).union(*map(symbols, outside))
+    is_unknown_function = node.op == "call" and len(node.name.rstrip("'")) == 1
+    own = {f"{node.name}()"} if is_unknown_function else ()
+    return frozenset[str](own).union(*map(symbols, node.args))
 
 
 def contains(node: Node, *ops: str) -> bool:
+    """Whether any node of the tree has one of these operations."""
     return node.op in ops or any(contains(arg, *ops) for arg in node.args)
+
+
+def transposed(node: Node) -> Node:
+    """The transpose of a matrix; a tuple is a row and becomes a column."""
+    rows = [row.args for row in node.args] if node.op == "matrix" else [node.args]
+    if len({len(row) for row in rows}) != 1:
+        raise UnreadableError("a matrix with rows of different lengths")
+    return Node("matrix", tuple(Node("row", column) for column in zip(*rows, strict=True)))
 
 
 INFINITY = Node("inf")

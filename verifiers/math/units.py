@@ -1,21 +1,21 @@
-"""Units: what each measures and how large it is, so that answers are converted, not trimmed.
+"""Units of measurement: their dimensions and exact sizes, for the conversion of answers.
 
-Sizes are exact; an inch is 25.4 mm, a pound 0.45359237 kg, both by definition.
+Sizes follow the definitions: an inch is 25.4 mm, a pound 0.45359237 kg.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from verifiers.math.names import words
-from verifiers.math.tree import Node, UnreadableError, number
+from veriloop.verifiers.math.names import words
+from veriloop.verifiers.math.tree import Node, UnreadableError, number
 
 Dimensions = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """`factor` times pi^`pi` base units, and `offset` base units at zero degrees."""
+    """`factor` * pi**`pi` base units; `offset`: the value of zero degrees in base units."""
 
     dims: Dimensions
     factor: Fraction = Fraction(1)
@@ -25,20 +25,20 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An expression and its unit; None where the answer names none."""
+    """An expression and its unit, None without one."""
 
     node: Node
     unit: Unit | None = field(default=None)
 
 
 def _table() -> dict[str, Unit]:
-    found: dict[str, Unit] = {}
+    units: dict[str, Unit] = {}
 
     def add(dims: Mapping[str, int], sizes: Mapping[str, str], pi: int = 0) -> None:
         key = tuple(sorted(dims.items()))
         for names, size in sizes.items():
             for name in names.split():
-                found[name] = Unit(key, Fraction(size), pi)
+                units[name] = Unit(key, Fraction(size), pi)
 
     add({"length": 1}, {
         "m meter meters metre metres": "1", "cm centimeter centimeters centimetre centimetres":
@@ -86,55 +86,50 @@ def _table() -> dict[str, Unit]:
     add({"angle": 1}, {"rad rads radian radians": "1"})
     add({"angle": 1}, {"deg degree degrees": "1/180", "revolution revolutions": "2"}, pi=1)
     add({"unit": 1}, {"unit units": "1"})
-    found["celsius"] = Unit((("kelvin", 1),), Fraction(1), offset=Fraction("273.15"))
-    found["fahrenheit"] = Unit((("kelvin", 1),), Fraction(5, 9), offset=Fraction(45967, 180))
-    return found
+    units["celsius"] = Unit((("kelvin", 1),), Fraction(1), offset=Fraction("273.15"))
+    units["fahrenheit"] = Unit((("kelvin", 1),), Fraction(5, 9), offset=Fraction(45967, 180))
+    return units
 
 
 UNITS = _table()
 DEGREE = UNITS["degree"]
+_PLURALS = {"ies": "y", "ches": "ch", "shes": "sh", "xes": "x", "sses": "ss"}
 BARE_LETTERS = words("m g s h L l t N J W V K")
 
 
 def unit_of(word: str) -> Unit:
-    """The unit a word names; any other noun counts things of its own kind."""
+    """The unit named by a word; any other noun is a unit with its own dimension."""
     if word in UNITS or (word.lower() in UNITS and len(word) > 2):
         return UNITS.get(word) or UNITS[word.lower()]
     return Unit(((singular(word.lower()), 1),))
 
 
 def singular(noun: str) -> str:
-    for ending, stem in (
-        ("ies", "y"),
-        ("ches", "ch"),
-        ("shes", "sh"),
-        ("xes", "x"),
-        ("sses", "ss"),
-    ):
+    for ending, stem in _PLURALS.items():
         if noun.endswith(ending):
             return noun.removesuffix(ending) + stem
     return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun
 
 
-def times(one: Unit, other: Unit, sign: int = 1) -> Unit:
-    """The product, or with `sign` -1 the quotient; an offset does not survive it."""
-    dims = dict(one.dims)
-    for name, power in other.dims:
+def times(left: Unit, right: Unit, sign: int = 1) -> Unit:
+    """The product, or with `sign` -1 the quotient, without offset."""
+    dims = dict(left.dims)
+    for name, power in right.dims:
         dims[name] = dims.get(name, 0) + sign * power
-    kept = tuple(sorted((name, power) for name, power in dims.items() if power))
-    return Unit(kept, one.factor * other.factor**sign, one.pi + sign * other.pi)
+    remaining = tuple(sorted((name, power) for name, power in dims.items() if power))
+    return Unit(remaining, left.factor * right.factor**sign, left.pi + sign * right.pi)
 
 
-def power(one: Unit, exponent: int) -> Unit:
-    dims = tuple((name, p * exponent) for name, p in one.dims)
-    return Unit(dims, one.factor**exponent, one.pi * exponent)
+def power(unit: Unit, exponent: int) -> Unit:
+    dims = tuple((name, p * exponent) for name, p in unit.dims)
+    return Unit(dims, unit.factor**exponent, unit.pi * exponent)
 
 
 NONE = Unit(())
 
 
 def quantity(node: Node) -> Quantity:
-    """Take the units out of an expression. Raises UnreadableError where they do not add up."""
+    """Separate an expression from its unit. Raises UnreadableError for inconsistent units."""
     value, unit = _split(node)
     return Quantity(value, unit if unit.dims else None)
 
@@ -143,20 +138,23 @@ def _split(node: Node) -> tuple[Node, Unit]:
     if node.op == "unit":
         return number(1), unit_of(node.name)
     if node.op in ("mul", "div"):
-        (left, one), (right, other) = map(_split, node.args)
-        if not one.dims and not other.dims:
+        (left, left_unit), (right, right_unit) = map(_split, node.args)
+        if not left_unit.dims and not right_unit.dims:
             return node, NONE
-        found = times(one, other, 1 if node.op == "mul" else -1) if other.dims else one
-        if node.op == "mul" and other.dims and not one.dims:
-            found = other  # keeps the offset of a temperature
-        return (left if _is_one(right) else Node(node.op, (left, right))), found
+        if not right_unit.dims:
+            unit = left_unit
+        elif node.op == "mul" and not left_unit.dims:
+            unit = right_unit  # keeps the offset of a temperature
+        else:
+            unit = times(left_unit, right_unit, 1 if node.op == "mul" else -1)
+        return (left if _is_one(right) else Node(node.op, (left, right))), unit
     if node.op == "pow":
         return _raised(node)
     if node.op in ("add", "sub", "pm", "mp", "neg"):
         return _summed(node)
     if any(_split(arg)[1] not in (NONE, DEGREE) for arg in node.args):
         raise UnreadableError(f"a unit inside {node.op}")
-    return node, NONE  # an angle in degrees is left for its function
+    return node, NONE  # degrees are converted by the function of the angle
 
 
 def _raised(node: Node) -> tuple[Node, Unit]:
@@ -167,7 +165,7 @@ def _raised(node: Node) -> tuple[Node, Unit]:
     sign = -1 if exponent.op == "neg" else 1
     bare = exponent.args[0] if exponent.op == "neg" else exponent
     if bare.op != "num" or bare.value.denominator != 1 or bare.value > 6:
-        raise UnreadableError("a unit to a power that is no small integer")
+        raise UnreadableError("the exponent of a unit must be an integer of at most 6")
     whole = power(unit, sign * int(bare.value))
     return (base if _is_one(base) else Node("pow", (base, exponent))), whole
 
@@ -181,7 +179,7 @@ def _summed(node: Node) -> tuple[Node, Unit]:
     values: list[Node] = []
     for value, unit in parts:
         if unit.dims and unit.dims != named.dims:
-            raise UnreadableError("units that do not add up")
+            raise UnreadableError("a sum of different dimensions")
         ratio = unit.factor / named.factor if unit.dims else Fraction(1)
         values.append(value if ratio == 1 else Node("mul", (value, number(ratio))))
     return Node(node.op, tuple(values)), named

@@ -1,4 +1,4 @@
-"""Words in answers: numbers spelled out, choices, verdicts such as "no solution", plain text."""
+"""Answers in words: spelled-out numbers, choices, phrases such as "no solution", plain text."""
 
 import re
 from fractions import Fraction
@@ -17,7 +17,7 @@ _PARTS = {
     "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10, "twelfth": 12, "hundredth": 100,
     "thousandth": 1000,
 }  # fmt: skip
-_SAME = {  # phrases of one meaning
+_PHRASES = {  # meaning -> phrases
     "empty": "no solution; no solutions; no real solution; no real solutions; empty set; "
     "none; no solution exists; no solutions exist; there is no solution; there are no solutions; "
     "has no solution; has no solutions; no such number; no real roots; null set; "
@@ -31,7 +31,7 @@ _SAME = {  # phrases of one meaning
     "it does not exist; non-existent; nonexistent; divergent limit",
     "undefined": "undefined; not defined; indeterminate; is undefined",
 }
-_MEANING = {said: key for key, many in _SAME.items() for said in many.split("; ")}
+_MEANING = {phrase: key for key, text in _PHRASES.items() for phrase in text.split("; ")}
 _STYLE = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf|it|sf)|mbox|emph|operatorname)\b"
 )
@@ -51,7 +51,7 @@ _DENIAL = re.compile(
 
 
 def bare_words(text: str) -> str | None:
-    """A verbal answer in lower case, without article, style and punctuation; None for formulas."""
+    """A verbal answer in lower case without article, style and punctuation; None for formulas."""
     if any(character.isdigit() for character in text):
         return None
     bare = _STYLE.sub(" ", text).replace("{", " ").replace("}", " ").replace("$", " ")
@@ -63,17 +63,13 @@ def bare_words(text: str) -> str | None:
 
 
 def meaning(words: str) -> str:
-    """What the words stand for: phrases of one meaning give one word for all of them."""
-    said = words.replace("-", " ")
-    return _MEANING.get(said) or _MEANING.get(words) or said
-
-
-def denies(text: str) -> bool:
-    return _DENIAL.search(text) is not None
+    """The meaning of a phrase; phrases with the same meaning give the same text."""
+    phrase = words.replace("-", " ")
+    return _MEANING.get(phrase) or _MEANING.get(words) or phrase
 
 
 def number_words(words: str) -> Fraction | None:
-    """The number that English words spell: forty-two, two thirds, one hundred and five."""
+    """The value of a number in English words: forty-two, two thirds, one hundred and five."""
     whole_words, joined, part_words = words.lower().rpartition(" and ")
     if joined and part_words.split()[-1:] and part_words.split()[-1].rstrip("s") in _PARTS:
         whole, part = number_words(whole_words), number_words(part_words)
@@ -93,12 +89,12 @@ def number_words(words: str) -> Fraction | None:
 
 def _cardinal(parts: list[str]) -> int | None:
     total = current = 0
-    for at, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if part in _ONES:
             current += _ONES.index(part)
         elif part in _TENS:
             current += _TENS[part]
-        elif part == "a" and at == 0 and len(parts) > 1:
+        elif part == "a" and index == 0 and len(parts) > 1:
             current += 1
         elif part == "hundred":
             current = max(current, 1) * 100
@@ -112,9 +108,9 @@ def _cardinal(parts: list[str]) -> int | None:
 
 
 def choice(text: str) -> tuple[str, str] | None:
-    """(letter, text of the option) of an answer that picks one option; None when it does not.
+    """(letter, text of the option) of an answer that names one option; else None.
 
-    Letters A to J in either case; further letters in the text are further picks, and so none.
+    Letters are A to J in either case. An answer with several of them names no option.
     """
     bare = _STYLE.sub(" ", text).replace("{", " ").replace("}", " ").replace("$", " ")
     bare = bare.replace("\\ ", " ").replace("\\,", " ").replace("\\quad", " ").strip(" \t\n.*_\\")
@@ -122,6 +118,6 @@ def choice(text: str) -> tuple[str, str] | None:
     if match is None or match.group(1).upper() not in "ABCDEFGHIJ":
         return None
     rest = bare[match.end() :].strip(" .*")
-    if _MORE_CHOICES.search(rest) or denies(rest):
+    if _MORE_CHOICES.search(rest) or _DENIAL.search(rest):
         return None
     return match.group(1).upper(), rest

@@ -1,1 +1,1 @@
-"""The reward service: verdicts over HTTP, for whoever trains."""
+"""The reward service: verdicts over HTTP, for this pipeline and other trainers."""

@@ -1,18 +1,28 @@
-"""The application: our routes and those of the peers, behind one gate."""
+"""The application: the service's routes and those of the dialects, behind one gate."""
+
+from collections.abc import Collection
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
-from verifiers.service.dialects import nemo_gym, open_instruct, openrlhf, sandbox_fusion, slime
-from verifiers.service.gate import Bounds, Gate
-from verifiers.service.judging import Judging
-from verifiers.service.metrics import Metrics
-from verifiers.service.refusal import Refusal
-from verifiers.service.routes import as_json, routes
-from verifiers.service.runner import Runner
+from veriloop.sandbox.remote.gate import Refusal
+from veriloop.sandbox.remote.sockets import LOCAL
+from veriloop.verifiers.service.dialects import (
+    nemo_gym,
+    open_instruct,
+    openrlhf,
+    sandbox_fusion,
+    slime,
+)
+from veriloop.verifiers.service.judging import Judging
+from veriloop.verifiers.service.metrics import Metrics
+from veriloop.verifiers.service.middleware import Bounds, Gate, admission
+from veriloop.verifiers.service.routes import as_json, routes
+from veriloop.verifiers.service.runner import Runner
 
-_SHOWN = 5  # mistakes of one request that are told
+_SHOWN = 5  # mistakes of one request that the response names
 
 
 def build(
@@ -20,12 +30,13 @@ def build(
     metrics: Metrics,
     *,
     bounds: Bounds,
+    host: str = LOCAL,
+    hosts: Collection[str] = (),
     token: str = "",
     runner: Runner | None = None,
     openrlhf_on_error: str = "503",
 ) -> FastAPI:
-    """The application. `runner`: for the dialects that run programs, which are left out without
-    one."""
+    """The application. Without a `runner` it has no dialects that run programs."""
     app = FastAPI(title="veriloop reward service", version="1", redoc_url=None)
     app.include_router(routes(judging, metrics))
     app.include_router(openrlhf.routes(judging, on_error=openrlhf_on_error))
@@ -34,29 +45,38 @@ def build(
     if runner is not None:
         app.include_router(sandbox_fusion.routes(runner))
         app.include_router(open_instruct.routes(runner))
+    guard(
+        app,
+        bounds=bounds,
+        metrics=metrics,
+        admit=admission(judging),
+        host=host,
+        hosts=hosts,
+        token=token,
+        headers=[(b"x-reward-hash", judging.hash.encode())],
+    )
+    return app
+
+
+def guard(app: FastAPI, **settings: Any) -> None:
+    """Put an application behind the gate with these settings; refusals have one form."""
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(RequestValidationError, _mistaken)
-    app.add_middleware(Gate, judging=judging, bounds=bounds, metrics=metrics, token=token)
-    return app
+    app.add_middleware(Gate, **settings)
 
 
 async def _refused(request: Request, refusal: Exception) -> Response:
     del request
     assert isinstance(refusal, Refusal), refusal
-    answer = as_json({"detail": refusal.detail})
-    answer.status_code = refusal.status
-    answer.headers.update(refusal.headers)
-    return answer
+    return as_json({"detail": refusal.detail}, refusal.status, refusal.headers)
 
 
 async def _mistaken(request: Request, mistake: Exception) -> Response:
-    """Which fields of the body are wrong, and how, without the values."""
+    """Name the wrong fields of the body, without their values."""
     del request
     assert isinstance(mistake, RequestValidationError), mistake
-    told = [
-        f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}"
-        for one in mistake.errors()[:_SHOWN]
+    details = [
+        f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}"
+        for error in mistake.errors()[:_SHOWN]
     ]
-    answer = as_json({"detail": "; ".join(told)})
-    answer.status_code = 422
-    return answer
+    return as_json({"detail": "; ".join(details)}, 422)

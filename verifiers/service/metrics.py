@@ -1,18 +1,18 @@
-"""What Prometheus may scrape: verdicts, times, refusals, the queue, and the workers replaced."""
+"""Prometheus metrics: verdicts, times, refusals, the queue, and replaced workers."""
 
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from verifiers.verdict import Verdict
-from verifiers.worker import Task
+from veriloop.verifiers.verdict import Verdict
+from veriloop.verifiers.worker import Task
 
 _JUDGING = (0.0001, 0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 30.0)  # seconds
 _WAITING = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)
 
 
 class Metrics:
-    """Counts of one service, in a registry of their own. Any thread may add to them."""
+    """Metrics of one service, in a separate registry. Thread-safe."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -41,7 +41,7 @@ class Metrics:
         )
 
     def watch(self, depth: Callable[[], float], restarts: Callable[[], float]) -> None:
-        """Read the queue and the pool whenever somebody scrapes."""
+        """Read the queue and the pool at every scrape."""
         queue = Gauge("veriloop_queue_items", "Items waiting or judged", registry=self.registry)
         queue.set_function(depth)
         replaced = Gauge(
@@ -57,9 +57,9 @@ class Metrics:
         self._waiting.observe(verdict.queue_s)
 
     def request(self, path: str, code: int, seconds: float) -> None:
-        """Count one answer; `path` is one that the service has, or "other"."""
+        """Count one response; `path` is a route of the service, or "other"."""
         self._requests.labels(path, str(code)).observe(seconds)
 
     def text(self) -> bytes:
-        """In Prometheus' text format."""
+        """Prometheus' text format."""
         return generate_latest(self.registry)

@@ -1,11 +1,11 @@
-"""The messages of `POST /v1/verify`, checked; a wrong field is named."""
+"""Request and response models of `POST /v1/verify`."""
 
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, FailFast, Field, PlainValidator, WithJsonSchema
 
-from verifiers.verdict import Verdict
+from veriloop.verifiers.verdict import Verdict
 
 MAX_ITEMS = 4096  # of one request
 
@@ -16,7 +16,7 @@ def _text(value: Any) -> str:
     return value
 
 
-# Any string that JSON can carry: what a model wrote may hold halves of surrogate pairs.
+# Any string that JSON can carry: a model's response may hold lone surrogates, which str refuses.
 Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 
 
@@ -35,17 +35,17 @@ class Item(BaseModel):
 
 
 class VerifyRequest(BaseModel):
-    """A batch. The same `request_id` with the same items is judged once and answered alike."""
+    """A batch. A repeated `request_id` with the same items gets the same verdicts."""
 
     model_config = ConfigDict(extra="forbid")
 
-    items: list[Item] = Field(max_length=MAX_ITEMS)
+    items: Annotated[list[Item], FailFast()] = Field(max_length=MAX_ITEMS)
     request_id: str = Field("", max_length=200)
-    stream: bool = Field(False, description="as NDJSON: each verdict when it is there")
+    stream: bool = Field(False, description="as NDJSON: each verdict when it is ready")
 
 
 class VerdictRecord(BaseModel):
-    """One verdict. `score` is null exactly when `status` is "error", which is our failure."""
+    """One verdict. `score` is null exactly when `status` is "error": it could not be judged."""
 
     score: float | None
     status: Literal["graded", "no_answer", "timeout", "error"]

@@ -1,4 +1,4 @@
-"""Requests that were seen before: the same id and body are judged once and answered alike."""
+"""Repeated requests: the same id and body are judged once and get the same response."""
 
 import hashlib
 import time
@@ -6,16 +6,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from verifiers.service.desk import Ticket
-from verifiers.service.refusal import Refusal
+from veriloop.sandbox.remote.gate import Refusal
+from veriloop.verifiers.service.queue import Ticket
 
-KEPT_S = 600.0
-KEPT_BYTES = 256 << 20  # of request bodies: verdicts repeat parts of them
-KEPT = 4096
+KEEP_S = 600.0
+KEEP_BYTES = 64 << 20  # of request bodies: verdicts repeat parts of them
+KEEP_REQUESTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Entry:
     digest: bytes
     size: int
     since: float
@@ -23,38 +23,38 @@ class _Kept:
 
 
 class Repeats:
-    """Tickets by request id, the oldest forgotten first. Used in one event loop."""
+    """Tickets by request id, the oldest dropped first. Used in one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._bytes = 0
 
     def ticket(self, request_id: str, body: bytes, submit: Callable[[], Ticket]) -> Ticket:
-        """The ticket of an earlier request of this id, in progress or done, else a new one.
+        """The ticket of an earlier request with this id, in progress or done, else a new one.
 
-        Raises Refusal 409 where the id came with another body, and whatever `submit` raises.
+        Raises Refusal 409 where the id was used with another body, and whatever `submit` raises.
         """
         if not request_id:
             return submit()
-        self._forget()
+        self._drop_old()
         digest = hashlib.sha256(body).digest()
-        known = self._kept.get(request_id)
-        if known is None:
+        entry = self._entries.get(request_id)
+        if entry is None:
             ticket = submit()
-            self._kept[request_id] = _Kept(digest, len(body), self._clock(), ticket)
+            self._entries[request_id] = _Entry(digest, len(body), self._clock(), ticket)
             self._bytes += len(body)
             return ticket
-        if known.digest != digest:
+        if entry.digest != digest:
             raise Refusal(409, f"request_id {request_id!r} was used for another batch")
-        return known.ticket
+        return entry.ticket
 
-    def _forget(self) -> None:
-        while self._kept:
-            oldest = next(iter(self._kept))
-            found = self._kept[oldest]
-            fresh = self._clock() - found.since < KEPT_S
-            if fresh and len(self._kept) < KEPT and self._bytes <= KEPT_BYTES:
+    def _drop_old(self) -> None:
+        while self._entries:
+            oldest = next(iter(self._entries))
+            entry = self._entries[oldest]
+            fresh = self._clock() - entry.since < KEEP_S
+            if fresh and len(self._entries) < KEEP_REQUESTS and self._bytes <= KEEP_BYTES:
                 return
-            del self._kept[oldest]
-            self._bytes -= found.size
+            del self._entries[oldest]
+            self._bytes -= entry.size

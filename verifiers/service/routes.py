@@ -1,4 +1,4 @@
-"""Our own routes: verify a batch, list the verifiers, say how the service is."""
+"""Routes of the service: verify a batch, list the verifiers, health and metrics."""
 
 import json
 from collections.abc import AsyncIterator
@@ -6,32 +6,42 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
+from pydantic import BaseModel
 
-from data.problem import Problem
-from verifiers.registry import get
-from verifiers.service.desk import Ticket
-from verifiers.service.judging import Judging
-from verifiers.service.metrics import Metrics
-from verifiers.service.records import VerifierList, VerifyAnswer, VerifyRequest, flat
-from verifiers.service.refusal import Refusal
-from verifiers.service.repeats import Repeats
-from verifiers.worker import Task
+from veriloop.data.problem import Problem
+from veriloop.sandbox.remote.gate import Refusal, off_loop
+from veriloop.verifiers.registry import get
+from veriloop.verifiers.service.bodies import JUDGING, refusals, router
+from veriloop.verifiers.service.judging import Judging
+from veriloop.verifiers.service.metrics import Metrics
+from veriloop.verifiers.service.queue import Ticket
+from veriloop.verifiers.service.records import Item, VerifierList, VerifyAnswer, VerifyRequest, flat
+from veriloop.verifiers.service.repeats import Repeats
+from veriloop.verifiers.worker import Task
 
 NDJSON = "application/x-ndjson"
 
 
+class Status(BaseModel):
+    """State of the service, in one word."""
+
+    status: str
+
+
 def routes(judging: Judging, metrics: Metrics) -> APIRouter:
     """The routes of one service."""
-    router = APIRouter()
+    own = router()
     repeats = Repeats()
 
-    @router.post(
-        "/v1/verify", response_model=VerifyAnswer, responses={200: {"content": {NDJSON: {}}}}
+    @own.post(
+        "/v1/verify",
+        response_model=VerifyAnswer,
+        responses={200: {"content": {NDJSON: {}}}} | refusals(409, *JUDGING),
     )
     async def verify(batch: VerifyRequest, request: Request) -> Response:
-        """Judge a batch; verdicts in the order of its items."""
-        tasks = _tasks(judging, batch)
+        """Judge a batch; verdicts are in the order of its items."""
         body = await request.body()
+        tasks = await off_loop(len(body), _tasks, judging, batch)
         ticket = repeats.ticket(batch.request_id, body, lambda: judging.desk.submit(tasks))
         judged_by = judging.judged_by(problem.verifier for problem, _ in tasks)
         end = {"request_id": batch.request_id, "judged_by": judged_by}
@@ -40,81 +50,88 @@ def routes(judging: Judging, metrics: Metrics) -> APIRouter:
         verdicts = [flat(verdict) for verdict in await ticket.all()]
         return as_json({**end, "verdicts": verdicts})
 
-    @router.get("/v1/verifiers", response_model=VerifierList)
+    @own.get("/v1/verifiers", response_model=VerifierList)
     async def verifiers() -> Response:
-        """What is offered, with an example of each."""
-        found = [_described(judging, name) for name in judging.names]
-        return as_json({"verifiers": found, "hash": judging.hash, "default": judging.default})
+        """The verifiers that the service offers, with an example of each."""
+        records = [_record(judging, name) for name in judging.names]
+        return as_json({"verifiers": records, "hash": judging.hash, "default": judging.default})
 
-    @router.get("/healthz")
-    async def healthz() -> dict[str, str]:
+    @own.get("/healthz")
+    async def healthz() -> Status:
         """The process is alive."""
-        return {"status": "alive"}
+        return Status(status="alive")
 
-    @router.get("/readyz")
-    async def readyz() -> dict[str, str]:
-        """It takes work; 503 until the workers are warm, and while it goes down."""
+    @own.get("/readyz", responses=refusals(503))
+    async def readyz() -> Status:
+        """The service takes work; 503 until the workers are warm, and while it goes down."""
         if judging.desk.draining:
             raise Refusal(503, "the service is going down", 1.0)
         if not judging.ready:
             raise Refusal(503, "the workers are not warm yet", 1.0)
-        return {"status": "ready"}
+        return Status(status="ready")
 
-    @router.get("/metrics", response_class=PlainTextResponse)
-    async def scraped() -> Response:
-        """Counts and times, for Prometheus."""
+    @own.get("/metrics", response_class=PlainTextResponse)
+    async def metrics_text() -> Response:
+        """Metrics in Prometheus' text format."""
         return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
 
-    return router
+    return own
 
 
-def as_json(data: Any) -> Response:
-    """JSON of plain ASCII, so that halves of surrogate pairs travel too. Raises on NaN."""
-    return Response(json.dumps(data, allow_nan=False), media_type="application/json")
+def as_json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON in ASCII, which can carry lone surrogates. Raises ValueError on NaN."""
+    return Response(json.dumps(data, allow_nan=False), status, headers, "application/json")
 
 
 def _tasks(judging: Judging, batch: VerifyRequest) -> list[Task]:
     tasks: list[Task] = []
-    for item in batch.items:
-        if item.reference is not None and item.gold is not None:
-            raise Refusal(422, "an item has a reference or a gold, not both")
-        if item.reference is None:
-            problem = judging.problem(item.gold, item.verifier, item.prompt, item.facts)
-        else:
-            problem = Problem(
-                id=item.id,
-                prompt=item.prompt,
-                verifier=judging.offered(item.verifier or judging.default),
-                reference=item.reference,
-                facts=item.facts,
-            )
-        tasks.append((problem, item.response))
+    for n, item in enumerate(batch.items):
+        try:
+            tasks.append(_task(judging, item))
+        except Refusal as refusal:
+            raise Refusal(refusal.status, f"item {n}: {refusal.detail}") from refusal
     return tasks
 
 
+def _task(judging: Judging, item: Item) -> Task:
+    if item.reference is not None and item.gold is not None:
+        raise Refusal(422, "an item has a reference or a gold, not both")
+    if item.reference is None:
+        problem = judging.problem(item.gold, item.verifier, item.prompt, item.facts)
+    else:
+        problem = Problem(
+            id=item.id,
+            prompt=item.prompt,
+            verifier=judging.offered(item.verifier or judging.default),
+            reference=item.reference,
+            facts=item.facts,
+        )
+    return problem, item.response
+
+
 async def _lines(ticket: Ticket, end: dict[str, Any]) -> AsyncIterator[str]:
-    """A line for each verdict as it comes, then one that says there are no more."""
+    """One line per verdict as it arrives, then a line that ends the stream."""
     seen = 0
     while more := await ticket.next_after(seen):
         seen += len(more)
         for index in more:
             verdict = ticket.verdicts[index]
-            assert verdict is not None, "only settled indices are told"
+            assert verdict is not None, "a ticket lists settled indices only"
             yield json.dumps({"index": index, **flat(verdict)}, allow_nan=False) + "\n"
     yield json.dumps({"done": seen, **end}) + "\n"
 
 
-def _described(judging: Judging, name: str) -> dict[str, Any]:
-    one = get(name)
+def _record(judging: Judging, name: str) -> dict[str, Any]:
+    verifier = get(name)
     example = {
-        "reference": dict(one.example.reference),
-        "accepts": one.example.accepts,
-        "rejects": list(one.example.rejects),
+        "reference": dict(verifier.example.reference),
+        "accepts": verifier.example.accepts,
+        "rejects": list(verifier.example.rejects),
     }
     return {
         "name": name,
-        "version": one.version,
+        "version": verifier.version,
         "fingerprint": judging.fingerprints[name],
-        "reference_keys": list(one.example.reference),
+        "reference_keys": list(verifier.example.reference),
         "example": example,
     }

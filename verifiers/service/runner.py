@@ -1,17 +1,17 @@
-"""Programs of peers, run in the sandbox by threads of their own: bounded, and never in the loop."""
+"""Runs clients' programs in the sandbox, in a bounded pool of threads off the event loop."""
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from sandbox.executor import Executor
-from sandbox.probe import SandboxUnavailableError
-from verifiers.registry import describe
-from verifiers.service.refusal import Refusal
+from veriloop.sandbox.executor import Executor
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.remote.gate import Refusal
+from veriloop.verifiers.registry import describe
 
-Made = TypeVar("Made")
-_WAITING = 64  # calls for each slot, running ones among them
+Result = TypeVar("Result")
+_CALLS_PER_SLOT = 64  # running and waiting
 
 
 class Runner:
@@ -19,16 +19,19 @@ class Runner:
 
     def __init__(self, box: Executor, slots: int) -> None:
         self.box = box
-        self._room = slots * _WAITING
-        self._inside = 0
+        self._room = slots * _CALLS_PER_SLOT
+        self._calls = 0
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="runner")
 
-    async def call(self, function: Callable[..., Made], *args: Any) -> Made:
-        """`function(box, *args)` in a thread. Raises Refusal: 422 for what the executor refuses,
-        503 where the sandbox fails, 504 at once while too many wait: verl tries that again."""
-        if self._inside >= self._room:
-            raise Refusal(504, f"{self._inside} programs wait already", 1.0)
-        self._inside += 1
+    async def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """`function(box, *args)` in a thread.
+
+        Raises Refusal: 422 for what the executor refuses, 503 where the sandbox fails, 504 at once
+        while too many wait, since verl retries that status only.
+        """
+        if self._calls >= self._room:
+            raise Refusal(504, f"{self._calls} programs wait already", 1.0)
+        self._calls += 1
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, function, self.box, *args)
@@ -37,13 +40,13 @@ class Runner:
         except ValueError as mistake:
             raise Refusal(422, str(mistake)) from mistake
         finally:
-            self._inside -= 1
+            self._calls -= 1
 
     @property
     def idle(self) -> bool:
-        return not self._inside
+        return not self._calls
 
     def close(self) -> None:
-        """Wait for what runs, drop what waits, and close the sandbox."""
+        """Wait for running calls, drop waiting ones, and close the sandbox."""
         self._threads.shutdown(cancel_futures=True)
         self.box.close()

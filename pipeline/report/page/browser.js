@@ -1,16 +1,16 @@
 // The rollout browser: a step, a group of answers to one prompt, one answer in full.
 
 function browse() {
-  const missed = settle();
+  const notes = settle();
   const steps = stepsOf();
   if (!steps.length) return fill('rollouts-here', nothing('This stage recorded no rollouts.'));
   const [group, answer] = [currentGroup(), currentAnswer()];
   fill(
     'rollouts-here',
-    missed.length ? el('p', { cls: 'missed', text: `${missed.join('; ')}.` }) : null,
+    notes.length ? el('p', { cls: 'missed', text: `${notes.join('; ')}.` }) : null,
     el('div', { cls: 'tools' }, sets(), stepper(steps), el('span', { cls: 'quiet', text: 'j k answers · J K groups · [ ] steps' })),
     el('div', { cls: 'pills groups' }, currentStep().groups.map(groupPill)),
-    asked(group),
+    promptOf(group),
     el('ol', { cls: 'answers' }, ranked(group).map((one) => answerCard(one))),
     detail(group, answer),
     thenAndNow(group),
@@ -37,11 +37,11 @@ function stepper(steps) {
 
 function groupPill(group) {
   const mean = group.mean === null ? 'no reward' : figure(group.mean);
-  return el('button', { type: 'button', 'aria-pressed': String(group.place === state.group), title: visible(group.problem), onclick: () => open({ group: group.place, i: null }) },
-    el('b', { text: String(group.place) }), ` ${group.why} `, el('span', { cls: 'quiet', text: mean }));
+  return el('button', { type: 'button', 'aria-pressed': String(group.index === state.group), title: visible(group.problem), onclick: () => open({ group: group.index, i: null }) },
+    el('b', { text: String(group.index) }), ` ${group.why} `, el('span', { cls: 'quiet', text: mean }));
 }
 
-function asked(group) {
+function promptOf(group) {
   const reference = group.reference && group.reference !== '{}' ? group.reference : '–';
   return el('div', { cls: 'asked' },
     el('div', {}, el('h4', { text: 'Prompt' }), el('pre', { cls: 'text', dir: 'ltr', text: visible(group.prompt) })),
@@ -78,21 +78,21 @@ function detail(group, answer) {
     copies(group, answer));
 }
 
-// The same prompt where it was first asked and where it was last.
+// The answers to the same prompt at its first and its last step.
 function thenAndNow(group) {
-  const met = stepsOf().flatMap(({ step, groups }) => groups.filter((one) => one.problem === group.problem).map((one) => ({ step, group: one })));
-  if (met.length < 2) return stepsOf('held_out').length && state.set === 'train' ? el('p', { cls: 'quiet small once', text: 'This prompt is asked once in the sample; the held-out ones are asked before and after.' }) : null;
+  const occurrences = stepsOf().flatMap(({ step, groups }) => groups.filter((one) => one.problem === group.problem).map((one) => ({ step, group: one })));
+  if (occurrences.length < 2) return stepsOf('held_out').length && state.set === 'train' ? el('p', { cls: 'quiet small once', text: 'This prompt occurs once in the sample; held-out prompts occur before and after training.' }) : null;
   const side = (at, name) => el('div', {},
     el('h5', {}, `${name}, step ${at.step} `, el('span', { cls: 'quiet', text: `mean reward ${figure(at.group.mean)}` })),
     ranked(at.group).slice(0, 3).map((one) => el('div', { cls: 'then' }, el('p', { cls: 'badges' }, one.verdicts.map(badge)), el('pre', { cls: 'text', dir: 'ltr', text: visible(one.text) }))));
-  return el('div', { cls: 'then-and-now' }, el('h4', { text: `The same prompt then and now, asked in ${met.length} steps of the sample` }), el('div', { cls: 'two even' }, side(met[0], 'Then'), side(met[met.length - 1], 'Now')));
+  return el('div', { cls: 'then-and-now' }, el('h4', { text: `The same prompt at its first and last step, of ${occurrences.length} steps in the sample` }), el('div', { cls: 'two even' }, side(occurrences[0], 'First'), side(occurrences[occurrences.length - 1], 'Last')));
 }
 
-function open(place, scroll = false) {
-  Object.assign(state, place);
-  const missed = $('rollouts').contains(document.activeElement) && document.activeElement.id;
+function open(position, scroll = false) {
+  Object.assign(state, position);
+  const focused = $('rollouts').contains(document.activeElement) && document.activeElement.id;
   browse();
-  if (missed && $(missed)) $(missed).focus();
+  if (focused && $(focused)) $(focused).focus();
   if (stepsOf().length) history.replaceState(null, '', here());
   if (scroll || !inView($('rollouts-here'))) $('rollouts').scrollIntoView();
 }

@@ -1,7 +1,9 @@
-// Small pictures of one stage: drawn when they come into view, one step shown in all of them.
+// Small charts of one stage, drawn when they scroll into view. All of them mark the same step.
 
 const cards = []; // {chart, here, plot, cursor, values, drawn, steps}
 let smooth = 0;
+const EVENTS = { reference: '--s4', evaluation: '--s3', resume: '--bad', ahead: '--s5' }; // colours
+const hidden = new Set(); // kinds of event that are not marked
 
 const near = new IntersectionObserver(
   (entries) => {
@@ -14,18 +16,18 @@ const near = new IntersectionObserver(
   { rootMargin: '400px' },
 );
 
-// Draw `here` when it comes into view, and whenever the theme changes after that.
-function whenSeen(here, draw) {
-  here.draw = () => {
-    here.wasDrawn = true;
-    return plotly().then((Plotly) => here.isConnected && draw(Plotly));
+// Draw `target` when it scrolls into view, and again whenever the theme changes.
+function whenSeen(target, draw) {
+  target.draw = () => {
+    target.wasDrawn = true;
+    return plotly().then((Plotly) => target.isConnected && draw(Plotly));
   };
-  near.observe(here);
-  return here;
+  near.observe(target);
+  return target;
 }
 
 function redraw() {
-  for (const here of document.querySelectorAll('.plot')) if (here.wasDrawn) here.draw();
+  for (const plot of document.querySelectorAll('.plot')) if (plot.wasDrawn) plot.draw();
   if (currentAnswer()) showTokens();
 }
 
@@ -41,21 +43,45 @@ function curves() {
       ? el('details', { cls: 'rest' }, el('summary', { text: `${group.name} (${group.charts.length})` }), grid)
       : [el('h3', { text: group.name }), grid];
   });
-  const thin = mine.every > 1 ? el('span', { cls: 'quiet', text: `every ${mine.every}th step is drawn` }) : null;
-  fill('curves-here', el('div', { cls: 'tools' }, smoother(), otherRun(), thin), parts);
+  const thin = mine.every > 1 ? el('span', { cls: 'quiet', text: `every ${mine.every}th step is shown` }) : null;
+  fill('curves-here', el('div', { cls: 'tools' }, smoother(), otherRun(), thin, eventKey(mine.events || [])), parts);
 }
 
 function smoother() {
-  const told = el('output', { text: 'off' });
+  const output = el('output', { text: 'off' });
   const slide = el('input', {
     type: 'range', min: 0, max: 0.95, step: 0.05, value: smooth, id: 'smooth',
     oninput: (event) => {
       smooth = Number(event.target.value);
-      told.textContent = smooth ? smooth.toFixed(2) : 'off';
+      output.textContent = smooth ? smooth.toFixed(2) : 'off';
       for (const one of cards) if (one.plot.wasDrawn) one.plot.draw();
     },
   });
-  return el('label', {}, 'Smoothing ', slide, ' ', told);
+  return el('label', {}, 'Smoothing ', slide, ' ', output);
+}
+
+// The legend of the marked events; a box hides a kind.
+function eventKey(kinds) {
+  if (!kinds.length) return null;
+  return el('ul', { cls: 'key events' }, kinds.map((kind) => el('li', {}, el('label', {},
+    el('input', {
+      type: 'checkbox', checked: !hidden.has(kind.id), 'data-event': kind.id,
+      onchange: (event) => {
+        if (event.target.checked) hidden.delete(kind.id);
+        else hidden.add(kind.id);
+        for (const one of cards) if (one.plot.wasDrawn) one.plot.draw();
+      },
+    }),
+    el('i', { style: `background:var(${EVENTS[kind.id]})` }), `${kind.label} (${kind.spans.length})`))));
+}
+
+// A line for an event at one step, a shaded band for a span of steps.
+function marked(kind) {
+  const colour = paint(EVENTS[kind.id]);
+  return kind.spans.map(([x0, x1]) => ({
+    type: x0 === x1 ? 'line' : 'rect', name: kind.id, layer: 'below', yref: 'paper', x0, x1, y0: 0, y1: 1,
+    line: { color: x0 === x1 ? faint(colour, 0.75) : 'rgba(0,0,0,0)', width: 1, dash: 'dash' }, fillcolor: faint(colour, 0.12),
+  }));
 }
 
 const otherRun = () => drawn.other && el('span', { cls: 'quiet', text: `dashed: ${drawn.other}` });
@@ -86,9 +112,12 @@ function draw(Plotly, one) {
   const traces = one.chart.series.flatMap((s, at) => traced(s, s.x || one.steps, at, one.chart));
   for (const s of one.other?.series || []) {
     const at = one.chart.series.findIndex((mine) => mine.name === s.name);
-    if (at >= 0 && one.chart.style !== 'stack') traces.push(beside(s, one, at));
+    if (at >= 0 && one.chart.style !== 'stack') traces.push(otherTrace(s, one, at));
   }
-  const done = Plotly.react(one.plot, traces, layout(one.chart), { displayModeBar: false, responsive: true });
+  const plain = layout(one.chart);
+  const kinds = drawn.stages[state.stage].curves.events || [];
+  plain.shapes.push(...kinds.filter((kind) => !hidden.has(kind.id)).flatMap(marked));
+  const done = Plotly.react(one.plot, traces, plain, { displayModeBar: false, responsive: true });
   if (!one.heard) {
     one.heard = true;
     one.plot.on('plotly_hover', (event) => point(event.points[0].x));
@@ -116,18 +145,18 @@ function traced(s, x, at, chart) {
     const bars = { type: 'data', symmetric: false, array: up, arrayminus: down, thickness: 1.2, width: 3, color: colour };
     return [{ ...plain, y: s.y, mode: 'lines+markers', line, marker: { size: 6, color: colour }, error_y: bars }];
   }
-  const made = [];
+  const traces = [];
   if (s.band) {
     const edge = { ...plain, mode: 'lines', line: { width: 0 }, showlegend: false };
-    made.push({ ...edge, y: s.y.map((y, i) => y - s.band[i]) });
-    made.push({ ...edge, y: s.y.map((y, i) => y + s.band[i]), fill: 'tonexty', fillcolor: faint(colour, 0.1) });
+    traces.push({ ...edge, y: s.y.map((y, i) => y - s.band[i]) });
+    traces.push({ ...edge, y: s.y.map((y, i) => y + s.band[i]), fill: 'tonexty', fillcolor: faint(colour, 0.1) });
   }
-  if (smooth) made.push({ ...plain, y: s.y, mode: 'lines', line: { color: faint(colour, 0.25), width: 1 } });
-  made.push({ ...plain, y: smooth ? smoothed(s.y) : s.y, mode, line, marker: { size: 4, color: colour } });
-  return made;
+  if (smooth) traces.push({ ...plain, y: s.y, mode: 'lines', line: { color: faint(colour, 0.25), width: 1 } });
+  traces.push({ ...plain, y: smooth ? smoothed(s.y) : s.y, mode, line, marker: { size: 4, color: colour } });
+  return traces;
 }
 
-function beside(s, one, at) {
+function otherTrace(s, one, at) {
   const y = smooth ? smoothed(s.y) : s.y;
   const line = { color: faint(series(at), 0.7), width: 1.4, dash: 'dot' };
   return { x: s.x || one.otherSteps, y, type: 'scatter', mode: 'lines', line, hoverinfo: 'skip', connectgaps: true };
@@ -150,16 +179,16 @@ function layout(chart) {
       ...axis, nticks: 5, fixedrange: true, type: chart.style === 'log' ? 'log' : 'linear',
       ...(chart.style === 'log' ? { exponentformat: 'power', dtick: 1 } : {}),
       ...(chart.top ? { range: [0, chart.top] } : {}),
-      ...(still(chart) ? { range: [0, 1] } : {}),
+      ...(allZero(chart) ? { range: [0, 1] } : {}),
     },
     shapes: chart.limit ? [{ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: chart.limit, y1: chart.limit, line: { color: ink, width: 1, dash: 'dot' } }] : [],
   };
 }
 
-// Nothing but zeros: an axis around them would invent a scale.
-const still = (chart) => chart.series?.every((s) => s.y.every((y) => !y));
+// A constant 0 gets the range 0 to 1; plotly would choose a misleading scale.
+const allZero = (chart) => chart.series?.every((s) => s.y.every((y) => !y));
 
-// Show one step in every picture of the stage; null: the last one.
+// Mark one step in every chart of the stage and show its values; null: the last step.
 function point(step) {
   for (const one of cards) {
     values(one, step);

@@ -1,19 +1,19 @@
-// What can be taken out of the page: a test, a prompt, a link, the rows of a group.
+// Copies from the page: a pytest case, a prompt, a link, the rows of a group.
 
 function python(text) {
-  return JSON.stringify(text); // what JSON writes of a text, Python reads as the same text
+  return JSON.stringify(text); // a JSON string is also a Python string literal
 }
 
-// A test that holds the problem's own verifier to what it said of this answer.
+// A test that the problem's verifier still gives this answer the recorded verdict.
 function pytestCase(group, answer) {
   const verdict = answer.verdicts.find((one) => one.name === 'accuracy');
   const name = `${group.problem}_step_${state.step}_answer_${answer.i}`.replace(/\W+/g, '_').toLowerCase();
-  return `"""One recorded answer, and what its verifier said of it."""
+  return `"""One recorded answer and its verdict."""
 
 import json
 
-from data.problem import Problem
-from verifiers.registry import judge
+from veriloop.data.problem import Problem
+from veriloop.verifiers.registry import judge
 
 RESPONSE = ${python(answer.text)}
 
@@ -56,17 +56,17 @@ function download(name, rows) {
 }
 
 function copies(group, answer) {
-  const button = (text, id, taken) => el('button', { type: 'button', id, text, onclick: (event) => copy(event.target, taken()) });
+  const button = (text, id, content) => el('button', { type: 'button', id, text, onclick: (event) => copy(event.target, content()) });
   const judged = answer.verdicts.some((one) => one.name === 'accuracy');
   const test = judged && whole(answer.text) && whole(group.prompt);
   const { answers, ...about } = group;
   return el(
     'p',
     { cls: 'tools' },
-    test ? button('Copy as pytest case', 'copy-test', () => pytestCase(group, answer)) : el('span', { cls: 'quiet', text: 'too long, or not judged: no test to copy' }),
+    test ? button('Copy as pytest case', 'copy-test', () => pytestCase(group, answer)) : el('span', { cls: 'quiet', text: 'no test to copy: the answer is too long or was not judged' }),
     button('Copy prompt', 'copy-prompt', () => group.prompt),
     button('Copy answer', 'copy-answer', () => answer.text),
     button('Copy link', 'copy-link', () => location.href),
-    el('button', { type: 'button', text: 'Group as JSONL', onclick: () => download(`step-${state.step}-group-${group.place}.jsonl`, answers.map((one) => ({ step: state.step, ...about, ...one }))) }),
+    el('button', { type: 'button', text: 'Group as JSONL', onclick: () => download(`step-${state.step}-group-${group.index}.jsonl`, answers.map((one) => ({ step: state.step, ...about, ...one }))) }),
   );
 }

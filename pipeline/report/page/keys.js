@@ -1,15 +1,15 @@
-// Keys: reading hundreds of answers is done with one hand.
+// Keyboard shortcuts.
 
 const KEYS = {
   j: ['next answer', () => move(1)],
-  k: ['answer before', () => move(-1)],
+  k: ['previous answer', () => move(-1)],
   J: ['next group', () => moveGroup(1)],
-  K: ['group before', () => moveGroup(-1)],
+  K: ['previous group', () => moveGroup(-1)],
   ']': ['next step of the sample', () => moveStep(1)],
-  '[': ['step before', () => moveStep(-1)],
-  t: ['what stands behind tokens', () => nextMode()],
-  n: ['next token that sampler and trainer differ on', () => jumpOn()],
-  '?': ['these keys', () => $('help').showModal()],
+  '[': ['previous step of the sample', () => moveStep(-1)],
+  t: ['next token colouring', () => nextMode()],
+  n: ['next token on which sampler and trainer differ', () => jumpOn()],
+  '?': ['show these keys', () => $('help').showModal()],
 };
 
 const neighbour = (list, at, by) => list[Math.max(0, Math.min(list.length - 1, at + by))];
@@ -23,7 +23,7 @@ function move(by) {
 
 function moveGroup(by) {
   const groups = currentStep()?.groups;
-  if (groups) open({ group: neighbour(groups, groups.findIndex((one) => one.place === state.group), by).place, i: null });
+  if (groups) open({ group: neighbour(groups, groups.findIndex((one) => one.index === state.group), by).index, i: null });
 }
 
 function moveStep(by) {

@@ -1,4 +1,4 @@
-// Colours of the theme that is on, how numbers are written, and the plainest elements.
+// Colours of the current theme, number formats, and basic elements.
 
 const SERIES = ['--s1', '--s2', '--s3', '--s4', '--s5', '--s6', '--s7', '--s8'];
 const KINDS = { right: '--right', partial: '--partial', wrong: '--wrong', no_answer: '--s5', timeout: '--watch', error: '--bad' };
@@ -25,7 +25,7 @@ function time(value) {
   return value < 1 ? `${figure(value * 1e3)} ms` : `${figure(value)} s`;
 }
 
-// The other theme than the system's, and back.
+// Switch between the system's theme and the opposite one.
 function nextTheme() {
   const { dataset } = document.documentElement;
   if (dataset.theme) delete dataset.theme;

@@ -1,12 +1,12 @@
-// All that the page shows of one stage, and how it begins.
+// Draw everything for one stage; initialise the page.
 
-function show(place) {
-  Object.assign(state, place);
+function show(position) {
+  Object.assign(state, position);
   pick();
   curves();
   groups();
   verdicts();
-  suspicion();
+  rewardHacks();
   browse();
 }
 
@@ -18,6 +18,7 @@ $('theme').addEventListener('click', nextTheme);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
 addEventListener('hashchange', follow);
 if (drawn.stages.length) {
+  $('rollouts-here').before(searchPanel());
   show({});
   follow();
 }

@@ -1,9 +1,9 @@
-// An answer token by token: what stands behind each is what its update saw.
+// An answer token by token, coloured by what the update used for each token.
 
-const TAU = 0.1; // nats; a token that sampler and trainer differ by more is jumped to
+const TAU = 0.1; // nats; tokens with a larger difference between sampler and trainer are marked
 const MODES = { advantage: 'advantage', off: 'trainer − sampler', entropy: 'entropy', none: 'plain' };
 
-// Characters that do not show, or that turn what follows, as marks that do.
+// Invisible characters and direction marks, shown as visible symbols.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 const visible = (text) => (text ?? '').replace(UNSEEN, (c) => {
   const code = c.codePointAt(0);
@@ -11,10 +11,10 @@ const visible = (text) => (text ?? '').replace(UNSEEN, (c) => {
 });
 
 function tokenText(tokens, at) {
-  return tokens.places ? (currentStep().pieces || rollouts().pieces)[tokens.places[at]] : ` ${tokens.ids[at]}`;
+  return tokens.pieces ? (currentStep().pieces || rollouts().pieces)[tokens.pieces[at]] : ` ${tokens.ids[at]}`;
 }
 
-const count = (tokens) => (tokens.places || tokens.ids).length;
+const count = (tokens) => (tokens.pieces || tokens.ids).length;
 const advantageAt = (tokens, at) => (Array.isArray(tokens.advantage) ? tokens.advantage[at] : tokens.advantage);
 
 function valueAt(tokens, at) {
@@ -37,12 +37,12 @@ function background(value, most) {
   return faint(paint(name), (0.6 * Math.min(Math.abs(value) / most, 1) ** 0.6).toFixed(3));
 }
 
-function told(tokens, at, clipped) {
-  const lines = [`token ${at}, ${tokens.places ? JSON.stringify(visible(tokenText(tokens, at))) : `id ${tokens.ids[at]}`}`];
+function describe(tokens, at, clipped) {
+  const lines = [`token ${at}, ${tokens.pieces ? JSON.stringify(visible(tokenText(tokens, at))) : `id ${tokens.ids[at]}`}`];
   lines.push(`log-prob as sampled ${figure(tokens.logp[at] / 1e3)}`);
   if (tokens.off) {
     lines.push(`trainer − sampler ${figure(tokens.off[at] / 1e4)}`, `entropy ${figure(tokens.entropy[at] / 1e3)}`, `advantage ${figure(advantageAt(tokens, at))}`);
-  } else lines.push('not trained on, or recorded without its update');
+  } else lines.push('not trained on, or its update was not recorded');
   if (clipped) lines.push(clipped < 0 ? 'clipped at the lower bound' : 'clipped at the upper bound');
   return lines.join('\n');
 }
@@ -52,15 +52,15 @@ function tokenView(answer, group) {
   if (!tokens) return el('pre', { cls: 'text', dir: 'ltr', text: visible(answer.text) });
   const clipped = new Map(tokens.clipped || []);
   const most = largest(group.answers);
-  const made = Array.from({ length: count(tokens) }, (_, at) => {
+  const spans = Array.from({ length: count(tokens) }, (_, at) => {
     const colour = background(valueAt(tokens, at), most);
     const marks = ['token', clipped.has(at) ? 'clipped' : '', Math.abs((tokens.off?.[at] ?? 0) / 1e4) > TAU ? 'off' : ''];
     return el('span', { cls: marks.join(' ').trim(), 'data-at': at, style: colour && `background:${colour}`, text: visible(tokenText(tokens, at)) });
   });
-  const view = el('pre', { cls: 'text tokens', dir: 'ltr' }, made);
+  const view = el('pre', { cls: 'text tokens', dir: 'ltr' }, spans);
   view.addEventListener('mouseover', (event) => {
     const at = event.target.dataset?.at;
-    if (at !== undefined) hover(event.target, told(tokens, Number(at), clipped.get(Number(at))));
+    if (at !== undefined) hover(event.target, describe(tokens, Number(at), clipped.get(Number(at))));
   });
   view.addEventListener('mouseleave', () => hover(null));
   if (answer.length > count(tokens)) view.append(el('span', { cls: 'quiet', text: ` … ${(answer.length - count(tokens)).toLocaleString('en')} more tokens` }));
@@ -79,9 +79,9 @@ function hover(target, text) {
 
 function tokenTools(answer, group) {
   const { tokens } = answer;
-  if (!tokens) return el('p', { cls: 'quiet', text: 'The tokens of this answer are not in the page; its group is long.' });
+  if (!tokens) return el('p', { cls: 'quiet', text: 'The tokens of this answer are not on the page, since its group is long.' });
   const modes = Object.entries(MODES).filter(([mode]) => tokens.off || mode === 'none');
-  if (!tokens.off) return el('p', { cls: 'quiet', text: 'What an update saw of these tokens is not recorded: they were not trained on, or by an earlier version.' });
+  if (!tokens.off) return el('p', { cls: 'quiet', text: 'Updates on these tokens are not recorded: they were not trained on, or by an earlier version.' });
   const buttons = modes.map(([mode, name]) => el('button', {
     type: 'button', 'aria-pressed': String(state.mode === mode), text: name,
     onclick: () => { state.mode = mode; showTokens(); },
@@ -95,11 +95,11 @@ function tokenTools(answer, group) {
 
 let jumped = -1;
 function jumpOn() {
-  const found = [...document.querySelectorAll('.tokens .off')];
-  if (!found.length) return;
-  jumped = (jumped + 1) % found.length;
-  found.forEach((one, at) => one.classList.toggle('here', at === jumped));
-  found[jumped].scrollIntoView({ block: 'center' });
+  const marked = [...document.querySelectorAll('.tokens .off')];
+  if (!marked.length) return;
+  jumped = (jumped + 1) % marked.length;
+  marked.forEach((one, at) => one.classList.toggle('here', at === jumped));
+  marked[jumped].scrollIntoView({ block: 'center' });
 }
 
 function showTokens() {

@@ -1,10 +1,10 @@
-// The library that draws, from the page itself.
+// The plotly library, embedded in the page.
 
-let plotlyComes = null;
+let plotlyPromise = null;
 
-// The library lies in the page packed; unpacked once, when the first picture is near.
+// Unpack the library once, when the first chart is about to be drawn.
 function plotly() {
-  plotlyComes ||= (async () => {
+  plotlyPromise ||= (async () => {
     const bytes = Uint8Array.from(atob($('plotly').textContent), (c) => c.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
     const script = document.createElement('script');
@@ -12,5 +12,5 @@ function plotly() {
     document.head.append(script);
     return window.Plotly;
   })();
-  return plotlyComes;
+  return plotlyPromise;
 }

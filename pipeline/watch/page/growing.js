@@ -1,20 +1,20 @@
-// The numbers of a stage as they come, thinned so that a long run takes no more room than a short one.
+// The metrics of a stage as they arrive, thinned so that long runs need bounded memory.
 
-const POINTS = 600; // of a curve; up to twice as many are kept
+const POINTS = 600; // per curve; up to twice as many are stored
 
-const begun = (name) => ({ name, other: null, layout: [], steps: [], columns: new Map(), seen: 0, every: 1, last: null, curves: { steps: [], every: 1, groups: [] }, rollouts: [] });
+const emptyStage = (name) => ({ name, other: null, layout: [], steps: [], columns: new Map(), seen: 0, every: 1, last: null, curves: { steps: [], every: 1, groups: [] }, rollouts: [] });
 
-// Rows, and the pictures they belong in where those have changed.
+// Add rows, and replace the chart layout if it has changed.
 function grow(stage, { steps, columns, groups }) {
   if (groups) stage.layout = groups;
-  const come = new Map(Object.entries(columns));
-  for (const name of come.keys()) {
+  const added = new Map(Object.entries(columns));
+  for (const name of added.keys()) {
     if (!stage.columns.has(name)) stage.columns.set(name, stage.steps.map(() => null));
   }
-  steps.forEach((step, at) => take(stage, step, (name) => come.get(name)?.[at] ?? null));
+  steps.forEach((step, at) => addRow(stage, step, (name) => added.get(name)?.[at] ?? null));
 }
 
-function take(stage, step, valueOf) {
+function addRow(stage, step, valueOf) {
   stage.last = { step, kept: stage.seen % stage.every === 0, values: new Map() };
   for (const name of stage.columns.keys()) stage.last.values.set(name, valueOf(name));
   stage.seen += 1;
@@ -29,8 +29,8 @@ function take(stage, step, valueOf) {
   stage.last.kept = (stage.seen - 1) % stage.every === 0;
 }
 
-// What is drawn of a stage now, as the report has it: new arrays, by which the library sees a change.
-function laid(stage) {
+// The curves of a stage in the format of the report. New arrays, since plotly compares references.
+function curvesOf(stage) {
   const { last } = stage;
   const end = last && !last.kept;
   const y = (name) => [...(stage.columns.get(name) || []), ...(end ? [last.values.get(name) ?? null] : [])];

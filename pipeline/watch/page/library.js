@@ -1,10 +1,10 @@
-// The library that draws, from whom the page came.
+// The plotly library, loaded from the server.
 
-let plotlyComes = null;
+let plotlyPromise = null;
 
 function plotly() {
-  plotlyComes ||= new Promise((done, failed) => {
+  plotlyPromise ||= new Promise((done, failed) => {
     document.head.append(el('script', { src: '/plotly.js', onload: () => done(window.Plotly), onerror: failed }));
   });
-  return plotlyComes;
+  return plotlyPromise;
 }

@@ -1,60 +1,60 @@
-// What comes from the run is laid into the page, which is redrawn a few times a second at most.
+// Apply events from the server to the page, and redraw at most a few times per second.
 
-const KEPT = 8; // steps whose rollouts the page holds
+const STEPS_KEPT = 8; // steps with rollouts in memory
 const DRAW_MS = 150;
-const LATE_S = 60; // without anything new, and five steps long: marked
-let run = null; // as run.json tells it
-let answered = false; // by the server, as far as the browser knows
-let changedAt = null; // when a file of the run changed, on this page's own clock
-let chosen = false; // somebody picked a stage
-let waiting = 0;
+const LATE_S = 60; // a run is marked as late after this time and five steps without a change
+let run = null; // summary of run.json
+let connected = false;
+let changedAt = null; // last change of the run's files, on this page's clock
+let chosen = false; // whether the user has picked a stage
+let timer = 0;
 const dirty = { stages: false, layout: false, curves: false, rollouts: false };
-const troubles = new Map();
+const problems = new Map();
 
 const stageOf = (name) => drawn.stages.find((stage) => stage.name === name);
 const shownStage = () => drawn.stages[state.stage];
 const following = () => !/[#&]step=/.test(location.hash);
 
-const TAKES = {
-  run(told) {
+const HANDLERS = {
+  run(summary) {
     const before = shownStage()?.name;
-    run = told;
-    drawn.name = told.name;
-    drawn.stages = told.stages.map((one) => stageOf(one.name) || begun(one.name));
+    run = summary;
+    drawn.name = summary.name;
+    drawn.stages = summary.stages.map((one) => stageOf(one.name) || emptyStage(one.name));
     state.stage = Math.max(drawn.stages.findIndex((stage) => stage.name === before), 0);
     if (before === undefined) chosen = fromHash();
     dirty.stages = true;
     dirty.layout ||= shownStage()?.name !== before;
     dirty.rollouts ||= dirty.layout;
   },
-  curves(told) {
-    const stage = stageOf(told.stage);
+  curves(rows) {
+    const stage = stageOf(rows.stage);
     if (!stage) return;
     const { every } = stage;
-    grow(stage, told);
+    grow(stage, rows);
     if (stage !== shownStage()) return;
-    dirty.layout ||= Boolean(told.groups) || stage.every !== every;
+    dirty.layout ||= Boolean(rows.groups) || stage.every !== every;
     dirty.curves = true;
   },
-  rollouts({ stage: name, made }) {
+  rollouts({ stage: name, sample }) {
     const stage = stageOf(name);
     if (!stage) return;
-    const others = stage.rollouts.filter((one) => one.step !== made.step);
-    stage.rollouts = [...others, made].sort((a, b) => a.step - b.step);
+    const others = stage.rollouts.filter((one) => one.step !== sample.step);
+    stage.rollouts = [...others, sample].sort((a, b) => a.step - b.step);
     const spare = stage.rollouts.filter((one) => following() || stage !== shownStage() || one.step !== state.step);
-    const gone = new Set(spare.slice(0, Math.max(stage.rollouts.length - KEPT, 0)));
+    const gone = new Set(spare.slice(0, Math.max(stage.rollouts.length - STEPS_KEPT, 0)));
     stage.rollouts = stage.rollouts.filter((one) => !gone.has(one));
     dirty.rollouts ||= stage === shownStage();
   },
   reset({ stage: name }) {
-    if (name === null) troubles.clear();
-    troubles.delete(name);
+    if (name === null) problems.clear();
+    problems.delete(name);
     if (name === null) drawn.stages = [];
-    else drawn.stages = drawn.stages.map((stage) => (stage.name === name ? begun(name) : stage));
+    else drawn.stages = drawn.stages.map((stage) => (stage.name === name ? emptyStage(name) : stage));
     Object.assign(dirty, { stages: true, layout: true, rollouts: true });
   },
-  trouble({ stage, told }) {
-    troubles.set(stage, told.map((one) => (stage ? `${stage}: ${one}` : one)));
+  trouble({ stage, messages }) {
+    problems.set(stage, messages.map((message) => (stage ? `${stage}: ${message}` : message)));
   },
   pulse(seconds) {
     changedAt = performance.now() - 1000 * seconds;
@@ -63,39 +63,38 @@ const TAKES = {
 
 function listenToRun() {
   const source = new EventSource('/events');
-  for (const [name, act] of Object.entries(TAKES)) {
+  for (const [name, handle] of Object.entries(HANDLERS)) {
     source.addEventListener(name, (event) => {
-      const told = JSON.parse(event.data);
-      act(told);
-      soon();
+      handle(JSON.parse(event.data));
+      scheduleRefresh();
     });
   }
-  source.addEventListener('open', () => { answered = true; soon(); });
-  source.addEventListener('error', () => { answered = false; soon(); });
+  source.addEventListener('open', () => { connected = true; scheduleRefresh(); });
+  source.addEventListener('error', () => { connected = false; scheduleRefresh(); });
 }
 
-function soon() {
-  waiting ||= setTimeout(() => {
-    waiting = 0;
+function scheduleRefresh() {
+  timer ||= setTimeout(() => {
+    timer = 0;
     refresh();
   }, DRAW_MS);
 }
 
 function refresh() {
-  for (const [at, stage] of drawn.stages.entries()) kept.set(at, { train: stage.rollouts, held_out: [], pieces: [] });
-  if (!chosen) goWithTheRun();
+  for (const [at, stage] of drawn.stages.entries()) parsed.set(at, { train: stage.rollouts, held_out: [], pieces: [] });
+  if (!chosen) selectRunningStage();
   if (dirty.stages) stages();
   if (shownStage()) {
-    if (dirty.layout) laidOut();
-    else if (dirty.curves) redrawn();
+    if (dirty.layout) drawAll();
+    else if (dirty.curves) updateCharts();
     if (dirty.rollouts) browseNewest();
   }
   Object.assign(dirty, { stages: false, layout: false, curves: false, rollouts: false });
-  said();
+  showStatus();
 }
 
-// The stage that runs, or the last one.
-function goWithTheRun() {
+// Select the running stage, or the last one.
+function selectRunningStage() {
   const runs = (run?.stages || []).findIndex((one) => one.status === 'running');
   const at = runs < 0 ? drawn.stages.length - 1 : runs;
   if (at < 0 || at === state.stage) return;
@@ -110,33 +109,33 @@ function stages() {
   pick();
 }
 
-function laidOut() {
-  shownStage().curves = laid(shownStage());
+function drawAll() {
+  shownStage().curves = curvesOf(shownStage());
   curves();
 }
 
-function redrawn() {
+function updateCharts() {
   const stage = shownStage();
-  stage.curves = laid(stage);
+  stage.curves = curvesOf(stage);
   const fresh = new Map(stage.curves.groups.flatMap((group) => group.charts).map((chart) => [chart.id, chart]));
   for (const one of cards) {
     one.chart = fresh.get(one.chart.id) || one.chart;
     one.steps = stage.curves.steps;
     values(one, null);
-    near.observe(one.plot); // drawn now, or when it comes into view
+    near.observe(one.plot); // redrawn now, or when it scrolls into view
   }
 }
 
 function browseNewest() {
   const before = state.step;
   if (following()) Object.assign(state, { step: null, group: null, i: null });
-  else fromHash(); // what was opened, though it were not here until now
+  else fromHash(); // the opened answer may have arrived only now
   if (state.step !== before || !currentStep() || !$('rollouts-here').childElementCount) browse();
   const newest = shownStage().rollouts.at(-1)?.step;
   if (newest === undefined) return fill('newest');
   return fill('newest', following()
-    ? el('span', { cls: 'quiet', text: 'the newest step, whenever one comes' })
-    : el('button', { type: 'button', id: 'follow', text: `follow the newest: step ${newest}`, onclick: followNewest }));
+    ? el('span', { cls: 'quiet', text: 'showing the newest step' })
+    : el('button', { type: 'button', id: 'follow', text: `show the newest: step ${newest}`, onclick: followNewest }));
 }
 
 function followNewest() {
@@ -146,46 +145,46 @@ function followNewest() {
   refresh();
 }
 
-// All of one stage: called by pills and links.
-function show(place) {
-  Object.assign(state, place);
+// Show a stage. Called by buttons and links.
+function show(position) {
+  Object.assign(state, position);
   chosen = true;
   Object.assign(dirty, { stages: true, layout: true, rollouts: true });
-  if ('step' in place && place.step === null) history.replaceState(null, '', link({}));
+  if ('step' in position && position.step === null) history.replaceState(null, '', link({}));
   refresh();
 }
 
 const span = (s) => (s < 120 ? `${Math.floor(s)} s` : s < 7200 ? `${Math.floor(s / 60)} min` : `${Math.floor(s / 3600)} h`);
 
-// One line: what runs and how far it is, or how it ended, and for how long nothing came.
-function said() {
+// The status line: progress or outcome, failures, and the time since the last change.
+function showStatus() {
   const quiet = changedAt === null ? 0 : (performance.now() - changedAt) / 1000;
   const running = (run?.stages || []).filter((one) => one.status === 'running');
   const parts = running.length ? running.map(progress) : [run?.ended];
   for (const one of run?.stages || []) if (one.failure) parts.push(`${one.name}: ${one.failure}`);
   if (run && quiet >= 5) parts.push(`nothing new for ${span(quiet)}`);
-  if (!answered) parts.unshift('no answer from veriloop watch, asking again');
+  if (!connected) parts.unshift('no connection to veriloop watch, reconnecting');
   const pace = Math.max(...running.map((one) => stageOf(one.name)?.last?.values.get('step_time') || 0), 0);
-  $('state').textContent = visible(parts.filter(Boolean).join('; ')) || 'nothing is recorded yet';
-  $('state').classList.toggle('late', !answered || (running.length > 0 && quiet > Math.max(LATE_S, 5 * pace)));
-  const wrong = [...troubles.values()].flat();
-  $('trouble').hidden = !wrong.length;
-  $('trouble').textContent = visible(wrong.join('; ').slice(0, 2000));
+  $('state').textContent = visible(parts.filter(Boolean).join('; ')) || 'nothing recorded yet';
+  $('state').classList.toggle('late', !connected || (running.length > 0 && quiet > Math.max(LATE_S, 5 * pace)));
+  const messages = [...problems.values()].flat();
+  $('trouble').hidden = !messages.length;
+  $('trouble').textContent = visible(messages.join('; ').slice(0, 2000));
 }
 
 function progress({ name, steps }) {
   const last = stageOf(name)?.last;
-  if (!last) return `${name} runs`;
+  if (!last) return `${name} is running`;
   const of = steps ? ` of ${steps}` : '';
   const left = steps && last.values.get('step_time') ? (steps - last.step) * last.values.get('step_time') : 0;
-  return `${name} runs, step ${last.step}${of}${left > 0 ? `, about ${span(left)} left` : ''}`;
+  return `${name} is running, step ${last.step}${of}${left > 0 ? `, about ${span(left)} left` : ''}`;
 }
 
-KEYS.f = ['follow the newest step', followNewest];
+KEYS.f = ['show the newest step', followNewest];
 listen();
 $('theme').addEventListener('click', nextTheme);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
 addEventListener('hashchange', follow);
-setInterval(said, 1000);
+setInterval(showStatus, 1000);
 listenToRun();
 document.documentElement.dataset.ready = 'yes';

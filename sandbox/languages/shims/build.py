@@ -1,14 +1,14 @@
-"""Compiles a program; the binary comes back as data, for other sandboxed runs alone."""
+"""Compiles a program and returns the binary as data, for other sandboxed runs only."""
 
 import os
 import sys
 
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
-_NOT_FOUND = 127  # what the exit code of a command that is missing is by custom
+_NOT_FOUND = 127  # conventional exit code for a missing command
 
 
 def build(command: list[str], source: str, suffix: str, most: int) -> bytes | int:
-    """The binary, or its size where that is above `most` bytes; leaves with the compiler's code."""
+    """The binary, or its size if above `most` bytes. Exits with the compiler's code on errors."""
     solution = f"/tmp/solution{suffix}"
     with open(solution, "w", encoding="utf-8") as file:
         file.write(source)

@@ -1,41 +1,44 @@
-"""Runs a query script on a database in memory that the problem's own SQL has set up."""
+"""Runs a query script on an in-memory database that the problem's SQL has set up."""
 
 import sqlite3
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-_REFUSED = (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH)  # the sandbox has no file to offer anyway
-_SET_UP_FAILED = 90  # no program of SQL can choose an exit code
+_REFUSED = (
+    sqlite3.SQLITE_ATTACH,
+    sqlite3.SQLITE_DETACH,
+)  # the sandbox has no files for these either
+_SET_UP_FAILED = 90  # an SQL program cannot choose its exit code
 
 
 def answers(setup: str, script: str) -> Iterator[tuple[list[str], Iterator[tuple[Any, ...]]]]:
-    """Columns and rows of each statement of the script that has some, to be read in turn."""
-    base = sqlite3.connect(":memory:", isolation_level=None)
+    """Yield columns and rows of each statement that has some; read them before the next."""
+    database = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        base.executescript(setup)
-    except sqlite3.Error as failure:
-        print(f"the set-up of the database failed: {failure}", file=sys.stderr)
+        database.executescript(setup)
+    except sqlite3.Error as error:
+        print(f"the set-up of the database failed: {error}", file=sys.stderr)
         sys.exit(_SET_UP_FAILED)
-    base.set_authorizer(_allowed)
+    database.set_authorizer(_allowed)
     for statement in _statements(script):
-        found = base.execute(statement)
-        if found.description is not None:
-            yield [one[0] for one in found.description], found
+        cursor = database.execute(statement)
+        if cursor.description is not None:
+            yield [column[0] for column in cursor.description], cursor
 
 
 def table(setup: str, script: str) -> dict[str, list[Any]]:
-    """Columns and rows of the last statement that has some; ValueError where none has."""
-    newest = None
+    """Columns and rows of the last statement that has some. Raises ValueError if none has."""
+    last = None
     for columns, rows in answers(setup, script):
-        newest = {"columns": columns, "rows": [list(row) for row in rows]}
-    if newest is None:
+        last = {"columns": columns, "rows": [list(row) for row in rows]}
+    if last is None:
         raise ValueError("no statement of the script has rows")
-    return newest
+    return last
 
 
 def show(setup: str, script: str) -> None:
-    """Print all rows as the sqlite3 shell does: values joined by "|", NULL as nothing."""
+    """Print all rows like the sqlite3 shell: values joined by "|", NULL as an empty string."""
     for _, rows in answers(setup, script):
         for row in rows:
             sys.stdout.write("|".join(map(_shown, row)) + "\n")
@@ -46,14 +49,14 @@ def _allowed(action: int, *_: str | None) -> int:
 
 
 def _statements(script: str) -> Iterator[str]:
-    held = ""
+    statement = ""
     for piece in script.split(";"):
-        held += piece + ";"
-        if sqlite3.complete_statement(held):
-            yield held
-            held = ""
-    if held.strip("; \t\r\n"):
-        yield held
+        statement += piece + ";"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip("; \t\r\n"):
+        yield statement
 
 
 def _shown(value: Any) -> str:

@@ -5,14 +5,14 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from data.card import read_card
-from data.columns import raw_rows
-from data.hub.export import UNANSWERED, Exporting, require_ending, write
-from data.hub.load import read
-from data.hub.own import own_answers
-from data.hub.sets import SETS
-from verifiers.adapters.verl import compute_score
-from verifiers.labels import find_label, problem_for
+from veriloop.data.card import read_card
+from veriloop.data.columns import raw_rows
+from veriloop.data.hub.export import UNANSWERED, Exporter, require_writable, write
+from veriloop.data.hub.load import read
+from veriloop.data.hub.reference_answers import reference_answers
+from veriloop.data.hub.sets import SETS
+from veriloop.verifiers.adapters.verl import compute_score
+from veriloop.verifiers.labels import find_label, problem_for
 
 PROBLEMS = [name for name, layout in SETS.items() if layout.kind == "problems"]
 FILES = {
@@ -32,7 +32,7 @@ def exported(rows, written, tmp_path):
     def make(name, to, ending, found=None):
         path = tmp_path / f"{name}-{to}.{ending}"
         given = written(found or rows[name], f"{name}.jsonl")
-        write(path, Exporting(read(name, path=given), to, tokens=len))
+        write(path, Exporter(read(name, path=given), to, count_tokens=len))
         return path
 
     return make
@@ -47,11 +47,11 @@ def first(path):
 def test_what_was_exported_is_read_as_the_same_problems(name, to, ending, exported, rows, written):
     entries = list(read(name, path=written(rows[name])))
     if to in ("trl-completion", "mot"):
-        entries = [one for one in entries if own_answers(one)]
+        entries = [one for one in entries if reference_answers(one)]
     if not entries:
         assert name in ("livecodebench", "codeforces")
         with pytest.raises(
-            ValueError, match=rf"no row can be written for {to}: \d no answer of its"
+            ValueError, match=rf"no row can be written for {to}: \d no reference answer"
         ):
             exported(name, to, ending)
         return
@@ -64,7 +64,7 @@ def test_trl_has_conversational_prompts_and_the_answer_beside_them(exported):
     assert first(exported("gsm8k", "trl", "jsonl")) == {
         "prompt": [{"role": "user", "content": "Ann has 70 and 2. All?"}],
         "solution": "72",
-        "label": '{"verifier": "number", "reference": {"value": "72"}, '
+        "label": '{"verifier": "math_answer", "reference": {"answer": "72"}, '
         '"facts": {"source": "gsm8k", "language": "en"}}',
         "id": "gsm8k/train/0",
     }
@@ -126,7 +126,7 @@ def test_rows_to_learn_from_are_exported_as_they_are(exported, rows):
 
 def test_what_has_no_answer_of_its_own_is_counted(rows, written):
     reading = read("apps", path=written(rows["apps"]))
-    made = Exporting(reading, "trl-completion")
+    made = Exporter(reading, "trl-completion")
     assert len(list(made)) == 1
     assert dict(made.dropped) == {UNANSWERED: 1, "no input_output": 1}
 
@@ -147,22 +147,22 @@ def test_a_file_of_lines_has_its_card(exported, rows):
 )
 def test_what_a_trainer_does_not_read_is_refused(name, to, tokens, said, rows, written):
     with pytest.raises(ValueError, match=said):
-        Exporting(read(name, path=written(rows[name])), to, tokens)
+        Exporter(read(name, path=written(rows[name])), to, tokens)
 
 
 def test_no_file_is_written_over_and_endings_are_the_trainers(tmp_path):
     with pytest.raises(ValueError, match=r"a file for verl ends in \.parquet"):
-        require_ending(tmp_path / "a.jsonl", "verl")
+        require_writable(tmp_path / "a.jsonl", "verl")
     (tmp_path / "a.parquet").write_text("")
-    with pytest.raises(ValueError, match="is there already; nothing was written"):
-        require_ending(tmp_path / "a.parquet", "verl")
-    require_ending(tmp_path / "b.parquet", "verl")
+    with pytest.raises(ValueError, match="exists already; nothing was written"):
+        require_writable(tmp_path / "a.parquet", "verl")
+    require_writable(tmp_path / "b.parquet", "verl")
 
 
 def test_a_file_without_labels_says_what_is_needed(written):
     path = written([{"prompt": "p", "answer": "a"}])
-    with pytest.raises(ValueError, match=r"\(prompt, answer\) hold no label of ours; say which"):
+    with pytest.raises(ValueError, match=r"\(prompt, answer\) holds a veriloop label; name the"):
         read("mine", path=path)
     broken = written([{"input": "p", "label": '{"verifier": 1', "id": "x"}], "broken.jsonl")
     reading = read("broken", path=broken)
-    assert list(reading) == [] and dict(reading.dropped) == {"a label that cannot be read": 1}
+    assert list(reading) == [] and dict(reading.dropped) == {"an unreadable label": 1}

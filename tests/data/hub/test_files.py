@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from data.hub import files
-from data.hub.layout import Layout
-from data.hub.load import read
+from veriloop.data.hub import files
+from veriloop.data.hub.layout import Layout
+from veriloop.data.hub.load import read
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -33,7 +33,7 @@ def test_a_folder_that_datasets_has_saved(rows, tmp_path):
     whole.save_to_disk(str(tmp_path / "one"))
     both = datasets.DatasetDict({"train": whole.select([0]), "test": whole.select([1])})
     both.save_to_disk(str(tmp_path / "both"))
-    assert [one.reference["value"] for one in problems(tmp_path / "one")] == ["72", "-1200"]
+    assert [one.reference["answer"] for one in problems(tmp_path / "one")] == ["72", "-1200"]
     assert [one.id for one in problems(tmp_path / "both", "test")] == ["gsm8k/test/0"]
     with pytest.raises(ValueError, match=r"has no split 'tset'; it has train, test"):
         problems(tmp_path / "both", "tset")
@@ -43,14 +43,14 @@ def test_a_folder_that_datasets_has_saved(rows, tmp_path):
 def test_a_folder_of_files_has_their_names_as_splits(ending, rows, written, tmp_path):
     written(rows["gsm8k"][:1], f"set/train.{ending}")
     written(rows["gsm8k"][1:], f"set/test.{ending}")
-    assert [one.reference["value"] for one in problems(tmp_path / "set")] == ["72"]
-    assert [one.reference["value"] for one in problems(tmp_path / "set", "test")] == ["-1200"]
+    assert [one.reference["answer"] for one in problems(tmp_path / "set")] == ["72"]
+    assert [one.reference["answer"] for one in problems(tmp_path / "set", "test")] == ["-1200"]
 
 
 def test_a_folder_as_it_is_on_the_hub(rows, written, tmp_path):
     written(rows["gsm8k"][:1], "set/data/train-00000-of-00001.parquet")
     written(rows["gsm8k"][1:], "set/data/test-00000-of-00001.parquet")
-    assert [one.reference["value"] for one in problems(tmp_path / "set", "test")] == ["-1200"]
+    assert [one.reference["answer"] for one in problems(tmp_path / "set", "test")] == ["-1200"]
     with pytest.raises(ValueError, match="cannot be read as a data set"):
         problems(tmp_path / "set", "validation")
 
@@ -59,7 +59,7 @@ def test_reading_takes_no_more_rows_than_are_asked_for(rows, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(rows["gsm8k"][0]) + "\n{broken\n")
     reading = read("gsm8k", path=str(path))
-    assert next(iter(reading)).problem.reference == {"value": "72"}
+    assert next(iter(reading)).problem.reference == {"answer": "72"}
     with pytest.raises(ValueError, match="line 2: not JSON"):
         list(read("gsm8k", path=str(path)))
 
@@ -67,11 +67,11 @@ def test_reading_takes_no_more_rows_than_are_asked_for(rows, tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("none.jsonl", "is no file and no folder"),
+        ("none.jsonl", "is not a file or folder"),
         ("rows.csv", r"does not end in one of \.jsonl, \.json, \.parquet"),
         ("object.json", "must hold a list of rows, got dict"),
         ("broken.json", "not JSON"),
-        ("words.jsonl", "no object with columns"),
+        ("words.jsonl", "must be an object"),
     ],
 )
 def test_what_cannot_be_read_is_named(name, said, tmp_path):
@@ -85,13 +85,16 @@ def test_what_cannot_be_read_is_named(name, said, tmp_path):
 
 @pytest.mark.slow
 def test_a_set_that_is_not_here_names_the_cache_and_what_to_do(tmp_path):
-    code = "from data.hub.load import read; next(iter(read('gsm8k', streaming=False)))"
+    code = "from veriloop.data.hub.load import read; next(iter(read('gsm8k', streaming=False)))"
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True
     )
     said = ran.stderr.strip().splitlines()
-    assert "NotHereError: gsm8k: openai/gsm8k, main, split train is not in the cache" in said[-2]
+    assert (
+        "DatasetNotFoundError: gsm8k: openai/gsm8k, main, split train is not in the cache"
+        in said[-2]
+    )
     assert f"{tmp_path}/datasets" in said[-2] and "(HF_HUB_OFFLINE is set)" in said[-2]
     assert "hf download openai/gsm8k --repo-type dataset --local-dir DIR" in said[-1]
 
@@ -113,7 +116,9 @@ def test_the_hub_is_asked_for_the_set_its_configuration_and_split(monkeypatch, r
 
 
 def test_a_loading_script_is_not_run_and_its_files_are_asked_for():
-    with pytest.raises(files.NotHereError, match=r"hf download codeparrot/apps .* --local-dir DIR"):
+    with pytest.raises(
+        files.DatasetNotFoundError, match=r"hf download codeparrot/apps .* --local-dir DIR"
+    ):
         read("apps")
-    with pytest.raises(files.NotHereError, match="give its path"):
+    with pytest.raises(files.DatasetNotFoundError, match="give its path"):
         files.rows("mine", Layout(), "", "train")

@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
-from data.hub import livecodebench
-from data.hub.layout import Layout, Unusable
+from veriloop.data.hub import livecodebench
+from veriloop.data.hub.layout import Layout, UnusableRow
 
 
 def pack(raw):
@@ -26,8 +26,8 @@ class Attack:
 
 
 def test_a_packed_text_is_read(packing):
-    assert livecodebench.unpacked(packing([{"input": "1"}])) == [{"input": "1"}]
-    assert livecodebench.unpacked('[{"input": "1"}]') == [{"input": "1"}]
+    assert livecodebench.unpack(packing([{"input": "1"}])) == [{"input": "1"}]
+    assert livecodebench.unpack('[{"input": "1"}]') == [{"input": "1"}]
 
 
 def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(tmp_path):
@@ -36,15 +36,15 @@ def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(tmp_path):
     pickle.loads(raw)
     assert marker.is_dir()  # it would have
     marker.rmdir()
-    with pytest.raises(Unusable, match="a pickle that names code"):
-        livecodebench.unpacked(pack(raw))
+    with pytest.raises(UnusableRow, match="a pickle that references code"):
+        livecodebench.unpack(pack(raw))
     assert not marker.exists()
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_classes_are_refused_in_every_protocol(protocol):
-    with pytest.raises(Unusable, match="a pickle that"):
-        livecodebench.unpacked(pack(pickle.dumps(Attack("x"), protocol)))
+    with pytest.raises(UnusableRow, match="a pickle that references code"):
+        livecodebench.unpack(pack(pickle.dumps(Attack("x"), protocol)))
 
 
 @pytest.mark.parametrize(
@@ -52,23 +52,23 @@ def test_classes_are_refused_in_every_protocol(protocol):
     [
         ("AAAA", "neither JSON nor packed"),
         ("not base64!", "neither JSON nor packed"),
-        (pack(b"no pickle"), "a pickle that cannot be read"),
-        (pack(b""), "a pickle that cannot be read"),
-        (pack(pickle.dumps([1, 2])[:-2]), "a pickle that cannot be read"),
-        (pack(pickle.dumps({"a": {1}})), "a pickle that"),
-        (pack(pickle.dumps("no JSON")), "a pickle that cannot be read"),
+        (pack(b"no pickle"), "an unreadable pickle"),
+        (pack(b""), "an unreadable pickle"),
+        (pack(pickle.dumps([1, 2])[:-2]), "an unreadable pickle"),
+        (pack(pickle.dumps({"a": {1}})), "an unreadable pickle"),
+        (pack(pickle.dumps("no JSON")), "an unreadable pickle"),
     ],
 )
 def test_anything_else_is_refused_with_the_reason(said, reason):
-    with pytest.raises(Unusable, match=reason):
-        livecodebench.unpacked(said)
+    with pytest.raises(UnusableRow, match=reason):
+        livecodebench.unpack(said)
 
 
 def test_what_would_fill_the_memory_is_refused_before_it_does(monkeypatch):
     monkeypatch.setattr(livecodebench, "LARGEST", 1000)
-    assert livecodebench.unpacked(pack(pickle.dumps('["' + "a" * 900 + '"]')))
-    with pytest.raises(Unusable, match="too large"):
-        livecodebench.unpacked(pack(pickle.dumps('["' + "a" * 2000 + '"]')))
+    assert livecodebench.unpack(pack(pickle.dumps('["' + "a" * 900 + '"]')))
+    with pytest.raises(UnusableRow, match="too large"):
+        livecodebench.unpack(pack(pickle.dumps('["' + "a" * 2000 + '"]')))
 
 
 def row(tests, metadata="{}"):
@@ -79,17 +79,17 @@ def row(tests, metadata="{}"):
     ("found", "reason"),
     [
         (row([]), "no tests"),
-        (row([{"input": "1", "output": "1", "testtype": "new"}]), "unknown one"),
+        (row([{"input": "1", "output": "1", "testtype": "new"}]), "an unknown kind"),
         (row([{"input": "1", "output": "1", "testtype": "functional"}]), "no function name"),
         (
             row(
                 [{"input": "1 2", "output": "1", "testtype": "functional"}],
                 '{"func_name": "f"}',
             ),
-            "arguments that are no JSON",
+            "arguments are not JSON",
         ),
     ],
 )
 def test_tests_that_cannot_be_run_are_told(found, reason):
-    with pytest.raises(Unusable, match=reason):
+    with pytest.raises(UnusableRow, match=reason):
         livecodebench.tests(found, Layout())

@@ -2,20 +2,20 @@
 
 import pytest
 
-from data import preferences, sft_rows
-from data.hub.load import read
-from data.hub.sets import SETS
-from verifiers.code_reference import CodeReference
-from verifiers.registry import get, judge
+from veriloop.data import preferences, sft_rows
+from veriloop.data.hub.load import read
+from veriloop.data.hub.sets import SETS
+from veriloop.verifiers.code.reference import CodeReference
+from veriloop.verifiers.registry import get, judge
 
 STDIN = [{"stdin": "1 2\n", "expected_stdout": "3\n"}, {"stdin": "4 5\n", "expected_stdout": "9\n"}]
 CALLS = [{"args": [1, 2], "expected": 3}, {"args": [4, 5], "expected": 9}]
 EXPECTED = {
-    "gsm8k": [("number", {"value": "72"}), ("number", {"value": "-1200"})],
+    "gsm8k": [("math_answer", {"answer": "72"}), ("math_answer", {"answer": "-1200"})],
     "math": [("math_answer", {"answer": r"\frac{3}{4}"})],
     "math500": [("math_answer", {"answer": r"(3,\pi)"})],
-    "aime24": [("number", {"value": "033"})],
-    "aime25": [("number", {"value": "70"})],
+    "aime24": [("math_answer", {"answer": "033"})],
+    "aime25": [("math_answer", {"answer": "70"})],
     "numina_cot": [("math_answer", {"answer": "3"})],
     "numina_1_5": [("math_answer", {"answer": "5"})],
     "openr1_math": [("math_answer", {"answer": "5"})],
@@ -51,7 +51,18 @@ PROBLEMS = [name for name, layout in SETS.items() if layout.kind == "problems"]
 @pytest.mark.parametrize("name", EXPECTED)
 def test_each_set_has_its_verifier_and_reference(name, rows, written):
     made = [entry.problem for entry in read(name, path=written(rows[name]))]
-    assert [(one.verifier, one.reference) for one in made] == EXPECTED[name]
+    plain = [{k: v for k, v in one.reference.items() if k != "solution"} for one in made]
+    assert [(one.verifier, part) for one, part in zip(made, plain, strict=True)] == EXPECTED[name]
+
+
+@pytest.mark.parametrize(("name", "tests"), [("mbpp", "test_list"), ("humaneval", "test")])
+def test_tests_that_refuse_the_sets_own_solution_give_no_verdict(name, tests, rows, written):
+    (sound, *_) = read(name, path=written(rows[name]))
+    assert sound.problem.reference["solution"] == sound.solutions[0]
+    wrong = ["assert add(1, 1) == 5"] if name == "mbpp" else "def check(f):\n    assert f(1) == 5"
+    (entry,) = read(name, path=written([rows[name][0] | {tests: wrong}]))
+    for program in (entry.solutions[0], "def add(a, b=0):\n    return 0\ntotal = add"):
+        assert judge(entry.problem, f"```python\n{program}\n```").status == "error"
 
 
 def test_every_set_of_problems_has_rows_here_and_a_verifier_that_reads_them(rows, written):
@@ -117,37 +128,48 @@ def test_a_sets_own_program_is_right_and_another_is_wrong(name, rows, written):
     assert judge(entry.problem, "```python\nprint(7)\n```").score == 0.0
 
 
-def test_what_humaneval_uses_of_its_prompt_must_be_defined(rows, written):
+def test_helpers_of_a_humaneval_prompt_are_set_up_by_the_tests(rows, written):
     (entry,) = read("humaneval", path=written(rows["humaneval"]))
-    assert entry.problem.reference["names"] == ["one"]
+    assert entry.problem.reference["setup"] == "def one():\n    return 1"
+    assert "names" not in entry.problem.reference
+    own = "```python\ndef one():\n    return 5\ndef total(a): return 2 + {}\n```"
+    assert judge(entry.problem, own.format(5)).score == 0.0
+    assert judge(entry.problem, own.format(1)).score == 1.0  # the helper need not be repeated
+
+
+def test_helpers_that_a_humaneval_prompt_leaves_to_write_are_the_programs(rows, written):
+    row = rows["humaneval"][0]
+    row = {**row, "prompt": row["prompt"].replace("return 1", '"""1"""')}
+    (entry,) = read("humaneval", path=written([row]))
+    assert entry.problem.reference["names"] == ["one"] and "setup" not in entry.problem.reference
 
 
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
         ("gsm8k", {"answer": "72"}, "no #### answer"),
-        ("gsm8k", {"answer": "#### many"}, "an answer that is no number"),
+        ("gsm8k", {"answer": "#### many"}, "the answer is not a number"),
         ("gsm8k", {"question": " "}, "no question"),
         ("math", {"solution": "It is 3."}, "no boxed answer"),
-        ("math", {"solution": r"\boxed{\frac{3}{4}"}, "a box that is never closed"),
+        ("math", {"solution": r"\boxed{\frac{3}{4}"}, "an unclosed box"),
         ("math", {"solution": r"\boxed{ }"}, "an empty box"),
-        ("aime25", {"answer": "x"}, "an answer that is no number"),
+        ("aime25", {"answer": "x"}, "the answer is not a number"),
         ("numina_1_5", {"problem_is_valid": "Incomplete"}, "problem_is_valid is not Yes"),
         ("apps", {"input_output": '{"inputs": [], "outputs": []}'}, "no tests"),
-        ("apps", {"input_output": "[" * 100_000}, "input_output is no JSON"),
+        ("apps", {"input_output": "[" * 100_000}, "input_output is not JSON"),
         ("apps", {"input_output": '{"inputs": ["1"], "outputs": []}'},
-         "as many inputs as outputs are needed"),
+         "numbers of inputs and outputs differ"),
         ("mbpp", {"code": "x = 1"}, "no test calls what the solution defines"),
-        ("mbpp", {"test_list": ["assert add("]}, "tests that are no Python"),
+        ("mbpp", {"test_list": ["assert add("]}, "tests are not valid Python"),
         ("humaneval", {"test": "assert True"}, "no check function"),
         ("codeforces", {"generated_checker": "print(1)"}, "needs a checker program"),
         ("codeforces", {"input_mode": "file"}, "reads and writes files"),
-        ("codeforces", {"official_tests_complete": False}, "tests cut short"),
+        ("codeforces", {"official_tests_complete": False}, "truncated tests"),
         ("codeforces", {"executable": False}, "executable is not True"),
         ("codeforces", {"interaction_format": "Ask."}, "is interactive"),
         ("livecodebench", {"private_test_cases": "not packed"},
-         "tests that are neither JSON nor packed"),
-        ("countdown", {"nums": None}, "no nums"),
+         "tests are neither JSON nor packed"),
+        ("countdown", {"nums": None}, "no numbers"),
     ],
 )  # fmt: skip
 def test_a_row_that_cannot_be_used_is_counted_by_its_reason(name, change, reason, rows, written):
@@ -168,7 +190,7 @@ def test_an_unknown_set_names_the_nearest():
 @pytest.mark.parametrize("name", ["ultrafeedback_binarized", "ultrafeedback", "hh_rlhf"])
 def test_preferences_are_as_trl_lays_them_out(name, rows, written):
     made = list(read(name, path=written(rows[name])))
-    (row,) = preferences.checked(made, "row")
+    (row,) = preferences.parse_rows(made, "row")
     if isinstance(row, preferences.Ranked):
         assert row.answers == ("Hi!", "What.")  # the second of two equal ones is left out
     else:
@@ -181,11 +203,11 @@ def test_preferences_are_as_trl_lays_them_out(name, rows, written):
     ("name", "change", "reason"),
     [
         ("ultrafeedback_binarized", {"rejected": [{"role": "user", "content": "Hello?"},
-         {"role": "assistant", "content": "Hi!"}]}, "two equal answers"),
+         {"role": "assistant", "content": "Hi!"}]}, "chosen and rejected are equal"),
         ("ultrafeedback_binarized", {"chosen": [{"role": "user", "content": "Hello?"},
          {"role": "assistant", "content": ""}]}, "an empty message in chosen"),
         ("hh_rlhf", {"rejected": "\n\nHuman: Another?\n\nAssistant: So what"},
-         "the two answer different conversations"),
+         "chosen and rejected answer different conversations"),
         ("hh_rlhf", {"chosen": "\n\nHuman: Hello?\n\nAssistant: "}, "an empty turn"),
         ("ultrafeedback", {"completions": []}, "fewer than two answers with different scores"),
         ("mixture_of_thoughts", {"messages": [{"role": "user", "content": "a"}]},
@@ -200,5 +222,5 @@ def test_a_preference_that_says_nothing_is_counted(name, change, reason, rows, w
 def test_thoughts_are_conversations_to_learn(rows, written):
     made = list(read("mixture_of_thoughts", path=written(rows["mixture_of_thoughts"])))
     assert made == rows["mixture_of_thoughts"]
-    (row,) = sft_rows.checked(made, "row")
+    (row,) = sft_rows.parse_rows(made, "row")
     assert row.turns == (1,)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from data.decontaminate import Overlap
-from data.hub.layout import Layout
-from data.hub.source import Asked, SetSource, hashed, opened
-from data.problem import Problem
+from veriloop.data.decontaminate import Overlap
+from veriloop.data.hub.layout import Layout
+from veriloop.data.hub.source import SetSource, SourceSpec, hash_fraction, open_source
+from veriloop.data.problem import Problem
 
 
 def sums(count, first=0):
@@ -21,7 +21,7 @@ def ids(problems):
 
 @pytest.fixture
 def source(written):
-    made, _ = opened(Asked(name="gsm8k", path=written(sums(20)), held_out=0.3))
+    made, _ = open_source(SourceSpec(name="gsm8k", path=written(sums(20)), held_out=0.3))
     return made
 
 
@@ -44,35 +44,35 @@ def test_a_share_is_held_out_by_the_words_of_a_question_alone(source, written):
     learned, held = source.distinct("rl", 0, 99), source.distinct("test", 0, 99)
     assert len(learned) + len(held) == 20 and 2 <= len(held) <= 12
     assert not set(ids(learned)) & set(ids(held))
-    assert all(hashed(one.prompt) < 0.3 for one in held)
-    more, _ = opened(Asked(name="gsm8k", path=written(sums(90)[::-1]), held_out=0.3))
+    assert all(hash_fraction(one.prompt) < 0.3 for one in held)
+    more, _ = open_source(SourceSpec(name="gsm8k", path=written(sums(90)[::-1]), held_out=0.3))
     assert {one.prompt for one in held} <= {one.prompt for one in more.distinct("test", 0, 99)}
 
 
 def test_hashes_spread_evenly_and_see_no_layout():
-    found = [hashed(f"question {n}") for n in range(2000)]
+    found = [hash_fraction(f"question {n}") for n in range(2000)]
     assert 0.47 < sum(found) / len(found) < 0.53 and min(found) >= 0 and max(found) < 1
-    assert hashed("What is  2+3?\n") == hashed("what is 2+3?")
+    assert hash_fraction("What is  2+3?\n") == hash_fraction("what is 2+3?")
 
 
 def test_a_split_of_the_set_or_a_file_can_be_held_out(written, tmp_path):
     written(sums(4), "set/train.jsonl")
     test = written(sums(3, 50), "set/test.jsonl")
     for asked in (
-        Asked(name="gsm8k", path=str(tmp_path / "set")),
-        Asked(name="gsm8k", path=str(tmp_path / "set/train.jsonl"), test=test),
+        SourceSpec(name="gsm8k", path=str(tmp_path / "set")),
+        SourceSpec(name="gsm8k", path=str(tmp_path / "set/train.jsonl"), test=test),
     ):
-        made, facts = opened(asked)
+        made, facts = open_source(asked)
         assert (facts["learned"], facts["held_out"]) == (4, 3)
         assert {one.id.split("/")[1] for one in made.distinct("test", 0, 9)} == {"test"}
 
 
 def test_a_set_that_is_only_examined_has_nothing_to_learn(rows, written):
-    made, facts = opened(Asked(name="math500", path=written(rows["math500"])))
+    made, facts = open_source(SourceSpec(name="math500", path=written(rows["math500"])))
     assert (facts["learned"], facts["held_out"]) == (0, 1)
-    with pytest.raises(ValueError, match="math500: no question can be learned from"):
+    with pytest.raises(ValueError, match="math500: no question to train on"):
         made.problem("rl", 0, 0)
-    learned_only, _ = opened(Asked(name="gsm8k", path=written(sums(2))))
+    learned_only, _ = open_source(SourceSpec(name="gsm8k", path=written(sums(2))))
     with pytest.raises(ValueError, match=r"gsm8k: no question is held out: give `test`"):
         learned_only.distinct("test", 0, 1)
 
@@ -81,8 +81,8 @@ def test_every_row_is_learned_held_out_or_counted_by_its_reason(written):
     found = sums(6) + sums(1) + [{"question": "q", "answer": "none"}]
     test = written(sums(2, 4) + sums(1, 90), "test.jsonl")
     evaluated = Overlap(["Ben knows that Ann has 3 pears and buys two more."], 8)
-    made, facts = opened(
-        Asked(
+    made, facts = open_source(
+        SourceSpec(
             name="gsm8k",
             path=written(found),
             test=test,
@@ -96,18 +96,18 @@ def test_every_row_is_learned_held_out_or_counted_by_its_reason(written):
     }  # fmt: skip
     assert (facts["learned"], facts["held_out"]) == (2, 3)
     assert facts["learned"] + sum(facts["dropped"].values()) == len(found)
-    assert {one.reference["value"] for one in made.distinct("rl", 0, 9)} == {"2", "4"}
+    assert {one.reference["answer"] for one in made.distinct("rl", 0, 9)} == {"2", "4"}
 
 
 def test_only_the_first_rows_are_read_where_a_number_is_given(written):
-    made, facts = opened(Asked(name="gsm8k", path=written(sums(9)), rows=4))
+    made, facts = open_source(SourceSpec(name="gsm8k", path=written(sums(9)), rows=4))
     assert facts["learned"] == 4
     assert {one.id for one in made.distinct("rl", 0, 9)} == {f"gsm8k/train/{n}" for n in range(4)}
 
 
 def test_the_fingerprint_is_of_what_is_asked(written):
     def told(rows):
-        return opened(Asked(name="gsm8k", path=written(rows)))[1]["sha256"]
+        return open_source(SourceSpec(name="gsm8k", path=written(rows)))[1]["sha256"]
 
     assert told(sums(3)) == told([*sums(3), {"question": "q", "answer": "none"}])
     assert told(sums(3)) != told(sums(4))
@@ -118,7 +118,7 @@ def test_columns_nobody_mapped_are_given(written):
         ask=("{frage}",), verifier="number", read="number", reference={"value": "antwort"}
     )
     path = written([{"frage": "Zwei?", "antwort": 2}])
-    made, _ = opened(Asked(name="mine", path=path, layout=layout))
+    made, _ = open_source(SourceSpec(name="mine", path=path, layout=layout))
     assert made.problem("rl", 0, 0) == Problem(
         id="mine/train/0",
         prompt="Zwei?",
@@ -139,4 +139,4 @@ def test_a_question_for_each_verifier_is_shown():
 
 def test_preferences_are_no_questions(rows, written):
     with pytest.raises(ValueError, match="hh_rlhf: holds preferences rows, not questions"):
-        opened(Asked(name="hh_rlhf", path=written(rows["hh_rlhf"])))
+        open_source(SourceSpec(name="hh_rlhf", path=written(rows["hh_rlhf"])))

@@ -1,11 +1,11 @@
-"""Recipes and lessons for two tiny models that read the same ids."""
+"""Recipes and examples for two tiny models that read the same ids."""
 
 from random import Random
 
 import pytest
 
-from data.sft_ids import Lesson
-from pipeline.distill_config import DistillRecipe
+from veriloop.data.sft_ids import EncodedExample
+from veriloop.pipeline.config.distill import DistillRecipe
 
 
 @pytest.fixture
@@ -29,15 +29,15 @@ def on_policy():
 
 
 @pytest.fixture
-def some_lessons():
-    """Function: as many lessons of a few ids, learned from some token on, two of them the same."""
+def some_examples():
+    """Function: as many examples of a few ids, learned from some token on, two of them the same."""
 
     def build(count, seed=0):
         random, made = Random(seed), []
         for _ in range(count - 1):
             prompt, answer = random.randint(1, 4), random.randint(1, 6)
             ids = tuple(random.randrange(1, 40) for _ in range(prompt + answer))
-            made.append(Lesson(ids=ids, learned=(False,) * prompt + (True,) * answer))
+            made.append(EncodedExample(ids=ids, learned=(False,) * prompt + (True,) * answer))
         return [*made, made[0]]
 
     return build

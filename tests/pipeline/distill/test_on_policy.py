@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.distill.on_policy import Imitation
-from pipeline.losses.distillation import generalised_jsd
-from pipeline.update import MismatchError
+from veriloop.pipeline.distill.on_policy import OnPolicyDistiller
+from veriloop.pipeline.losses.distillation import generalised_jsd
+from veriloop.pipeline.rl.update import MismatchError
 
 
 class Keeper:
@@ -37,8 +37,8 @@ def imitation(on_policy, tiny_llama):
 
     def build(**changes):
         student, teacher = tiny_llama(), tiny_llama(seed=1, layers=2).requires_grad_(False)
-        made = Imitation(on_policy(**changes), student, teacher)
-        made.learner = replace(made.learner, optimizer=Keeper(student))
+        made = OnPolicyDistiller(on_policy(**changes), student, teacher)
+        made.context = replace(made.context, optimizer=Keeper(student))
         return made
 
     return build
@@ -71,13 +71,13 @@ def test_each_token_is_credited_with_its_own_log_ratio(imitation, sampled, unshu
         gap = token_logp(one.teacher, g.rollout) - own.detach()
         gaps.append(gap)
         loss = loss - (gap * own).sum() / tokens
-    got = one.learner.optimizer.gradients[0]
+    got = one.context.optimizer.gradients[0]
     assert_close(got, gradient(loss, one.policy), atol=1e-5, rtol=1e-4)
     assert got.norm() > 0.1
     assert_close(advantages_N, torch.stack([gap.mean() for gap in gaps]), atol=1e-5, rtol=1e-5)
     kl = -torch.cat(gaps).mean().item()
-    assert one.numbers()["kl_to_teacher"] == pytest.approx(kl, abs=1e-5)
-    assert told.tokens == tokens and one.learner.optimizer.told == [(0.25, 0)]
+    assert one.metrics()["kl_to_teacher"] == pytest.approx(kl, abs=1e-5)
+    assert told.tokens == tokens and one.context.optimizer.told == [(0.25, 0)]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_whole_vocabulary_pulls_at_each_token(imitation, sampled, unshuffled
     ]
     loss = torch.cat(values).mean()
     assert told.loss == pytest.approx(loss.item(), abs=1e-5)
-    got = one.learner.optimizer.gradients[0]
+    got = one.context.optimizer.gradients[0]
     assert_close(got, gradient(loss, one.policy), atol=1e-5, rtol=1e-4)
     plain = [logits(one.policy, g.rollout).log_softmax(-1) for g in rollouts]
     entropy = torch.cat([-(x.exp() * x).sum(-1) for x in plain]).mean().item()
@@ -110,7 +110,7 @@ def test_micro_batches_change_nothing(imitation, sampled, unshuffled, divergence
         trainer = {"row": 8, "rows": rows, "logits_chunk": 3 * rows}
         one = imitation(divergence=divergence, trainer=trainer)
         one.learn(0, sampled(one.policy, 8), unshuffled)
-        gradients += one.learner.optimizer.gradients
+        gradients += one.context.optimizer.gradients
     assert_close(*gradients, atol=1e-6, rtol=1e-5)
 
 
@@ -121,8 +121,8 @@ def test_a_rollout_is_learned_from_in_as_many_steps_as_asked(
     one = imitation(minibatches=2, divergence=divergence)
     updates, _ = one.learn(3, sampled(one.policy, 8), unshuffled)
     assert len(updates) == one.done == 2
-    assert one.learner.optimizer.told == [(0.75, 0), (0.875, 1)]
-    assert one.numbers()["optimizer_steps"] == 2.0
+    assert one.context.optimizer.told == [(0.75, 0), (0.875, 1)]
+    assert one.metrics()["optimizer_steps"] == 2.0
 
 
 def test_an_unjudged_rollout_is_not_learned_from(imitation, sampled, unshuffled):
@@ -135,38 +135,38 @@ def test_an_unjudged_rollout_is_not_learned_from(imitation, sampled, unshuffled)
 
 
 @pytest.mark.parametrize("divergence", ["sampled", "reverse_kl"])
-def test_a_sampler_that_says_otherwise_ends_the_run_before_a_step(
+def test_a_sampler_mismatch_ends_the_run_before_a_step(
     imitation, sampled, shifted, unshuffled, divergence
 ):
     one = imitation(divergence=divergence)
     rollouts = [shifted(g, 0.01) for g in sampled(one.policy, 8)]
     with pytest.raises(MismatchError, match="before optimizer step 0"):
         one.learn(0, rollouts, unshuffled)
-    assert not one.learner.optimizer.gradients
+    assert not one.context.optimizer.gradients
     assert all(p.grad is None or not p.grad.any() for p in one.policy.parameters())
 
 
-def test_rewards_teach_nothing(imitation, sampled, unshuffled):
+def test_rewards_do_not_change_the_update(imitation, sampled, unshuffled):
     gradients = []
     for reward in (0.0, 2.0):
         one = imitation()
         one.learn(0, [replace(g, reward=reward) for g in sampled(one.policy, 8)], unshuffled)
-        gradients += one.learner.optimizer.gradients
+        gradients += one.context.optimizer.gradients
     assert torch.equal(*gradients)
 
 
 @pytest.mark.parametrize("divergence", ["sampled", "reverse_kl"])
-def test_what_is_saved_goes_on_to_the_same_bits(
+def test_a_resumed_distiller_gives_the_same_bits(
     on_policy, tiny_llama, sampled, unshuffled, divergence
 ):
     told, teacher = on_policy(divergence=divergence), tiny_llama(seed=1).requires_grad_(False)
     student = tiny_llama()
-    first = Imitation(told, student, teacher)
+    first = OnPolicyDistiller(told, student, teacher)
     first.learn(0, sampled(student, 8), unshuffled)
     state, weights = copy.deepcopy((first.state(), student.state_dict()))
     again = tiny_llama(seed=2)
     again.load_state_dict(weights)
-    second = Imitation(told, again, teacher)
+    second = OnPolicyDistiller(told, again, teacher)
     second.load(state)
     rollouts = sampled(student, 8, seed=5)
     results = [one.learn(1, rollouts, unshuffled)[0][0] for one in (first, second)]
@@ -177,7 +177,7 @@ def test_what_is_saved_goes_on_to_the_same_bits(
 def test_the_student_comes_nearer(on_policy, tiny_llama, sampled, unshuffled):
     """On fresh tokens of every turn, by the estimate from the sampled ones."""
     student, teacher = tiny_llama(), tiny_llama(seed=1).requires_grad_(False)
-    one, seen = Imitation(on_policy(divergence="reverse_kl"), student, teacher), []
+    one, seen = OnPolicyDistiller(on_policy(divergence="reverse_kl"), student, teacher), []
     rollouts = sampled(student, 16)
     for step in range(4):
         fresh = [

@@ -1,26 +1,35 @@
-"""Patients to plant faults in, and the findings of one check."""
+"""Checkpoints to plant faults in, and the findings of one check."""
 
 import json
 import shutil
 
 import pytest
 
-from pipeline.doctor.finding import Check, examined
-from pipeline.doctor.patient import Patient
+from veriloop.pipeline.doctor.checkpoint_under_test import CheckpointUnderTest
+from veriloop.pipeline.doctor.finding import Check, run_checks
+from veriloop.pipeline.doctor.machine_under_test import Machine
 
 
 @pytest.fixture
-def patient(tiny_checkpoint):
-    """Factory of patients on the tiny checkpoint, which is sound, or on a folder of the test's."""
+def checkpoint(tiny_checkpoint):
+    """Factory: the tiny checkpoint, which is sound, or a given folder, as the doctor sees it."""
     made = []
 
     def make(folder=None, **options):
-        made.append(Patient(folder or tiny_checkpoint(), **{"engine": "torch"} | options))
+        made.append(
+            CheckpointUnderTest(folder or tiny_checkpoint(), **{"engine": "torch"} | options)
+        )
         return made[-1]
 
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def here(tmp_path):
+    """A machine on which veriloop is installed without a checkout."""
+    return Machine(root=tmp_path, folders=dict, ports=dict)
 
 
 @pytest.fixture
@@ -40,20 +49,20 @@ def altered(tiny_checkpoint, tmp_path):
 
 @pytest.fixture
 def findings():
-    """Function: what one check finds, by name of the finding."""
+    """Function: the findings of one check, by name."""
 
-    def find(look, subject):
-        return {found.name: found for found in examined([Check(name="it", look=look)], subject)}
+    def find(check, subject):
+        return {f.name: f for f in run_checks([Check(name="it", run=check)], subject)}
 
     return find
 
 
 @pytest.fixture
 def finding(findings):
-    """Function: the only thing that one check finds."""
+    """Function: the only finding of one check."""
 
-    def find(look, subject):
-        (one,) = findings(look, subject).values()
+    def find(check, subject):
+        (one,) = findings(check, subject).values()
         return one
 
     return find

@@ -2,15 +2,15 @@
 
 import pytest
 
-from pipeline.doctor.finding import (
+from veriloop.pipeline.doctor.finding import (
     Check,
-    LackingError,
-    absent,
-    examined,
+    UnavailableError,
     fail,
-    healthy,
-    in_one_line,
+    first_line,
     ok,
+    passed,
+    run_checks,
+    skipped,
     warn,
 )
 
@@ -27,16 +27,16 @@ def leaving(subject):
 
 def lacking(subject):
     yield from ()
-    raise LackingError("needs the model", "mend the model first")
+    raise UnavailableError("needs the model", "mend the model first")
 
 
-def test_a_check_that_crashes_is_a_failure_in_one_line_and_the_others_go_on():
+def test_a_check_that_crashes_is_a_failure_first_line_and_the_others_go_on():
     checks = [
-        Check(name="a", look=crashing),
-        Check(name="b", look=leaving),
-        Check(name="c", look=lambda subject: iter([ok("c", subject)])),
+        Check(name="a", run=crashing),
+        Check(name="b", run=leaving),
+        Check(name="c", run=lambda subject: iter([ok("c", subject)])),
     ]
-    found = list(examined(checks, "x"))
+    found = list(run_checks(checks, "x"))
     assert [(one.name, one.verdict) for one in found] == [
         ("first half", "ok"),
         ("a", "fail"),
@@ -48,24 +48,24 @@ def test_a_check_that_crashes_is_a_failure_in_one_line_and_the_others_go_on():
 
 
 def test_what_a_check_lacks_is_said_and_is_no_failure():
-    (one,) = examined([Check(name="it", look=lacking)], None)
-    assert (one.verdict, one.measured) == ("not here", "needs the model")
-    assert one.fix == "mend the model first" and healthy([one])
+    (one,) = run_checks([Check(name="it", run=lacking)], None)
+    assert (one.verdict, one.measured) == ("skipped", "needs the model")
+    assert one.fix == "mend the model first" and passed([one])
 
 
-@pytest.mark.parametrize("make", [warn, fail, absent])
+@pytest.mark.parametrize("make", [warn, fail, skipped])
 def test_what_is_not_ok_comes_with_a_fix(make):
-    with pytest.raises(ValueError, match=r"it: a finding that is .* needs a fix"):
+    with pytest.raises(ValueError, match=r"it: a finding with verdict .* needs a fix"):
         make("it", "bad", "")
     assert make("it", "bad", "do that").fix == "do that"
 
 
 def test_only_failures_are_unhealthy():
-    harmless = [ok("a", ""), warn("b", "", "x"), absent("c", "", "x")]
-    assert healthy(harmless) and healthy([])
-    assert not healthy([*harmless, fail("d", "", "x")])
+    harmless = [ok("a", ""), warn("b", "", "x"), skipped("c", "", "x")]
+    assert passed(harmless) and passed([])
+    assert not passed([*harmless, fail("d", "", "x")])
 
 
 def test_an_exception_that_says_nothing_is_told_by_its_type():
-    assert in_one_line(ValueError()) == "ValueError"
-    assert in_one_line(KeyError("x")) == "KeyError: 'x'"
+    assert first_line(ValueError()) == "ValueError"
+    assert first_line(KeyError("x")) == "KeyError: 'x'"

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.doctor import hardware
-from pipeline.doctor.hardware import GIB, card, memory, processor
+from veriloop.pipeline.doctor import hardware
+from veriloop.pipeline.doctor.hardware import GIB, gpu, memory, processor
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def machine(monkeypatch):
 
     def be(**facts):
         told = {"cores": 2, "cpu": "Some Chip", "gpus": []} | facts
-        monkeypatch.setattr(hardware.identity, "machine", lambda: told)
+        monkeypatch.setattr(hardware.provenance, "machine", lambda: told)
 
     return be
 
@@ -24,7 +24,7 @@ def machine(monkeypatch):
     ("flags", "verdict", "said"),
     [
         ("sse avx2 avx512f avx512_bf16", "ok", "avx2, avx512f, avx512_bf16; bfloat16 in hardware"),
-        ("sse avx2", "ok", "avx2; bfloat16 gains little here"),
+        ("sse avx2", "ok", "avx2; no bfloat16 instructions, so bfloat16 gains little"),
         ("sse", "warn", "none of avx2"),
     ],
 )
@@ -34,7 +34,7 @@ def test_what_the_processor_lacks_is_told(
     machine()
     info = tmp_path / "cpuinfo"
     info.write_text(f"model name : x\nflags\t\t: {flags}\nflags\t\t: other\n")
-    monkeypatch.setattr(hardware, "INFO", info)
+    monkeypatch.setattr(hardware, "CPU_INFO", info)
     monkeypatch.setattr(hardware.platform, "machine", lambda: "x86_64")
     found = finding(processor, None)
     assert found.verdict == verdict
@@ -47,19 +47,19 @@ def test_another_architecture_is_named(machine, monkeypatch, finding):
     assert finding(processor, None).measured == "1 core of Some Chip, aarch64"
 
 
-def test_a_card_that_torch_cannot_use_is_warned_of(machine, monkeypatch, finding):
+def test_a_gpu_that_torch_cannot_use_is_warned_of(machine, monkeypatch, finding, here):
     machine(gpus=["Big Card"])
     monkeypatch.setattr(torch.version, "cuda", None)
-    found = finding(card, None)
+    found = finding(gpu, here)
     assert found.verdict == "warn" and "built without CUDA" in found.measured
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    found = finding(card, None)
+    found = finding(gpu, here)
     assert (found.verdict, found.measured) == ("ok", "Big Card; torch for CUDA 13.0")
 
 
-def test_no_card_is_no_failure(machine, finding):
+def test_no_gpu_is_no_failure(machine, finding, here):
     machine()
-    assert finding(card, None).verdict == "not here"
+    assert finding(gpu, here).verdict == "skipped"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_no_card_is_no_failure(machine, finding):
 )
 def test_little_memory_is_told_by_what_is_available(monkeypatch, finding, free, verdict):
     monkeypatch.setattr(hardware, "_total_and_available", lambda: (64 * GIB, int(free * GIB)))
-    monkeypatch.setattr(hardware, "_limit", lambda: float("inf"))
+    monkeypatch.setattr(hardware, "_cgroup_limit", lambda: float("inf"))
     found = finding(memory, None)
     assert found.verdict == verdict and found.number == pytest.approx(free, abs=1e-3)
     assert "of 64.0 GiB" in found.measured and "limited" not in found.measured
@@ -83,8 +83,8 @@ def test_the_tightest_limit_above_the_process_counts(monkeypatch, tmp_path, find
     (inner / name).write_text("max\n" if name == "memory.max" else str(3 * GIB))
     (inner.parent / name).write_text(f"{GIB}\n")
     (tmp_path / "cgroup").write_text(f"8:pids:/elsewhere\n{line}\n")
-    monkeypatch.setattr(hardware, "TREE", tree)
-    monkeypatch.setattr(hardware, "GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(hardware, "CGROUP_TREE", tree)
+    monkeypatch.setattr(hardware, "CGROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(hardware, "_total_and_available", lambda: (64 * GIB, 32 * GIB))
     found = finding(memory, None)
     assert found.verdict == "fail"

@@ -4,17 +4,17 @@ import sys
 
 import pytest
 
-from pipeline.doctor import rewards as module
-from pipeline.doctor.rewards import EXAMPLES, SAME, cases, rewards
-from verifiers import registry
-from verifiers.registry import get, load_plugin
+from veriloop.pipeline.doctor import rewards as module
+from veriloop.pipeline.doctor.rewards import EXAMPLES, SAME, cases, rewards
+from veriloop.verifiers import registry
+from veriloop.verifiers.registry import get, load_plugin
 
 PLUGIN = """
 import multiprocessing
 from itertools import count
 
-from verifiers.registry import verifier
-from verifiers.verdict import Verdict
+from veriloop.verifiers.registry import verifier
+from veriloop.verifiers.verdict import Verdict
 
 calls = count()
 
@@ -50,7 +50,7 @@ def test_sound_verifiers_pass_in_every_process(registered, findings):
     found = findings(rewards, None)
     assert {name: f.verdict for name, f in found.items()} == {EXAMPLES: "ok", SAME: "ok"}
     count = len(cases(get("number"))) + 2
-    assert found[EXAMPLES].measured == f"2 verifiers score {count} examples as they promise"
+    assert found[EXAMPLES].measured == f"2 verifiers score {count} examples as declared"
     assert found[SAME].measured == f"{count} answers, 4 times in 3 processes"
 
 
@@ -58,9 +58,9 @@ def test_sound_verifiers_pass_in_every_process(registered, findings):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return Verdict(score=1.0)", "'two' scores 1.0, promised 0.0 (graded: )"),
-        ("return Verdict(score=0.0)", "'one' scores 0.0, promised 1.0 (graded: )"),
-        ("raise OSError('disk full')", "scores None, promised 1.0 (error: OSError: disk full)"),
+        ("return Verdict(score=1.0)", "'two' scores 1.0, declared 0.0 (graded: )"),
+        ("return Verdict(score=0.0)", "'one' scores 0.0, declared 1.0 (graded: )"),
+        ("raise OSError('disk full')", "scores None, declared 1.0 (error: OSError: disk full)"),
     ],
 )
 def test_a_verifier_that_breaks_its_promise_fails_and_the_others_go_on(
@@ -79,7 +79,7 @@ def test_a_verifier_that_breaks_its_promise_fails_and_the_others_go_on(
 def test_a_verifier_that_lacks_what_it_needs_is_not_here(registered, findings):
     registered("lacking", "raise OSError('set URL')", needs="an endpoint: URL")
     found = findings(rewards, None)["verifier lacking"]
-    assert (found.verdict, found.fix) == ("not here", "provide an endpoint: URL")
+    assert (found.verdict, found.fix) == ("skipped", "provide an endpoint: URL")
     assert "set URL" in found.measured
 
 
@@ -102,5 +102,5 @@ def test_a_verifier_that_depends_on_where_it_runs_fails(registered, findings):
 @pytest.mark.slow
 def test_every_registered_verifier_is_sound_or_says_what_it_lacks(findings):
     found = findings(rewards, None)
-    assert {f.verdict for f in found.values()} <= {"ok", "not here"}
+    assert {f.verdict for f in found.values()} <= {"ok", "skipped"}
     assert found[SAME].number > 50

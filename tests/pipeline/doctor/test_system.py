@@ -11,16 +11,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.doctor import system
-from pipeline.doctor.place import Place
-from pipeline.doctor.system import CHILDREN, clock, disks, open_files, ports, processes
+from veriloop.pipeline.doctor import system
+from veriloop.pipeline.doctor.machine_under_test import Machine
+from veriloop.pipeline.doctor.system import CHILDREN, clock, disks, open_files, ports, processes
 
 Usage = namedtuple("Usage", "free")
 
 
 @pytest.fixture
 def place(tmp_path):
-    return Place(root=tmp_path, folders=lambda: {"runs": tmp_path / "outputs" / "x"}, ports=dict)
+    return Machine(root=tmp_path, folders=lambda: {"runs": tmp_path / "outputs" / "x"}, ports=dict)
 
 
 @pytest.mark.parametrize(("gib", "verdict"), [(0.9, "fail"), (1.1, "warn"), (11, "ok")])
@@ -40,20 +40,20 @@ def test_a_full_disk_is_told_where_runs_will_lie(place, monkeypatch, finding, gi
 def test_a_folder_that_cannot_be_written_fails(place, monkeypatch, finding):
     monkeypatch.setattr(system.os, "access", lambda path, how: False)
     found = finding(disks, place)
-    assert found.verdict == "fail" and "cannot be written" in found.measured
+    assert found.verdict == "fail" and "is not writable" in found.measured
 
 
 def test_a_port_that_is_taken_is_named_with_the_command_that_wants_it(finding, findings):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        place = Place(
+        place = Machine(
             root=Path(),
             folders=dict,
             ports=lambda: dict.fromkeys(("veriloop a", "veriloop b"), port),
         )
         found = finding(ports, place)
         assert (found.name, found.verdict) == (f"port {port}", "warn")
-        assert found.measured == "veriloop a and veriloop b could not listen there: EADDRINUSE"
+        assert found.measured == "veriloop a and veriloop b cannot listen there: EADDRINUSE"
         assert "--port 0" in found.fix
     assert finding(ports, place).verdict == "ok"
 

@@ -4,11 +4,21 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from pipeline.losses.advantages import group_advantages, praised_failures, zero_variance
+from veriloop.pipeline.losses.advantages import (
+    Moments,
+    RunningMean,
+    batch_advantages,
+    group_advantages,
+    moments,
+    praised_failures,
+    running_advantages,
+    whiten,
+    zero_variance,
+)
 
 NAN = math.nan
 
@@ -265,3 +275,174 @@ def test_praise_of_right_answers_and_blame_of_wrong_ones_raise_no_alarm():
     assert praised_failures(got, torch.tensor([True, False, False, False, True])) == 1 / 5
     assert praised_failures(torch.zeros(0), torch.zeros(0, dtype=torch.bool)) == 0.0
     assert praised_failures(torch.ones(1), torch.zeros(1, dtype=torch.bool)) == 1.0
+
+
+REWARDS = torch.tensor([1.0, NAN, 0.0, 0.0, 0.0], dtype=torch.float64)
+SCORED = ~REWARDS.isnan()
+
+
+def test_the_batch_mean_by_hand():
+    check(batch_advantages(REWARDS, SCORED, normalise=False), [0.75, 0, -0.25, -0.25, -0.25])
+
+
+def test_the_batch_normalised_by_either_std():
+    third = 1 / math.sqrt(3)
+    got = batch_advantages(REWARDS, SCORED, normalise=True)
+    check(got, [math.sqrt(3), 0, -third, -third, -third])
+    got = batch_advantages(REWARDS, SCORED, normalise=True, correction=1)
+    check(got, [1.5, 0, -0.5, -0.5, -0.5])
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_equal_rewards_give_exact_zeros_and_the_order_does_not_matter(normalise):
+    tied = torch.full((7,), 0.35)
+    assert (batch_advantages(tied, tied > 0, normalise=normalise) == 0).all()
+    rewards = torch.tensor([3.0, -1.0, 0.5, 2.0])
+    order, every = torch.tensor([2, 0, 3, 1]), rewards > -9
+    got = batch_advantages(rewards, every, normalise=normalise)
+    assert_close(batch_advantages(rewards[order], every, normalise=normalise), got[order])
+
+
+def test_the_running_mean_by_hand_over_three_steps():
+    past = RunningMean()
+    got, past = running_advantages(REWARDS, SCORED, past)
+    check(got, [1.0, 0, 0, 0, 0])
+    assert past == RunningMean(mean=0.25, count=4)
+    got, past = running_advantages(torch.tensor([1.0, 1.0]), torch.tensor([True, True]), past)
+    check(got, [0.75, 0.75])
+    assert past == RunningMean(mean=0.5, count=6)
+    got, past = running_advantages(torch.tensor([NAN]), torch.tensor([False]), past)
+    assert got.tolist() == [0.0] and past == RunningMean(mean=0.5, count=6)
+
+
+def test_a_step_never_sees_its_own_rewards_in_its_baseline():
+    past = RunningMean(mean=0.25, count=100)
+    alone, _ = running_advantages(torch.tensor([1.0]), torch.tensor([True]), past)
+    among, _ = running_advantages(torch.tensor([1.0, 9.0, -4.0]), torch.ones(3) > 0, past)
+    assert alone[0] == among[0] == 0.75
+
+
+def test_the_mean_over_all_the_past_is_that_of_every_reward():
+    generator = torch.Generator().manual_seed(0)
+    rewards, past = torch.rand(60, generator=generator, dtype=torch.float64), RunningMean()
+    for part in rewards.split([10, 25, 5, 20]):
+        _, past = running_advantages(part, part >= 0, past)
+    assert past.mean == pytest.approx(rewards.mean().item()) and past.count == 60
+
+
+def test_the_first_reward_of_all_is_the_mean_and_nothing_scored_leaves_it_alone():
+    nothing, past = running_advantages(torch.tensor([NAN]), torch.tensor([False]), RunningMean())
+    assert nothing.tolist() == [0.0] and past == RunningMean(mean=0.0, count=0)
+    got, past = running_advantages(torch.tensor([3.0]), torch.tensor([True]), past)
+    assert got.tolist() == [3.0] and past == RunningMean(mean=3.0, count=1)
+
+
+def test_large_rewards_keep_their_small_differences():
+    """The baseline lies between two neighbours of float32."""
+    past = RunningMean(mean=1e6 + 0.03125, count=9)
+    got, _ = running_advantages(torch.tensor([1e6 + 0.0625]), torch.tensor([True]), past)
+    assert got.tolist() == [0.03125]
+
+
+def test_a_horizon_lets_the_past_fade():
+    past, two = RunningMean(mean=0.0, count=8), torch.ones(2)
+    _, past = running_advantages(two, two > 0, past, horizon=8)
+    assert past == RunningMean(mean=0.25, count=8)
+    _, past = running_advantages(two, two > 0, past, horizon=8)
+    assert past == RunningMean(mean=0.25 + 2 * 0.75 / 8, count=8)
+    _, young = running_advantages(two, two > 0, RunningMean(mean=0.0, count=2), horizon=8)
+    assert young == RunningMean(mean=0.5, count=4)
+    _, short = running_advantages(two, two > 0, RunningMean(mean=0.0, count=2), horizon=1)
+    assert short == RunningMean(mean=1.0, count=2)
+
+
+def test_the_type_of_the_rewards_is_kept():
+    got, _ = running_advantages(torch.tensor([1.0]), torch.tensor([True]), RunningMean())
+    assert got.dtype == torch.float32
+
+
+@pytest.mark.parametrize("horizon", [0, -1.0, NAN])
+def test_a_horizon_of_nothing_is_refused(horizon):
+    with pytest.raises(ValueError, match=f"above 0 rollouts, or None, got {horizon}"):
+        running_advantages(REWARDS, SCORED, RunningMean(), horizon=horizon)
+
+
+def test_a_scored_reward_that_is_not_finite_is_refused_by_both():
+    every = torch.ones(5) > 0
+    with pytest.raises(ValueError, match=r"rewards_N\[1\] is nan"):
+        running_advantages(REWARDS, every, RunningMean())
+    with pytest.raises(ValueError, match=r"rewards_N\[1\] is nan"):
+        batch_advantages(REWARDS, every, normalise=True)
+
+
+def test_four_values_by_hand():
+    values = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    over_m, over_less = moments([values]), moments([values], correction=1)
+    assert over_m == Moments(count=4, mean=0.25, variance=0.1875)
+    assert over_less == Moments(count=4, mean=0.25, variance=0.25)
+    assert_close(whiten(values, over_m), torch.tensor([3.0, -1.0, -1.0, -1.0]) / math.sqrt(3))
+    assert_close(whiten(values, over_less), torch.tensor([1.5, -0.5, -0.5, -0.5]))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.sampled_from([0, 1]))
+def test_any_split_into_micro_batches_gives_the_moments_of_the_whole(sizes, correction):
+    values = torch.randn(sum(sizes) + 2, generator=torch.Generator().manual_seed(1)).double()
+    parts = [values[:2].reshape(1, 2), *values[2:].split(sizes)]
+    got, whole = moments(parts, correction=correction), moments([values], correction=correction)
+    assert got.count == whole.count == len(values)
+    assert got.mean == pytest.approx(values.mean().item())
+    assert got.variance == pytest.approx(values.var(correction=correction).item())
+    made = torch.cat([whiten(part, got).flatten() for part in parts])
+    assert made.mean().item() == pytest.approx(0.0, abs=1e-12)
+    assert made.std(correction=correction).item() == pytest.approx(1.0)
+
+
+def test_a_micro_batch_alone_would_give_other_numbers():
+    parts = [torch.tensor([1.0, 2.0]), torch.tensor([5.0, 6.0])]
+    step = moments(parts)
+    assert (whiten(parts[0], step) < 0).all() and (whiten(parts[1], step) > 0).all()
+    assert_close(whiten(parts[0], moments(parts[:1])), torch.tensor([-1.0, 1.0]))
+
+
+@pytest.mark.parametrize("same", [0.35, 0.1, 1 / 3, 1e6 + 0.1])
+@pytest.mark.parametrize("size", [3, 7, 9])
+@pytest.mark.parametrize("correction", [0, 1])
+def test_equal_values_whiten_to_exact_zeros_even_when_their_mean_rounds(same, size, correction):
+    values = torch.full((size,), same, dtype=torch.float64)
+    step = moments([values[:2], values[2:]], correction=correction)
+    assert step.variance == 0.0 and (whiten(values, step) == 0).all()
+
+
+def test_one_value_or_none_has_no_variance():
+    assert moments([torch.tensor([3.0])], correction=1) == Moments(count=1, mean=3.0, variance=0.0)
+    assert moments([]) == moments([torch.zeros(0)]) == Moments(count=0, mean=0.0, variance=0.0)
+    assert whiten(torch.tensor([3.0]), moments([torch.tensor([3.0])])).tolist() == [0.0]
+
+
+def test_two_values_are_enough():
+    step = moments([torch.tensor([0.0, 2.0])], correction=1)
+    assert step.variance == 2.0
+
+
+def test_small_differences_of_large_float32_values_survive():
+    values = torch.tensor([1e6, 1e6 + 0.0625] * 500)  # neighbours: their mean is no float32
+    assert_close(whiten(values, moments([values])), torch.tensor([-1.0, 1.0] * 500))
+    assert whiten(values.bfloat16(), moments([values])).dtype == torch.bfloat16
+
+
+def test_no_gradient_is_kept_in_the_numbers():
+    values = torch.tensor([0.0, 2.0], requires_grad=True)
+    step = moments([values])
+    assert isinstance(step.mean, float) and isinstance(step.variance, float)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_is_refused_and_counted(bad):
+    with pytest.raises(ValueError, match="2 of the step's 3 values are not finite"):
+        moments([torch.tensor([1.0, bad]), torch.tensor([bad])])
+
+
+def test_an_unknown_correction_is_refused():
+    with pytest.raises(ValueError, match=r"correction must be 0 .* or 1 .*, got 2"):
+        moments([torch.ones(2)], correction=2)

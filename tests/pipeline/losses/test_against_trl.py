@@ -7,14 +7,18 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.losses.advantages import group_advantages
-from pipeline.losses.aggregate import aggregate
-from pipeline.losses.kl import k3, k3_corrected
-from pipeline.losses.logprob import entropy, token_logp
-from pipeline.losses.mixing import with_entropy_bonus
-from pipeline.losses.policy_gradient import cispo, clipped_surrogate, policy_gradient
-from pipeline.losses.sequence_ratio import gspo
-from pipeline.records import StepCounts
+from veriloop.pipeline.losses.advantages import group_advantages
+from veriloop.pipeline.losses.aggregate import aggregate
+from veriloop.pipeline.losses.gspo import gspo
+from veriloop.pipeline.losses.kl import k3, k3_corrected
+from veriloop.pipeline.losses.policy_gradient import (
+    cispo,
+    clipped_surrogate,
+    policy_gradient,
+    with_entropy_bonus,
+)
+from veriloop.pipeline.model.logprob import entropy, token_logp
+from veriloop.pipeline.types import StepCounts
 
 trl = pytest.importorskip("trl", reason="TRL is not installed")
 pytestmark = [

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.losses.distillation import (
+from veriloop.pipeline.losses.distillation import (
     TopK,
     forward_kl,
     generalised_jsd,
@@ -19,7 +19,7 @@ from pipeline.losses.distillation import (
     top_k_kl,
     top_k_kl_from_hidden,
 )
-from pipeline.losses.policy_gradient import policy_gradient
+from veriloop.pipeline.losses.policy_gradient import policy_gradient
 
 CLOSE = {"atol": 1e-12, "rtol": 1e-12}
 P, Q = (0.5, 0.3, 0.2), (0.2, 0.2, 0.6)  # student and teacher, by hand
@@ -102,7 +102,7 @@ def test_the_jsd_never_exceeds_the_entropy_of_its_beta():
 
 @pytest.mark.parametrize("beta", [-0.1, 1.1])
 def test_a_beta_outside_its_range_is_refused(two, beta):
-    with pytest.raises(ValueError, match=rf"beta must lie in \[0, 1\], got {beta}"):
+    with pytest.raises(ValueError, match=rf"beta must be in \[0, 1\], got {beta}"):
         generalised_jsd(*two, beta=beta, temperature=1.0)
 
 
@@ -145,7 +145,7 @@ def test_a_rest_too_small_for_a_difference_keeps_its_digits():
 
 @pytest.mark.parametrize("k", [0, 7, 8])
 def test_a_k_that_leaves_nothing_on_one_side_is_refused(two, k):
-    with pytest.raises(ValueError, match=f"between 1 and 6, below the vocabulary: {k}"):
+    with pytest.raises(ValueError, match=f"between 1 and 6, below the vocabulary, got {k}"):
         top_k(two[1], k, temperature=1.0)
 
 

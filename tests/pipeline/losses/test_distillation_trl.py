@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.losses.distillation import generalised_jsd, token_share
+from veriloop.pipeline.losses.distillation import generalised_jsd, token_share
 
 pytest.importorskip("trl", reason="TRL is not installed")
 

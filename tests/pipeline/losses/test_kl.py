@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.losses.aggregate import aggregate
-from pipeline.losses.kl import k1, k2, k3, k3_corrected
-from pipeline.losses.policy_gradient import importance_ratio
-from pipeline.records import StepCounts
+from veriloop.pipeline.losses.aggregate import aggregate
+from veriloop.pipeline.losses.kl import k1, k2, k3, k3_corrected
+from veriloop.pipeline.losses.policy_gradient import importance_ratio
+from veriloop.pipeline.types import StepCounts
 
 POLICY = torch.tensor([0.3, -2.2, 1.9, 0.1, -0.4], dtype=torch.float64)
 REFERENCE = torch.tensor([-0.5, 0.4, 0.2, 1.6, -0.9], dtype=torch.float64).log_softmax(-1)

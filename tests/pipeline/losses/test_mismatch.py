@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from pipeline.losses.mismatch import (
+from veriloop.pipeline.losses.aggregate import sums
+from veriloop.pipeline.losses.mismatch import (
     dropped_by_length,
     geometric_mean_mask,
     masked_importance_weight,
 )
-from pipeline.losses.policy_gradient import truncated_importance_weight
-from pipeline.losses.sequences import sums
+from veriloop.pipeline.losses.policy_gradient import truncated_importance_weight
 
 OUTSIDE = {"low": 0.5, "high": 2.0}
 

@@ -6,14 +6,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.losses.policy_gradient import (
+from veriloop.pipeline.losses.policy_gradient import (
     cispo,
     clip_masks,
     clipped_surrogate,
     importance_ratio,
     policy_gradient,
     truncated_importance_weight,
+    with_entropy_bonus,
 )
+from veriloop.pipeline.model.logprob import entropy, token_logp
 
 
 def one_token(loss, ratio, advantage, **options):
@@ -225,3 +227,31 @@ def test_reinforce_is_the_gradient_of_the_expected_reward_with_or_without_a_base
         logp = logits.log_softmax(-1)
         mean = (logp.detach().exp() * policy_gradient(logp, rewards - baseline)).sum()
         assert_close(torch.autograd.grad(mean, logits)[0], exact)
+
+
+def test_the_bonus_is_added_to_what_is_maximised():
+    got = with_entropy_bonus(torch.tensor([1.0, -1.0]), torch.tensor([2.0, 4.0]), 0.1)
+    assert_close(got, torch.tensor([1.2, -0.6]))
+
+
+def test_following_the_bonus_makes_a_sharp_policy_flatter():
+    logits = torch.tensor([[3.0, 0.0, -1.0]], dtype=torch.float64, requires_grad=True)
+    objective = 0.0 * token_logp(logits, torch.tensor([0]), 1.0)
+    before = entropy(logits, 1.0)
+    with_entropy_bonus(objective, before, 0.5).sum().backward()
+    p = logits.detach().softmax(-1)
+    assert_close(logits.grad, -0.5 * p * (p.log() + before.detach().unsqueeze(1)))
+    after = entropy(logits.detach() + logits.grad, 1.0)
+    assert after.item() > before.item()
+
+
+def test_an_entropy_without_a_gradient_is_refused_and_only_where_one_is_asked_for():
+    objective, metric = torch.zeros(2, requires_grad=True), torch.ones(2)
+    with pytest.raises(ValueError, match="entropy has no gradient"):
+        with_entropy_bonus(objective, metric, 0.1)
+    with torch.no_grad():
+        assert_close(with_entropy_bonus(objective, metric, 0.1), torch.full((2,), 0.1))
+    assert_close(with_entropy_bonus(objective.detach(), metric, 0.1), torch.full((2,), 0.1))
+    leaf = torch.ones(2, requires_grad=True)
+    with_entropy_bonus(objective, leaf, 0.1).sum().backward()
+    assert_close(leaf.grad, torch.full((2,), 0.1))

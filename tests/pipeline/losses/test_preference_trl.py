@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.losses.preference import cpo, dpo, ipo, kto, kto_reference_point, orpo, simpo
-from pipeline.losses.reward_model import bradley_terry, centring
+from veriloop.pipeline.losses.preference import cpo, dpo, ipo, kto, kto_reference_point, orpo, simpo
+from veriloop.pipeline.losses.reward_model import bradley_terry, centring
 
 trl = pytest.importorskip("trl", reason="TRL is not installed")
 

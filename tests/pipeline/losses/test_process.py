@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from pipeline.losses.advantages import group_advantages
-from pipeline.losses.process import process_advantages
+from veriloop.pipeline.losses.advantages import group_advantages
+from veriloop.pipeline.losses.process import process_advantages
 
 
 def advantages(steps, groups, lengths, **options):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.losses.reward_model import (
+from veriloop.pipeline.losses.reward_model import (
     bradley_terry,
     centring,
     pair_accuracy,
@@ -100,7 +100,7 @@ def test_the_zero_point_is_the_mean_of_the_anchors():
     anchors = tensor(1.0, 2.0, 6.0)
     assert zero_point(anchors).item() == 3.0
     assert (anchors - zero_point(anchors)).mean().item() == 0.0
-    with pytest.raises(ValueError, match="empty anchor set"):
+    with pytest.raises(ValueError, match="anchor set is empty"):
         zero_point(tensor())
 
 

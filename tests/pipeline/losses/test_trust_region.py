@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.losses.trust_region import (
+from veriloop.pipeline.losses.kl import old_policy_kl
+from veriloop.pipeline.losses.trust_region import (
     Trial,
     adapted_beta,
     judge_step,
-    old_policy_kl,
     penalised_surrogate,
 )
 

@@ -21,7 +21,7 @@ JOINED = (aten.cat, aten.stack)
 
 class OnCard(torch.Tensor):
     """Its numbers are in `numbers`, which views of it share. To torch's own C++ it is a tensor of
-    the processor, so that this works where torch knows no card."""
+    the CPU, so that this works where torch knows no card."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
     device = CARD

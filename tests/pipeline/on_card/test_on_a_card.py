@@ -8,21 +8,21 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from pipeline import checkpoint
-from pipeline.compute import prepare
-from pipeline.config import TrainerConfig
-from pipeline.device import device_of
-from pipeline.distill.on_policy import Imitation
-from pipeline.distill_config import DistillRecipe
-from pipeline.learning import Learning
-from pipeline.losses.mixing import pretraining_loss
-from pipeline.memory_plan import kept_by_layer, shape_of
-from pipeline.optimizer import Optimizer
-from pipeline.packing import lay_out
-from pipeline.policy import hidden_states, score
-from pipeline.reference import fingerprint
-from pipeline.rl_config import ZeroRecipe
-from pipeline.sampling.sync import WeightSync
+from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.rl import ZeroRecipe
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.distill.on_policy import OnPolicyDistiller
+from veriloop.pipeline.dry_run.memory import kept_by_layer, shape_of
+from veriloop.pipeline.losses.ptx import pretraining_loss
+from veriloop.pipeline.model.device import device_of
+from veriloop.pipeline.model.packing import lay_out
+from veriloop.pipeline.model.policy import hidden_states, score
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.reference import fingerprint
+from veriloop.pipeline.rl.learner import PolicyLearner
+from veriloop.pipeline.runs import checkpoint
+from veriloop.pipeline.sampling.sync import WeightSync
+from veriloop.pipeline.training.optimizer import Optimizer
 
 ROWS = {"row": 24, "rows": 2, "logits_chunk": 7}
 RL = {
@@ -68,12 +68,12 @@ def learned(tiny_llama, rollouts):
         )
         policy = prepare(tiny_llama(spread=0.2), told.trainer)
         scribe = SimpleNamespace(tokenizer=None)
-        learning = Learning(told, policy, scribe, None)
+        learning = PolicyLearner(told, policy, scribe, None)
         found = {}
         for step in range(2):
             updates, advantages_N = learning.learn(step, rollouts, Random(step))
             learning.renew_reference()
-            seen = learning.seen()
+            seen = learning.token_trace()
             found |= {f"advantages {step}": advantages_N, f"entropy {step}": seen[3].entropy_T}
             for i, one in enumerate(updates):
                 values = asdict(one)
@@ -150,7 +150,7 @@ def test_a_teacher_of_the_students_own_answers(on_both, tiny_llama, rollouts, di
             | {"trainer": {**ROWS, "device": device}, "sampler": {"tolerance": 1.0}}
         )
         policy = prepare(tiny_llama(spread=0.2), told.trainer)
-        imitation = Imitation(told, policy, tiny_llama(seed=1).to(device_of(policy)))
+        imitation = OnPolicyDistiller(told, policy, tiny_llama(seed=1).to(device_of(policy)))
         (one,), advantages_N = imitation.learn(0, rollouts, Random(0))
         return asdict(one) | {"advantages": advantages_N, "weights": weights(policy)}
 

@@ -5,19 +5,19 @@ from random import Random
 import pytest
 import torch
 
-from data.preference_ids import Ids
-from data.sft_ids import Lesson
-from pipeline.compute import prepare
-from pipeline.config import TrainerConfig
-from pipeline.distill import logits
-from pipeline.distill.teacher_pass import Keeping, read_by
-from pipeline.preference import reward_training
-from pipeline.preference import step as preference
-from pipeline.preference.examples import Example, Match, mismatched
-from pipeline.preference.reference_pass import log_probs
-from pipeline.preference.scalar_head import ScalarHead
-from pipeline.preference_config import PreferenceLossConfig, RewardModelRecipe
-from pipeline.sft import step as sft
+from veriloop.data.preference_ids import EncodedAnswer
+from veriloop.data.sft_ids import EncodedExample
+from veriloop.pipeline.config.preference import PreferenceLossConfig, RewardModelRecipe
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.distill import logit_step as logits
+from veriloop.pipeline.distill.teacher_pass import TopKOptions, score_top_k
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.preference import reward_training
+from veriloop.pipeline.preference import step as preference
+from veriloop.pipeline.preference.examples import Example, Match, mismatched
+from veriloop.pipeline.preference.reference_pass import log_probs
+from veriloop.pipeline.preference.scalar_head import ScalarHead
+from veriloop.pipeline.sft import step as sft
 
 ROWS = {"row": 24, "rows": 2, "logits_chunk": 7}
 
@@ -28,12 +28,12 @@ def gradient(model):
     return found
 
 
-def lessons(count):
+def examples(count):
     random, made = Random(0), []
     for _ in range(count):
         prompt, answer = random.randint(1, 4), random.randint(1, 6)
         ids = tuple(random.randrange(1, 40) for _ in range(prompt + answer))
-        made.append(Lesson(ids=ids, learned=(False,) * prompt + (True,) * answer))
+        made.append(EncodedExample(ids=ids, learned=(False,) * prompt + (True,) * answer))
     return made
 
 
@@ -42,8 +42,8 @@ def test_supervised_learning(on_both, tiny_llama):
     def work(device):
         trainer = TrainerConfig(device=device, **ROWS)
         model = prepare(tiny_llama(), trainer)
-        told = sft.gradient(model, lessons(9), trainer)
-        return told | sft.measure(model, lessons(9), trainer) | {"gradient": gradient(model)}
+        told = sft.gradient(model, examples(9), trainer)
+        return told | sft.measure(model, examples(9), trainer) | {"gradient": gradient(model)}
 
     on_both(work)
 
@@ -53,11 +53,11 @@ def test_a_teachers_distributions(on_both, tiny_llama):
     def work(device):
         trainer = TrainerConfig(device=device, **ROWS)
         model, teacher = prepare(tiny_llama(), trainer), tiny_llama(seed=1).to(device)
-        keeping = Keeping(k=5, ids=40, temperature=1.5, trainer=trainer)
-        kept = dict(zip(lessons(9), read_by(teacher, lessons(9), keeping), strict=True))
+        options = TopKOptions(k=5, ids=40, temperature=1.5, trainer=trainer)
+        kept = dict(zip(examples(9), score_top_k(teacher, examples(9), options), strict=True))
         assert all(one.logq_XK.device.type == "cpu" for one in kept.values())
-        told = logits.gradient(model, lessons(9), kept, trainer, 1.5)
-        return told | logits.measure(model, lessons(9), kept, trainer, 1.5) | {
+        told = logits.gradient(model, examples(9), kept, trainer, 1.5)
+        return told | logits.measure(model, examples(9), kept, trainer, 1.5) | {
             "gradient": gradient(model)
         }  # fmt: skip
 
@@ -66,7 +66,7 @@ def test_a_teachers_distributions(on_both, tiny_llama):
 
 def answer(random, prompt, segments=1):
     length = random.randint(segments, segments + 5)
-    return Ids(
+    return EncodedAnswer(
         prompt=prompt,
         completion=tuple(random.randrange(1, 40) for _ in range(length)),
         segments=tuple(i * segments // length for i in range(length)),
@@ -97,7 +97,7 @@ def test_preferences(on_both, tiny_llama, name):
         policy = prepare(tiny_llama(), trainer)
         other = prepare(tiny_llama(seed=1), trainer)
         reference = log_probs(other, examples, trainer) if loss.has_reference else None
-        asked = preference.Objective(loss=loss, trainer=trainer, weights=(1.3, 0.8))
+        asked = preference.PreferenceObjective(loss=loss, trainer=trainer, weights=(1.3, 0.8))
         told = preference.gradient(policy, examples, reference, asked)
         return told | {"gradient": gradient(policy)}
 
@@ -105,9 +105,9 @@ def test_preferences(on_both, tiny_llama, name):
 
 
 @pytest.fixture
-def heads(tiny_checkpoint):
+def heads(tiny_classifier):
     """Two equal ones, by device; loaded before there is a card."""
-    made = {name: ScalarHead(tiny_checkpoint(tied=False)) for name in ("cpu", "cuda:0")}
+    made = {name: ScalarHead(tiny_classifier) for name in ("cpu", "cuda:0")}
     for head in made.values():
         torch.nn.init.constant_(head.model.score.weight, 0.1)
     return made

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from data.preference_ids import Ids
-from pipeline.preference.examples import Example, Match, mismatched
+from veriloop.data.preference_ids import EncodedAnswer
+from veriloop.pipeline.preference.examples import Example, Match, mismatched
 
 VOCABULARY = 40
 
@@ -16,7 +16,7 @@ def answer():
 
     def build(random, *, prompt=None, segments=1):
         length = random.randint(segments, segments + 5)
-        return Ids(
+        return EncodedAnswer(
             prompt=tuple(prompt or [random.randrange(1, VOCABULARY) for _ in range(3)]),
             completion=tuple(random.randrange(1, VOCABULARY) for _ in range(length)),
             segments=tuple(i * segments // length for i in range(length)),

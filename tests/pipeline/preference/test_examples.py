@@ -2,29 +2,29 @@
 
 import pytest
 
-from data import arithmetic_preferences
-from data.preference_ids import Ids, encode
-from data.preferences import Labelled, Pair, Ranked, Segment, checked
-from pipeline.failures import RecipeError
-from pipeline.preference.examples import (
+from veriloop.data import arithmetic_preferences
+from veriloop.data.preference_ids import EncodedAnswer, encode
+from veriloop.data.preferences import Labelled, Pair, Ranked, Segment, parse_rows
+from veriloop.pipeline.config.preference import PreferenceLossConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.preference.examples import (
     Match,
-    as_labelled,
-    as_pairs,
-    by_gap,
-    labelled,
+    encode_labelled,
+    encode_pairs,
     mismatched,
-    paired,
-    short_enough,
     shuffled,
+    split_by_gap,
+    to_labelled,
+    to_pairs,
+    within_limits,
 )
-from pipeline.preference_config import PreferenceLossConfig
 
 DPO, SEGMENTED = PreferenceLossConfig(), PreferenceLossConfig(name="two_d_dpo")
 RANKED = Ranked(prompt="p", answers=("best", "good", "bad"))
 
 
-def test_a_ranking_is_its_best_answer_over_each_other_one():
-    assert as_pairs([RANKED]) == [
+def test_a_ranking_pairs_its_best_answer_with_each_other_one():
+    assert to_pairs([RANKED]) == [
         Pair(prompt="p", chosen="best", rejected="good", gap=1.0),
         Pair(prompt="p", chosen="best", rejected="bad", gap=2.0),
     ]
@@ -32,9 +32,9 @@ def test_a_ranking_is_its_best_answer_over_each_other_one():
 
 def test_pairs_are_pairs_and_single_labels_are_not():
     pair = Pair(prompt="p", chosen="a", rejected="b")
-    assert as_pairs([pair]) == [pair]
+    assert to_pairs([pair]) == [pair]
     with pytest.raises(RecipeError, match="which only the loss kto reads"):
-        as_pairs([Labelled(prompt="p", completion="a", label=True)])
+        to_pairs([Labelled(prompt="p", completion="a", label=True)])
 
 
 def test_a_pair_is_a_liked_and_a_disliked_answer():
@@ -43,19 +43,19 @@ def test_a_pair_is_a_liked_and_a_disliked_answer():
         Labelled(prompt="p", completion="a", label=True),
         Labelled(prompt="p", completion="b", label=False),
     ]
-    assert as_labelled([pair]) == as_labelled(both) == both
+    assert to_labelled([pair]) == to_labelled(both) == both
 
 
-def test_encoded_pairs_keep_their_gap_and_name_the_one_that_fails(spelling):
+def test_encoded_pairs_keep_their_gap_and_name_the_one_that_fails(tokenizer):
     good = Pair(prompt="p", chosen="a", rejected="b", gap=2.0)
-    (example,) = paired([good], spelling, (2,), DPO)
+    (example,) = encode_pairs([good], tokenizer, (2,), DPO)
     assert example.gap == 2.0 and example.matches == ()
-    assert example.answers == tuple(encode("p", text, spelling, (2,)) for text in "ab")
+    assert example.answers == tuple(encode("p", text, tokenizer, (2,)) for text in "ab")
     bad = Pair(prompt="p", chosen="a<eos>b", rejected="b")
     with pytest.raises(RecipeError, match=r"pair 2: .*end-of-sequence id"):
-        paired([good, bad], spelling, (2,), DPO)
+        encode_pairs([good, bad], tokenizer, (2,), DPO)
     with pytest.raises(RecipeError, match=r"answer 1: .*end-of-sequence id"):
-        labelled(as_labelled([bad]), spelling, (2,))
+        encode_labelled(to_labelled([bad]), tokenizer, (2,))
 
 
 def segments(*scores):
@@ -73,36 +73,36 @@ def scored(chosen, rejected, **changes):
     return pair, SEGMENTED.model_copy(update=changes)
 
 
-def test_segments_are_matched_by_their_weighed_scores(spelling):
+def test_segments_are_matched_by_their_weighted_scores(tokenizer):
     pair, loss = scored(
         segments((4.0, 0.0), (4.0, 4.0)),
         segments((2.0, 2.0)),
         score_scale=4.0,
         aspects=(0.75, 0.25),
     )
-    (example,) = paired([pair], spelling, (2,), loss)
+    (example,) = encode_pairs([pair], tokenizer, (2,), loss)
     assert example.matches == (Match(chosen=1, rejected=0, chosen_score=1.0, rejected_score=0.5),)
     assert set(example.answers[0].segments) == {0, 1}
-    (even,) = paired([pair], spelling, (2,), loss.model_copy(update={"aspects": ()}))
+    (even,) = encode_pairs([pair], tokenizer, (2,), loss.model_copy(update={"aspects": ()}))
     assert even.matches == example.matches
-    (plain,) = paired([pair], spelling, (2,), DPO)
+    (plain,) = encode_pairs([pair], tokenizer, (2,), DPO)
     assert plain.matches == () and set(plain.answers[0].segments) == {0}
 
 
-def test_segments_that_cannot_be_scored_are_refused(spelling):
+def test_segments_that_cannot_be_scored_are_refused(tokenizer):
     for changes, message in (
         ({}, r"must lie in \[0, 1\]"),
         ({"score_scale": 4.0, "aspects": (1.0,)}, "2 scores a segment, loss.aspects has 1 weights"),
     ):
         pair, loss = scored(segments((4.0, 0.0)), segments((2.0, 2.0)), **changes)
         with pytest.raises(RecipeError, match=f"pair 1: .*{message}"):
-            paired([pair], spelling, (2,), loss)
+            encode_pairs([pair], tokenizer, (2,), loss)
     with pytest.raises(RecipeError, match="pair 1: two_d_dpo needs chosen_segments"):
-        paired([Pair(prompt="p", chosen="a", rejected="b")], spelling, (2,), SEGMENTED)
+        encode_pairs([Pair(prompt="p", chosen="a", rejected="b")], tokenizer, (2,), SEGMENTED)
 
 
 def ids(prompt, completion):
-    return Ids(prompt=(prompt,), completion=(completion,), segments=(0,))
+    return EncodedAnswer(prompt=(prompt,), completion=(completion,), segments=(0,))
 
 
 def test_the_mismatched_answer_is_the_next_one_to_another_prompt():
@@ -115,9 +115,9 @@ def test_the_mismatched_answer_is_the_next_one_to_another_prompt():
         mismatched(answers[:2], [True, False])
 
 
-def test_what_is_too_long_is_left_out_and_counted(pairs):
+def test_examples_over_the_limits_are_left_out_and_counted(pairs):
     examples = pairs(20)
-    kept, dropped = short_enough(examples, 4, 4)
+    kept, dropped = within_limits(examples, 4, 4)
     assert kept and dropped and len(kept) + dropped == 20
     for example in examples:
         fits = all(len(a.prompt) <= 4 and len(a.completion) <= 4 for a in example.answers)
@@ -125,24 +125,26 @@ def test_what_is_too_long_is_left_out_and_counted(pairs):
 
 
 def test_the_largest_gaps_come_first_in_nearly_equal_shares(pairs):
-    shares = by_gap(pairs(10), 3)
+    shares = split_by_gap(pairs(10), 3)
     gaps = [[e.gap for e in share] for share in shares]
     assert [len(g) for g in gaps] == [3, 3, 4]
     flat = [gap for share in gaps for gap in share]
     assert flat == sorted(flat, reverse=True) and len(set(flat)) == 10
 
 
-def test_rankings_of_four_make_the_three_rounds_of_the_paper(spelling):
-    rows = checked(arithmetic_preferences.rows("ranked", 0, 5), "x")
-    shares = by_gap(paired(as_pairs(rows), spelling, (2,), DPO), 3)
+def test_rankings_of_four_make_the_three_rounds_of_the_paper(tokenizer):
+    rows = parse_rows(arithmetic_preferences.rows("ranked", 0, 5), "x")
+    shares = split_by_gap(encode_pairs(to_pairs(rows), tokenizer, (2,), DPO), 3)
     assert [{e.gap for e in share} for share in shares] == [{3.0}, {2.0}, {1.0}]
 
 
-def test_a_curriculum_needs_gaps_and_enough_pairs(pairs, spelling):
+def test_a_curriculum_needs_gaps_and_enough_pairs(pairs, tokenizer):
     with pytest.raises(RecipeError, match="the data need score_chosen"):
-        by_gap(paired([Pair(prompt="p", chosen="a", rejected="b")], spelling, (2,), DPO), 1)
+        split_by_gap(
+            encode_pairs([Pair(prompt="p", chosen="a", rejected="b")], tokenizer, (2,), DPO), 1
+        )
     with pytest.raises(RecipeError, match=r"rounds=3 is more than the 2 pairs"):
-        by_gap(pairs(2), 3)
+        split_by_gap(pairs(2), 3)
 
 
 def test_an_order_is_the_same_for_the_same_purpose(pairs):

@@ -4,17 +4,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.config import TrainerConfig
-from pipeline.preference import reference_pass as module
-from pipeline.preference.answer_logps import segment_logps
-from pipeline.preference.reference_pass import (
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.model.probe import output_head, supports_packing
+from veriloop.pipeline.preference import reference_pass as module
+from veriloop.pipeline.preference.logps import segment_logps
+from veriloop.pipeline.preference.reference_pass import (
     ReferenceLostError,
     log_probs,
     pass_key,
     read_pass,
     reference_pass,
 )
-from pipeline.ways import output_head, packs
 
 TRAINER = TrainerConfig(row=32, rows=2)
 
@@ -29,7 +29,7 @@ class Counting:
 
     def __init__(self, model):
         self.model, self.asked = model, 0
-        output_head(model), packs(model.base_model)
+        output_head(model), supports_packing(model.base_model)
         self._head_rule = model._head_rule
 
     def __getattr__(self, name):
@@ -60,44 +60,45 @@ def test_it_is_computed_once_and_then_read(tiny_llama, pairs, tmp_path):
     for one, other, plain in zip(first, again, log_probs(model, examples, TRAINER), strict=True):
         assert torch.equal(one, other)
         assert_close(one, plain, atol=1e-5, rtol=1e-5)
-    assert said[0] == f"reference: 10 examples scored, kept in {tmp_path}"
-    assert said[1] == f"reference: 10 examples, 0 scored now, the rest from {tmp_path}"
+    assert said == [
+        f"reference: {count} of 10 examples scored now; cached in {tmp_path}" for count in (10, 0)
+    ]
     assert all(map(torch.equal, read_pass(examples, tmp_path), first))
 
 
-def test_one_that_was_interrupted_goes_on(tiny_llama, pairs, tmp_path):
+def test_an_interrupted_pass_continues(tiny_llama, pairs, tmp_path):
     model, examples, said = Counting(tiny_llama()), pairs(10), []
     whole = reference_pass(model, examples, TRAINER, tmp_path)
     asked = model.asked
     (tmp_path / "part_00002.pt").unlink()
-    with pytest.raises(ReferenceLostError, match=r"part_00002\.pt is gone"):
+    with pytest.raises(ReferenceLostError, match=r"part_00002\.pt is missing"):
         read_pass(examples, tmp_path)
     model.asked = 0
     again = reference_pass(model, examples, TRAINER, tmp_path, said.append)
     assert all(map(torch.equal, again, whole))
-    assert "2 scored now" in said[0] and 0 < model.asked < asked / 2
+    assert "2 of 10 examples scored now" in said[0] and 0 < model.asked < asked / 2
 
 
-def test_the_key_is_of_the_weights_the_ids_and_the_tokenizer(tiny_llama, pairs, spelling):
+def test_the_key_is_of_the_weights_the_ids_and_the_tokenizer(tiny_llama, pairs, tokenizer):
     examples = pairs(3)
-    key = pass_key(tiny_llama(), spelling, examples)
-    assert pass_key(tiny_llama(), spelling, pairs(3)) == key
+    key = pass_key(tiny_llama(), tokenizer, examples)
+    assert pass_key(tiny_llama(), tokenizer, pairs(3)) == key
     moved = tiny_llama()
     with torch.no_grad():
         next(iter(moved.parameters()))[0, 0] += 1e-3
     others = [
-        pass_key(moved, spelling, examples),
-        pass_key(tiny_llama(), spelling, examples[:2]),
-        pass_key(tiny_llama(), spelling, examples[::-1]),
-        pass_key(tiny_llama(), spelling, pairs(3, seed=1)),
+        pass_key(moved, tokenizer, examples),
+        pass_key(tiny_llama(), tokenizer, examples[:2]),
+        pass_key(tiny_llama(), tokenizer, examples[::-1]),
+        pass_key(tiny_llama(), tokenizer, pairs(3, seed=1)),
     ]
     assert len({key, *others}) == 5
 
 
-def test_another_tokenizer_is_another_key(tiny_llama, pairs, spelling):
+def test_another_tokenizer_is_another_key(tiny_llama, pairs, tokenizer):
     import copy
 
-    key = pass_key(tiny_llama(), spelling, pairs(3))
-    other = copy.deepcopy(spelling)
+    key = pass_key(tiny_llama(), tokenizer, pairs(3))
+    other = copy.deepcopy(tokenizer)
     other.add_tokens(["another"])
     assert pass_key(tiny_llama(), other, pairs(3)) != key

@@ -6,15 +6,20 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from data.preferences import Labelled, Pair, Ranked
-from pipeline.config import OptimizerConfig, TrainerConfig
-from pipeline.failures import RecipeError
-from pipeline.losses.reward_model import centring, ranking
-from pipeline.optimizer import Optimizer
-from pipeline.policy import load_tokenizer
-from pipeline.preference.reward_training import accuracy, gradient, measure, rankings
-from pipeline.preference.scalar_head import answer_rewards, load_classifier
-from pipeline.preference_config import RewardModelRecipe
+from veriloop.data.preferences import Labelled, Pair, Ranked
+from veriloop.pipeline.config.preference import RewardModelRecipe
+from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.losses.reward_model import centring, ranking
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.preference.reward_training import (
+    accuracy,
+    encode_rankings,
+    gradient,
+    measure,
+)
+from veriloop.pipeline.preference.scalar_head import answer_rewards, load_classifier
+from veriloop.pipeline.training.optimizer import Optimizer
 
 
 @pytest.fixture
@@ -78,16 +83,20 @@ def test_it_learns_what_it_is_shown(model, batch):
     assert numbers["min_reward"] <= numbers["mean_reward"] <= numbers["max_reward"]
 
 
-def test_pairs_and_rankings_are_encoded_and_labels_refused(spelling):
+def test_pairs_and_rankings_are_encoded_and_labels_refused(tokenizer):
     rows = [
         Pair(prompt="p", chosen="a", rejected="First 3"),
         Ranked(prompt="p", answers=("a", "b", "c")),
     ]
-    found, dropped = rankings(rows, spelling, (2,), (99, 99))
+    found, dropped = encode_rankings(rows, tokenizer, (2,), (99, 99))
     assert [len(r) for r in found] == [2, 3] and dropped == 0
-    found, dropped = rankings(rows, spelling, (2,), (99, 2))
+    found, dropped = encode_rankings(rows, tokenizer, (2,), (99, 2))
     assert [len(r) for r in found] == [3] and dropped == 1
     with pytest.raises(RecipeError, match="row 1: a reward model learns from pairs"):
-        rankings([Labelled(prompt="p", completion="a", label=True)], spelling, (2,), (99, 99))
+        encode_rankings(
+            [Labelled(prompt="p", completion="a", label=True)], tokenizer, (2,), (99, 99)
+        )
     with pytest.raises(RecipeError, match=r"row 1: .*end-of-sequence id"):
-        rankings([Pair(prompt="p", chosen="a<eos>b", rejected="c")], spelling, (2,), (99, 99))
+        encode_rankings(
+            [Pair(prompt="p", chosen="a<eos>b", rejected="c")], tokenizer, (2,), (99, 99)
+        )

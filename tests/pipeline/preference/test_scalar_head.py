@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from data.preference_ids import Ids
-from pipeline.config import TrainerConfig
-from pipeline.failures import RecipeError
-from pipeline.policy import load_tokenizer
-from pipeline.preference.scalar_head import (
+from veriloop.data.preference_ids import EncodedAnswer
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.preference.scalar_head import (
     ZERO_POINT,
     ScalarHead,
     answer_rewards,
@@ -30,7 +30,7 @@ def answers(count=9, end=(2,)):
         prompt = tuple(random.randrange(3, 400) for _ in range(random.randint(1, 6)))
         text = tuple(random.randrange(3, 400) for _ in range(random.randint(1, 9)))
         ids = (*text, *end)
-        found.append(Ids(prompt=prompt, completion=ids, segments=(0,) * len(ids)))
+        found.append(EncodedAnswer(prompt=prompt, completion=ids, segments=(0,) * len(ids)))
     return found
 
 
@@ -62,23 +62,23 @@ def test_where_the_padding_id_ends_an_answer_both_read_the_token_before(start):
 
 
 def test_a_saved_head_is_loaded_with_its_zero_point(start, tmp_path):
-    spelling = load_tokenizer(start)
-    model = load_classifier(start, spelling)
+    tokenizer = load_tokenizer(start)
+    model = load_classifier(start, tokenizer)
     setattr(model.config, ZERO_POINT, 0.75)
     model.save_pretrained(tmp_path)
-    spelling.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
     ids = answers(5)
     head = ScalarHead(tmp_path)
     assert head.zero_point == 0.75
     found = head.rewards(ids, TrainerConfig(row=32, rows=2))
     expected = (by_transformers(model.eval(), ids) - 0.75).tolist()
     assert found == pytest.approx(expected, abs=1e-4)
-    head.require_tokenizer(spelling)
-    spelling.add_tokens(["another"])
+    head.require_tokenizer(tokenizer)
+    tokenizer.add_tokens(["another"])
     with pytest.raises(RecipeError, match="has another tokenizer than the policy"):
-        head.require_tokenizer(spelling)
+        head.require_tokenizer(tokenizer)
 
 
 def test_a_folder_without_a_model_is_refused(start, tmp_path):
-    with pytest.raises(RecipeError, match=r"no config\.json in it"):
+    with pytest.raises(RecipeError, match=r"config\.json is missing"):
         load_classifier(tmp_path, load_tokenizer(start))

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.config import OptimizerConfig, TrainerConfig
-from pipeline.failures import RecipeError
-from pipeline.losses import preference
-from pipeline.losses.preference_segments import two_d_dpo
-from pipeline.optimizer import Optimizer
-from pipeline.preference.answer_logps import segment_logps
-from pipeline.preference.objective import weights
-from pipeline.preference.reference_pass import log_probs
-from pipeline.preference.step import Objective, gradient, learn, measure
-from pipeline.preference_config import PreferenceLossConfig
+from veriloop.pipeline.config.preference import PreferenceLossConfig
+from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.losses import preference
+from veriloop.pipeline.losses.preference import two_d_dpo
+from veriloop.pipeline.preference.logps import segment_logps
+from veriloop.pipeline.preference.objective import weights
+from veriloop.pipeline.preference.reference_pass import log_probs
+from veriloop.pipeline.preference.step import PreferenceObjective, gradient, learn, measure
+from veriloop.pipeline.training.optimizer import Optimizer
 
 ONE = TrainerConfig(row=64, rows=64, logits_chunk=7)
 MANY = TrainerConfig(row=16, rows=1, logits_chunk=7)
@@ -52,7 +52,7 @@ def case(tiny_llama, pairs, labelled_answers):
 
 def objective(loss, trainer=ONE):
     w = (loss.desirable_weight, loss.undesirable_weight) if loss.name == "kto" else (1.0, 1.0)
-    return Objective(loss=loss, trainer=trainer, weights=w)
+    return PreferenceObjective(loss=loss, trainer=trainer, weights=w)
 
 
 def taken(model):
@@ -117,7 +117,7 @@ def test_the_loss_is_the_pure_function_of_its_name(case, tiny_llama, name):
     assert got["logps/rejected"] == pytest.approx(rejected.mean().item(), abs=1e-4)
 
 
-def test_segments_meet_as_they_were_matched(case, tiny_llama):
+def test_matched_segments_are_compared(case, tiny_llama):
     policy, examples, reference, loss = case("two_d_dpo")
     parts = {}
     for which, model in (("own", policy), ("ref", tiny_llama(1))):

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from data.problem import Problem
-from pipeline import run_json
-from pipeline.record import StageRecord
-from pipeline.report.reading import Stage, read_run
-from pipeline.report.scan import scan
-from pipeline.run_json import RunManifest
-from pipeline.token_trace import SeenTokens
 from tests.rollouts import graded
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.pipeline.report.read_run import Stage, read_run
+from veriloop.pipeline.report.rollout_stats import collect_stats
+from veriloop.pipeline.runs import manifest as run_json
+from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.pipeline.runs.record import StageRecord
+from veriloop.pipeline.types import SeenTokens
+from veriloop.verifiers.verdict import Verdict
 
 GIT = {"commit": "0123456789abcdef", "dirty": True}
 IDENTITY = {
@@ -157,7 +157,7 @@ def stage():
 @pytest.fixture
 def scanned():
     """Function: the scan of the only stage of a run folder."""
-    return lambda folder: scan(read_run(folder).stages[0].rollout_files)
+    return lambda folder: collect_stats(read_run(folder).stages[0].rollout_files)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chromium import Chromium, find_chromium
-from pipeline.report.write import write_report
-from verifiers.verdict import Verdict
+from veriloop.pipeline.report.write import write_report
+from veriloop.verifiers.verdict import Verdict
 
 ROOT = Path(__file__).parents[3]
 HERE = "document.querySelector('.answers [aria-current]').dataset.i"
@@ -164,7 +164,7 @@ def test_a_token_tells_what_its_update_saw(shown):
 def test_the_same_prompt_then_and_now(shown):
     browser = shown(place="#stage=zero&step=3&group=1&i=0")
     told = browser.value("document.querySelector('.then-and-now').textContent")
-    assert "asked in 9 steps" in told and "Then, step 1" in told and "Now, step 9" in told
+    assert "of 9 steps in the sample" in told and "First, step 1" in told and "Last, step 9" in told
 
 
 def test_a_copied_test_passes_under_pytest(shown, run, answer, tmp_path):
@@ -260,10 +260,10 @@ def test_verdict_flips_are_a_table_whose_texts_are_texts_and_whose_links_lead(sh
     (folder / "rescored/number@2+f00/zero").mkdir(parents=True)
     (folder / "rescored/number@2+f00/zero/accuracy.json").write_text(json.dumps(summary))
     browser = shown(folder)
-    seen = browser.value("document.querySelector('#suspicion-here').textContent")
+    seen = browser.value("document.querySelector('#reward-hacks-here').textContent")
     assert "Verdict flips: accuracy by number 2+f00" in seen and "1 rewards up, 2 down" in seen
     assert "read <img src=x onerror=y()>" in seen and "p/<b>" in seen
-    browser.value("[...document.querySelectorAll('#suspicion-here a')].at(-1).click()")
+    browser.value("[...document.querySelectorAll('#reward-hacks-here a')].at(-1).click()")
     browser.until(f"{HERE} === '2'")
     settled(browser)
 
@@ -273,3 +273,42 @@ def test_a_press_of_a_key_while_typing_elsewhere_is_left_alone(shown):
     browser.value("document.body.appendChild(document.createElement('textarea')).focus()")
     browser.press("j")
     assert browser.value(HERE) == "0"
+
+
+def test_events_are_marked_in_every_chart_and_a_kind_can_be_hidden(shown, run):
+    folder = run()
+    (folder / "zero/resumes.jsonl").write_text('{"step": 4}\n')
+    (folder / "zero/evaluations.jsonl").write_text('{"step": 0}\n{"step": 9}\n')
+    browser = shown(folder)
+    settled(browser)
+    legend = browser.value("document.querySelector('#curves .events').textContent")
+    assert legend == "evaluation (2)resumed (1)"
+    names = "document.querySelector('#chart-entropy .plot').layout.shapes.map((s) => s.name)"
+    assert browser.value(names) == ["evaluation", "evaluation", "resume"]
+    browser.value("document.querySelector('[data-event=evaluation]').click()")
+    browser.until(f"{names}.length === 1")
+
+
+def test_responses_are_searched_and_filtered(shown, run, answer):
+    def groups(step):
+        hostile = f"<img src=x onerror=alert(1)> Needle {step}"
+        return [[answer(hostile, right=step > 2), answer("hay", right=False, prompt="a needle?")]]
+
+    browser = shown(run(steps=3, groups=groups))
+    browser.value("document.getElementById('search').open = true")
+    browser.until("document.getElementById('search-text') !== null")
+
+    def choose(id, value, event):
+        field = f"document.getElementById('{id}')"
+        browser.value(f"{field}.value = '{value}'; {field}.dispatchEvent(new Event('{event}'))")
+        return browser.value("document.querySelectorAll('.results li').length")
+
+    assert choose("search-text", "NEEDLE", "input") == 3
+    assert choose("filter-verdict", "right", "change") == 1
+    assert choose("filter-step", "1", "change") == 0
+    assert choose("filter-verdict", "", "change") == 1
+    assert "<img src=x" in browser.value("document.querySelector('.results').textContent")
+    assert not browser.value("document.querySelectorAll('main img').length")
+    browser.value("document.querySelector('.results button').click()")
+    assert "step=1&group=0&i=0" in browser.value("location.hash")
+    assert not browser.errors

@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from pipeline.report import rules
-from pipeline.report.checks import QUESTIONS, health
-from pipeline.report.scan import Scan
+from veriloop.pipeline.report import rules
+from veriloop.pipeline.report.checks import QUESTIONS, health
+from veriloop.pipeline.report.rollout_stats import RolloutStats
 
-NONE = Scan()
+NONE = RolloutStats()
 FLAT, RISING = [1.0, 1.1, 0.9] * 4, [0.1 * i for i in range(12)]
 
 
@@ -96,7 +96,9 @@ def test_spikes_of_the_gradient_are_counted_after_the_start(stage):
 
 
 def verdicts(**kinds):
-    return Scan(verdicts={"accuracy": {1: Counter(kinds)}, "format": {1: Counter(right=100)}})
+    return RolloutStats(
+        verdicts={"accuracy": {1: Counter(kinds)}, "format": {1: Counter(right=100)}}
+    )
 
 
 @pytest.mark.parametrize(("count", "said"), [(4, "good"), (5, "watch"), (20, "bad")])
@@ -169,7 +171,7 @@ def test_the_worst_stage_decides_but_for_what_is_mended_later(stage):
     checks = {check.question.id: check for check in health(named)}
     assert (checks["reward"].level, checks["reward"].stage) == ("bad", "one")
     assert (checks["language"].level, checks["language"].stage) == ("good", "later")
-    assert set(checks["reward"].told) == {"one", "later"}
+    assert set(checks["reward"].assessments) == {"one", "later"}
 
 
 def test_what_nothing_records_is_not_called_good(stage):

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from pipeline.report.pieces import Pieces
-from pipeline.report.reading import read_run
-from pipeline.report.sample import ANSWERS, TEXT, followed, sampled
-from pipeline.report.scan import scan
-from verifiers.verdict import Verdict
+from veriloop.pipeline.report.read_run import read_run
+from veriloop.pipeline.report.rollout_stats import collect_stats
+from veriloop.pipeline.report.sample import ANSWERS, TEXT, most_repeated, sampled
+from veriloop.pipeline.report.token_pieces import TokenPieces
+from veriloop.verifiers.verdict import Verdict
 
 PLENTY = 10**7
 
@@ -17,13 +17,13 @@ PLENTY = 10**7
 def taken(run):
     def take(groups=None, *, steps=1, wanted=None, budget=PLENTY, pieces=None, **rest):
         files = read_run(run(groups=groups, steps=steps)).stages[0].rollout_files
-        return sampled(files, scan(files).groups, wanted or {}, pieces, budget, **rest)
+        return sampled(files, collect_stats(files).groups, wanted or {}, pieces, budget, **rest)
 
     return take
 
 
 def reasons(step):
-    return {group["place"]: group["why"] for group in step["groups"]}
+    return {group["index"]: group["why"] for group in step["groups"]}
 
 
 def test_best_worst_middle_and_most_divided_are_taken(taken, answer):
@@ -44,19 +44,21 @@ def test_what_a_verifier_failed_on_and_what_is_pointed_at_are_taken(taken, answe
     assert told["reward"] is None and told["verdicts"][0]["status"] == "error"
 
 
-def test_prompts_that_come_again_are_followed(taken, run, answer):
+def test_repeated_prompts_are_shown_at_every_step(taken, run, answer):
     def groups(step):
         return [[answer(problem=f"p/{step}/{i}")] for i in range(9)] + [[answer(problem="again")]]
 
     steps = taken(groups, steps=5)
-    assert all("comes again" in reasons(step)[9] for step in steps) and len(steps) == 5
-    found = scan(read_run(run("other", groups=groups, steps=2)).stages[0].rollout_files)
-    assert followed(found.groups, 3) == {"again"} and followed(found.groups[:10], 3) == set()
+    assert all("repeated" in reasons(step)[9] for step in steps) and len(steps) == 5
+    found = collect_stats(read_run(run("other", groups=groups, steps=2)).stages[0].rollout_files)
+    assert (
+        most_repeated(found.groups, 3) == {"again"} and most_repeated(found.groups[:10], 3) == set()
+    )
 
 
 def test_a_small_budget_keeps_both_ends(run):
     files = read_run(run(steps=9)).stages[0].rollout_files
-    groups = scan(files).groups
+    groups = collect_stats(files).groups
 
     def kept(budget):
         return sampled(files, groups, {}, None, budget)
@@ -114,15 +116,15 @@ class Bytes:
 
 
 def test_pieces_make_up_the_text():
-    pieces = Pieces(Bytes())
+    pieces = TokenPieces(Bytes())
     ids = [*"2 加 x".encode(), 256, 256]
-    texts = [pieces.table[place] for place in pieces.places(ids)]
+    texts = [pieces.table[place] for place in pieces.indices(ids)]
     assert len(texts) == len(ids)
     assert "".join(texts) == "2 加 x go go"
     assert texts[2:5] == ["加", "", ""]
 
 
 def test_bytes_that_are_no_character_show_as_such():
-    pieces = Pieces(Bytes())
-    texts = [pieces.table[place] for place in pieces.places([0xFF, 65])]
+    pieces = TokenPieces(Bytes())
+    texts = [pieces.table[place] for place in pieces.indices([0xFF, 65])]
     assert texts[0] == "\ufffd" and texts[1] == "A"

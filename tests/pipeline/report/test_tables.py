@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.report import identity_facts, tables
-from pipeline.report.curves import GROUPS, curves
-from pipeline.report.reading import read_run
-from pipeline.report.scan import Scan, scan
+from veriloop.pipeline.report import identity_facts, tables
+from veriloop.pipeline.report.curves import GROUPS, curves
+from veriloop.pipeline.report.read_run import read_run
+from veriloop.pipeline.report.rollout_stats import RolloutStats, collect_stats
 
 
 def charts(told):
@@ -17,7 +17,7 @@ def charts(told):
 
 def test_every_metric_is_drawn_once(stage):
     names = {"reward": [1, 2], "my/own": [3, 4], "time/a": [1, 1], "rewards/x/mean/y": [0, 1]}
-    told = curves(stage(**names), Scan())
+    told = curves(stage(**names), RolloutStats())
     drawn = [s["name"] for c in charts(told).values() for s in c["series"]]
     assert sorted(drawn) == sorted(names)
     assert told["groups"][-1]["name"] == "Everything else"
@@ -33,27 +33,27 @@ def test_groups_that_are_alike_and_neither_right_nor_wrong_are_the_rest(stage):
     told = stage(
         frac_reward_zero_std=[0.5], frac_groups_all_right=[0.2], frac_groups_all_wrong=[0.1]
     )
-    series = charts(curves(told, Scan()))["zero-variance"]["series"]
+    series = charts(curves(told, RolloutStats()))["zero-variance"]["series"]
     assert [(s["label"], s["y"]) for s in series] == [
-        ("all right", [0.2]), ("all wrong", [0.1]), ("alike otherwise", [0.2]),
+        ("all right", [0.2]), ("all wrong", [0.1]), ("equal otherwise", [0.2]),
     ]  # fmt: skip
 
 
 def test_a_metric_that_some_steps_lack_has_gaps(stage):
     told = replace(stage(), metrics=[{"step": 1, "loss": 1.0}, {"step": 2, "eval_loss": 2.0}])
-    series = charts(curves(told, Scan()))["loss"]["series"]
+    series = charts(curves(told, RolloutStats()))["loss"]["series"]
     assert {s["label"]: s["y"] for s in series} == {"loss": [1.0, None], "held out": [None, 2.0]}
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_end(stage):
-    told = curves(stage(reward=[float(i) for i in range(2000)]), Scan())
+    told = curves(stage(reward=[float(i) for i in range(2000)]), RolloutStats())
     assert told["every"] == 4 and told["steps"][:2] == [0, 4] and told["steps"][-1] == 1999
     assert len(charts(told)["reward"]["series"][0]["y"]) == len(told["steps"]) == 501
 
 
 def test_the_reward_has_its_spread_and_rollouts_add_curves(run):
     told = read_run(run(steps=2)).stages[0]
-    found = charts(curves(told, scan(told.rollout_files)))
+    found = charts(curves(told, collect_stats(told.rollout_files)))
     assert found["reward"]["series"][0]["band"] == [0.3, 0.3]
     assert found["length-right"]["series"][0]["y"] == [3.0, 3.0]
     assert found["tokens"]["series"][0]["y"] == [500.0, 500.0]
@@ -64,7 +64,9 @@ def test_held_out_figures_come_with_their_intervals(stage):
         {"step": 0, "pass@1": 0.2, "pass@1 95%": [0.1, 0.3]},
         {"step": 9, "pass@1": 0.5, "pass@1 95%": [0.4, 0.6]},
     ]
-    [series] = charts(curves(replace(stage(), evaluations=rows), Scan()))["held-out"]["series"]
+    [series] = charts(curves(replace(stage(), evaluations=rows), RolloutStats()))["held-out"][
+        "series"
+    ]
     assert (series["x"], series["y"]) == ([0, 9], [0.2, 0.5])
     assert (series["low"], series["high"]) == ([0.1, 0.4], [0.3, 0.6])
 
@@ -84,16 +86,16 @@ def test_goals_tell_what_was_missed(stage):
         "length": {"at_most": 60.0, "value": None, "met": False},
     }
     assert tables.goals(told) == (
-        "missed: pass@1 0.85, asked ≥ 0.9; length not reported, asked ≤ 60"
+        "missed: pass@1 0.85, target ≥ 0.9; length not reported, target ≤ 60"
     )
     assert tables.goals(stage()) == "–"
 
 
 def test_how_a_run_ended(run):
     told = read_run(run(steps=1))
-    assert tables.how_it_ended(told) == "1 of 1 begun stages done"
+    assert tables.status_line(told) == "1 of 1 started stages done"
     told.stages[0].entry["status"] = "failed"
-    assert tables.how_it_ended(told) == "0 of 1 begun stages done; zero failed"
+    assert tables.status_line(told) == "0 of 1 started stages done; zero failed"
 
 
 def test_a_card_tells_rows_in_and_why_others_were_dropped(run):
@@ -112,7 +114,7 @@ def test_rows_that_were_only_read_are_told_too(stage):
 
 
 def test_a_recipe_is_compared_with_the_shipped_one(run):
-    from pipeline.recipes import read
+    from veriloop.pipeline.config.load import read
 
     shipped = read("tiny/zero").model_dump(mode="json")
     [told] = read_run(run(steps=1, recipe=shipped | {"steps": 7})).stages

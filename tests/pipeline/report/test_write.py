@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from data.problem import Problem
-from pipeline.failures import RecipeError
-from pipeline.report.page import POLICY
-from pipeline.report.write import write_report
-from verifiers.registry import judge
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.report.page import POLICY
+from veriloop.pipeline.report.write import write_report
+from veriloop.verifiers.registry import judge
+from veriloop.verifiers.verdict import Verdict
 
 DOCS = Path(__file__).parents[3] / "docs"
 HOSTILE = [
@@ -145,7 +145,7 @@ def test_markdown_tells_health_stages_and_where_it_left_the_recipe(run):
     assert "| ● good | Is the reward rising? | 0.707 → 1.31 | zero |" in text
     assert "| zero | 10 | 7 | 3 wrong |" in text
     assert "| zero | pass@1 | – | 0.700 (0.600 to 0.800) |" in text
-    assert "- commit: 0123456789abcdef and changes that no commit has" in text
+    assert "- commit: 0123456789abcdef and uncommitted changes" in text
 
 
 def test_a_second_run_lies_under_the_first(run):
@@ -168,7 +168,7 @@ def test_a_run_that_has_not_ended_has_a_report_too(run):
     with (folder / "zero/evaluations.jsonl").open("a") as lines:
         lines.write('{"step": 0, "pass@1": 0.5}\n{"st')
     write_report(folder)
-    assert "zero had not ended" in (folder / "report.md").read_text()
+    assert "zero has not ended" in (folder / "report.md").read_text()
 
 
 def test_a_run_without_rollouts_or_stages_has_a_report_too(run):

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from pipeline.config import SamplerConfig
-from pipeline.packing import best_fit, lay_out
-from pipeline.policy import load_policy, load_tokenizer, score
-from pipeline.sampling.choose import open_sampler
-from pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.model.packing import best_fit, lay_out
+from veriloop.pipeline.model.policy import load_policy, load_tokenizer, score
+from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sampling.sampler import Sampling
 
 ENDS = tuple(range(200, 260))  # many, so that an untrained model meets them
 PROMPTS = [(1, 40, 41, 42), (1, 50), (1, 60, 61, 62, 63, 64, 65, 66), (1, 40, 41, 42)]
@@ -178,7 +178,7 @@ def test_top_p_keeps_the_likeliest_tokens_in_proportion_and_no_other(engine):
 
 @pytest.mark.parametrize("top_p", [0.0, -0.1, 1.1])
 def test_a_share_of_probability_that_is_none_is_refused(top_p):
-    with pytest.raises(ValueError, match=f"top_p={top_p} must lie in"):
+    with pytest.raises(ValueError, match=f"top_p={top_p} must be in"):
         sampling(top_p=top_p)
 
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from pipeline.compute import prepare
-from pipeline.config import SamplerConfig, TrainerConfig
-from pipeline.policy import load_policy
-from pipeline.sampling import vllm_engine
-from pipeline.sampling.choose import open_sampler
-from pipeline.sampling.sync import SyncError, WeightSync
+from veriloop.pipeline.config.sections import SamplerConfig, TrainerConfig
+from veriloop.pipeline.model.policy import load_policy
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.sampling import vllm_engine
+from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sampling.sync import SyncError, WeightSync
 
 PROMPTS = [(1, 40, 41, 42), (1, 50), (1, 60, 61, 62, 63)]
 BOTH = [
@@ -78,7 +78,7 @@ def test_another_temperature_is_found_out(tiny_checkpoint):
     sample = sampler.sample
     sampler.sample = lambda prompts, how: sample(prompts, replace(how, temperature=0.9))
     sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)
-    with pytest.raises(SyncError, match=r"another temperature than 1\.0"):
+    with pytest.raises(SyncError, match=r"a temperature other than 1\.0"):
         sync(0, PROMPTS)
 
 

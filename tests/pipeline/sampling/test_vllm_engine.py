@@ -2,7 +2,7 @@
 
 import torch
 
-from pipeline.sampling.vllm_engine import VllmSampler
+from veriloop.pipeline.sampling.vllm_engine import VllmSampler
 
 
 def test_weights_are_handed_over_one_by_one():

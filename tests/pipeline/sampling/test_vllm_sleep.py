@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch._dynamo import config as dynamo
 
-from pipeline.failures import RecipeError
-from pipeline.sampling import vllm_engine
-from pipeline.sampling.vllm_engine import VllmSampler
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.sampling import vllm_engine
+from veriloop.pipeline.sampling.vllm_engine import VllmSampler
 
 
 class Engine:
@@ -56,7 +56,7 @@ def test_awake_it_is_only_sent_the_weights(sampler):
 
 def test_functions_are_compiled_for_graphs_alone(monkeypatch, tiny_checkpoint):
     opened = []
-    monkeypatch.setattr(vllm_engine, "_settings_of_a_card", lambda **_: {})
+    monkeypatch.setattr(vllm_engine, "_gpu_settings", lambda **_: {})
     monkeypatch.setattr(vllm_engine, "_started", lambda *_, **__: opened.append(dynamo.disable))
     with dynamo.patch(disable=None):
         for graphs in (False, True):
@@ -69,5 +69,5 @@ def test_functions_are_compiled_for_graphs_alone(monkeypatch, tiny_checkpoint):
 @pytest.mark.parametrize("name", ["sleep", "graphs"])
 def test_what_needs_a_card_is_refused_without_one(name, tiny_checkpoint):
     pytest.importorskip("vllm")
-    with pytest.raises(RecipeError, match=rf"sampler.{name}=True: vLLM is on the processor here"):
+    with pytest.raises(RecipeError, match=rf"sampler.{name}=True needs a GPU, but vLLM runs on"):
         VllmSampler(str(tiny_checkpoint()), max_length=32, **{name: True})

@@ -1,17 +1,17 @@
-"""Lessons of random ids that a small model can be taught."""
+"""Examples of random ids for a small model to learn."""
 
 from random import Random
 
 import pytest
 
-from data.sft_ids import Lesson
+from veriloop.data.sft_ids import EncodedExample
 
 VOCABULARY = 40
 
 
 @pytest.fixture
-def random_lessons():
-    """Factory of `count` lessons of several lengths, some of them of two learned turns."""
+def random_examples():
+    """Factory of `count` examples of several lengths, some of them of two learned turns."""
 
     def build(count, *, seed=0, longest=14):
         random, found = Random(seed), []
@@ -21,7 +21,7 @@ def random_lessons():
             if number % 3 == 0:  # a turn between two others
                 learned = [i in (1, length - 2, length - 1) for i in range(length)]
             ids = tuple(random.randrange(VOCABULARY) for _ in range(length))
-            found.append(Lesson(ids=ids, learned=(False, *learned[1:-1], True)))
+            found.append(EncodedExample(ids=ids, learned=(False, *learned[1:-1], True)))
         return found
 
     return build

@@ -8,9 +8,9 @@ from threading import Thread
 import pytest
 from pydantic import ValidationError
 
-from data.filters import Sample
-from pipeline.sft.rewrite import KEY, Chain, laid_out, rewritten, taken_apart
-from pipeline.sft_config import RewriteConfig
+from veriloop.data.filters import Sample
+from veriloop.pipeline.config.sft import RewriteConfig
+from veriloop.pipeline.sft.rewrite import KEY, Chain, format_chain, rewrite_all, split_response
 
 RESPONSE = "<think>First 15-5. Then 10. </think>\n <answer> 10 </answer>"
 SAMPLE = Sample(
@@ -55,16 +55,16 @@ def model():
 
 
 def test_a_response_is_thinking_and_a_summary():
-    assert taken_apart(RESPONSE) == Chain(thinking="First 15-5. Then 10. ", answer="10")
+    assert split_response(RESPONSE) == Chain(thinking="First 15-5. Then 10. ", answer="10")
     boxed = "Well. <think>a\nb</think>\nIt is \\boxed{4}."
-    assert taken_apart(boxed) == Chain(thinking="a\nb", answer="It is \\boxed{4}.")
+    assert split_response(boxed) == Chain(thinking="a\nb", answer="It is \\boxed{4}.")
 
 
 def test_by_rule_the_summary_follows_the_reasoning():
     tagged = "<think>First 15-5. Then 10. </think><answer>10</answer>"
-    assert rewritten([SAMPLE, SAMPLE], RewriteConfig()) == [tagged, tagged]
+    assert rewrite_all([SAMPLE, SAMPLE], RewriteConfig()) == [tagged, tagged]
     braces = Chain(thinking="{answer} {x}", answer="\\boxed{4}")
-    assert laid_out(braces, "<think>{thinking}</think>\n\n**Answer**: {answer}") == (
+    assert format_chain(braces, "<think>{thinking}</think>\n\n**Answer**: {answer}") == (
         "<think>{answer} {x}</think>\n\n**Answer**: \\boxed{4}"
     )
 
@@ -83,7 +83,7 @@ def test_another_model_rewrites_in_order_and_its_failures_are_none(model, monkey
         400,
     ]
     config = RewriteConfig(rewriter=url, model="mine", workers=1)
-    made = rewritten([SAMPLE] * 7, config)
+    made = rewrite_all([SAMPLE] * 7, config)
     line = "<think>8+7 is 15, less 5 is 10.</think><answer>10</answer>"
     assert made == [line, line, None, None, None, None, None]
     path, key, body = asked[0]
@@ -99,20 +99,20 @@ def test_several_at_once_keep_their_order(model):
     said += [json.dumps({"thinking": "same", "answer": "1"})] * 6
     config = RewriteConfig(rewriter=url, model="mine", workers=3)
     samples = [replace(SAMPLE, question=str(n)) for n in range(6)]
-    assert rewritten(samples, config) == ["<think>same</think><answer>1</answer>"] * 6
+    assert rewrite_all(samples, config) == ["<think>same</think><answer>1</answer>"] * 6
 
 
-def test_nobody_there_is_a_failed_rewrite():
+def test_an_unreachable_rewriter_gives_none():
     config = RewriteConfig(rewriter="http://127.0.0.1:9/v1", model="mine", seconds=0.1)
-    assert rewritten([SAMPLE], config) == [None]
+    assert rewrite_all([SAMPLE], config) == [None]
 
 
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"layout": "{answer} {thinking}"}, "must hold {thinking}, and after it {answer}"),
-        ({"layout": "{thinking}"}, "must hold {thinking}"),
-        ({"rewriter": "http://x/v1"}, "rewriter and model: both, or neither"),
+        ({"layout": "{answer} {thinking}"}, "must contain {thinking} and, after it, {answer}"),
+        ({"layout": "{thinking}"}, "must contain {thinking} and, after it, {answer}"),
+        ({"rewriter": "http://x/v1"}, "rewriter and model: set both or neither"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(values, told):

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline.config import OptimizerConfig, TrainerConfig
-from pipeline.optimizer import Optimizer
-from pipeline.sft import step as module
-from pipeline.sft.step import gradient, measure, pieces
+from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
+from veriloop.pipeline.sft import step as module
+from veriloop.pipeline.sft.step import gradient, measure, pieces
+from veriloop.pipeline.training.optimizer import Optimizer
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-3}
 WHOLE = TrainerConfig(row=64, rows=64, logits_chunk=4096)
@@ -24,15 +24,15 @@ def taken(model):
 
 
 def by_hand(model, batch):
-    """One lesson at a time, one token at a time, from the model's plain logits."""
+    """One example at a time, one token at a time, from the model's plain logits."""
     total, count, right = 0.0, 0, 0
-    for lesson in batch:
-        logits = model(torch.tensor([lesson.ids])).logits[0]
-        for t, learned in enumerate(lesson.learned):
+    for example in batch:
+        logits = model(torch.tensor([example.ids])).logits[0]
+        for t, learned in enumerate(example.learned):
             if learned:
                 chances = logits[t - 1].softmax(-1)
-                total = total - chances[lesson.ids[t]].log()
-                right += int(chances.argmax() == lesson.ids[t])
+                total = total - chances[example.ids[t]].log()
+                right += int(chances.argmax() == example.ids[t])
                 count += 1
     return total / count, count, right / count
 
@@ -48,9 +48,9 @@ SPLITS = {
 
 @pytest.mark.parametrize("trainer", SPLITS.values(), ids=SPLITS)
 def test_any_packing_has_the_loss_and_the_gradient_of_the_plain_loop(
-    tiny_llama, random_lessons, trainer
+    tiny_llama, random_examples, trainer
 ):
-    model, batch = tiny_llama(layers=2), random_lessons(9)
+    model, batch = tiny_llama(layers=2), random_examples(9)
     loss, count, _ = by_hand(model, batch)
     loss.backward()
     wanted = taken(model)
@@ -59,9 +59,9 @@ def test_any_packing_has_the_loss_and_the_gradient_of_the_plain_loop(
     assert_close(taken(model), wanted, **CLOSE)
 
 
-def test_a_step_is_not_the_mean_of_its_parts(tiny_llama, random_lessons):
+def test_a_step_is_not_the_mean_of_its_parts(tiny_llama, random_examples):
     """Parts of unequal length weigh by their tokens: what accumulation by means gets wrong."""
-    model, batch = tiny_llama(), random_lessons(6)
+    model, batch = tiny_llama(), random_examples(6)
     whole = gradient(model, batch, WHOLE)["loss"]
     parts = [gradient(model, [one], WHOLE) for one in batch]
     tokens = sum(part["tokens"] for part in parts)
@@ -69,8 +69,8 @@ def test_a_step_is_not_the_mean_of_its_parts(tiny_llama, random_lessons):
     assert whole != pytest.approx(sum(p["loss"] for p in parts) / len(parts), abs=1e-3)
 
 
-def test_what_is_not_learned_has_no_part_in_the_loss(tiny_llama, random_lessons, monkeypatch):
-    model, batch = tiny_llama(), random_lessons(5)
+def test_masked_tokens_do_not_change_the_loss(tiny_llama, random_examples, monkeypatch):
+    model, batch = tiny_llama(), random_examples(5)
     (piece,) = pieces(batch, WHOLE)
     assert piece.learned_RT.sum() == sum(one.targets for one in batch)
     before = gradient(model, batch, WHOLE)["loss"]
@@ -82,8 +82,8 @@ def test_what_is_not_learned_has_no_part_in_the_loss(tiny_llama, random_lessons,
     assert gradient(model, batch, WHOLE)["loss"] != before
 
 
-def test_each_lesson_stands_in_one_row_and_each_target_after_its_token(random_lessons):
-    batch = random_lessons(7)
+def test_each_example_is_in_one_row_with_its_targets_shifted(random_examples):
+    batch = random_examples(7)
     found = []
     for piece in pieces(batch, TrainerConfig(row=16, rows=2)):
         assert len(piece.ids_RT) <= 2
@@ -95,8 +95,8 @@ def test_each_lesson_stands_in_one_row_and_each_target_after_its_token(random_le
     assert sorted(found) == sorted(wanted)
 
 
-def test_held_out_lessons_are_measured_without_a_gradient(tiny_llama, random_lessons):
-    model, batch = tiny_llama(layers=2), random_lessons(9)
+def test_held_out_examples_are_measured_without_a_gradient(tiny_llama, random_examples):
+    model, batch = tiny_llama(layers=2), random_examples(9)
     loss, _, right = by_hand(model, batch)
     for trainer in SPLITS.values():
         told = measure(model, batch, trainer)
@@ -105,8 +105,8 @@ def test_held_out_lessons_are_measured_without_a_gradient(tiny_llama, random_les
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_it_learns_what_it_is_shown(tiny_llama, random_lessons):
-    model, batch = tiny_llama(), random_lessons(4)
+def test_it_learns_what_it_is_shown(tiny_llama, random_examples):
+    model, batch = tiny_llama(), random_examples(4)
     optimizer = Optimizer(model, OptimizerConfig(learning_rate=1e-2))
     for number in range(40):
         gradient(model, batch, WHOLE)
@@ -118,12 +118,12 @@ def test_it_learns_what_it_is_shown(tiny_llama, random_lessons):
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("padding_free", [False, True])
 def test_trl_has_the_same_loss_gradient_entropy_and_accuracy(
-    tiny_llama, random_lessons, padding_free
+    tiny_llama, random_examples, padding_free
 ):
     trl = pytest.importorskip("trl", reason="TRL is not installed")
     from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-    model, batch = tiny_llama(layers=2), random_lessons(9)
+    model, batch = tiny_llama(layers=2), random_examples(9)
     told = gradient(model, batch, WHOLE)
     ours, right = taken(model), measure(model, batch, WHOLE)["eval_mean_token_accuracy"]
     trl.trainer.utils.add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
@@ -146,8 +146,8 @@ def test_trl_has_the_same_loss_gradient_entropy_and_accuracy(
         assert mean == pytest.approx(wanted, abs=1e-5)
 
 
-def labels(lesson):
-    return [i if flag else -100 for i, flag in zip(lesson.ids, lesson.learned, strict=True)]
+def labels(example):
+    return [i if flag else -100 for i, flag in zip(example.ids, example.learned, strict=True)]
 
 
 def in_trl(model):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from data.problem import Problem
-from pipeline import run_json
-from pipeline.record import StageRecord
-from pipeline.run_json import RunManifest
 from tests.rollouts import graded
-from verifiers.verdict import Verdict
+from veriloop.data.problem import Problem
+from veriloop.pipeline.runs import manifest as run_json
+from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.pipeline.runs.record import StageRecord
+from veriloop.verifiers.verdict import Verdict
 
 IDENTITY = {"versions": {"veriloop": "1"}, "machine": {}, "git": {"commit": "0", "dirty": False}}
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from benchmarks.chromium import Chromium, find_chromium
-from pipeline.watch.server import Watch
+from veriloop.pipeline.watch.server import Watch
 
 SOON_S = 2.0  # from a line on disk to the eye
 STEPS = "document.querySelector('#chart-reward .plot')?.data?.at(-1).x"
@@ -116,14 +116,14 @@ def test_another_server_in_the_same_place_goes_on_where_the_first_one_died(growi
     growing.step(1)
     browser = watched(steps=[1])
     browser.value("window.before = document.querySelector('#chart-reward .plot'); 0")
-    port = watched.servers[0]._socket.getsockname()[1]
+    port = watched.servers[0].socket.getsockname()[1]
     watched.servers[0].close()
-    browser.until(f"{STATE}.startsWith('no answer from veriloop watch')")
+    browser.until(f"{STATE}.startsWith('no connection to veriloop watch')")
     growing.step(2)
     watched.servers.append(Watch(growing.folder, port=port).__enter__())
     drawn(browser, [1, 2])
     assert browser.value("window.before.isConnected")  # it was not drawn anew
-    browser.until(f"{STATE}.startsWith('zero runs')")
+    browser.until(f"{STATE}.startsWith('zero is running')")
 
 
 def test_the_newest_rollouts_are_followed_until_one_is_opened(growing, watched):
@@ -173,7 +173,7 @@ def test_a_link_leads_to_its_answer_though_newer_ones_come_first(growing, watche
 DIES = """
 import sys, time
 from pathlib import Path
-from pipeline.record import StageRecord
+from veriloop.pipeline.runs.record import StageRecord
 record = StageRecord(Path(sys.argv[1]), tensorboard=False)
 for step in range(1, 1000):
     record.write_metrics(step, {"reward": 0.5, "reward_std": 0.1})
@@ -188,7 +188,7 @@ def test_a_run_that_is_killed_is_seen_to_be_silent(growing, watched):
         browser.until(f"({STEPS} || []).length > 3")
         assert "nothing new" not in browser.value(STATE)
         process.kill()
-    browser.until(f"/^zero runs, step \\d+ of 50; nothing new for [5-9] s$/.test({STATE})")
+    browser.until(f"/^zero is running, step \\d+ of 50; nothing new for [5-9] s$/.test({STATE})")
     assert browser.value("document.querySelector('#curves .card') !== null")
     quiet_console(browser)
 
@@ -197,13 +197,14 @@ def test_how_a_run_ended_is_what_its_run_json_says(growing, watched):
     growing.step(1)
     browser = watched(steps=[1])
     growing.end("failed", failure="no sampler \u202eleft\x1b[31m")
-    browser.until(f"{STATE}.startsWith('0 of 1 begun stages done; zero failed; zero: no sampler')")
+    ended = "0 of 1 started stages done; zero failed; zero: no sampler"
+    browser.until(f"{STATE}.startsWith('{ended}')")
     assert "⟨202e⟩left␛[31m" in browser.value(STATE)
     table = "document.querySelector('#stages table').textContent"
     browser.until(f"{table}.includes('failed')")
     growing.begin()
     growing.end()
-    browser.until(f"{STATE}.startsWith('1 of 1 begun stages done')")
+    browser.until(f"{STATE}.startsWith('1 of 1 started stages done')")
     quiet_console(browser)
 
 
@@ -295,7 +296,7 @@ def test_a_long_run_is_thinned_and_keeps_its_end(growing, watched):
     browser.until(f"{STEPS}?.at(-1) === 3001")
     found = browser.value(STEPS)
     assert found[:3] == [1, 5, 9] and len(found) <= 1201
-    assert "every 4th step is drawn" in browser.value("document.querySelector('#curves').innerText")
+    assert "every 4th step is shown" in browser.value("document.querySelector('#curves').innerText")
     with (growing.folder / "zero/metrics.jsonl").open("a") as file:
         file.write('{"step": 3002, "reward": 7}\n')
     browser.until(f"{STEPS}?.at(-1) === 3002")
@@ -312,7 +313,7 @@ def test_both_themes_keys_and_a_narrow_window(growing, watched):
     assert browser.value(paper) != light
     browser.press("?")
     told = browser.value("document.getElementById('help').innerText")
-    assert "follow the newest step" in told
+    assert "show the newest step" in told
     browser.value("document.getElementById('help').close()")
     size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     browser.call("Emulation.setDeviceMetricsOverride", **size)

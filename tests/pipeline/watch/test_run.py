@@ -6,10 +6,10 @@ import tracemalloc
 
 import pytest
 
-from pipeline.failures import RecipeError
-from pipeline.watch.newest import Shelf
-from pipeline.watch.run import RunFollower, run_of
-from pipeline.watch.stage import METRICS
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.watch.latest_rollouts import SampleCache
+from veriloop.pipeline.watch.run import RunFollower, run_of
+from veriloop.pipeline.watch.stage import MAX_METRICS
 
 
 def told(follower):
@@ -33,7 +33,7 @@ def steps(events):
 
 @pytest.fixture
 def follow(growing):
-    return lambda place="": RunFollower(growing.folder, Shelf(), place)
+    return lambda place="": RunFollower(growing.folder, SampleCache(), place)
 
 
 def test_everything_so_far_and_then_only_what_is_new(growing, follow):
@@ -48,7 +48,7 @@ def test_everything_so_far_and_then_only_what_is_new(growing, follow):
     growing.step(3)
     after = told(follower)
     assert names(after) == ["curves", "rollouts"] and steps(after) == [3]
-    assert "groups" not in after[0][1] and after[1][1]["made"]["step"] == 3
+    assert "groups" not in after[0][1] and after[1][1]["sample"]["step"] == 3
 
 
 def test_who_is_cut_off_anywhere_goes_on_without_a_gap_or_a_repetition(growing, follow):
@@ -64,7 +64,7 @@ def test_who_is_cut_off_anywhere_goes_on_without_a_gap_or_a_repetition(growing, 
         before, after = whole[: cut + 1], told(follow(place))
         assert "reset" not in names(after)
         assert steps(before + after) == [1, 2, 3, 4, 5]
-        made = [data["made"]["step"] for name, data, _ in before + after if name == "rollouts"]
+        made = [data["sample"]["step"] for name, data, _ in before + after if name == "rollouts"]
         assert sorted(made) == [1, 2, 3, 4, 5]
         last = [data["groups"] for name, data, _ in before + after if "groups" in data][-1]
         assert last == [data["groups"] for _, data, _ in whole if "groups" in data][-1]
@@ -109,7 +109,7 @@ def test_a_stage_that_is_resumed_earlier_begins_anew(growing, follow):
         assert names(events)[0] == "reset" and events[0][1] == {"stage": "zero"}
         assert steps(events) == [1, 2]
         assert events[1][1]["columns"]["reward"] == [0.25, 9.0]
-        assert [data["made"]["step"] for n, data, _ in events if n == "rollouts"] == [2, 1]
+        assert [data["sample"]["step"] for n, data, _ in events if n == "rollouts"] == [2, 1]
 
 
 def test_a_torn_line_is_waited_for(growing, follow):
@@ -131,14 +131,14 @@ def test_what_is_no_row_is_told_of_and_passed_over(growing, follow):
         file.write(b"\x1b[31mjunk\0\n" + b'{"step": 3, "reward": 0.5}\n')
     events = told(follow())
     assert steps(events) == [1, 3]
-    assert events[-1][1]["told"][0].startswith("metrics.jsonl: ")
+    assert events[-1][1]["messages"][0].startswith("metrics.jsonl: ")
     assert names(events)[-1] == "trouble" and told(follow(events[-1][2])) == []
 
 
 def test_more_metrics_than_anybody_reads_are_left_out(growing, follow):
-    growing.step(1, texts=(), **{f"m{i}": 1.0 for i in range(2 * METRICS)})
+    growing.step(1, texts=(), **{f"m{i}": 1.0 for i in range(2 * MAX_METRICS)})
     [data] = [data for name, data, _ in told(follow()) if name == "curves"]
-    assert len(data["columns"]) == METRICS
+    assert len(data["columns"]) == MAX_METRICS
 
 
 def test_stages_join_as_they_begin_and_end(growing, follow):
@@ -159,7 +159,7 @@ def test_stages_join_as_they_begin_and_end(growing, follow):
     growing.end("failed", failure="the sampler is gone")
     [(_, data, _)] = told(follower)
     assert data["stages"][1]["failure"] == "the sampler is gone"
-    assert data["ended"] == "1 of 2 begun stages done; sft failed"
+    assert data["ended"] == "1 of 2 started stages done; sft failed"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_place_of_somebody_else_begins_anew(growing, follow, place):
 )  # fmt: skip
 def test_a_broken_place_of_a_stage_begins_that_stage_anew(growing, follow, stage):
     growing.step(1)
-    place = json.loads(follow().place) | {"stages": {"zero": stage}}
+    place = json.loads(follow().cursor) | {"stages": {"zero": stage}}
     events = told(follow(json.dumps(place)))
     assert steps(events) == [1]
     assert ("reset" in names(events)) is (stage is not None)
@@ -207,18 +207,18 @@ def test_a_run_json_that_is_none_is_told_of_and_what_was_known_stays(growing, fo
     content = path.read_bytes()
     path.write_bytes(b'{"name": "x"}')
     [(name, data, _)] = told(follower)
-    assert name == "trouble" and "is no run manifest" in data["told"][0]
+    assert name == "trouble" and "is no run manifest" in data["messages"][0]
     growing.step(2)
     assert steps(told(follower)) == [2]
     path.write_bytes(content)
     [(_, data, _)] = told(follower)  # and run.json says what was told before
-    assert data == {"stage": "", "told": []}
+    assert data == {"stage": "", "messages": []}
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "../zero", "/etc", "a\0b"])
 def test_a_stage_that_lies_elsewhere_is_no_stage(growing, name):
     content = json.dumps({"stages": [{"name": name}]}).encode()
-    with pytest.raises(RecipeError, match="is no name of a stage"):
+    with pytest.raises(RecipeError, match="is no valid stage name"):
         run_of(growing.folder, content)
 
 

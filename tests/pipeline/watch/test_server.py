@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from pipeline.failures import RecipeError
-from pipeline.watch.server import Watch
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.watch.server import Watch
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ class Stream:
     """Reads the frames of /events as a browser does."""
 
     def __init__(self, watch, last=""):
-        port = watch._socket.getsockname()[1]
+        port = watch.socket.getsockname()[1]
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         headers = {"Last-Event-ID": last} if last else {}
         self.connection.request("GET", "/events", headers=headers)
@@ -98,6 +98,7 @@ def test_several_look_on_at_once(served, growing):
 
 def test_it_ends_though_somebody_still_looks_on(growing):
     growing.step(1)
+    before = set(threading.enumerate())
     watch = Watch(growing.folder).__enter__()
     stream = Stream(watch)
     stream.until("rollouts")
@@ -106,7 +107,8 @@ def test_it_ends_though_somebody_still_looks_on(growing):
     assert time.monotonic() - began < 4.0
     while stream.frame() is not None:  # what was sent before, then the end
         pass
-    assert not [one for one in threading.enumerate() if one.name == "watch"]
+    servers = [thread for thread in threading.enumerate() if thread.name == "http-server"]
+    assert not set(servers) - before
     stream.close()
 
 
@@ -119,9 +121,9 @@ def test_nothing_is_written_into_the_run(served, growing):
 
 
 def test_what_cannot_be_watched_is_refused(growing, tmp_path):
-    with pytest.raises(RecipeError, match=r"none holds no run: no run\.json in it"):
+    with pytest.raises(RecipeError, match=r"none holds no run: it has no run\.json"):
         Watch(tmp_path / "none")
-    with pytest.raises(RecipeError, match="would read the prompts, the answers and the curves"):
+    with pytest.raises(RecipeError, match="could read the prompts, answers and curves"):
         Watch(growing.folder, host="0.0.0.0")
     watch = Watch(growing.folder, host="0.0.0.0", exposed=True)
     assert watch.url.startswith("http://0.0.0.0:")

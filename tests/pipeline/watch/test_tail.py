@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.watch import tail as module
-from pipeline.watch.tail import Place, RewrittenError, Tail
+from veriloop.pipeline.watch import tail as module
+from veriloop.pipeline.watch.tail import FilePosition, RewrittenError, Tail
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_the_same_beginning_in_another_file_is_read_on(path, tmp_path):
 
 
 def test_a_line_that_is_too_long_is_passed_over(path, monkeypatch):
-    monkeypatch.setattr(module, "MOST", 8)
-    monkeypatch.setattr(module, "LONGEST", 32)
+    monkeypatch.setattr(module, "BLOCK", 8)
+    monkeypatch.setattr(module, "MAX_LINE", 32)
     tail = Tail(path)
     add(path, b"a\n" + b"x" * 30)
     assert tail.read() == [b"a"] and tail.read() == []
@@ -74,7 +74,7 @@ def test_a_line_that_is_too_long_is_passed_over(path, monkeypatch):
 
 
 def test_a_block_is_the_most_that_is_read(path, monkeypatch):
-    monkeypatch.setattr(module, "MOST", 10)
+    monkeypatch.setattr(module, "BLOCK", 10)
     add(path, b"12345\n" * 3)
     tail = Tail(path)
     assert [len(tail.read()) for _ in range(4)] == [1, 1, 1, 0]
@@ -85,10 +85,12 @@ def test_a_place_is_held_by_the_file_it_was_taken_of(path):
     tail = Tail(path)
     tail.read()
     other = Tail(path)
-    assert other.holds(tail.place) and other.holds(Place())
-    assert not other.holds(Place(4, tail.place.mark)) and not other.holds(Place(400, 0))
-    assert not Tail(path.with_name("none")).holds(tail.place)
-    assert Tail(path.with_name("none")).holds(Place())
+    assert other.holds(tail.position) and other.holds(FilePosition())
+    assert not other.holds(FilePosition(4, tail.position.mark)) and not other.holds(
+        FilePosition(400, 0)
+    )
+    assert not Tail(path.with_name("none")).holds(tail.position)
+    assert Tail(path.with_name("none")).holds(FilePosition())
 
 
 def test_nothing_behind_a_place_is_read_up_to_it(path):
@@ -97,8 +99,8 @@ def test_nothing_behind_a_place_is_read_up_to_it(path):
     tail.read()
     add(path, b"two\n")
     other = Tail(path)
-    assert other.read(tail.place) == [b"one"] and other.read(tail.place) == []
-    assert other.place == tail.place and other.read() == [b"two"]
+    assert other.read(tail.position) == [b"one"] and other.read(tail.position) == []
+    assert other.position == tail.position and other.read() == [b"two"]
 
 
 @given(st.lists(st.binary(max_size=30)), st.integers(1, 12))
@@ -106,7 +108,7 @@ def test_however_a_file_is_written_its_whole_lines_come_in_order(tmp_path_factor
     path = tmp_path_factory.mktemp("tail") / "lines"
     tail, found = Tail(path), []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(module, "MOST", most)
+        patched.setattr(module, "BLOCK", most)
         for part in parts:
             add(path, part)
             while lines := tail.read():

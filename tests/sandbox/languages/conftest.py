@@ -2,10 +2,10 @@
 
 import pytest
 
-from sandbox.executor import Call, Program, Stdin
-from sandbox.languages.table import LANGUAGES
-from sandbox.limits import Limits
-from sandbox.probe import SandboxUnavailableError, probe
+from veriloop.sandbox.executor import Call, Program, Stdin
+from veriloop.sandbox.languages.table import LANGUAGES
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.probe import SandboxUnavailableError, probe
 
 LIMITS = Limits(cpu_s=4, memory_mb=256)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.probe import SandboxUnavailableError
-from sandbox.suite import load
-from stages.sandbox_command import grade
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.suite import load
+from veriloop.stages.commands.sandbox import grade
 
 ATTACKS, _ = load(Path(__file__).parents[1] / "cases")
 ENDS = {  # where the part ends that all attacks in a language share, and how it is used

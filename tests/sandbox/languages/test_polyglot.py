@@ -4,11 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.executor import Call, Program, Stdin
-from sandbox.languages.polyglot import COMPILE, MAX_BINARY, MAX_SOURCE, Polyglot, compile_seconds
-from sandbox.limits import Limits
-from sandbox.probe import SandboxUnavailableError
-from sandbox.result import Execution
+from veriloop.sandbox.executor import Call, Program, Stdin
+from veriloop.sandbox.languages.polyglot import (
+    COMPILE,
+    MAX_BINARY,
+    MAX_SOURCE,
+    Polyglot,
+    compile_seconds,
+)
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.result import Execution
 
 LIMITS = Limits(cpu_s=1, memory_mb=100, disk_mb=10)
 READY = Execution(ended="ok", exit_code=0, stdout=b"ready\n")
@@ -172,12 +178,12 @@ def test_a_trial_that_fails_by_our_fault_gives_no_verdict_and_is_made_again():
 @pytest.mark.parametrize(
     ("language", "given", "said"),
     [
-        ("c", Call(function="f"), "a C program is given standard input, it is not called"),
-        ("bash", Call(function="f"), "a Bash program is given standard input"),
+        ("c", Call(function="f"), "a C program reads standard input, it cannot be called"),
+        ("bash", Call(function="f"), "a Bash program reads standard input"),
         ("sql", Call(function="f"), "no function 'f' of a SQL program. Known: rows, table"),
         ("js", Call(function="f", kwargs={"x": 1}), r"take no keywords, got 'f' and \['x'\]"),
         ("js", Call(function="f()"), r"functions have a name .* got 'f\(\)'"),
-        ("js", Call(function="f", args=[object()]), "is no plain data"),
+        ("js", Call(function="f", args=[object()]), "is not plain data"),
         ("rust", Stdin(), "no language 'rust'"),
     ],
 )
@@ -188,7 +194,7 @@ def test_what_a_language_does_not_have_is_the_callers_mistake(language, given, s
 
 def test_modules_to_preload_are_for_python_alone():
     program = Program(source="", language="js", preload=("math",))
-    with pytest.raises(ValueError, match="preload is for Python alone"):
+    with pytest.raises(ValueError, match="preload is only for Python"):
         Polyglot(Box()).run_all(program, [Stdin()], LIMITS)
 
 

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from sandbox.executor import Program, Stdin
-from sandbox.languages.polyglot import COMPILE
-from sandbox.languages.table import LANGUAGES
-from sandbox.limits import Limits
+from veriloop.sandbox.executor import Program, Stdin
+from veriloop.sandbox.languages.polyglot import COMPILE
+from veriloop.sandbox.languages.table import LANGUAGES
+from veriloop.sandbox.limits import Limits
 
 HELLO = {
     "c": "#include <stdio.h>\nint main(void) { int c; while ((c = getchar()) > 0) putchar(c); }",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.languages.table import LANGUAGES, named
+from veriloop.sandbox.languages.table import LANGUAGES, named
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_only_some_languages_have_functions():
     with pytest.raises(ValueError, match=r"'f' of a SQL program. Known: rows, table"):
         LANGUAGES["sql"].check_call("f")
     for name in ("c", "cpp", "bash"):
-        with pytest.raises(ValueError, match="is given standard input, it is not called"):
+        with pytest.raises(ValueError, match="reads standard input, it cannot be called"):
             LANGUAGES[name].check_call("main")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.limits import Limits
+from veriloop.sandbox.limits import Limits
 
 BIG = 2**70
 NUMBERS = "create table t(a, b); insert into t values (1, 2.5), (null, x'00ff'), ('é', -3);"

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from sandbox.remote.client import RemoteExecutor
+from veriloop.sandbox.remote.client import RemoteExecutor
 
 
 def http(body, status="200 OK", more=""):

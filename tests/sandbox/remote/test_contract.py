@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.canaries import canaries
-from sandbox.executor import Call, Program, Stdin
-from sandbox.limits import Limits
-from sandbox.namespace.pool import NamespaceExecutor
-from sandbox.remote.client import RemoteExecutor
-from sandbox.remote.routes import sandbox_routes
-from sandbox.remote.service import Service
-from sandbox.suite import CONTAINED, load, run_suite
-from stages.sandbox_command import grade
+from veriloop.sandbox.canaries import canaries
+from veriloop.sandbox.executor import Call, Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.namespace.pool import NamespaceExecutor
+from veriloop.sandbox.remote.client import RemoteExecutor
+from veriloop.sandbox.remote.service import Service
+from veriloop.sandbox.suite import CONTAINED, load, run_suite
+from veriloop.stages.commands.sandbox import grade
 
 LIMITS = Limits(cpu_s=2, memory_mb=256, output_bytes=4 << 20)
 SHORT = Limits(cpu_s=1, wall_s=0.6)
@@ -29,7 +28,7 @@ CPU_ENDS = ("cpu", "wall", "memory")  # ends in which the figures are part of th
 @pytest.fixture(scope="module")
 def remote(strong):
     with (
-        Service(sandbox_routes(strong)) as service,
+        Service(strong) as service,
         RemoteExecutor(service.url, slots=2, jitter_s=0) as client,
     ):
         yield client
@@ -150,18 +149,23 @@ def test_limits_that_cannot_be_had_over_there_are_no_verdict_either(remote):
 
 def test_a_sandbox_that_closes_over_there_is_a_sandbox_error_here():
     box = NamespaceExecutor(slots=1)
-    with Service(sandbox_routes(box)) as service, RemoteExecutor(service.url, jitter_s=0) as client:
+    with Service(box) as service, RemoteExecutor(service.url, jitter_s=0) as client:
         assert client.run(Program(source="print(1)"), Stdin(), LIMITS).ended == "ok"
         box.close()
         done = client.run(Program(source="print(1)"), Stdin(), LIMITS)
     assert done.ended == "sandbox_error" and "HTTP status 500" in done.why
 
 
+NEEDS_DIALOGUE = {"honest/split_long_loop.py"}  # asks more often than a program can be replayed
+
+
 def travelling(cases):
     """Python is the language of remote calls, and descriptor 3 is no channel of theirs: a right
     program that only spoils its own result there is right. Neighbours are tried where slots are."""
     usable = [one for one in cases if one.language == "python" and not one.run_beside]
-    return [one for one in usable if "write(3, " not in one.source]
+    return [
+        one for one in usable if "write(3, " not in one.source and one.file not in NEEDS_DIALOGUE
+    ]
 
 
 def outcome(attacks, honest):
@@ -170,7 +174,7 @@ def outcome(attacks, honest):
     with (
         canaries() as targets,
         NamespaceExecutor(slots=2) as box,
-        Service(sandbox_routes(box)) as service,
+        Service(box) as service,
         RemoteExecutor(service.url, slots=2, jitter_s=0) as client,
     ):
         report = run_suite(client, targets, attacks, honest, grade)
@@ -198,9 +202,9 @@ def test_two_attacks_of_every_class_and_all_honest_programs_end_as_they_should_o
 
 CLIENT = """
 import sys
-from sandbox.executor import Program, Stdin
-from sandbox.limits import Limits
-from sandbox.remote.client import RemoteExecutor
+from veriloop.sandbox.executor import Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.remote.client import RemoteExecutor
 box = RemoteExecutor(sys.argv[1])
 print(box.run(Program(source="print(6 * 7)"), Stdin(), Limits()).stdout.decode(), end="")
 """

@@ -2,9 +2,16 @@
 
 import pytest
 
-from sandbox.limits import Limits
-from sandbox.remote.fields import FieldError, dump, load
-from sandbox.remote.messages import Measured, Ran, RunReply, RunRequest, read_reply, read_request
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.remote.fields import FieldError, dump, load
+from veriloop.sandbox.remote.messages import (
+    CommandResult,
+    Measured,
+    RunReply,
+    RunRequest,
+    read_reply,
+    read_request,
+)
 
 LEAST = {"code": "x", "language": "python"}
 
@@ -87,8 +94,8 @@ def test_a_response_comes_back_as_it_went_and_what_else_is_in_it_is_ignored():
     told = RunReply(
         status="Success",
         message="m",
-        compile_result=Ran(status="Finished", return_code=0),
-        run_result=Ran(status="Finished", execution_time=0.5, return_code=0, stdout="é"),
+        compile_result=CommandResult(status="Finished", return_code=0),
+        run_result=CommandResult(status="Finished", execution_time=0.5, return_code=0, stdout="é"),
         measured=MEASURED,
     )
     data = load(dump(told.flat()))

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from sandbox.executor import Call, Program
-from sandbox.limits import Limits
-from sandbox.remote.script import call_script, take_apart, with_value
-from sandbox.result import Execution
+from veriloop.sandbox.executor import Call, Program
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.remote.script import call_script, split_output, with_value
+from veriloop.sandbox.result import Execution
 
 LIMITS = Limits(output_bytes=10_000)
 MARK = "=mark="
@@ -129,8 +129,8 @@ def test_a_python_that_cannot_run_the_script_has_not_begun():
     ],
 )  # fmt: skip
 def test_output_is_taken_apart_at_the_marks(stdout, found, own, body):
-    printed = take_apart(stdout, MARK)
-    assert (printed.found, printed.stdout, printed.body) == (found, own, body)
+    printed = split_output(stdout, MARK)
+    assert (printed.frame, printed.stdout, printed.body) == (found, own, body)
 
 
 def framed(body, ended="ok"):

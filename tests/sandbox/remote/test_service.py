@@ -4,18 +4,20 @@ import http.client
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
-from sandbox.executor import Program, Stdin
-from sandbox.limits import Limits
-from sandbox.probe import SandboxUnavailableError
-from sandbox.remote.messages import RunRequest
-from sandbox.remote.routes import run_code, sandbox_routes
-from sandbox.remote.service import Service
-from sandbox.result import Execution
+from veriloop.sandbox.executor import Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.sandbox.remote.messages import RunRequest
+from veriloop.sandbox.remote.run_code import Ceiling, run_code
+from veriloop.sandbox.remote.service import Service
+from veriloop.sandbox.result import Execution
 
 LEAST = {"code": "x", "language": "python"}
 
@@ -50,7 +52,7 @@ def serve(box):
     started = []
 
     def make(**options):
-        started.append(Service(sandbox_routes(box), **options).start())
+        started.append(Service(box, **options).start())
         return started[-1]
 
     yield make
@@ -103,6 +105,44 @@ def test_a_request_as_other_clients_send_it_is_answered_in_their_format(serve, b
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"limits": {"cpu_s": 11}}, "the limit cpu_s is 11.0; this server allows at most 10"),
+        ({"limits": {"cpu_s": 4}}, "the limit wall_s is 13.0; this server allows at most 10"),
+        ({"run_timeout": 11}, "the limit cpu_s is 11.0; this server allows at most 10"),
+        ({"memory_limit_MB": 101}, "the limit memory_mb is 101; this server allows at most 100"),
+        ({"limits": {"memory_mb": 101}}, "the limit memory_mb is 101"),
+        ({"limits": {"disk_mb": 101}}, "the limit disk_mb is 101"),
+        ({"limits": {"stack_mb": 101}}, "the limit stack_mb is 101"),
+        ({"limits": {"processes": 41}}, "the limit processes is 41; this server allows at most 40"),
+        ({"limits": {"threads": 41}}, "the limit threads is 41; this server allows at most 40"),
+        ({"limits": {"output_bytes": 17 << 20}}, "output_bytes is 17825792; this server allows"),
+        ({"limits": {"error_bytes": 17 << 20}}, "the limit error_bytes is 17825792"),
+    ],
+)
+def test_limits_above_the_ceiling_are_refused(serve, box, fields, message):
+    service = serve(ceiling=Ceiling(seconds=10, memory_mb=100, processes=40, output_mb=16))
+    body = {**LEAST, "memory_limit_MB": 100, **fields}
+    if "limits" in fields:
+        usual = {"cpu_s": 3, "memory_mb": 100, "disk_mb": 10, "stack_mb": 10}
+        body["limits"] = usual | fields["limits"]
+    status, response = ask(service, body)
+    assert status == 400 and message in response["detail"] and not box.seen
+    assert ask(service, {**LEAST, "run_timeout": 10, "memory_limit_MB": 100})[0] == 200
+
+
+@pytest.mark.parametrize("name", Ceiling.__slots__)
+def test_a_ceiling_is_positive(name):
+    with pytest.raises(ValueError, match=f"{name} must be positive, got 0"):
+        Ceiling(**{name: 0})
+
+
+def test_the_usual_limits_are_below_the_default_ceiling():
+    Ceiling().check(Limits())
+    Ceiling().check(Limits(cpu_s=60, memory_mb=8192, processes=128))
+
+
 def test_health_names_the_backend_and_its_tier(serve):
     assert ask(serve(), method="GET", path="/health") == (200, {"backend": "box", "tier": 2})
 
@@ -132,16 +172,84 @@ def test_other_routes_and_methods_are_404_with_those_that_exist(serve, box):
     assert not box.seen
 
 
+def raw(service, sent):
+    """Send bytes as they are; return all that comes back until the service hangs up."""
+    address = ("127.0.0.1", int(service.url.rpartition(":")[2]))
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(sent.replace(b"\n", b"\r\n"))
+        connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while more := connection.recv(1 << 16):
+            received += more
+    return received.decode()
+
+
+def post(headers, body=b'{"code": "x", "language": "python"}'):
+    head = b"POST /run_code HTTP/1.1\nHost: localhost\nContent-Type: application/json\n"
+    return head + headers + b"\n\n" + body
+
+
 def test_a_body_past_the_bound_is_not_read(serve, box):
     service = serve(body_bytes=100)
     assert ask(service, {**LEAST, "stdin": "x" * 100})[0] == 413
-    assert ask(service, Content_Length="9" * 30)[0] == 413
+    assert "HTTP/1.1 413" in raw(service, post(b"Content-Length: " + b"9" * 18))
+    assert "HTTP/1.1 400" in raw(service, post(b"Content-Length: " + b"9" * 30))
+    chunked = post(b"Transfer-Encoding: chunked", b"c8\n" + b" " * 200 + b"\n0\n\n")
+    assert "HTTP/1.1 413" in raw(service, chunked)
+    assert not box.seen
     assert ask(service)[0] == 200 and len(box.seen) == 1
 
 
-@pytest.mark.parametrize("length", ["-1", "x", "1.0", "\u00b2".encode("latin-1").decode("latin-1")])
-def test_a_body_needs_its_length(serve, box, length):
-    assert ask(serve(), Content_Length=length)[0] == 411 and not box.seen
+def test_zeros_in_front_of_a_length_do_not_hide_it(serve, box):
+    response = raw(serve(body_bytes=50), post(b"Content-Length: " + b"0" * 20 + b"51", b" " * 51))
+    assert "HTTP/1.1 400" in response  # h11 takes 20 digits at most
+    assert not box.seen
+
+
+@pytest.mark.parametrize("length", [b"-1", b"x", b"1.0", b"\xb2"])
+def test_a_length_is_a_number(serve, box, length):
+    assert "HTTP/1.1 400" in raw(serve(), post(b"Content-Length: " + length)) and not box.seen
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 35\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding: chunked\nContent-Length: 35",
+        b"Content-Length: 35\nContent-Length: 36",
+        b"Transfer-Encoding: gzip, chunked",
+        b"Transfer-Encoding: identity",
+        b"Transfer-Encoding: chunked\nTransfer-Encoding: identity",
+        b"Transfer-Encoding:\n chunked\nContent-Length: 35",  # a folded line
+        b"Transfer-Encoding : chunked",
+        b"Content-Length: +35",
+    ],
+)
+def test_a_body_whose_end_is_ambiguous_is_refused(serve, box, headers):
+    assert raw(serve(), post(headers)).startswith("HTTP/1.1 400") and not box.seen
+
+
+def test_http_1_0_has_no_transfer_encoding(serve, box):
+    chunked = post(b"Transfer-Encoding: chunked", b"1\n \n0\n\n")
+    response = raw(serve(), chunked.replace(b"HTTP/1.1", b"HTTP/1.0"))
+    assert response.startswith("HTTP/1.1 400") and not box.seen
+
+
+def test_a_chunked_body_is_read(serve, box):
+    connection = connected(serve())
+    headers = {"Content-Type": "application/json", "Transfer-Encoding": "Chunked"}
+    parts = [b'{"code": "x", ', b'"language": "python"}']
+    connection.request("POST", "/run_code", iter(parts), headers, encode_chunked=True)
+    with connection.getresponse() as response:
+        assert response.status == 200 and len(box.seen) == 1
+    connection.close()
+
+
+def test_the_body_of_a_get_is_no_second_request(serve):
+    inner = b"GET /health HTTP/1.1\nHost: localhost\n\n"
+    length = str(len(inner.replace(b"\n", b"\r\n"))).encode()
+    head = b"GET /health HTTP/1.1\nHost: localhost\nContent-Length: " + length + b"\n\n"
+    assert raw(serve(), head + inner).count("HTTP/1.1 200") == 1
 
 
 def test_a_web_page_cannot_send_programs(serve, box):
@@ -179,7 +287,7 @@ def test_a_token_is_asked_for(serve, box):
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "10.0.0.1", "example.org"])
 def test_beyond_loopback_a_token_is_needed(box, host):
     with pytest.raises(ValueError, match="is not loopback, so others may reach it: a token is"):
-        Service(sandbox_routes(box), host)
+        Service(box, host)
 
 
 def test_with_a_token_it_may_listen_everywhere(serve):
@@ -190,11 +298,12 @@ def test_with_a_token_it_may_listen_everywhere(serve):
 def test_an_address_in_use_is_an_error(serve, box):
     port = int(serve().url.rpartition(":")[2])
     with pytest.raises(OSError, match="in use"):
-        Service(sandbox_routes(box), port=port)
+        Service(box, port=port)
 
 
-def test_connections_are_kept_and_refusals_end_them(serve):
-    connection = connected(serve())
+def test_connections_are_kept_unless_much_of_a_refused_body_is_unread(serve):
+    service = serve()
+    connection = connected(service)
     headers = {"Content-Type": "application/json"}
     for number in range(3):
         body = json.dumps({**LEAST, "stdin": str(number)})
@@ -202,10 +311,14 @@ def test_connections_are_kept_and_refusals_end_them(serve):
         with connection.getresponse() as answer:
             assert json.loads(answer.read())["run_result"]["stdout"] == str(number)
             assert not answer.will_close
-    connection.request("POST", "/elsewhere", "{}", headers)
-    with connection.getresponse() as answer:
-        assert answer.will_close
+    for kind, status in (("text/plain", 415), ("application/json", 404)):
+        connection.request("POST", "/elsewhere", "{}", {"Content-Type": kind})
+        with connection.getresponse() as answer:
+            assert answer.status == status and answer.read() and not answer.will_close
     connection.close()
+    unread = post(b"Content-Length: 2000000", b"").replace(b"application/json", b"text/plain")
+    response = raw(service, unread)
+    assert response.startswith("HTTP/1.1 415") and "connection: close" in response
 
 
 def test_answers_come_without_delay(serve):
@@ -255,7 +368,7 @@ def test_a_client_that_leaves_is_no_event(serve, box, capfd):
 
 def test_closing_leaves_no_thread_and_no_socket(box):
     before, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    with Service(sandbox_routes(box)) as service:
+    with Service(box) as service:
         idle = connected(service)
         idle.request("GET", "/health")
         with idle.getresponse() as answer:
@@ -266,15 +379,18 @@ def test_closing_leaves_no_thread_and_no_socket(box):
     assert threading.active_count() == before
     assert len(os.listdir("/proc/self/fd")) == descriptors
     service.close()
-    with Service(sandbox_routes(box)) as again:
+    with Service(box) as again:
         again.close()
-    never_started = Service(sandbox_routes(box))
+    never_started = Service(box)
     never_started.close()
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_more_routes_can_stand_beside_those_of_the_sandbox(box):
-    more = {**sandbox_routes(box), ("POST", "/double"): lambda data: {"twice": 2 * data["x"]}}
-    with Service(more) as service:
-        assert ask(service, {"x": 4}, path="/double") == (200, {"twice": 8})
-        assert ask(service)[0] == 200
+def test_executors_and_commands_do_not_load_the_web_framework():
+    code = (
+        "import sys, veriloop.sandbox.backends, veriloop.sandbox.remote.client; "
+        "import veriloop.sandbox.namespace.pool, veriloop.stages.commands.sandbox; "
+        "assert not {'fastapi', 'uvicorn', 'starlette'} & set(sys.modules), 'loaded'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

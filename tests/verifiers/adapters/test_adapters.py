@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from verifiers.adapters import areal, grading, nemo_rl, openrlhf, skyrl, trl, verl
-from verifiers.adapters.grading import RewardUnavailableError
-from verifiers.pool import VerifierPool
-from verifiers.service.client import ServicePool
-from verifiers.service.server import RewardService, Settings
+from veriloop.verifiers.adapters import areal, grading, nemo_rl, openrlhf, skyrl, trl, verl
+from veriloop.verifiers.adapters.grading import RewardUnavailableError
+from veriloop.verifiers.pool import VerifierPool
+from veriloop.verifiers.service.client import ServicePool
+from veriloop.verifiers.service.server import RewardService, Settings
 
 PLUGIN = str(Path(__file__).parents[1] / "misbehaving.py")
 PRIME = Path(__file__).parents[3] / "verifiers" / "adapters" / "prime.py"
@@ -106,7 +106,7 @@ Returned = namedtuple(
 
 
 def test_nemo_rl_steps_a_batch_of_conversations():
-    environment = nemo_rl.SingleTurn("number", tensor=numpy.array, made=Returned)
+    environment = nemo_rl.SingleTurn("number", tensor=numpy.array, returns=Returned)
     logs = [
         [{"role": "user", "content": "6+6"}, {"role": "assistant", "content": text}]
         for text in (RIGHT, WRONG)
@@ -119,7 +119,7 @@ def test_nemo_rl_steps_a_batch_of_conversations():
     assert told.observations[1] == {"role": "environment", "content": "not equal to 12"}
     batch, metrics = environment.global_post_process_and_metrics({"total_reward": told.rewards})
     assert metrics == {"number/mean": 0.5} and batch["total_reward"] is told.rewards
-    failing = nemo_rl.SingleTurn("misbehaves", tensor=numpy.array, made=Returned)
+    failing = nemo_rl.SingleTurn("misbehaves", tensor=numpy.array, returns=Returned)
     with pytest.raises(RewardUnavailableError):
         failing.step([[{"role": "assistant", "content": "raise"}]], [None])
     failing.shutdown()
@@ -156,12 +156,9 @@ def service():
         yield opened
 
 
-def test_prime_asks_a_service_in_a_process_where_verifiers_is_prime_s_own(service, tmp_path):
-    (tmp_path / "verifiers.py").write_text("Rubric = object\n")
+def test_prime_calls_a_service_and_imports_nothing_of_veriloop(service, tmp_path):
     code = f"""
 import asyncio, importlib.util, sys, types
-import verifiers
-assert verifiers.Rubric is object
 spec = importlib.util.spec_from_file_location("veriloop_prime", {str(PRIME)!r})
 prime = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(prime)
@@ -171,7 +168,7 @@ print(asyncio.run(f(completion=chat, answer="12", prompt=[], state={{}}, parser=
 task = types.SimpleNamespace(data=types.SimpleNamespace(answer="13"))
 trace = types.SimpleNamespace(last_reply={RIGHT!r})
 print(asyncio.run(prime.number(task=task, trace=trace)))
-assert not any(name.startswith("verifiers.") for name in sys.modules)
+assert not any(name.partition(".")[0] == "veriloop" for name in sys.modules)
 """
     ran = subprocess.run(
         [sys.executable, "-c", code],

@@ -2,13 +2,12 @@
 
 import pytest
 
-from verifiers.math.decimal_comma import decimal_comma
-from verifiers.math.glyphs import plain
-from verifiers.math.regions import solution
-from verifiers.math.statements import read
-from verifiers.math.tokens import tokens
-from verifiers.math.tree import UnreadableError
-from verifiers.math.wording import choice, number_words
+from veriloop.verifiers.math.glyphs import plain
+from veriloop.verifiers.math.regions import solution
+from veriloop.verifiers.math.statements import read
+from veriloop.verifiers.math.tokens import tokens
+from veriloop.verifiers.math.tree import UnreadableError
+from veriloop.verifiers.math.wording import choice, number_words
 
 
 def numbers(text, comma="thousands"):
@@ -16,7 +15,7 @@ def numbers(text, comma="thousands"):
 
 
 @pytest.mark.parametrize(
-    ("text", "comma", "found"),
+    ("text", "comma", "texts"),
     [
         ("1,234,567", "thousands", ["1234567"]),
         ("1{,}234", "thousands", ["1234"]),
@@ -37,12 +36,12 @@ def numbers(text, comma="thousands"):
         ("3.14", "decimal", ["3.14"]),
     ],
 )
-def test_separators_are_read_by_their_place(text, comma, found):
-    assert numbers(text, comma) == found
+def test_separators_are_read_by_their_place(text, comma, texts):
+    assert numbers(text, comma) == texts
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "latex"),
     [
         ("x²⁻¹", "x^{2-1}"),
         ("4²", "4^{2}"),
@@ -56,8 +55,8 @@ def test_separators_are_read_by_their_place(text, comma, found):
         ("4\u202e2", "4\ufffd2"),
     ],
 )
-def test_glyphs_become_what_they_mean_and_look_alikes_stay(text, found):
-    assert plain(text) == found
+def test_glyphs_become_what_they_mean_and_look_alikes_stay(text, latex):
+    assert plain(text) == latex
 
 
 @pytest.mark.parametrize(
@@ -97,12 +96,12 @@ def test_numbers_are_spelled_in_words(words, value):
      ("B) 18 and (C) 19", None)],
 )  # fmt: skip
 def test_a_choice_is_one_letter(text, letter):
-    found = choice(text)
-    assert (found and found[0]) == letter
+    picked = choice(text)
+    assert (picked and picked[0]) == letter
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("left", "right", "same"),
     [
         ("1<x<3", "(1,3)", True),
         (r"x<1\text{ or }x>3", r"(3,\infty)\cup(-\infty,1)", True),
@@ -118,26 +117,10 @@ def test_a_choice_is_one_letter(text, letter):
         ("1<x<3", "1<x<=3", False),
     ],
 )
-def test_regions_are_compared_as_sets(one, other, same):
-    assert (solution(read(one)).region == solution(read(other)).region) == same
+def test_regions_are_compared_as_sets(left, right, same):
+    assert (solution(read(left)).region == solution(read(right)).region) == same
 
 
 @pytest.mark.parametrize("text", ["x^2<4", "2x>4", "x<x+1", "5", "x=3", "1<2"])
 def test_an_unsolved_inequality_is_no_region(text):
     assert solution(read(text)) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "comma"),
-    [
-        ("Der Mittelwert ist $\\boxed{3,05}$.", True),
-        ("La probabilité cherchée vaut donc", True),
-        ("El área sombreada es", True),
-        ("Ответ: 2,5", True),
-        ("The answer is 2,5", False),
-        ("答案是 2,5", False),
-        (r"\boxed{2,5}", False),
-    ],
-)
-def test_the_language_is_told_by_its_small_words(text, comma):
-    assert decimal_comma(text) == comma

@@ -4,14 +4,14 @@ from fractions import Fraction
 
 import pytest
 
-from verifiers.math.decide import decide
-from verifiers.math.statements import read
-from verifiers.math.tree import UnreadableError
-from verifiers.math.units import UNITS, quantity, singular, unit_of
+from veriloop.verifiers.math.decide import decide
+from veriloop.verifiers.math.statements import read
+from veriloop.verifiers.math.tree import UnreadableError
+from veriloop.verifiers.math.units import UNITS, quantity, singular, unit_of
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("left", "right"),
     [
         (r"1\text{ km}", r"1000\text{ m}"),
         (r"1\text{ m}", r"100\text{ cm}"),
@@ -77,11 +77,11 @@ from verifiers.math.units import UNITS, quantity, singular, unit_of
         (r"5\text{ feet}", "4 feet 12 inches"),
     ],
 )
-def test_a_conversion_is_exact_and_nothing_near_it_is(one, other):
-    assert decide(one, other)[0] and decide(other, one)[0]
-    value, _, unit = other.partition(r"\text")
+def test_a_conversion_is_exact_and_nothing_near_it_is(left, right):
+    assert decide(left, right)[0] and decide(right, left)[0]
+    value, _, unit = right.partition(r"\text")
     if value.isdigit():
-        assert not decide(one, rf"{int(float(value)) + 1}\text{unit}")[0]
+        assert not decide(left, rf"{int(float(value)) + 1}\text{unit}")[0]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_things_are_counted_by_their_name():
 
 
 def test_units_that_do_not_add_up_are_refused():
-    with pytest.raises(UnreadableError, match="do not add up"):
+    with pytest.raises(UnreadableError, match="a sum of different dimensions"):
         quantity(read("3 cm + 2 kg").parts[0].sides[0])
     with pytest.raises(UnreadableError, match="inside root"):
         quantity(read(r"\sqrt{3 cm}").parts[0].sides[0])

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from verifiers.service import server
-from verifiers.service.gate import Bounds
-from verifiers.service.server import RewardService, Settings
+from veriloop.verifiers.service import server
+from veriloop.verifiers.service.middleware import Bounds
+from veriloop.verifiers.service.server import RewardService, Settings
 
 PLUGIN = str(Path(__file__).parents[1] / "misbehaving.py")
 

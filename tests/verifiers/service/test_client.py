@@ -2,17 +2,18 @@
 
 import json
 import math
+import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from data.problem import Problem
-from verifiers.pool import VerifierPool
-from verifiers.registry import fingerprint
-from verifiers.service.caller import ServiceRefusedError
-from verifiers.service.client import PART_ITEMS, TOKEN_VARIABLE, ServicePool
+from veriloop.data.problem import Problem
+from veriloop.verifiers.pool import VerifierPool
+from veriloop.verifiers.registry import fingerprint
+from veriloop.verifiers.service.caller import ServiceRefusedError
+from veriloop.verifiers.service.client import PART_ITEMS, TOKEN_VARIABLE, ServicePool
 
 VERDICT = {"score": 1.0, "status": "graded", "answer": "1", "detail": ""}
 VERDICT |= {"components": {}, "queue_s": 0.0, "exec_s": 0.0}
@@ -200,6 +201,20 @@ def test_the_token_comes_from_the_environment(scripted, monkeypatch):
     with ServicePool(url) as pool:
         pool.judge_all([number("1")])
     assert calls[0][2]["Authorization"] == "Bearer secret"
+
+
+def test_a_forked_process_opens_its_own_connections(scripted):
+    url, calls = scripted((200, fine, {}))
+    with ServicePool(url) as pool:
+        pool.judge_all([number("1")])
+        child = os.fork()
+        if not child:
+            (verdict,) = pool.judge_all([number("1")])
+            os._exit(int(verdict.score != 1.0))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        pool.judge_all([number("1")])
+    first, forked, last = (address for _, _, _, address in calls)
+    assert first == last != forked
 
 
 def test_closing_ends_a_call_that_waits(scripted):

@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 import requests
 
-from verifiers.queries import response_of
-from verifiers.service.dialects.nemo_gym import output_text
-from verifiers.service.dialects.packed_tests import unpacked
+from veriloop.verifiers.labels import response_of
+from veriloop.verifiers.service.dialects.nemo_gym import output_text
+from veriloop.verifiers.service.dialects.packed_tests import unpack
 
 
 def label(value):
@@ -174,6 +174,9 @@ def test_verl_runs_programs_as_on_a_sandbox_fusion(ask, service):
     assert ask(service.url, "/v1/ping").json == "pong"
     wrong = ask(service.url, "/run_code", {"code": "1", "languag": "python"})
     assert wrong.status == 422 and "Did you mean 'language'" in wrong.json["detail"]
+    large = {"code": "1", "language": "python", "memory_limit_MB": 1 << 20}
+    refused = ask(service.url, "/run_code", large)
+    assert refused.status == 422 and "memory_mb is 1048576" in refused.json["detail"]
 
 
 def test_verl_asks_again_when_too_many_programs_wait(service, monkeypatch):
@@ -225,10 +228,10 @@ class Evil:
 )
 def test_packed_tests_are_plain_data_or_refused(tests):
     with pytest.raises(ValueError, match="tests"):
-        unpacked(tests)
+        unpack(tests)
 
 
 def test_packed_tests_take_no_memory_that_they_do_not_fill():
     bomb = base64.b64encode(zlib.compress(b"r\xff\xff\xff\xff" * 9 + b" " * (17 << 20))).decode()
     with pytest.raises(ValueError, match="bytes"):
-        unpacked(bomb)
+        unpack(bomb)

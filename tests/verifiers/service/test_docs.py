@@ -37,8 +37,8 @@ def test_the_examples_do_what_the_page_says(service):
 
 
 def test_every_route_and_flag_of_the_page_is_there(service):
-    from stages.serve import Options
-    from verifiers.service.gate import Bounds
+    from veriloop.stages.commands.serve import Options
+    from veriloop.verifiers.service.middleware import Bounds
 
     routes = {route.path for route in service.app.routes}
     for path in re.findall(r"`(?:POST |GET )?(/[a-z_/0-9]+)", PAGE):

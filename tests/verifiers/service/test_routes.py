@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from verifiers.registry import fingerprint
+from veriloop.verifiers.registry import fingerprint
 
 
 def test_verdicts_come_in_the_order_of_the_items(ask, service, number, acts):

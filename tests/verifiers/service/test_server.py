@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from verifiers.service.gate import Bounds
-from verifiers.service.server import RewardService, Settings
+from veriloop.verifiers.service.middleware import Bounds
+from veriloop.verifiers.service.server import RewardService, Settings
 
 ROOT = Path(__file__).parents[3]
 PLUGIN = str(Path(__file__).parents[1] / "misbehaving.py")
@@ -23,7 +23,7 @@ def started():
     processes = []
 
     def start(*flags, **environment):
-        words = [sys.executable, "-m", "stages.command", "serve", "--port", "0", *flags]
+        words = [sys.executable, "-m", "veriloop.stages.cli", "serve", "--port", "0", *flags]
         process = subprocess.Popen(
             words,
             cwd=ROOT,
@@ -51,7 +51,7 @@ def until_ready(ask, url):
 
 @pytest.mark.slow
 def test_sigterm_finishes_what_is_in_progress_and_takes_nothing_more(ask, started, acts, number):
-    url, process = started("--plugins", PLUGIN, "--verifiers", "misbehaves", "number")
+    url, process = started("--plugin", PLUGIN, "--verifiers", "misbehaves", "number")
     until_ready(ask, url)
     answers = []
     batch = {"items": [acts("sleep", id=f"{n}") for n in range(10)]}  # two seconds
@@ -71,7 +71,7 @@ def test_sigterm_finishes_what_is_in_progress_and_takes_nothing_more(ask, starte
 
 @pytest.mark.slow
 def test_a_second_signal_does_not_wait(ask, started, acts):
-    url, process = started("--plugins", PLUGIN, "--verifiers", "misbehaves", "--limit-s", "60")
+    url, process = started("--plugin", PLUGIN, "--verifiers", "misbehaves", "--limit-s", "60")
     until_ready(ask, url)
     batch = {"items": [acts("hang")]}
     answers = []
@@ -91,11 +91,11 @@ def test_a_second_signal_does_not_wait(ask, started, acts):
 def test_a_verifier_that_cannot_judge_its_example_ends_the_service(started, tmp_path):
     plugin = tmp_path / "unready.py"
     plugin.write_text(
-        "from verifiers.registry import verifier\n"
+        "from veriloop.verifiers.registry import verifier\n"
         "@verifier('unready', reference={}, accepts='')\n"
         "def check(problem, response):\n    raise OSError('no engine')\n"
     )
-    _, process = started("--plugins", str(plugin), "--verifiers", "unready")
+    _, process = started("--plugin", str(plugin), "--verifiers", "unready")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "OSError: no engine" in said and "--verifiers" in said and "Traceback" not in said
@@ -110,11 +110,11 @@ def test_a_verifier_that_cannot_judge_its_example_ends_the_service(started, tmp_
         (["--token-variable", "NO_SUCH_VARIABLE"], "holds no token"),
         (["--token-file", "/no/such/file"], "/no/such/file"),
         (["--sandbox", "namespac"], "Did you mean 'namespace'"),
-        (["--plugins", "/no/such.py"], "no/such.py"),
+        (["--plugin", "/no/such.py"], "no/such.py"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(flags, said, capsys):
-    from stages.command import MISTAKE, main
+    from veriloop.stages.cli import MISTAKE, main
 
     code = main(["serve", "--port", "0", *flags])
     told = capsys.readouterr()
@@ -169,8 +169,9 @@ def test_what_takes_longer_than_the_drain_is_cut(ask, open_service, acts):
 
 def test_help_does_not_load_the_web_framework():
     code = (
-        "import sys; from stages.command import main; main(['--help']); "
-        "import verifiers.registry as r; r.all_verifiers(); import verifiers.service.client; "
+        "import sys; from veriloop.stages.cli import main; main(['--help']); "
+        "import veriloop.verifiers.registry as r; r.all_verifiers(); "
+        "import veriloop.verifiers.service.client; "
         "assert not {'fastapi', 'uvicorn', 'starlette'} & set(sys.modules), 'loaded'"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -1,1 +1,1 @@
-"""How other trainers ask for rewards: one file per dialect, each with its traps."""
+"""Reward protocols of other trainers, one file per dialect."""

@@ -1,7 +1,7 @@
-"""NeMo Gym's resources server: `POST /verify`, the request sent back with its reward.
+"""NeMo Gym's resources server: `POST /verify` returns the request with its reward.
 
-The response is one of OpenAI's Responses API. A failure of ours is a 503: `mask_sample`, which
-newer clients know, would be a plain reward of 0 to all others.
+The `response` field is a Responses object of OpenAI's API. What cannot be judged is a 503: older
+clients ignore `mask_sample` and would read a reward of 0.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,32 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from verifiers.service.judging import Judging
-from verifiers.service.refusal import Refusal
-from verifiers.service.routes import as_json
+from veriloop.sandbox.remote.gate import Refusal
+from veriloop.verifiers.service.bodies import BODY, JUDGING, refusals, router
+from veriloop.verifiers.service.judging import Judging
+from veriloop.verifiers.service.routes import as_json
 
-_LABELS = ("expected_answer", "answer", "ground_truth", "label")  # of task fields, in this order
+_LABELS = (
+    "expected_answer",
+    "answer",
+    "ground_truth",
+    "label",
+)  # task fields that may hold the label, in this order
+
+
+class Verified(BaseModel):
+    """The request with its reward."""
+
+    model_config = ConfigDict(extra="allow")
+
+    responses_create_params: dict[str, Any]
+    response: dict[str, Any]
+    reward: float
+    reward_components: dict[str, float]
 
 
 class VerifyBody(BaseModel):
-    """Parameters of the generation, its response, and whatever fields the task has."""
+    """Parameters of the generation, its response, and any fields of the task."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -27,14 +44,16 @@ class VerifyBody(BaseModel):
 
 
 def routes(judging: Judging) -> APIRouter:
-    router = APIRouter(tags=["NeMo Gym"])
+    own = router("NeMo Gym")
 
-    @router.post("/verify")
+    @own.post("/verify", response_model=Verified, responses=refusals(*JUDGING))
     async def verify(body: VerifyBody, verifier: str = "") -> Response:
         """The same body with `reward` and `reward_components`."""
-        told = dict(body.model_extra or {})
-        name = told.get("verifier", "") or verifier
-        problem = judging.problem(_label(told), name)
+        fields = dict(body.model_extra or {})
+        name = fields.get("verifier", "") or verifier
+        if not isinstance(name, str):
+            raise Refusal(422, f"verifier must be a string, got {type(name).__name__}")
+        (problem,) = judging.problems([_label(fields)], name)
         verdicts = await judging.attempt([(problem, output_text(body.response))])
         score = verdicts[0].score
         if score is None:
@@ -42,26 +61,26 @@ def routes(judging: Judging) -> APIRouter:
         parts = {problem.verifier: score, **verdicts[0].components}
         return as_json({**body.model_dump(), "reward": score, "reward_components": parts})
 
-    @router.post("/seed_session")
+    @own.post("/seed_session", responses=refusals(*BODY, 429))
     async def seed_session() -> dict[str, str]:
-        """Nothing to set up: verdicts have no state."""
+        """No-op: verdicts have no state."""
         return {}
 
-    @router.get("/reverify_mode")
+    @own.get("/reverify_mode")
     async def reverify_mode() -> str:
-        """The same response is judged alike at any time."""
+        """The same response always gets the same verdict."""
         return "stateless"
 
-    return router
+    return own
 
 
 def output_text(response: Mapping[str, Any]) -> str:
-    """The text of the last assistant message of a Responses object; the reasoning is left out."""
+    """The text of the last assistant message of a Responses object; reasoning is excluded."""
     for item in reversed(_list(response.get("output"))):
         if isinstance(item, Mapping) and item.get("type") == "message":
             parts = [part for part in _list(item.get("content")) if isinstance(part, Mapping)]
-            told = [part.get("text") for part in parts if part.get("type") == "output_text"]
-            return "".join(text for text in told if isinstance(text, str))
+            texts = [part.get("text") for part in parts if part.get("type") == "output_text"]
+            return "".join(text for text in texts if isinstance(text, str))
     return ""
 
 
@@ -69,10 +88,10 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _label(told: Mapping[str, Any]) -> Any:
-    if isinstance(told.get("reference"), Mapping):
-        return told["reference"]
+def _label(fields: Mapping[str, Any]) -> Any:
+    if isinstance(fields.get("reference"), Mapping):
+        return fields["reference"]
     for key in _LABELS:
-        if key in told:
-            return told[key]
+        if key in fields:
+            return fields[key]
     raise Refusal(422, f"the task has none of the fields reference, {', '.join(_LABELS)}")

@@ -1,7 +1,7 @@
 """open-instruct's code API: `POST /test_program`, `/test_program_stdio` and `GET /health`.
 
-Each test is 0 or 1, so what is no verdict of a test has no place among them: a failure of the
-sandbox, or of a test that is broken by itself, is a 503 for the whole program.
+The result of a test is 0 or 1, which leaves no value for a failure: one of the sandbox, or a test
+that is broken by itself, is a 503 for the whole program.
 """
 
 import ast
@@ -13,52 +13,62 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from sandbox.executor import Executor
-from verifiers.code_reference import CodeReference
-from verifiers.code_tests import judge_program
-from verifiers.service.dialects.packed_tests import unpacked
-from verifiers.service.records import Text
-from verifiers.service.refusal import Refusal
-from verifiers.service.routes import as_json
-from verifiers.service.runner import Runner
+from veriloop.sandbox.executor import Executor
+from veriloop.verifiers.code.reference import CodeReference
+from veriloop.verifiers.code.tests import judge_program
+from veriloop.verifiers.service.bodies import RUNNING, refusals, router
+from veriloop.verifiers.service.dialects.packed_tests import unpack
+from veriloop.verifiers.service.records import Text
+from veriloop.verifiers.service.routes import as_json
+from veriloop.verifiers.service.runner import Runner
 
 
 class TestRequest(BaseModel):
     """A program and its tests: assert statements, or inputs with outputs."""
 
-    __test__ = False  # no test class of ours
+    __test__ = False  # pytest must not collect it
     program: Text
     tests: Any
     max_execution_time: float = Field(1.0, gt=0, le=60)  # seconds for each test
 
 
+class Results(BaseModel):
+    """By test: 1 or 0, and the seconds of a test that passes, else -1."""
+
+    results: list[int]
+    runtimes: list[float]
+
+
 def routes(runner: Runner) -> APIRouter:
-    router = APIRouter(tags=["open-instruct"])
+    own = router("open-instruct")
+    documented: dict[str, Any] = {"response_model": Results, "responses": refusals(*RUNNING)}
 
-    @router.post("/test_program")
-    async def test_program(asked: TestRequest) -> Response:
-        """Assert statements, each judged by itself."""
-        tests = _read(asked.tests, _assertion)
-        return as_json(await runner.call(_judged, asked, tests))
+    @own.post("/test_program", **documented)
+    async def test_program(submission: TestRequest) -> Response:
+        """Assert statements, each judged separately."""
+        return as_json(await runner.call(_judge, submission, _assertion))
 
-    @router.post("/test_program_stdio")
-    async def test_program_stdio(asked: TestRequest) -> Response:
+    @own.post("/test_program_stdio", **documented)
+    async def test_program_stdio(submission: TestRequest) -> Response:
         """Inputs on standard input, outputs compared as text."""
-        tests = _read(asked.tests, _stdio)
-        return as_json(await runner.call(_judged, asked, tests))
+        return as_json(await runner.call(_judge, submission, _stdio))
 
-    @router.get("/health")
+    @own.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "healthy"}
 
-    return router
+    return own
 
 
 def _read(tests: Any, read: Callable[[Any], dict[str, str]]) -> list[dict[str, str]]:
-    try:
-        return [read(test) for test in unpacked(tests)]
-    except ValueError as mistake:
-        raise Refusal(422, str(mistake)) from mistake
+    """Raises ValueError for tests that are none."""
+    checked: list[dict[str, str]] = []
+    for n, test in enumerate(unpack(tests)):
+        try:
+            checked.append(read(test))
+        except (ValueError, RecursionError) as mistake:
+            raise ValueError(f"test {n}: {mistake}") from mistake
+    return checked
 
 
 def _assertion(test: Any) -> dict[str, str]:
@@ -73,34 +83,36 @@ def _stdio(test: Any) -> dict[str, str]:
     return {"stdin": str(test["input"]), "expected_stdout": str(test["output"])}
 
 
-def _judged(box: Executor, asked: TestRequest, tests: list[dict[str, str]]) -> dict[str, list[Any]]:
-    """In a thread: each test alone, so that one that fails leaves the others their own result."""
-    seconds = asked.max_execution_time
+def _judge(
+    box: Executor, submission: TestRequest, read: Callable[[Any], dict[str, str]]
+) -> dict[str, list[Any]]:
+    """Run each test separately, so that a failing one does not change the others' results."""
+    seconds = submission.max_execution_time
     results, runtimes = [], []
-    for test in tests:
+    for test in _read(submission.tests, read):
         limits = {"cpu_s": seconds}
         reference = CodeReference.read({"tests": [test], "limits": limits, **_target(test)})
-        began = perf_counter()
-        verdict = judge_program(box, asked.program, reference)
+        start = perf_counter()
+        verdict = judge_program(box, submission.program, reference)
         if verdict.score is None:
             raise RuntimeError(f"a test could not be judged: {verdict.detail}")
         results.append(int(verdict.score == 1.0))
-        runtimes.append(perf_counter() - began if verdict.score == 1.0 else -1.0)
+        runtimes.append(perf_counter() - start if verdict.score == 1.0 else -1.0)
     return {"results": results, "runtimes": runtimes}
 
 
 def _target(test: Mapping[str, str]) -> dict[str, str]:
-    """Which function an assert statement calls: the first name that it calls, but no builtin."""
+    """The function under test: the first that the assert statement calls and that is no builtin."""
     if "assert" not in test:
         return {}
     try:
         tree = ast.parse(test["assert"])
-    except (SyntaxError, ValueError, RecursionError) as broken:
-        raise ValueError(f"a test is no Python: {broken}") from broken
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as broken:  # MemoryError: nesting
+        raise ValueError(f"a test is not valid Python: {broken}") from broken
     called = [
         node.func.id
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
-    found = next((name for name in called if not hasattr(builtins, name)), "")
-    return {"function": found} if found else {}
+    function = next((name for name in called if not hasattr(builtins, name)), "")
+    return {"function": function} if function else {}

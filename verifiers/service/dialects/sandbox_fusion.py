@@ -1,42 +1,45 @@
-"""SandboxFusion's `POST /run_code` and `GET /v1/ping`: its own client and verl's find us here.
+"""SandboxFusion's `POST /run_code` and `GET /v1/ping`, for its own client and verl's.
 
-A failure of the sandbox is the status "SandboxError", which the protocol has. When too many
-programs wait the answer is 504: the one status after which verl's client asks again.
+A failure of the sandbox has the protocol's status "SandboxError". When too many programs wait the
+response is 504, the only status after which verl's client retries.
 """
 
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from sandbox.remote.fields import FieldError, load
-from sandbox.remote.messages import RunRequest, read_request
-from sandbox.remote.routes import run_code
-from verifiers.service.refusal import Refusal
-from verifiers.service.routes import as_json
-from verifiers.service.runner import Runner
+from veriloop.sandbox.remote.fields import FieldError, load
+from veriloop.sandbox.remote.gate import Refusal, off_loop
+from veriloop.sandbox.remote.messages import read_request
+from veriloop.sandbox.remote.run_code import REQUEST_SCHEMA, run_code
+from veriloop.verifiers.service.bodies import RUNNING, refusals, router
+from veriloop.verifiers.service.routes import as_json
+from veriloop.verifiers.service.runner import Runner
 
 
 def routes(runner: Runner) -> APIRouter:
-    router = APIRouter(tags=["SandboxFusion"])
-    properties: dict[str, Any] = {name: {} for name in RunRequest.__slots__}
-    schema = {"type": "object", "required": ["code", "language"], "properties": properties}
+    own = router("SandboxFusion")
+    content = {"application/json": {"schema": REQUEST_SCHEMA}}
 
-    @router.post(
+    @own.post(
         "/run_code",
-        openapi_extra={"requestBody": {"content": {"application/json": {"schema": schema}}}},
+        openapi_extra={"requestBody": {"content": content, "required": True}},
+        response_model=dict[str, Any],
+        responses=refusals(*RUNNING),
     )
     async def run(request: Request) -> Response:
         """Run one program on one input."""
         try:
-            asked = read_request(load(await request.body()))
+            body = await request.body()
+            program = await off_loop(len(body), lambda: read_request(load(body)))
         except FieldError as mistake:
             raise Refusal(422, str(mistake)) from mistake
-        reply = await runner.call(run_code, asked)
+        reply = await runner.call(run_code, program)
         return as_json(reply.flat())
 
-    @router.get("/v1/ping")
+    @own.get("/v1/ping")
     async def ping() -> str:
         """ "pong", as a JSON string."""
         return "pong"
 
-    return router
+    return own

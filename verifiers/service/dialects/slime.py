@@ -1,7 +1,7 @@
-"""slime's remote reward model: `POST /slime`, whose whole answer is one number.
+"""slime's remote reward model: `POST /slime`, whose response body is one number.
 
-`--rm-type remote_rm --rm-url http://HOST:PORT/slime`. Its client tries ten times and waits longer
-each time, so a failure of ours is a 503 and reaches it as no reward at all.
+`--rm-type remote_rm --rm-url http://HOST:PORT/slime`. Its client tries ten times with growing
+delays and then raises, so what cannot be judged is a 503 and never a reward.
 """
 
 from typing import Any
@@ -9,9 +9,10 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
-from verifiers.service.judging import Judging
-from verifiers.service.records import Text
-from verifiers.service.routes import as_json
+from veriloop.verifiers.service.bodies import JUDGING, refusals, router
+from veriloop.verifiers.service.judging import Judging
+from veriloop.verifiers.service.records import Text
+from veriloop.verifiers.service.routes import as_json
 
 
 class Sample(BaseModel):
@@ -22,15 +23,22 @@ class Sample(BaseModel):
     label: Any = None
 
 
-def routes(judging: Judging) -> APIRouter:
-    router = APIRouter(tags=["slime"])
+class Scored(BaseModel):
+    """The response with `?detail=true`."""
 
-    @router.post("/slime")
+    score: float
+    verifier: str
+
+
+def routes(judging: Judging) -> APIRouter:
+    own = router("slime")
+
+    @own.post("/slime", response_model=float | Scored, responses=refusals(*JUDGING))
     async def remote_rm(sample: Sample, verifier: str = "", detail: bool = False) -> Response:
         """The score; with `?detail=true` an object, for `--reward-key score`."""
         prompt = sample.prompt if isinstance(sample.prompt, str) else ""
-        problem = judging.problem(sample.label, verifier, prompt)
+        (problem,) = judging.problems([sample.label], verifier, [prompt])
         (score,) = await judging.scores([(problem, sample.response)])
         return as_json({"score": score, "verifier": problem.verifier} if detail else score)
 
-    return router
+    return own

@@ -1,0 +1,204 @@
+"""An algorithm as a composition: advantage, objective, KL, aggregation. Bad ones are refused."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from veriloop.pipeline.config.fields import (
+    Count,
+    NotNegative,
+    OneOrMore,
+    Part,
+    Positive,
+    Share,
+    Whole,
+)
+from veriloop.pipeline.config.kl_placement import placement
+from veriloop.pipeline.config.presets import PRESETS, Model
+from veriloop.pipeline.config.user_code import (
+    FUNCTION_PATTERN,
+    Options,
+    is_function,
+    names_or_pattern,
+    one_of_or_function,
+)
+from veriloop.pipeline.errors import did_you_mean
+
+ADVANTAGES = ("group", "leave_one_out", "batch", "running", "none", "global", "gae", "process")
+OBJECTIVES = ("clip", "ratio", "policy_gradient", "kl_penalty", "gspo", "gspo_token", "cispo")
+Advantage = Annotated[
+    str, one_of_or_function(ADVANTAGES), names_or_pattern(ADVANTAGES, FUNCTION_PATTERN)
+]
+ObjectiveName = Annotated[
+    str, one_of_or_function(OBJECTIVES), names_or_pattern(OBJECTIVES, FUNCTION_PATTERN)
+]
+_WITH_RATIO = ("clip", "ratio", "kl_penalty", "gspo", "gspo_token", "cispo")
+
+
+class AlgorithmConfig(Part):
+    """A preset's composition; settings given here override its parts."""
+
+    preset: str = "grpo"
+    """Composition that the other settings override. `veriloop algorithms` lists them."""
+
+    advantage: Advantage = "group"
+    """Estimator of advantages. One of the names, or your function as path/to/file.py:name."""
+    advantage_options: Options = Field(default_factory=dict)
+    """Settings of your advantage function."""
+    advantage_scale: Literal["group", "batch", "none"] = "group"
+    """Std that advantages are divided by."""
+    credit: Literal["whole", "to_go"] = "whole"
+    """Tokens a reward counts for. to_go: only rewards from a token on count for it."""
+    discount: Share = 1.0
+    """Gamma, per token."""
+    gae_lambda: Share = 1.0
+    """Lambda of GAE. 1: no bias; right for long answers with one final reward."""
+
+    objective: ObjectiveName = "clip"
+    """Policy objective. One of the names, or your function as path/to/file.py:name."""
+    objective_options: Options = Field(default_factory=dict)
+    """Settings of your objective function."""
+    clip_low: Positive = 0.2
+    """Epsilon of the ratio below 1."""
+    clip_high: Positive = 0.2
+    """Epsilon of the ratio above 1. May exceed 1: DeepSeek-R1 uses 10."""
+    dual_clip: Annotated[float, Field(gt=1.0)] | None = None
+    """Bound of ratio * |A| where A < 0. None: no bound."""
+    old_kl_coefficient: NotNegative = 0.0
+    """Beta of KL(old || policy). Read by objective kl_penalty."""
+    old_kl_target: NotNegative = 0.0
+    """Nats per token beta is adapted to; 0: fixed."""
+    trust_region: NotNegative = 0.0
+    """Largest KL of a step, nats per token; 0: no bound."""
+    entropy_coefficient: NotNegative = 0.0
+    """Weight of the entropy bonus, per nat."""
+    aggregation: Literal["sequence_mean", "token_mean", "constant"] = "sequence_mean"
+    """How losses of tokens are averaged."""
+
+    kl_coefficient: NotNegative = 0.001
+    """Beta of the KL to the reference; 0: no reference."""
+    kl_estimator: Literal["k1", "k2", "k3", "k3_corrected"] = "k3"
+    """Estimator of the KL."""
+    kl_placement: Literal["loss", "reward"] = "loss"
+    """Where the KL term is added."""
+    allow_biased: bool = False
+    """Permit a KL term with a biased gradient."""
+    reference_every: Whole = 0
+    """Optimizer steps between reference updates; 0: never."""
+
+    critic: Literal["none", "separate", "shared"] = "none"
+    """Value model. shared: a head on the policy."""
+    critic_learning_rate: Positive = 1e-3
+    """Learning rate of a separate critic."""
+    critic_warmup: Whole = 0
+    """First steps, which train only the critic."""
+    value_coefficient: NotNegative = 0.5
+    """Weight of a shared critic's loss."""
+    value_clip: Positive | None = 0.2
+    """Largest change of a value; None: no clip."""
+
+    ptx_coefficient: NotNegative = 0.0
+    """Weight of the pre-training loss (PPO-ptx)."""
+    ptx_text: str = "corpus"
+    """Text of PPO-ptx. corpus: the tiny model's; or a JSONL file with a `text` key per line."""
+    ptx_tokens: Count = 2048
+    """Pre-training tokens per optimizer step."""
+
+    minibatches: Count = 2
+    """Optimizer steps per rollout."""
+    dynamic_sampling: Whole = 0
+    """Most times that groups with tied scores are resampled."""
+    truncated: Literal["train", "mask"] = "train"
+    """Answers that reach max_tokens."""
+    old_logp: Literal["sampler", "trainer"] = "sampler"
+    """Source of the ratio's denominator."""
+    mismatch: Literal["truncate", "mask_sequences", "mask_tokens"] = "truncate"
+    """Correction of sampler mismatch. Read with old_logp: trainer."""
+    mismatch_cap: OneOrMore = 2.0
+    """Cap on the weight pi_trainer / pi_sampler."""
+    mismatch_floor: Share = 0.5
+    """Weight below which mask_* drops. A token for mask_tokens, a sequence for mask_sequences."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_preset(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        name = values.get("preset", "grpo")
+        if name not in PRESETS:
+            hint = did_you_mean(str(name), PRESETS)
+            raise ValueError(f"no preset {name!r}.{hint} Known: {', '.join(PRESETS)}")
+        return {**PRESETS[name].parts, **values}
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The models in memory; a shared critic is a head on the policy."""
+        models: list[Model] = ["policy"]
+        if self.kl_coefficient:
+            models.append("reference")
+        if self.critic == "separate":
+            models.append("critic")
+        return tuple(models)
+
+    @model_validator(mode="after")
+    def _composition(self) -> Self:
+        checks = (self._check_options, self._check_critic, self._check_objective, self._check_kl)
+        for check in checks:
+            if problem := check():
+                raise ValueError(problem)
+        return self
+
+    def _check_options(self) -> str:
+        for name in ("advantage", "objective"):
+            value, options = getattr(self, name), getattr(self, f"{name}_options")
+            if options and not is_function(value):
+                return f"{name}_options={options} are read only by a function, not by {value!r}"
+        return ""
+
+    def _check_critic(self) -> str:
+        if self.advantage == "gae" and self.critic == "none":
+            return "advantage=gae needs a critic; set critic to separate or shared"
+        if self.advantage != "gae" and self.critic != "none":
+            return (
+                f"critic={self.critic} is not used by advantage={self.advantage}; "
+                "set advantage: gae, or critic: none"
+            )
+        if self.advantage == "leave_one_out" and self.advantage_scale != "none":
+            return (
+                f"advantage=leave_one_out with advantage_scale={self.advantage_scale}: a single "
+                "outlier would be scaled up without bound; set advantage_scale: none"
+            )
+        return ""
+
+    def _check_objective(self) -> str:
+        if self.objective == "policy_gradient" and self.minibatches > 1:
+            return (
+                f"objective=policy_gradient has no ratio to correct for {self.minibatches} updates "
+                "per rollout; set minibatches: 1, or an objective with a ratio: "
+                f"{', '.join(_WITH_RATIO)}"
+            )
+        if self.objective.startswith("gspo") and self.aggregation != "sequence_mean":
+            return (
+                f"objective={self.objective} with aggregation={self.aggregation} counts a "
+                "sequence's ratio once per token, which favours long answers; set aggregation: "
+                "sequence_mean"
+            )
+        if self.old_kl_coefficient and self.objective != "kl_penalty":
+            return f"old_kl_coefficient is set but objective={self.objective} does not use it"
+        if self.objective == "kl_penalty" and not self.old_kl_coefficient:
+            return "objective=kl_penalty needs old_kl_coefficient > 0: nothing else bounds a step"
+        return ""
+
+    def _check_kl(self) -> str:
+        if self.reference_every and not self.kl_coefficient:
+            return "reference_every is set but kl_coefficient is 0: no reference is used"
+        if not self.kl_coefficient or self.allow_biased:
+            return ""
+        term = placement(self.kl_estimator, self.kl_placement)
+        if term.sound:
+            return ""
+        return (
+            f"kl_estimator={self.kl_estimator} with kl_placement={self.kl_placement}: "
+            f"{term.reason}; set allow_biased: true to run it anyway"
+        )

@@ -1,0 +1,89 @@
+"""Checkpoints by name: a folder, or a model on the Hugging Face hub at a revision."""
+
+import os
+import re
+from pathlib import Path
+
+from veriloop.pipeline.errors import RecipeError
+
+FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")  # to download from the hub
+_HUB_ID = re.compile(r"(?P<repo>[\w.\-]+/[\w.\-]+)(@(?P<revision>[\w.\-/]+))?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def find_checkpoint(name: str, key: str = "--model") -> Path:
+    """The checkpoint folder of `name`: a folder, else `organisation/model[@revision]`, from the
+    hub's cache or else from the hub. `key` is the setting or flag that holds the name.
+
+    Raises RecipeError naming the places that were searched, and why each one failed.
+    """
+    folder = Path(name)
+    if (folder / "config.json").is_file():
+        return folder
+    refusal = f"{key}: {name} holds no Hugging Face checkpoint (no config.json in it)"
+    if folder.exists():
+        raise RecipeError(refusal)
+    if split(name) is None:
+        raise RecipeError(f"{refusal}: no such folder, and not an id on the hub, which has the "
+                          "form organisation/model or organisation/model@revision")  # fmt: skip
+    return cached(name) or _downloaded(name, refusal)
+
+
+def split(name: str) -> tuple[str, str | None] | None:
+    """Repository and revision of an id on the hub; None for a path.
+
+    A missing file below a local folder that exists, such as outputs/zero-1, is a path.
+    """
+    match = _HUB_ID.fullmatch(name)
+    if match is None or Path(name).exists() or Path(name).parts[0] in (".", ".."):
+        return None
+    return None if Path(name).parent.exists() else (match["repo"], match["revision"])
+
+
+def cached(name: str) -> Path | None:
+    """The folder of an id on the hub in the local cache; None for a path, or if it is not there."""
+    if (hub := split(name)) is None:
+        return None
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(
+            hub[0], revision=hub[1], local_files_only=True, allow_patterns=list(FILES)
+        ))  # fmt: skip
+    except FileNotFoundError:
+        return None
+    complete = (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+    return folder if complete else None
+
+
+def commit_of(folder: Path) -> str:
+    """The commit of a snapshot in the hub's cache; "" for another folder."""
+    name = folder.name
+    return name if folder.parent.name == "snapshots" and _COMMIT.fullmatch(name) else ""
+
+
+def _downloaded(name: str, refusal: str) -> Path:
+    from huggingface_hub import constants, snapshot_download
+
+    hub = split(name)
+    assert hub is not None, "checked by the caller"
+    repo, revision = hub
+    searched = (
+        f"{refusal}. It is no folder. As an id on the hub, {repo} at revision {revision or 'main'} "
+        f"is not in the cache at {constants.HF_HUB_CACHE}"
+    )
+    if constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE", "") in ("1", "true"):
+        raise RecipeError(
+            f"{searched}; HF_HUB_OFFLINE forbids downloads. Unset it, or name a folder"
+        )
+    try:
+        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=list(FILES)))
+    except Exception as failure:  # network, authentication, unknown id or revision
+        reason = f"{type(failure).__name__}: {failure}".partition("\n")[0]
+        raise RecipeError(
+            f"{searched}, and the hub is unreachable or has no such model or revision ({reason}). "
+            "Name a folder"
+        ) from failure
+    if not (folder / "config.json").is_file():
+        raise RecipeError(f"{searched}, and on the hub it has no config.json. Name another model")
+    return folder

@@ -1,0 +1,118 @@
+"""Data sets in a recipe: where their rows come from, how they are split and parsed."""
+
+from dataclasses import replace
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from veriloop.data.hub.layout import Layout
+from veriloop.data.hub.reference_readers import READERS
+from veriloop.data.hub.sets import SETS
+from veriloop.pipeline.config.fields import Count, Part, Share, Whole
+from veriloop.pipeline.errors import did_you_mean
+
+
+class SetConfig(Part):
+    """One source of questions. A set listed by `veriloop data show` needs no columns."""
+
+    of: str = ""
+    """Known set with the same columns; "": the set of this name."""
+    path: str = ""
+    """File, or folder for `datasets`; "": the hub or its cache."""
+    repo: str = ""
+    """Repository on the hub, for a set that is not known."""
+    config: str = ""
+    """Configuration of the repository."""
+    train: str = ""
+    """Training split; "": the set's default."""
+    test: str = ""
+    """Held-out split, or a file; "": the set's default."""
+    held_out: Share = 0.0
+    """Share held out by a hash of the question, without a test split."""
+    rows: Whole = 0
+    """First rows of the training split; 0: all."""
+    only: dict[str, tuple[str | int | bool, ...]] = Field(default_factory=dict)
+    """Column -> accepted values, in every split. Other rows are dropped and counted."""
+    against: tuple[str, ...] = ()
+    """Sets whose held-out questions must not overlap with these."""
+    overlap: Count = 10
+    """Words of a shared n-gram that count as overlap."""
+
+    question: tuple[str, ...] = ()
+    """Paragraphs of the question with {column} placeholders."""
+    answer: str = ""
+    """Column of the reference answer."""
+    verifier: str = ""
+    """Verifier of the answers, by name."""
+    read: str = "text"
+    """How the answer is parsed: text, plain, number, hashes, boxed, ..."""
+    language: str = "en"
+    """Language of the questions, ISO 639-1."""
+    gym: str = ""
+    """A reasoning-gym task, generated. Excludes every other setting except `settings`."""
+    settings: dict[str, float | int | bool | str] = Field(default_factory=dict)
+    """Settings of the reasoning-gym task."""
+    reference: dict[str, str] = Field(default_factory=dict)
+    """Key of the reference -> column, for several keys."""
+
+    @model_validator(mode="after")
+    def _split_once(self) -> Self:
+        if self.held_out and self.test:
+            raise ValueError(f"held_out={self.held_out} and test={self.test!r}: set only one")
+        if self.question and not (self.verifier and (self.answer or self.reference)):
+            raise ValueError("question needs a verifier, and the column of the answer")
+        if self.read not in READERS:
+            raise ValueError(f"read={self.read!r} is not one of {', '.join(READERS)}")
+        if self.settings and not self.gym:
+            raise ValueError(f"settings={self.settings} are read only by a reasoning-gym task")
+        if self.gym and self.model_fields_set - {"gym", "settings"}:
+            more = sorted(self.model_fields_set - {"gym", "settings"})
+            raise ValueError(f"gym={self.gym!r} is generated and does not read {', '.join(more)}")
+        return self
+
+    def layout(self, name: str) -> Layout | None:
+        """The columns; None for a generated task, and for a file whose columns decide the layout.
+
+        Raises ValueError for an unknown set.
+        """
+        if self.gym:
+            return None
+        layout = self._own() if self.question else self._known(name)
+        if not self.only:
+            return layout
+        if layout is None:
+            raise ValueError(
+                f"only={self.only}: {self.path} is no known set; set `of`, or question, answer and "
+                "verifier"
+            )
+        return replace(layout, only={**layout.only, **self.only})
+
+    def _known(self, name: str) -> Layout | None:
+        known = self.of or name
+        if known in SETS:
+            return SETS[known]
+        if self.of or not self.path:
+            raise ValueError(
+                f"{known!r} is no known set.{did_you_mean(known, SETS)} Known: {', '.join(SETS)}; "
+                "any other needs question, answer and verifier"
+            )
+        return None
+
+    def _own(self) -> Layout:
+        from veriloop.verifiers.registry import get
+
+        try:
+            key = next(iter(get(self.verifier).example.reference), "")
+        except KeyError as unknown:
+            raise ValueError(str(unknown.args[0])) from unknown
+        return Layout(
+            repo=self.repo,
+            config=self.config,
+            train=self.train or "train",
+            test=self.test,
+            ask=self.question,
+            verifier=self.verifier,
+            read=self.read,
+            language=self.language,
+            reference=self.reference or {key: self.answer},
+        )

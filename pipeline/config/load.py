@@ -1,0 +1,200 @@
+"""Locate, parse and validate recipe files."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from veriloop.pipeline.config.fields import EXECUTION_SETTINGS, Part, is_setting
+from veriloop.pipeline.config.registry import STAGES, Recipe
+from veriloop.pipeline.errors import RecipeError, did_you_mean
+
+FOLDER = Path(__file__).parents[2] / "recipes"
+RESUMABLE = ("evaluation", *EXECUTION_SETTINGS)  # may differ between a run and its resumption
+WHOLE = ("problems", "sets")  # keys are names, not settings: overridden and compared as a whole
+
+
+NUMBERS = {  # tag: (form in YAML 1.2, first characters)
+    "tag:yaml.org,2002:bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "tag:yaml.org,2002:int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    "tag:yaml.org,2002:float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """Numbers and booleans of YAML 1.2: `1:30`, `yes` and `off` are texts, `1e-4` is a number.
+
+    Rejects duplicate keys, of which PyYAML silently keeps the last.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - read as a class attribute by PyYAML
+        first: [(tag, form) for tag, form in forms if tag not in NUMBERS]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for index, (key, _) in enumerate(node.value):
+            if key.value in keys[:index]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"duplicate key {key.value!r}", key.start_mark
+                )
+        return super().construct_mapping(node, deep=deep)
+
+
+def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node))
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+for _tag, (_form, _first) in NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_form})\Z"), list(_first))
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+
+
+def shipped() -> list[Path]:
+    """Paths of the recipes that come with the project."""
+    return sorted(FOLDER.rglob("*.yaml"))
+
+
+def locate(name: str) -> Path:
+    """The path of a recipe: a file, or a shipped recipe by a name such as `tiny/zero`."""
+    for path in (Path(name), FOLDER / name, FOLDER / f"{name}.yaml", FOLDER.parent / name):
+        if path.is_file():
+            return path
+    known = [p.relative_to(FOLDER).with_suffix("").as_posix() for p in shipped()]
+    hint = did_you_mean(name.removeprefix("recipes/").removesuffix(".yaml"), known)
+    raise RecipeError(f"no recipe {name!r}.{hint} Shipped: {', '.join(known)}")
+
+
+def parse_value(text: str) -> Any:
+    """The value of a flag, read as in a recipe. Raises yaml.YAMLError."""
+    return yaml.load(text, _Loader)
+
+
+def read(name: str) -> Recipe:
+    """Load a recipe file. Raises RecipeError naming the key, its value and the nearest key."""
+    return validate(read_values(name), str(locate(name)))
+
+
+def read_values(name: str) -> dict[str, Any]:
+    """The values of a recipe file, not validated. Raises RecipeError for a file without keys."""
+    path = locate(name)
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as failure:
+        raise RecipeError(f"{path} is not YAML: {failure}") from failure
+    if not isinstance(values, dict):
+        raise RecipeError(
+            f"{path} holds {values!r} instead of keys; a recipe begins with `stage: ...`"
+        )
+    return values
+
+
+def validate(values: Mapping[str, Any], where: str) -> Recipe:
+    """The recipe with these values, read from `where`. Raises RecipeError as `read` does."""
+    kind = STAGES.get(str(values.get("stage")))
+    if kind is None:
+        hint = did_you_mean(str(values.get("stage")), STAGES)
+        raise RecipeError(
+            f"{where}: stage {values.get('stage')!r} is not one of {sorted(STAGES)}.{hint}"
+        )
+    try:
+        return kind.model_validate(values)
+    except ValidationError as failure:
+        raise RecipeError(f"{where}:\n{explain(failure, kind)}") from failure
+
+
+def with_flags(values: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the values, overridden by those of flags; `a.b` is the key b of a."""
+    merged = {k: dict(value) if isinstance(value, dict) else value for k, value in values.items()}
+    for path, value in flags.items():
+        head, _, rest = path.partition(".")
+        merged[head] = with_flags(merged.get(head) or {}, {rest: value}) if rest else value
+    return merged
+
+
+def with_plugins(values: dict[str, Any], plugins: Sequence[str]) -> dict[str, Any]:
+    """The values of a recipe with these plugins before its own, where its kind has plugins."""
+    kind = STAGES.get(str(values.get("stage")))
+    if not plugins or kind is None or "plugins" not in kind.model_fields:
+        return values
+    return {**values, "plugins": list(dict.fromkeys([*plugins, *(values.get("plugins") or ())]))}
+
+
+def explain(failure: ValidationError, kind: type[Any]) -> str:
+    """One line per mistake: the key, its value, what is allowed, the nearest key."""
+    return "\n".join(
+        f"  {'.'.join(map(str, error['loc'])) or 'recipe'}: {_mistake(error, kind)}"
+        for error in failure.errors()
+    )
+
+
+def _mistake(error: ErrorDetails, kind: type[Any]) -> str:
+    match error["type"]:
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            known = sorted(_keys(kind, error["loc"][:-1]))
+            hint = did_you_mean(str(error["loc"][-1]), known)
+            return f"unknown key.{hint} Allowed: {', '.join(known)}"
+        case "value_error":
+            return error["msg"].removeprefix("Value error, ")
+        case "missing":
+            return "is required"
+        case "model_type" | "dataclass_type":
+            known = sorted(_keys(kind, error["loc"]))
+            return f"must be a mapping with keys among {', '.join(known)}; got {error['input']!r}"
+        case _:
+            return f"{error['msg']}, got {error['input']!r}"
+
+
+def refuse_changes(recorded: str, recipe: Part) -> None:
+    """Raise RecipeError if a run is resumed with a recipe that differs from the recorded one.
+
+    Settings that do not affect training (`RESUMABLE`) may differ.
+    """
+    old, new = dict(flat(json.loads(recorded))), dict(flat(recipe.model_dump(mode="json")))
+    changed = [
+        key
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and not is_setting(key, RESUMABLE)
+    ]
+    if changed:
+        changes = ", ".join(f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in changed[:5])
+        raise RecipeError(
+            f"cannot resume with another recipe ({changes}); start a new run with another --output"
+        )
+
+
+def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of the leaves of nested mappings."""
+    if isinstance(values, dict) and prefix not in WHOLE:
+        for key, value in values.items():
+            yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, values
+
+
+def _keys(kind: Any, path: tuple[Any, ...]) -> list[str]:
+    """The keys allowed at `path` of a recipe model; list items have those of the item's model."""
+    for key in path:
+        fields = getattr(_section(kind), "model_fields", {})
+        kind = fields[key].annotation if key in fields else kind
+    section = _section(kind)
+    fields = getattr(section, "model_fields", None) or section.__dataclass_fields__
+    return [name for name in fields if not name.startswith("__")]
+
+
+def _section(kind: Any) -> Any:
+    """The model or dataclass in an annotation such as tuple[Part, ...]; None if it has none."""
+    if hasattr(kind, "model_fields") or hasattr(kind, "__dataclass_fields__"):
+        return kind
+    sections = (_section(argument) for argument in get_args(kind))
+    return next((section for section in sections if section is not None), None)

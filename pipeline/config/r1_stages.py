@@ -1,0 +1,102 @@
+"""The recipe of each stage of a whole run: its file, overrides and inputs from earlier stages."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from veriloop.pipeline.config.load import read_values, validate, with_flags, with_plugins
+from veriloop.pipeline.config.r1 import R1Recipe, R1Stage
+from veriloop.pipeline.config.registry import MAKES, StageRecipe
+from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.errors import RecipeError, did_you_mean
+
+EVERY = "*"  # as a stage's name: all stages
+Settings = Mapping[str, Mapping[str, Any]]  # stage -> dotted key -> value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One stage of a run. In `recipe`, inputs from earlier stages are written as STAGE.OUTPUT."""
+
+    stage: R1Stage
+    recipe: StageRecipe
+    values: Mapping[str, Any]  # of the recipe, before validation
+
+    @property
+    def name(self) -> str:
+        return self.stage.name
+
+    def with_taken(self, outputs: Settings) -> StageRecipe:
+        """The recipe with its inputs replaced by `outputs[stage][output]`."""
+        paths = {key: outputs[stage][name] for key, (stage, name) in self.stage.taken.items()}
+        return _for_stage(with_flags(self.values, paths), f"stage {self.name}")
+
+
+def steps(recipe: R1Recipe, over: Settings | None = None) -> list[Step]:
+    """Every stage's validated recipe. `over` overrides the settings of single stages, and under
+    EVERY those of all stages.
+
+    Raises RecipeError naming the stage: for a missing file, an unknown key or value, an output
+    that the source stage does not produce, and a start that no stage of the run produces.
+    """
+    over = over or {}
+    names = [stage.name for stage in recipe.stages]
+    for name in over:
+        if name not in (*names, EVERY):
+            raise RecipeError(f"no stage {name!r} in {recipe.name}.{_known(name, names)}")
+    sequence: list[Step] = []
+    for stage in recipe.stages:
+        overrides = {**over.get(EVERY, {}), **over.get(stage.name, {})}
+        sequence.append(_step(stage, overrides, recipe.plugins))
+        _check_taken(sequence[-1], {step.name: step.recipe.stage for step in sequence})
+    return sequence
+
+
+def _step(stage: R1Stage, over: Mapping[str, Any], plugins: Sequence[str]) -> Step:
+    overrides = {**stage.set, **over}
+    for key in stage.take:
+        if key in overrides:
+            raise RecipeError(f"stage {stage.name}: {key} is both set and taken; choose one")
+    where = f"stage {stage.name} ({stage.recipe})"
+    try:
+        values = with_flags(read_values(stage.recipe), overrides | stage.take)
+    except RecipeError as mistake:
+        raise RecipeError(f"stage {stage.name}: {mistake}") from mistake
+    values = with_plugins(values, plugins)
+    return Step(stage=stage, recipe=_for_stage(values, where), values=values)
+
+
+def _for_stage(values: Mapping[str, Any], where: str) -> StageRecipe:
+    recipe = validate(values, where)
+    if isinstance(recipe, R1Recipe):
+        raise RecipeError(f"{where} is itself a list of stages; name its stages one by one")
+    return recipe
+
+
+def _check_taken(step: Step, kinds: Mapping[str, str]) -> None:
+    for key, (source, output) in step.stage.taken.items():
+        outputs = MAKES[kinds[source]]
+        if output not in outputs:
+            raise RecipeError(
+                f"stage {step.name}: take {key}: {source} has no output {output!r}."
+                f"{_known(output, outputs)}"
+            )
+    recipe = step.recipe
+    if isinstance(recipe, BaseRecipe) or "start" in step.stage.take:
+        return
+    if recipe.start.endswith((".yaml", ".yml")):
+        raise RecipeError(
+            f"stage {step.name}: start: {recipe.start} would train a base model outside the run; "
+            "take the start from an earlier stage, as in `take: {start: base.checkpoint}`, or set "
+            "it to a checkpoint folder"
+        )
+
+
+def _known(name: str, known: Sequence[str]) -> str:
+    return f"{did_you_mean(name, known)} Known: {', '.join(known) or 'none'}"
+
+
+def longest(sequence: Sequence[Step]) -> int:
+    """Most prompt and response tokens of a rollout of any stage; 0 without rollouts."""
+    rollouts = [getattr(step.recipe, "rollout", None) for step in sequence]
+    return max((r.max_prompt + r.max_tokens for r in rollouts if r is not None), default=0)

@@ -1,0 +1,207 @@
+"""Recipes of reinforcement learning: one base for the three stages, which differ in rewards."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from veriloop.data.problem import GENERAL
+from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.fields import (
+    Count,
+    NotNegative,
+    Part,
+    Positive,
+    Share,
+    Whole,
+    nearest_divisor,
+)
+from veriloop.pipeline.config.reward_terms import RewardTerm, require_free_names
+from veriloop.pipeline.config.sections import (
+    AsksQuestions,
+    CheckpointConfig,
+    Judged,
+    OptimizerConfig,
+    RolloutConfig,
+    SamplerConfig,
+    Trackers,
+    TrainerConfig,
+    require_known_sources,
+)
+from veriloop.pipeline.errors import did_you_mean
+
+Weights = dict[str, Positive]  # by source of problems; need not add up to 1
+
+
+class RewardConfig(Part):
+    """Weights of the rules' scores, which are in [0, 1]."""
+
+    accuracy: NotNegative = 1.0
+    """Weight of the right answer."""
+    format: NotNegative = 1.0
+    """Weight of the required format."""
+    overlong: Whole = 0
+    """Tokens of DAPO's soft length penalty. It grows over this many tokens before max_tokens."""
+    terms: dict[str, RewardTerm] = Field(default_factory=dict)
+    """Further components, by name."""
+    control: Literal["none", "random", "shuffled_groups"] = "none"
+    """Ablation of the reward. A run with it must not learn."""
+
+    @model_validator(mode="after")
+    def _terms_have_free_names(self) -> Self:
+        require_free_names(self.terms)
+        return self
+
+
+class ReasoningReward(RewardConfig):
+    language: NotNegative = 1.0
+    """Weight of the share of words in the question's language."""
+
+
+class PreferenceReward(ReasoningReward):
+    reward_model: Annotated[str, Field(min_length=1)]
+    """Folder of a sequence classifier."""
+    preference: NotNegative = 1.0
+    """Weight of the reward model's score. The score is passed through a logistic function."""
+    preference_from: Share = 0.75
+    """Share of the steps after which it counts."""
+    preference_scale: Positive = 1.0
+    """Scale of the logistic function."""
+
+
+class RLRecipe(AsksQuestions, Judged):
+    """Settings that every stage of reinforcement learning shares."""
+
+    stage: Any
+    """Kind of the recipe."""
+    name: str
+    """Name, also of run folders."""
+    seed: int = 0
+    """Seed of weights, sampling and order of data."""
+    start: str
+    """Base recipe, or checkpoint folder. A checkpoint is in Hugging Face's format."""
+    problems: Weights = Field(default_factory=lambda: {"arithmetic": 1.0})
+    """Weight per source of problems. They need not add up to 1."""
+    problem_seed: int = 0
+    """Seed of the problems that are drawn."""
+    steps: Count
+    """Steps of the loop: sample, grade, update, sync."""
+    rollout: RolloutConfig
+    """Prompts and answers of a step."""
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    """Advantage, objective, KL and critic."""
+    reward: Any
+    """Weights of the reward's components."""
+    optimizer: OptimizerConfig
+    """Learning rates, decay and schedule."""
+    trainer: TrainerConfig = TrainerConfig()
+    """Device, packing and precision of the update."""
+    sampler: SamplerConfig = SamplerConfig()
+    """Engine that samples answers."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When checkpoints are written and how many are kept."""
+    tensorboard: bool = True
+    """Write metrics for TensorBoard."""
+    trackers: Trackers = ()
+    """Further trackers that metrics are sent to."""
+    warn_zero_reward_after: Whole = 10
+    """Steps of zero reward before a warning; 0: never.
+
+    A reward component that stays 0 for as many steps is reported with 3 answers.
+    """
+
+    nonfinite: Literal["stop", "skip"] = "stop"
+    """After NaN or inf: stop the run, or skip the step.
+
+    In a loss, gradient, reward or log-prob. Either way the optimizer step is not taken and its
+    rollouts are kept in refused/.
+    """
+
+    @model_validator(mode="after")
+    def _batches_divide(self) -> Self:
+        rollouts = self.rollout.prompts * self.rollout.per_prompt
+        minibatches = self.algorithm.minibatches
+        if rollouts % minibatches:
+            raise ValueError(
+                f"prompts * per_prompt = {self.rollout.prompts} * {self.rollout.per_prompt} = "
+                f"{rollouts} rollouts do not divide into algorithm.minibatches={minibatches}; "
+                f"nearest valid: {nearest_divisor(rollouts, minibatches)}"
+            )
+        compares = self.algorithm.advantage in ("group", "leave_one_out", "process")
+        if self.rollout.per_prompt < 2 and compares:
+            raise ValueError(
+                f"rollout.per_prompt=1 with advantage={self.algorithm.advantage}: the advantages "
+                "of a group of one are 0; set at least 2"
+            )
+        if self.reward.overlong > self.rollout.max_tokens:
+            raise ValueError(
+                f"reward.overlong={self.reward.overlong} tokens exceed "
+                f"rollout.max_tokens={self.rollout.max_tokens}; nearest valid: "
+                f"{self.rollout.max_tokens}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _problems_are_known(self) -> Self:
+        require_known_sources(self.problems, self.sets)
+        if not self.problems:
+            raise ValueError("problems={} is empty; name at least one source with its weight")
+        for name, term in self.reward.terms.items():
+            for source in term.sources:
+                if source not in self.problems:
+                    hint = did_you_mean(source, self.problems)
+                    raise ValueError(
+                        f"reward.terms.{name}.sources: {source!r} is none of problems="
+                        f"{self.problems}.{hint}"
+                    )
+        if GENERAL in self.problems and not isinstance(self.reward, PreferenceReward):
+            raise ValueError(
+                f"problems={self.problems}: no rule scores an answer to a {GENERAL!r} prompt; "
+                f"remove {GENERAL!r}, or train with stage: preference_rl"
+            )
+        return self
+
+
+class ZeroRecipe(RLRecipe):
+    """R1-Zero: reinforcement learning on a base model with rule-based rewards."""
+
+    stage: Literal["zero"] = "zero"
+    """Kind of the recipe."""
+    reward: RewardConfig = RewardConfig()
+    """Weights of the reward's components."""
+
+
+class ReasoningRecipe(RLRecipe):
+    """Reasoning-oriented RL: rewards for accuracy, format and language consistency."""
+
+    stage: Literal["reasoning_rl"] = "reasoning_rl"
+    """Kind of the recipe."""
+    reward: ReasoningReward = ReasoningReward()
+    """Weights of the reward's components."""
+
+
+class PreferenceRLRecipe(RLRecipe):
+    """Secondary RL: rules for reasoning prompts, a reward model for general prompts."""
+
+    stage: Literal["preference_rl"] = "preference_rl"
+    """Kind of the recipe."""
+    reward: PreferenceReward
+    """Weights of the reward's components."""
+
+    @model_validator(mode="after")
+    def _has_general_prompts(self) -> Self:
+        if GENERAL not in self.problems:
+            raise ValueError(
+                f"problems={self.problems} has no {GENERAL!r}, so the reward model has nothing to "
+                "score; give it a weight, or train with stage: reasoning_rl"
+            )
+        if self.algorithm.dynamic_sampling:
+            raise ValueError(
+                f"algorithm.dynamic_sampling={self.algorithm.dynamic_sampling} keeps groups with "
+                f"both right and wrong answers, which {GENERAL!r} prompts do not have; set 0"
+            )
+        return self
+
+    @property
+    def preference_turn(self) -> int:
+        """The first step, from 0, in which the reward model counts; `steps` if it never does."""
+        return round(self.reward.preference_from * self.steps)

@@ -1,0 +1,383 @@
+"""Recipe sections that several stages share, and the recipe of the tiny base model."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from veriloop.data.corpus import Mix
+from veriloop.data.gym import PREFIX
+from veriloop.data.hub.sets import SETS
+from veriloop.data.sources import SOURCES
+from veriloop.pipeline.config.datasets import SetConfig
+from veriloop.pipeline.config.fields import (
+    Count,
+    NotNegative,
+    Part,
+    Positive,
+    Share,
+    Whole,
+    nearest_divisor,
+)
+from veriloop.pipeline.config.user_code import PromptTemplate
+from veriloop.pipeline.errors import did_you_mean
+from veriloop.sandbox import backends
+
+
+class OptimizerConfig(Part):
+    learning_rate: Positive
+    """Peak learning rate of AdamW."""
+    muon_learning_rate: NotNegative = 0.0
+    """Peak rate of Muon; 0: AdamW for all. Muon trains the matrices of the blocks."""
+    betas: tuple[Share, Share] = (0.9, 0.95)
+    """Decay rates of AdamW's moments."""
+    weight_decay: NotNegative = 0.0
+    """Weight decay of AdamW. It is multiplied by the learning rate."""
+    muon_weight_decay: NotNegative = 0.0
+    """Weight decay of Muon. It is multiplied by Muon's learning rate."""
+    max_grad_norm: Positive = 1.0
+    """L2 norm that gradients are clipped to."""
+    warmup_steps: Whole = 0
+    """Optimizer steps of linear warm-up."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate after warm-up."""
+    floor: Share = 0.05
+    """Last learning rate of the cosine, a share of the peak."""
+
+
+class TinyModel(Part):
+    """A randomly initialised Llama. Engines need a head size (hidden / heads) of 32, 64, ..."""
+
+    hidden: Count = 96
+    """Width."""
+    layers: Count = 4
+    """Blocks."""
+    heads: Count = 3
+    """Attention heads."""
+    feed_forward: Count = 288
+    """Width of the MLP."""
+    vocabulary: Count = 512
+    """Entries of the tokenizer."""
+    tied: bool = False
+    """Share the embedding's weights with the output head."""
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.hidden % self.heads:
+            nearest = nearest_divisor(self.hidden, self.heads)
+            raise ValueError(
+                f"heads={self.heads} does not divide hidden={self.hidden}; nearest: {nearest}"
+            )
+        return self
+
+
+class BaseRecipe(Part):
+    """Pre-training of the tiny base model."""
+
+    stage: Literal["base"] = "base"
+    """Kind of the recipe."""
+    name: str
+    """Name, also of run folders."""
+    seed: int = 0
+    """Seed of weights, sampling and order of data."""
+    model: TinyModel = TinyModel()
+    """Shape of the model."""
+    corpus: Mix = Mix()
+    """Shares and error rates of the corpus."""
+    tokenizer_documents: Count = 6000
+    """Documents that the tokenizer is trained on."""
+    steps: Count
+    """Optimizer steps."""
+    tokens_per_step: Count = 2048
+    """Tokens per optimizer step."""
+    row: Count = 128
+    """Positions per packed row."""
+    optimizer: OptimizerConfig
+    """Learning rates, decay and schedule."""
+    step_accuracy: Share = 0.7
+    """Least accuracy with worked steps.
+
+    Greedy accuracy on held-out problems, below which RL collapses.
+    """
+
+    @model_validator(mode="after")
+    def _corpus_holds_shares(self) -> Self:
+        for name, value in asdict(self.corpus).items():
+            if not all(0.0 <= v <= 1.0 for v in (value if isinstance(value, tuple) else (value,))):
+                raise ValueError(f"corpus.{name}={value}: a share or rate must be in [0, 1]")
+        return self
+
+
+class RolloutConfig(Part):
+    prompts: Count
+    """Prompts per step."""
+    per_prompt: Count
+    """Answers to each prompt, G."""
+    temperature: Positive = 1.0
+    """Temperature of sampling."""
+    max_tokens: Count
+    """Tokens per answer."""
+    max_prompt: Count = 256
+    """Tokens of a prompt, including the template."""
+    stop: tuple[str, ...] = ()
+    """Strings that end an answer, besides EOS."""
+    ahead: Annotated[int, Field(ge=0, le=1)] = 0
+    """Steps that sampling runs ahead of the update."""
+    template: PromptTemplate = "r1_zero"
+    """Prompt template. chat: the tokenizer's own; or a file ending in .jinja."""
+    system: str = ""
+    """System message; r1_zero has none."""
+
+    @model_validator(mode="after")
+    def _system_is_used(self) -> Self:
+        if self.system and self.template == "r1_zero":
+            raise ValueError(f"system={self.system!r:.40} requires template: chat, or your own")
+        return self
+
+
+TORCH_SUPPORTS = {"dtype": "float32", "sleep": False, "graphs": False}  # by the torch sampler
+
+
+class SamplerConfig(Part):
+    engine: Literal["auto", "vllm", "torch"] = "auto"
+    """Engine; auto: vllm if installed, else torch."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the sampler."""
+    cache_gib: Positive = 1.0
+    """GiB of the engine's key-value cache."""
+    max_batch: Count = 512
+    """Sequences decoded at once."""
+    tolerance: Positive = 1e-4
+    """Largest difference to the trainer, in nats.
+
+    The run stops if sampler and trainer differ by more.
+    """
+    apart: bool = False
+    """Run in a separate process. It starts while the policy loads."""
+    deadline_s: Positive = 3600.0
+    """Seconds of silence before that process is killed.
+
+    It counts while a request waits for any part of its reply.
+    """
+    sleep: bool = False
+    """vLLM on a GPU: release memory during the update."""
+    graphs: bool = False
+    """vLLM on a GPU: capture CUDA graphs at startup."""
+
+    @model_validator(mode="after")
+    def _engine_supports_settings(self) -> Self:
+        if self.engine == "torch":
+            self.require_torch()
+        return self
+
+    def require_torch(self) -> None:
+        """Raise ValueError for a setting that the torch sampler does not support."""
+        for name, supported in TORCH_SUPPORTS.items():
+            if getattr(self, name) != supported:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r}: the torch sampler supports {supported!r} only"
+                )
+
+
+def require_known_sources(names: Iterable[str], sets: Collection[str] = ()) -> None:
+    """Raise ValueError for the first name that is no source of problems: neither generated, nor in
+    the recipe's `sets`, nor a published set, nor a reasoning-gym task."""
+    published = [name for name, layout in SETS.items() if layout.kind == "problems"]
+    known = list(dict.fromkeys([*SOURCES, *sets, *published]))
+    for name in names:
+        if name not in known and not name.startswith(PREFIX):
+            hint = did_you_mean(name, known)
+            raise ValueError(f"no source {name!r}.{hint} Known: {', '.join(known)}")
+
+
+def require_plugins(plugins: Iterable[str]) -> None:
+    """Load modules of verifiers. Raises ValueError for one that cannot be imported."""
+    from veriloop.verifiers.registry import load_plugin
+
+    for plugin in plugins:
+        try:
+            load_plugin(plugin)
+        except ImportError as failure:
+            raise ValueError(str(failure)) from failure
+
+
+class EvaluationConfig(Part):
+    sources: tuple[str, ...] = ("arithmetic",)
+    """Sources of held-out problems."""
+    problems: Count = 512
+    """Problems per source."""
+    samples: Count = 4
+    """Answers per problem, at `temperature`."""
+    temperature: Positive = 1.0
+    """Temperature of these answers."""
+    every: Whole = 0
+    """Steps between evaluations; 0: only at start and end."""
+    during: Count = 128
+    """Problems of an evaluation during training. One answer is sampled for each."""
+
+    @model_validator(mode="after")
+    def _sources_are_named_once(self) -> Self:
+        if len(set(self.sources)) != len(self.sources) or not self.sources:
+            raise ValueError(f"sources={self.sources}: name at least one, and each once")
+        return self
+
+
+class AsksQuestions(Part):
+    """Settings of every recipe that samples answers to problems."""
+
+    plugins: tuple[str, ...] = ()
+    """Files and modules with more verifiers."""
+    sets: dict[str, SetConfig] = Field(default_factory=dict)
+    """Data sets among the sources, by name."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Held-out problems, and how often they are measured."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plugins_load(cls, values: Any) -> Any:
+        # Before the fields are checked: a set may name a verifier of a plugin.
+        plugins = values.get("plugins") if isinstance(values, dict) else ()
+        if isinstance(plugins, list | tuple):
+            require_plugins(plugin for plugin in plugins if isinstance(plugin, str))
+        return values
+
+    @model_validator(mode="after")
+    def _sources_are_known(self) -> Self:
+        require_known_sources(self.evaluation.sources, self.sets)
+        for name, config in self.sets.items():
+            try:
+                config.layout(name)
+            except ValueError as mistake:
+                raise ValueError(f"sets.{name}: {mistake}") from mistake
+            require_known_sources(config.against, self.sets)
+        return self
+
+    @model_validator(mode="after")
+    def _sampler_is_awake(self) -> Self:
+        sampler, rollout = getattr(self, "sampler", None), getattr(self, "rollout", None)
+        if getattr(sampler, "sleep", False) and getattr(rollout, "ahead", 0):
+            raise ValueError(
+                "sampler.sleep=True with rollout.ahead=1: the sampler cannot sleep during an "
+                "update in which it samples; set only one of them"
+            )
+        return self
+
+
+class SandboxConfig(Part):
+    backend: Annotated[str, AfterValidator(backends.check)] = backends.AUTO
+    """Where programs run: namespace, reduced, docker, remote:URL.
+
+    auto: the setting in VERILOOP_SANDBOX, else namespace. Never another one instead.
+    """
+
+
+class Judged(Part):
+    """Settings of every recipe whose answers are verified."""
+
+    verifier_workers: Count = 1
+    """Processes that verify answers."""
+    verifier_limit_s: Positive = 5.0
+    """Seconds per verdict."""
+    verifier_error_share: Share = 0.5
+    """Share of answers without a verdict that stops a run.
+
+    It is a share of a step's answers, of which there must be at least 8; 1: never.
+    """
+    verifier_service: str = ""
+    """URL of a reward service that replaces the workers."""
+    sandbox: SandboxConfig = SandboxConfig()
+    """Sandbox of verifiers that run programs."""
+    verifier_computer_algebra: Literal["fallback", "always", "never"] = "fallback"
+    """Use of sympy by math_answer.
+
+    It works out references and answers such as integrals and series.
+    """
+
+    @property
+    def verifier_facts(self) -> dict[str, str]:
+        """The facts of every problem that change verdicts; none for the defaults."""
+        usual = type(self).model_fields["verifier_computer_algebra"].default
+        use = self.verifier_computer_algebra
+        return {} if use == usual else {"computer_algebra": use}
+
+    @model_validator(mode="after")
+    def _service_has_its_own_sandbox(self) -> Self:
+        if self.verifier_service and self.sandbox.backend != backends.AUTO:
+            raise ValueError(
+                f"sandbox.backend={self.sandbox.backend!r} with verifier_service="
+                f"{self.verifier_service!r}: the service runs programs in its own sandbox; "
+                "set only one of them"
+            )
+        return self
+
+
+class CheckpointConfig(Part):
+    every: Whole = 10
+    """Steps between checkpoints; 0: only at the end."""
+    keep: Count = 2
+    """Latest checkpoints that are kept."""
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise ValueError(f"trackers={names}: name each once")
+    return names
+
+
+Trackers = Annotated[  # mirrors of the metrics, besides TensorBoard
+    tuple[Literal["wandb", "trackio", "mlflow"], ...], AfterValidator(_each_once)
+]
+
+
+class LoraConfig(Part):
+    """Low-rank adapters (LoRA), trained instead of the weights."""
+
+    rank: Whole = 0
+    """Rank of the adapters; 0: none, every weight is trained."""
+    alpha: Positive = 16.0
+    """Adapter outputs are scaled by alpha / rank."""
+    targets: tuple[str, ...] = ()
+    """Last parts of layer names, as q_proj. (): every linear layer."""
+
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+class TrainerConfig(Part):
+    device: str = "auto"
+    """cpu, cuda, cuda:N; auto: the first GPU, else cpu."""
+    threads: Whole = 0
+    """Threads of torch; 0: one per core of this process."""
+    row: Count = 256
+    """Positions per packed row. A longer sequence gets a row of its own length."""
+    rows: Count = 32
+    """Rows per micro-batch."""
+    logits_chunk: Count = 4096
+    """Positions per tile of logits. A tile spans 1,024 vocabulary tokens."""
+    compute: Literal["float32", "bfloat16"] = "float32"
+    """Precision of both passes; weights stay float32."""
+    fused: bool = True
+    """CPU: fused layers, equal up to rounding. These are oneDNN linear layers and fused norms."""
+    packed_attention: bool = True
+    """Attend per sequence, not per row under a mask."""
+    share_prompts: bool = True
+    """Compute a prompt once for all its answers. Needs packed_attention."""
+    gradient_checkpointing: bool = False
+    """Recompute blocks in the backward pass. Only each block's input is stored."""
+    memory_gib: NotNegative = 0.0
+    """GiB of peak memory that stop the run; 0: no limit."""
+    lora: LoraConfig = LoraConfig()
+    """Low-rank adapters."""
+    skip_zero_advantages: bool = True
+    """Skip the passes of rollouts with advantage 0."""
+
+    @model_validator(mode="after")
+    def _device_is_known(self) -> Self:
+        kind, colon, number = self.device.partition(":")
+        if self.device not in DEVICES and not (kind == "cuda" and colon and number.isdecimal()):
+            hint = did_you_mean(self.device.lower(), DEVICES)
+            raise ValueError(
+                f"device={self.device!r} is unknown.{hint} Known: {', '.join(DEVICES)}, cuda:N"
+            )
+        return self

@@ -1,0 +1,209 @@
+"""Memory estimates before a run: bytes per parameter, and the trainer's peak part by part.
+
+Layers are counted as Llama and Qwen have them after `pipeline/model/prepare.py`; other
+architectures keep about as much. The CUDA context and allocator fragmentation are not counted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from veriloop.pipeline.config.presets import Model
+from veriloop.pipeline.config.sections import TinyModel, TrainerConfig
+from veriloop.pipeline.errors import RecipeError, did_you_mean
+
+Rows = list[tuple[str, str]]  # (quantity, value and how it is derived)
+
+MIB, GIB = 2**20, 2**30
+TILE = 1024  # vocabulary tokens whose logits exist at one time; as in model/logprob.py
+BACKWARD_BUFFERS = 3  # feed-forward-wide tensors that the backward pass of one layer holds
+LOGIT_BUFFERS = 3  # tensors of the size of a logits tile
+Dtype = Literal["float32", "bf16"]
+WEIGHT_BYTES: dict[str, int] = {"float32": 4, "bf16": 2}
+# A trained parameter also has a gradient in the weights' type, the optimizer's moments, and a
+# float32 master copy where the weights are narrower.
+MOMENT_BYTES: dict[str, int] = {"adamw": 8, "adamw8bit": 2, "muon": 4, "sgd": 0}
+_UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+TRAINED: tuple[Model, ...] = ("policy", "critic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The sizes of a model that determine its training memory; widths are numbers per position."""
+
+    parameters: int
+    layers: int
+    hidden: int
+    feed_forward: int
+    queries: int  # over all heads
+    keys: int  # over all key-value heads
+    vocabulary: int
+    tied: bool
+
+    @property
+    def linear(self) -> dict[str, tuple[int, int]]:
+        """(inputs, outputs) of a block's linear layers, by name."""
+        d, f = self.hidden, self.feed_forward
+        return {
+            "q_proj": (d, self.queries),
+            "k_proj": (d, self.keys),
+            "v_proj": (d, self.keys),
+            "o_proj": (self.queries, d),
+            "gate_proj": (d, f),
+            "up_proj": (d, f),
+            "down_proj": (f, d),
+        }
+
+
+def shape_of(config: Mapping[str, Any], parameters: int) -> Shape | None:
+    """The shape in the values of a config.json; None for an architecture without these keys."""
+    config = config.get("text_config", config)
+    try:
+        heads = config["num_attention_heads"]
+        head_dim = config.get("head_dim") or config["hidden_size"] // heads
+        return Shape(
+            parameters=parameters,
+            layers=config["num_hidden_layers"],
+            hidden=config["hidden_size"],
+            feed_forward=config["intermediate_size"],
+            queries=heads * head_dim,
+            keys=(config.get("num_key_value_heads") or heads) * head_dim,
+            vocabulary=config["vocab_size"],
+            tied=bool(config.get("tie_word_embeddings")),
+        )
+    except KeyError:
+        return None
+
+
+def tiny_shape(model: TinyModel, parameters: int) -> Shape:
+    """The shape of the Llama that `TinyModel` describes."""
+    return Shape(
+        parameters=parameters,
+        layers=model.layers,
+        hidden=model.hidden,
+        feed_forward=model.feed_forward,
+        queries=model.hidden,
+        keys=model.hidden,
+        vocabulary=model.vocabulary,
+        tied=model.tied,
+    )
+
+
+def trainer_bytes(shape: Shape, trainer: TrainerConfig, positions: int) -> dict[str, int]:
+    """Bytes of policy, optimizer and activations, by part, for passes over `positions` tokens."""
+    frozen = trainer.lora.rank > 0
+    trained = _adapter_parameters(shape, trainer) if frozen else shape.parameters
+    # A tied embedding gets a gradient from the head and one from the input: one is a copy.
+    copies = 1 if shape.tied and not frozen else 0
+    return {
+        "weights": 4 * shape.parameters + (4 * trained if frozen else 0),
+        "gradients": 4 * trained,
+        "moments": 8 * trained,
+        "activations": _activations(shape, trainer, positions),
+        "head": 4 * copies * shape.vocabulary * shape.hidden
+        + 4 * LOGIT_BUFFERS * TILE * min(positions, trainer.logits_chunk),
+    }
+
+
+def peak_row(shape: Shape, trainer: TrainerConfig, longest: int) -> tuple[str, str]:
+    """The plan's row of the trainer's peak; `longest` is the positions of the longest sequence."""
+    width = max(trainer.row, longest)
+    sizes = trainer_bytes(shape, trainer, trainer.rows * width)
+    parts = ", ".join(f"{name} {size / MIB:,.1f}" for name, size in sizes.items())
+    return (
+        "trainer's peak",
+        f"at most about {sum(sizes.values()) / MIB:,.1f} MiB with {trainer.rows} rows of {width:,} "
+        f"positions in a pass ({parts})",
+    )
+
+
+def kept_by_layer(shape: Shape, trainer: TrainerConfig, positions: int) -> int:
+    """Bytes that the forward pass of one layer keeps for its backward pass: the inputs of norms,
+    linear layers, attention and activation, and the rounded weights in bfloat16."""
+    half = trainer.compute == "bfloat16"
+    numbers = 4 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 4 * shape.feed_forward
+    if not half:
+        numbers += shape.queries  # attention outputs are copied back into their rows
+    rounded = 2 * sum(i * o for i, o in shape.linear.values()) if half else 0
+    return (2 if half else 4) * numbers * positions + rounded
+
+
+def _activations(shape: Shape, trainer: TrainerConfig, positions: int) -> int:
+    """What all layers keep, and what the backward pass of one layer adds."""
+    size = 2 if trainer.compute == "bfloat16" else 4
+    layer = kept_by_layer(shape, trainer, positions)
+    if trainer.gradient_checkpointing:
+        layers = layer + shape.layers * size * shape.hidden * positions
+    else:
+        layers = shape.layers * layer
+    ends = positions * shape.hidden * (3 * size + 4)
+    return layers + ends + BACKWARD_BUFFERS * size * shape.feed_forward * positions
+
+
+def _adapter_parameters(shape: Shape, trainer: TrainerConfig) -> int:
+    names = trainer.lora.targets or shape.linear
+    widths = sum(sum(shape.linear.get(name, (0, 0))) for name in names)
+    return trainer.lora.rank * shape.layers * widths
+
+
+def memory_rows(
+    start: str,
+    trainer: TrainerConfig,
+    parameters: int | None,
+    copies: Mapping[str, int] = {},
+    fixed: Mapping[str, float] = {},
+) -> Rows:
+    """The plan's rows of parameters and memory. `parameters` is None where `start` is not found.
+
+    `copies`: bytes per parameter of further copies of the model, by role; `fixed`: further bytes.
+    """
+    if parameters is None:
+        return [missing_model(start)]
+    if trainer.lora.rank:
+        per_parameter = {"weights, adapters not counted": 4, **copies}
+    else:
+        per_parameter = {"weights, gradients, two moments": 16, **copies}
+    rate = sum(per_parameter.values())
+    parts = "; ".join(f"{role}: {size}" for role, size in per_parameter.items())
+    more = "".join(f" + {label}" for label, size in fixed.items() if size)
+    total = (rate * parameters + sum(fixed.values())) / MIB
+    return [
+        ("parameters", f"{parameters:,}"),
+        ("memory", f"{rate} bytes a parameter ({parts}){more} = {total:,.1f} MiB, and activations"),
+    ]
+
+
+def missing_model(path: str) -> tuple[str, str]:
+    """The plan's memory row where a model is not found."""
+    return "memory", f"unknown: {path} is not found"
+
+
+def bytes_per_parameter(model: Model, dtype: str, optimizer: str) -> int:
+    """Bytes per parameter of a model in this role. Raises RecipeError for an unknown name."""
+    weight = WEIGHT_BYTES[_known("dtype", dtype, WEIGHT_BYTES)]
+    moments = MOMENT_BYTES[_known("optimizer", optimizer, MOMENT_BYTES)]
+    if model not in TRAINED:
+        return weight
+    return weight + weight + moments + (0 if weight == 4 else 4)
+
+
+def parse_size(size: str) -> int:
+    """`7B`, `500M` or a plain number as a parameter count. Raises RecipeError for anything else."""
+    digits, unit = (size[:-1], size[-1].upper()) if size[-1:].isalpha() else (size, "")
+    try:
+        count = float(digits) * _UNITS.get(unit, 1)
+    except ValueError:
+        count = 0.0
+    if count < 1 or (unit and unit not in _UNITS):
+        raise RecipeError(
+            f"--model-size {size!r} is no number of parameters; such as 7B, 500M or 500000"
+        )
+    return round(count)
+
+
+def _known(setting: str, name: str, allowed: Mapping[str, int]) -> str:
+    if name not in allowed:
+        raise RecipeError(
+            f"no {setting} {name!r}.{did_you_mean(name, allowed)} Known: {', '.join(allowed)}"
+        )
+    return name

@@ -1,0 +1,167 @@
+"""Plans of SFT, distillation, preference optimisation and reward models."""
+
+from pathlib import Path
+
+from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.preference import (
+    PreferenceDataConfig,
+    PreferenceRecipe,
+    RewardModelRecipe,
+)
+from veriloop.pipeline.config.sections import OptimizerConfig
+from veriloop.pipeline.config.sft import (
+    ColdStartRecipe,
+    RejectionRecipe,
+    SFTDataConfig,
+    SFTRecipe,
+    SupervisedRecipe,
+)
+from veriloop.pipeline.dry_run.memory import Rows, memory_rows, missing_model
+
+
+def supervised_rows(recipe: SupervisedRecipe, parameters: int | None) -> Rows:
+    """(quantity, derivation) rows; `parameters` is None where the start is not found."""
+    rows = [("data", _data(recipe.data))] if isinstance(recipe, SFTRecipe) else _collected(recipe)
+    rows += _optimizer(recipe)
+    rows.append(("held out", f"{recipe.data.held_out} rows"))
+    if recipe.examine:
+        rows.append(("evaluation", f"{recipe.evaluation.problems} problems at both ends"))
+    return rows + memory_rows(recipe.start, recipe.trainer, parameters)
+
+
+def _collected(recipe: ColdStartRecipe | RejectionRecipe) -> Rows:
+    collect = recipe.collect
+    samples = collect.questions * collect.per_prompt
+    per_question = min(collect.keep, collect.per_prompt)
+    kept = min(collect.questions * per_question, collect.rows or samples)
+    rows: Rows = [
+        ("teacher", recipe.teacher),
+        ("sampled", f"{collect.questions:,} questions x {collect.per_prompt} answers = "
+                    f"{samples:,}"),
+        ("kept", f"at most {kept:,}: up to {collect.keep} correct answers of each question"),
+    ]  # fmt: skip
+    if isinstance(recipe, RejectionRecipe) and recipe.general.reasoning:
+        ratio = recipe.general.reasoning
+        rows.append(("general", f"{round(kept / ratio):,} rows at most, one to {ratio:g} of "
+                                f"reasoning, of {recipe.general.source}"))  # fmt: skip
+    return rows
+
+
+def distill_rows(recipe: DistillRecipe, student: int | None, teacher: int | None) -> Rows:
+    """(quantity, derivation) rows; parameter counts are None for models that are not found."""
+    name = recipe.teacher or "none: the answers of a file"
+    rows = [
+        ("method", recipe.method),
+        ("teacher", f"{name}, {teacher:,} parameters" if teacher else name),
+    ]
+    rows += _on_policy(recipe) if recipe.method == "on_policy" else _offline(recipe)
+    if recipe.teacher and teacher is None and student is not None:
+        return [*rows, missing_model(recipe.teacher)]
+    copies: dict[str, int] = {}
+    if recipe.method == "on_policy":
+        copies["sampler"] = {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype]
+    fixed = {"4 bytes per teacher parameter": 4 * (teacher or 0)}
+    return rows + memory_rows(recipe.start, recipe.trainer, student, copies, fixed)
+
+
+def _on_policy(recipe: DistillRecipe) -> Rows:
+    rollout, minibatches = recipe.rollout, recipe.minibatches
+    rollouts = rollout.prompts * rollout.per_prompt
+    divergence = {
+        "sampled": "reverse KL, estimated from the sampled token",
+        "jsd": f"generalised JSD, beta {recipe.beta:g}, over the vocabulary",
+    }.get(recipe.divergence, f"{recipe.divergence}, over the vocabulary")
+    return [
+        ("loss", divergence),
+        ("rollouts a step", f"{rollout.prompts} prompts x {rollout.per_prompt} responses = "
+                            f"{rollouts:,}"),
+        ("optimizer steps", f"{minibatches} a rollout of {rollouts // minibatches} responses each"),
+        ("whole run", f"{recipe.steps} steps = {recipe.steps * rollouts:,} rollouts"),
+    ]  # fmt: skip
+
+
+def _offline(recipe: DistillRecipe) -> Rows:
+    rows = [("data", _data(recipe.data))]
+    if recipe.method == "logits":
+        size = 8 * recipe.top_k + 4  # an int32 id and a float32 log-prob each, and the rest's mass
+        rows.append(
+            (
+                "teacher's scores",
+                f"{recipe.top_k} ids per token and the mass of the rest: {size} bytes on disk",
+            )
+        )
+    return rows + _optimizer(recipe)
+
+
+def preference_rows(recipe: PreferenceRecipe | RewardModelRecipe, parameters: int | None) -> Rows:
+    """(quantity, derivation) rows; `parameters` is None where the start is not found."""
+    rows = _preference(recipe) if isinstance(recipe, PreferenceRecipe) else _reward(recipe)
+    copies: dict[str, int] = {}
+    if isinstance(recipe, PreferenceRecipe) and recipe.problems is not None:
+        copies["sampler"] = 4
+        if recipe.schedule.name == "online" and recipe.loss.has_reference:
+            copies["reference"] = 4
+    return rows + memory_rows(recipe.start, recipe.trainer, parameters, copies)
+
+
+def _preference(recipe: PreferenceRecipe) -> Rows:
+    schedule, rollout, label = recipe.schedule, recipe.rollout, recipe.label
+    judge = label.reward_model if label.by == "reward_model" else "the verifiers"
+    sampled = (
+        f"{rollout.prompts} prompts x {rollout.per_prompt} answers a round, at most "
+        f"{rollout.prompts * label.pairs} pairs, judged by {judge}"
+    )
+    unit = "answers" if recipe.loss.name == "kto" else "pairs"
+    return [
+        ("loss", f"{recipe.loss.name}, {_reference(recipe)}"),
+        ("schedule", f"{schedule.name}: {schedule.rounds} rounds x {schedule.epochs} epochs"),
+        ("data", sampled if schedule.samples else _preference_data(recipe.data)),
+        ("optimizer steps", f"of {recipe.batch} {unit} each"),
+        ("measured on", f"{recipe.data.held_out} held-out rows"),
+    ]
+
+
+def _reference(recipe: PreferenceRecipe) -> str:
+    if not recipe.loss.has_reference:
+        return "without a reference"
+    return {
+        "offline": "the start is the reference, scored once and stored",
+        "online": "the start is the reference, held in memory",
+        "curriculum": "each round begins with a new reference",
+        "iterative": "each round begins with a new reference",
+    }[recipe.schedule.name]
+
+
+def _reward(recipe: RewardModelRecipe) -> Rows:
+    anchors = recipe.anchors or "the best held-out answers"
+    return [
+        ("data", _preference_data(recipe.data)),
+        ("optimizer steps", f"of {recipe.batch} rows each, {recipe.epochs} epochs"),
+        ("measured on", f"{recipe.data.held_out} held-out rows"),
+        ("zero point", f"mean reward of {anchors}"),
+    ]
+
+
+def _data(data: SFTDataConfig) -> str:
+    rows = f"{data.rows:,} rows" if data.rows else "every row"
+    missing = data.source != "arithmetic" and not Path(data.source).is_file()
+    return f"{rows} of {data.source}{' (not found)' if missing else ''}"
+
+
+def _preference_data(data: PreferenceDataConfig) -> str:
+    rows = f"{data.rows:,} rows" if data.rows else "every row but the held-out ones"
+    return f"{rows} of {data.source}"
+
+
+def _optimizer(recipe: SupervisedRecipe | DistillRecipe) -> Rows:
+    return [
+        ("optimizer steps", f"of {recipe.batch} rows each, {recipe.epochs} epochs"),
+        ("learning rate", _learning_rate(recipe.optimizer)),
+    ]
+
+
+def _learning_rate(optimizer: OptimizerConfig) -> str:
+    peak = optimizer.learning_rate
+    if optimizer.schedule == "cosine":
+        return f"{peak:g}, on a cosine to {peak * optimizer.floor:g}"
+    return f"{peak:g}"

@@ -1,0 +1,1 @@
+"""Measure a checkpoint on held-out problems and published benchmarks."""

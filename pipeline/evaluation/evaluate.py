@@ -1,0 +1,171 @@
+"""Evaluate a policy on held-out problems, over all of them and per source."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from veriloop.data.problem import GENERAL, Problem, source_of
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.evaluation.statistics import Estimate, estimate, majority, pass_at_k
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.rollouts.grade import Judges, Verifiers, grade
+from veriloop.pipeline.sampling.sampler import Sampler, Sampling
+from veriloop.pipeline.types import Graded
+
+MEASURED: Verifiers = {"accuracy": None, "format": "think_format", "language": "language"}
+SHARES = ("format", "language")  # components reported as their mean score
+KEPT_PROBLEMS, KEPT_SAMPLES = 64, 2  # samples that are stored for reading
+
+Keep = Callable[[Sequence[Graded]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """One evaluation. Estimates are over problems; lengths are in tokens.
+
+    "pass@1", "pass@k", "maj@k" and "greedy" cover the problems that have a right answer;
+    "pass@1/SOURCE" covers one source, if there are several. "general" is the share of good answers
+    to general prompts, judged by an exact rule. "format" and "language" (the share of words in the
+    language of the question) cover all problems.
+    """
+
+    problems: int
+    samples: int  # per problem, at `temperature`
+    temperature: float
+    estimates: Mapping[str, Estimate]
+    mean_length: float
+    truncated: float  # share of the samples cut off by max_tokens
+    failed: int  # samples that a verifier could not judge; excluded from the estimates
+
+    def flat(self) -> dict[str, Any]:
+        """Flat JSON values for records: each estimate by name, its interval as "NAME 95%"."""
+        values: dict[str, Any] = {name: e.value for name, e in self.estimates.items()}
+        values |= {f"{name} 95%": [e.low, e.high] for name, e in self.estimates.items()}
+        rest = asdict(replace(self, estimates={}))
+        del rest["estimates"]
+        return values | rest
+
+
+def evaluate(
+    sampler: Sampler,
+    generator: RolloutGenerator,
+    problems: Sequence[Problem],
+    verifiers: Verifiers,
+    pool: Judges,
+    sampling: Sampling,
+    *,
+    greedy: bool = True,
+    keep: Keep | None = None,
+    on_problem: Callable[[], object] = lambda: None,
+) -> Evaluation:
+    """Sample and judge. `verifiers` must have the component "accuracy" and may have SHARES.
+
+    `keep` receives a few samples of evenly spaced problems, the same ones in every evaluation.
+    `on_problem` is called whenever a problem is sampled, `passes` times in all.
+
+    Raises StageError if no sample of a source could be judged.
+    """
+    graded = _graded(sampler, generator, problems, verifiers, pool, sampling, on_problem)
+    if keep is not None:
+        spread = graded[:: -(-len(graded) // KEPT_PROBLEMS)]
+        keep([g for group in spread for g in group[:KEPT_SAMPLES]])
+    estimates = _estimates(graded, sampling.per_prompt)
+    reasoning = _reasoning(problems) if greedy else []
+    if reasoning:
+        once = replace(sampling, per_prompt=1, temperature=0.0)
+        best = _graded(sampler, generator, reasoning, verifiers, pool, once, on_problem)
+        estimates["greedy"] = estimate([_score(g, "accuracy") for (g,) in best])
+    flat = [g for group in graded for g in group]
+    return Evaluation(
+        problems=len(problems),
+        samples=sampling.per_prompt,
+        temperature=sampling.temperature,
+        estimates=estimates,
+        mean_length=sum(len(g.rollout.response_ids) for g in flat) / len(flat),
+        truncated=sum(g.rollout.finish == "length" for g in flat) / len(flat),
+        failed=sum(g.reward is None for g in flat),
+    )
+
+
+def passes(problems: Sequence[Problem], *, greedy: bool = True) -> int:
+    """How many problems an evaluation samples; those of the greedy pass count again."""
+    return len(problems) + (len(_reasoning(problems)) if greedy else 0)
+
+
+def _reasoning(problems: Sequence[Problem]) -> list[Problem]:
+    return [problem for problem in problems if source_of(problem) != GENERAL]
+
+
+def _graded(
+    sampler: Sampler,
+    generator: RolloutGenerator,
+    problems: Sequence[Problem],
+    verifiers: Verifiers,
+    pool: Judges,
+    sampling: Sampling,
+    on_problem: Callable[[], object],
+) -> list[list[Graded]]:
+    """The graded samples of each problem, including those that could not be judged."""
+    groups = [(p.id, p) for p in problems]
+    rollouts = generator.rollouts(sampler, groups, sampling, lambda _: on_problem())
+    graded = grade(rollouts, verifiers, pool, lambda _, verdicts: verdicts["accuracy"].score or 0.0)
+    n = sampling.per_prompt
+    return [graded[i : i + n] for i in range(0, len(graded), n)]
+
+
+def _estimates(groups: Iterable[Sequence[Graded]], k: int) -> dict[str, Estimate]:
+    by_source = _judged_by_source(groups)
+    judged = [group for part in by_source.values() for group in part]
+    general = by_source.pop(GENERAL, [])
+    estimates = _accuracy([group for part in by_source.values() for group in part], k)
+    if len(by_source) > 1:
+        for source, part in by_source.items():
+            estimates[f"pass@1/{source}"] = estimate(_shares_right(part))
+    if general:
+        estimates["general"] = estimate(_shares_right(general))
+    for component in SHARES:
+        if component in judged[0][0].verdicts:
+            scores = ([_score(g, component) for g in group] for group in judged)
+            estimates[component] = estimate([sum(s) / len(s) for s in scores])
+    return estimates
+
+
+def _judged_by_source(groups: Iterable[Sequence[Graded]]) -> dict[str, list[list[Graded]]]:
+    """The judged samples of each problem by source. Problems without any are left out."""
+    by_source: dict[str, list[list[Graded]]] = {}
+    for group in groups:
+        part = by_source.setdefault(source_of(group[0].rollout.problem), [])
+        if judged := [g for g in group if g.reward is not None]:
+            part.append(judged)
+    unjudged = [source for source, part in by_source.items() if not part]
+    if unjudged:
+        raise StageError(
+            f"evaluation: the verifiers failed on every sample of {', '.join(unjudged)}"
+        )
+    return by_source
+
+
+def _accuracy(judged: Sequence[Sequence[Graded]], k: int) -> dict[str, Estimate]:
+    """pass@1, pass@k and maj@k; {} without problems."""
+    if not judged:
+        return {}
+    estimates = {"pass@1": estimate(_shares_right(judged))}
+    if k > 1:
+        right = [[_is_right(g) for g in group] for group in judged]
+        answers = [[g.verdicts["accuracy"].answer for g in group] for group in judged]
+        pass_k = [pass_at_k(len(r), sum(r), min(k, len(r))) for r in right]
+        votes = [majority(a, r) for a, r in zip(answers, right, strict=True)]
+        estimates |= {f"pass@{k}": estimate(pass_k), f"maj@{k}": estimate(votes)}
+    return estimates
+
+
+def _shares_right(judged: Sequence[Sequence[Graded]]) -> list[float]:
+    return [sum(map(_is_right, group)) / len(group) for group in judged]
+
+
+def _is_right(graded: Graded) -> bool:
+    return _score(graded, "accuracy") == 1.0
+
+
+def _score(graded: Graded, component: str) -> float:
+    return graded.verdicts[component].score or 0.0

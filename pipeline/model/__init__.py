@@ -1,0 +1,1 @@
+"""One torch model: loading, scoring, attention, adapters, devices."""

@@ -1,0 +1,94 @@
+"""Device selection and transfers.
+
+A model is moved to its device by `prepare`. Batches are assembled on the CPU and moved one at a
+time to the model that reads them.
+"""
+
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from veriloop.pipeline.errors import RecipeError
+
+CPU = torch.device("cpu")
+BFLOAT16 = (8, 0)  # least compute capability
+Record = TypeVar("Record")
+
+
+def choose_device(name: str) -> torch.device:
+    """The device for `trainer.device`, which becomes CUDA's current device.
+
+    `auto` is the first GPU, else the CPU. Raises RecipeError for a GPU that torch does not see.
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and not gpus):
+        return CPU
+    index = int(name.partition(":")[2] or 0)
+    if index >= gpus:
+        raise RecipeError(f"trainer.device={name}: {_available(gpus)}; auto and cpu are available")
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
+
+
+def describe(device: torch.device) -> str:
+    """The device for display."""
+    if device.type == "cpu":
+        return f"CPU, {torch.get_num_threads()} threads"
+    gpu = torch.cuda.get_device_properties(device)
+    return f"{device} ({gpu.name}, {gpu.total_memory / 2**30:.0f} GiB)"
+
+
+def require_bfloat16(device: torch.device) -> None:
+    """Raise RecipeError for a GPU that cannot compute in bfloat16."""
+    if device.type != "cuda":
+        return
+    capability = torch.cuda.get_device_capability(device)
+    if capability < BFLOAT16:
+        raise RecipeError(
+            f"trainer.compute=bfloat16: {describe(device)} has compute capability "
+            f"{capability[0]}.{capability[1]}, bfloat16 needs {BFLOAT16[0]}.{BFLOAT16[1]}; set "
+            "float32"
+        )
+
+
+def device_of(model: Any) -> torch.device:
+    """The device of a model's weights."""
+    return next(model.parameters()).device
+
+
+def brought(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on `device`; to a GPU asynchronously through pinned memory."""
+    if tensor.device == device:
+        return tensor
+    if tensor.device == CPU:
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def onto(record: Record, device: torch.device) -> Record:
+    """A copy of a dataclass with its tensors on `device`."""
+    values = {f.name: getattr(record, f.name) for f in fields(record)}  # type: ignore[arg-type]
+    moved = {
+        name: brought(value, device)
+        for name, value in values.items()
+        if isinstance(value, Tensor) and value.device != device
+    }
+    return replace(record, **moved) if moved else record  # type: ignore[type-var]
+
+
+def give_back_unused() -> None:
+    """Release this process's cached GPU memory to other processes."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+def _available(gpus: int) -> str:
+    if torch.version.cuda is None:
+        return f"this torch ({torch.__version__}) is built without CUDA"
+    if not gpus:
+        return f"torch is built for CUDA {torch.version.cuda} and sees no GPU"
+    names = ", ".join(f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(gpus))
+    return f"torch sees {names}"

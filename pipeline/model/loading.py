@@ -1,0 +1,178 @@
+"""Loads checkpoints that are whole. Of an incomplete one transformers fills the gaps with random
+weights and logs a warning; here it is refused."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from veriloop.pipeline.errors import RecipeError
+
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+OBJECTS = (CONFIG, "generation_config.json", "tokenizer_config.json", INDEX)
+SHOWN = 3  # tensor names in a message
+SAVE_AGAIN = "Copy the folder again from its source, or save the whole model with save_pretrained"
+ANOTHER = "Name a folder written by save_pretrained or a checkpoint of an earlier stage"
+
+
+class BadCheckpointError(RecipeError):
+    """A model folder that cannot be loaded as it was saved. Names the folder and the next step."""
+
+    def __init__(self, folder: str | Path, problem: str, next_step: str = SAVE_AGAIN) -> None:
+        super().__init__(folder, problem, next_step)  # these arguments make it picklable
+        self.folder, self.problem, self.next_step = folder, problem, next_step
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.folder}: {self.problem}. {self.next_step}"
+
+
+def load_whole(
+    kind: Any,
+    path: str | Path,
+    *,
+    new: tuple[str, ...] = (),
+    unused: tuple[str, ...] = (),
+    **options: Any,
+) -> Any:
+    """The model in `path` by an Auto class of transformers, with every weight from its files.
+
+    Names that begin with one of `new` may be missing; those that begin with one of `unused` may be
+    left over. `options` go to `from_pretrained`. Raises BadCheckpointError naming the file or the
+    tensors.
+    """
+    require_files(path)
+    with _quiet():
+        try:
+            model, loading = kind.from_pretrained(
+                str(path), output_loading_info=True, ignore_mismatched_sizes=True, **options
+            )
+        except (ImportError, MemoryError):
+            raise
+        except Exception as failure:
+            problem = f"does not load ({type(failure).__name__}: {first_line(failure)})"
+            raise BadCheckpointError(path, problem, ANOTHER) from failure
+    if problem := _difference(loading, new, unused):
+        raise BadCheckpointError(path, problem)
+    if broken := _not_finite(model):
+        raise BadCheckpointError(
+            path,
+            f"{_listed(broken)} hold NaN or infinite weights; expected finite numbers",
+            "Training diverged before it was saved: take an earlier checkpoint",
+        )
+    return model
+
+
+def require_files(path: str | Path) -> None:
+    """Raise BadCheckpointError unless `path` holds a config and complete files of weights."""
+    folder = Path(path)
+    if not (folder / CONFIG).is_file():
+        problem = f"{path} holds no Hugging Face checkpoint: {CONFIG} is missing"
+        raise RecipeError(f"{problem}. {ANOTHER}")
+    objects = {name: _object(folder, name) for name in OBJECTS if (folder / name).is_file()}
+    single = folder / "model.safetensors"
+    if single.is_file():
+        _require_safetensors(folder, single)
+    elif INDEX in objects:
+        _require_shards(folder, objects[INDEX])
+    elif not any(folder.glob("pytorch_model*.bin")):
+        raise BadCheckpointError(
+            folder, f"no weights in it; expected model.safetensors, or {INDEX} and its shards"
+        )
+
+
+def _require_shards(folder: Path, index: dict[str, Any]) -> None:
+    """Raise BadCheckpointError unless every shard of the index holds the tensors it lists."""
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        raise BadCheckpointError(folder, f"{INDEX} has no `weight_map` from tensors to shards")
+    missing = sorted({shard for shard in shards.values() if not (folder / shard).is_file()})
+    if missing:
+        tensors = [tensor for tensor, shard in shards.items() if shard in missing]
+        raise BadCheckpointError(
+            folder,
+            f"{INDEX} lists {_listed(missing)}, which are missing, with {len(tensors)} tensors "
+            f"such as {tensors[0]}",
+        )
+    for shard in sorted(set(shards.values())):
+        held = _require_safetensors(folder, folder / shard)
+        absent = [t for t, name in shards.items() if name == shard and t not in held]
+        if absent:
+            raise BadCheckpointError(
+                folder, f"{shard} lacks {_listed(absent)}, expected by {INDEX}"
+            )
+
+
+def _require_safetensors(folder: Path, path: Path) -> set[str]:
+    """The tensor names of a complete file. Raises BadCheckpointError for a damaged one."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return set(file.keys())
+    except (SafetensorError, OSError) as failure:
+        size = path.stat().st_size
+        problem = f"{path.name} ({size:,} bytes) is no complete safetensors file ({failure})"
+        hint = "it is cut short or a Git LFS pointer"
+        raise BadCheckpointError(folder, f"{problem}; {hint}") from failure
+
+
+def _object(folder: Path, name: str) -> dict[str, Any]:
+    """The JSON object in a file. Raises BadCheckpointError for anything else."""
+    try:
+        value = json.loads((folder / name).read_bytes())
+    except (ValueError, OSError) as failure:
+        raise BadCheckpointError(folder, f"{name} is not JSON ({failure})") from failure
+    if not isinstance(value, dict):
+        raise BadCheckpointError(folder, f"{name} holds {value!r:.40}; expected a JSON object")
+    return value
+
+
+def _difference(loading: Any, new: tuple[str, ...], unused: tuple[str, ...]) -> str:
+    """How the tensors of the files differ from those of the model; "" if they agree."""
+    missing = [name for name in loading["missing_keys"] if not name.startswith(new)]
+    left_over = [name for name in loading["unexpected_keys"] if not name.startswith(unused)]
+    if missing:
+        return f"lacks {_listed(missing)}, which {CONFIG} expects; they would be random"
+    if loading["mismatched_keys"]:
+        name, shape, expected = min(loading["mismatched_keys"])
+        others = len(loading["mismatched_keys"]) - 1
+        more = f" ({others} more differ)" if others else ""
+        return f"{name} has shape {list(shape)}; {CONFIG} expects {list(expected)}{more}"
+    if left_over:
+        return f"holds {_listed(left_over)}, which the model of {CONFIG} has no place for"
+    return ""
+
+
+def _not_finite(model: Any) -> list[str]:
+    """Names of the parameters with NaN or infinity."""
+    return [
+        name
+        for name, weight in model.named_parameters()
+        if weight.is_floating_point() and not torch.isfinite(weight).all()
+    ]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bars and its report of missing weights."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _listed(names: list[str]) -> str:
+    names = sorted(names)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def first_line(failure: Exception) -> str:
+    return str(failure).strip().partition("\n")[0]

@@ -1,0 +1,311 @@
+"""Log-probs of sampled tokens and the entropy of their distributions, from logits or hidden states.
+
+The temperature divides the *logits*; dividing log-probs would not give a distribution. From hidden
+states they are computed in tiles of positions and vocabulary: activation memory does not grow with
+the vocabulary, and a tile fits the CPU's cache. Each position saves only its normaliser; the
+backward pass recomputes the logits.
+Axes: X any leading shape, M positions, C those of a chunk, D hidden width, V vocabulary, S a tile
+of it, K tiles.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
+
+from veriloop.pipeline.model.fused_layers import (
+    linear_forward,
+    linear_input_grad,
+    linear_weight_grad,
+)
+
+TILE = 1024  # tokens of the vocabulary whose logits exist at one time
+NO_GRADIENTS = (None,) * 4  # of targets and settings
+_LEAST = -1e30  # replaces -inf before a product: 0 * -inf would be NaN
+_IN_PLACE = "gradient_in_place"  # attribute of a weight
+
+
+class Head(NamedTuple):
+    """Output head: logits z = scale * linear(hidden, weight, bias), or cap * tanh(z / cap)."""
+
+    weight_VD: Tensor
+    bias_V: Tensor | None
+    scale: float = 1.0
+    cap: float = 0.0  # 0: none
+
+
+def token_logp(logits_XV: Tensor, targets_X: Tensor, temperature: float) -> Tensor:
+    """log pi(target) in nats, [X], from logits at the target's position (already shifted).
+
+    In float32 or wider. A logit of -inf removes its token from the support.
+    """
+    logp_XV = log_probs(logits_XV, temperature)
+    return logp_XV.gather(-1, targets_X.unsqueeze(-1)).squeeze(-1)
+
+
+def entropy(logits_XV: Tensor, temperature: float) -> Tensor:
+    """-sum_v p log p in nats, [X]; tokens outside the support add 0."""
+    return _entropy(log_probs(logits_XV, temperature))
+
+
+def logp_and_entropy_from_hidden(
+    hidden_MD: Tensor,
+    head_weight_VD: Tensor,
+    head_bias_V: Tensor | None,
+    targets_M: Tensor,
+    *,
+    temperature: float,
+    chunk: int,
+    scale: float = 1.0,
+    cap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """(`token_logp`, `entropy`), each [M], of `head_logits`, `chunk` positions at a time.
+
+    No [M, V] or [chunk, V] tensor is allocated, see `lm_head`. Both outputs are differentiable; an
+    unused entropy costs nothing in the backward pass. The product runs in the wider dtype of hidden
+    and head, regardless of autocast; everything after it, and the sum of the head's gradient over
+    chunks, in float32 or wider. The gradient's products run in half precision if the hidden states
+    are. Raises ValueError for a chunk below 1 or a temperature that is not above 0.
+    """
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least 1 position, got {chunk}")
+    _check_temperature(temperature)
+    logp_M, entropy_M = HeadTiles.apply(
+        hidden_MD,
+        head_weight_VD,
+        head_bias_V,
+        targets_M,
+        temperature / scale,
+        cap / temperature,
+        chunk,
+    )
+    return logp_M, entropy_M
+
+
+def head_logits(
+    hidden_CD: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    scale: float = 1.0,
+    cap: float = 0.0,
+) -> Tensor:
+    """z = scale * linear(hidden, weight, bias), [C, V], or cap * tanh(z / cap) if `cap` is set; in
+    the wider dtype of hidden and head, without autocast."""
+    dtype = torch.promote_types(hidden_CD.dtype, weight_VD.dtype)
+    with torch.autocast(hidden_CD.device.type, enabled=False):
+        bias_V = None if bias_V is None else bias_V.to(dtype)
+        logits_CV = linear(hidden_CD.to(dtype), weight_VD.to(dtype), bias_V)
+    if scale != 1:
+        logits_CV = logits_CV * scale
+    return cap * (logits_CV / cap).tanh() if cap else logits_CV
+
+
+def log_probs(logits_XV: Tensor, temperature: float) -> Tensor:
+    """log softmax(logits / temperature) in nats, [X, V], in float32 or wider.
+
+    Raises ValueError for a temperature that is not above 0.
+    """
+    _check_temperature(temperature)
+    return (logits_XV.to(wide(logits_XV)) / temperature).log_softmax(-1)
+
+
+def _check_temperature(temperature: float) -> None:
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature}: greedy has no log-probs")
+
+
+def _entropy(logp_XV: Tensor) -> Tensor:
+    return -(logp_XV.exp() * _finite(logp_XV)).sum(-1)
+
+
+def _finite(logp_XV: Tensor) -> Tensor:
+    return logp_XV.clamp(min=torch.finfo(logp_XV.dtype).min)  # 0 * -inf would be NaN
+
+
+def accumulate_in_place(weight: Tensor) -> None:
+    """Let the backward pass add to `weight.grad` tile by tile.
+
+    Autograd would allocate the gradient and add it to `.grad` afterwards, which for the head of a
+    large vocabulary takes the same memory again.
+    """
+    setattr(weight, _IN_PLACE, True)
+
+
+def in_place_grad(weight: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """`weight.grad`, made of zeros if absent; None where autograd has to accumulate."""
+    if not getattr(weight, _IN_PLACE, False) or weight.dtype != dtype:
+        return None
+    if weight.grad is None:
+        weight.grad = torch.zeros_like(weight)
+    return weight.grad
+
+
+class HeadTiles(torch.autograd.Function):
+    """(log-prob of the target, entropy), each [M]; see `logp_and_entropy_from_hidden`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_MD: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        targets_M: Tensor,
+        temperature: float,
+        cap: float,
+        chunk: int,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.temperature, ctx.cap = temperature, cap
+        ctx.parts = _slices(len(hidden_MD), chunk)
+        logp_M = hidden_MD.new_zeros(len(hidden_MD), dtype=wide(hidden_MD, weight_VD))
+        entropy_M, normaliser_M = torch.zeros_like(logp_M), torch.zeros_like(logp_M)
+        for part in ctx.parts:
+            logp_M[part], entropy_M[part], normaliser_M[part] = _scored(
+                _tiles(hidden_MD[part], weight_VD, bias_V, temperature, cap),
+                targets_M[part],
+                logp_M.new_empty(4, len(_slices(len(weight_VD), TILE)), len(targets_M[part])),
+            )
+        ctx.save_for_backward(hidden_MD, weight_VD, bias_V, targets_M, normaliser_M, entropy_M)
+        ctx.set_materialize_grads(False)
+        return logp_M, entropy_M
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grad_outputs: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        """`grad_outputs` is None for an unused output. The weight's gradient is None if it has been
+        accumulated in place."""
+        hidden_MD, weight_VD, bias_V, targets_M, normaliser_M, entropy_M = ctx.saved_tensors
+        grad_M, entropy_grad_M = grad_outputs
+        temperature, cap = ctx.temperature, ctx.cap
+        if grad_M is None:
+            grad_M = torch.zeros_like(normaliser_M)
+        needs, dtype = ctx.needs_input_grad, normaliser_M.dtype
+        in_place_VD = in_place_grad(weight_VD, dtype) if needs[1] else None
+        by_hidden_MD, by_weight_VD, by_bias_V = (
+            total if total is not None or not needed else torch.zeros_like(x, dtype=dtype)
+            for x, total, needed in zip(
+                ctx.saved_tensors[:3], (None, in_place_VD, None), needs[:3], strict=True
+            )
+        )
+        for part in ctx.parts:
+            inputs_CD = narrow(hidden_MD[part], weight_VD)
+            for tile, logits_CS in _tiles(hidden_MD[part], weight_VD, bias_V, temperature, cap):
+                slope_CS = 1 - (logits_CS / cap).square() if cap else None
+                logp_CS = logits_CS.sub_(normaliser_M[part, None])
+                by_entropy_CS = None
+                if entropy_grad_M is not None:
+                    scale_C = entropy_grad_M[part] / temperature
+                    by_entropy_CS = _by_entropy(logp_CS, entropy_M[part], scale_C)
+                scale_C = grad_M[part] / temperature
+                by_CS = _by_logp(logp_CS, targets_M[part] - tile.start, scale_C)
+                if by_entropy_CS is not None:
+                    by_CS.sub_(by_entropy_CS)
+                if slope_CS is not None:
+                    by_CS.mul_(slope_CS)
+                by_product_CS = by_CS.to(inputs_CD.dtype)
+                if by_hidden_MD is not None:
+                    weight_SD = weight_VD[tile].to(inputs_CD.dtype)
+                    by_hidden_MD[part] += linear_input_grad(by_product_CS, weight_SD)
+                if by_weight_VD is not None:
+                    by_weight_VD[tile] += linear_weight_grad(by_product_CS, inputs_CD)
+                if by_bias_V is not None:
+                    by_bias_V[tile] += by_CS.sum(0)
+        by_weight_VD = None if by_weight_VD is in_place_VD else by_weight_VD
+        return by_hidden_MD, by_weight_VD, by_bias_V, *NO_GRADIENTS
+
+
+def _scored(
+    tiles: Iterator[tuple[slice, Tensor]], targets_C: Tensor, buffers_4KC: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-prob of the targets, entropy, and log of the sum of exp(logit), each [C].
+
+    Results of each tile are written into `buffers_4KC`: small tensors that outlive a tile would
+    fragment the memory of the next one.
+    """
+    target_KC, top_KC, sum_KC, dot_KC = buffers_4KC
+    for k, (tile, logits_CS) in enumerate(tiles):
+        target_KC[k] = _picked(logits_CS, targets_C - tile.start)
+        top_KC[k] = logits_CS.amax(1).clamp_(min=_LEAST)
+        below_CS = logits_CS.sub_(top_KC[k, :, None]).clamp_(min=_LEAST)
+        weight_CS = below_CS.exp()
+        sum_KC[k] = weight_CS.sum(1)
+        dot_KC[k] = torch.linalg.vecdot(weight_CS, below_CS)
+        del logits_CS, below_CS, weight_CS  # free them before the next tile
+    top_C = top_KC.amax(0)
+    lower_KC = top_KC - top_C
+    scale_KC = lower_KC.exp()
+    sum_C = (scale_KC * sum_KC).sum(0)
+    dot_C = (scale_KC * (dot_KC + lower_KC * sum_KC)).sum(0)
+    normaliser_C = top_C + sum_C.log()
+    return target_KC.amax(0) - normaliser_C, sum_C.log() - dot_C / sum_C, normaliser_C
+
+
+def _picked(logits_CS: Tensor, indices_C: Tensor) -> Tensor:
+    """The logit at each index, [C]; -inf if the index is outside of the tile."""
+    inside_C = (indices_C >= 0) & (indices_C < logits_CS.shape[1])
+    picked_C = logits_CS.gather(1, indices_C.clamp(0, logits_CS.shape[1] - 1)[:, None]).squeeze(1)
+    return picked_C.masked_fill(~inside_C, -torch.inf)
+
+
+def _by_logp(logp_CS: Tensor, indices_C: Tensor, scale_C: Tensor) -> Tensor:
+    """scale * (onehot(target) - p): d logp / d logits. Overwrites `logp_CS`."""
+    inside_C = (indices_C >= 0) & (indices_C < logp_CS.shape[1])
+    by_CS = logp_CS.exp_().mul_(-scale_C[:, None])
+    indices_C1 = indices_C.clamp(0, logp_CS.shape[1] - 1)[:, None]
+    return by_CS.scatter_add_(1, indices_C1, (scale_C * inside_C)[:, None])
+
+
+def _by_entropy(logp_CS: Tensor, entropy_C: Tensor, scale_C: Tensor) -> Tensor:
+    """scale * p (log p + entropy): minus d entropy / d logits."""
+    surprise_CS = logp_CS.clamp(min=_LEAST) + entropy_C[:, None]
+    return scale_C[:, None] * logp_CS.exp() * surprise_CS
+
+
+def _tiles(
+    hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, temperature: float, cap: float
+) -> Iterator[tuple[slice, Tensor]]:
+    """(tile of the vocabulary, its logits / temperature [C, S], which the caller may overwrite).
+
+    A nonzero `cap`, also divided by the temperature, applies the soft cap. Without autocast: the
+    backward pass must recompute the same logits as the forward pass.
+    """
+    dtype = torch.promote_types(hidden_CD.dtype, weight_VD.dtype)
+    hidden_CD = hidden_CD.to(dtype)
+    with torch.autocast(hidden_CD.device.type, enabled=False):
+        for tile in _slices(len(weight_VD), TILE):
+            bias_S = None if bias_V is None else bias_V[tile].to(dtype)
+            yield tile, _logits(hidden_CD, weight_VD[tile].to(dtype), bias_S, temperature, cap)
+
+
+def _logits(
+    hidden_CD: Tensor, weight_SD: Tensor, bias_S: Tensor | None, temperature: float, cap: float
+) -> Tensor:
+    """[C, S], in float32 or wider."""
+    logits_CS = linear_forward(hidden_CD, weight_SD, bias_S)
+    logits_CS = logits_CS.to(wide(logits_CS))
+    logits_CS = logits_CS if temperature == 1 else logits_CS.div_(temperature)
+    return logits_CS.div_(cap).tanh_().mul_(cap) if cap else logits_CS
+
+
+def narrow(hidden_CD: Tensor, weight_VD: Tensor) -> Tensor:
+    """The hidden states in the dtype of the gradient's products: a trunk in half precision takes a
+    gradient in that precision, so a wider product gains nothing."""
+    if hidden_CD.dtype.itemsize == 2:
+        return hidden_CD
+    return hidden_CD.to(torch.promote_types(hidden_CD.dtype, weight_VD.dtype))
+
+
+def wide(*tensors: Tensor) -> torch.dtype:
+    """The widest dtype among float32 and those of the tensors."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
+
+
+def _slices(length: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, length, size)]

@@ -1,0 +1,132 @@
+"""LoRA (arXiv 2106.09685): y = x W' + b + (alpha / rank) x A' B' with W frozen.
+
+B starts at 0, so the model starts unchanged. No dropout, which would make the log-probs of a policy
+differ between passes.
+Axes: I inputs, O outputs, r rank.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from veriloop.pipeline.config.sections import LoraConfig
+from veriloop.pipeline.errors import RecipeError, did_you_mean
+from veriloop.pipeline.model.fused_layers import FastLinear
+
+FOLDER = "adapter"  # in a checkpoint: the adapters in peft's layout
+WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
+PREFIX = "base_model.model."  # of parameter names
+
+
+class LoraLinear(FastLinear):
+    """A linear layer whose only trained parameters are its adapter."""
+
+    lora_A: nn.Parameter  # [r, I]
+    lora_B: nn.Parameter  # [O, r]
+    lora_scale: float
+
+    def forward(self, input: Tensor) -> Tensor:
+        inner = nn.functional.linear(input, self.lora_A.to(input.dtype))
+        added = nn.functional.linear(inner, self.lora_B.to(input.dtype))
+        return super().forward(input) + self.lora_scale * added
+
+    def merged(self) -> Tensor:
+        """[O, I]: the weight of an equivalent plain linear layer."""
+        return torch.addmm(self.weight, self.lora_B, self.lora_A, alpha=self.lora_scale)
+
+
+def add(model: Any, config: LoraConfig) -> None:
+    """Freeze the model and add adapters to linear layers: those whose last name part is among the
+    targets, or all of the trunk. Raises RecipeError for a target that matches no layer."""
+    if model.get_output_embeddings() is None:
+        raise RecipeError(
+            f"trainer.lora: the new head of {type(model).__name__} would not be trained"
+        )
+    linear = {
+        name: module
+        for name, module in model.base_model.named_modules()
+        if type(module) in (nn.Linear, FastLinear)
+    }
+    kinds = sorted({name.rpartition(".")[2] for name in linear})
+    for target in config.targets:
+        if target not in kinds:
+            hint = did_you_mean(target, kinds)
+            raise RecipeError(
+                f"trainer.lora.targets: no linear layer {target!r} in this model.{hint} Known: "
+                + ", ".join(kinds)
+            )
+    model.requires_grad_(False)
+    for name, module in linear.items():
+        if not config.targets or name.rpartition(".")[2] in config.targets:
+            _adapt(module, config, seed=crc32(name.encode()))
+    model._lora = config
+
+
+def _adapt(layer: nn.Linear, config: LoraConfig, *, seed: int) -> None:
+    bound = 1 / math.sqrt(layer.in_features)  # as in peft
+    a_rI = torch.empty(config.rank, layer.in_features)
+    a_rI.uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))
+    layer.__class__ = LoraLinear
+    assert isinstance(layer, LoraLinear)
+    layer.lora_A = nn.Parameter(a_rI.to(layer.weight.device))
+    layer.lora_B = nn.Parameter(layer.weight.new_zeros(layer.out_features, config.rank))
+    layer.lora_scale = config.alpha / config.rank
+
+
+def adapted(model: Any) -> LoraConfig | None:
+    """The configuration of the model's adapters; None without adapters."""
+    return getattr(model, "_lora", None)
+
+
+@torch.no_grad()
+def merged(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """(name, weight) of every parameter, with adapters merged and names as without them."""
+    layers = {id(m.weight): m for m in model.modules() if isinstance(m, LoraLinear)}
+    for name, parameter in model.named_parameters():
+        if not _is_adapter(name):
+            layer = layers.get(id(parameter))
+            yield name, parameter if layer is None else layer.merged()
+
+
+@torch.no_grad()
+def merged_state(model: Any) -> dict[str, Tensor]:
+    """`model.state_dict()` with adapters merged."""
+    weights = {k: v for k, v in model.state_dict().items() if not _is_adapter(k)}
+    layers = ((n, m) for n, m in model.named_modules() if isinstance(m, LoraLinear))
+    return weights | {f"{name}.weight": layer.merged() for name, layer in layers}
+
+
+def write(model: Any, folder: Path) -> None:
+    """Write the adapters in peft's format."""
+    config = adapted(model)
+    assert config is not None, "only an adapted model has adapters to write"
+    adapters = {k: v.contiguous() for k, v in model.state_dict().items() if _is_adapter(k)}
+    folder.mkdir()
+    save_file({f"{PREFIX}{k}.weight": v for k, v in adapters.items()}, folder / WEIGHTS)
+    settings = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": config.rank,
+        "lora_alpha": config.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "target_modules": sorted({name.split(".")[-2] for name in adapters}),
+    }
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n")
+
+
+def read(folder: Path) -> dict[str, Tensor]:
+    """The adapters written by `write`, by their names in the model."""
+    weights = load_file(folder / WEIGHTS)
+    return {k.removeprefix(PREFIX).removesuffix(".weight"): v for k, v in weights.items()}
+
+
+def _is_adapter(name: str) -> bool:
+    return name.endswith((".lora_A", ".lora_B"))

@@ -1,0 +1,229 @@
+"""The policy model: load, save, and score tokens.
+
+Axes: R packed rows, T positions, M positions picked by a mask, D width, V vocabulary.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from jinja2 import TemplateError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from veriloop.pipeline.model import lora
+from veriloop.pipeline.model.device import brought, device_of
+from veriloop.pipeline.model.loading import BadCheckpointError, first_line, load_whole
+from veriloop.pipeline.model.logprob import logp_and_entropy_from_hidden
+from veriloop.pipeline.model.packed_attention import segments
+from veriloop.pipeline.model.probe import attention_kwargs, output_head, supports_packing
+from veriloop.pipeline.types import Batch
+
+MASTERS = "masters"  # in a checkpoint of a narrower dtype: the float32 weights
+ANSWER = "an answer of nobody"  # marks the end of a turn in a rendered template
+NOISES = (
+    "jitter_noise",
+    "router_jitter_noise",
+    "input_jitter_noise",
+)  # of MoE routers
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    """The tokenizer of a model folder. Raises BadCheckpointError if it is absent or damaged."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(path))
+    except (ImportError, MemoryError):
+        raise
+    except Exception as failure:
+        raise BadCheckpointError(
+            path,
+            f"its tokenizer does not load ({first_line(failure)}); expected tokenizer.json and "
+            "tokenizer_config.json",
+            "Copy the tokenizer's files from the model's source, or save it with save_pretrained",
+        ) from failure
+
+
+def load_generation_config(path: str | Path) -> Any:
+    """The checkpoint's generation config: ids that end and pad a response."""
+    from transformers import GenerationConfig
+
+    return GenerationConfig.from_pretrained(str(path))
+
+
+def load_policy(path: str | Path, dtype: torch.dtype = torch.float32) -> Any:
+    """Load a causal LM in training mode, with dropout 0 so that scores are reproducible.
+
+    Raises BadCheckpointError for a checkpoint that is not whole; see `load_whole`.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    model = load_whole(AutoModelForCausalLM, path, dtype=dtype)
+    if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
+        model.set_attn_implementation("eager")  # SDPA ignores the soft cap
+    vars(model)["_stored_as"] = AutoConfig.from_pretrained(str(path)).dtype or torch.float32
+    return without_dropout(model).train()
+
+
+def save_policy(model: Any, tokenizer: Any, directory: Path) -> None:
+    """Save weights, configs, tokenizer and chat template in transformers' format, with adapters
+    merged and in the dtype of the checkpoint that the model was loaded from.
+
+    The folders `adapter` and `masters` keep what merging and rounding lose.
+    """
+    stored_as = getattr(model, "_stored_as", torch.float32)
+    rounds, adapters = stored_as != torch.float32, lora.adapted(model) is not None
+    if rounds or adapters:
+        weights = {k: _rounded(v, stored_as) for k, v in lora.merged_state(model).items()}
+        model.save_pretrained(directory, state_dict=weights)
+        _set_dtype(directory / "config.json", stored_as)
+    else:
+        model.save_pretrained(directory)
+    if adapters:
+        lora.write(model, directory / lora.FOLDER)
+    elif rounds:
+        (directory / MASTERS).mkdir()
+        trained = {name: p.detach().contiguous() for name, p in model.named_parameters()}
+        save_file(trained, directory / MASTERS / "model.safetensors")
+    tokenizer.save_pretrained(directory)
+
+
+def saved_weights(model: Any, directory: Path) -> Mapping[str, Tensor]:
+    """The exact training weights of a model saved in `directory`, as a state of `model`."""
+    if lora.adapted(model) is not None:
+        return model.state_dict() | lora.read(directory / lora.FOLDER)
+    masters = directory / MASTERS / "model.safetensors"
+    if masters.is_file():
+        return model.state_dict() | _masters(model, masters)
+    return load_policy(directory).state_dict()
+
+
+def _masters(model: Any, path: Path) -> dict[str, Tensor]:
+    weights, names = load_file(path), {name for name, _ in model.named_parameters()}
+    if differing := sorted(weights.keys() ^ names):
+        problem = f"{path.name} and the model differ in {', '.join(differing[:3])}"
+        raise BadCheckpointError(path.parent, problem)
+    return weights
+
+
+def _rounded(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    return weight.to(dtype) if weight.is_floating_point() else weight
+
+
+def _set_dtype(path: Path, dtype: torch.dtype) -> None:
+    """Write the weights' dtype to a config; transformers writes the compute dtype."""
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
+
+
+def without_dropout(model: Any) -> Any:
+    """Set dropout and router noise to 0: old and new log-probs must not differ by chance."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 - not a torch attribute
+        for noise in NOISES:
+            if hasattr(module, noise):
+                setattr(module, noise, 0.0)
+    return model
+
+
+def eos_ids(generation_config: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Every id that ends a response: those of the generation config, the tokenizer's EOS, and the
+    one that ends a turn in its chat template."""
+    listed = generation_config.eos_token_id
+    ids = listed if isinstance(listed, list) else [listed]
+    ends = {*ids, tokenizer.eos_token_id, _turn_end(tokenizer)}
+    return tuple(sorted(i for i in ends if i is not None))
+
+
+def _turn_end(tokenizer: Any) -> int | None:
+    """The special token that the chat template puts after an answer; None without one."""
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+    turns = [{"role": "user", "content": "asked"}, {"role": "assistant", "content": ANSWER}]
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False)
+    except TemplateError:
+        return None
+    ids = tokenizer(text.rpartition(ANSWER)[2].lstrip(), add_special_tokens=False).input_ids
+    token = tokenizer.added_tokens_decoder.get(ids[0]) if ids else None
+    return ids[0] if token is not None and token.special else None
+
+
+def score(
+    model: Any,
+    ids_RT: Tensor,
+    positions_RT: Tensor,
+    targets_RT: Tensor,
+    mask_RT: Tensor,
+    *,
+    temperature: float,
+    chunk: int,
+) -> tuple[Tensor, Tensor]:
+    """Log-probs of the masked-in targets and entropies, float32 nats, each [M], on the model's
+    device.
+
+    A position 0 begins a new sequence; attention does not cross.
+    """
+    hidden_RTD = hidden_states(model.base_model, ids_RT, positions_RT)
+    mask_RT = brought(mask_RT, hidden_RTD.device)
+    targets_M = brought(targets_RT, hidden_RTD.device)[mask_RT]
+    return score_hidden(model, hidden_RTD[mask_RT], targets_M, temperature=temperature, chunk=chunk)
+
+
+def score_hidden(
+    model: Any, hidden_MD: Tensor, targets_M: Tensor, *, temperature: float, chunk: int
+) -> tuple[Tensor, Tensor]:
+    """`score` from the trunk's hidden states."""
+    head = output_head(model)
+    return logp_and_entropy_from_hidden(
+        hidden_MD,
+        head.weight_VD,
+        head.bias_V,
+        targets_M,
+        temperature=temperature,
+        chunk=chunk,
+        scale=head.scale,
+        cap=head.cap,
+    )
+
+
+def hidden_states(trunk: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
+    """Hidden states of packed rows, [R, T, D]. A model that would mix the sequences of a row gets
+    each in a row of its own."""
+    device = device_of(trunk)
+    ids_RT, positions_RT = brought(ids_RT, device), brought(positions_RT, device)
+    if not supports_packing(trunk):
+        return _one_sequence_per_row(trunk, ids_RT, positions_RT)
+    kwargs = attention_kwargs(trunk, positions_RT)
+    outputs = trunk(input_ids=ids_RT, position_ids=positions_RT, use_cache=False, **kwargs)
+    return outputs.last_hidden_state
+
+
+def _one_sequence_per_row(trunk: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
+    """Run buckets of similar length, padded on the right, which causal attention never reads."""
+    where = segments(positions_RT)
+    ids_P = ids_RT.flatten()[where.position_P]
+    outputs, start = list[Tensor](), 0
+    for count, length in where.buckets:
+        ids_BL = ids_P[start : (start := start + count * length)].view(count, length)
+        outputs.append(trunk(input_ids=ids_BL, use_cache=False).last_hidden_state.flatten(0, 1))
+    return torch.cat(outputs)[where.slot_N].view(*ids_RT.shape, -1)
+
+
+def logp_entropy(model: Any, batch: Batch, chunk: int) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies in nats of a batch's masked-in tokens, each [M]."""
+    return score(
+        model,
+        batch.ids_RT,
+        batch.positions_RT,
+        batch.targets_RT,
+        batch.mask_RT,
+        temperature=batch.temperature,
+        chunk=chunk,
+    )

@@ -1,0 +1,90 @@
+"""How a model computes: its precision, its layers, its attention and what it keeps for later.
+
+`prepare` changes how a model of transformers computes and nothing of what it is: the names, the
+types and the values of its weights, and what it saves, stay.
+"""
+
+import logging
+from typing import Any
+
+import torch
+from torch import nn
+
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.errors import RecipeError, did_you_mean
+from veriloop.pipeline.model import device, fused_layers, lora, packed_attention
+from veriloop.pipeline.model.fused_layers import NORMS, FastLinear, FastNorm, TypedEmbedding
+from veriloop.pipeline.model.logprob import accumulate_in_place
+from veriloop.pipeline.model.probe import output_head, supports_packing
+
+_log = logging.getLogger(__name__)
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def prepare(model: Any, trainer: TrainerConfig) -> Any:
+    """Set the model's device, dtype, fused layers, attention and adapters as in the recipe.
+
+    Raises RecipeError for a missing device, or a layer whose weights cannot follow bfloat16.
+    """
+    half, target = trainer.compute == "bfloat16", device.choose_device(trainer.device)
+    model.to(target)
+    if half:
+        device.require_bfloat16(target)
+    if half or (trainer.fused and fused_layers.ONEDNN_LINEAR and target.type == "cpu"):
+        for module in model.modules():
+            _swap(module)
+    if half:
+        _require_following(model)
+        model.get_input_embeddings().compute = DTYPES[trainer.compute]
+    if trainer.packed_attention and _suits(model.config):
+        packed_attention.register()
+        model.set_attn_implementation(packed_attention.NAME)
+    if trainer.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    if trainer.lora.rank:
+        lora.add(model, trainer.lora)
+    _measure(model)
+    return model
+
+
+def _swap(module: nn.Module) -> None:
+    """Change a layer's class to an equivalent one that is faster or follows its input's dtype."""
+    if type(module) is nn.Linear:
+        module.__class__ = FastLinear
+    elif type(module).__name__ in NORMS:
+        module.__class__ = FastNorm
+    elif type(module) is nn.Embedding:
+        module.__class__ = TypedEmbedding
+
+
+def _require_following(model: Any) -> None:
+    for name, module in model.named_modules():
+        own = list(module.parameters(recurse=False))
+        if own and not isinstance(module, FastLinear | FastNorm | TypedEmbedding):
+            kind = type(module).__name__
+            raise RecipeError(
+                f"trainer.compute=bfloat16: the weights of {name}, a {kind}, would stay in float32."
+                f"{did_you_mean(kind, NORMS)} Supported: Linear, Embedding, {', '.join(NORMS)}; "
+                "set float32"
+            )
+
+
+def _measure(model: Any) -> None:
+    """Measure the model's properties for scoring, and warn about slow paths."""
+    if model.get_output_embeddings() is not None:
+        accumulate_in_place(output_head(model).weight_VD)
+    if not supports_packing(model.base_model):
+        _log.warning(
+            "%s mixes the sequences of a packed row: each gets a row of its own",
+            type(model.base_model).__name__,
+        )
+
+
+def _suits(config: Any) -> bool:
+    """Whether every layer has plain causal attention over the whole sequence."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        whole = set(kinds) == {"full_attention"}
+    else:
+        whole = getattr(config, "sliding_window", None) is None
+    return whole and config.model_type in packed_attention.SUITED

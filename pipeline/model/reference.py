@@ -1,0 +1,101 @@
+"""The frozen reference policy of the KL term, replaced every N optimizer steps."""
+
+import copy
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from veriloop.pipeline.errors import StageError
+
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a weight
+_CHUNK = 1 << 22  # weights hashed at a time
+_SPREAD = 0x9E3779B97F4A7C1  # mixes the bits of neighbouring indices
+
+
+class StaleReferenceError(StageError):
+    """The reference is overdue or its weights have changed."""
+
+
+@torch.no_grad()
+def fingerprint(model: Any) -> str:
+    """Hash of every parameter's bits and their positions, computed on the parameters' device."""
+    named = [(name, _checksum(parameter)) for name, parameter in model.named_parameters()]
+    digest = sha256("".join(f"{name};" for name, _ in named).encode())
+    digest.update(torch.stack([bits for _, bits in named]).cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _checksum(parameter: Tensor) -> Tensor:
+    """Sum of the bit patterns, each times an odd number by index, modulo 2^64; a scalar."""
+    bits_P = parameter.reshape(-1).view(_BITS[parameter.element_size()])
+    total = torch.zeros((), dtype=torch.int64, device=parameter.device)
+    for first in range(0, len(bits_P), _CHUNK):
+        part_C = bits_P[first : first + _CHUNK].to(torch.int64)
+        index_C = torch.arange(first, first + len(part_C), device=parameter.device)
+        total += (part_C * ((index_C * _SPREAD) | 1)).sum()
+    return total
+
+
+def frozen_copy(policy: Any) -> Any:
+    """A frozen copy of the policy; parameters frozen already are shared."""
+    return sharing_copy(policy).eval().requires_grad_(False)
+
+
+def sharing_copy(model: Any) -> Any:
+    """A copy with its own trained parameters that shares the frozen ones."""
+    return copy.deepcopy(model, {id(p): p for p in model.parameters() if not p.requires_grad})
+
+
+class Reference:
+    """A frozen copy of the policy from an earlier optimizer step."""
+
+    def __init__(self, policy: Any, every: int) -> None:
+        self._own = {name for name, p in policy.named_parameters() if p.requires_grad}
+        self.model = frozen_copy(policy)
+        self.every = every  # optimizer steps; 0: never replaced
+        self.replaced_at = 0  # optimizer steps done when it was last copied
+        self.fingerprint = fingerprint(self.model)
+
+    def replace_when_due(self, policy: Any, done: int) -> bool:
+        """Copy the policy's weights if `every` optimizer steps have passed; returns whether."""
+        if not self.every or done - self.replaced_at < self.every:
+            return False
+        self._copy(policy)
+        self.replaced_at = done
+        self.fingerprint = fingerprint(policy)
+        return True
+
+    def check(self, done: int) -> None:
+        """Raise StaleReferenceError if it is overdue or its weights have changed since the copy."""
+        age = done - self.replaced_at
+        if self.every and age >= self.every:
+            raise StaleReferenceError(
+                f"the reference is {age} optimizer steps old; it must be replaced every "
+                f"{self.every}"
+            )
+        current = fingerprint(self.model)
+        if current != self.fingerprint:
+            raise StaleReferenceError(
+                f"the reference's weights hash to {current}, but {self.fingerprint} was copied at "
+                f"optimizer step {self.replaced_at}"
+            )
+
+    @torch.no_grad()
+    def _copy(self, policy: Any) -> None:
+        for own, new in zip(self.model.parameters(), policy.parameters(), strict=True):
+            own.copy_(new)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "weights": {k: v for k, v in self.model.state_dict().items() if k in self._own},
+            "replaced_at": self.replaced_at,
+            "fingerprint": self.fingerprint,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(self.model.state_dict() | state["weights"])
+        self.replaced_at = state["replaced_at"]
+        self.fingerprint = state["fingerprint"]

@@ -1,0 +1,1 @@
+"""Work on recorded runs: replay updates, judge rollouts again, profile a step."""

@@ -1,0 +1,93 @@
+"""The reward model as a batched judge of general prompts, in the trainer's process.
+
+The paper scores helpfulness on the final summary only and harmlessness on the whole response
+(DeepSeek-R1, arXiv 2501.12948v2, section 3.1).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from veriloop.data.preference_ids import EncodedAnswer, encode
+from veriloop.data.preferences import Text
+from veriloop.data.problem import GENERAL, Problem, source_of
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.preference.scalar_head import ScalarHead
+from veriloop.pipeline.types import Rollout
+from veriloop.verifiers.answer import after_think, final_answer
+from veriloop.verifiers.reward_model import squashed
+from veriloop.verifiers.verdict import Verdict
+
+
+class PreferenceJudge:
+    """Returns a verdict for each general rollout and None for the others.
+
+    The score is the reward model's scalar, squashed into (0, 1) with `scale`; the component `raw`
+    is the centred, unbounded scalar. An empty or unclosed response scores 0. If the model fails,
+    the verdicts are errors.
+    """
+
+    def __init__(self, head: ScalarHead, trainer: TrainerConfig, *, scale: float) -> None:
+        self.head, self.trainer, self.scale = head, trainer, scale
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict | None]:
+        verdicts: list[Verdict | None] = [None] * len(rollouts)
+        answers: dict[int, EncodedAnswer] = {}
+        for i, rollout in enumerate(rollouts):
+            if source_of(rollout.problem) != GENERAL:
+                continue
+            answer = self._encoded(rollout)
+            if isinstance(answer, Verdict):
+                verdicts[i] = answer
+            else:
+                answers[i] = answer
+        for i, verdict in zip(answers, self._judged(list(answers.values())), strict=True):
+            verdicts[i] = verdict
+        return verdicts
+
+    def _encoded(self, rollout: Rollout) -> EncodedAnswer | Verdict:
+        """The ids that the model scores, or a verdict if there is nothing to score."""
+        text = judged_text(rollout.problem, rollout.response)
+        if text is None:
+            return Verdict(score=0.0, status="no_answer", detail="nothing after the thinking")
+        prompt, answer = to_messages(rollout.problem.prompt, text, self.head.tokenizer)
+        try:
+            return encode(prompt, answer, self.head.tokenizer, self.head.ends)
+        except ValueError as mistake:  # the text contains special tokens
+            return Verdict(score=0.0, status="no_answer", detail=str(mistake))
+
+    def _judged(self, answers: Sequence[EncodedAnswer]) -> list[Verdict]:
+        try:
+            values = self.head.rewards(answers, self.trainer)
+            return [self._verdict(value) for value in values]
+        except Exception as failure:  # noqa: BLE001 - a model failure is an error, not a score
+            detail = f"reward model: {type(failure).__name__}: {failure}"
+            return [Verdict(score=None, status="error", detail=detail) for _ in answers]
+
+    def _verdict(self, raw: float) -> Verdict:
+        if not math.isfinite(raw):
+            return Verdict(score=None, status="error", detail=f"the reward model returned {raw}")
+        score = squashed(raw, scale=self.scale)
+        return Verdict(score=score, components={"raw": raw, "squashed": score})
+
+
+def judged_text(problem: Problem, response: str) -> str | None:
+    """The text to score: the whole response to a harmful request, else the summary.
+
+    The summary is the content of the answer tags, or without tags the text after the thinking;
+    None if it is empty or unclosed.
+    """
+    prefilled = problem.facts.get("prefilled_think", False)
+    summary = after_think(response, prefilled_think=prefilled)
+    if summary is not None and ("<answer>" in summary or "</answer>" in summary):
+        summary = final_answer(response, prefilled_think=prefilled)
+    if summary is None or not any(map(str.isalnum, summary)):
+        return None
+    return response if problem.facts.get("kind") == "harm" else summary.strip()
+
+
+def to_messages(prompt: str, text: str, tokenizer: Any) -> tuple[Text, Text]:
+    """Prompt and answer as messages if the tokenizer has a chat template, else as plain text."""
+    if not tokenizer.chat_template:
+        return prompt, text
+    return ({"role": "user", "content": prompt},), ({"role": "assistant", "content": text},)

@@ -1,0 +1,1 @@
+"""Reinforcement learning: the loop, the learner, advantages, one optimizer step."""

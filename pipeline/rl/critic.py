@@ -1,0 +1,95 @@
+"""The critic: a scalar value head on its own trunk or on the policy's.
+
+Axes: M masked-in tokens of a batch, D width, N rollouts.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from veriloop.pipeline.errors import NonFiniteError
+from veriloop.pipeline.model.packing import best_fit, lay_out
+from veriloop.pipeline.model.policy import hidden_states
+from veriloop.pipeline.model.reference import sharing_copy
+from veriloop.pipeline.training.optimizer import load_moments
+from veriloop.pipeline.types import Batch, Graded
+
+
+class Critic:
+    """Values of the states before each response token, in units of reward.
+
+    With `own_trunk` it has a copy of the policy's current transformer. Without it the head reads
+    the policy's hidden states, and its loss is added to the policy's. The head starts at 0.
+    """
+
+    def __init__(self, policy: Any, *, own_trunk: bool, learning_rate: float) -> None:
+        self.trunk = sharing_copy(policy.base_model) if own_trunk else None
+        width = policy.get_input_embeddings().embedding_dim
+        self.head = nn.Linear(width, 1)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.head.to(next(policy.parameters()).device)
+        self.optimizer = torch.optim.AdamW(
+            self._parameters(), lr=learning_rate, weight_decay=0.0, fused=True
+        )
+
+    def values(self, policy: Any, batch: Batch) -> Tensor:
+        """The value of the state before each masked-in token, [M]; differentiable."""
+        trunk = policy.base_model if self.trunk is None else self.trunk
+        hidden_MD = hidden_states(trunk, batch.ids_RT, batch.positions_RT)[batch.mask_RT]
+        return self.head(hidden_MD.float())[:, 0]
+
+    @torch.no_grad()
+    def bootstrap_values(
+        self, policy: Any, graded: Sequence[Graded], *, row: int, rows: int
+    ) -> Tensor:
+        """The value of the state after each truncated response, [N]; 0 for the others.
+
+        Processes `rows` packed rows of `row` positions at a time.
+        """
+        values_N = torch.zeros(len(graded))
+        trunk = policy.base_model if self.trunk is None else self.trunk
+        cut = [n for n, g in enumerate(graded) if g.rollout.finish == "length"]
+        # The last token of a packed sequence is only a target; the 0 makes room for the state after
+        # the response.
+        ids = [(*graded[n].rollout.prompt_ids, *graded[n].rollout.response_ids, 0) for n in cut]
+        sizes = [len(sequence) - 1 for sequence in ids]
+        layout = best_fit(sizes, max([row, *sizes]))
+        for first in range(0, len(layout), rows):
+            packed = lay_out(ids, layout[first : first + rows])
+            hidden_RTD = hidden_states(trunk, packed.ids_RT, packed.positions_RT)
+            sequence_RT = packed.sequence_RT.clamp(min=0)
+            ends_RT = packed.positions_RT == torch.tensor(sizes)[sequence_RT] - 1
+            ends_RT &= packed.sequence_RT >= 0
+            rollouts = torch.tensor(cut)[packed.sequence_RT[ends_RT]]
+            values_N[rollouts] = self.head(hidden_RTD[ends_RT].float())[:, 0].cpu()
+        return values_N
+
+    def step(self, max_grad_norm: float) -> None:
+        """Clip and step with the accumulated gradient, then clear it."""
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters(), max_grad_norm)
+        if not torch.isfinite(norm):
+            self.optimizer.zero_grad()
+            raise NonFiniteError(f"the critic's gradient norm is {norm.item()}")
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def state(self) -> dict[str, Any]:
+        trunk = None if self.trunk is None else self.trunk.state_dict()
+        return {
+            "head": self.head.state_dict(),
+            "trunk": trunk,
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.head.load_state_dict(state["head"])
+        if self.trunk is not None:
+            self.trunk.load_state_dict(state["trunk"])
+        load_moments(self.optimizer, state["optimizer"])
+
+    def _parameters(self) -> list[Tensor]:
+        trunk = () if self.trunk is None else self.trunk.parameters()
+        return [*self.head.parameters(), *(p for p in trunk if p.requires_grad)]

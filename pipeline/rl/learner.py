@@ -1,0 +1,228 @@
+"""The policy learner: the updates of one turn, and the state its algorithm keeps across turns."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from random import Random
+from typing import Any
+
+from torch import Tensor
+
+from veriloop.pipeline.config.rl import RLRecipe
+from veriloop.pipeline.errors import NonFiniteError, RecipeError
+from veriloop.pipeline.losses.advantages import RunningMean
+from veriloop.pipeline.losses.process import Steps
+from veriloop.pipeline.losses.trust_region import adapted_beta
+from veriloop.pipeline.model.probe import supports_shared_prompts
+from veriloop.pipeline.model.reference import Reference
+from veriloop.pipeline.rl.critic import Critic
+from veriloop.pipeline.rl.estimator import (
+    AdvantageEstimator,
+    forwarded,
+    score_parts,
+    without_gradient,
+)
+from veriloop.pipeline.rl.minibatches import Minibatch, minibatches
+from veriloop.pipeline.rl.ptx import pretraining
+from veriloop.pipeline.rl.trust_region import distance
+from veriloop.pipeline.rl.update import TokenTrace, UpdateContext, update
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.rollouts.grade import StepScores
+from veriloop.pipeline.sampling.sync import batch_tolerance
+from veriloop.pipeline.training.measurements import span
+from veriloop.pipeline.training.optimizer import Optimizer
+from veriloop.pipeline.types import Graded, SeenTokens, Update
+
+
+class PolicyLearner:
+    """Updates `policy` from graded rollouts. `step_scores` is needed for advantage `process`."""
+
+    def __init__(
+        self,
+        recipe: RLRecipe,
+        policy: Any,
+        generator: RolloutGenerator,
+        step_scores: StepScores | None,
+    ) -> None:
+        self.recipe, self.policy = recipe, policy
+        self.generator, self.step_scores = generator, step_scores
+        self.algorithm = algorithm = recipe.algorithm
+        self.done = 0  # optimizer steps
+        self.refused: list[str] = []  # why optimizer steps of the last turn were not taken
+        self.reference = (
+            Reference(policy, algorithm.reference_every) if algorithm.kl_coefficient else None
+        )
+        self.critic = None
+        if algorithm.critic != "none":
+            self.critic = Critic(
+                policy,
+                own_trunk=algorithm.critic == "separate",
+                learning_rate=algorithm.critic_learning_rate,
+            )
+        self.estimator = AdvantageEstimator(algorithm)
+        self.trace = TokenTrace()
+        self.old_kl_coefficient = algorithm.old_kl_coefficient
+        self.context = UpdateContext(
+            policy=policy,
+            optimizer=Optimizer(policy, recipe.optimizer),
+            algorithm=algorithm,
+            chunk=recipe.trainer.logits_chunk,
+            critic=self.critic,
+            trace=self.trace,
+            pretraining=(
+                pretraining(recipe, policy, generator.tokenizer)
+                if algorithm.ptx_coefficient
+                else None
+            ),
+        )
+
+    def learn(
+        self, step: int, graded: Sequence[Graded], shuffle: Random
+    ) -> tuple[list[Update], Tensor]:
+        """The updates of turn `step`, and each rollout's mean advantage, [N]."""
+        algorithm, chunk = self.algorithm, self.context.chunk
+        trainer = self.recipe.trainer
+        self.trace.clear()
+        self.refused = []
+        if self.reference is not None:
+            self.reference.check(self.done)
+        skipped = self._skipped(graded)
+        with span("assemble"):
+            parts = minibatches(
+                graded,
+                algorithm,
+                trainer,
+                max_tokens=self.recipe.rollout.max_tokens,
+                shuffle=shuffle,
+                select=lambda share: forwarded(share, graded, skipped),
+                share_prompts=trainer.share_prompts and supports_shared_prompts(self.policy),
+            )
+        reference = None if self.reference is None else self.reference.model
+        with span("score"):
+            parts = score_parts(self.policy, reference, self.critic, parts, algorithm, chunk)
+        parts, advantages_N = self.estimator(
+            graded,
+            parts,
+            steps_N=self._steps(graded),
+            bootstrap_N=self._bootstrap(graded),
+        )
+        tolerance = batch_tolerance(trainer, self.recipe.sampler, graded, self.done)
+        updates: list[Update] = []
+        for i, part in enumerate(parts):
+            progress = (step + i / len(parts)) / self.recipe.steps
+            updates += self._updated(part, progress, step, tolerance if i == 0 else None)
+            self.done += 1
+        if algorithm.old_kl_target and parts:
+            kl = sum(distance(self.policy, part, chunk) for part in parts) / len(parts)
+            self.old_kl_coefficient = adapted_beta(
+                self.old_kl_coefficient, kl, algorithm.old_kl_target
+            )
+        return updates, advantages_N
+
+    def _updated(
+        self, part: Minibatch, progress: float, step: int, tolerance: float | None
+    ) -> list[Update]:
+        """One optimizer step; [] for one that `nonfinite: skip` leaves out."""
+        try:
+            taken = update(
+                self.context,
+                part,
+                progress=progress,
+                done=self.done,
+                old_kl_coefficient=self.old_kl_coefficient,
+                critic_only=step < self.algorithm.critic_warmup,
+                tolerance=tolerance,
+            )
+        except NonFiniteError as failure:
+            if self.recipe.nonfinite == "stop":
+                raise
+            self.refused.append(str(failure))
+            return []
+        return [taken]
+
+    def token_trace(self) -> Mapping[int, SeenTokens]:
+        """Per-token values of the last turn's updates, by index of the trained rollout."""
+        return self.trace.seen
+
+    def renew_reference(self) -> None:
+        """Replace the reference with the policy if `reference_every` is due."""
+        if self.reference is not None:
+            self.reference.replace_when_due(self.policy, self.done)
+            self.reference.check(self.done)
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the turn that no single update has."""
+        metrics = {"optimizer_steps": float(self.done)}
+        if self.algorithm.old_kl_target > 0:
+            metrics["old_kl_coefficient"] = self.old_kl_coefficient
+        return metrics
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "done": self.done,
+            "optimizer": self.context.optimizer.state(),
+            "reference": None if self.reference is None else self.reference.state(),
+            "critic": None if self.critic is None else self.critic.state(),
+            "past": asdict(self.estimator.past),
+            "old_kl_coefficient": self.old_kl_coefficient,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.done = state["done"]
+        self.context.optimizer.load(state["optimizer"])
+        if self.reference is not None:
+            self.reference.load(state["reference"])
+            self.reference.check(self.done)
+        if self.critic is not None:
+            self.critic.load(state["critic"])
+        self.estimator.past = RunningMean(**state["past"])
+        self.old_kl_coefficient = state["old_kl_coefficient"]
+
+    def _skipped(self, graded: Sequence[Graded]) -> frozenset[int]:
+        if not self.recipe.trainer.skip_zero_advantages:
+            return frozenset()
+        return without_gradient(graded, self.algorithm, self.estimator.past)
+
+    def _bootstrap(self, graded: Sequence[Graded]) -> Tensor | None:
+        if self.critic is None:
+            return None
+        trainer = self.recipe.trainer
+        return self.critic.bootstrap_values(self.policy, graded, row=trainer.row, rows=trainer.rows)
+
+    def _steps(self, graded: Sequence[Graded]) -> list[Steps | None] | None:
+        if self.algorithm.advantage != "process":
+            return None
+        if self.step_scores is None:
+            raise RecipeError(
+                "algorithm.advantage=process needs scores of single steps, which this task lacks"
+            )
+        tokenizer = self.generator.tokenizer
+        return [token_steps(g, self.step_scores, tokenizer) for g in graded]
+
+
+def turn_random(purpose: str, seed: int, turn: int) -> Random:
+    """The random generator for one purpose in one turn, the same in every process."""
+    return Random(f"{purpose}/{seed}/{turn}")
+
+
+def token_steps(graded: Graded, score: StepScores, tokenizer: Any) -> Steps | None:
+    """(index of the last token, score) of each step of a response; its reward at the last token.
+
+    A verifier scores steps by character offset; they are mapped to the tokens that hold these
+    characters. Of steps that end within one token the last counts. None if a verifier failed.
+    """
+    if graded.reward is None:
+        return None
+    ids = graded.rollout.response_ids
+
+    def characters(tokens: int) -> int:
+        return len(tokenizer.decode(ids[:tokens], skip_special_tokens=False))
+
+    scores: dict[int, float] = {}
+    for end, value in score(graded.rollout.response):
+        index = bisect_left(range(1, len(ids) + 1), end, key=characters)
+        if index < len(ids):
+            scores[index] = value
+    if ids:
+        scores[len(ids) - 1] = graded.reward
+    return sorted(scores.items())

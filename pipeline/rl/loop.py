@@ -1,0 +1,273 @@
+"""The reinforcement-learning loop: sample, grade, assemble, update, sync weights, record.
+
+Everything random is drawn from (seed, step), so a resumed run repeats an uninterrupted one.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from torch import Tensor
+
+from veriloop.pipeline.errors import NonFiniteError, StageError
+from veriloop.pipeline.evaluation.evaluate import MEASURED, Evaluation, evaluate, passes
+from veriloop.pipeline.protocols import LearnerProtocol, LoopRecipe
+from veriloop.pipeline.rl import metrics
+from veriloop.pipeline.rl.learner import turn_random
+from veriloop.pipeline.rl.refusals import (
+    check_failures,
+    check_rewards,
+    failure_reasons,
+    with_finite_rewards,
+)
+from veriloop.pipeline.rl.reward_alarm import ZeroRewardAlarm
+from veriloop.pipeline.rollouts.collect import CollectedStep, RolloutCollector
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.rollouts.grade import Judges, Task
+from veriloop.pipeline.rollouts.prefetch import RolloutPrefetcher
+from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.evaluation_file import (
+    EVALUATIONS,
+    evaluated_steps,
+    rewind_evaluations,
+)
+from veriloop.pipeline.runs.record import append
+from veriloop.pipeline.sampling.sampler import Sampler
+from veriloop.pipeline.sampling.sync import WeightSync
+from veriloop.pipeline.training.measurements import Clock, check_memory_bound, memory_peaks
+from veriloop.pipeline.training.trainer import Trainer, TrainerDeps
+from veriloop.pipeline.types import Graded, Update
+
+PROBES = 8  # prompts whose log-probs are compared at each weight sync
+SAMPLES_EVERY = 10  # steps between tables of samples on the console
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopDeps(TrainerDeps):
+    """What the loop works with; opened and closed by the stage."""
+
+    generator: RolloutGenerator
+    sampler: Sampler
+    pool: Judges
+    reward_alarm: ZeroRewardAlarm
+    bound_gib: float = 0.0  # peak memory allowed to any process, GiB; 0: no bound
+
+
+class Loop:
+    """Trains `policy` on `task` as `recipe` says; `learner` turns rollouts into updates of it."""
+
+    def __init__(
+        self, recipe: LoopRecipe, task: Task, policy: Any, deps: LoopDeps, learner: LearnerProtocol
+    ) -> None:
+        self.recipe, self.task, self.policy, self.deps = recipe, task, policy, deps
+        self.step = 0  # turns of the loop; each may take several optimizer steps
+        self.exact_times = False  # synchronize with the accelerator around each timed part
+        self.learner = learner
+        self._reported_reasons = set[str]()  # of verifier failures
+        self.trainer = Trainer(self, recipe, policy, deps)
+        self.collector = RolloutCollector(recipe, task, deps.generator, deps.sampler, deps.pool)
+        self.prefetcher = RolloutPrefetcher(self.collector) if recipe.rollout.ahead else None
+        self.sync = WeightSync(
+            policy,
+            deps.sampler,
+            temperature=recipe.rollout.temperature,
+            tolerance=recipe.sampler.tolerance,
+        )
+        self.evaluations = deps.directory / EVALUATIONS
+
+    @property
+    def finished(self) -> bool:
+        return self.step >= self.recipe.steps
+
+    def progress(self) -> str:
+        return f"step {self.step} of {self.recipe.steps}"
+
+    def run(self, seconds: Callable[[], float]) -> None:
+        """Take the remaining steps, as `Trainer.run` does; evaluate before and after them."""
+        self._rewind_evaluations()
+        self.begin()
+        if self.step == 0:
+            self._evaluate(full=True)
+        self.trainer.run(self._turns(), seconds)
+        self._evaluate(full=True)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "asked": (self.prefetcher or self.collector).next_question,
+            "ahead": None if self.prefetcher is None else self.prefetcher.state(),
+            "learning": self.learner.state(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.step, self.collector.next_question = state["step"], state["asked"]
+        if self.prefetcher is not None:
+            self.prefetcher.load(state["ahead"])
+        self.learner.load(state["learning"])
+
+    def begin(self) -> None:
+        """Sync the current weights to the sampler and verify them."""
+        self.sync(self.learner.done, self.probes(self.step))
+
+    def _turns(self) -> Iterator[None]:
+        while not self.finished:
+            self.turn()
+            if self._evaluates_after(self.step):
+                self._evaluate(full=False)
+            yield
+
+    def turn(self) -> None:
+        """One step of the loop."""
+        clock = Clock(exact=self.exact_times)
+        collected = self._collect(clock)
+        graded = self._checked(collected.graded)
+        staleness = self.learner.done - graded[0].rollout.policy_version
+        if self.recipe.sampler.sleep:
+            self.deps.sampler.sleep()
+        self._prefetch(self.step + 1)
+        with clock("update"):
+            updates, advantages_N = self._learn(graded)
+        if self.prefetcher is not None:
+            self.prefetcher.finish(clock)
+        with clock("sync"):
+            fresh = self.sync.send(self.learner.done, self.probes(self.step + 1))
+        # An evaluation needs the sampler for other prompts, and a stopping run needs no more.
+        if not (self.trainer.stop_requested or self._evaluates_after(self.step + 1)):
+            self._prefetch(self.step + 2)
+        with clock("sync"):
+            report = self.sync.compare(fresh)
+            self.learner.renew_reference()
+        with clock("record"):
+            self.deps.record.write_rollouts(
+                self.step + 1, graded, advantages_N.tolist(), self.learner.token_trace()
+            )
+        self.step += 1
+        peaks = memory_peaks(self.deps.sampler.pid)
+        self._log(
+            metrics.of_rollouts(graded, advantages_N, self.task.best)
+            | metrics.of_updates(updates)
+            | metrics.of_sync(report)
+            | self.learner.metrics()
+            | {"questions": float(collected.asked), "groups_missing": float(collected.missing)}
+            | {"staleness": float(staleness)}
+            | clock.metrics()
+            | peaks,
+            graded,
+        )
+        check_memory_bound(peaks, self.deps.bound_gib)
+
+    def _checked(self, graded: list[Graded]) -> list[Graded]:
+        """The rollouts to train on. Raises VerifierFailuresError and NonFiniteError, after the
+        rollouts were kept in a file."""
+        reasons = failure_reasons(graded)
+        if reasons and reasons[0][0] not in self._reported_reasons:
+            self._reported_reasons.add(reasons[0][0])
+            failed = sum(g.reward is None for g in graded)
+            self.deps.console.note(
+                f"step {self.step + 1}: verifiers failed on {failed} of {len(graded)} answers: "
+                f"{reasons[0][0]}"
+            )
+        try:
+            check_failures(self.step + 1, graded, self.recipe.verifier_error_share)
+            check_rewards(self.step + 1, graded)
+        except StageError as failure:
+            refusal = self._kept(str(failure), graded)
+            if isinstance(failure, NonFiniteError) and self._skips:
+                self.deps.console.note(f"WARNING: {refusal}")
+                return with_finite_rewards(graded)
+            raise type(failure)(refusal) from failure
+        return graded
+
+    @property
+    def _skips(self) -> bool:
+        return getattr(self.recipe, "nonfinite", "stop") == "skip"
+
+    def _kept(self, failure: str, graded: Sequence[Graded]) -> str:
+        """The message about refused rollouts, with the file that now holds them."""
+        path = self.deps.record.write_refused(self.step + 1, graded)
+        return f"{failure}. The step's rollouts are in {path}"
+
+    def _learn(self, graded: Sequence[Graded]) -> tuple[list[Update], Tensor]:
+        """The learner's updates; after numbers that are not finite the rollouts are kept."""
+        try:
+            learned = self.learner.learn(self.step, graded, self._random("minibatches"))
+        except NonFiniteError as failure:
+            raise NonFiniteError(self._kept(str(failure), graded)) from failure
+        if self.learner.refused:
+            refusal = self._kept("; ".join(self.learner.refused), graded)
+            self.deps.console.note(f"WARNING: optimizer step skipped: {refusal}")
+        return learned
+
+    def _log(self, step_metrics: Mapping[str, float], graded: Sequence[Graded]) -> None:
+        self.trainer.log(step_metrics)
+        if self.step % SAMPLES_EVERY == 1:
+            self.deps.console.samples(graded)
+        self.deps.reward_alarm.check(self.step, graded)
+
+    def _collect(self, clock: Clock) -> CollectedStep:
+        """The rollouts of this turn: prefetched ones, or sampled now."""
+        prefetched = None if self.prefetcher is None else self.prefetcher.take()
+        if prefetched is None:
+            return self.collector(self.step, self._random("regrade"), clock)
+        collected, prefetch_clock = prefetched
+        clock.add_concurrent(prefetch_clock)
+        return collected
+
+    def _prefetch(self, step: int) -> None:
+        """Start collecting the rollouts of turn `step`, if the recipe prefetches and has it."""
+        if self.prefetcher is not None and step < self.recipe.steps:
+            self.prefetcher.begin(step, self._random("regrade", step))
+
+    def _evaluates_after(self, step: int) -> bool:
+        """Whether the policy is evaluated between turn `step` and the next."""
+        every = self.recipe.evaluation.every
+        return bool(every) and step % every == 0 and step < self.recipe.steps
+
+    def probes(self, step: int) -> list[tuple[int, ...]]:
+        """Prompts that verify the weight sync before `step`; they depend on `step` alone."""
+        first = step * self.recipe.rollout.prompts
+        problems = [self.task.problem(first + i) for i in range(PROBES)]
+        return [self.deps.generator.prompt(problem) for problem in problems]
+
+    def _evaluate(self, *, full: bool) -> Evaluation:
+        config = self.recipe.evaluation
+        problems = self.task.held_out if full else self.task.held_out[: config.during]
+        with activity("evaluating", passes(problems, greedy=full)) as part:
+            result = evaluate(
+                self.deps.sampler,
+                self.deps.generator,
+                problems,
+                MEASURED,
+                self.deps.pool,
+                replace(
+                    self.collector.sampling(self.step),
+                    per_prompt=config.samples if full else 1,
+                    temperature=config.temperature,
+                    seed=1,
+                ),
+                greedy=full,
+                keep=lambda graded: self.deps.record.write_evaluated(self.step, graded),
+                on_problem=part.advance,
+            )
+        append(
+            self.evaluations,
+            json.dumps({"step": self.step, "full": full, **result.flat()}) + "\n",
+        )
+        summary = ", ".join(f"{name} {e.value:.3f}" for name, e in result.estimates.items())
+        self.deps.console.note(f"held out, after step {self.step}: {summary}")
+        return result
+
+    def _rewind_evaluations(self) -> None:
+        """Remove the evaluations that this run repeats: later ones and the last. Say which of the
+        earlier ones are lost."""
+        say, last = self.deps.console.note, self.step
+        for note in rewind_evaluations(self.evaluations, last, {self.recipe.steps}):
+            say(note)
+        due = {step for step in range(1, last + 1) if self._evaluates_after(step)}
+        if missing := sorted(due - evaluated_steps(self.evaluations)):
+            say(f"{self.evaluations} has no evaluation after step {', '.join(map(str, missing))}")
+
+    def _random(self, purpose: str, step: int | None = None) -> Random:
+        return turn_random(purpose, self.recipe.seed, self.step if step is None else step)

@@ -1,0 +1,1 @@
+"""Problems to graded rollouts: prompt, sample, grade, collect, prefetch."""

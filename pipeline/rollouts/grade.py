@@ -1,0 +1,173 @@
+"""RL tasks, and the grading of their rollouts by verifiers and rewards."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from random import Random
+from types import MappingProxyType
+from typing import Any
+
+from veriloop.data.problem import Problem, source_of
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.types import Graded, Rollout
+from veriloop.sandbox.backends import AUTO
+from veriloop.verifiers.pool import VerifierPool
+from veriloop.verifiers.service.caller import ServiceGoneError, ServiceRefusedError
+from veriloop.verifiers.service.client import ServicePool
+from veriloop.verifiers.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierUse:
+    """A verifier with a reference of its own, for problems of some sources."""
+
+    name: str  # in the registry
+    reference: Mapping[str, Any] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()  # (): all
+
+    def judges(self, problem: Problem) -> bool:
+        return not self.sources or source_of(problem) in self.sources
+
+
+# By component: a registry name; None is the problem's own verifier.
+Verifiers = Mapping[str, str | VerifierUse | None]
+Reward = Callable[[Rollout, Mapping[str, Verdict]], float]
+BatchJudge = Callable[[Sequence[Rollout]], Sequence[Verdict | None]]  # None: not judged
+StepScores = Callable[[str], list[tuple[int, float]]]  # (end, score) of each step of a text
+Regrade = Callable[[list[Graded], Random], list[Graded]]
+Judges = VerifierPool | ServicePool
+RuleVerdicts = dict[tuple[str, str], dict[str, Verdict]]  # (group, response) -> component
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    problem: Callable[[int], Problem]  # problem n of an endless sequence
+    held_out: Sequence[Problem]
+    verifiers: Verifiers
+    reward: Reward
+    best: float  # highest possible reward
+    kinds: Sequence[Problem] = ()  # one problem for each verifier that judges responses
+    late_reward: Reward | None = None  # replaces `reward` from turn `late_from` on
+    late_from: int = 0
+    batch_judges: Mapping[str, BatchJudge] = field(default_factory=dict)  # by component
+    step_scores: StepScores | None = None  # None: no step-level verifier
+    regrade: Regrade | None = None  # replaces the rewards of a step's rollouts
+
+    def reward_in(self, turn: int) -> Reward:
+        """The reward function of a turn, counted from 0."""
+        if self.late_reward is None or turn < self.late_from:
+            return self.reward
+        return self.late_reward
+
+
+def verifier_names(verifiers: Verifiers, problems: Iterable[Problem]) -> list[str]:
+    """Registry names of the verifiers that judge responses to `problems`."""
+    own = {problem.verifier for problem in problems} if None in verifiers.values() else set[str]()
+    names = (use.name if isinstance(use, VerifierUse) else use for use in verifiers.values())
+    return sorted(own | {name for name in names if name is not None})
+
+
+def open_judges(
+    names: Sequence[str],
+    service: str = "",
+    *,
+    workers: int = 1,
+    limit_s: float = 5.0,
+    sandbox: str = AUTO,
+    facts: Mapping[str, str] = MappingProxyType({}),
+) -> Judges:
+    """A pool of local worker processes, or a client of the reward service at the URL `service`.
+
+    `facts` belong to every problem that does not have them itself. Local workers start importing
+    what these verifiers need. Raises RecipeError for an invalid address, and for a service that is
+    unreachable, refuses the client or lacks a verifier.
+    """
+    if not service:
+        with ExitStack() as unless_warm:
+            pool = unless_warm.enter_context(
+                VerifierPool(workers, limit_s, sandbox=sandbox, facts=facts)
+            )
+            pool.begin_to_warm(names)
+            unless_warm.pop_all()
+        return pool
+    try:
+        pool = ServicePool(service, facts=facts)
+    except ValueError as mistake:
+        raise RecipeError(f"verifier_service: {mistake}") from mistake
+    try:
+        pool.warm(names)
+    except (KeyError, ServiceRefusedError, ServiceGoneError) as refusal:
+        pool.close()
+        raise RecipeError(f"verifier_service {service}: {refusal.args[0]}") from refusal
+    return pool
+
+
+def grade(
+    rollouts: Sequence[Rollout],
+    verifiers: Verifiers,
+    pool: Judges,
+    reward: Reward,
+    batch_judges: Mapping[str, BatchJudge] = MappingProxyType({}),
+    verdicts: RuleVerdicts | None = None,
+) -> list[Graded]:
+    """Judge every rollout with every verifier and compute its reward; keeps order and length.
+
+    `verdicts`: the result of `rule_verdicts` for these rollouts, if already computed.
+    `batch_judges` see all rollouts at once, in this process, and may skip some. A rollout that a
+    judge failed on (infrastructure, not the response) has reward None: it is recorded, but excluded
+    from its group's baseline and from training.
+    """
+    if verdicts is None:
+        verdicts = rule_verdicts(rollouts, verifiers, pool)
+    by_component = {component: judge(rollouts) for component, judge in batch_judges.items()}
+    graded: list[Graded] = []
+    for i, rollout in enumerate(rollouts):
+        judged = dict(verdicts[rollout.group, rollout.response])
+        for component, batch in by_component.items():
+            if (verdict := batch[i]) is not None:
+                judged[component] = verdict
+        failed = any(v.score is None for v in judged.values())
+        graded.append(
+            Graded(
+                rollout=rollout,
+                verdicts=judged,
+                reward=None if failed else reward(rollout, judged),
+            )
+        )
+    return graded
+
+
+def score_of(verdicts: Mapping[str, Verdict], component: str) -> float:
+    """The score of a component that did not fail; rewards are computed from such scores alone."""
+    score = verdicts[component].score
+    assert score is not None, "a failed verifier has no reward"
+    return score
+
+
+def rule_verdicts(rollouts: Sequence[Rollout], verifiers: Verifiers, pool: Judges) -> RuleVerdicts:
+    """The pool's verdicts on each rollout. Equal responses of a group are judged once."""
+    unique = {(r.group, r.response): r for r in rollouts}  # small models repeat themselves
+    components = {
+        key: [c for c, use in verifiers.items() if _judges(use, r.problem)]
+        for key, r in unique.items()
+    }
+    tasks = [
+        (_problem_for(verifiers[component], unique[key].problem), key[1])
+        for key in unique
+        for component in components[key]
+    ]
+    verdicts = iter(pool.judge_all(tasks))
+    return {key: {c: next(verdicts) for c in judged} for key, judged in components.items()}
+
+
+def _judges(use: str | VerifierUse | None, problem: Problem) -> bool:
+    return not isinstance(use, VerifierUse) or use.judges(problem)
+
+
+def _problem_for(use: str | VerifierUse | None, problem: Problem) -> Problem:
+    """The problem as a verifier sees it; only its own verifier sees the problem's reference."""
+    if use is None:
+        return problem
+    if isinstance(use, VerifierUse):
+        return replace(problem, verifier=use.name, reference=use.reference)
+    return replace(problem, verifier=use, reference={})

@@ -1,0 +1,132 @@
+"""Off-policy prefetching: the next turn's rollouts are collected while this turn is learned.
+
+They are one turn older than the policy that learns from them; importance ratios against the
+sampler's log-probs correct for this (and clip). The rollouts of the turn after the next are started
+as soon as the sampler has the weights for them, while this turn is still being recorded. Finished
+rollouts that were not yet learned from are part of a checkpoint, so a resumed run repeats an
+uninterrupted one; unfinished ones are collected again.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from veriloop.data.problem import Problem
+from veriloop.pipeline.rollouts.collect import CollectedStep, RolloutCollector
+from veriloop.pipeline.training.measurements import Clock
+from veriloop.pipeline.types import Graded, Rollout
+from veriloop.verifiers.verdict import Verdict
+
+# Rollout fields that a checkpoint holds as tensors; the others are stored as JSON.
+TENSOR_FIELDS = {"prompt_ids": torch.int32, "response_ids": torch.int32, "logp": torch.float64}
+
+
+class RolloutPrefetcher:
+    """Holds at most one collected turn, and collects at most one more in a thread."""
+
+    def __init__(self, collector: RolloutCollector) -> None:
+        self._collector = collector
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self._ready: tuple[CollectedStep, Clock] | None = None
+        self._pending: Future[tuple[CollectedStep, Clock]] | None = None
+        self._pending_first = 0  # the collector's next question when `_pending` began
+
+    @property
+    def next_question(self) -> int:
+        """The first question after those of rollouts that are ready or were learned from."""
+        return self._collector.next_question if self._pending is None else self._pending_first
+
+    def begin(self, step: int, random: Random) -> None:
+        """Start collecting the rollouts of turn `step`; does nothing while a turn is pending."""
+        if self._pending is None:
+            self._pending_first = self._collector.next_question
+            self._pending = self._thread.submit(self._collect, step, random)
+
+    def finish(self, clock: Clock) -> None:
+        """Wait for the pending turn, if any; raises what collecting it raised."""
+        if self._pending is None:
+            return
+        if self._ready is not None:
+            raise RuntimeError("the rollouts collected before were not taken: they would be lost")
+        with clock("wait"):
+            pending, self._pending = self._pending, None
+            self._ready = pending.result()
+
+    def take(self) -> tuple[CollectedStep, Clock] | None:
+        """The rollouts of the turn that begins, and the times of collecting them."""
+        ready, self._ready = self._ready, None
+        return ready
+
+    def close(self) -> None:
+        """Wait for the pending turn and drop it; a closed sampler ends it early."""
+        self._thread.shutdown()
+
+    def state(self) -> dict[str, Any] | None:
+        return None if self._ready is None else pack(self._ready[0])
+
+    def load(self, state: Mapping[str, Any] | None) -> None:
+        self._ready = None if state is None else (unpack(state), Clock())
+
+    def _collect(self, step: int, random: Random) -> tuple[CollectedStep, Clock]:
+        clock = Clock()
+        return self._collector(step, random, clock), clock
+
+
+def pack(collected: CollectedStep) -> dict[str, Any]:
+    """The collected step as tensors, numbers and strings; `unpack` restores it to the bit."""
+    rollouts = [g.rollout for g in collected.graded]
+    tensors = {
+        name: _concatenated([getattr(rollout, name) for rollout in rollouts], dtype)
+        for name, dtype in TENSOR_FIELDS.items()
+    }
+    records = json.dumps([_record(g) for g in collected.graded])
+    return {
+        "tensors": tensors,
+        "told": records,
+        "asked": collected.asked,
+        "missing": collected.missing,
+    }
+
+
+def unpack(state: Mapping[str, Any]) -> CollectedStep:
+    """Inverse of `pack`."""
+    columns = zip(*(_split(*state["tensors"][name]) for name in TENSOR_FIELDS), strict=True)
+    graded = [
+        _graded(record, dict(zip(TENSOR_FIELDS, values, strict=True)))
+        for record, values in zip(json.loads(state["told"]), columns, strict=True)
+    ]
+    return CollectedStep(graded=graded, asked=state["asked"], missing=state["missing"])
+
+
+def _record(graded: Graded) -> dict[str, Any]:
+    rollout = asdict(graded.rollout)
+    for name in TENSOR_FIELDS:
+        del rollout[name]
+    verdicts = {name: asdict(verdict) for name, verdict in graded.verdicts.items()}
+    return {"rollout": rollout, "verdicts": verdicts, "reward": graded.reward}
+
+
+def _graded(record: Mapping[str, Any], values: Mapping[str, tuple[Any, ...]]) -> Graded:
+    problem = Problem(**record["rollout"]["problem"])
+    return Graded(
+        rollout=Rollout(**{**record["rollout"], **values, "problem": problem}),
+        verdicts={name: Verdict(**verdict) for name, verdict in record["verdicts"].items()},
+        reward=record["reward"],
+    )
+
+
+def _concatenated(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """All rows one after the other, and their lengths."""
+    flat = [value for row in rows for value in row]
+    return torch.tensor(flat, dtype=dtype), torch.tensor([len(row) for row in rows])
+
+
+def _split(flat: Tensor, lengths: Tensor) -> Iterator[tuple[Any, ...]]:
+    rows: tuple[Tensor, ...] = flat.split(lengths.tolist())
+    return (tuple(row.tolist()) for row in rows)

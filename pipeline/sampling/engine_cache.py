@@ -1,0 +1,207 @@
+"""Keep a sampling engine open between stages: starting vLLM takes longer than a small stage.
+
+Inside `with warm_samplers():` a closed sampler is parked and reused for a checkpoint of the same
+shape, with that checkpoint's weights, verified as after every sync, and version 0. At most one
+engine is parked, and no second one is started while one waits.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from torch import Tensor
+
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.model.policy import load_policy, load_tokenizer
+from veriloop.pipeline.runs.lineage import CONTENT, file_hash
+from veriloop.pipeline.sampling.process_engine import ApartSampler
+from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampler, Sampling
+from veriloop.pipeline.sampling.sync import WeightSync
+
+WEIGHTS = (".safetensors", ".bin", ".index.json")
+CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")
+VOLATILE = {  # config keys that do not affect an engine
+    "transformers_version", "_name_or_path", "name_or_path", "is_local", "local_files_only",
+    "chat_template",
+}  # fmt: skip
+PROBES = ("1+2=", "9", "What is 3+4-5?", "<think>")  # prompts of the weight check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What a parked engine and a checkpoint must have in common."""
+
+    engine: str
+    settings: SamplerConfig  # except for the tolerance
+    cores: tuple[int, ...]
+    model: str  # hash of configs and tokenizer
+
+    @classmethod
+    def of(
+        cls, engine: str, config: SamplerConfig, checkpoint: str, cores: Collection[int]
+    ) -> "Fit":
+        return cls(
+            engine=engine,
+            settings=config.model_copy(update={"engine": engine, "tolerance": 1.0}),
+            cores=tuple(sorted(cores)),
+            model=_shape(Path(checkpoint)),
+        )
+
+
+def _shape(checkpoint: Path) -> str:
+    """Hash of everything in a model folder except its weights."""
+    lines: list[str] = []
+    for path in sorted(checkpoint.iterdir()):
+        if path.name.endswith(WEIGHTS) or path.suffix not in CONTENT:
+            continue
+        if path.name in CONFIGS:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            kept = {key: value for key, value in values.items() if key not in VOLATILE}
+            lines.append(f"{path.name}\0{json.dumps(kept, sort_keys=True)}")
+        elif path.name.startswith(("tokenizer", "special_tokens", "vocab", "merges", "added")):
+            lines.append(f"{path.name}\0{file_hash(path)}")
+    return sha256("\n".join(lines).encode()).hexdigest()
+
+
+class _Park:
+    """Holds at most one engine."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.waiting: _Kept | None = None
+
+    def take(self, fit: Fit, max_length: int) -> "_Kept | None":
+        """The parked engine if it fits; otherwise it is closed."""
+        kept, self.waiting = self.waiting, None
+        if kept is not None and (kept.fit != fit or kept.max_length < max_length):
+            kept.engine.close()
+            return None
+        return kept
+
+    def leave(self, kept: "_Kept") -> None:
+        """Park an engine; if one is parked already, close both. Closing one of two vLLM engines
+        would end both anyway."""
+        if self.waiting is not None:
+            self.waiting.engine.close()
+            self.waiting = None
+            kept.engine.close()
+        else:
+            self.waiting = kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Kept:
+    engine: Sampler
+    fit: Fit
+    max_length: int
+
+
+class WarmSampler:
+    """A sampler whose `close` parks the engine. A closed sampler cannot be used again."""
+
+    def __init__(self, kept: _Kept, park: _Park) -> None:
+        self._kept: _Kept | None = kept
+        self._park = park
+        self.name, self.pid = kept.engine.name, kept.engine.pid
+
+    @property
+    def _engine(self) -> Sampler:
+        if self._kept is None:
+            raise RuntimeError(
+                f"this {self.name} sampler is closed; its engine may be in use elsewhere"
+            )
+        return self._kept.engine
+
+    @property
+    def version(self) -> int:
+        return self._engine.version
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        self._engine.load_weights(weights, version)
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        on_complete: OnComplete | None = None,
+    ) -> list[list[Completion]]:
+        return self._engine.sample(prompts, sampling, on_complete)
+
+    def sleep(self) -> None:
+        self._engine.sleep()
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._park.leave(self._kept)
+            self._kept = None
+
+    def abandon(self) -> None:
+        if self._kept is not None:
+            abandon(self._kept.engine)
+            self._kept = None
+
+
+def abandon(sampler: Sampler) -> None:
+    """End a sampler at once, without parking its engine; a request in another thread fails."""
+    if isinstance(sampler, WarmSampler | ApartSampler):
+        sampler.abandon()
+    else:
+        sampler.close()
+
+
+_park: ContextVar[_Park | None] = ContextVar("park", default=None)
+
+
+@contextmanager
+def warm_samplers(room: int = 0) -> Iterator[None]:
+    """Park closed engines inside the block; close them at its end. Engines are opened for at least
+    `room` tokens, so that one serves every stage."""
+    park = _Park(room)
+    token = _park.set(park)
+    try:
+        yield
+    finally:
+        _park.reset(token)
+        if park.waiting is not None:
+            park.waiting.engine.close()
+
+
+def kept_warm(
+    start: Callable[[int], Sampler],
+    engine: str,
+    config: SamplerConfig,
+    checkpoint: str,
+    max_length: int,
+    cores: Collection[int] = (),
+) -> Sampler:
+    """The engine of `start(max_length)`, or inside `warm_samplers` a parked one that fits.
+
+    Raises SyncError if the parked engine, loaded with the checkpoint's weights, does not reproduce
+    its log-probs.
+    """
+    park = _park.get()
+    if park is None:
+        return start(max_length)
+    fit = Fit.of(engine, config, checkpoint, cores)
+    kept = park.take(fit, max_length)
+    if kept is None:
+        length = max(max_length, park.room)
+        return WarmSampler(_Kept(engine=start(length), fit=fit, max_length=length), park)
+    try:
+        _load(kept.engine, config, checkpoint)
+    except BaseException:
+        kept.engine.close()
+        raise
+    return WarmSampler(kept, park)
+
+
+def _load(sampler: Sampler, config: SamplerConfig, checkpoint: str) -> None:
+    """Load the checkpoint's weights into the sampler as version 0 and verify them."""
+    tokenizer = load_tokenizer(checkpoint)
+    probes = [tuple(tokenizer(text).input_ids) for text in PROBES]
+    sync = WeightSync(load_policy(checkpoint), sampler, temperature=1.0, tolerance=config.tolerance)
+    sync(0, probes)

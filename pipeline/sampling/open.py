@@ -1,0 +1,64 @@
+"""Open the sampling engine of a recipe."""
+
+import importlib.util
+from collections.abc import Callable, Collection
+from typing import Any
+
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.model.loading import require_files
+from veriloop.pipeline.sampling import engine_process
+from veriloop.pipeline.sampling.engine_cache import kept_warm
+from veriloop.pipeline.sampling.prelaunch import engine_of, taken
+from veriloop.pipeline.sampling.process_engine import ApartSampler
+from veriloop.pipeline.sampling.sampler import Sampler
+
+
+def open_sampler(
+    config: SamplerConfig,
+    checkpoint: str,
+    *,
+    max_length: int,
+    say: Callable[[str], None],
+    cores: Collection[int] = (),
+) -> Sampler:
+    """An engine loaded with `checkpoint`. `max_length` counts prompt and response tokens.
+
+    `engine: auto` is vLLM if installed, else torch, which is reported through `say`. Raises
+    ModuleNotFoundError for a named engine that is not installed. With `cores` the engine always
+    runs in a separate process on these. Inside `warm_samplers` it can be the engine of an earlier
+    stage, with room for more than `max_length` tokens. Raises RecipeError for a checkpoint with
+    missing or damaged files.
+    """
+    engine = engine_of(config)
+    if config.engine == "auto" and engine == "torch":
+        say("sampler: vLLM is not installed; using the torch sampler (same contract)")
+    if engine == "vllm":
+        if importlib.util.find_spec("vllm") is None:
+            raise ModuleNotFoundError(
+                "sampler.engine=vllm, but vLLM is not installed in this environment; install it "
+                "(`make install` tries) or set sampler.engine to torch"
+            )
+    else:
+        config.require_torch()
+
+    require_files(checkpoint)  # before a process starts; the torch engine checks the tensors
+
+    def start(length: int) -> Sampler:
+        settings: dict[str, Any] = {
+            "max_length": length,
+            "dtype": config.dtype,
+            "cache_gib": config.cache_gib,
+            "max_batch": config.max_batch,
+            "sleep": config.sleep,
+            "graphs": config.graphs,
+        }
+        if config.apart or cores:
+            process = taken(engine, cores)
+            return ApartSampler(process, checkpoint, deadline_s=config.deadline_s, **settings)
+        if engine == "vllm":
+            from veriloop.pipeline.sampling.vllm_engine import require_own_model
+
+            require_own_model(checkpoint)
+        return engine_process.start_engine(engine, checkpoint, **settings)
+
+    return kept_warm(start, engine, config, checkpoint, max_length, cores)

@@ -1,0 +1,60 @@
+"""Start a sampler's process before this one imports torch, so that both load concurrently."""
+
+import importlib.util
+import os
+from collections.abc import Collection
+
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.sampling.process_engine import EngineProcess
+
+_waiting: EngineProcess | None = None
+
+
+def engine_of(config: SamplerConfig) -> str:
+    """The engine of the recipe; `auto` is vllm if installed, else torch."""
+    if config.engine != "auto":
+        return config.engine
+    return "torch" if importlib.util.find_spec("vllm") is None else "vllm"
+
+
+def halves() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The cores of trainer and sampler when both work concurrently. A single core is shared."""
+    cores = sorted(os.sched_getaffinity(0))
+    middle = len(cores) // 2
+    return tuple(cores[:middle] or cores), tuple(cores[middle:])
+
+
+def begin(config: SamplerConfig, cores: Collection[int] = ()) -> None:
+    """Start the process that `taken` will return."""
+    global _waiting
+    forget()
+    _waiting = EngineProcess(engine_of(config), cores)
+
+
+def begin_for(*recipes: object) -> None:
+    """Start the process of the first recipe whose sampler runs in a separate one."""
+    for recipe in recipes:
+        sampler, rollout = getattr(recipe, "sampler", None), getattr(recipe, "rollout", None)
+        ahead = getattr(rollout, "ahead", 0)
+        if isinstance(sampler, SamplerConfig) and (sampler.apart or ahead):
+            begin(sampler, halves()[1] if ahead else ())
+            return
+
+
+def taken(engine: str, cores: Collection[int] = ()) -> EngineProcess:
+    """The process already started for this engine and these cores, or a new one."""
+    global _waiting
+    started, _waiting = _waiting, None
+    if started is not None:
+        if (started.engine, started.cores) == (engine, tuple(sorted(cores))):
+            return started
+        started.stop()
+    return EngineProcess(engine, cores)
+
+
+def forget() -> None:
+    """End a process that was started and never used."""
+    global _waiting
+    if _waiting is not None:
+        _waiting.stop()
+        _waiting = None

@@ -1,0 +1,204 @@
+"""Rejection sampling: a teacher's completions, verified, filtered and reformatted as SFT rows.
+
+A round of prompts is sampled, graded by the problem's own verifier and a format check, filtered
+(`data/filters.py`), rewritten into the recipe's layout, and verified again.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from veriloop.data.decontaminate import Overlap
+from veriloop.data.filters import Limits, Sample, SampleFilter, filters
+from veriloop.data.jsonl import read_rows
+from veriloop.data.problem import Problem
+from veriloop.pipeline.config.sft import CollectConfig, FilterConfig, RewriteConfig
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.rollouts.grade import Judges
+from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.sampling.sampler import Sampler, Sampling
+from veriloop.pipeline.sft.rewrite import rewrite_all, split_response
+from veriloop.verifiers.text.language import share
+from veriloop.verifiers.text.prose import prose
+from veriloop.verifiers.text.repetition import distinct_share, pieces
+from veriloop.verifiers.text.words import words
+
+LAYOUT = "think_format_lenient"  # the format verifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teacher:
+    """The model that is sampled and the verifiers that grade it; opened and closed by the stage."""
+
+    generator: RolloutGenerator
+    sampler: Sampler
+    pool: Judges
+    max_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectedRows:
+    """The rows of a data file and the counts behind them."""
+
+    rows: tuple[dict[str, Any], ...]
+    questions: int
+    sampled: int  # completions
+    dropped: Mapping[str, int]  # completions, by reason
+
+
+def collect(
+    teacher: Teacher,
+    problems: Sequence[Problem],
+    config: CollectConfig,
+    filter_config: FilterConfig,
+    rewrite: RewriteConfig,
+    held_out: Overlap,
+    folder: Path,
+    say: Callable[[str], None],
+    on_question: Callable[[int], object] = lambda _: None,
+) -> CollectedRows:
+    """Sample round by round until the problems are used up or `config.rows` rows are accepted.
+
+    Each round's graded completions are written to `folder`; a resumed run reads them from there.
+    `on_question` is called with the number of questions whenever some have been sampled or read.
+    """
+    limits = Limits(
+        min_words=filter_config.min_words,
+        consistency=filter_config.consistency,
+        max_paragraph=filter_config.max_paragraph,
+        code_blocks=filter_config.code_blocks,
+        distinct=filter_config.distinct,
+        max_tokens=filter_config.max_tokens,
+    )
+    sample_filter = SampleFilter(filters(limits, held_out), config.keep)
+    rows: list[dict[str, Any]] = []
+    questions = sampled = 0
+    for number, first in enumerate(range(0, len(problems), config.at_once)):
+        batch = problems[first : first + config.at_once]
+        path = folder / f"round_{number:05d}.jsonl"
+        if path.is_file():
+            on_question(len(batch))
+        else:
+            _write(path, _graded(teacher, batch, config, number, on_question))
+        samples = [
+            _sample(batch[answer["problem"]], answer, filter_config.ngram)
+            for answer in read_rows(path)
+        ]
+        questions, sampled = questions + len(batch), sampled + len(samples)
+        by_id = {problem.id: problem for problem in batch}
+        rows += _rows(sample_filter(samples), by_id, rewrite, teacher.pool, sample_filter.dropped)
+        say(
+            f"{questions} of {len(problems)} questions sampled, {len(rows)} of {sampled} responses "
+            "accepted"
+        )
+        if config.rows and len(rows) >= config.rows:
+            break
+    if config.rows and len(rows) > config.rows:
+        sample_filter.dropped["surplus"] += len(rows) - config.rows
+        rows = rows[: config.rows]
+    return CollectedRows(
+        rows=tuple(rows),
+        questions=questions,
+        sampled=sampled,
+        dropped={reason: count for reason, count in sorted(sample_filter.dropped.items()) if count},
+    )
+
+
+def _graded(
+    teacher: Teacher,
+    problems: Sequence[Problem],
+    config: CollectConfig,
+    number: int,
+    on_question: Callable[[int], object],
+) -> list[dict[str, Any]]:
+    """Every completion of a round, with its accuracy and format scores."""
+    sampling = Sampling(
+        per_prompt=config.per_prompt,
+        temperature=config.temperature,
+        max_tokens=teacher.max_tokens,
+        seed=teacher.seed * 100_000 + number + 1,
+    )
+    prompts = [(str(index), problem) for index, problem in enumerate(problems)]
+    rollouts = teacher.generator.rollouts(
+        teacher.sampler, prompts, sampling, lambda _: on_question(1)
+    )
+    tasks = [task for rollout in rollouts for task in _tasks(rollout.problem, rollout.response)]
+    verdicts = iter(teacher.pool.judge_all(tasks))
+    return [
+        {
+            "problem": int(rollout.group),
+            "response": rollout.response,
+            "tokens": len(rollout.response_ids),
+            "finish": rollout.finish,
+            "accuracy": next(verdicts).score,
+            "format": next(verdicts).score,
+        }
+        for rollout in rollouts
+    ]
+
+
+def _tasks(problem: Problem, response: str) -> list[tuple[Problem, str]]:
+    """The two verifications of a response: accuracy and format."""
+    return [(problem, response), (replace(problem, verifier=LAYOUT, reference={}), response)]
+
+
+def _write(path: Path, answers: Sequence[Mapping[str, Any]]) -> None:
+    text = "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
+    # a model may write half a surrogate pair, which no UTF-8 file can hold
+    write_atomically(path, lambda fresh: fresh.write_bytes(text.encode("utf-8", "replace")))
+
+
+def _sample(problem: Problem, answer: Mapping[str, Any], ngram: int) -> Sample:
+    response: str = answer["response"]
+    thinking = split_response(response).thinking
+    language = problem.facts.get("language")
+    failed = answer["accuracy"] is None or answer["format"] is None
+    return Sample(
+        question=problem.prompt,
+        response=response,
+        thinking=thinking,
+        tokens=answer["tokens"],
+        cut_off=answer["finish"] == "length",
+        right=None if failed else answer["accuracy"] == 1.0,
+        readable=answer["format"] == 1.0,
+        words=len(words(prose(thinking))),
+        consistency=None if language is None else share(thinking, language)[0],
+        distinct=distinct_share(pieces(response), ngram),
+        facts={"problem": problem.id},
+    )
+
+
+def _rows(
+    samples: Sequence[Sample],
+    problems: Mapping[str, Problem],
+    rewrite: RewriteConfig,
+    pool: Judges,
+    dropped: Counter[str],
+) -> list[dict[str, Any]]:
+    """Rewrite the samples and verify them again; a response that the rewriter broke is dropped."""
+    responses: list[tuple[Problem, str]] = []
+    for sample, response in zip(samples, rewrite_all(samples, rewrite), strict=True):
+        if response is None:
+            dropped["rewrite_failed"] += 1
+        else:
+            responses.append((problems[sample.facts["problem"]], response))
+    verdicts = iter(pool.judge_all([task for pair in responses for task in _tasks(*pair)]))
+    rows: list[dict[str, Any]] = []
+    for problem, response in responses:
+        if (next(verdicts).score, next(verdicts).score) == (1.0, 1.0):
+            rows.append(
+                {
+                    "prompt": [{"role": "user", "content": problem.prompt}],
+                    "completion": [{"role": "assistant", "content": response}],
+                    "source": problem.facts.get("source", problem.id.partition("/")[0]),
+                    "language": problem.facts.get("language", ""),
+                    "problem": problem.id,
+                }
+            )
+        else:
+            dropped["rewrite_spoiled"] += 1
+    return rows

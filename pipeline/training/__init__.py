@@ -1,0 +1,1 @@
+"""What every optimizer loop shares: optimizer, timing, random state, epochs."""

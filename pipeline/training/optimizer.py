@@ -1,0 +1,101 @@
+"""AdamW for every parameter, or Muon for the matrices inside the blocks and AdamW for the rest."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from veriloop.pipeline.config.sections import OptimizerConfig
+from veriloop.pipeline.errors import NonFiniteError
+from veriloop.pipeline.training.muon import Muon
+
+
+class Optimizer:
+    """One or two torch optimizers that step together and follow one schedule."""
+
+    def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
+        self.config = config
+        matrices, others = _divided(model.named_parameters(), bool(config.muon_learning_rate))
+        self._parts: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(
+                others,
+                lr=config.learning_rate,
+                betas=config.betas,
+                weight_decay=config.weight_decay,
+                fused=True,
+            )
+        ]
+        if matrices:
+            self._parts.append(
+                Muon(matrices, lr=config.muon_learning_rate, weight_decay=config.muon_weight_decay)
+            )
+        self._peaks = [part.param_groups[0]["lr"] for part in self._parts]
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return [p for part in self._parts for group in part.param_groups for p in group["params"]]
+
+    def step(self, progress: float, done: int) -> tuple[float, float]:
+        """Clip, step and clear. Returns the gradient norm before clipping and the learning rate.
+
+        `progress` in [0, 1] is the share of training done, `done` the optimizer steps so far.
+        """
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
+        if not torch.isfinite(norm):
+            self.forget()
+            raise NonFiniteError(f"gradient norm is {norm.item()} at optimizer step {done}")
+        factor = schedule(self.config, progress, done)
+        for part, peak in zip(self._parts, self._peaks, strict=True):
+            for group in part.param_groups:
+                group["lr"] = peak * factor
+            part.step()
+            part.zero_grad()
+        return norm.item(), self._peaks[0] * factor
+
+    def forget(self) -> None:
+        """Clear the gradients without a step."""
+        for part in self._parts:
+            part.zero_grad()
+
+    def state(self) -> list[dict[str, Any]]:
+        return [part.state_dict() for part in self._parts]
+
+    def load(self, states: list[Mapping[str, Any]]) -> None:
+        """Load the moments; learning rates, betas and decay stay those of the recipe."""
+        if len(states) != len(self._parts):
+            raise ValueError(f"{len(states)} optimizer states for {len(self._parts)} optimizers")
+        for part, state in zip(self._parts, states, strict=True):
+            load_moments(part, state)
+
+
+def load_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Load a state into an optimizer whose settings are its own, not those it was saved with."""
+    settings = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    optimizer.load_state_dict(dict(state))
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
+
+
+def schedule(config: OptimizerConfig, progress: float, done: int) -> float:
+    """Factor on the peak learning rate: linear warm-up, then constant or cosine to the floor."""
+    warm = min(1.0, (done + 1) / config.warmup_steps) if config.warmup_steps else 1.0
+    if config.schedule == "constant":
+        return warm
+    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
+    return warm * (config.floor + (1 - config.floor) * cosine)
+
+
+def _divided(
+    parameters: Iterable[tuple[str, Tensor]], muon: bool
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Matrices of the transformer blocks, and everything else: embeddings, head, norms, biases."""
+    matrices: list[Tensor] = []
+    others: list[Tensor] = []
+    for name, parameter in parameters:
+        if not parameter.requires_grad:
+            continue
+        inside = ".layers." in name and parameter.ndim == 2
+        (matrices if muon and inside else others).append(parameter)
+    return matrices, others

@@ -1,0 +1,89 @@
+"""Signals of a run: the first SIGINT or SIGTERM stops it in order, the second ends it at once."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Self
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+ENDED = 130  # exit code after either signal
+NOTICE = (
+    "\nstopping: the current step is finished and saved first; a second Ctrl-C stops at once and "
+    "loses the step\n"
+)
+_MESSAGE = b"veriloop: ended at once; checkpoints written before are complete\n"
+
+
+class _Handlers:
+    """Handles both signals while open, in the main thread; elsewhere it changes nothing."""
+
+    def __init__(self) -> None:
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        for number in NUMBERS:
+            try:
+                self._previous[number] = signal.signal(number, self._handler())
+            except ValueError:  # not the main thread, which alone may set signal handlers
+                break
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _handler(self) -> Callable[[int, FrameType | None], None]:
+        raise NotImplementedError
+
+
+class CommandSignals(_Handlers):
+    """While open, the first signal raises KeyboardInterrupt; a second one ends the process.
+
+    The children of a run end with it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._interrupted = False
+
+    def _handler(self) -> Callable[[int, FrameType | None], None]:
+        return self._interrupt
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._interrupted:
+            self.end()
+        self._interrupted = True
+        raise KeyboardInterrupt
+
+    def end(self) -> None:
+        """End the process without any cleanup."""
+        os.write(2, _MESSAGE)
+        os._exit(ENDED)
+
+
+class StopRequest(_Handlers):
+    """While open, the first SIGINT or SIGTERM sets `requested` and prints NOTICE on stderr.
+
+    A second one ends the process inside `CommandSignals`, else it raises KeyboardInterrupt.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requested = False
+
+    def _handler(self) -> Callable[[int, FrameType | None], None]:
+        return self._request
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self.requested:
+            command = getattr(self._previous.get(number), "__self__", None)
+            if isinstance(command, CommandSignals):
+                command.end()
+            raise KeyboardInterrupt
+        self.requested = True
+        # Unbuffered: a handler must not re-enter a stream that the main program is writing to.
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, NOTICE.encode())

@@ -1,0 +1,125 @@
+"""What all training loops share: checkpoints, resuming, stop requests and the metrics of a step."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from veriloop.pipeline.config.sections import CheckpointConfig
+from veriloop.pipeline.errors import Stopped
+from veriloop.pipeline.model.policy import save_policy
+from veriloop.pipeline.runs import checkpoint
+from veriloop.pipeline.runs.console import StageConsole
+from veriloop.pipeline.runs.record import StageRecord
+from veriloop.pipeline.training import rng
+from veriloop.pipeline.training.stop import StopRequest
+
+
+class TrainerRecipe(Protocol):
+    """The part of a recipe that the trainer reads."""
+
+    @property
+    def checkpoint(self) -> CheckpointConfig: ...
+    def model_dump_json(self) -> str: ...
+
+
+class TrainingLoop(Protocol):
+    """What a Trainer drives."""
+
+    @property
+    def step(self) -> int: ...  # steps finished; names metrics and checkpoints
+    @property
+    def finished(self) -> bool: ...
+    def progress(self) -> str: ...  # "step 3 of 10"
+    def state(self) -> dict[str, Any]: ...
+    def load(self, state: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerDeps:
+    """What every training loop works with; opened and closed by the stage."""
+
+    tokenizer: Any
+    record: StageRecord
+    console: StageConsole
+    directory: Path
+
+
+class Trainer:
+    """Runs the steps of `loop`, which trains `model`: saves it, resumes it and stops it."""
+
+    def __init__(
+        self, loop: TrainingLoop, recipe: TrainerRecipe, model: Any, deps: TrainerDeps
+    ) -> None:
+        self._loop, self._recipe, self._model, self._deps = loop, recipe, model, deps
+        self._stop = StopRequest()
+        self._saved_step = -1
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the run ends after the current step."""
+        return self._stop.requested
+
+    def resume(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+        """Continue the run whose last checkpoint has this state and these weights."""
+        self._model.load_state_dict(weights)
+        self._loop.load(state)
+        rng.restore(state["rng"])
+        self._saved_step = self._loop.step
+
+    def run(
+        self, steps: Iterable[None], seconds: Callable[[], float], *, save_last: bool = True
+    ) -> None:
+        """Take the remaining `steps`; save when `checkpoint.every` is due and after the last one.
+
+        `seconds()` is the stage's wall time so far, kept in each checkpoint. After SIGINT or
+        SIGTERM the current step is finished and saved, then Stopped is raised. Without
+        `save_last` the caller saves the last step.
+        """
+        self._rewind_record()
+        if self._loop.step:
+            self._deps.record.write_resume(self._loop.step)
+        every = self._recipe.checkpoint.every
+        with self._stop:
+            for _ in steps:
+                if self._loop.finished:
+                    continue
+                if self.stop_requested or (every and self._loop.step % every == 0):
+                    self.save(seconds())
+                if self.stop_requested:
+                    raise Stopped(f"stopped after {self._loop.progress()}")
+            if save_last and self._saved_step != self._loop.step:
+                self.save(seconds())
+
+    def _rewind_record(self) -> None:
+        """Remove what this run repeats. Raises RecipeError if rows of earlier steps are lost."""
+        step, record = self._loop.step, self._deps.record
+        if torn := record.require_steps(step):
+            self._deps.console.note(
+                f"{record.metrics_path}: the last line was incomplete; its {torn} bytes are cut off"
+            )
+        record.rewind(step)
+
+    def save(self, seconds: float) -> Path:
+        """Write a checkpoint of the current step and return its folder."""
+        path = checkpoint.save(
+            self._deps.directory,
+            self._loop.step,
+            write_model=lambda folder: save_policy(self._model, self._deps.tokenizer, folder),
+            state=self._loop.state()
+            | {
+                "rng": rng.capture(),
+                "recipe": self._recipe.model_dump_json(),
+                "seconds": seconds,
+            },
+            keep=self._recipe.checkpoint.keep,
+        )
+        self._saved_step = self._loop.step
+        return path
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of the step that has just finished to the record and the console."""
+        self._deps.record.write_metrics(self._loop.step, metrics)
+        self._deps.console.step(self._loop.step, metrics)

@@ -1,0 +1,98 @@
+"""`veriloop evaluate`: held-out pass@1, greedy accuracy, pass@k and maj@k with intervals.
+
+The paper samples several responses to each question at a non-zero temperature and reports their
+mean as pass@1, because greedy decoding of long reasoners repeats itself and varies (section 3).
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from pydantic import ValidationError
+
+from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.load import explain
+from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig, require_known_sources
+from veriloop.pipeline.config.user_code import check_template
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.evaluation.evaluate import Evaluation
+from veriloop.stages.commands.parse import PluginOptions, parse_options
+from veriloop.stages.held_out import evaluate_checkpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(PluginOptions):
+    """Evaluate a Hugging Face checkpoint on held-out problems.
+
+    With --set NAME... it evaluates on whole published sets instead; that form has other flags,
+    listed by `veriloop evaluate --set --help`.
+    """
+
+    checkpoint: Annotated[
+        tyro.conf.Positional[str],
+        tyro.conf.arg(
+            metavar="CHECKPOINT",
+            help="folder with config.json, weights, tokenizer; or a hub id",
+        ),
+    ]
+    sources: tuple[str, ...] = ("arithmetic",)  # sources of the problems, by name
+    problems: int = 512  # problems per source
+    samples: int = 4  # answers per problem, at `temperature`
+    temperature: float = 1.0
+    max_tokens: int = 112  # tokens per answer
+    max_prompt: int = 256  # tokens per prompt
+    template: str = "r1_zero"  # chat: the model's own; or a Jinja file
+    seed: int = 1
+    verifier_service: Annotated[
+        str, tyro.conf.arg(help="URL of a reward service to use instead of workers")
+    ] = ""
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    json: Annotated[str, tyro.conf.arg(help="also write the result to this file")] = ""
+
+
+def run(options: Options) -> Evaluation:
+    """Evaluate with these options. Raises RecipeError for invalid ones."""
+    try:
+        config = EvaluationConfig(
+            sources=options.sources,
+            problems=options.problems,
+            samples=options.samples,
+            temperature=options.temperature,
+        )
+        require_known_sources(options.sources)
+        check_template(options.template)
+    except ValidationError as mistake:
+        raise RecipeError(f"flags:\n{explain(mistake, EvaluationConfig)}") from mistake
+    except ValueError as unknown:
+        raise RecipeError(f"flags: {unknown}") from unknown
+    return evaluate_checkpoint(
+        find_checkpoint(options.checkpoint, "CHECKPOINT"),
+        config,
+        options.sampler,
+        max_tokens=options.max_tokens,
+        say=print,
+        max_prompt=options.max_prompt,
+        seed=options.seed,
+        verifier_service=options.verifier_service,
+        template=options.template,
+    )
+
+
+def command(words: Sequence[str]) -> int:
+    """Print the metrics and write `--json`; with --set, evaluate on published sets instead."""
+    if any(word.partition("=")[0] == "--set" for word in words):
+        from veriloop.stages.commands import benchmark
+
+        return benchmark.command(words)
+    options = parse_options(Options, words)
+    result = run(options)
+    width = max(map(len, result.estimates)) + 2
+    for name, e in result.estimates.items():
+        print(f"{name:<{width}}{e.value:.3f}  [{e.low:.3f}, {e.high:.3f}]  n={e.n}")
+    print(f"{'length':<{width}}{result.mean_length:.1f} tokens, {result.truncated:.1%} cut off")
+    if options.json:
+        Path(options.json).write_text(json.dumps(result.flat(), indent=1))
+    return 0

@@ -1,0 +1,82 @@
+"""Parse flags with tyro: one options dataclass per command; verbs are subcommands."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, TypeVar, Union
+
+import tyro
+
+from veriloop.pipeline.config.sections import require_plugins
+from veriloop.pipeline.errors import RecipeError
+
+Options = TypeVar("Options")
+Verbs = Mapping[str, tuple[type, Callable[[Any], int]]]  # verb: (options, function -> exit code)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginOptions:
+    """Options of a command that verifies responses; parsing loads the plugins."""
+
+    plugin: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]],
+        tyro.conf.arg(metavar="FILE|MODULE", help="load more verifiers; may be repeated"),
+    ] = ()
+
+
+def parse_options(kind: type[Options], words: Sequence[str]) -> Options:
+    """The options of `veriloop NAME [FLAG...]`; `words` starts with the name.
+
+    Raises SystemExit: 0 after printing help, 2 after printing what is wrong with a flag.
+    """
+    options = tyro.cli(kind, args=list(words[1:]), prog=f"veriloop {words[0]}")
+    _load_plugins(options)
+    return options
+
+
+def parse_known_options(kind: type[Options], words: Sequence[str]) -> tuple[Options, list[str]]:
+    """Like `parse_options`, but also returns the words that are no flags of `kind`."""
+    options, unknown = tyro.cli(
+        kind, args=list(words[1:]), prog=f"veriloop {words[0]}", return_unknown_args=True
+    )
+    _load_plugins(options)
+    return options, unknown
+
+
+def _load_plugins(options: Any) -> None:
+    """Load the plugins of the options, if they name any.
+
+    Raises RecipeError for one that cannot be imported.
+    """
+    try:
+        require_plugins(options.plugin if isinstance(options, PluginOptions) else ())
+    except ValueError as failure:
+        raise RecipeError(str(failure)) from failure
+
+
+def run_verb(words: Sequence[str], verbs: Verbs, description: str) -> int:
+    """Parse `veriloop NAME VERB [FLAG...]` and run the verb; returns its exit code.
+
+    Raises RecipeError for an unknown verb, with the nearest one, and SystemExit like
+    `parse_options`.
+    """
+    name, *rest = words
+    if rest and not rest[0].startswith("-") and rest[0] not in verbs:
+        close = get_close_matches(rest[0], verbs, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Allowed: {', '.join(verbs)}"
+        raise RecipeError(f"no command '{name} {rest[0]}'. {hint}")
+    subcommands = [
+        Annotated[kind, tyro.conf.subcommand(verb, prefix_name=False)]
+        for verb, (kind, _) in verbs.items()
+    ]
+    # tyro makes subcommands of a union of at least two types, so a suppressed one is added.
+    union: Any = Union[*subcommands, Annotated[None, tyro.conf.Suppress]]
+    options = tyro.cli(
+        union,
+        args=rest,
+        prog=f"veriloop {name}",
+        description=description,
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    _load_plugins(options)
+    return verbs[rest[0]][1](options)

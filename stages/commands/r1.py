@@ -1,0 +1,122 @@
+"""`veriloop r1`: plan or run all stages of a recipe."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from veriloop.pipeline.config.load import parse_value, read
+from veriloop.pipeline.config.r1 import R1Recipe
+from veriloop.pipeline.config.r1_stages import steps
+from veriloop.pipeline.dry_run.inputs import require_data
+from veriloop.pipeline.dry_run.plan import stage_plans
+from veriloop.pipeline.errors import RecipeError, Stopped
+from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.trackers.mirror import require_installed
+from veriloop.pipeline.sampling import prelaunch
+from veriloop.pipeline.training.gc_freeze import lasting
+from veriloop.stages.commands.parse import PluginOptions, parse_options
+from veriloop.stages.commands.report import reported
+from veriloop.stages.launch import held_folder, require_start, run_folder, stopped
+from veriloop.stages.summary import stage_table
+
+_Off = tyro.conf.FlagCreatePairsOff
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(PluginOptions):
+    """Run the stages of a recipe in order and check each against its goals."""
+
+    recipe: Annotated[
+        tyro.conf.Positional[str],
+        tyro.conf.arg(metavar="RECIPE", help="a list of stages, such as tiny/r1"),
+    ]
+    output: Annotated[
+        str,
+        tyro.conf.arg(help="run folder; empty: a new one in outputs/, with --resume the last one"),
+    ] = ""
+    resume: Annotated[
+        bool, _Off, tyro.conf.arg(help="run only stages that are missing, changed or stopped")
+    ] = False
+    dry_run: Annotated[
+        bool, _Off, tyro.conf.arg(help="print the plan of every stage and start nothing")
+    ] = False
+    only: Annotated[str, tyro.conf.arg(help="run only this stage, even if it is done")] = ""
+    since: Annotated[
+        str, tyro.conf.arg(name="from", help="run this stage and all later ones, even if done")
+    ] = ""
+    set: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]],
+        tyro.conf.arg(metavar="STAGE.KEY=VALUE", help="such as zero.steps=10 or *.seed=1"),
+    ] = ()
+
+
+def command(words: Sequence[str]) -> int:
+    """Check everything that can be checked, then run the stages or print the plan."""
+    options = parse_options(Options, words)
+    recipe = read(options.recipe)
+    if not isinstance(recipe, R1Recipe):
+        raise RecipeError(
+            f"{options.recipe} is a recipe for {recipe.stage!r}, not a list of stages: "
+            f"veriloop {recipe.stage.replace('_', '-')} {options.recipe}"
+        )
+    recipe = recipe.model_copy(update={"plugins": (*recipe.plugins, *options.plugin)})
+    overrides = settings(options.set)
+    todo = steps(recipe, overrides)
+    output = run_folder(recipe, options.output, resume=options.resume)
+    if options.dry_run:
+        print(stage_plans(recipe, output, overrides))
+        return 0
+    for step in todo:
+        if "start" not in step.stage.take:
+            require_start(step.recipe)
+        require_installed(getattr(step.recipe, "trackers", ()))
+        with activity("looking up the data sets"):
+            require_data(step.recipe)
+    with held_folder(recipe, options.output, resume=options.resume) as output:
+        prelaunch.begin_for(*(step.recipe for step in todo))
+        try:
+            with reported(output):
+                return _run(options, recipe, output, overrides)
+        finally:
+            prelaunch.forget()
+
+
+def _run(
+    options: Options, recipe: R1Recipe, output: Path, overrides: dict[str, dict[str, Any]]
+) -> int:
+    with lasting():
+        from veriloop.stages import r1
+
+    selection = r1.StageSelection(only=options.only, since=options.since, over=overrides)
+    selection.of(steps(recipe, overrides))
+    try:
+        checkpoint = r1.run(recipe, output, resume=options.resume, selection=selection)
+    except r1.MissedGoalError:
+        print(f"\n{stage_table(output)}", flush=True)
+        raise
+    except (Stopped, KeyboardInterrupt) as stop:
+        settings_words = [word for setting in options.set for word in ("--set", setting)]
+        words = ["r1", options.recipe, *settings_words, "--output", str(output), "--resume"]
+        raise stopped(stop, shlex.join(["veriloop", *words])) from stop
+    print(
+        f"\n{stage_table(output)}\n\ncheckpoint: {checkpoint}\nlineage: veriloop lineage {output}"
+    )
+    return 0
+
+
+def settings(words: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Parse STAGE.KEY=VALUE words into values by stage and dotted key; values are YAML."""
+    values: dict[str, dict[str, Any]] = {}
+    for word in words:
+        path, equals, value = word.partition("=")
+        stage, dot, key = path.partition(".")
+        if not (equals and dot and key):
+            raise RecipeError(
+                f"--set {word}: must be STAGE.KEY=VALUE, as in zero.steps=10 or *.seed=1"
+            )
+        values.setdefault(stage, {})[key.replace("-", "_")] = parse_value(value)
+    return values

@@ -1,0 +1,124 @@
+"""The help of a stage command: one line per flag, from the JSON schema of the recipe."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from veriloop.pipeline.config.registry import STAGES, Recipe
+from veriloop.pipeline.runs.console import clip
+
+WIDTH = 100  # columns
+COLUMN = 36  # where descriptions begin, after shorter flags
+SHORTEST = 4  # columns of a shown value
+RUN_FLAGS = {  # of every stage command, besides the fields of its recipe
+    "--plugin FILE|MODULE": "Load more verifiers; may be repeated",
+    "--output FOLDER": "Run folder; a new one in outputs/, with --resume the last one",
+    "--resume": "Continue from the last complete checkpoint",
+    "--allow-changed KIND": "With --resume: verifier, start or file may differ",
+    "--dry-run": "Print the plan and start nothing",
+    "-h, --help": "Print this help",
+}
+_METAVARS = {"integer": "INT", "number": "FLOAT", "string": "TEXT", "object": "KEY VALUE ..."}
+
+
+class Flag(NamedTuple):
+    """A field of a recipe that a flag sets."""
+
+    path: str  # dotted, with underscores
+    schema: Mapping[str, Any]
+    value: Any  # in the recipe
+
+
+def stage_help(recipe: Recipe, name: str) -> str:
+    """The help of the stage of `recipe`, with the values of this recipe as defaults."""
+    command = recipe.stage.replace("_", "-")
+    about = (STAGES[recipe.stage].__doc__ or "").partition("\n")[0]
+    lines = [
+        f"usage: veriloop {command} RECIPE [--FLAG VALUE ...]\n\n{about}",
+        f"Flags override the recipe. In parentheses: the values of {name}.",
+        "\nrun",
+        *(_line(flag, text, "") for flag, text in RUN_FLAGS.items()),
+    ]
+    by_section = groupby(sorted(recipe_flags(recipe), key=_section_order), key=_section)
+    for section, flags in by_section:
+        lines += [f"\n{section or 'recipe'}", *map(_flag_line, flags)]
+    return "\n".join(lines)
+
+
+def recipe_flags(recipe: Recipe) -> list[Flag]:
+    """The fields that flags set; entries of mappings are those of this recipe."""
+    schema = STAGES[recipe.stage].model_json_schema()
+    return list(_leaves(schema, schema["$defs"], recipe.model_dump(mode="json"), ""))
+
+
+def _leaves(
+    node: Mapping[str, Any], definitions: Mapping[str, Any], values: Mapping[str, Any], path: str
+) -> Iterator[Flag]:
+    """The flags below a node of the schema, which is a section or a mapping."""
+    for name, value in values.items():
+        field = node["properties"][name] if "properties" in node else _entry(node)
+        target = definitions.get(field.get("$ref", "").rpartition("/")[2], {})
+        field = {**target, **field}
+        if "const" in field:  # the stage itself
+            continue
+        if "properties" in field or (value and field.get("type") == "object"):
+            yield from _leaves(field, definitions, value, f"{path}{name}.")
+        elif "$ref" not in _entry(field):
+            yield Flag(f"{path}{name}", field, value)
+
+
+def _entry(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of the entries of a mapping, described as the mapping."""
+    entry = node.get("additionalProperties")
+    return {**(entry if isinstance(entry, dict) else {}), "description": node.get("description")}
+
+
+def _section(flag: Flag) -> str:
+    """The section of the recipe; "" for mappings of names and fields of no section."""
+    head, _, rest = flag.path.partition(".")
+    return head if rest and head != "problems" else ""
+
+
+def _section_order(flag: Flag) -> bool:
+    return bool(_section(flag))
+
+
+def _flag_line(flag: Flag) -> str:
+    """`--flag METAVAR  First sentence of the description: choices (value)`."""
+    section, dot, name = flag.path.replace("_", "-").rpartition(".")
+    switch = flag.schema.get("type") == "boolean"
+    word = f"--{section}{dot}{'[no-]' * switch}{name}"
+    metavar = "" if switch else _metavar(flag.schema)
+    sentence = re.split(r"\.(?:\s|$)", flag.schema["description"], maxsplit=1)[0]
+    line = _line(f"{word} {metavar}".rstrip(), sentence, flag.value)
+    choices = ", ".join(map(str, flag.schema.get("enum", ())))
+    listed = _line(f"{word} {metavar}".rstrip(), f"{sentence}: {choices}", flag.value)
+    return listed if choices and len(listed) <= WIDTH else line
+
+
+def _line(flag: str, text: str, value: Any) -> str:
+    line = f"  {flag:<{COLUMN - 4}}  {text}"
+    shown, room = _shown(value), WIDTH - len(line) - len(" ()")
+    return f"{line} ({clip(shown, room)})" if shown and room >= SHORTEST else line
+
+
+def _shown(value: Any) -> str:
+    """The value as it is written after a flag; "" for an empty one."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "none" if value is None else "" if value == {} else str(value)
+
+
+def _metavar(schema: Mapping[str, Any]) -> str:
+    """The kind of the value: INT, FLOAT, TEXT, NAME of a choice, or several of them."""
+    if "enum" in schema:
+        return "NAME"
+    if "anyOf" in schema:
+        return _metavar(schema["anyOf"][0]) if "type" in schema["anyOf"][0] else "TEXT"
+    if schema.get("type") == "array":
+        fixed = schema.get("prefixItems")
+        return " ".join(map(_metavar, fixed)) if fixed else f"{_metavar(schema['items'])} ..."
+    return _METAVARS.get(str(schema.get("type")), "VALUE")

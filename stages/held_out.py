@@ -1,0 +1,65 @@
+"""Evaluation of a checkpoint on held-out problems, for the SFT stages and `veriloop evaluate`."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from veriloop.data.mixture import held_out
+from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig
+from veriloop.pipeline.evaluation.evaluate import MEASURED, Evaluation, Keep, evaluate, passes
+from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.rollouts.grade import open_judges, verifier_names
+from veriloop.pipeline.rollouts.sources import Sources, sources_of
+from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sampling.sampler import Sampling
+
+
+def evaluate_checkpoint(
+    checkpoint: Path,
+    evaluation: EvaluationConfig,
+    sampler: SamplerConfig,
+    *,
+    max_tokens: int,
+    say: Callable[[str], None],
+    max_prompt: int = 256,
+    seed: int = 1,
+    verifier_service: str = "",
+    keep: Keep | None = None,
+    sources: Sources | None = None,
+    template: str = "r1_zero",
+) -> Evaluation:
+    """Open a sampler and verifiers, evaluate, close them.
+
+    `max_tokens` limits a response and `max_prompt` a prompt, in tokens. `sources` are needed if
+    the recipe defines sets of its own. Raises StageError if verification fails on every sample.
+    """
+    names = evaluation.sources
+    problems = held_out(names, evaluation.problems, sources or sources_of(names)[0])
+    with ExitStack() as stack:
+        pool = stack.enter_context(
+            open_judges(verifier_names(MEASURED, problems), verifier_service)
+        )
+        engine = open_sampler(sampler, str(checkpoint), max_length=max_prompt + max_tokens, say=say)
+        stack.callback(engine.close)
+        sampling = Sampling(
+            per_prompt=evaluation.samples,
+            temperature=evaluation.temperature,
+            max_tokens=max_tokens,
+            seed=seed,
+        )
+        generator = RolloutGenerator(
+            load_tokenizer(checkpoint), load_generation_config(checkpoint), template
+        )
+        with activity("evaluating", passes(problems)) as part:
+            return evaluate(
+                engine,
+                generator,
+                problems,
+                MEASURED,
+                pool,
+                sampling,
+                keep=keep,
+                on_problem=part.advance,
+            )

@@ -1,0 +1,213 @@
+"""What training stages share: run folder, run.json, resumption, verifiers, console and record."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.load import read, refuse_changes
+from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
+from veriloop.pipeline.config.rl import RLRecipe
+from veriloop.pipeline.config.sections import BaseRecipe, Judged
+from veriloop.pipeline.config.sft import SupervisedRecipe
+from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.model import device
+from veriloop.pipeline.model.loading import require_files
+from veriloop.pipeline.report import model_card
+from veriloop.pipeline.report.read_run import read_run
+from veriloop.pipeline.rollouts.grade import Judges, open_judges
+from veriloop.pipeline.runs import checkpoint, lineage
+from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.console import LOG, StageConsole
+from veriloop.pipeline.runs.manifest import RunManifest, recorded, write_versions
+from veriloop.pipeline.runs.trackers.mirror import require_installed
+from veriloop.pipeline.runs.trackers.open import forget, open_record
+from veriloop.pipeline.training.trainer import TrainerDeps
+from veriloop.sandbox import backends
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.stages import base
+from veriloop.stages.resumption import changed_inputs, changed_verifiers
+from veriloop.verifiers.registry import get
+
+TrainingRecipe = RLRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe | DistillRecipe
+CORES = torch.get_num_threads()  # read before any recipe lowers it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRun:
+    """A stage in progress, with its entry in run.json."""
+
+    name: str  # of its entry in run.json and of its folder
+    manifest: RunManifest
+    directory: Path
+    start: Path  # the checkpoint it starts from
+    saved: tuple[Path, dict[str, Any]] | None  # last checkpoint and its state, when resumed
+    began: float  # time.monotonic() minus the seconds of earlier runs of this stage
+
+    def seconds(self) -> float:
+        """Wall time of the stage so far, earlier runs included."""
+        return time.monotonic() - self.began
+
+    def open_deps(
+        self,
+        stack: ExitStack,
+        recipe: TrainingRecipe,
+        tokenizer: Any,
+        steps: int,
+        key_metrics: Sequence[str],
+    ) -> TrainerDeps:
+        """Console and record of a loop of `steps` optimizer steps; closed by `stack`."""
+        done = 0 if self.saved is None else self.saved[1]["done"]
+        title = recipe.stage.replace("_", " ")
+        log = self.directory / LOG
+        console = StageConsole(title, steps, done=done, key_metrics=key_metrics, log=log)
+        return TrainerDeps(
+            tokenizer=tokenizer,
+            record=stack.enter_context(open_record(recipe, self.directory)),
+            console=stack.enter_context(console),
+            directory=self.directory,
+        )
+
+    def evaluated_once(self, evaluate: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The start's evaluation, written to before.json, where a resumed run reads it."""
+        path = self.directory / "before.json"
+        if self.saved is not None and path.is_file():
+            return json.loads(path.read_text())
+        evaluation = evaluate()
+        write_atomically(path, lambda fresh: fresh.write_text(json.dumps(evaluation)))
+        return evaluation
+
+    def finish(
+        self,
+        sampler: str | None,
+        before: Mapping[str, float],
+        after: Mapping[str, float],
+        outputs: Mapping[str, Any],
+    ) -> Path:
+        """Record the stage as done and write the model card; returns the final checkpoint.
+
+        `before` and `after` are metrics on held-out data; the checkpoint and metrics.jsonl are
+        added to `outputs`.
+        """
+        final = checkpoint.latest(self.directory)
+        assert final is not None, "a checkpoint is saved after the last step"
+        files = {"checkpoint": str(final), "metrics": str(self.directory / "metrics.jsonl")}
+        self.manifest.end_stage(
+            self.name, self.seconds(), sampler, before, after, {**files, **outputs}
+        )
+        model_card.write_card(self.name, lambda: read_run(self.manifest.path.parent))
+        return final
+
+    @contextmanager
+    def record_failure(self, sampler: str | None = None) -> Iterator[None]:
+        """Record the stage as failed, with the reason, when a StageError passes through."""
+        try:
+            yield
+        except StageError as failure:
+            outputs = {"failure": str(failure)}
+            self.manifest.end_stage(
+                self.name, self.seconds(), sampler, {}, {}, outputs, status="failed"
+            )
+            raise
+
+
+def begin_stage(
+    recipe: TrainingRecipe, output: Path, *, resume: bool, name: str = ""
+) -> StageRun | Path:
+    """Begin or resume a stage in `output`/`name` and write its recipe there.
+
+    `name` defaults to the kind of stage. With `resume`, a stopped stage continues from its last
+    complete checkpoint; for a finished one that checkpoint is returned and nothing is written.
+    Raises RecipeError if the recipe or the content of its inputs changed since the stage began, its
+    device is not available, or files of the start are missing or damaged.
+    """
+    name = name or recipe.stage
+    torch.manual_seed(recipe.seed)
+    torch.set_num_threads(recipe.trainer.threads or CORES)
+    require_installed(recipe.trackers)
+    trainer_device = device.choose_device(recipe.trainer.device)
+    manifest, directory = RunManifest(output / "run.json"), output / name
+    if not resume:
+        forget(directory)
+    start = starting_point(recipe.start, manifest)
+    saved = checkpoint.load_latest(directory) if resume else None
+    if saved is not None:
+        refuse_changes(saved[1]["recipe"], recipe)
+        if manifest.is_done(name):
+            return saved[0]
+    require_files(start)
+    began = time.monotonic() - (0.0 if saved is None else saved[1]["seconds"])
+    values = recipe.model_dump(mode="json")
+    reads = lineage.read_by(values, start)
+    entry = recorded(manifest.path).get(name, {}) if saved is not None else {}
+    changes = [*entry.get("allowed_changes", []), *changed_inputs(entry, reads["inputs"])]
+    manifest.begin_stage(name, {"start": str(start), "recipe": values}, reads)
+    if changes:
+        manifest.note(name, {"allowed_changes": changes})
+    if saved is None:  # versions of a run that left nothing to resume
+        (directory / lineage.VERSIONS).unlink(missing_ok=True)
+    print(f"{name}: the trainer is on {device.describe(trainer_device)}", flush=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "recipe.yaml").write_text(yaml.safe_dump(values))
+    return StageRun(
+        name=name, manifest=manifest, directory=directory, start=start, saved=saved, began=began
+    )
+
+
+def open_verifiers(
+    stack: ExitStack, config: Judged, names: Sequence[str], directory: Path | None = None
+) -> Judges:
+    """The recipe's verifier processes or service, closed by `stack`.
+
+    With `directory`, the verifiers' versions and the sandbox are written to its versions.json.
+    Raises StageError if a verifier runs programs and the sandbox is not available, and RecipeError
+    if versions.json names other versions that the command does not allow.
+    """
+    sandbox = sandbox_facts(config, names)
+    pool = stack.enter_context(
+        open_judges(
+            names,
+            config.verifier_service,
+            workers=config.verifier_workers,
+            limit_s=config.verifier_limit_s,
+            sandbox=config.sandbox.backend,
+            facts=config.verifier_facts,
+        )
+    )
+    if directory is not None:
+        before, now = lineage.judges(directory), pool.fingerprint(names)
+        changes = [
+            *before.get("allowed_changes", []),
+            *changed_verifiers(before["verifiers"], now),
+        ]
+        write_versions(directory / lineage.VERSIONS, now, sandbox, changes)
+    return pool
+
+
+def sandbox_facts(config: Judged, names: Sequence[str]) -> dict[str, Any]:
+    """The backend in which these verifiers run programs, and its layers in use; {} if none does,
+    or a reward service does. Raises StageError if the backend is not available."""
+    if config.verifier_service or not any(get(name).runs_programs for name in names):
+        return {}
+    try:
+        return backends.describe(config.sandbox.backend)
+    except SandboxUnavailableError as refusal:
+        raise StageError(str(refusal)) from refusal
+
+
+def starting_point(start: str, manifest: RunManifest) -> Path:
+    """The checkpoint to start from: a folder, a model on the hub, or what a base recipe makes."""
+    if not start.endswith((".yaml", ".yml")):
+        return find_checkpoint(start, "start")
+    recipe = read(start)
+    if not isinstance(recipe, BaseRecipe):
+        raise RecipeError(f"start: {start} is a recipe for {recipe.stage!r}, not a base recipe")
+    return base.record_base(recipe, manifest)

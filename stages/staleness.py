@@ -1,0 +1,80 @@
+"""Decides whether a recorded stage is current, or why it must be run again."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from veriloop.pipeline.config.registry import StageRecipe
+from veriloop.pipeline.rollouts.grade import open_judges
+from veriloop.pipeline.runs import lineage
+from veriloop.verifiers.registry import fingerprint, with_settings
+
+
+def stale_reason(entry: Mapping[str, Any], recipe: StageRecipe, folder: Path) -> str:
+    """Why the stage of this run.json entry must be run again; "" if it is current.
+
+    Compares the recipe, the content of the inputs, the verifiers and, for a finished stage, the
+    content of the outputs. `folder` is the stage's folder.
+    """
+    traced, values = entry.get("lineage", {}), recipe.model_dump(mode="json")
+    if "recipe" not in traced:
+        return "run.json has no lineage for it"
+    return (
+        _recipe_changes(entry["inputs"].get("recipe", {}), traced, values)
+        or _input_changes(traced["inputs"], lineage.inputs(values))
+        or _verifier_changes(entry, recipe, folder)
+        or (_output_changes(traced.get("outputs", {})) if entry["status"] == "done" else "")
+    )
+
+
+def _recipe_changes(
+    before: Mapping[str, Any], traced: Mapping[str, Any], values: Mapping[str, Any]
+) -> str:
+    inputs = {*traced["inputs"], *lineage.inputs(values)}
+    if lineage.recipe_hash(values, inputs) == traced["recipe"]:
+        return ""
+    old, new = lineage.deciding(before, inputs), lineage.deciding(values, inputs)
+    changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    changes = [f"{key}: {old.get(key)!r} -> {new.get(key)!r}" for key in changed[:3]]
+    return f"its recipe changed ({', '.join(changes) or 'in its inputs'})"
+
+
+def _input_changes(
+    before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]
+) -> str:
+    changed = [
+        key
+        for key in sorted(before.keys() | now.keys())
+        if key not in before or key not in now or before[key]["sha256"] != now[key]["sha256"]
+    ]
+    return f"its inputs changed ({', '.join(changed)})" if changed else ""
+
+
+def _verifier_changes(entry: Mapping[str, Any], recipe: StageRecipe, folder: Path) -> str:
+    # an unfinished stage has its verifiers' versions in its folder only
+    before = entry["lineage"].get("verifiers") or lineage.verifier_fingerprints(folder)
+    try:
+        now = _fingerprints(list(before), getattr(recipe, "verifier_service", ""))
+        now = with_settings(now, getattr(recipe, "verifier_facts", {}))
+    except KeyError as unknown:
+        return f"a verifier no longer exists ({unknown.args[0]})"
+    changed = [
+        f"{name}: {before[name]} -> {now[name]}" for name in before if before[name] != now[name]
+    ]
+    return f"its verifiers changed ({', '.join(changed)})" if changed else ""
+
+
+def _fingerprints(names: list[str], service: str) -> dict[str, str]:
+    if not service or not names:
+        return fingerprint(names)
+    with closing(open_judges(names, service)) as pool:
+        return pool.fingerprint(names)
+
+
+def _output_changes(outputs: Mapping[str, Mapping[str, str]]) -> str:
+    states = {name: lineage.state(output) for name, output in outputs.items()}
+    changes = [
+        f"{name} {state}: {outputs[name]['path']}" for name, state in states.items() if state
+    ]
+    return f"its outputs changed ({', '.join(changes)})" if changes else ""

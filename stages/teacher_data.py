@@ -1,0 +1,198 @@
+"""SFT data sampled from a teacher, with a data card, for cold start and rejection sampling."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from veriloop.data.card import card_of, hash_of, read_card, write_data
+from veriloop.data.columns import raw_rows
+from veriloop.data.decontaminate import Overlap
+from veriloop.data.problem import Problem
+from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.sft import (
+    ColdStartRecipe,
+    CollectConfig,
+    RejectionRecipe,
+    RewriteConfig,
+)
+from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
+from veriloop.pipeline.rollouts.generate import RolloutGenerator, prompt_ids
+from veriloop.pipeline.rollouts.sources import Sources, sources_of
+from veriloop.pipeline.runs.activity import activity, say
+from veriloop.pipeline.runs.checkpoint_files import MANIFEST
+from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sft.rejection_sampling import LAYOUT, CollectedRows, Teacher, collect
+from veriloop.stages.stage_run import StageRun, open_verifiers, sandbox_facts, starting_point
+
+CollectRecipe = ColdStartRecipe | RejectionRecipe
+Rows = Sequence[dict[str, Any]]
+Mixer = Callable[[Rows], tuple[Rows, Mapping[str, Any]]]  # returns all rows, facts for the card
+
+
+def collect_data(
+    recipe: CollectRecipe,
+    stage: StageRun,
+    *,
+    rewrite: RewriteConfig | None = None,
+    mix: Mixer = lambda rows: (rows, {}),
+) -> dict[str, str]:
+    """Write data.jsonl and its card; returns them as outputs of the stage.
+
+    Complete data of the same recipe and teacher are reused. Raises StageError if no completion
+    was accepted.
+    """
+    teacher = starting_point(recipe.teacher, stage.manifest)
+    path = stage.directory / "data.jsonl"
+    key = _data_key(recipe, teacher)
+    card = read_card(path)
+    if card is not None and card["asked"] == key:
+        print(f"data: {card['rows']} rows from an earlier run")
+        return _outputs(path)
+    folder = stage.directory / f"samples-{key}"
+    with stage.record_failure():
+        collected, facts = _sample(recipe, folder, teacher, rewrite or RewriteConfig())
+    rows, more = mix(collected.rows)
+    facts |= {
+        "asked": key,
+        "stage": recipe.stage,
+        "questions": collected.questions,
+        "sampled": collected.sampled,
+        "kept": len(collected.rows),
+        "dropped": dict(collected.dropped),
+        "sources": dict(Counter(row["source"] for row in rows)),
+        "languages": dict(Counter(row.get("language") or "unknown" for row in rows)),
+        **more,
+    }
+    write_data(path, rows, facts)
+    print(f"data: {len(rows)} rows in {path}; dropped {json.dumps(dict(collected.dropped))}")
+    return _outputs(path)
+
+
+def _outputs(path: Path) -> dict[str, str]:
+    return {"data": str(path), "card": str(card_of(path)), "data_sha256": hash_of(path)}
+
+
+def require_teacher(teacher: str) -> None:
+    """Raise RecipeError unless the teacher is a Hugging Face checkpoint or a base recipe."""
+    if not teacher.endswith((".yaml", ".yml")):
+        find_checkpoint(teacher, "teacher")
+
+
+def _sample(
+    recipe: CollectRecipe, folder: Path, teacher: Path, rewrite: RewriteConfig
+) -> tuple[CollectedRows, dict[str, Any]]:
+    """The accepted rows and, for the card, how they were sampled."""
+    tokenizer = load_tokenizer(teacher)
+    config = recipe.collect
+    sources, sets = sources_of(
+        config.problems,
+        recipe.sets,
+        lambda problem: len(prompt_ids(problem, tokenizer)) <= config.max_prompt,
+    )
+    problems = _problems(config, sources)
+    held_out = _held_out(recipe, sources)
+    names = sorted({LAYOUT, *(problem.verifier for problem in problems)})
+    with ExitStack() as stack:
+        pool = open_verifiers(stack, config, names)
+        sampler = open_sampler(
+            recipe.sampler,
+            str(teacher),
+            max_length=config.max_prompt + recipe.max_tokens,
+            say=say,
+        )
+        stack.callback(sampler.close)
+        model = Teacher(
+            generator=RolloutGenerator(tokenizer, load_generation_config(teacher)),
+            sampler=sampler,
+            pool=pool,
+            max_tokens=recipe.max_tokens,
+            seed=recipe.seed,
+        )
+        with activity("sampling the teacher", len(problems)) as part:
+            collected = collect(
+                *(model, problems, config, recipe.filters, rewrite, held_out, folder, say),
+                on_question=part.advance,
+            )
+        verifiers = dict(pool.fingerprint(names))
+        sandbox = sandbox_facts(config, names)
+    if not collected.rows:
+        dropped = json.dumps(dict(collected.dropped))
+        raise StageError(
+            f"of {collected.sampled} answers none was good enough to learn from; dropped: {dropped}"
+        )
+    return collected, {
+        "teacher": str(teacher),
+        "teacher_weights": weights_hash(teacher),
+        "seed": recipe.seed,
+        "problem_seed": config.problem_seed,
+        "temperature": config.temperature,
+        "filters": recipe.filters.model_dump(mode="json"),
+        "evaluation_texts": held_out.texts,
+        "sets": sets,
+        "verifiers": verifiers,
+        **({"sandbox": sandbox} if sandbox else {}),
+    }
+
+
+def _problems(config: CollectConfig, sources: Sources) -> list[Problem]:
+    """Distinct problems of the RL split, in proportion to the sources' weights, shuffled."""
+    total = sum(config.problems.values())
+    problems = [
+        problem
+        for name, weight in sorted(config.problems.items())
+        for problem in sources[name].distinct(
+            "rl", config.problem_seed, round(config.questions * weight / total)
+        )
+    ]
+    Random(f"collect/{config.problem_seed}").shuffle(problems)
+    return problems
+
+
+def _held_out(recipe: CollectRecipe, sources: Sources) -> Overlap:
+    """The texts to decontaminate against: evaluation questions and those of `filters.against`."""
+    filters = recipe.filters
+    texts = [
+        problem.prompt
+        for name in recipe.collect.problems
+        for problem in sources[name].distinct("test", 0, recipe.evaluation.problems)
+    ]
+    if filters.against:
+        try:
+            for row in raw_rows(Path(filters.against)):
+                texts += [value for value in row.values() if isinstance(value, str)]
+        except (ValueError, AttributeError) as mistake:
+            raise RecipeError(f"filters.against: {mistake}") from mistake
+    return Overlap(texts if filters.overlap else (), filters.overlap or 1)
+
+
+def _data_key(recipe: CollectRecipe, teacher: Path) -> str:
+    """Hash of everything that the data depend on."""
+    values = recipe.model_dump(
+        mode="json",
+        include={
+            "stage", "seed", "collect", "sets", "filters", "rewrite", "general", "max_tokens",
+            "evaluation",
+        },
+    )  # fmt: skip
+    for setting in ("verifier_workers", "verifier_service", "sandbox"):  # they change no row
+        values["collect"].pop(setting)
+    if not values["sets"]:
+        values.pop("sets")
+    values["evaluation"] = values["evaluation"]["problems"]
+    text = json.dumps([values, weights_hash(teacher)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def weights_hash(folder: Path) -> str:
+    """Hash of a checkpoint's manifest, or of its safetensors files if it has none."""
+    manifest = folder / MANIFEST
+    if manifest.is_file():
+        return hash_of(manifest)
+    files = sorted(folder.glob("*.safetensors"))
+    return hashlib.sha256("".join(map(hash_of, files)).encode()).hexdigest()

@@ -1,0 +1,77 @@
+"""Lines end at line feeds alone, in every file that the project reads by lines."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from veriloop.data.jsonl import numbered_lines, read_rows
+
+ROOT = Path(__file__).parents[2]
+SEPARATORS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\r"
+SYSTEM = "a file of the kernel, whose lines are ASCII"
+FAILURE = "the message of a failed program, shown to people"
+SPLITLINES = {  # file: why Python's own notion of a line is meant there
+    "pipeline/doctor/finding.py": FAILURE,
+    "pipeline/doctor/hardware.py": SYSTEM,
+    "pipeline/doctor/isolation.py": FAILURE,
+    "pipeline/doctor/packages.py": "requirements files of this project and the output of pip",
+    "pipeline/report/model_card.py": "a docstring of this project",
+    "pipeline/runs/provenance.py": SYSTEM,
+    "pipeline/training/measurements.py": SYSTEM,
+    "sandbox/docker/stream.py": FAILURE,
+    "sandbox/host.py": SYSTEM,
+    "sandbox/interpreter.py": FAILURE,
+    "sandbox/namespace/binds.py": SYSTEM,
+    "sandbox/namespace/cgroup.py": SYSTEM,
+    "sandbox/namespace/classify.py": FAILURE,
+    "sandbox/namespace/deadline.py": SYSTEM,
+    "sandbox/namespace/requests.py": SYSTEM,
+    "sandbox/namespace/slot.py": FAILURE,
+    "sandbox/process_leaks.py": SYSTEM,
+    "sandbox/remote/outcomes.py": FAILURE,
+    "sandbox/suite.py": FAILURE,
+    "stages/commands/serve.py": "tokens that a person typed into a file",
+    "stages/commands/text_table.py": "a table drawn by rich",
+    "verifiers/math/decide.py": "an answer: every separator of lines in Unicode counts as one",
+    "verifiers/reasoning_gym.py": "an answer: every separator of lines in Unicode counts as one",
+}
+
+
+def users_of_splitlines():
+    for folder in ("data", "pipeline", "sandbox", "stages", "verifiers"):
+        for path in (ROOT / folder).rglob("*.py"):
+            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if any(isinstance(n, ast.Attribute) and n.attr == "splitlines" for n in nodes):
+                yield path.relative_to(ROOT).as_posix()
+
+
+def test_lines_are_split_by_splitlines_only_where_a_reason_is_given():
+    assert set(users_of_splitlines()) == set(SPLITLINES), "read JSONL with veriloop.data.jsonl"
+
+
+def test_a_row_may_hold_every_other_separator_of_lines(tmp_path):
+    rows = [{"text": f"one{mark}two"} for mark in SEPARATORS]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    assert list(read_rows(path)) == rows
+    assert [number for number, _ in numbered_lines(path)] == list(range(1, len(rows) + 1))
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}\n{"a": 2}', '{"a": 1}\r\n{"a": 2}\r\n'])
+def test_the_last_line_feed_may_be_missing_and_windows_may_have_written_it(tmp_path, text):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(text.encode())
+    assert list(read_rows(path)) == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("line", "mistake"),
+    [(b'{"a": "\xff"}', "line 2: not UTF-8: "), (b'{"a": ', "line 2: not JSON: "), (b"", "JSON")],
+)
+def test_a_line_that_cannot_be_read_is_named(tmp_path, line, mistake):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"a": 1}\n' + line + b"\n")
+    with pytest.raises(ValueError, match=f"{path}.*{mistake}"):
+        list(read_rows(path))

@@ -1,0 +1,225 @@
+"""Reading recipes: whatever is wrong is named, with what would be right."""
+
+import json
+
+import pytest
+import yaml
+
+from veriloop.pipeline.config.load import (
+    FOLDER,
+    RESUMABLE,
+    flat,
+    locate,
+    read,
+    refuse_changes,
+    shipped,
+)
+from veriloop.pipeline.config.registry import STAGES
+from veriloop.pipeline.errors import RecipeError
+
+ZERO = """\
+stage: zero
+name: mine
+start: recipes/tiny/base.yaml
+steps: 4
+rollout: {prompts: 2, per_prompt: 4, max_tokens: 8}
+optimizer:
+  learning_rate: 2e-6
+"""
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """Read a text as a recipe; what it is refused with."""
+
+    def reading(text):
+        path = tmp_path / "mine.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(RecipeError) as told:
+            read(str(path))
+        assert str(path) in str(told.value)
+        return str(told.value)
+
+    return reading
+
+
+def test_a_learning_rate_without_a_point_works(tmp_path):
+    assert yaml.safe_load(ZERO)["optimizer"]["learning_rate"] == "2e-6"  # YAML 1.1: a string
+    path = tmp_path / "mine.yaml"
+    path.write_text(ZERO)
+    assert read(str(path)).optimizer.learning_rate == 2e-6
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda p: p.stem)
+def test_shipped_recipes_are_read_and_named_after_their_file(path):
+    recipe = read(str(path))
+    name = path.relative_to(FOLDER).with_suffix("").as_posix()
+    assert recipe.name == name and read(name) == recipe
+
+
+def test_the_shipped_recipes_are_of_every_kind():
+    assert {type(read(str(path))) for path in shipped()} == set(STAGES.values())
+
+
+def test_the_student_reads_what_its_teacher_has_read():
+    teacher, student = read("tiny/base_r1"), read("tiny/student")
+    for part in ("corpus", "seed", "tokenizer_documents"):  # they make the tokenizer
+        assert getattr(student, part) == getattr(teacher, part)
+    assert student.model.vocabulary == teacher.model.vocabulary
+    heads = {one.model.hidden / one.model.heads for one in (teacher, student)}
+    assert heads == {32}  # a size that every engine takes
+
+
+@pytest.mark.parametrize("name", ["tiny/zero", "tiny/zero.yaml", "recipes/tiny/zero.yaml"])
+def test_a_shipped_recipe_is_found_from_anywhere(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert locate(name) == FOLDER / "tiny/zero.yaml"
+
+
+def test_a_file_here_goes_before_a_shipped_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny/zero").write_text(ZERO)
+    assert read("tiny/zero").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("tiny/zreo", "tiny/zero"),
+        ("recipes/tiny/bsae.yaml", "tiny/base"),
+        ("papr/zero", "paper/zero"),
+    ],
+)
+def test_a_missing_recipe_names_the_nearest_one(asked, meant):
+    with pytest.raises(RecipeError, match=rf"no recipe {asked!r}\. Did you mean {meant!r}\?"):
+        read(asked)
+
+
+@pytest.mark.parametrize("asked", ["", "qqqq", "/no/such/file.yaml", "recipes", "tiny"])
+def test_a_recipe_that_resembles_nothing_gets_the_list(asked):
+    with pytest.raises(RecipeError, match=r"Shipped: .*tiny/base, .*tiny/zero"):
+        read(asked)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("stage: [zero", "is not YAML"),
+        (b"stage: \xff\xfe", "is not YAML"),
+        ("", "holds None instead of keys; a recipe begins with `stage: ...`"),
+        ("- stage: zero", "instead of keys"),
+        ("name: x", f"stage None is not one of {sorted(STAGES)}."),
+        ("stage: zreo", f"stage 'zreo' is not one of {sorted(STAGES)}. Did you mean 'zero'?"),
+        ("stage: [zero]", f"is not one of {sorted(STAGES)}"),
+        ("steps: 4\nstage: zero\nsteps: 5", "duplicate key 'steps'"),
+        (ZERO + "  learning_rate: 1e-3", "duplicate key 'learning_rate'"),
+    ],
+)
+def test_what_is_no_recipe_is_refused(text, said, refused):
+    assert said in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ZERO + "step: 3", "step: unknown key. Did you mean 'steps'? Allowed: algorithm, "),
+        (ZERO + "  betta: 3", "optimizer.betta: unknown key. Did you mean 'betas'?"),
+        (ZERO + "  qqq: 3", "optimizer.qqq: unknown key. Allowed: betas, floor,"),
+        (ZERO + "algorithm: {minibatch: 4}", "Did you mean 'minibatches'?"),
+        (ZERO + "seed: four", "seed: Input should be a valid integer, unable to parse string as "
+                              "an integer, got 'four'"),
+        (ZERO + "seed: 1.5", "seed: Input should be a valid integer, got a number with a "
+                             "fractional part, got 1.5"),
+        (ZERO + "sampler: {engine: vlm}", "sampler.engine: Input should be 'auto', 'vllm' or "
+                                          "'torch', got 'vlm'"),
+        (ZERO + "verifier_workers: 0", "verifier_workers: Input should be greater than or equal "
+                                       "to 1, got 0"),
+        (ZERO + "sandbox: {backend: doker}", "sandbox.backend: no backend 'doker'. Did you mean "
+                                             "'docker'? Known: auto, namespace, reduced, docker"),
+        (ZERO + "sandbox: {backend: remote}", "'remote' must be written remote:URL"),
+        (ZERO + "sandbox: {bakend: docker}", "sandbox.bakend: unknown key. Did you mean 'backend'"),
+        (ZERO + "verifier_service: http://h\nsandbox: {backend: docker}",
+         "sandbox.backend='docker' with verifier_service='http://h': the service runs programs in "
+         "its own sandbox"),
+        (ZERO + "reward: 3", "reward: must be a mapping with keys among accuracy, control, format, "
+                             "overlong, terms; got 3"),
+        (ZERO + "  betas: [0.9]", "optimizer.betas.1: is required"),
+        (ZERO.replace("steps: 4\n", ""), "\n  steps: is required"),
+        (ZERO + "algorithm: {minibatches: 3}", "nearest valid: 2"),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_the_key_the_value_and_what_is_allowed(text, said, refused):
+    assert said in refused(text)
+
+
+def test_the_corpus_refuses_unknown_knobs_too(refused):
+    text = "stage: base\nname: b\nsteps: 1\noptimizer: {learning_rate: 1}\ncorpus: "
+    assert "corpus.wrked: unknown key. Did you mean 'worked'?" in refused(text + "{wrked: 1}")
+    assert "corpus: must be a mapping with keys among bare_sums," in refused(text + "7")
+
+
+@pytest.mark.parametrize("backend", ["auto", "namespace", "reduced", "docker", "remote:http://h"])
+def test_a_recipe_names_the_backend_of_the_sandbox(tmp_path, backend):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{ZERO}sandbox: {{backend: '{backend}'}}")
+    assert read(str(path)).sandbox.backend == backend
+
+
+def test_a_run_continues_with_another_backend_and_from_before_there_was_a_choice():
+    recipe = read("tiny/zero")
+    refuse_changes(recorded(sandbox={"backend": "docker"}), recipe)
+    values = recipe.model_dump(mode="json")
+    del values["sandbox"]
+    refuse_changes(json.dumps(values), recipe)
+
+
+def test_every_mistake_is_told_at_once(refused):
+    said = refused(ZERO + "  betta: 3\nstep: 3\nseed: x")
+    assert len(said.splitlines()) == 4 and "betta" in said and "step:" in said and "seed" in said
+
+
+def recorded(**changes):
+    values = read("tiny/zero").model_dump(mode="json") | changes
+    return json.dumps(values)
+
+
+def test_a_run_goes_on_under_its_own_recipe():
+    recipe = read("tiny/zero")
+    refuse_changes(recipe.model_dump_json(), recipe)
+
+
+def altered(values, dotted):
+    """The values with another one at a dotted key."""
+    head, _, rest = dotted.partition(".")
+    return values | {head: altered(values[head], rest) if rest else "another"}
+
+
+KEYS = [key for key, _ in flat(read("tiny/zero").model_dump(mode="json"))]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_only_what_training_never_sees_may_change(key):
+    recipe = read("tiny/zero")
+    old = json.dumps(altered(recipe.model_dump(mode="json"), key))
+    if key in RESUMABLE or key.partition(".")[0] in ("evaluation", "checkpoint"):
+        refuse_changes(old, recipe)
+    else:
+        with pytest.raises(RecipeError, match=rf"\({key}: 'another' -> .*another --output"):
+            refuse_changes(old, recipe)
+
+
+def test_harmless_fields_exist():
+    assert {"trainer.threads", "tensorboard", "verifier_workers"} <= set(KEYS)
+    assert "trainer.row" in KEYS and "trainer" not in RESUMABLE
+
+
+def test_a_field_that_only_begins_like_a_harmless_one_is_not():
+    with pytest.raises(RecipeError, match="evaluation_seed: 1 -> None"):
+        refuse_changes(recorded(evaluation_seed=1), read("tiny/zero"))
+
+
+def test_a_refusal_names_no_more_than_five_fields():
+    with pytest.raises(RecipeError) as told:
+        refuse_changes(recorded(**{f"field_{i}": i for i in range(9)}), read("tiny/zero"))
+    assert str(told.value).count(" -> ") == 5

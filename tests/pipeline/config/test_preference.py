@@ -1,0 +1,109 @@
+"""Recipes of preferences: what does not fit together is refused with a reason."""
+
+import pytest
+from pydantic import ValidationError
+
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.preference import (
+    READS,
+    PreferenceDataConfig,
+    PreferenceLossConfig,
+    PreferenceRecipe,
+)
+from veriloop.pipeline.dry_run.plan import plan
+
+OPTIMIZER = {"learning_rate": 1e-3}
+
+
+def recipe(**parts):
+    values = {"name": "n", "start": "nowhere", "optimizer": OPTIMIZER}
+    return PreferenceRecipe.model_validate(values | parts)
+
+
+def refused(**parts):
+    with pytest.raises(ValidationError) as failure:
+        recipe(**parts)
+    return str(failure.value)
+
+
+def test_only_general_pairs_have_an_adversarial_share():
+    PreferenceDataConfig(source="general", rows=8, adversarial=0.2)
+    for source in ("arithmetic", "mine.jsonl"):
+        with pytest.raises(ValueError, match=r"adversarial=0.2 is read only by source 'general'"):
+            PreferenceDataConfig(source=source, rows=8, adversarial=0.2)
+    with pytest.raises(ValueError, match=r"rows=0: generated data has no end"):
+        PreferenceDataConfig(source="general")
+
+
+def test_every_loss_reads_settings_that_exist():
+    assert set(READS) == set(PreferenceLossConfig.model_fields["name"].annotation.__args__)
+    for settings in READS.values():
+        assert set(settings) <= set(PreferenceLossConfig.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"name": "dpo", "tau": 0.5}, "tau=0.5 is not read by dpo, which reads beta"),
+        ({"name": "ipo", "beta": 0.5}, "beta=0.5 is not read by ipo, which reads tau, length"),
+        ({"name": "dpo", "label_smoothing": 0.5}, "less than 0.5"),
+        ({"name": "kto", "desirable_weight": 2}, "both or neither"),
+        ({"name": "two_d_dpo", "aspects": [0.5, 0.4]}, "must add up to 1, not 0.9"),
+    ],
+)
+def test_a_number_that_the_loss_does_not_read_is_refused(loss, message):
+    assert message in refused(loss=loss)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"schedule": {"name": "online"}}, "schedule 'online' samples answers: set problems"),
+        ({"schedule": {"rounds": 2}}, "offline has 1 round; set epochs"),
+        (
+            {"schedule": {"name": "online", "epochs": 2}, "problems": "arithmetic"},
+            "online trains on a sample once",
+        ),
+        (
+            {"schedule": {"name": "iterative"}, "problems": "arithmetic",
+             "loss": {"name": "two_d_dpo"}},
+            "two_d_dpo needs scored segments",
+        ),
+        (
+            {"schedule": {"name": "online"}, "problems": "arithmetic",
+             "rollout": {"prompts": 4, "per_prompt": 1, "max_tokens": 8}},
+            "leaves nothing to compare",
+        ),
+        ({"loss": {"name": "kto"}, "batch": 1}, "KTO's reference point needs an answer to another"),
+        ({"data": {"rows": 0}}, "generated data has no end"),
+        ({"label": {"by": "reward_model"}}, "set reward_model exactly"),
+        ({"label": {"reward_model": "x"}}, "set reward_model exactly"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_refused(parts, message):
+    assert message in refused(**parts)
+
+
+def test_only_three_losses_have_no_reference():
+    free = [name for name in READS if not PreferenceLossConfig(name=name).has_reference]
+    assert free == ["cpo", "simpo", "orpo"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dpo", "dpo, the start is the reference, scored once and stored"),
+        ("orpo", "orpo, without a reference"),
+        ("curry_dpo", "curriculum: 3 rounds x 1 epochs"),
+        ("iterative_dpo", "128 prompts x 8 answers a round, at most 256 pairs, judged by the"),
+        ("online_dpo", "moments: 16; sampler: 4; reference: 4) = 13.2 MiB"),
+        ("kto", "of 64 answers each"),
+        ("reward_model", "mean reward of the best held-out answers"),
+    ],
+)
+def test_the_plan_says_what_a_shipped_recipe_will_do(name, said):
+    assert said in plan(read(f"tiny/{name}"))
+
+
+def test_a_start_that_is_not_here_is_told():
+    assert "unknown: nowhere is not found" in plan(recipe())

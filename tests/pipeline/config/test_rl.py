@@ -1,0 +1,102 @@
+"""Recipes of reinforcement learning refuse questions and rewards that do not fit."""
+
+import pytest
+from pydantic import ValidationError
+
+from veriloop.data.sources import SOURCES
+from veriloop.pipeline.config.rl import PreferenceRLRecipe, ReasoningRecipe, RLRecipe, ZeroRecipe
+from veriloop.pipeline.config.sections import EvaluationConfig
+
+FIXED = {
+    "name": "n",
+    "start": "s",
+    "steps": 10,
+    "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 8},
+    "optimizer": {"learning_rate": 1e-3},
+}
+JUDGED = {"reward_model": "models/reward"}
+MIXED = {"arithmetic": 0.6, "general": 0.4}
+
+
+@pytest.fixture(autouse=True)
+def general(monkeypatch):
+    """Another source, whether or not the real one is there."""
+    monkeypatch.setitem(SOURCES, "general", SOURCES["arithmetic"])
+
+
+def preference(**changes):
+    values = {"problems": MIXED, "reward": JUDGED}
+    return PreferenceRLRecipe.model_validate(FIXED | values | changes)
+
+
+def test_each_stage_is_told_in_one_shape_and_rewards_in_its_own():
+    zero, reasoning = ZeroRecipe.model_validate(FIXED), ReasoningRecipe.model_validate(FIXED)
+    assert all(isinstance(r, RLRecipe) for r in (zero, reasoning, preference()))
+    assert zero.problems == reasoning.problems == {"arithmetic": 1.0}
+    assert not hasattr(zero.reward, "language") and reasoning.reward.language == 1.0
+    assert (zero.stage, reasoning.stage, preference().stage) == (
+        "zero", "reasoning_rl", "preference_rl",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "reward"), [(ZeroRecipe, {"language": 1}), (ReasoningRecipe, JUDGED)]
+)
+def test_a_reward_that_the_stage_does_not_have_is_refused(kind, reward):
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        kind.model_validate(FIXED | {"reward": reward})
+
+
+@pytest.mark.parametrize("kind", [ZeroRecipe, ReasoningRecipe])
+def test_rules_alone_cannot_reward_general_prompts(kind):
+    with pytest.raises(ValidationError, match=r"no rule scores .* stage: preference_rl"):
+        kind.model_validate(FIXED | {"problems": MIXED})
+
+
+@pytest.mark.parametrize(
+    ("problems", "said"),
+    [
+        ({"arithmetik": 1}, r"no source 'arithmetik'\. Did you mean 'arithmetic'\? Known: arith"),
+        ({}, "at least one source"),
+        ({"arithmetic": 0}, "greater than 0"),
+        ("arithmetic", "valid dictionary"),
+    ],
+)
+def test_questions_come_from_known_sources_by_weights_above_zero(problems, said):
+    with pytest.raises(ValidationError, match=said):
+        ZeroRecipe.model_validate(FIXED | {"problems": problems})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"problems": {"arithmetic": 1}}, "nothing to score"),
+        ({"algorithm": {"dynamic_sampling": 2}}, "do not have; set 0"),
+        ({"reward": {"reward_model": ""}}, "reward_model"),
+        ({"reward": JUDGED | {"preference_from": 1.1}}, "preference_from"),
+        ({"reward": JUDGED | {"preference_scale": 0}}, "preference_scale"),
+    ],
+)
+def test_a_reward_model_needs_its_folder_and_something_to_judge(changes, said):
+    with pytest.raises(ValidationError, match=said):
+        preference(**changes)
+
+
+def test_without_a_reward_model_there_is_no_secondary_stage():
+    with pytest.raises(ValidationError, match="reward\n  Field required"):
+        PreferenceRLRecipe.model_validate(FIXED | {"problems": MIXED})
+
+
+@pytest.mark.parametrize(
+    ("steps", "share", "turn"), [(1700, 0.7647, 1300), (10, 0.75, 8), (30, 0.0, 0), (30, 1.0, 30)]
+)
+def test_the_preference_reward_counts_from_a_share_of_the_training_on(steps, share, turn):
+    told = preference(steps=steps, reward=JUDGED | {"preference_from": share})
+    assert told.preference_turn == turn
+
+
+@pytest.mark.parametrize("sources", [("generel",), (), ("arithmetic", "arithmetic")])
+def test_an_evaluation_names_each_known_source_once(sources):
+    assert EvaluationConfig(sources=("general", "arithmetic")).sources == ("general", "arithmetic")
+    with pytest.raises(ValidationError, match=r"Did you mean 'general'|and each once"):
+        ZeroRecipe.model_validate(FIXED | {"evaluation": {"sources": sources}})

@@ -1,0 +1,38 @@
+"""Supervised recipes: what does not fit together is refused, defaults are the paper's."""
+
+import pytest
+from pydantic import ValidationError
+
+from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SFTRecipe
+
+SFT = {"name": "n", "start": "s", "optimizer": {"learning_rate": 1e-3}}
+COLLECTS = SFT | {"teacher": "t", "collect": {"questions": 4}}
+
+
+def test_generated_rows_must_be_counted():
+    with pytest.raises(ValidationError, match="generated data has no end"):
+        SFTRecipe.model_validate(SFT | {"data": {"source": "arithmetic"}})
+    assert SFTRecipe.model_validate(SFT | {"data": {"source": "a.jsonl"}}).data.rows == 0
+
+
+def test_epochs_and_proportions_are_the_papers_unless_told():
+    cold, rejection = (k.model_validate(COLLECTS) for k in (ColdStartRecipe, RejectionRecipe))
+    assert (cold.epochs, rejection.epochs) == (3, 2)
+    assert rejection.general.reasoning == 3 and cold.collect.temperature == 1.0
+    assert cold.data.template == rejection.data.template == "r1_zero"
+    assert cold.examine and not SFTRecipe.model_validate(SFT | {"data": {"source": "a"}}).examine
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"collect": {"questions": 4, "problems": {"arithmetic": 0.0}}},
+        {"collect": {"questions": 4, "keep": 0}},
+        {"filters": {"consistency": 1.1}},
+        {"filters": {"min_word": 3}},
+        {"rewrite": {"rewriter": "http://x/v1"}},
+    ],
+)
+def test_values_outside_their_range_are_refused(changed):
+    with pytest.raises(ValidationError):
+        ColdStartRecipe.model_validate(COLLECTS | changed)

@@ -1,0 +1,217 @@
+"""Evaluation against a sampler that answers as told."""
+
+from dataclasses import replace
+
+import pytest
+
+from veriloop.data import arithmetic
+from veriloop.data.problem import Problem
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate, passes
+from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.sampling.sampler import Completion, Sampling
+from veriloop.verifiers.pool import VerifierPool
+
+VERIFIERS = {"accuracy": None, "format": "think_format"}
+RIGHT, WRONG, BARE = "right", "wrong", "bare"
+
+
+class Told:
+    """Answers the n-th prompt with `answers[n]`, and greedily with its first one."""
+
+    name, version = "told", 0
+
+    def __init__(self, tokenizer, problems, answers, cut=()):
+        self.tokenizer, self.problems, self.answers, self.cut = tokenizer, problems, answers, cut
+        self.asked = []
+
+    def sample(self, prompts, sampling, told=None):
+        del told
+        self.asked.append(sampling)
+        return [
+            [self.completion(n, kind) for kind in self.answers[n][: sampling.per_prompt]]
+            for n in range(len(prompts))
+        ]
+
+    def completion(self, n, kind):
+        value = int(self.problems[n].reference["value"]) + (kind == WRONG)
+        text = f"<think></think><answer>{value}</answer>" if kind != BARE else f"It is {value}."
+        ids = self.tokenizer(text, add_special_tokens=False).input_ids
+        if n not in self.cut:
+            ids.append(self.tokenizer.eos_token_id)
+        finish = "length" if n in self.cut else "stop"
+        return Completion(ids=tuple(ids), logp=(0.0,) * len(ids), finish=finish)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with VerifierPool() as pool:
+        yield pool
+
+
+@pytest.fixture
+def ask(tiny_checkpoint, pool):
+    tokenizer = load_tokenizer(tiny_checkpoint())
+    scribe = RolloutGenerator(tokenizer, load_generation_config(tiny_checkpoint()))
+
+    def run(answers, *, cut=(), greedy=True, **named):
+        problems = arithmetic.distinct("test", 0, len(answers))
+        sampler = Told(tokenizer, problems, answers, cut)
+        how = Sampling(per_prompt=len(answers[0]), temperature=0.7, max_tokens=64, seed=1)
+        result = evaluate(sampler, scribe, problems, VERIFIERS, pool, how, greedy=greedy, **named)
+        return result, sampler
+
+    return run
+
+
+def test_every_estimate_by_hand(ask):
+    answers = [
+        [RIGHT, WRONG, WRONG, BARE],  # pass@1 1/4, pass@4 1, majority wrong, format 3/4
+        [RIGHT, RIGHT, WRONG, RIGHT],  # 3/4, 1, right, 1
+        [WRONG, WRONG, WRONG, BARE],  # 0, 0, wrong, 3/4
+        [RIGHT, RIGHT, WRONG, WRONG],  # 1/2, 1, a tie, 1
+    ]
+    result, sampler = ask(answers)
+    values = {name: e.value for name, e in result.estimates.items()}
+    assert values == {
+        "pass@1": 0.375,
+        "pass@4": 0.75,
+        "maj@4": 0.375,
+        "format": 0.875,
+        "greedy": 0.75,
+    }
+    assert (result.problems, result.samples, result.failed, result.truncated) == (4, 4, 0, 0.0)
+    first, greedy = sampler.asked
+    assert (first.temperature, greedy.temperature, greedy.per_prompt) == (0.7, 0.0, 1)
+    for estimate in result.estimates.values():
+        assert estimate.low < estimate.value < estimate.high and estimate.n == 4
+
+
+def test_truncation_and_length_are_measured_on_the_samples(ask):
+    result, sampler = ask([[RIGHT], [BARE]], cut=(1,), greedy=False)
+    assert result.truncated == 0.5 and len(sampler.asked) == 1
+    lengths = [len(sampler.completion(n, kind).ids) for n, kind in ((0, RIGHT), (1, BARE))]
+    assert result.mean_length == sum(lengths) / 2
+    assert set(result.estimates) == {"pass@1", "format"}
+
+
+def test_the_flat_form_has_every_value_and_its_interval(ask):
+    result, _ = ask([[RIGHT, WRONG]])
+    flat = result.flat()
+    assert flat["pass@1"] == 0.5 and flat["pass@1 95%"][0] < 0.5 < flat["pass@1 95%"][1]
+    assert flat["temperature"] == 0.7 and "estimates" not in flat
+
+
+def test_samples_that_no_verifier_could_judge_count_nowhere(ask, pool, monkeypatch):
+    from veriloop.verifiers.verdict import Verdict
+
+    judge_all = pool.judge_all
+
+    def failing(tasks):
+        broken = Verdict(score=None, status="error", detail="worker died")
+        verdicts = judge_all(tasks)
+        return [broken if i in (0, 1) else v for i, v in enumerate(verdicts)]
+
+    monkeypatch.setattr(pool, "judge_all", failing)
+    result, _ = ask([[WRONG, RIGHT], [WRONG, RIGHT]], greedy=False)
+    assert result.failed == 1
+    assert result.estimates["pass@1"].value == 0.75  # 1/1 of the first, 1/2 of the second
+
+
+class Judges:
+    """Scores by what the response says, in the order of the components."""
+
+    def judge_all(self, tasks):
+        from veriloop.verifiers.verdict import Verdict
+
+        found = []
+        for problem, response in tasks:
+            score = {"number": "right" in response, "language": 0.5}.get(problem.verifier, True)
+            broken = "broken" in response
+            found.append(
+                Verdict(
+                    score=None if broken else float(score), status="error" if broken else "graded"
+                )
+            )
+        return found
+
+
+@pytest.fixture
+def by_source(graded):
+    """Function: the evaluation of (source, what its samples say), and what was asked greedily."""
+
+    def run(*told):
+        problems = [
+            Problem(id=f"{source}/test/{i}", prompt=str(i), verifier="number", reference={})
+            for i, (source, _) in enumerate(told)
+        ]
+        greedy = []
+
+        class RolloutGenerator:
+            def rollouts(self, sampler, groups, sampling, on_group):
+                if sampling.temperature == 0:
+                    greedy.extend(problem.id for _, problem in groups)
+                texts = {p.id: said for p, (_, said) in zip(problems, told, strict=True)}
+                return [
+                    replace(graded(problem=problem, group=group).rollout, response=text)
+                    for group, problem in groups
+                    for text in texts[problem.id][: sampling.per_prompt]
+                ]
+
+        how = Sampling(per_prompt=2, temperature=1.0, max_tokens=8, seed=1)
+        return evaluate(None, RolloutGenerator(), problems, MEASURED, Judges(), how), greedy
+
+    return run
+
+
+def test_sources_are_told_apart_and_general_prompts_are_no_part_of_pass_at_1(by_source):
+    result, greedy = by_source(
+        ("sums", ("right", "right")),
+        ("programs", ("right", "no")),
+        ("general", ("right", "no")),
+        ("sums", ("no", "no")),
+        ("general", ("no", "no")),
+    )
+    values = {name: e.value for name, e in result.estimates.items()}
+    assert values == {
+        "pass@1": 0.5,  # of 1, 1/2 and 0
+        "pass@2": pytest.approx(2 / 3),
+        "maj@2": 0.0,  # nobody named an answer
+        "pass@1/sums": 0.5,
+        "pass@1/programs": 0.5,
+        "general": 0.25,
+        "format": 1.0,
+        "language": 0.5,
+        "greedy": pytest.approx(2 / 3),
+    }
+    assert result.estimates["pass@1"].n == 3 and result.estimates["general"].n == 2
+    assert result.estimates["language"].n == 5
+    assert greedy == ["sums/test/0", "programs/test/1", "sums/test/3"]
+
+
+def test_general_prompts_alone_have_no_pass_at_1(by_source):
+    result, greedy = by_source(("general", ("right", "right")))
+    assert set(result.estimates) == {"general", "format", "language"} and greedy == []
+
+
+def test_a_source_that_nobody_could_judge_is_a_failure_of_the_stage(by_source):
+    with pytest.raises(StageError, match=r"failed on every sample of programs$"):
+        by_source(("sums", ("right", "broken")), ("programs", ("broken", "broken")))
+
+
+def test_two_samples_of_problems_spread_over_all_are_kept(ask, monkeypatch):
+    monkeypatch.setattr("veriloop.pipeline.evaluation.evaluate.KEPT_PROBLEMS", 3)
+    kept = []
+    ask([[RIGHT, WRONG, RIGHT]] * 7, keep=kept.extend)
+    asked = [problem.id for problem in arithmetic.distinct("test", 0, 7)]
+    assert [g.rollout.problem.id for g in kept] == [name for name in asked[::3] for _ in range(2)]
+    assert [g.reward for g in kept] == [1.0, 0.0] * 3
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_every_problem_of_every_pass_is_counted_as_progress(ask, greedy):
+    counted = []
+    ask([[RIGHT, WRONG]] * 3, greedy=greedy, on_problem=lambda: counted.append(1))
+    assert len(counted) == passes(arithmetic.distinct("test", 0, 3), greedy=greedy)
+    assert len(counted) == (6 if greedy else 3)

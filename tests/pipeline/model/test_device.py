@@ -1,0 +1,112 @@
+"""Which device a recipe means on which machine, and records that are brought there."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.model import device
+from veriloop.pipeline.model.prepare import prepare
+
+
+@pytest.fixture
+def cards(monkeypatch):
+    """Function: so many cards are here, of a torch built for CUDA; gives what was set."""
+    chosen = []
+
+    def there(count):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: f"card {i}")
+        monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+        monkeypatch.setattr(torch.version, "cuda", "13.0")
+        return chosen
+
+    return there
+
+
+@pytest.mark.parametrize(
+    ("count", "asked", "meant"),
+    [
+        (0, "auto", "cpu"), (2, "auto", "cuda:0"), (2, "cpu", "cpu"), (1, "cuda", "cuda:0"),
+        (2, "cuda:1", "cuda:1"),
+    ],
+)  # fmt: skip
+def test_what_a_recipe_means(cards, count, asked, meant):
+    set_to = cards(count)
+    assert device.choose_device(asked) == torch.device(meant)
+    assert set_to == ([] if meant == "cpu" else [int(meant[-1])])
+
+
+def test_a_card_that_is_not_here_is_refused_with_those_that_are(cards, monkeypatch):
+    cards(1)
+    with pytest.raises(RecipeError, match=r"device=cuda:1: torch sees cuda:0 \(card 0\); auto"):
+        device.choose_device("cuda:1")
+    cards(0)
+    with pytest.raises(RecipeError, match=r"device=cuda: torch is built for CUDA 13.0 and sees no"):
+        device.choose_device("cuda")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(RecipeError, match=r"cuda: this torch \(.*\) is built without CUDA"):
+        device.choose_device("cuda")
+
+
+@pytest.mark.parametrize("asked", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "CPU", "mps"])
+def test_other_names_are_refused_with_those_that_are_known(asked):
+    with pytest.raises(
+        ValueError, match=f"device='{asked}' is unknown.* Known: auto, cpu, cuda, cuda:N"
+    ):
+        TrainerConfig(device=asked)
+
+
+def test_a_slip_is_told_the_nearest_name():
+    with pytest.raises(ValueError, match="Did you mean 'cpu'"):
+        TrainerConfig(device="CPU")
+
+
+def test_the_device_is_said_in_words(monkeypatch):
+    threads = torch.get_num_threads()
+    assert device.describe(torch.device("cpu")) == f"CPU, {threads} threads"
+    card = SimpleNamespace(name="H", total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    assert device.describe(torch.device("cuda", 0)) == "cuda:0 (H, 80 GiB)"
+
+
+def test_bfloat16_on_a_card_without_it_is_refused(monkeypatch):
+    card = SimpleNamespace(name="T4", total_memory=16 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    with pytest.raises(RecipeError, match=r"T4, 16 GiB\) has compute capability 7.5, .* 8.0"):
+        device.require_bfloat16(torch.device("cuda", 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    device.require_bfloat16(torch.device("cuda", 0))
+    device.require_bfloat16(torch.device("cpu"))
+
+
+@dataclass(frozen=True)
+class Held:
+    there: Tensor
+    here: Tensor
+    name: str
+
+
+def test_a_record_is_brought_whole_and_left_alone_where_it_is_there_already():
+    one = Held(torch.ones(2, device="meta"), torch.ones(3), "x")
+    moved = device.onto(Held(one.there, one.here.to("meta"), "x"), torch.device("meta"))
+    assert {moved.there.device.type, moved.here.device.type} == {"meta"} and moved.name == "x"
+    assert device.onto(moved, torch.device("meta")) is moved
+
+
+def test_a_prepared_model_is_where_the_recipe_says(tiny_llama):
+    model = prepare(tiny_llama(), TrainerConfig(device="cpu"))
+    assert device.device_of(model) == device.CPU
+
+
+def test_giving_back_touches_no_card_that_this_process_never_used(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: pytest.fail("a card was opened"))
+    device.give_back_unused()

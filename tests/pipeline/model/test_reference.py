@@ -1,0 +1,169 @@
+"""The reference: frozen, replaced on time, never stale, and absent where nothing looks at it."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.rl import ZeroRecipe
+from veriloop.pipeline.model.reference import Reference, StaleReferenceError, fingerprint
+from veriloop.pipeline.rl.learner import PolicyLearner
+
+KL = AlgorithmConfig(kl_coefficient=0.5)
+
+
+def move(model, by=0.01):
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(by)
+
+
+def same(one, other):
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_reference_is_a_frozen_copy_in_evaluation_mode(tiny_llama):
+    policy = tiny_llama()
+    reference = Reference(policy, every=5)
+    assert policy.training and not reference.model.training
+    assert same(policy, reference.model)
+    assert not any(p.requires_grad for p in reference.model.parameters())
+    assert all(p.requires_grad for p in policy.parameters())
+    move(policy)
+    assert not same(policy, reference.model)
+    reference.check(0)
+
+
+def test_the_kl_is_exactly_zero_until_the_policy_moves_and_again_after_a_swap(
+    tiny_llama, sampled, whole, stepped
+):
+    policy = tiny_llama(spread=0.2)
+    part = whole(sampled(policy, 4), torch.ones(4), row=12, rows=2)
+    reference = Reference(policy, every=2)
+
+    def kl():
+        return stepped(policy, part, KL, reference=reference.model)[1].kl
+
+    assert kl() == 0.0
+    move(policy)
+    assert kl() > 1e-4
+    assert not reference.replace_when_due(policy, 1) and kl() > 1e-4
+    assert reference.replace_when_due(policy, 2) and kl() == 0.0
+
+
+def test_it_is_replaced_every_so_many_steps_counted_from_the_last_time(tiny_llama):
+    policy = tiny_llama()
+    reference = Reference(policy, every=3)
+    replaced = [done for done in range(1, 14) if reference.replace_when_due(policy, done)]
+    assert replaced == [3, 6, 9, 12]
+    assert reference.replace_when_due(policy, 17)  # late by two: the next one is three on
+    assert not reference.replace_when_due(policy, 19) and reference.replace_when_due(policy, 20)
+
+
+def test_after_a_swap_it_is_the_policy_of_that_moment_and_still_frozen(tiny_llama):
+    policy = tiny_llama()
+    reference = Reference(policy, every=1)
+    move(policy)
+    reference.replace_when_due(policy, 1)
+    assert same(policy, reference.model)
+    assert reference.fingerprint == fingerprint(policy)
+    assert not any(p.requires_grad for p in reference.model.parameters())
+    reference.check(1)
+    move(policy)
+    assert not same(policy, reference.model)
+
+
+def test_zero_means_never_replaced_and_never_overdue(tiny_llama):
+    policy = tiny_llama()
+    reference = Reference(policy, every=0)
+    assert not any(reference.replace_when_due(policy, done) for done in (1, 100, 10_000))
+    reference.check(10_000)
+
+
+def test_an_overdue_reference_is_refused(tiny_llama):
+    reference = Reference(tiny_llama(), every=4)
+    reference.check(3)
+    message = "is 4 optimizer steps old; it must be replaced every 4"
+    with pytest.raises(StaleReferenceError, match=message):
+        reference.check(4)
+
+
+def one_bit(model):
+    model.lm_head.weight.view(torch.int32)[3, 7] ^= 1
+
+
+def two_swapped(model):
+    weight = model.lm_head.weight
+    weight[[0, 1]] = weight[[1, 0]]
+
+
+def every_norm_doubled(model):
+    model.model.norm.weight.mul_(2)
+
+
+def trained_on(model):
+    for p in model.parameters():
+        p.mul_(1.0001)
+
+
+@pytest.mark.parametrize("tamper", [one_bit, two_swapped, every_norm_doubled, trained_on])
+def test_weights_that_are_not_those_recorded_are_refused(tiny_llama, tamper):
+    policy = tiny_llama()
+    reference = Reference(policy, every=0)
+    recorded = reference.fingerprint
+    with torch.no_grad():
+        tamper(reference.model)
+    with pytest.raises(StaleReferenceError, match=f"but {recorded} was copied at optimizer step 0"):
+        reference.check(0)
+
+
+def test_a_fingerprint_depends_on_weights_alone(tiny_llama):
+    policy = tiny_llama()
+    assert fingerprint(policy) == fingerprint(tiny_llama()) != fingerprint(tiny_llama(seed=1))
+    assert fingerprint(policy.eval().requires_grad_(False)) == fingerprint(tiny_llama())
+    assert fingerprint(policy.bfloat16()) != fingerprint(tiny_llama())
+
+
+def test_a_resumed_reference_is_the_old_one_and_not_the_policy(tiny_llama, tmp_path):
+    policy = tiny_llama()
+    reference = Reference(policy, every=5)
+    move(policy)
+    reference.replace_when_due(policy, 5)
+    move(policy)
+    torch.save(reference.state(), tmp_path / "reference.pt")
+    resumed = Reference(policy, every=5)
+    assert not same(resumed.model, reference.model)
+    resumed.load(torch.load(tmp_path / "reference.pt", weights_only=True))
+    assert same(resumed.model, reference.model)
+    assert (resumed.replaced_at, resumed.fingerprint) == (5, reference.fingerprint)
+    resumed.check(9)
+    with pytest.raises(StaleReferenceError, match="5 optimizer steps old"):
+        resumed.check(10)
+
+
+def test_a_saved_state_that_was_changed_is_noticed_on_resume(tiny_llama):
+    reference = Reference(tiny_llama(), every=0)
+    state = reference.state()
+    other = Reference(tiny_llama(seed=1), every=0)
+    other.load(state | {"weights": tiny_llama(seed=2).state_dict()})
+    with pytest.raises(StaleReferenceError, match="weights hash to"):
+        other.check(0)
+
+
+@pytest.mark.parametrize(("coefficient", "held"), [(0.0, False), (0.001, True)])
+def test_a_kl_coefficient_of_zero_holds_no_reference(tiny_llama, coefficient, held):
+    recipe = ZeroRecipe.model_validate(
+        {
+            "name": "t",
+            "start": "given",
+            "steps": 1,
+            "rollout": {"prompts": 1, "per_prompt": 2, "max_tokens": 8},
+            "algorithm": {"kl_coefficient": coefficient},
+            "optimizer": {"learning_rate": 0.1},
+        }
+    )
+    scribe = SimpleNamespace(tokenizer=None)
+    learning = PolicyLearner(recipe, tiny_llama(), scribe, None)
+    assert (learning.reference is not None) is held

@@ -1,0 +1,102 @@
+"""Pairs of sampled answers: right above wrong, best beside worst, none that was not judged."""
+
+from dataclasses import replace
+
+import pytest
+
+from veriloop.pipeline.config.preference import LabelConfig
+from veriloop.pipeline.preference.examples import unpair
+from veriloop.pipeline.preference.labelling import (
+    by_rewards,
+    by_verifiers,
+    ids_of,
+    pairs_of,
+    read_round,
+    write_round,
+)
+from veriloop.pipeline.rollouts.grade import open_judges
+
+
+@pytest.fixture
+def group(graded):
+    """Factory: graded rollouts of one group, their responses told apart by their first id."""
+
+    def build(rewards, name="g", prompt=(1, 5)):
+        found = [graded(prompt, (10 + i, 0), group=name) for i in range(len(rewards))]
+        return [replace(g, reward=r) for g, r in zip(found, rewards, strict=True)]
+
+    return build
+
+
+def sides(pairs):
+    return [(p.answers[0].completion[0], p.answers[1].completion[0]) for p in pairs]
+
+
+def test_the_best_is_paired_with_the_worst_and_so_on_inwards(group):
+    answers = group([1.0, 2.0, 0.0, 0.5, 1.5])
+    assert sides(pairs_of(answers, LabelConfig(pairs=1))) == [(11, 12)]
+    both = pairs_of(answers, LabelConfig(pairs=5))
+    assert sides(both) == [(11, 12), (14, 13)] and [p.gap for p in both] == [2.0, 1.0]
+
+
+def test_equal_rewards_make_no_pair(group):
+    assert pairs_of(group([1.0, 1.0, 1.0]), LabelConfig(pairs=3)) == []
+    assert sides(pairs_of(group([1.0, 1.0, 0.0, 1.0]), LabelConfig(pairs=3))) == [(10, 12)]
+    assert pairs_of(group([1.0, 0.5]), LabelConfig(gap=0.5)) == []
+    assert len(pairs_of(group([1.0, 0.5]), LabelConfig(gap=0.4))) == 1
+
+
+def test_a_rollout_without_a_reward_is_skipped(group):
+    assert sides(pairs_of(group([None, 1.0, None, 0.0]), LabelConfig(pairs=2))) == [(11, 13)]
+    assert pairs_of(group([None, 1.0]), LabelConfig()) == []
+
+
+def test_groups_are_not_mixed(group):
+    mixed = [*group([1.0, 1.0], "a"), *group([0.0, 0.0], "b")]
+    assert pairs_of(mixed, LabelConfig(pairs=2)) == []
+    two = [*group([1.0, 0.0], "a"), *group([0.0, 1.0], "b")]
+    assert sides(pairs_of([two[0], two[2], two[1], two[3]], LabelConfig())) == [(10, 11), (11, 10)]
+
+
+def test_pairs_have_the_sampled_ids(graded):
+    one = graded((1, 5), (7, 8), finish="length").rollout
+    ids = ids_of(one)
+    assert (ids.prompt, ids.completion, ids.segments) == ((1, 5), (7, 8), (0, 0))  # no EOS added
+
+
+def test_kto_takes_the_answers_of_pairs_one_by_one(group):
+    pairs = pairs_of(
+        [*group([1.0, 0.0], "a"), *group([1.0, 0.0], "b", prompt=(1, 6))], LabelConfig()
+    )
+    examples = unpair(pairs)
+    assert [e.label for e in examples] == [True, False, True, False]
+    assert [e.answers[0] for e in examples] == [a for p in pairs for a in p.answers]
+    assert all(e.answers[1].prompt == e.answers[0].prompt for e in examples)
+    assert examples[0].answers[1].completion == pairs[1].answers[0].completion
+
+
+def test_a_round_is_read_as_it_was_written(group, tmp_path, labelled_answers):
+    for examples in (pairs_of(group([1.0, 0.0]), LabelConfig()), labelled_answers(5), []):
+        write_round(tmp_path / "round.json", examples)
+        assert read_round(tmp_path / "round.json") == examples
+
+
+def test_verifiers_reward_accuracy_and_format_as_the_recipe_weighs_them(graded):
+    texts = {
+        "<think>1</think><answer>1</answer>": 2.5,
+        "<think>1</think><answer>2</answer>": 0.5,
+        "<answer>1</answer>": 2.0,
+        "2": 0.0,
+    }
+    rollouts = [graded(response=(1,)).rollout for _ in texts]
+    rollouts = [replace(r, response=text) for r, text in zip(rollouts, texts, strict=True)]
+    with open_judges(["number", "think_format"]) as pool:
+        label = by_verifiers(LabelConfig(accuracy=2.0, format=0.5), pool)
+        assert [g.reward for g in label(rollouts)] == list(texts.values())
+
+
+def test_a_reward_model_reads_the_sampled_ids(graded):
+    rollouts = [graded(response=(i, 0)).rollout for i in (3, 9)]
+    label = by_rewards(lambda answers: [float(a.completion[0]) for a in answers])
+    assert [g.reward for g in label(rollouts)] == [3.0, 9.0]
+    assert [g.rollout for g in label(rollouts)] == rollouts

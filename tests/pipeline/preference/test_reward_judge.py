@@ -1,0 +1,118 @@
+"""The reward model as a judge: what it reads, in which form, and what its failures mean."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from veriloop.data.preference_ids import encode
+from veriloop.data.problem import Problem
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.preference.reward_judge import PreferenceJudge, judged_text, to_messages
+from veriloop.pipeline.preference.scalar_head import ScalarHead
+
+GOOD = "<think>Be kind.</think><answer>Hello Tom!</answer>"
+
+
+def problem(kind="greet", source="general"):
+    facts = {"source": source, "language": "en", "kind": kind}
+    return Problem(id="x", prompt="Greet Tom.", verifier="number", reference={}, facts=facts)
+
+
+@pytest.fixture(scope="module")
+def head(tiny_classifier):
+    return ScalarHead(tiny_classifier)
+
+
+@pytest.fixture
+def rollouts(graded):
+    """Function: a rollout for each (problem, response)."""
+    return lambda *asked: [
+        replace(graded(problem=one).rollout, response=text) for one, text in asked
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "response", "text"),
+    [
+        ("greet", GOOD, "Hello Tom!"),
+        ("greet", "<think>Hm.</think> Hello Tom! ", "Hello Tom!"),
+        ("greet", "Hello Tom!", "Hello Tom!"),
+        ("harm", GOOD, GOOD),
+        ("greet", "<think>Hello Tom!", None),
+        ("harm", "<think>Hello Tom!", None),
+        ("greet", "", None),
+        ("greet", "<think>Hello</think>", None),
+        ("greet", "<think>Hello</think><answer> </answer>", None),
+        ("greet", "<think>Hello</think><answer>Hello Tom!", None),
+        ("greet", "<think></think>?!", None),
+    ],
+)
+def test_helpfulness_is_scored_on_the_summary_and_harmlessness_on_the_response(
+    kind, response, text
+):
+    assert judged_text(problem(kind), response) == text
+
+
+def test_the_model_reads_what_it_was_trained_on(head, rollouts):
+    judge = PreferenceJudge(head, TrainerConfig(), scale=2.0)
+    asked = [(problem(), GOOD), (problem("harm"), GOOD), (problem(), "Go away.")]
+    prompt = [{"role": "user", "content": "Greet Tom."}]
+    ids = [
+        encode(prompt, [{"role": "assistant", "content": text}], head.tokenizer, head.ends)
+        for text in ("Hello Tom!", GOOD, "Go away.")
+    ]
+    raw = head.rewards(ids, TrainerConfig())
+    found = judge(rollouts(*asked))
+    assert [v.components["raw"] for v in found] == pytest.approx(raw, abs=1e-5)
+    assert len({round(v.score, 6) for v in found}) == 3
+    for verdict, value in zip(found, raw, strict=True):
+        assert verdict.score == pytest.approx(1 / (1 + 2.718281828459045 ** (-value / 2)))
+        assert verdict.components["squashed"] == verdict.score
+
+
+def test_only_general_rollouts_are_judged_and_each_gets_its_own_verdict(head, rollouts):
+    judge = PreferenceJudge(head, TrainerConfig(rows=1), scale=1.0)
+    asked = [
+        (problem(source="arithmetic"), GOOD), (problem(), GOOD), (problem(), ""),
+        (problem(source="arithmetic"), ""), (problem(), "Go away."),
+    ]  # fmt: skip
+    found = judge(rollouts(*asked))
+    alone = [judge(rollouts(one))[0] for one in asked]
+    assert found[0] is None and found[3] is None
+    assert (found[2].score, found[2].status) == (0.0, "no_answer")
+    for i in (1, 4):
+        assert found[i].score == pytest.approx(alone[i].score, abs=1e-6)
+    assert judge([]) == []
+
+
+def broken(value):
+    def rewards(answers, trainer):
+        if isinstance(value, Exception):
+            raise value
+        return [value for _ in answers]
+
+    return rewards
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), RuntimeError("out of memory")])
+def test_a_failing_model_gives_errors_and_an_empty_answer_scores_0(value, head, rollouts):
+    failing = SimpleNamespace(tokenizer=head.tokenizer, ends=head.ends, rewards=broken(value))
+    judge = PreferenceJudge(failing, TrainerConfig(), scale=1.0)
+    lost, empty = judge(rollouts((problem(), GOOD), (problem(), "")))
+    assert (lost.score, lost.status) == (None, "error") and "reward model" in lost.detail
+    assert (empty.score, empty.status) == (0.0, "no_answer")
+
+
+def test_special_tokens_inside_an_answer_score_0(head, rollouts):
+    marked = f"Hello{head.tokenizer.eos_token}Tom"
+    [verdict] = PreferenceJudge(head, TrainerConfig(), scale=1.0)(rollouts((problem(), marked)))
+    assert (verdict.score, verdict.status) == (0.0, "no_answer")
+    assert "end-of-sequence" in verdict.detail
+
+
+def test_a_model_without_a_chat_template_is_given_plain_text(tiny_checkpoint):
+    tokenizer = load_tokenizer(tiny_checkpoint())
+    assert to_messages("Hi?", "Hello", tokenizer)[0] == ({"role": "user", "content": "Hi?"},)
+    assert to_messages("Hi?", "Hello", SimpleNamespace(chat_template=None)) == ("Hi?", "Hello")

@@ -1,0 +1,115 @@
+"""Each name in a recipe reaches its own equation, with the recipe's own numbers."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.losses import kl
+from veriloop.pipeline.losses.gspo import gspo, gspo_token
+from veriloop.pipeline.losses.mismatch import geometric_mean_mask, masked_importance_weight
+from veriloop.pipeline.losses.policy_gradient import (
+    cispo,
+    clip_masks,
+    clipped_surrogate,
+    policy_gradient,
+    truncated_importance_weight,
+)
+from veriloop.pipeline.losses.trust_region import penalised_surrogate
+from veriloop.pipeline.rl.objective import correction, drift, objective
+from veriloop.pipeline.types import Signals
+
+
+@pytest.fixture
+def tokens(tiny_llama, sampled, whole):
+    """(log-probs now, signals, batch): three rollouts, moved away from what was sampled."""
+    part = whole(sampled(tiny_llama(), 3), torch.tensor([1.0, -2.0, -0.5]), row=64)
+    (batch,), (one,) = part.batches, part.signals
+    torch.manual_seed(1)
+    return one.old_M + 0.4 * torch.randn_like(one.old_M), one, batch
+
+
+def asked(name, tokens, **parts):
+    more = {"policy_gradient": {"minibatches": 1}, "kl_penalty": {"old_kl_coefficient": 1.0}}
+    config = AlgorithmConfig(objective=name, **more.get(name, {}), **parts)
+    logp, signals, batch = tokens
+    return objective(config, logp, signals, batch, old_kl_coefficient=0.7)
+
+
+def test_objectives_per_token(tokens):
+    logp, one, _ = tokens
+    plain = (logp, one.old_M, one.advantages_M)
+    value, low, high = clipped_surrogate(*plain, low=0.1, high=0.3, dual=1.05)
+    assert not torch.equal(value, clipped_surrogate(*plain, low=0.1, high=0.3)[0])
+    found = asked("clip", tokens, clip_low=0.1, clip_high=0.3, dual_clip=1.05)
+    assert_close(found.values_M, value)
+    assert torch.equal(found.low_M, low) and torch.equal(found.high_M, high)
+    assert low.any() and high.any()
+    assert_close(asked("policy_gradient", tokens).values_M, policy_gradient(logp, one.advantages_M))
+    assert_close(asked("ratio", tokens).values_M, (logp - one.old_M).exp() * one.advantages_M)
+    assert_close(asked("kl_penalty", tokens).values_M, penalised_surrogate(*plain, beta=0.7)[0])
+    found = asked("cispo", tokens, clip_high=0.2)
+    assert_close(found.values_M, cispo(*plain, high=0.2))
+    assert torch.equal(found.high_M, clip_masks(*plain, low=0.2, high=0.2)[1])
+    assert not found.low_M.any() and found.low_M.dtype == torch.bool
+
+
+@pytest.mark.parametrize(
+    ("name", "pure", "other"), [("gspo", gspo, gspo_token), ("gspo_token", gspo_token, gspo)]
+)
+def test_objectives_of_whole_sequences(tokens, name, pure, other):
+    """Their values are the same, and the gradients of each token are not."""
+    logp, one, batch = tokens
+    tokens = logp.requires_grad_(), one, batch
+    sequence = batch.sequence_RT[batch.mask_RT]
+
+    def wanted(by, **bounds):
+        return by(logp, one.old_M, one.advantages_M, sequence, batch.lengths_B, **bounds)
+
+    def gradient(values):
+        return torch.autograd.grad((values * torch.arange(len(logp))).sum(), logp)[0]
+
+    value, low, high = wanted(pure, low=0.05, high=0.01)
+    assert low.any() or high.any()
+    found = asked(name, tokens, clip_low=0.05, clip_high=0.01)
+    assert_close(found.values_M, value)
+    assert torch.equal(found.low_M, low) and torch.equal(found.high_M, high)
+    wide = asked(name, tokens, clip_low=0.9, clip_high=0.9).values_M  # nothing is clipped
+    slope = gradient(wide)
+    assert_close(slope, gradient(wanted(pure, low=0.9, high=0.9)[0]))
+    assert not torch.allclose(slope, gradient(wanted(other, low=0.9, high=0.9)[0]))
+
+
+def test_corrections_for_the_sampler(tokens):
+    logp, _, batch = tokens
+    sampler = batch.sampler_logp_RT[batch.mask_RT]
+    sequence = batch.sequence_RT[batch.mask_RT]
+
+    def asked(name, floor=0.8, cap=1.2):
+        config = AlgorithmConfig(mismatch=name, mismatch_floor=floor, mismatch_cap=cap)
+        return correction(config, logp, batch)
+
+    capped = truncated_importance_weight(logp, sampler, 1.2)
+    assert_close(asked("truncate"), capped)
+    assert_close(asked("mask_tokens"), masked_importance_weight(logp, sampler, low=0.8, high=1.2))
+    floor, cap = 0.9, 1.3
+    kept = geometric_mean_mask(logp, sampler, sequence, batch.lengths_B, low=floor, high=cap)
+    assert kept.any() and not kept.all()
+    assert_close(
+        asked("mask_sequences", floor, cap), truncated_importance_weight(logp, sampler, cap) * kept
+    )
+
+
+def test_estimators_of_the_drift(tokens):
+    logp, one, _ = tokens
+    reference = one.old_M - 0.3
+    for name in ("k1", "k2", "k3"):
+        assert_close(drift(name, logp, reference, one.old_M), getattr(kl, name)(logp, reference))
+    assert_close(
+        drift("k3_corrected", logp, reference, one.old_M),
+        kl.k3_corrected(logp, reference, one.old_M),
+    )
+    values = [drift(n, logp, reference, one.old_M) for n in ("k1", "k2", "k3", "k3_corrected")]
+    assert all(not torch.allclose(a, b) for i, a in enumerate(values) for b in values[:i])
+    signals = Signals(advantages_M=one.advantages_M, old_M=one.old_M)
+    assert signals.reference_M is None

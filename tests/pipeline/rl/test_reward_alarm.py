@@ -1,0 +1,148 @@
+"""A component that pays nobody is shown once, in the run and after it was resumed."""
+
+import json
+
+import pytest
+
+from veriloop.pipeline.rl.reward_alarm import ZeroRewardAlarm
+from veriloop.verifiers.verdict import Verdict
+
+NOTHING = Verdict(score=0.0, status="no_answer", detail="no answer tags")
+WRONG = Verdict(score=0.0, answer="3", detail="3 is not 1")
+RIGHT = Verdict(score=1.0, answer="1")
+FAILED = Verdict(score=None, status="error", detail="the worker died")
+
+
+@pytest.fixture
+def watcher(tmp_path):
+    """Function: one that looks on from the recorded steps, and the lines it says."""
+
+    def build(after=3, recorded=(), unweighted=()):
+        path, said = tmp_path / "metrics.jsonl", []
+        rows = [{"step": step, **means} for step, means in enumerate(recorded, 1)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return ZeroRewardAlarm(after, path, said.append, unweighted), said
+
+    return build
+
+
+@pytest.fixture
+def step(graded):
+    """Function: rollouts that the component "accuracy" judged so, and "format" paid."""
+
+    def build(*verdicts, form=RIGHT):
+        return [
+            graded(verdicts={"accuracy": verdict, "format": form}, response=(7, at), group=str(at))
+            for at, verdict in enumerate(verdicts)
+        ]
+
+    return build
+
+
+def test_after_as_many_steps_and_once(watcher, step):
+    alarm, said = watcher(3)
+    for number in (1, 2):
+        alarm.check(number, step(NOTHING, WRONG))
+        assert said == []
+    for number in (3, 4, 5, 6, 7, 8):
+        alarm.check(number, step(NOTHING, WRONG))
+    assert [line for line in said if "paid nothing" in line] == [
+        "accuracy paid nothing in 3 steps in a row. What its verifier saw in step 3 (shown once):"
+    ]
+
+
+def test_nothing_is_expected_of_a_component_without_a_weight(watcher, step):
+    alarm, said = watcher(3, unweighted={"format"})
+    for number in range(1, 6):
+        alarm.check(number, step(WRONG, form=NOTHING))
+    (told,) = [line.partition(" ")[0] for line in said if "paid nothing" in line]
+    assert told == "accuracy"
+
+
+def test_a_single_score_begins_the_count_anew(watcher, step):
+    alarm, said = watcher(3)
+    for number, verdict in enumerate([WRONG, WRONG, RIGHT, WRONG, WRONG], 1):
+        alarm.check(number, step(WRONG, verdict))
+    assert said == []
+    alarm.check(6, step(WRONG, WRONG))
+    assert said
+
+
+def test_what_is_said_of_an_answer(watcher, step):
+    alarm, said = watcher(1)
+    alarm.check(1, step(WRONG, NOTHING))
+    assert said[1:] == [
+        "1. prompt: ?",
+        "1. completion: ",
+        "1. read '3'; reference {\"value\": \"1\"}",
+        "1. verdict 0, graded: 3 is not 1",
+        "2. prompt: ?",
+        "2. completion: ",
+        "2. read nothing; reference {\"value\": \"1\"}",
+        "2. verdict 0, no_answer: no answer tags",
+    ]  # fmt: skip
+
+
+def test_three_answers_that_differ_where_some_do(watcher, step):
+    alarm, said = watcher(1)
+    alarm.check(1, step(WRONG, WRONG, WRONG, NOTHING, WRONG))
+    verdicts = [line.split(" ", 1)[1] for line in said if "verdict " in line and line[0].isdigit()]
+    assert verdicts == [
+        "verdict 0, graded: 3 is not 1",
+        "verdict 0, no_answer: no answer tags",
+        "verdict 0, graded: 3 is not 1",
+    ]
+
+
+def test_each_component_has_its_own_count(watcher, step):
+    alarm, said = watcher(2)
+    alarm.check(1, step(WRONG, form=NOTHING))
+    alarm.check(2, step(RIGHT, form=NOTHING))
+    assert [line.split()[0] for line in said if "paid nothing" in line] == ["format"]
+    alarm.check(3, step(WRONG))
+    alarm.check(4, step(WRONG))
+    assert [line.split()[0] for line in said if "paid nothing" in line] == ["format", "accuracy"]
+
+
+def test_a_failure_of_ours_counts_neither_way_and_is_not_shown(watcher, step):
+    alarm, said = watcher(2)
+    alarm.check(1, step(WRONG))
+    alarm.check(2, step(FAILED, FAILED))
+    assert said == []
+    alarm.check(3, step(FAILED, WRONG))
+    assert len(said) == 5 and not any("died" in line for line in said)  # a head and one answer
+
+
+def test_nothing_is_looked_at_where_it_is_off(watcher, step, tmp_path):
+    alarm, said = watcher(0)
+    (tmp_path / "metrics.jsonl").write_text("junk\n{}\n")
+    for number in range(1, 50):
+        alarm.check(number, step(WRONG))
+    assert said == []
+
+
+ZERO, SOME = {"rewards/accuracy/mean": 0.0}, {"rewards/accuracy/mean": 0.5}
+
+
+def test_a_resumed_run_counts_on(watcher, step):
+    alarm, said = watcher(4, [SOME, ZERO, ZERO, ZERO])
+    alarm.check(4, step(WRONG))  # what is recorded of the step itself is not counted twice
+    assert said == []
+    alarm.check(5, step(WRONG))
+    assert said[0].startswith("accuracy paid nothing in 4 steps in a row. What its verifier saw in")
+    assert "step 5 " in said[0]
+
+
+def test_what_was_said_before_a_stop_is_not_said_again(watcher, step):
+    alarm, said = watcher(2, [ZERO, ZERO, ZERO, SOME, {"rewards/accuracy/mean/zh": 0.0}])
+    for number in (6, 7, 8):
+        alarm.check(number, step(WRONG))
+    assert said == []
+
+
+def test_a_component_that_judges_some_counts_where_it_judges(watcher, graded):
+    alarm, said = watcher(2)
+    judged, other = {"preference": WRONG, "accuracy": RIGHT}, {"accuracy": RIGHT}
+    for number, verdicts in enumerate([judged, other, judged], 1):
+        alarm.check(number, [graded(verdicts=verdicts), graded(verdicts=other)])
+    assert said[0].startswith("preference paid nothing in 2 steps")

@@ -1,0 +1,89 @@
+"""Rollouts to graded ones: rules by a pool, batches by judges here, and rewards by the turn."""
+
+from dataclasses import replace
+
+import pytest
+
+from veriloop.data.problem import Problem
+from veriloop.pipeline.rollouts.grade import Task, grade, verifier_names
+from veriloop.verifiers.verdict import Verdict
+
+OWN = Problem(id="a/0", prompt="", verifier="number", reference={"language": "python"})
+FAILED = Verdict(score=None, status="error")
+
+
+class Pool:
+    """Says yes to everything, and remembers what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def judge_all(self, tasks):
+        self.asked += tasks
+        return [Verdict(score=1.0) for _ in tasks]
+
+
+@pytest.fixture
+def rollouts(graded):
+    one = graded(problem=OWN).rollout
+    return [replace(one, response=text) for text in ("x", "y", "z")]
+
+
+def total(rollout, verdicts):
+    return sum(v.score for v in verdicts.values())
+
+
+def test_a_reference_is_shown_to_its_own_verifier_alone(rollouts):
+    pool = Pool()
+    grade(rollouts[:1], {"accuracy": None, "language": "language"}, pool, total)
+    (own, _), (other, _) = pool.asked
+    assert own == OWN
+    assert (other.verifier, other.reference, other.id) == ("language", {}, OWN.id)
+
+
+def test_a_batch_judge_sees_every_rollout_and_may_leave_some_out(rollouts):
+    seen = []
+
+    def judge(given):
+        seen.append([r.response for r in given])
+        return [Verdict(score=0.5), None, FAILED]
+
+    done = grade(rollouts, {"accuracy": None}, Pool(), total, {"preference": judge})
+    assert seen == [["x", "y", "z"]]
+    assert [list(g.verdicts) for g in done] == [
+        ["accuracy", "preference"], ["accuracy"], ["accuracy", "preference"],
+    ]  # fmt: skip
+    assert [g.reward for g in done] == [1.5, 1.0, None]  # an error is no reward, not 0
+
+
+def test_equal_responses_of_a_group_are_judged_once_and_others_apart(rollouts):
+    class Counting(Pool):
+        def judge_all(self, tasks):
+            self.asked += tasks
+            return [Verdict(score=i / 10) for i, _ in enumerate(tasks)]
+
+    first, second, _ = rollouts
+    given = [first, second, first, replace(first, group="other")]
+    pool = Counting()
+    done = grade(given, {"accuracy": None, "format": "think_format"}, pool, total)
+    assert [text for _, text in pool.asked] == ["x", "x", "y", "y", "x", "x"]
+    scores = [[v.score for v in g.verdicts.values()] for g in done]
+    assert scores == [[0.0, 0.1], [0.2, 0.3], [0.0, 0.1], [0.4, 0.5]]
+    assert [g.rollout for g in done] == given
+
+
+def test_names_are_of_every_kind_of_problem():
+    other = replace(OWN, verifier="code_tests")
+    verifiers = {"accuracy": None, "format": "think_format"}
+    assert verifier_names(verifiers, [OWN, other, OWN]) == ["code_tests", "number", "think_format"]
+    assert verifier_names({"format": "think_format"}, [OWN]) == ["think_format"]
+
+
+@pytest.mark.parametrize(("turn", "late"), [(0, False), (2, False), (3, True), (9, True)])
+def test_a_late_reward_takes_over_in_its_turn(turn, late):
+    task = Task(
+        problem=lambda n: OWN, held_out=(), verifiers={}, reward=total, best=1.0,
+        late_reward=max, late_from=3,
+    )  # fmt: skip
+    assert task.reward_in(turn) is (max if late else total)
+    assert replace(task, late_reward=None).reward_in(turn) is total

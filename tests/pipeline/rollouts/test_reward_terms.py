@@ -1,0 +1,172 @@
+"""Reward terms of a recipe: verifiers, batch functions, weights, conditions."""
+
+import pytest
+from pydantic import ValidationError
+
+from veriloop.data.problem import Problem
+from veriloop.pipeline.config.reward_terms import RewardTerm
+from veriloop.pipeline.config.rl import RewardConfig, ZeroRecipe
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.rollouts.grade import grade, verifier_names
+from veriloop.pipeline.rollouts.reward_terms import (
+    best_of_terms,
+    term_functions,
+    term_verifiers,
+    with_terms,
+)
+from veriloop.pipeline.types import Rollout
+from veriloop.verifiers.pool import VerifierPool
+
+FUNCTIONS = """
+async def length(prompts, completions, **columns):
+    return [float(len(text)) for text in completions]
+
+def parts(prompts, completions, value, language, completion_ids, **columns):
+    assert prompts == ["What is 6 + 6?"] * len(completions) and language == ["en"] * len(prompts)
+    return {"short": [len(text) < 40 for text in completions], "value": [float(v) for v in value]}
+
+def unsure(prompts, completions, **columns):
+    return [None, 2.5][: len(completions)]
+
+def one_for_all(prompts, completions, **columns):
+    return [1.0]
+
+def broken(prompts, completions, **columns):
+    raise KeyError("tests")
+"""
+RIGHT, WRONG = "<think>a</think><answer>12</answer>", "<think>a</think><answer>13</answer>"
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with VerifierPool(limit_s=20.0) as opened:
+        yield opened
+
+
+@pytest.fixture
+def functions(tmp_path):
+    path = tmp_path / "rewards.py"
+    path.write_text(FUNCTIONS)
+    return path
+
+
+def rollout(response, source="arithmetic", group="g"):
+    facts = {"language": "en", "source": source}
+    problem = Problem(
+        id=f"{source}/rl/0", prompt="What is 6 + 6?", verifier="number",
+        reference={"value": "12"}, facts=facts,
+    )  # fmt: skip
+    ids = tuple(range(len(response)))
+    return Rollout(
+        group=group, problem=problem, prompt_ids=(1,), response_ids=ids, logp=(0.0,) * len(ids),
+        response=response, finish="stop", temperature=1.0, policy_version=0,
+    )  # fmt: skip
+
+
+def rewards(pool, terms, *rollouts):
+    terms = {name: RewardTerm(**term) for name, term in terms.items()}
+    reward = with_terms(lambda _, verdicts: verdicts["accuracy"].score or 0.0, terms)
+    verifiers = {"accuracy": None, **term_verifiers(terms)}
+    return [g.reward for g in grade(rollouts, verifiers, pool, reward, term_functions(terms))]
+
+
+def test_a_verifier_with_its_own_reference_and_a_negative_weight(pool):
+    terms = {"short": {"verifier": "length", "weight": -0.5,
+                       "reference": {"length": {"at_least": 0, "at_most": 3}}}}  # fmt: skip
+    longer = RIGHT.replace("a</think>", "a b c d e f</think>")
+    assert rewards(pool, terms, rollout(RIGHT), rollout(longer)) == [0.5, 1.0]
+
+
+def test_a_term_may_count_for_right_or_wrong_answers_only(pool):
+    layout = {"verifier": "think_format", "weight": 0.25}
+    for when, expected in (
+        ("always", [1.25, 0.25]),
+        ("right", [1.25, 0.0]),
+        ("wrong", [1.0, 0.25]),
+    ):
+        terms = {"layout": {**layout, "when": when}}
+        assert rewards(pool, terms, rollout(RIGHT), rollout(WRONG)) == expected
+
+
+def test_a_term_of_some_sources_neither_judges_nor_pays_the_others(pool):
+    terms = {"layout": {"verifier": "think_format", "sources": ("arithmetic",)}}
+    one, other = rollout(RIGHT), rollout(RIGHT, source="gsm8k", group="h")
+    assert rewards(pool, terms, one, other) == [2.0, 1.0]
+
+
+def test_scores_of_an_async_function_are_unbounded(pool, functions):
+    terms = {"length": {"function": f"{functions}:length", "weight": -0.01}}
+    assert rewards(pool, terms, rollout(RIGHT)) == [pytest.approx(1.0 - 0.01 * len(RIGHT))]
+
+
+def test_a_function_gets_columns_and_returns_parts_with_weights(pool, functions):
+    terms = {"mine": {"function": f"{functions}:parts", "weight": 0.5, "parts": {"short": 0.1}}}
+    assert rewards(pool, terms, rollout(RIGHT)) == [pytest.approx(1.0 + 0.5 * 12 + 0.1)]
+
+
+def test_what_a_function_cannot_judge_has_no_reward(pool, functions):
+    terms = {"mine": {"function": f"{functions}:unsure"}}
+    assert rewards(pool, terms, rollout(RIGHT), rollout(RIGHT, group="h")) == [None, 3.5]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("broken", r"reward.terms.mine: .*:broken failed: KeyError: 'tests'"),
+        ("one_for_all", r"must return one number per completion, 2, got \[1.0\]"),
+    ],
+)
+def test_a_function_that_fails_ends_the_run_by_name(pool, functions, name, message):
+    terms = {"mine": {"function": f"{functions}:{name}"}}
+    with pytest.raises(StageError, match=message):
+        rewards(pool, terms, rollout(RIGHT), rollout(WRONG))
+
+
+def test_the_highest_reward_counts_positive_weights():
+    def best(**terms):
+        return best_of_terms({name: RewardTerm(**term) for name, term in terms.items()})
+
+    assert best() == 0.0
+    assert best(a={"verifier": "length", "weight": 0.5}, b={"verifier": "f1", "weight": -1}) == 0.5
+    assert best(a={"function": "math:sqrt"}) == float("inf")
+
+
+def test_verifiers_of_terms_are_opened():
+    terms = {"a": RewardTerm(verifier="length"), "b": RewardTerm(function="math:sqrt")}
+    verifiers = {"accuracy": None, **term_verifiers(terms)}
+    assert verifier_names(verifiers, [rollout(RIGHT).problem]) == ["length", "number"]
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        ({}, "set exactly one"),
+        ({"verifier": "length", "function": "math:sqrt"}, "set exactly one"),
+        ({"verifier": "lenght"}, "Did you mean 'length'"),
+        (
+            {"verifier": "unit_chain", "parts": {"step": 1}},
+            "no component 'step'. Did you",
+        ),
+        ({"function": "math:sqrtt"}, "has no function 'sqrtt'. Did you mean 'sqrt'"),
+        ({"function": "sqrt"}, "must be path/to/file.py:name"),
+        ({"function": "math:sqrt", "reference": {"a": 1}}, "read by verifiers, not by functions"),
+    ],
+)
+def test_a_bad_term_is_refused_by_name(term, message):
+    with pytest.raises(ValidationError, match=message.replace("?", r"\?")):
+        RewardTerm(**term)
+
+
+def test_names_of_the_stages_own_components_are_taken():
+    with pytest.raises(ValidationError, match="cannot be called 'accuracy'"):
+        RewardConfig(terms={"accuracy": {"verifier": "length"}})
+
+
+def test_sources_of_a_term_are_among_the_problems():
+    values = {
+        "name": "t", "start": "x", "steps": 1, "optimizer": {"learning_rate": 0.1},
+        "rollout": {"prompts": 2, "per_prompt": 2, "max_tokens": 4},
+        "reward": {"terms": {"a": {"verifier": "length", "sources": ["arithmetics"]}}},
+    }  # fmt: skip
+    with pytest.raises(ValidationError, match=r"'arithmetics' is none of .* Did you mean 'arith"):
+        ZeroRecipe(**values)

@@ -1,0 +1,224 @@
+"""Published sets in recipes: named or described, refused before a run where they cannot be."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from veriloop.data.problem import source_of
+from veriloop.data.sources import SOURCES
+from veriloop.pipeline.config.datasets import SetConfig
+from veriloop.pipeline.config.rl import ZeroRecipe
+from veriloop.pipeline.dry_run.plan import set_rows
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.rollouts import sources as questions
+from veriloop.pipeline.rollouts.sources import one_of_each, sources_of, summary_lines
+
+FIXED = {
+    "name": "n",
+    "start": "s",
+    "steps": 10,
+    "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 8},
+    "optimizer": {"learning_rate": 1e-3},
+}
+
+
+def recipe(**changes):
+    return ZeroRecipe.model_validate(FIXED | changes)
+
+
+@pytest.fixture
+def sums(tmp_path):
+    """Function: a file of GSM8K's columns with these many questions."""
+
+    def write(count, name="gsm8k.jsonl", first=0):
+        path = tmp_path / name
+        rows = [
+            {"question": f"Ann has {n} pears, and one more. All?", "answer": f"#### {n + 1}"}
+            for n in range(first, first + count)
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(path)
+
+    return write
+
+
+def test_a_published_set_is_named_like_any_source():
+    summary_lines = recipe(
+        problems={"gsm8k": 1.0}, evaluation={"sources": ["math500", "arithmetic"]}
+    )
+    assert summary_lines.problems == {"gsm8k": 1.0} and summary_lines.sets == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"problems": {"gsm8": 1}}, r"no source 'gsm8'\. Did you mean 'gsm8k'\?"),
+        ({"problems": {"hh_rlhf": 1}}, "no source 'hh_rlhf'"),
+        ({"evaluation": {"sources": ["mine"]}}, "no source 'mine'"),
+        ({"sets": {"mine": {}}}, r"sets\.mine: 'mine' is no known set.* Known: gsm8k, math"),
+        (
+            {"sets": {"mine": {"of": "gms8k", "path": "x"}}},
+            r"sets\.mine: 'gms8k' is no known set\. Did you mean 'gsm8k'\?",
+        ),
+        (
+            {"sets": {"mine": {"question": ["{q}"], "answer": "a", "verifier": "numbr"}}},
+            r"no verifier 'numbr'\. Did you mean 'number'\?",
+        ),
+        ({"sets": {"gsm8k": {"against": ["nobody"]}}}, "no source 'nobody'"),
+        ({"sets": {"gsm8k": {"held_out": 0.1, "test": "test"}}}, "set only one"),
+        ({"sets": {"gsm8k": {"read": "hash"}}}, "read='hash' is not one of plain, text"),
+        (
+            {"sets": {"mine": {"question": ["{q}"]}}},
+            "needs a verifier, and the column of the answer",
+        ),
+        ({"sets": {"gsm8k": {"pth": "x"}}}, "Extra inputs"),
+        (
+            {"sets": {"mine": {"path": "x.jsonl", "only": {"level": ["3"]}}}},
+            r"sets\.mine: only=\{'level': \('3',\)\}: x\.jsonl is no known set",
+        ),
+        ({"rollout": FIXED["rollout"] | {"system": "Think."}}, "requires template: chat"),
+    ],
+)
+def test_what_no_run_could_use_is_refused_with_the_recipe(changes, said):
+    with pytest.raises((ValidationError, KeyError), match=said):
+        recipe(**changes)
+
+
+def test_a_set_is_read_split_and_told(sums):
+    config = SetConfig(path=sums(30), held_out=0.4)
+    sources, facts = sources_of(["arithmetic", "gsm8k"], {"gsm8k": config})
+    assert sources["arithmetic"] is SOURCES["arithmetic"]
+    learned, held = facts["gsm8k"]["learned"], facts["gsm8k"]["held_out"]
+    assert learned + held == 30 and len(sources["gsm8k"].distinct("test", 0, 99)) == held > 0
+    assert summary_lines(facts) == [f"gsm8k: {learned} questions to learn from, {held} held out"]
+    kinds = one_of_each(sources, ["arithmetic", "gsm8k"], 0)
+    assert {one.verifier for one in kinds} == {"number", "math_answer"}
+
+
+def test_prompts_that_do_not_fit_are_left_out_and_told(sums):
+    config = SetConfig(path=sums(12))
+    sources, facts = sources_of(
+        ["gsm8k"],
+        {"gsm8k": config},
+        lambda one: len(one.prompt) <= len("Ann has 9 pears, and one more. All?"),
+    )
+    assert summary_lines(facts) == [
+        "gsm8k: 10 questions to learn from, 0 held out; 2 prompt too long"
+    ]
+    assert len(sources["gsm8k"].distinct("rl", 0, 99)) == 10
+
+
+def test_what_shows_another_sets_held_out_questions_is_left_out(sums):
+    sets = {
+        "gsm8k": SetConfig(path=sums(8), against=("exam",), overlap=6),
+        "exam": SetConfig(of="gsm8k", path=sums(1, "other.jsonl"), test=sums(3, "exam.jsonl", 5)),
+    }
+    _, facts = sources_of(["gsm8k"], sets)
+    assert facts["gsm8k"]["dropped"] == {"contaminated": 3}
+
+
+def test_columns_of_ones_own_are_read_by_the_verifiers_key(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"frage": "Zwei?", "loesung": "Also \\\\boxed{2}"}\n')
+    config = SetConfig(
+        path=str(path),
+        question=("{frage}",),
+        answer="loesung",
+        verifier="math_answer",
+        read="boxed",
+        language="de",
+    )
+    sources, _ = sources_of(["mine"], {"mine": config})
+    asked = sources["mine"].problem("rl", 0, 0)
+    assert (asked.prompt, asked.verifier, asked.reference) == (
+        "Zwei?", "math_answer", {"answer": "2"},
+    )  # fmt: skip
+    assert asked.facts["language"] == "de"
+
+
+def test_a_set_that_cannot_be_read_is_a_mistake_in_the_recipe(tmp_path):
+    missing = SetConfig(path=str(tmp_path / "none.jsonl"))
+    with pytest.raises(RecipeError, match=r"sets\.gsm8k: gsm8k: .*none\.jsonl is not a file"):
+        sources_of(["gsm8k"], {"gsm8k": missing})
+    with pytest.raises(RecipeError, match=r"no source 'gsm8'\. Did you mean 'gsm8k'"):
+        sources_of(["gsm8"])
+
+
+def test_the_plan_reads_files_and_fetches_nothing(sums):
+    sets = {"gsm8k": SetConfig(path=sums(6), held_out=0.5)}
+    ((_, row),) = set_rows(["arithmetic", "gsm8k"], sets)
+    assert row.startswith("gsm8k: ") and row.endswith(" held out (prompts of any length)")
+    assert set_rows(["gsm8k", "math500"], {}) == [
+        ("data", "gsm8k: openai/gsm8k, from the hub or its cache when the run starts"),
+        ("data", "math500: HuggingFaceH4/MATH-500, from the hub or its cache when the run starts"),
+    ]
+    with pytest.raises(RecipeError, match="is not a file or folder"):
+        set_rows(["gsm8k"], {"gsm8k": SetConfig(path="none")})
+
+
+@pytest.fixture
+def gym(monkeypatch):
+    """Sources of reasoning-gym as they are asked for; the package is not needed."""
+    asked = []
+    monkeypatch.setattr(
+        questions, "GymSource", lambda *given: asked.append(given) or SOURCES["arithmetic"]
+    )
+    return asked
+
+
+def test_a_task_of_reasoning_gym_is_named_or_given_settings(gym):
+    sets = {"words": {"gym": "spell_backward", "settings": {"max_word_len": 5}}}
+    asked = recipe(sets=sets, problems={"words": 1.0, "reasoning_gym/acre": 1.0})
+    sources, facts = sources_of(asked.problems, asked.sets)
+    assert gym == [
+        ("spell_backward", {"max_word_len": 5}, "words"),
+        ("acre", {}, "reasoning_gym/acre"),
+    ]
+    assert list(sources) == ["words", "reasoning_gym/acre"] and facts == {}
+    assert set_rows(["words", "reasoning_gym/acre"], asked.sets) == [
+        ("data", "words: reasoning-gym's spell_backward, generated"),
+        ("data", "reasoning_gym/acre: reasoning-gym's acre, generated"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"settings": {"a": 1}, "of": "gsm8k"}, "read only by a reasoning-gym task"),
+        (
+            {"gym": "acre", "path": "x", "rows": 3},
+            "gym='acre' is generated and does not read path, ro",
+        ),
+    ],
+)
+def test_settings_that_nobody_reads_are_refused(config, said):
+    with pytest.raises(ValidationError, match=said):
+        SetConfig.model_validate(config)
+
+
+def test_rows_with_other_values_than_those_of_use_are_left_out_of_every_split(tmp_path):
+    rows = [
+        {"problem": f"{n}+1?", "solution": f"\\boxed{{{n + 1}}}", "level": level, "type": "Algebra"}
+        for n, level in enumerate(["Level 1", "Level 4", "Level 5", "Level 1", "Level 4"])
+    ]
+    for split, some in (("train", rows[:3]), ("test", rows[3:])):
+        lines = "".join(json.dumps(row) + "\n" for row in some)
+        (tmp_path / f"{split}.jsonl").write_text(lines)
+    config = SetConfig(path=str(tmp_path), only={"level": ("Level 4", "Level 5")})
+    sources, facts = sources_of(["math"], {"math": config})
+    assert {one.prompt for one in sources["math"].distinct("rl", 0, 9)} == {"1+1?", "2+1?"}
+    assert [one.prompt for one in sources["math"].distinct("test", 0, 9)] == ["4+1?"]
+    assert facts["math"]["dropped"] == {"level is not Level 4 or Level 5": 2}
+
+
+def test_what_a_set_leaves_out_itself_stays_left_out():
+    layout = SetConfig(only={"source": ("olympiads",)}).layout("numina_1_5")
+    assert layout.only["source"] == ("olympiads",) and layout.only["problem_is_valid"] == ("Yes",)
+
+
+def test_a_set_may_take_the_place_of_a_generated_source(sums):
+    config = SetConfig(of="gsm8k", path=sums(3), held_out=0.0)
+    sources, _ = sources_of(["general"], {"general": config})
+    asked = sources["general"].problem("rl", 0, 0)
+    assert source_of(asked) == "general" and asked.prompt.startswith("Ann has")

@@ -1,0 +1,251 @@
+"""An engine in another process: the same answers, its errors passed on, nobody left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.model.policy import load_policy
+from veriloop.pipeline.sampling import prelaunch as early
+from veriloop.pipeline.sampling import process_engine
+from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sampling.process_engine import (
+    ApartSampler,
+    EngineGoneError,
+    EngineProcess,
+    EngineStuckError,
+)
+from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.shared_weights import SharedWeights, layout_of, mapped
+
+pytestmark = pytest.mark.slow  # each starts a process
+PROMPTS = [(1, 40, 41, 42), (1, 50)]
+SAMPLING = Sampling(per_prompt=3, temperature=1.0, max_tokens=12, seed=7)
+
+
+def config(**changes):
+    return SamplerConfig(**{"engine": "torch", "apart": True, "max_batch": 32, **changes})
+
+
+def opened(folder, **changes):
+    return open_sampler(config(**changes), str(folder), max_length=96, say=print)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pid, within=20.0):
+    until = time.monotonic() + within
+    while alive(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not alive(pid)
+
+
+@pytest.fixture
+def apart(tiny_checkpoint):
+    sampler = opened(tiny_checkpoint())
+    yield sampler
+    sampler._process.stop()
+
+
+def test_it_samples_what_an_engine_in_this_process_does(apart, tiny_checkpoint):
+    assert isinstance(apart, ApartSampler) and apart._process._process.pid != os.getpid()
+    here = opened(tiny_checkpoint(), apart=False)
+    assert apart.sample(PROMPTS, SAMPLING) == here.sample(PROMPTS, SAMPLING)
+    policy = load_policy(tiny_checkpoint())
+    for version in (1, 2):  # the second time the memory is there already
+        with torch.no_grad():
+            for p in policy.parameters():
+                p.mul_(1 + 0.3 * version)
+        for sampler in (apart, here):
+            sampler.load_weights(policy.named_parameters(), version)
+        assert apart.version == here.version == version
+        assert apart.sample(PROMPTS, SAMPLING) == here.sample(PROMPTS, SAMPLING)
+
+
+def test_an_error_of_the_engine_is_raised_here_and_the_next_request_is_answered(apart):
+    with pytest.raises(ValueError, match="prompt 0 has 4000 tokens"):
+        apart.sample([(1,) * 4000], SAMPLING)
+    assert len(apart.sample(PROMPTS, SAMPLING)) == 2
+    with pytest.raises(ValueError, match="22 weights do not match by name"):
+        apart.load_weights([("other", torch.zeros(2))], 1)
+    assert apart.version == 0
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_told_at_the_first_use(tmp_path):
+    sampler = opened_anywhere = ApartSampler(
+        EngineProcess("torch"), str(tmp_path), max_length=9, dtype="float32", cache_gib=1.0,
+        max_batch=4,
+    )  # fmt: skip
+    try:
+        with pytest.raises((OSError, ValueError), match=r"config\.json|model_type"):
+            opened_anywhere.sample(PROMPTS, SAMPLING)
+    finally:
+        sampler._process.stop()
+
+
+def test_an_engine_that_dies_is_told_by_its_exit_and_its_last_words(apart):
+    apart.sample(PROMPTS, SAMPLING)
+    apart._process._output.write(b"out of everything\n")
+    os.kill(apart._process._process.pid, signal.SIGKILL)
+    with pytest.raises(EngineGoneError, match=r"killed by signal 9.*\n?.*out of everything"):
+        apart.sample(PROMPTS, SAMPLING)
+
+
+def test_closing_ends_the_process(apart):
+    pid = apart._process._process.pid
+    apart.close()
+    assert gone(pid)
+
+
+def test_it_dies_with_the_process_that_started_it():
+    script = """
+import os, signal
+from veriloop.pipeline.sampling.process_engine import EngineProcess
+engine = EngineProcess("torch")
+print(engine._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL and gone(int(ended.stdout))
+
+
+def test_an_interrupt_from_the_terminal_is_not_for_the_engine(apart):
+    apart.sample(PROMPTS, SAMPLING)
+    os.kill(apart._process._process.pid, signal.SIGINT)
+    assert len(apart.sample(PROMPTS, SAMPLING)) == 2
+
+
+def test_a_process_begun_early_is_taken_where_it_fits_and_ended_where_not(tiny_checkpoint):
+    early.begin(config())
+    begun = early._waiting
+    sampler = opened(tiny_checkpoint())
+    assert sampler._process is begun and early._waiting is None
+    sampler.close()
+    early.begin(config())
+    pid = early._waiting._process.pid
+    core = min(os.sched_getaffinity(0))
+    other = early.taken("torch", (core,))
+    assert other.cores == (core,) and gone(pid)
+    other.stop()
+    early.begin(config())
+    pid = early._waiting._process.pid
+    early.forget()
+    assert gone(pid) and early._waiting is None
+
+
+def test_the_engine_stays_on_its_cores(tiny_checkpoint):
+    core = min(os.sched_getaffinity(0))
+    sampler = open_sampler(
+        config(apart=False), str(tiny_checkpoint()), max_length=96, say=print, cores=(core,)
+    )
+    sampler.sample(PROMPTS, SAMPLING)
+    assert os.sched_getaffinity(sampler._process._process.pid) == {core}
+    sampler.close()
+
+
+def test_the_halves_are_all_cores_and_share_none(monkeypatch):
+    for cores, ours, theirs in [({0, 1}, (0,), (1,)), ({2, 5, 7}, (2,), (5, 7)), ({3}, (3,), (3,))]:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores)
+        assert early.halves() == (ours, theirs)
+
+
+def test_shared_weights_are_seen_by_who_maps_them():
+    given = [
+        ("a", torch.randn(3, 5)),
+        ("half", torch.randn(7).bfloat16()),
+        ("none", torch.zeros(0, 2)),
+        ("scalar", torch.tensor(2.5)),
+    ]
+    layout = layout_of(given)
+    assert all(one.offset % 64 == 0 for one in layout)
+    shared = SharedWeights(layout)
+    seen = mapped(shared.fd, layout)
+    shared.write(given)
+    for (name, weight), (other, view) in zip(given, seen, strict=True):
+        assert name == other and weight.dtype == view.dtype and torch.equal(weight, view)
+    shared.write([(name, weight + 1) for name, weight in given])
+    assert torch.equal(seen[0][1], given[0][1] + 1)
+    shared.close()
+
+
+def test_sleeping_is_for_the_engine_to_do_or_to_refuse(apart):
+    with pytest.raises(NotImplementedError, match="no GPU memory to release"):
+        apart.sleep()
+    assert len(apart.sample(PROMPTS, SAMPLING)) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_to_the_engine_that_still_starts_is_left_to_the_parent(number):
+    engine = EngineProcess("torch")
+    try:
+        os.kill(engine.pid, number)  # before its first line of Python
+        time.sleep(1.0)
+        os.kill(engine.pid, number)
+        assert engine._process.poll() is None
+    finally:
+        engine.stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_to_the_engine_that_samples_is_left_to_the_parent(apart, number):
+    apart.sample(PROMPTS, SAMPLING)
+    os.kill(apart.pid, number)
+    assert len(apart.sample(PROMPTS, SAMPLING)) == 2
+
+
+def test_a_stuck_engine_is_killed_at_its_deadline_and_named(apart):
+    apart.sample(PROMPTS, SAMPLING)
+    apart._process.set_deadline(0.5)
+    os.kill(apart.pid, signal.SIGSTOP)
+    said = rf"\(pid {apart.pid}\) was silent for 0\.5 s \(sampler\.deadline_s\) .*'sample'"
+    with pytest.raises(EngineStuckError, match=said):
+        apart.sample(PROMPTS, SAMPLING)
+    assert gone(apart.pid)
+    apart.close()  # harmless
+
+
+def test_an_engine_that_reads_nothing_is_stuck_too(apart):
+    apart.sample(PROMPTS, SAMPLING)
+    apart._process.set_deadline(0.5)
+    os.kill(apart.pid, signal.SIGSTOP)
+    with pytest.raises(EngineStuckError, match="'sample'"):
+        apart.sample([tuple(range(1, 90))] * 20_000, SAMPLING)
+
+
+def test_a_slow_engine_is_not_stuck_while_parts_of_its_reply_arrive(apart):
+    apart._wait_until_loaded()
+    apart._process.set_deadline(3600.0)
+    assert len(apart.sample(PROMPTS * 4, SAMPLING)) == 8
+
+
+def test_closing_does_not_wait_for_a_stuck_engine(apart, monkeypatch):
+    monkeypatch.setattr(process_engine, "PATIENCE_S", 0.2)
+    apart.sample(PROMPTS, SAMPLING)
+    os.kill(apart.pid, signal.SIGSTOP)
+    failures = []
+
+    def sample():
+        try:
+            apart.sample(PROMPTS, SAMPLING)
+        except EngineGoneError as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    while apart._process.idle:
+        time.sleep(0.01)
+    apart.close()
+    thread.join(60)
+    assert len(failures) == 1 and gone(apart.pid)

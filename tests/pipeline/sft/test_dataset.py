@@ -1,0 +1,67 @@
+"""Rows as examples: too long ones are counted or refused, and no held-out question is learned."""
+
+import pytest
+
+from veriloop.data.sft_rows import PlainText, parse_rows
+from veriloop.pipeline.config.sft import SFTExamplesConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.sft.dataset import build_dataset, split_held_out
+
+RAW = [(f"What is {n}+1?", f"{n + 1} " * times) for n in range(6) for times in (1, 2, 9)]
+ROWS = parse_rows([{"prompt": prompt, "completion": said} for prompt, said in RAW], "row")
+
+
+@pytest.fixture
+def tokenizer(tiny_checkpoint):
+    return load_tokenizer(tiny_checkpoint())
+
+
+def made(tokenizer, **changes):
+    return build_dataset(ROWS, SFTExamplesConfig(**changes), tokenizer, (2,), 0)
+
+
+def test_too_long_rows_are_left_out_and_counted_never_cut(tokenizer):
+    every = made(tokenizer)
+    assert len(every.train) == 18 and every.too_long == 0
+    longest = sorted(len(one.ids) for one in every.train)[-7]
+    fewer = made(tokenizer, max_tokens=longest)
+    assert fewer.too_long == 6 and len(fewer.train) == 12
+    assert set(fewer.train) < set(every.train)
+    assert fewer.facts == {
+        "rows": 12,
+        "held_out": 0,
+        "too_long": 6,
+        "learned_tokens": sum(one.targets for one in fewer.train),
+    }
+
+
+def test_too_long_rows_can_be_refused_by_their_number(tokenizer):
+    with pytest.raises(RecipeError, match=r"row 3 has \d+ tokens; max_tokens=16"):
+        made(tokenizer, max_tokens=16, too_long="refuse")
+    with pytest.raises(RecipeError, match="every row exceeds max_tokens=2"):
+        made(tokenizer, max_tokens=2)
+
+
+def test_held_out_rows_are_whole_questions_drawn_by_the_seed(tokenizer):
+    train, held_out = split_held_out(ROWS, 4, 0)
+    assert len(held_out) == 6 and len(train) == 12  # two questions, three answers each
+    assert not {row.prompt for _, row in train} & {row.prompt for _, row in held_out}
+    assert split_held_out(ROWS, 4, 0) == (train, held_out)
+    assert len({tuple(n for n, _ in split_held_out(ROWS, 4, seed)[1]) for seed in range(8)}) > 1
+    numbers = [n for n, _ in train]
+    assert numbers == sorted(numbers) and ROWS[numbers[0] - 1] == train[0][1]
+    assert split_held_out(ROWS, 0, 0)[1] == []
+    found = made(tokenizer, held_out=4)
+    assert (len(found.train), len(found.held_out)) == (12, 6)
+
+
+def test_holding_out_every_row_is_refused():
+    with pytest.raises(RecipeError, match="held_out=18 leaves none of the 18 rows"):
+        split_held_out(ROWS, 18, 0)
+
+
+def test_a_row_that_cannot_be_encoded_is_named(tokenizer):
+    rows = [*ROWS, PlainText(prompt="p", completion="a<eos>b")]
+    with pytest.raises(RecipeError, match=r"data: row 19: .*end-of-sequence"):
+        build_dataset(rows, SFTExamplesConfig(), tokenizer, (2,), 0)

@@ -1,0 +1,187 @@
+"""Collecting: asked, judged, sifted, written anew, judged again; no round is sampled twice."""
+
+from dataclasses import replace
+
+import pytest
+
+from veriloop.data.decontaminate import Overlap
+from veriloop.data.problem import Problem
+from veriloop.pipeline.config.sft import CollectConfig, FilterConfig, RewriteConfig
+from veriloop.pipeline.sft import rejection_sampling as module
+from veriloop.pipeline.sft.rejection_sampling import Teacher, collect
+from veriloop.pipeline.types import Rollout
+from veriloop.verifiers.registry import judge
+from veriloop.verifiers.verdict import Verdict
+
+PROBLEMS = [
+    Problem(
+        id=f"arithmetic/rl/0/{n}",
+        prompt=f"What is {n}+2-1?",
+        verifier="number",
+        reference={"value": str(n + 1)},
+        facts={"language": "en"},
+    )
+    for n in range(5)
+]
+GOOD = "<think>First {0}-1. Then {1}. </think><answer>{1}</answer>"
+
+
+def answers(problem, count):
+    """A good answer, a longer good one, a wrong one, and one in another language."""
+    n = int(problem.reference["value"])
+    said = [
+        GOOD.format(n + 1, n),
+        GOOD.format(f"we see {n + 1}", n),
+        GOOD.format(n + 1, n + 7),
+        f"<think>先算{n + 1}。</think><answer>{n}</answer>",
+    ]
+    return said[:count]
+
+
+class RolloutGenerator:
+    """Stands in for a model that answers as `answers` has it."""
+
+    def __init__(self):
+        self.asked = []
+
+    def rollouts(self, sampler, asked, sampling, on_group):
+        self.asked.append((len(asked), sampling))
+        for _ in asked:
+            on_group(())
+        return [
+            Rollout(
+                group=group,
+                problem=problem,
+                prompt_ids=(1,),
+                response_ids=(5,) * 9,
+                logp=(0.0,) * 9,
+                response=said,
+                finish="stop",
+                temperature=1.0,
+                policy_version=0,
+            )
+            for group, problem in asked
+            for said in answers(problem, sampling.per_prompt)
+        ]
+
+
+class Pool:
+    def judge_all(self, tasks):
+        return [judge(problem, response) for problem, response in tasks]
+
+
+@pytest.fixture
+def collecting(tmp_path):
+    def run(
+        generator=None,
+        pool=None,
+        held_out=(),
+        rewrite=None,
+        problems=PROBLEMS,
+        on_question=lambda _: None,
+        **config,
+    ):
+        teacher = Teacher(
+            generator=generator or RolloutGenerator(),
+            sampler=None,
+            pool=pool or Pool(),
+            max_tokens=20,
+            seed=3,
+        )
+        return collect(
+            teacher,
+            problems,
+            CollectConfig(**{"questions": 5, "per_prompt": 4, "at_once": 2} | config),
+            FilterConfig(min_words=2, distinct=0.0),
+            rewrite or RewriteConfig(),
+            Overlap(held_out),
+            tmp_path / "samples",
+            lambda _: None,
+            on_question,
+        )
+
+    return run
+
+
+def test_the_longest_good_answer_of_each_question_is_kept_and_the_rest_counted(collecting):
+    found = collecting()
+    assert (found.questions, found.sampled, len(found.rows)) == (5, 20, 5)
+    assert found.dropped == {"wrong": 5, "mixed_language": 5, "surplus": 5}
+    assert found.rows[0] == {
+        "prompt": [{"role": "user", "content": "What is 0+2-1?"}],
+        "completion": [
+            {
+                "role": "assistant",
+                "content": "<think>First we see 2-1. Then 1. </think><answer>1</answer>",
+            }
+        ],
+        "source": "arithmetic",
+        "language": "en",
+        "problem": "arithmetic/rl/0/0",
+    }
+    assert sum(found.dropped.values()) + len(found.rows) == found.sampled
+
+
+def test_a_round_that_is_there_is_not_sampled_again(collecting, tmp_path):
+    first, again = RolloutGenerator(), RolloutGenerator()
+    found = collecting(first)
+    assert [count for count, _ in first.asked] == [2, 2, 1]
+    assert [s.seed for _, s in first.asked] == [300_001, 300_002, 300_003]
+    assert {(s.temperature, s.per_prompt, s.max_tokens) for _, s in first.asked} == {(1.0, 4, 20)}
+    (tmp_path / "samples" / "round_00001.jsonl").unlink()
+    assert collecting(again) == found
+    assert [s.seed for _, s in again.asked] == [300_002]
+
+
+def test_sampled_and_reread_questions_are_counted_as_progress(collecting, tmp_path):
+    sampled, again = [], []
+    collecting(on_question=sampled.append)
+    (tmp_path / "samples" / "round_00001.jsonl").unlink()
+    collecting(on_question=again.append)
+    assert sampled == [1] * 5 and again == [2, 1, 1, 1]
+
+
+def test_it_ends_with_as_many_rows_as_are_wanted(collecting):
+    generator = RolloutGenerator()
+    found = collecting(generator, rows=3)
+    assert (len(found.rows), found.questions, len(generator.asked)) == (3, 4, 2)
+    assert found.dropped["surplus"] == 4 + 1
+    assert sum(found.dropped.values()) + len(found.rows) == found.sampled
+
+
+def test_a_failed_verifier_counts_as_unjudged(collecting):
+    class Failing(Pool):
+        def judge_all(self, tasks):
+            return [Verdict(score=None, status="error") for _ in tasks]
+
+    found = collecting(pool=Failing())
+    assert found.rows == () and found.dropped == {"unjudged": 20}
+
+
+def test_responses_with_a_held_out_question_are_dropped(collecting):
+    found = collecting(held_out=["What is 3+2-1?"])
+    assert len(found.rows) == 4 and found.dropped["contaminated"] == 2
+
+
+def test_a_rewritten_response_is_verified_again(collecting, monkeypatch):
+    def spoiling(samples, config):
+        del config
+        return [None, *(s.response.replace("<answer>", "<answer>9") for s in samples[1:])]
+
+    monkeypatch.setattr(module, "rewrite_all", spoiling)
+    found = collecting()
+    assert found.rows == ()
+    assert found.dropped["rewrite_failed"] == 3 and found.dropped["rewrite_spoiled"] == 2
+
+
+def test_the_layout_of_the_recipe_is_what_is_learned(collecting):
+    layout = "<think>{thinking}</think>\n<answer> {answer} </answer>"
+    said = collecting(rewrite=RewriteConfig(layout=layout)).rows[0]["completion"][0]["content"]
+    assert said == "<think>First we see 2-1. Then 1. </think>\n<answer> 1 </answer>"
+
+
+def test_a_question_without_a_language_may_be_thought_about_in_any(collecting):
+    plain = [replace(problem, facts={}) for problem in PROBLEMS]
+    found = collecting(problems=plain, keep=4)
+    assert len(found.rows) == 15 and found.dropped == {"wrong": 5}
+    assert {row["language"] for row in found.rows} == {""}

@@ -1,0 +1,48 @@
+"""Peak memory: of this process, of another, and past a bound."""
+
+import subprocess
+import sys
+
+import pytest
+
+from veriloop.pipeline.training import measurements
+from veriloop.pipeline.training.measurements import (
+    MemoryBoundError,
+    check_memory_bound,
+    memory_peaks,
+    peak_gib,
+)
+
+HOLDER = "x = bytearray(300 << 20); del x; print('held', flush=True); input()"
+
+
+@pytest.fixture
+def holder():
+    """A process that once held 300 MiB and has given them back."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout.readline() == b"held\n"
+    yield process
+    process.communicate(b"\n")
+
+
+def test_a_peak_is_what_was_held_at_most(holder):
+    assert 300 / 1024 < peak_gib(holder.pid) < 0.5
+    assert 0.01 < peak_gib() < 64
+
+
+def test_each_process_is_told_by_what_it_does(holder, monkeypatch):
+    monkeypatch.setattr(measurements.torch.cuda, "is_available", lambda: False)
+    assert set(memory_peaks(None)) == {"memory/trainer"}
+    found = memory_peaks(holder.pid)
+    assert set(found) == {"memory/trainer", "memory/sampler"}
+    assert found["memory/sampler"] == peak_gib(holder.pid)
+
+
+def test_a_process_past_the_bound_is_named_with_what_takes_less():
+    found = {"memory/trainer": 1.0, "memory/sampler": 2.5}
+    check_memory_bound(found, 0.0)
+    check_memory_bound(found, 2.5)
+    with pytest.raises(MemoryBoundError, match=r"memory/sampler reached 2\.50 GiB.* allows 2\.4"):
+        check_memory_bound(found, 2.4)

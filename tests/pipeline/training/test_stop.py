@@ -1,0 +1,128 @@
+"""Ctrl-C once asks, twice insists, and afterwards means what it meant before."""
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from veriloop.pipeline.training.stop import CommandSignals, StopRequest
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+def handlers():
+    return signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+
+
+def test_nobody_has_asked_at_first():
+    with StopRequest() as stop:
+        assert stop.requested is False
+
+
+@BOTH
+def test_the_first_signal_only_asks(number):
+    with StopRequest() as stop:
+        signal.raise_signal(number)
+        assert stop.requested is True
+
+
+@BOTH
+def test_the_second_signal_interrupts_at_once(number):
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        assert stop.requested is True
+
+
+@BOTH
+def test_the_first_signal_says_what_happens_and_what_a_second_one_loses(number, capfd):
+    with StopRequest():
+        signal.raise_signal(number)
+        notice = capfd.readouterr().err
+        assert "finished and saved first" in notice and "a second Ctrl-C" in notice
+        assert "loses the step" in notice
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert capfd.readouterr().err == ""
+
+
+def test_handlers_are_restored_when_it_closes():
+    before = handlers()
+    with StopRequest():
+        assert handlers() != before
+        signal.raise_signal(signal.SIGINT)
+    assert handlers() == before
+
+
+def test_handlers_are_restored_after_an_error_too():
+    before = handlers()
+    with pytest.raises(ZeroDivisionError), StopRequest():
+        1 / 0  # noqa: B018
+    assert handlers() == before
+
+
+def test_a_handler_of_ones_own_comes_back():
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        with StopRequest() as stop:
+            signal.raise_signal(signal.SIGTERM)
+        assert stop.requested and heard == []
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_in_another_thread_it_leaves_the_signals_alone():
+    before, seen = handlers(), []
+
+    def work():
+        with StopRequest() as stop:
+            seen.append((stop.requested, handlers()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(False, before)] and handlers() == before
+
+
+def test_a_second_run_in_one_process_starts_unasked():
+    with StopRequest():
+        signal.raise_signal(signal.SIGINT)
+    with StopRequest() as again:
+        assert again.requested is False
+
+
+def test_in_a_command_the_first_signal_interrupts_and_handlers_come_back():
+    before = handlers()
+    with pytest.raises(KeyboardInterrupt), CommandSignals():
+        signal.raise_signal(signal.SIGTERM)
+    assert handlers() == before
+
+
+@pytest.mark.parametrize("inner", ["", "with StopRequest() as stop:"])
+@BOTH
+def test_in_a_command_the_second_signal_ends_the_process_at_once(number, inner):
+    script = f"""
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from veriloop.pipeline.training.stop import CommandSignals, StopRequest
+with CommandSignals():
+    {inner or "if True:"}
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal({int(number)})
+        print("first", flush=True)
+        try:
+            signal.raise_signal({int(number)})
+        finally:
+            print("no cleanup", flush=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (130, "first\n")
+    assert "ended at once" in ended.stderr

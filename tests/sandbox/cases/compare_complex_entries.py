@@ -1,0 +1,2 @@
+def halves(xs):
+    return [complex(x / 2) for x in xs]

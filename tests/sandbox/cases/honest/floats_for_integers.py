@@ -1,0 +1,2 @@
+def halves(xs):
+    return [x / 2 for x in xs]

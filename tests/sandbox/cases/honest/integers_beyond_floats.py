@@ -1,0 +1,2 @@
+def cubes(xs):
+    return [x**3 for x in xs]

@@ -1,0 +1,2 @@
+def walk(f, n):
+    return f(n)

@@ -1,0 +1,2 @@
+def source(n):
+    return '__import__("no_such_module")'

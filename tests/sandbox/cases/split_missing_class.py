@@ -1,0 +1,2 @@
+def Tree():
+    return None

@@ -1,0 +1,173 @@
+"""`veriloop data`: sets are shown, checked by their own answers, cleaned and handed on."""
+
+import json
+
+import pytest
+
+from veriloop.data.columns import raw_rows
+from veriloop.data.hub.sets import SETS
+from veriloop.stages.cli import main
+from veriloop.stages.commands import data_check
+
+
+@pytest.fixture
+def gsm8k(tmp_path):
+    """Function: a file with GSM8K's columns."""
+
+    def write(*pairs, name="rows.jsonl"):
+        rows = [{"question": asked, "answer": f"So.\n#### {value}"} for asked, value in pairs]
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def lent(lent_pool, monkeypatch):
+    from veriloop.verifiers import pool
+
+    monkeypatch.setattr(pool, "VerifierPool", lambda workers, limit_s: lent_pool)
+
+
+def test_every_known_set_is_listed(capsys):
+    assert main(["data", "show"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown] == list(SETS)
+    assert shown[0].split() == ["gsm8k", "math_answer", "openai/gsm8k", "(main)"]
+
+
+def test_a_set_is_shown_with_its_columns_and_first_problems(gsm8k, capsys, tiny_checkpoint):
+    path = gsm8k(("Two and two?", 4), ("Bad?", "many"), ("One?", 1), ("Three?", 3))
+    words = ["data", "show", "gsm8k", "--path", path, "--rows", "2"]
+    assert main([*words, "--tokenizer", str(tiny_checkpoint())]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("gsm8k, split train: math_answer, from openai/gsm8k, read as hashes\n")
+    assert "  reference.answer      answer\n" in shown
+    assert "gsm8k/train/0  math_answer  [" in shown
+    assert 'Two and two?\nreference: {"answer": "4"}' in shown
+    assert "gsm8k/train/2" in shown and "gsm8k/train/3" not in shown
+    assert "not used: 1 the answer is not a number" in shown
+
+
+def test_a_file_is_read_as_the_set_it_is_of_or_by_columns_that_are_told(gsm8k, capsys):
+    path = gsm8k(("Two?", 2))
+    assert main(["data", "show", path]) == 2
+    assert (
+        "holds a veriloop label; name the known set that it belongs to" in capsys.readouterr().err
+    )
+    assert main(["data", "show", path, "--of", "gsm8k"]) == 0
+    assert "gsm8k/train/0  math_answer" in capsys.readouterr().out
+    told = ["--question", "Q: {question}", "--answer", "answer", "--verifier", "math_answer"]
+    assert main(["data", "show", path, *told, "--read", "hashes"]) == 0
+    shown = capsys.readouterr().out
+    assert 'rows/train/0  math_answer\nQ: Two?\nreference: {"answer": "2"}' in shown
+
+
+def test_rows_to_learn_are_shown_too(tmp_path, capsys):
+    path = tmp_path / "hh.jsonl"
+    row = {key: f"\n\nHuman: Hi\n\nAssistant: {key}" for key in ("chosen", "rejected")}
+    path.write_text(json.dumps(row) + "\n")
+    assert main(["data", "show", "hh_rlhf", "--path", str(path)]) == 0
+    assert '"content": "chosen"' in capsys.readouterr().out
+    assert main(["data", "check", "hh_rlhf", "--path", str(path)]) == 2
+    assert "preferences rows have no right answers" in capsys.readouterr().err
+
+
+def test_a_sound_set_passes_and_its_counts_are_told(gsm8k, lent, capsys, tmp_path):
+    path = gsm8k(("One?", 1), ("Two?", "1,002"), ("One?", 1), ("Bad?", "many"))
+    found = tmp_path / "found.json"
+    assert main(["data", "check", "gsm8k", "--path", path, "--json", str(found)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for told in (
+        "gsm8k, split train: 4 rows", "problems 3", "not used: the answer is not a number 1",
+        "own answers judged 3", "others' answers judged 2", "own answer refused 0",
+        "duplicate 1", "duplicate: gsm8k/train/2",
+    ):  # fmt: skip
+        assert told in shown
+    noted = json.loads(found.read_text())
+    assert (noted["rows"], noted["answers"], noted["duplicates"]) == (4, 3, ["gsm8k/train/2"])
+
+
+def test_a_set_whose_verifier_refuses_its_answers_fails(gsm8k, lent, capsys, monkeypatch):
+    monkeypatch.setattr(data_check, "reference_answers", lambda entry, most: ["\\boxed{7}"])
+    assert main(["data", "check", gsm8k(("One?", 1), ("Two?", 2)), "--of", "gsm8k"]) == 1
+    assert "own answer refused: gsm8k/train/0: graded, integers" in capsys.readouterr().out
+
+
+def test_long_prompts_are_counted_where_a_tokenizer_is_given(gsm8k, lent, capsys, tiny_checkpoint):
+    path = gsm8k(("One? " * 200, 1), ("Two?", 2))
+    words = ["data", "check", path, "--of", "gsm8k", "--tokenizer", str(tiny_checkpoint())]
+    assert main(words) == 0
+    assert "prompt too long: gsm8k/train/0" in capsys.readouterr().out
+
+
+def test_what_another_set_shows_is_told_and_left_out(gsm8k, capsys, tmp_path):
+    rows = gsm8k(
+        ("Ann has three pears and buys two more of them.", 5),
+        ("Ben runs a mile on each day of the week.", 7),
+    )
+    exam = gsm8k(("Now Ann has three pears and buys two more, how many?", 5), name="exam.jsonl")
+    clean = tmp_path / "clean.jsonl"
+    words = ["data", "decontaminate", "gsm8k", "--path", rows, "--against", f"gsm8k={exam}"]
+    assert main([*words, "--size", "8", "--output", str(clean)]) == 0
+    shown = capsys.readouterr().out
+    assert "gsm8k, split train: 2 rows, 1 of them clean" in shown
+    assert f"1 share 8 words or a formula with gsm8k={exam} (1 texts)" in shown
+    assert f"gsm8k/train/0 shows gsm8k={exam}: ann has three pears and buys two more" in shown
+    assert [row["id"] for row in raw_rows(clean)] == ["gsm8k/train/1"]
+    card = json.loads((tmp_path / "clean.card.json").read_text())
+    assert card["dropped"] == {f"shows gsm8k={exam}": 1} and card["ngram"] == 8
+    assert main([*words, "--size", "9"]) == 0
+    assert "2 of them clean" in capsys.readouterr().out
+    assert main(["data", "show", str(clean)]) == 0
+    assert "gsm8k/train/1  math_answer" in capsys.readouterr().out
+
+
+def test_conversations_are_cleaned_by_all_they_say(gsm8k, capsys, tmp_path):
+    said = [
+        {"role": "user", "content": "Hello?"},
+        {"role": "assistant", "content": "Ann has three pears and buys two more of them."},
+    ]
+    path = tmp_path / "mot.jsonl"
+    path.write_text(json.dumps({"messages": said, "num_tokens": 9, "source": "x"}) + "\n")
+    exam = gsm8k(("Ann has three pears and buys two more of them.", 5))
+    words = ["data", "decontaminate", "mixture_of_thoughts", "--path", str(path)]
+    assert main([*words, "--against", f"gsm8k={exam}", "--size", "6"]) == 0
+    assert "1 rows, 0 of them clean" in capsys.readouterr().out
+
+
+def test_an_exported_file_is_shown_like_any_other(gsm8k, capsys, tmp_path):
+    path, out = gsm8k(("One?", 1), ("Bad?", "many")), tmp_path / "verl.parquet"
+    words = ["data", "export", path, "--of", "gsm8k", "--to", "verl", "--output", str(out)]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert f"{out}: 1 rows for verl\nnot used: 1 the answer is not a number\n" == shown
+    assert main(["data", "show", str(out)]) == 0
+    assert 'gsm8k/train/0  math_answer\nOne?\nreference: {"answer": "1"}' in capsys.readouterr().out
+    assert main(words) == 2
+    assert "exists already; nothing was written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "gms8k"], "'gms8k' is no known set. Did you mean 'gsm8k'?"),
+        (["show", "none.jsonl", "--of", "gsm8k"], "none.jsonl is not a file or folder"),
+        (["show", "apps"], "hf download codeparrot/apps"),
+        (["shw"], "no command 'data shw'. Did you mean 'show'?"),
+        ([], "Expected one of {show, check, decontaminate, export}"),
+        (["decontaminate", "gsm8k"], "--against: name at least one set"),
+    ],
+)
+def test_what_cannot_be_done_is_told(words, said, capsys):
+    assert main(["data", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_help_is_there_for_the_command_and_each_verb(capsys):
+    assert main(["data", "--help"]) == 0
+    assert "usage: veriloop data [-h] {show,check,decontaminate,export}" in capsys.readouterr().out
+    for verb in ("show", "check", "decontaminate", "export"):
+        assert main(["data", verb, "--help"]) == 0
+        assert f"usage: veriloop data {verb}" in capsys.readouterr().out

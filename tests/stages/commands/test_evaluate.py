@@ -1,0 +1,59 @@
+"""`veriloop evaluate` on a checkpoint, and its refusals."""
+
+import json
+
+import pytest
+
+from veriloop.pipeline.errors import RecipeError
+from veriloop.stages.commands import evaluate
+from veriloop.verifiers.service.server import RewardService, Settings
+
+
+@pytest.fixture
+def words(tiny_checkpoint):
+    small = ["--problems", "4", "--samples", "2", "--max-tokens", "8", "--sampler.engine", "torch"]
+    return ["evaluate", str(tiny_checkpoint()), *small]
+
+
+def test_it_prints_each_estimate_and_writes_them(words, tmp_path, capsys):
+    file = tmp_path / "result.json"
+    assert evaluate.command([*words, "--json", str(file)]) == 0
+    said = capsys.readouterr().out
+    written = json.loads(file.read_text())
+    for name in ("pass@1", "pass@2", "maj@2", "greedy", "format"):
+        assert f"{name} " in said and written[name] == 0.0  # nobody has taught it anything
+        assert written[f"{name} 95%"][0] == 0.0 < written[f"{name} 95%"][1] < 0.6
+    assert written["problems"] == 4 and written["truncated"] > 0.5
+    assert "language " in said and 0.0 <= written["language"] <= 1.0
+
+
+@pytest.mark.slow
+def test_a_service_may_judge_instead(words, tmp_path):
+    own, there = tmp_path / "own.json", tmp_path / "there.json"
+    assert evaluate.command([*words, "--json", str(own)]) == 0
+    with RewardService(Settings(verifiers=("language", "number", "think_format"))) as service:
+        asked = [*words, "--verifier-service", service.url]
+        assert evaluate.command([*asked, "--json", str(there)]) == 0
+    assert own.read_text() == there.read_text()
+    with RewardService(Settings(verifiers=("language", "number"))) as service:
+        asked = [*words, "--verifier-service", service.url]
+        with pytest.raises(RecipeError, match="no verifier 'think_format'"):
+            evaluate.command(asked)
+
+
+def test_a_folder_without_a_checkpoint_is_refused_by_name(words, tmp_path):
+    with pytest.raises(RecipeError, match="no Hugging Face checkpoint"):
+        evaluate.command(["evaluate", str(tmp_path), *words[2:]])
+
+
+@pytest.mark.usefixtures("one_pool")
+def test_the_same_seed_gives_the_same_evaluation(words, tmp_path):
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for file in files:
+        evaluate.command([*words, "--json", str(file)])
+    assert files[0].read_text() == files[1].read_text()
+
+
+def test_a_source_that_is_not_there_is_refused_with_the_nearest_one(words):
+    with pytest.raises(RecipeError, match=r"no source 'arithmetics'\. Did you mean 'arithmetic'"):
+        evaluate.command([*words, "--sources", "arithmetics"])

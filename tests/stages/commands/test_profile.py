@@ -1,0 +1,55 @@
+"""profile: a few real steps, their parts, and the floor; nothing is left of them."""
+
+import json
+
+import pytest
+import yaml
+
+from veriloop.stages.cli import main
+
+RECIPE = {
+    "stage": "zero",
+    "name": "test/profile",
+    "steps": 50,
+    "rollout": {"prompts": 2, "per_prompt": 4, "max_tokens": 8},
+    "optimizer": {"learning_rate": 1e-3},
+    "sampler": {"engine": "torch"},
+    "evaluation": {"problems": 2},
+}
+
+
+@pytest.fixture
+def recipe(tmp_path, tiny_checkpoint):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(RECIPE | {"start": str(tiny_checkpoint())}))
+    return str(path)
+
+
+@pytest.mark.slow
+def test_a_step_is_shown_by_parts_with_the_floor_of_its_update(
+    recipe, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    told = tmp_path / "told.json"
+    assert main(["profile", recipe, "--turns", "2", "--json", str(told)]) == 0
+    said = capsys.readouterr().out
+    for part in ("sample", "verify", "update", "  forward", "  backward", "  optimizer", "sync"):
+        assert f"\n{part} " in said, part
+    found = json.loads(told.read_text())
+    assert [row["step"] for row in found["steps"]] == [2, 3]  # the first one is not counted
+    floor = found["floor"]
+    trained = floor["positions"] * floor["parameters"]
+    passes = 6 + 2  # both ways, and the reference forward
+    assert floor["operations"] == pytest.approx(passes * trained)
+    update = sum(row["time/update"] for row in found["steps"]) / 2
+    assert f"{update / floor['seconds']:.1f} times its products alone" in said
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_what_is_no_reinforcement_learning_is_refused_and_so_is_no_step(recipe, capsys):
+    assert main(["profile", "tiny/dpo"]) == 2
+    assert "'preference'; profile needs a recipe of reinforcement learning" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert main(["profile", recipe, "--turns", "0"]) == 2
+    assert "--turns 0: must be at least 1" in capsys.readouterr().err

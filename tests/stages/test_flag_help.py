@@ -1,0 +1,79 @@
+"""Help of the stage commands: short, complete, and in the words of the schema."""
+
+import re
+
+import pytest
+import tyro
+import yaml
+
+from veriloop.pipeline.config.load import FOLDER, read, shipped
+from veriloop.pipeline.config.r1 import R1Recipe
+from veriloop.pipeline.config.registry import STAGES
+from veriloop.stages.cli import GROUPS, main
+from veriloop.stages.flag_help import WIDTH, stage_help
+from veriloop.stages.launch import Options, unchecked
+
+STAGE_COMMANDS = list(GROUPS["train"])
+RECIPES = [str(path) for path in shipped() if not isinstance(read(str(path)), R1Recipe)]
+
+
+def listed_flags(text):
+    """Every flag of a help, both ways of a switch, without the arguments."""
+    words = re.findall(r"^ +(--\S+)", text, re.MULTILINE)
+    on, off = ({word.replace("[no-]", no) for word in words} for no in ("", "no-"))
+    return on | off
+
+
+def parsed_flags(recipe, capsys):
+    """Every flag that the parser knows, from its own help."""
+    with pytest.raises(SystemExit):
+        tyro.cli(
+            Options[STAGES[recipe.stage]],
+            args=["--help"],
+            default=Options(recipe=recipe),
+            registry=unchecked(),
+        )
+    lines = re.findall(r"^[│ ]+(?:-h, )?(--\w.*)", capsys.readouterr().out, re.MULTILINE)
+    return {word for line in lines for word in re.findall(r"--[\w.-]+", line.split("  ")[0])}
+
+
+@pytest.mark.parametrize("name", STAGE_COMMANDS)
+def test_the_help_of_a_stage_fits_150_lines_of_100_columns(name, capsys):
+    assert main([name, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 150 and max(map(len, lines)) <= WIDTH == 100
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.removeprefix(str(FOLDER)))
+def test_every_flag_has_one_line_with_a_description(path, capsys):
+    recipe = read(path)
+    text = stage_help(recipe, path)
+    assert listed_flags(text) == parsed_flags(recipe, capsys) - {"--help", "--stage"}
+    for line in text.splitlines():
+        if line.startswith("  "):
+            assert re.search(r"\S  +\w", line.strip()), f"{line} has no description"
+
+
+def test_defaults_are_the_values_of_the_recipe(tmp_path, capsys):
+    values = yaml.safe_load((FOLDER / "tiny/zero.yaml").read_text())
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(yaml.safe_dump(values | {"seed": 77, "problems": {"math500": 0.25}}))
+    assert main(["zero", str(mine), "--steps", "3", "-h"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"--seed INT .*\(77\)", text)
+    assert re.search(r"--problems.math500 FLOAT .*\(0\.25\)", text)
+    assert re.search(r"--\[no-\]tensorboard .*\(on\)", text)
+    assert "whole, to_go (whole)" in text
+
+
+def test_a_long_value_is_cut_to_the_width():
+    recipe = read("tiny/zero").model_copy(update={"start": "models/" + "a" * 200})
+    assert max(map(len, stage_help(recipe, "mine.yaml").splitlines())) <= WIDTH
+
+
+def test_help_has_a_group_per_section(capsys):
+    assert main(["zero", "--help"]) == 0
+    groups = re.findall(r"^([a-z]+)$", capsys.readouterr().out, re.MULTILINE)
+    sections = {"rollout", "algorithm", "reward", "optimizer", "trainer", "sampler", "evaluation"}
+    assert groups[:2] == ["run", "recipe"] and sections < set(groups)
+    assert len(groups) == len(set(groups))

@@ -1,0 +1,63 @@
+"""A checkpoint examined by any stage: the sources asked, and everything closed behind it."""
+
+import pytest
+
+from veriloop.data.problem import Problem
+from veriloop.data.sources import SOURCES
+from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.sampling.torch_engine import TorchSampler
+from veriloop.stages.held_out import evaluate_checkpoint
+
+pytestmark = pytest.mark.usefixtures("one_pool")
+
+
+class Anything:
+    """General prompts whose exact rule accepts any words."""
+
+    def distinct(self, split, seed, count):
+        facts = {"source": "general", "language": "en"}
+        return [
+            Problem(id=f"general/{split}/{i}", prompt="Hi.", verifier="length",
+                    reference={"length": {"at_most": 10_000, "part": "all"}}, facts=facts)
+            for i in range(count)
+        ]  # fmt: skip
+
+
+def test_each_source_is_asked_and_the_sampler_closed(tiny_checkpoint, monkeypatch):
+    monkeypatch.setitem(SOURCES, "general", Anything())
+    closed = []
+    monkeypatch.setattr(TorchSampler, "close", lambda self: closed.append(self), raising=False)
+    asked = EvaluationConfig(
+        sources=("arithmetic", "general"), problems=3, samples=2, temperature=0.7
+    )
+    said = []
+    result = evaluate_checkpoint(
+        tiny_checkpoint(), asked, SamplerConfig(engine="torch"), max_tokens=8, say=said.append
+    )
+    assert (result.problems, result.samples, result.temperature) == (6, 2, 0.7)
+    assert result.estimates["general"].value > 0.0 == result.estimates["pass@1"].value
+    assert result.estimates["pass@1"].n == 3 and result.estimates["language"].n == 6
+    assert len(closed) == 1
+
+
+@pytest.mark.slow
+def test_the_seed_decides_the_samples(tiny_checkpoint):
+    asked = EvaluationConfig(problems=4, samples=2)
+
+    def length(seed):
+        engine = SamplerConfig(engine="torch")
+        found = evaluate_checkpoint(
+            tiny_checkpoint(), asked, engine, max_tokens=16, say=print, seed=seed
+        )
+        return found.flat()
+
+    assert length(1) == length(1) != length(2)
+
+
+def test_a_checkpoint_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(RecipeError, match=str(tmp_path)):
+        evaluate_checkpoint(
+            tmp_path / "none", EvaluationConfig(problems=1), SamplerConfig(engine="torch"),
+            max_tokens=4, say=print,
+        )  # fmt: skip

@@ -1,0 +1,101 @@
+"""Data that a recipe names are found before anything is trained or written."""
+
+import json
+import sys
+from types import ModuleType
+
+import datasets
+import pytest
+import yaml
+
+from veriloop.pipeline.config.load import FOLDER, read
+from veriloop.pipeline.errors import RecipeError
+from veriloop.stages import launch
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The stages that were begun."""
+    names = []
+
+    def run(recipe, output, *, resume):
+        names.append(recipe.stage)
+        raise RecipeError("begun")
+
+    for name in ("zero", "sft", "reward_model"):
+        module = ModuleType(f"veriloop.stages.{name}")
+        module.run = run
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return names
+
+
+def started(*words):
+    """The message with which the command ends."""
+    with pytest.raises(RecipeError) as refusal:
+        launch.command(list(words))
+    return str(refusal.value)
+
+
+def recipe_with(path, **changes):
+    values = yaml.safe_load((FOLDER / "tiny/zero.yaml").read_text())
+    path.write_text(yaml.safe_dump(values | changes))
+    return str(path)
+
+
+def test_a_set_of_the_hub_that_cannot_be_downloaded_stops_the_run_before_its_base(
+    here, begun, monkeypatch
+):
+    def load(*_, **__):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    mine = recipe_with(here / "mine.yaml", problems={"gsm8k": 1.0})
+    message = started("zero", mine)
+    assert "gsm8k" in message and "cannot be downloaded" in message and "no route" in message
+    assert begun == [] and [path.name for path in here.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.parametrize("key", ["problems", "evaluation"])
+def test_every_split_of_a_set_is_looked_up_where_training_or_evaluation_names_it(
+    key, here, begun, monkeypatch
+):
+    splits = []
+
+    def load(repo, config, *, split, streaming):
+        splits.append((split, streaming))
+        return [{"question": "1+1?", "answer": "#### 2"}]
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    value = {"gsm8k": 1.0} if key == "problems" else {"sources": ["gsm8k"]}
+    assert started("zero", recipe_with(here / "mine.yaml", **{key: value})) == "begun"
+    assert splits == [("train", False), ("test", False)] and begun == ["zero"]
+
+
+def test_a_set_whose_held_out_split_is_missing_is_refused(here, begun):
+    folder = here / "set"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text(json.dumps({"question": "1+1?", "answer": "#### 2"}) + "\n")
+    sets = {"gsm8k": {"path": str(folder), "test": str(here / "none.jsonl")}}
+    mine = recipe_with(here / "mine.yaml", sets=sets, problems={"gsm8k": 1.0})
+    assert "none.jsonl is not a file or folder" in started("zero", mine)
+    assert begun == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "recipe", "flag"),
+    [
+        ("sft", "tiny/sft", "data.source"),
+        ("reward-model", "tiny/reward_model", "anchors"),
+        ("zero", "tiny/zero", "algorithm.ptx_text"),
+    ],
+)
+def test_a_file_that_is_missing_is_named_with_its_key(stage, recipe, flag, here, begun):
+    assert started(stage, recipe, f"--{flag}", "no.jsonl") == f"{flag}: no.jsonl is not a file"
+    assert begun == [] and list(here.iterdir()) == []
+
+
+def test_generated_data_needs_no_file(begun):
+    assert read("tiny/zero").problems == {"arithmetic": 1.0}
+    assert started("zero", "tiny/zero") == "begun" and begun == ["zero"]

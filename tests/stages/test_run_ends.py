@@ -1,0 +1,178 @@
+"""How runs end: by signals, by the death of a child, beside a second command on their folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from veriloop.pipeline.rl.metrics import reproducible
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parent.parent.parent
+STEPS = 6
+LIMIT_S = 300  # for a command to end; no test measures time
+
+
+@pytest.fixture
+def words(tiny_checkpoint, tmp_path):
+    """Function: what runs a small recipe that samples ahead into `tmp_path`/name."""
+    values = {
+        "stage": "zero",
+        "name": "test",
+        "start": str(tiny_checkpoint()),
+        "steps": STEPS,
+        "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 12, "ahead": 1},
+        "optimizer": {"learning_rate": 0.01},
+        "algorithm": {"minibatches": 2, "reference_every": 4},
+        "reward": {"control": "random"},
+        "sampler": {"engine": "torch", "tolerance": 0.1},
+        "evaluation": {"problems": 4, "samples": 2},
+        "checkpoint": {"every": 2},
+        "tensorboard": False,
+    }
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(values))
+    return lambda name, *more: ["zero", str(recipe), "--output", str(tmp_path / name), *more]
+
+
+def started(words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "veriloop.stages.cli", *words], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+
+
+def ended(process):
+    said, _ = process.communicate(timeout=LIMIT_S)
+    return process.returncode, said
+
+
+def lines(folder):
+    path = folder / "zero" / "metrics.jsonl"
+    rows = path.read_text().splitlines() if path.exists() else []
+    return [reproducible(json.loads(r)) for r in rows if r[-1:] == "}"]
+
+
+def result(folder):
+    weights = folder / f"zero/checkpoints/step_{STEPS:06d}/model.safetensors"
+    return lines(folder), weights.read_bytes()
+
+
+def wait_for_steps(process, folder, count):
+    while len(lines(folder)) < count:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.005)
+
+
+def children(pid):
+    """Process id and command line of each child."""
+    ids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        ids += (task / "children").read_text().split()
+    return {int(i): Path(f"/proc/{i}/cmdline").read_text() for i in ids}
+
+
+def child(pid, part):
+    return next(i for i, command in children(pid).items() if part in command)
+
+
+def in_time(condition):
+    until = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def to_main(number):
+    return lambda process: process.send_signal(number)
+
+
+def to_group(number):
+    return lambda process: os.killpg(process.pid, number)
+
+
+def kill_engine(process):
+    os.kill(child(process.pid, "engine_process"), signal.SIGKILL)
+
+
+def kill_worker(process):
+    os.kill(child(process.pid, "spawn_main"), signal.SIGKILL)
+
+
+def test_a_run_ends_in_order_or_resumes_bit_for_bit(words, tmp_path):
+    code, said = ended(started(words("whole")))
+    assert code == 0, said
+    whole = result(tmp_path / "whole")
+    stops = {
+        "int": (to_main(signal.SIGINT), 130),
+        "int-group": (to_group(signal.SIGINT), 130),
+        "term": (to_main(signal.SIGTERM), 130),
+        "term-group": (to_group(signal.SIGTERM), 130),
+        "kill": (to_main(signal.SIGKILL), -signal.SIGKILL),
+        "kill-engine": (kill_engine, 1),
+        "kill-worker": (kill_worker, 0),
+    }
+    for name, (stop, expected) in stops.items():
+        process = started(words(name))
+        wait_for_steps(process, tmp_path / name, 1)
+        left = children(process.pid)
+        stop(process)
+        code, said = ended(process)
+        assert code == expected, (name, said)
+        assert ("--resume" in said) == (expected == 130), (name, said)
+        in_time(lambda left=left: not any(Path(f"/proc/{pid}").exists() for pid in left))
+        if expected:
+            assert len(lines(tmp_path / name)) < STEPS
+            code, said = ended(started(words(name, "--resume")))
+            assert code == 0, (name, said)
+        assert result(tmp_path / name) == whole, name
+
+
+def test_a_second_signal_ends_a_run_with_a_stuck_engine_at_once(words, tmp_path):
+    process = started(words("run"))
+    wait_for_steps(process, tmp_path / "run", 1)
+    left = children(process.pid)
+    os.kill(child(process.pid, "engine_process"), signal.SIGSTOP)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    assert ended(process)[0] == 130
+    in_time(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
+
+
+def test_a_stuck_engine_fails_the_run_at_its_deadline(words, tmp_path):
+    process = started(words("run", "--sampler.deadline-s", "20"))
+    wait_for_steps(process, tmp_path / "run", 1)
+    engine = child(process.pid, "engine_process")
+    os.kill(engine, signal.SIGSTOP)
+    code, said = ended(process)
+    assert code == 1 and f"(pid {engine}) was silent for 20 s" in said
+    stage = json.loads((tmp_path / "run" / "run.json").read_text())["stages"][-1]
+    assert stage["status"] == "failed"
+    assert ended(started(words("run", "--resume")))[0] == 0
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3], ids="after_{}_steps".format)
+def test_of_two_commands_on_one_folder_one_is_refused_and_the_other_is_whole(
+    words, tmp_path, steps
+):
+    whole = started(words("whole"))
+    first = started(words("run", "--resume"))
+    wait_for_steps(first, tmp_path / "run", steps)
+    second = started(words("run", "--resume"))
+    ends = [ended(first), ended(second)]
+    codes = [code for code, _ in ends]
+    assert sorted(codes) == [0, 2], ends
+    refusal = ends[codes.index(2)][1]
+    winner = (first, second)[codes.index(0)]
+    assert f"process {winner.pid} on " in refusal and "since" in refusal
+    assert ended(whole)[0] == 0
+    assert result(tmp_path / "run") == result(tmp_path / "whole")
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["resumed"] == [] and run["stages"][-1]["status"] == "done"

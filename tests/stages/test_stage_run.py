@@ -1,0 +1,82 @@
+"""The sandbox of a stage whose verifiers run programs is checked first, and on record."""
+
+import json
+from contextlib import ExitStack
+
+import pytest
+
+from veriloop.pipeline.config.sections import Judged
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.sandbox import backends
+from veriloop.sandbox.probe import SandboxUnavailableError
+from veriloop.stages import stage_run
+from veriloop.stages.commands.lineage import described as stages_of
+from veriloop.stages.commands.lineage import tree
+from veriloop.stages.stage_run import open_verifiers, sandbox_facts
+
+LAYERS = {"backend": "namespace", "tier": 1, "layers": {"seccomp": ""}}
+
+
+@pytest.fixture
+def described(monkeypatch):
+    """The settings that were described."""
+    settings = []
+
+    def describe(setting):
+        settings.append(setting)
+        return LAYERS
+
+    monkeypatch.setattr(backends, "describe", describe)
+    return settings
+
+
+def test_a_run_records_its_backend_and_layers(described, tmp_path, monkeypatch):
+    opened = {}
+
+    class Pool:
+        def fingerprint(self, names):
+            return dict.fromkeys(names, "1+ab")
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    def open_judges(names, service, **options):
+        opened.update(options)
+        return Pool()
+
+    monkeypatch.setattr(stage_run, "open_judges", open_judges)
+    config = Judged.model_validate({"sandbox": {"backend": "namespace"}})
+    manifest = RunManifest(tmp_path / "run.json")
+    manifest.begin_stage("zero", {})
+    with ExitStack() as stack:
+        open_verifiers(stack, config, ["code_tests", "number"], tmp_path / "zero")
+    assert opened["sandbox"] == "namespace" and described == ["namespace"]
+    manifest.end_stage("zero", 1.0, None, {}, {}, {})
+    (entry,) = json.loads((tmp_path / "run.json").read_text())["stages"]
+    assert entry["lineage"]["sandbox"] == LAYERS
+    assert "programs in namespace (tier 1)" in tree(stages_of(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("names", "service"),
+    [(["number", "think_format"], ""), ([], ""), (["code_tests"], "http://127.0.0.1:9")],
+)
+def test_a_run_without_programs_of_its_own_needs_no_sandbox(described, names, service):
+    assert sandbox_facts(Judged(verifier_service=service), names) == {}
+    assert not described
+
+
+def test_a_sandbox_that_is_not_available_ends_the_stage_before_it_begins(monkeypatch):
+    def refuse(setting):
+        raise SandboxUnavailableError(f"{setting}: tier 1 is not available here")
+
+    monkeypatch.setattr(backends, "describe", refuse)
+    with (
+        pytest.raises(StageError, match="auto: tier 1 is not available here"),
+        ExitStack() as stack,
+    ):
+        open_verifiers(stack, Judged(), ["code_tests"])

@@ -1,0 +1,95 @@
+"""Tests that refuse the reference solution are an error of the data, found once."""
+
+import pytest
+
+from veriloop.verifiers.code import soundness
+from veriloop.verifiers.code.outcome import Outcome
+from veriloop.verifiers.code.reference import CodeReference, worst_seconds
+from veriloop.verifiers.code.tests import judge_program
+
+ADD = "def add(a, b):\n    return a + b\n"
+WRONG = "def add(a, b):\n    return a - b\n"
+SOUND = [{"assert": "assert add(2, 3) == 5"}]
+LATE = [{"assert": "assert add(2, 3) in (5, -1)\nassert no_such_name(add(1, 1))"}]
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    monkeypatch.setattr(soundness, "_refused", {})
+
+
+@pytest.fixture
+def verdict(open_box):
+    def judged(source, **reference):
+        return judge_program(open_box, source, CodeReference.read({"function": "add", **reference}))
+
+    return judged
+
+
+def runs_of(box, source):
+    return sum(source in map(str, given.args[3]) for _, given, _ in box.seen)
+
+
+def test_sound_tests_refuse_a_wrong_program_and_run_the_solution_once(verdict, open_box):
+    assert verdict(ADD, tests=SOUND, solution="x = ADD").score == 1.0
+    assert runs_of(open_box, "x = ADD") == 0  # nothing has failed
+    open_box.seen.clear()
+    for _ in range(3):
+        result = verdict(WRONG, tests=SOUND, solution=ADD)
+        assert (result.score, result.status) == (0.0, "graded")
+    assert runs_of(open_box, ADD) == 1
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        LATE,
+        [{"assert": "assert add(2, 3) == 6"}],
+        [{"assert": "import sys\nadd(1, 2)\nsys.exit(0)"}],
+        [{"assert": "from solution import gone\nassert gone"}],
+        [*SOUND, {"assert": "assert add(2, 3) == 6"}],
+    ],
+)
+@pytest.mark.parametrize("scoring", ["all", "share"])
+def test_tests_that_the_solution_fails_give_no_verdict_to_any_program(verdict, tests, scoring):
+    for source in (WRONG, "def add(a, b): return 5", "x = 1", "def add("):
+        result = verdict(source, tests=tests, solution=ADD, scoring=scoring)
+        assert (result.score, result.status) == (None, "error")
+        assert "the tests refuse the reference solution" in result.detail
+
+
+def test_without_a_solution_the_program_is_at_fault(verdict):
+    assert verdict(ADD, tests=LATE).score == 0.0
+
+
+def test_another_task_is_checked_by_itself(verdict):
+    assert verdict(WRONG, tests=LATE, solution=ADD).status == "error"
+    assert verdict(WRONG, tests=SOUND, solution=ADD).score == 0.0
+    defined = "def no_such_name(x): return True"
+    assert verdict(WRONG, tests=LATE, solution=ADD, setup=defined).score == 1.0
+
+
+@pytest.mark.parametrize("ended", ["cpu", "wall", "sandbox_error"])
+def test_a_solution_that_cannot_finish_decides_nothing(ended):
+    reference = CodeReference.read({"function": "add", "tests": SOUND, "solution": ADD})
+    sources = []
+
+    def run(program):
+        sources.append(program.source)
+        return [Outcome(ended)]
+
+    assert not soundness.refuse_solution(reference, run) and sources == [ADD]
+    assert soundness._refused == {}
+
+
+def test_tests_with_data_are_not_checked(verdict, open_box):
+    tests = [{"args": [2, 3], "expected": 6}]
+    assert verdict(ADD, tests=tests, solution="x = 1").score == 0.0 and len(open_box.seen) == 1
+
+
+def test_the_time_of_the_solution_is_stated():
+    plain = {"function": "add", "tests": SOUND}
+    seconds = worst_seconds(plain)
+    both = {**plain, "solution": ADD}
+    assert worst_seconds(both) == CodeReference.read(both).seconds == 2 * seconds
+    assert CodeReference.read(both).program_s == CodeReference.read(plain).seconds == seconds

@@ -1,0 +1,1 @@
+"""Verifiers of programs: run in the sandbox, judged outside of it."""

@@ -1,0 +1,58 @@
+"""Whether an answer only repeats an expression of the problem: 2^{10}+1 for "compute 2^{10}+1"."""
+
+import re
+from math import gcd
+
+from veriloop.verifiers.math.decide import normal
+
+_TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]+|[^\s{}]")
+_PRODUCT = re.compile(r"\\(?:times|cdot|ast)(?![A-Za-z])")
+_FRACTION = re.compile(r"-?(?:\\frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))")
+_OPERATION = re.compile(
+    r"(?<=.)[-+]|[*/^!=|]|\\(?!pi|theta|alpha|beta|infty|text|mathrm|circ|degree|%|\$|\{|\})[A-Za-z]+"
+)
+_JOINS_LEFT = frozenset(["+", "-", "*", "/", "^", "_", "(", "[", "{", "<", ">", "!"])
+_JOINS_RIGHT = frozenset(["+", "-", "*", "/", "^", "_", "!", ")", "]", "}"])
+_COMMAND = re.compile(r"\\[A-Za-z]+|\d.*")
+_APART = frozenset({r"\quad", r"\qquad", r"\text", r"\le", r"\ge", r"\to", r"\implies"})
+
+
+def echoes(answer: str, gold: str, prompt: str) -> bool:
+    """Whether the answer is an unevaluated expression of the prompt, and the gold answer is not."""
+    text, expected = normal(answer), normal(gold)
+    if not prompt or text == expected or not _unevaluated(text):
+        return False
+    tokens = _tokens(normal(prompt))
+    return _occurs(_tokens(text), tokens) and not _occurs(_tokens(expected), tokens)
+
+
+def _tokens(text: str) -> list[str]:
+    """Digits, words, commands and signs, without braces."""
+    return _TOKEN.findall(_PRODUCT.sub("*", text))
+
+
+def _unevaluated(text: str) -> bool:
+    fraction = _FRACTION.fullmatch(text)
+    if fraction:
+        over, under = (int(part) for part in fraction.groups() if part)
+        return gcd(over, under) > 1
+    return _OPERATION.search(text) is not None
+
+
+def _occurs(wanted: list[str], tokens: list[str]) -> bool:
+    """Whether the first tokens are a whole expression among the others."""
+    size = len(wanted)
+    for at in range(len(tokens) - size + 1):
+        if tokens[at] == wanted[0] and tokens[at : at + size] == wanted:
+            before = tokens[at - 1] if at else ""
+            after = tokens[at + size] if at + size < len(tokens) else ""
+            if not _extends(before, _JOINS_LEFT) and not _extends(after, _JOINS_RIGHT):
+                return True
+    return False
+
+
+def _extends(token: str, joins: frozenset[str]) -> bool:
+    """Whether a token beside an expression belongs to it."""
+    if token in joins:
+        return True
+    return token not in _APART and _COMMAND.fullmatch(token) is not None

@@ -1,1 +1,0 @@
-"""Tests and program apart: what runs inside the two sandboxes of a trial, shipped as source."""

@@ -1,0 +1,1 @@
+"""Verifiers of how a response is written: format, language, length, instructions."""
