@@ -24,13 +24,22 @@ def _namespaces() -> bool:
 
 @pytest.fixture(autouse=True)
 def own_plugins():
-    """Plugins that a test loads are not loaded in the workers of later tests."""
-    registry = sys.modules.get("veriloop.verifiers.registry")
-    before = set(registry._LOADED) if registry else set()
+    """What a test's plugins register is forgotten, and their modules with it."""
+    name = "veriloop.verifiers.registry"
+    registry = sys.modules.get(name)
+    loaded, registered = (set(registry._LOADED), set(registry._REGISTRY)) if registry else ((), ())
+    imported = set(sys.modules)
     yield
-    if registry := sys.modules.get("veriloop.verifiers.registry"):
-        for name in registry._LOADED.keys() - before:
-            del registry._LOADED[name]
+    if not (registry := sys.modules.get(name)):
+        return
+    for plugin in registry._LOADED.keys() - loaded:
+        del registry._LOADED[plugin]
+    for added in registry._REGISTRY.keys() - registered:
+        module = registry._REGISTRY[added].check.__module__
+        if module.rpartition(".")[0] not in registry._PACKAGES:
+            del registry._REGISTRY[added]
+            if module not in imported:
+                sys.modules.pop(module, None)
 
 
 TRACKERS = ("wandb", "mlflow", "trackio")

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pyarrow
@@ -15,7 +14,6 @@ from veriloop.data.problem import Problem
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.stages.commands.verifier import PLUGIN, QUESTIONS, RECIPE
-from veriloop.verifiers import registry
 from veriloop.verifiers.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -87,20 +85,7 @@ def parity():
 
 
 @pytest.fixture
-def own_verifiers():
-    """What a test's plugins register is forgotten."""
-    registry.all_verifiers()
-    before, loaded = dict(registry._REGISTRY), dict(registry._LOADED)
-    yield
-    for table, content in ((registry._REGISTRY, before), (registry._LOADED, loaded)):
-        table.clear()
-        table.update(content)
-    for name in [name for name in sys.modules if name.startswith("veriloop_plugin_")]:
-        del sys.modules[name]
-
-
-@pytest.fixture
-def workplace(tmp_path, monkeypatch, tiny_checkpoint, recorded, own_verifiers):
+def workplace(tmp_path, monkeypatch, tiny_checkpoint, recorded):
     """Function: go into a folder with all that commands name; `runs` says whether runs lie there.
 
     Without them, stages begin where the pages say; outputs/tiny-zero-1 is a run to go on with.

@@ -1,12 +1,9 @@
 """Verifiers that break their promises, or change their mind, are found out."""
 
-import sys
-
 import pytest
 
 from veriloop.pipeline.doctor import rewards as module
 from veriloop.pipeline.doctor.rewards import EXAMPLES, SAME, cases, rewards
-from veriloop.verifiers import registry
 from veriloop.verifiers.registry import get, load_plugin
 
 PLUGIN = """
@@ -29,20 +26,16 @@ def check(problem, response):
 @pytest.fixture
 def registered(tmp_path, monkeypatch):
     """Function: only `number` and this verifier are registered, for as long as the test runs."""
-    names = []
 
     def register(name, body, needs=""):
         file = tmp_path / f"{name}.py"
         text = PLUGIN.replace("NAME", name).replace("BODY", body)
         file.write_text(text.replace("NEEDS", repr(needs)))
         load_plugin(str(file))
-        names.append((name, get(name).check.__module__))
         known = {one: get(one) for one in ("number", name)}
         monkeypatch.setattr(module, "all_verifiers", lambda: known)
 
-    yield register
-    for name, imported in names:
-        del registry._REGISTRY[name], sys.modules[imported]
+    return register
 
 
 def test_sound_verifiers_pass_in_every_process(registered, findings):

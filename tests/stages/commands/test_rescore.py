@@ -10,7 +10,6 @@ from veriloop.pipeline.offline.rescore import rescored
 from veriloop.pipeline.report.write import write_report
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.stages import cli as command
-from veriloop.verifiers import registry
 from veriloop.verifiers.registry import fingerprint
 from veriloop.verifiers.verdict import Verdict
 
@@ -59,8 +58,7 @@ def run(tmp_path):
 def kinder(tmp_path):
     path = tmp_path / "kinder.py"
     path.write_text(PLUGIN)
-    yield ["--verifier", "kinder@7", "--plugin", str(path)]
-    registry._REGISTRY.pop("kinder", None)  # for whoever comes next in this process
+    return ["--verifier", "kinder@7", "--plugin", str(path)]
 
 
 def everything(folder):

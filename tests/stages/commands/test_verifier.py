@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from veriloop.stages import cli as command
-from veriloop.verifiers import registry
 from veriloop.verifiers.registry import all_verifiers
 
 ROOT = Path(__file__).parents[3]
@@ -20,16 +19,6 @@ from veriloop.verifiers.verdict import Verdict
 def check(problem, response):
     return Verdict(score=float("1" in response))
 """
-
-
-@pytest.fixture(autouse=True)
-def scratch(monkeypatch):
-    all_verifiers()
-    for table in ("_REGISTRY", "_LOADED"):
-        monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
-    all_verifiers.cache_clear()
-    yield
-    all_verifiers.cache_clear()
 
 
 @pytest.mark.slow
