@@ -88,6 +88,9 @@ def save_policy(model: Any, tokenizer: Any, directory: Path) -> None:
         (directory / MASTERS).mkdir()
         trained = {name: p.detach().contiguous() for name, p in model.named_parameters()}
         save_file(trained, directory / MASTERS / "model.safetensors")
+    # transformers would save how the tokenizer was found; equal checkpoints have equal bytes
+    for fact in ("is_local", "local_files_only"):
+        tokenizer.init_kwargs.pop(fact, None)
     tokenizer.save_pretrained(directory)
 
 

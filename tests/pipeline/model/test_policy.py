@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
+from transformers import AutoTokenizer
 
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.packing import best_fit, lay_out
-from veriloop.pipeline.model.policy import eos_ids, load_policy, score, without_dropout
+from veriloop.pipeline.model.policy import eos_ids, load_policy, save_policy, score, without_dropout
+from veriloop.pipeline.runs.lineage import checkpoint_hash
 
 SEQUENCES = [[1, 5, 9, 3, 30], [1, 6, 2], [4, 0, 0, 17, 8, 11, 2, 39], [1, 7], [22, 23, 24, 25]]
 ALONE = [[0], [1], [2], [3], [4]]
@@ -126,6 +128,16 @@ def test_a_saved_policy_comes_back_to_the_bit_and_ready_to_train(tiny_llama, tmp
     ):
         assert name == other and torch.equal(own, kept)
     assert load_policy(tmp_path, torch.bfloat16).dtype == torch.bfloat16
+
+
+def test_how_a_tokenizer_was_found_is_not_saved(tiny_checkpoint, tmp_path):
+    source = tiny_checkpoint()
+    hashes = set()
+    for offline in (True, False):
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=offline)
+        save_policy(load_policy(source), tokenizer, tmp_path / str(offline))
+        hashes.add(checkpoint_hash(tmp_path / str(offline)))
+    assert hashes == {checkpoint_hash(source)}
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
