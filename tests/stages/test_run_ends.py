@@ -142,7 +142,9 @@ def test_a_second_signal_ends_a_run_with_a_stuck_engine_at_once(words, tmp_path)
     process.send_signal(signal.SIGTERM)
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
-    assert ended(process)[0] == 130
+    code, said = ended(process)
+    # A run that has stopped in order by then is taking its interpreter down, without handlers.
+    assert code == 130 or (code == -signal.SIGTERM and "go on with" in said), said
     in_time(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
 
 
