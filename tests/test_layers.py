@@ -253,6 +253,15 @@ def test_tests_are_no_packages():
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
+def test_no_test_stops_the_clock_of_the_whole_process():
+    """An event loop in another thread would sleep for as long as the clock seems to go back."""
+    patched = re.compile(r"""setattr\([^)]*\btime(\.|, *)["']?(monotonic|time|perf_counter)\b""")
+    assert patched.search('setattr(budget.time, "monotonic", f)')
+    for path in (ROOT / "tests").rglob("*.py"):
+        found = patched.search(path.read_text().replace('(budget.time, "monotonic", f)', ""))
+        assert not found, f"{here(path)}: {found}; use tests/clock.py"
+
+
 @pytest.mark.parametrize(("part", "folder"), [("docker", "sandbox"), ("vllm", "pipeline")])
 def test_what_needs_a_part_of_its_own_stands_where_make_test_looks_for_it(part, folder):
     marked = re.compile(rf"pytest\.mark\.{part}\b")

@@ -1,8 +1,10 @@
 """An HTTP server (uvicorn) on a listening socket, in the calling or in a background thread."""
 
 import socket
+import sys
 import threading
 import time
+import traceback
 from typing import Any, Self
 
 import uvicorn
@@ -79,7 +81,11 @@ class HttpServer(uvicorn.Server):
             self.force_exit = self.should_exit = True
             self._thread.join(_START_S)
         if self._thread.is_alive():
-            raise RuntimeError(f"the server at {self.url} did not end within {_END_S:g} s")
+            place = traceback.format_stack(sys._current_frames().get(self._thread.ident or 0))
+            raise RuntimeError(
+                f"the server at {self.url} did not end within {_END_S:g} s; its thread is at\n"
+                + "".join(place)
+            )
         self._thread = None
 
     def close(self) -> None:

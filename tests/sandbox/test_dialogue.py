@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.clock import Clock
 from veriloop.sandbox.executor import Call, Dialogue, Program, Stdin
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.namespace.deadline import Deadline, SharedWait
@@ -163,16 +164,16 @@ def test_dialogues_are_between_python_programs_on_machines_of_ours(strong):
 
 
 def test_time_without_a_processor_of_either_side_is_not_charged_to_the_other(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("veriloop.sandbox.namespace.deadline.time.monotonic", lambda: now[0])
+    clock = Clock()
+    monkeypatch.setattr("veriloop.sandbox.namespace.deadline.time", clock)
     limits, shared = Limits(cpu_s=1.0, wall_s=2.0), SharedWait()
     first, peer = (Deadline(0.0, limits, shared) for _ in range(2))
-    now[0] = 2.5
+    clock.now = 2.5
     first.update(0.1, 1.0)
     peer.update(0.1, 0.25)
     assert first.verdict == peer.verdict == ""
     assert 0 < peer.left() <= 0.125  # to learn in time how long the other waits
-    now[0] = 3.3
+    clock.now = 3.3
     peer.update(0.1, 0.25)
     assert peer.verdict == "wall"
     alone = Deadline(0.0, limits)

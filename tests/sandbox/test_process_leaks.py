@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,7 +68,8 @@ def test_a_process_that_inherited_our_secret_survives(mark):
 def test_what_ends_while_it_is_looked_for_is_no_survivor(mark, monkeypatch):
     watch = ProcessSnapshot("tag-89ab")
     process = child(ANY="tag-89ab")
-    monkeypatch.setattr(process_leaks.time, "sleep", lambda seconds: ended(process))
+    clock = SimpleNamespace(sleep=lambda seconds: ended(process))
+    monkeypatch.setattr(process_leaks, "time", clock)
     assert watch.leaked_pids() == []
 
 

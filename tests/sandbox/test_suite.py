@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import Clock
 from veriloop.sandbox import canaries as setting
 from veriloop.sandbox.canaries import canaries
 from veriloop.sandbox.executor import Program, Stdin
@@ -197,12 +198,12 @@ def test_a_secret_that_is_printed_or_returned_is_an_effect(found, box):
 
 @pytest.mark.parametrize(("must", "allowed"), [("killed_within_limit", 4), ("no_reward", 5)])
 def test_taking_too_long_is_an_effect(found, monkeypatch, must, allowed):
-    now = [0.0]
-    monkeypatch.setattr("veriloop.sandbox.suite.time.monotonic", lambda: now[0])
+    clock = Clock()
+    monkeypatch.setattr("veriloop.sandbox.suite.time", clock)
 
     def grade(seconds):
         def run(box, case):
-            now[0] += seconds
+            clock.now += seconds
             return 0.0, "wall"
 
         return run
@@ -212,11 +213,11 @@ def test_taking_too_long_is_an_effect(found, monkeypatch, must, allowed):
 
 
 def test_time_spent_waiting_for_a_processor_is_not_the_attacks_doing(found, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("veriloop.sandbox.suite.time.monotonic", lambda: now[0])
+    clock = Clock()
+    monkeypatch.setattr("veriloop.sandbox.suite.time", clock)
 
     def grade(box, case):
-        now[0] += 9.0
+        clock.now += 9.0
         return running(box, case)
 
     assert found(grade, Echo()).effect == "took 9.0 s of 5.0 s"

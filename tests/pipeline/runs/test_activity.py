@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.clock import Clock
 from veriloop.pipeline.runs import activity as module
 from veriloop.pipeline.runs.activity import Activity, activity, current, output, say
 from veriloop.pipeline.runs.console import StageConsole
@@ -38,9 +39,7 @@ def test_a_line_has_the_count_the_time_and_the_time_left(
 ):
     part = Activity("work", total, start)
     part.advance(done - start)
-    now = time.monotonic()
-    part._began = now - seconds
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(module, "time", Clock(part._began + seconds))
     assert part.line() == line
 
 

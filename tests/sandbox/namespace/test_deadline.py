@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import Clock
 from veriloop.sandbox.executor import Program, Stdin
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.namespace import deadline, slot
@@ -17,11 +18,9 @@ from veriloop.sandbox.namespace.pool import NamespaceExecutor
 def clock(monkeypatch):
     """A clock that stands still unless moved."""
 
-    class Clock:
-        now = 100.0
-
-    monkeypatch.setattr(deadline.time, "monotonic", lambda: Clock.now)
-    return Clock
+    clock = Clock(100.0)
+    monkeypatch.setattr(deadline, "time", clock)
+    return clock
 
 
 def deadline_of(cpu_s, wall_s):

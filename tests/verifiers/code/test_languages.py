@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.clock import Clock
 from veriloop.data.problem import Problem
 from veriloop.sandbox.languages.polyglot import COMPILE
 from veriloop.sandbox.languages.table import LANGUAGES
@@ -89,15 +90,14 @@ def test_a_reference_that_its_language_cannot_meet_is_refused(change, message):
 
 def test_compiling_has_time_of_its_own(monkeypatch):
     """All tests have what they would have in Python, even where compiling takes all it may."""
-    now = [0.0]
-    monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
-    walls = []
+    clock, walls = Clock(), []
+    monkeypatch.setattr(budget, "time", clock)
 
     class Slow:
         backend, tier = "slow", 1
 
         def run_all(self, program, given, limits):
-            now[0] += limits.wall * len(given) + (0 if walls else COMPILE.wall)
+            clock.now += limits.wall * len(given) + (0 if walls else COMPILE.wall)
             walls.extend([limits.wall] * len(given))
             return [Execution(ended="ok", cpu_s=limits.wall) for _ in given]
 
@@ -107,7 +107,7 @@ def test_compiling_has_time_of_its_own(monkeypatch):
     })  # fmt: skip
     assert reference.seconds == 30.0 + COMPILE.wall
     result = code_tests.judge_program(Slow(), "x", reference)
-    assert walls == [3.0, 3.0, 3.0, 1.0] and now[0] == 10.0 + COMPILE.wall
+    assert walls == [3.0, 3.0, 3.0, 1.0] and clock.now == 10.0 + COMPILE.wall
     assert result.score == 4 / 20
     python = CodeReference.read({**ADD, "total_s": 10.0})
     assert python.seconds == 30.0 and LANGUAGES["python"].compiler == ()

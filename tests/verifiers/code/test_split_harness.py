@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.clock import Clock
 from veriloop.sandbox.executor import Program
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.result import Execution
@@ -260,13 +261,13 @@ def test_tests_that_die_are_broken_unless_an_answer_may_have_killed_them(ended):
 def test_the_wall_limit_bounds_the_cpu_time_of_the_whole_trial(
     open_box, monkeypatch, cpu_s, clock_s, ended, runs
 ):
-    now, walls = [100.0], []
-    monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
+    clock, walls = Clock(100.0), []
+    monkeypatch.setattr(budget, "time", clock)
     plain = open_box.run
 
     def timed(program, given, limits):
         walls.append(limits.wall)
-        now[0] += clock_s
+        clock.now += clock_s
         return replace(plain(program, given, limits), cpu_s=cpu_s)
 
     monkeypatch.setattr(open_box, "run", timed)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.clock import Clock
 from veriloop.data.problem import Problem
 from veriloop.sandbox.executor import Stdin
 from veriloop.sandbox.result import Execution
@@ -187,67 +188,67 @@ TWENTY = {
 class Timed(Scripted):
     """Runs that use all CPU time of their wall limit (`cpu`), or all of it on the clock."""
 
-    def __init__(self, now, *ends, cpu):
+    def __init__(self, clock, *ends, cpu):
         super().__init__(*ends)
-        self.now, self.cpu = now, cpu
+        self.clock, self.cpu = clock, cpu
 
     def run(self, program, given, limits):
-        self.now[0] += limits.wall
+        self.clock.now += limits.wall
         done = super().run(program, given, limits)
         return replace(done, cpu_s=limits.wall if self.cpu else 0.001)
 
 
 @pytest.fixture
-def now(monkeypatch):
-    now = [50.0]
-    monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
-    return now
+def clock(monkeypatch):
+    clock = Clock(50.0)
+    monkeypatch.setattr(budget, "time", clock)
+    return clock
 
 
-def test_all_tests_together_have_a_budget_of_cpu_time(now):
-    box = Timed(now, *["ok"] * 20, cpu=True)
+def test_all_tests_together_have_a_budget_of_cpu_time(clock):
+    box = Timed(clock, *["ok"] * 20, cpu=True)
     result = judge_program(box, "x", CodeReference.read(TWENTY))
     assert [limit.wall for limit in box.limits] == [3.0, 3.0, 3.0, 1.0]
-    assert now[0] == 60.0 and result.score == 4 / 20 and result.status == "graded"
+    assert clock.now == 60.0 and result.score == 4 / 20 and result.status == "graded"
     assert result.components["share_out_of_time"] == 16 / 20
     assert result.detail == "4 of 20 tests passed; ended otherwise: 16 no_time"
 
 
-def test_time_on_the_clock_counts_three_times_less_and_is_a_timeout(now):
-    box = Timed(now, *["ok"] * 20, cpu=False)
+def test_time_on_the_clock_counts_three_times_less_and_is_a_timeout(clock):
+    box = Timed(clock, *["ok"] * 20, cpu=False)
     result = judge_program(box, "x", CodeReference.read(TWENTY))
-    assert now[0] == pytest.approx(80.0)  # what the pool allows for
+    assert clock.now == pytest.approx(80.0)  # what the pool allows for
     assert result.detail == "10 of 20 tests passed; ended otherwise: 10 wall"
-    box = Timed(now, *["ok"] * 20, cpu=False)
+    box = Timed(clock, *["ok"] * 20, cpu=False)
     result = judge_program(box, "x", CodeReference.read({**TWENTY, "scoring": "all"}))
     assert (result.status, result.score) == ("timeout", 0.0)
 
 
-def test_a_busy_host_does_not_fail_a_right_program(now):
+def test_a_busy_host_does_not_fail_a_right_program(clock):
     """Each run waits for a processor for twice the wall limit of all tests divided by them."""
 
     class Busy(Scripted):
         def run(self, program, given, limits):
-            now[0] += 1.4
+            clock.now += 1.4
             return replace(super().run(program, given, limits), cpu_s=0.01, wall_s=1.4)
 
     result = judge_program(Busy(*["ok"] * 20), "x", CodeReference.read(TWENTY))
-    assert result.score == 1.0 and now[0] == pytest.approx(78.0)
+    assert result.score == 1.0 and clock.now == pytest.approx(78.0)
 
 
-def test_a_run_without_measured_cpu_time_counts_with_its_wall_time(now):
+def test_a_run_without_measured_cpu_time_counts_with_its_wall_time(clock):
     runs = [Execution(ended="ok", value=1, wall_s=3.0)] * 20
     result = judge_program(Scripted(*runs), "x", CodeReference.read(TWENTY))
     assert result.detail == "4 of 20 tests passed; ended otherwise: 16 no_time"
 
 
-def test_a_checker_gets_half_of_the_time_that_is_left(now):
-    box = Timed(now, "ok", Execution(ended="ok", value=True), "wall", cpu=True)
+def test_a_checker_gets_half_of_the_time_that_is_left(clock):
+    box = Timed(clock, "ok", Execution(ended="ok", value=True), "wall", cpu=True)
     reference = CodeReference.read(
         {**FUNCTION, "checker": "x", "limits": {"wall_s": 3.0}, "total_s": 8.0}
     )
     judge_program(box, "x", reference)
-    assert [limit.wall for limit in box.limits] == [3.0, 3.0, 1.0] and now[0] <= 58.0
+    assert [limit.wall for limit in box.limits] == [3.0, 3.0, 1.0] and clock.now <= 58.0
 
 
 @pytest.mark.parametrize(
