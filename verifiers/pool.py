@@ -16,7 +16,7 @@ from typing import Any, Self
 from pebble import ProcessExpired, ProcessPool
 
 from veriloop.sandbox.backends import AUTO, check
-from veriloop.verifiers.clean_spawn import EXITED, CleanSpawn
+from veriloop.sandbox.clean_spawn import EXITED, CleanSpawn
 from veriloop.verifiers.registry import (
     describe,
     fingerprint,

@@ -13,7 +13,7 @@ from typing import Any
 
 from veriloop.data.problem import Problem
 from veriloop.sandbox.backends import AUTO, VARIABLE
-from veriloop.verifiers.child_signals import leave_to_parent
+from veriloop.sandbox.child_signals import leave_to_parent
 from veriloop.verifiers.registry import get, judge, load_plugin
 from veriloop.verifiers.verdict import Verdict
 

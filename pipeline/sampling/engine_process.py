@@ -20,7 +20,7 @@ from multiprocessing.reduction import recv_handle
 from typing import TYPE_CHECKING, Any
 
 from veriloop.pipeline.training.gc_freeze import lasting
-from veriloop.verifiers.child_signals import leave_to_parent
+from veriloop.sandbox.child_signals import leave_to_parent
 
 if TYPE_CHECKING:  # torch is imported under `lasting`
     from veriloop.pipeline.sampling.sampler import Sampler

@@ -14,7 +14,7 @@ from multiprocessing.reduction import send_handle
 from typing import TYPE_CHECKING, Any
 
 from veriloop.pipeline.errors import StageError
-from veriloop.verifiers.child_signals import blocked
+from veriloop.sandbox.child_signals import blocked
 
 if TYPE_CHECKING:  # the process starts before torch is imported
     from torch import Tensor

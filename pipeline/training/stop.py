@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
 from types import FrameType
 from typing import Self
 
@@ -25,7 +24,7 @@ class _Handlers:
     def __enter__(self) -> Self:
         for number in NUMBERS:
             try:
-                self._previous[number] = signal.signal(number, self._handler())
+                self._previous[number] = signal.signal(number, self._handle)
             except ValueError:  # not the main thread, which alone may set signal handlers
                 break
         return self
@@ -34,7 +33,7 @@ class _Handlers:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
-    def _handler(self) -> Callable[[int, FrameType | None], None]:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         raise NotImplementedError
 
 
@@ -48,10 +47,7 @@ class CommandSignals(_Handlers):
         super().__init__()
         self._interrupted = False
 
-    def _handler(self) -> Callable[[int, FrameType | None], None]:
-        return self._interrupt
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if self._interrupted:
             self.end()
@@ -74,10 +70,7 @@ class StopRequest(_Handlers):
         super().__init__()
         self.requested = False
 
-    def _handler(self) -> Callable[[int, FrameType | None], None]:
-        return self._request
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.requested:
             command = getattr(self._previous.get(number), "__self__", None)

@@ -3,42 +3,21 @@
 import asyncio
 import hmac
 import json
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from veriloop.sandbox.remote.json_size import MAX_VALUES, VALUE_BYTES, json_values
+from veriloop.sandbox.remote.off_loop import in_process
+from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.sandbox.remote.sockets import LOCAL, host_name, is_own_name
 
 PENDING_BYTES = 192 << 20  # bodies in progress and what is parsed of them, all together
 _SMALL = 1 << 20  # refused bodies up to this size are read first, so that the connection stays
 _DRAINED = 256 << 20  # bytes of a refused body that are read, so that its sender sees the response
 _IDLE_S = 2.0  # without a byte of a refused body, after which the connection is closed
-_INLINE_BYTES = 64 << 10  # bodies up to this size are handled in the event loop
-_THREADS = ThreadPoolExecutor(2, thread_name_prefix="body")
-Result = TypeVar("Result")
-
-
-class Refusal(Exception):  # noqa: N818 - named for what the client gets
-    """An HTTP error response. `retry_s`: when to try again; None: retrying would not help."""
-
-    def __init__(self, status: int, detail: str, retry_s: float | None = None) -> None:
-        super().__init__(f"{status}: {detail}")
-        self.status = status
-        self.detail = detail
-        self.retry_s = retry_s
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """`Retry-After` in whole seconds, rounded up."""
-        if self.retry_s is None:
-            return {}
-        return {"Retry-After": str(max(1, math.ceil(self.retry_s)))}
 
 
 class Gate:
@@ -85,6 +64,9 @@ class Gate:
                 await self._admit(scope, receive, reply, charge)
         except Refusal as refusal:
             await self._refuse(refusal, receive, reply)
+        except asyncio.CancelledError:  # the server ends and has waited long enough
+            if not reply.status:  # else the connection breaks, and the client sees it
+                await self._refuse(Refusal(503, "the service went down", 1.0), receive, reply)
         finally:
             self.record(scope, reply.status, time.perf_counter() - start)
 
@@ -149,7 +131,7 @@ class Gate:
                 reply.read = True
             raise refusal
         body = await self._body(receive, reply, charge)
-        values = await off_loop(len(body), json_values, body)
+        values = await in_process(len(body), json_values, body)
         if values > MAX_VALUES:
             raise Refusal(413, f"the body has {values} JSON values; at most {MAX_VALUES}")
         charge(values * VALUE_BYTES)
@@ -222,13 +204,6 @@ class Reply:
 
     async def end(self) -> None:
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def off_loop(size: int, function: Callable[..., Result], *args: Any) -> Result:
-    """`function(*args)` for a body of `size` bytes: in one of two threads if it is large."""
-    if size <= _INLINE_BYTES:
-        return function(*args)
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, function, *args)
 
 
 async def _parts(receive: Receive) -> AsyncIterator[bytes]:

@@ -1,5 +1,6 @@
 """An HTTP server (uvicorn) on a listening socket, in the calling or in a background thread."""
 
+import asyncio
 import socket
 import sys
 import threading
@@ -14,13 +15,15 @@ from veriloop.sandbox.remote.sockets import url_of
 
 _START_S = 10.0  # for the server to accept connections
 _END_S = 120.0  # for the server to end; longer than any drain
+GRACE_S = 3  # for requests in progress at shutdown
+_LAST_S = 1.0  # for the responses of those that are cut off after it
 
 
 class HttpServer(uvicorn.Server):
     """Serves an ASGI application on `sock`; `with` starts and closes it in a background thread.
 
     `keep_alive_s`: of an idle connection. `h11_connection.py` has the other limits of connections.
-    At shutdown, requests have 5 seconds to finish.
+    At shutdown, requests have GRACE_S to finish; then they are cut off, whatever their clients do.
     """
 
     def __init__(
@@ -36,18 +39,19 @@ class HttpServer(uvicorn.Server):
             lifespan="off",
             ws="none",
             timeout_keep_alive=keep_alive_s,
-            timeout_graceful_shutdown=5,
+            timeout_graceful_shutdown=GRACE_S,
             backlog=512,
             server_header=False,
         )
         super().__init__(config)
         self.socket = sock
+        self._url = url_of(sock)
         self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
-        """The address, as http://HOST:PORT."""
-        return url_of(self.socket)
+        """The address, as http://HOST:PORT, also after the end."""
+        return self._url
 
     def __enter__(self) -> Self:
         return self.start()
@@ -67,6 +71,22 @@ class HttpServer(uvicorn.Server):
         while not self.started and self._thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.005)
         return self
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Shut down as uvicorn does, and leave neither a request nor a connection.
+
+        uvicorn cancels requests without waiting for them. The end of the event loop waits for them
+        without limit, and one that is to respond on a connection that nobody reads never ends.
+        """
+        await super().shutdown(sockets)
+        await self._wait_for_requests()  # to respond
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await self._wait_for_requests()  # to see that nobody is there any more
+
+    async def _wait_for_requests(self) -> None:
+        if requests := list(self.server_state.tasks):
+            await asyncio.wait(requests, timeout=_LAST_S)
 
     def join(self) -> None:
         """Wait for the background thread, if there is one, to end.

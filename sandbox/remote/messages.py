@@ -13,6 +13,7 @@ from veriloop.sandbox.limits import Counted, Limits
 from veriloop.sandbox.remote.fields import (
     FieldError,
     integer,
+    load,
     number,
     one_of,
     only,
@@ -94,6 +95,11 @@ class RunReply:
         return {**data, "files": {}, **({} if measured is None else {"measured": measured})}
 
 
+def load_request(body: bytes) -> RunRequest:
+    """Parse and check a request. Raises FieldError."""
+    return read_request(load(body))
+
+
 def read_request(data: Any) -> RunRequest:
     """Check a request. Raises FieldError naming the field."""
     only("the request", data, _REQUEST)
@@ -168,6 +174,38 @@ _REQUEST = {
     "fetch_files": _nothing,
     "args": _nothing,
     "limits": _limits,
+}
+_COUNT_SCHEMA = {"type": "integer", "minimum": 0, "maximum": _MAX_COUNT}
+_SECONDS_SCHEMA = {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS}
+_EMPTY_SCHEMA = {"enum": [None, [], {}]}
+_LIMITS_SCHEMA: dict[str, Any] = {
+    "type": ["object", "null"],
+    "additionalProperties": False,
+    "properties": {
+        field.name: _COUNT_SCHEMA if field.type is int else _SECONDS_SCHEMA
+        for field in fields(Limits)
+    }
+    | {
+        "wall_s": _SECONDS_SCHEMA | {"type": ["number", "null"]},
+        "counted": {"enum": list(get_args(Counted))},
+    },
+}
+REQUEST_SCHEMA: dict[str, Any] = {  # for OpenAPI, what `read_request` checks
+    "type": "object",
+    "required": ["code", "language"],
+    "additionalProperties": False,
+    "properties": {
+        "code": {"type": "string"},
+        "language": {"type": "string"},
+        "stdin": {"type": ["string", "null"]},
+        "compile_timeout": _SECONDS_SCHEMA,
+        "run_timeout": _SECONDS_SCHEMA,
+        "memory_limit_MB": {"type": "integer", "minimum": -_MAX_COUNT, "maximum": _MAX_COUNT},
+        "files": _EMPTY_SCHEMA,
+        "fetch_files": _EMPTY_SCHEMA,
+        "args": _EMPTY_SCHEMA,
+        "limits": _LIMITS_SCHEMA,
+    },
 }
 _RESULT = {
     "status": one_of(*get_args(CommandStatus)),

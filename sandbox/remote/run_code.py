@@ -1,7 +1,6 @@
 """`POST /run_code` without HTTP: run a checked request in an executor, within a ceiling."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from veriloop.sandbox.executor import Executor, Program, Stdin
 from veriloop.sandbox.limits import Limits
@@ -10,11 +9,6 @@ from veriloop.sandbox.remote.messages import RunReply, RunRequest
 from veriloop.sandbox.remote.outcomes import to_reply
 
 _MIB = 1 << 20
-REQUEST_SCHEMA: dict[str, Any] = {  # for OpenAPI; the fields are checked by `read_request`
-    "type": "object",
-    "required": ["code", "language"],
-    "properties": {name: {} for name in RunRequest.__slots__},
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

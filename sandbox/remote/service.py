@@ -3,19 +3,26 @@
 import asyncio
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from veriloop.sandbox.executor import Executor
-from veriloop.sandbox.probe import SandboxUnavailableError
-from veriloop.sandbox.remote.fields import dump, load
+from veriloop.sandbox.remote.fields import FieldError, dump
 from veriloop.sandbox.remote.gate import Gate
 from veriloop.sandbox.remote.http_server import HttpServer
-from veriloop.sandbox.remote.messages import read_request
+from veriloop.sandbox.remote.messages import (
+    REQUEST_SCHEMA,
+    RunReply,
+    RunRequest,
+    load_request,
+)
+from veriloop.sandbox.remote.off_loop import in_process
 from veriloop.sandbox.remote.outcomes import printable
-from veriloop.sandbox.remote.run_code import REQUEST_SCHEMA, Ceiling, run_code
+from veriloop.sandbox.remote.refusal import Refusal
+from veriloop.sandbox.remote.responses import BODY, EVERY, refusals, respond
+from veriloop.sandbox.remote.run_code import Ceiling, run_code
 from veriloop.sandbox.remote.sockets import LOCAL, listen, require_token
 
 BODY_BYTES = 64 << 20
@@ -57,47 +64,69 @@ class Service(HttpServer):
         self._threads.shutdown(cancel_futures=True)
 
 
+class Health(BaseModel):
+    """The backend that runs programs, and its tier of isolation."""
+
+    backend: str
+    tier: int
+
+
 def _build(box: Executor, threads: ThreadPoolExecutor, ceiling: Ceiling) -> FastAPI:
-    app = FastAPI(title="veriloop sandbox service", version="1", redoc_url=None)
+    app = FastAPI(
+        title="veriloop sandbox service", version="1", redoc_url=None, responses=refusals(*EVERY)
+    )
     content = {"application/json": {"schema": REQUEST_SCHEMA}}
 
-    @app.post("/run_code", openapi_extra={"requestBody": {"content": content}})
+    @app.post(
+        "/run_code",
+        openapi_extra={"requestBody": {"content": content, "required": True}},
+        response_model=RunReply,
+        responses=refusals(*BODY),
+    )
     async def run(request: Request) -> Response:
         """Run one program on one input."""
         body = await request.body()
+        try:
+            program = await in_process(len(body), load_request, body)
+        except FieldError as mistake:
+            raise Refusal(400, str(mistake)) from mistake
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(threads, _run_code, box, ceiling, body)
+        return await loop.run_in_executor(threads, _run_code, box, ceiling, program)
 
     @app.get("/health")
-    async def health() -> dict[str, Any]:
-        return {"backend": box.backend, "tier": box.tier}
+    async def health() -> Health:
+        """The service is up."""
+        return Health(backend=box.backend, tier=box.tier)
 
+    app.add_exception_handler(Refusal, respond)
     app.add_exception_handler(HTTPException, _no_route)
     return app
 
 
-def _run_code(box: Executor, ceiling: Ceiling, body: bytes) -> Response:
+def _run_code(box: Executor, ceiling: Ceiling, request: RunRequest) -> Response:
     try:
-        reply = run_code(box, read_request(load(body)), ceiling)
-        return _json(200, reply.flat())
-    except SandboxUnavailableError as refusal:
-        return _fault(503, str(refusal))
-    except ValueError as mistake:  # of a field, or of a program that the executor does not run
-        return _fault(400, str(mistake))
-    except Exception as failure:  # noqa: BLE001  the boundary of the service
-        return _fault(500, printable(f"{type(failure).__name__}: {failure}"))
+        return _response(run_code(box, request, ceiling))
+    except ValueError as mistake:  # a limit, or a program that the executor does not run
+        raise Refusal(400, str(mistake)) from mistake
+    except Refusal:
+        raise
+    except Exception as failure:  # the boundary of the service
+        raise _failed(failure) from failure
+
+
+def _response(reply: RunReply) -> Response:
+    try:
+        return Response(dump(reply.flat()), media_type="application/json")
+    except ValueError as failure:
+        raise _failed(failure) from failure
+
+
+def _failed(failure: Exception) -> Refusal:
+    return Refusal(503, printable(f"{type(failure).__name__}: {failure}"), 1.0)
 
 
 async def _no_route(request: Request, failure: Exception) -> Response:
     """Answer 404 for an unknown path and for a wrong method alike."""
     del failure
     route = f"{request.method} {request.url.path[:80]}"
-    return _fault(404, f"no route {route}. Known: {_ROUTES}")
-
-
-def _fault(status: int, detail: str) -> Response:
-    return _json(status, {"detail": detail})
-
-
-def _json(status: int, data: dict[str, Any]) -> Response:
-    return Response(dump(data), status, media_type="application/json")
+    return await respond(request, Refusal(404, f"no route {route}. Known: {_ROUTES}"))

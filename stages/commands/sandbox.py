@@ -1,7 +1,6 @@
 """`veriloop sandbox`: check the sandbox with attacks, serve it, build its Docker image."""
 
 import json
-import os
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,6 +28,7 @@ from veriloop.sandbox.suite import (
     run_suite,
 )
 from veriloop.stages.commands.parse import Verbs, run_verb
+from veriloop.stages.commands.serving import serving_on, token_of
 from veriloop.verifiers.code.tests import grade
 
 if TYPE_CHECKING:
@@ -94,9 +94,7 @@ def _check(options: Options) -> int:
 
 
 def _serve(options: Serving) -> int:
-    token = os.environ.get(options.token_variable, "") if options.token_variable else ""
-    if options.token_variable and not token:
-        raise RecipeError(f"--token-variable {options.token_variable}: no such variable is set")
+    token = token_of(options.token_variable)
     box = open_backend(options.backend)
     try:
         service = _open_service(box, options, token)
@@ -116,7 +114,7 @@ def _open_service(box: Executor, options: Serving, token: str) -> "Service":
     # Imports the web framework, which the other verbs need not wait for.
     from veriloop.sandbox.remote.service import Service
 
-    try:
+    with serving_on(options.host, options.port):
         return Service(
             box,
             options.host,
@@ -125,8 +123,6 @@ def _open_service(box: Executor, options: Serving, token: str) -> "Service":
             token=token,
             ceiling=options.ceiling,
         )
-    except (ValueError, OverflowError, OSError) as refusal:
-        raise RecipeError(f"cannot listen on {options.host}:{options.port}: {refusal}") from refusal
 
 
 def _build_image(options: BuildImage) -> int:

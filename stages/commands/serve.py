@@ -1,9 +1,7 @@
 """`veriloop serve`: options of the reward service and its exit codes."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -12,6 +10,7 @@ from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.sandbox.probe import SandboxUnavailableError
 from veriloop.sandbox.remote.sockets import LOCAL
 from veriloop.stages.commands.parse import PluginOptions, parse_options
+from veriloop.stages.commands.serving import serving_on, token_of
 from veriloop.verifiers.service.middleware import Bounds
 from veriloop.verifiers.service.server import RewardService, Settings
 
@@ -52,9 +51,10 @@ def command(words: Sequence[str]) -> int:
     """
     options = parse_options(Options, words)
     try:
-        service = RewardService(_settings(options))
-    except (ValueError, OverflowError, OSError, ImportError) as refusal:
-        raise RecipeError(f"cannot serve on {options.host}:{options.port}: {refusal}") from refusal
+        with serving_on(options.host, options.port):
+            service = RewardService(_settings(options))
+    except ImportError as missing:
+        raise RecipeError(f"cannot load a plugin: {missing}") from missing
     except KeyError as unknown:
         raise RecipeError(str(unknown.args[0])) from unknown
     except SandboxUnavailableError as refusal:
@@ -75,24 +75,3 @@ def _settings(options: Options) -> Settings:
         token=token_of(options.token_variable, options.token_file),
         **{name: getattr(options, name) for name in shared},
     )
-
-
-def token_of(variable: str, file: str) -> str:
-    """The token in an environment variable or in the first line of a file; "" without both.
-
-    Raises RecipeError for both, an unset variable, or a file without a token.
-    """
-    if variable and file:
-        raise RecipeError("--token-variable and --token-file exclude each other")
-    if not variable and not file:
-        return ""
-    if file:
-        source = f"--token-file {file}"
-        lines = Path(file).read_text().splitlines()
-        token = lines[0].strip() if lines else ""
-    else:
-        source = f"--token-variable {variable}"
-        token = os.environ.get(variable, "")
-    if not (token and token.isascii() and token.isprintable()):
-        raise RecipeError(f"{source} holds no token")
-    return token

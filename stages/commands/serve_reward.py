@@ -24,13 +24,14 @@ from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.preference.scalar_head import ScalarHead
-from veriloop.sandbox.remote.gate import Refusal
 from veriloop.sandbox.remote.http_server import HttpServer
+from veriloop.sandbox.remote.off_loop import in_process
+from veriloop.sandbox.remote.refusal import Refusal
+from veriloop.sandbox.remote.responses import EVERY, refusals
 from veriloop.sandbox.remote.sockets import LOCAL, listen, require_token
 from veriloop.stages.commands.parse import parse_options
-from veriloop.stages.commands.serve import token_of
+from veriloop.stages.commands.serving import serving_on, token_of
 from veriloop.verifiers.service.app import guard
-from veriloop.verifiers.service.bodies import EVERY, refusals
 from veriloop.verifiers.service.metrics import Metrics
 from veriloop.verifiers.service.middleware import Bounds
 from veriloop.verifiers.service.routes import as_json
@@ -149,10 +150,10 @@ class RewardServer(HttpServer):
             raw = await request.body()
             if not raw:
                 raise ValueError(f"a request has 1 to {self._body_bytes} bytes, got 0")
+            value = await in_process(len(raw), json.loads, raw)
             loop = asyncio.get_running_loop()
-            row = await loop.run_in_executor(
-                self._thread_of_model, self._row, request.url.path.lstrip("/"), json.loads(raw)
-            )
+            path = request.url.path.lstrip("/")
+            row = await loop.run_in_executor(self._thread_of_model, self._row, path, value)
             return as_json({"data": [row]})
         except (ValueError, KeyError, TypeError, RecursionError, RecipeError) as mistake:
             return as_json({"error": f"{type(mistake).__name__}: {mistake}"[:_SHOWN]}, 400)
@@ -191,17 +192,16 @@ def command(words: Sequence[str]) -> int:
     """
     options = parse_options(Options, words)
     token = token_of(options.token_variable, options.token_file)
-    try:
+    folder = find_checkpoint(options.folder, "FOLDER")
+    with serving_on(options.host, options.port):
         server = RewardServer(
-            find_checkpoint(options.folder, "FOLDER"),
+            folder,
             options.host,
             options.port,
             hosts=options.hosts,
             token=token,
             bounds=options.bounds,
         )
-    except (ValueError, OverflowError, OSError) as refusal:
-        raise RecipeError(f"cannot serve on {options.host}:{options.port}: {refusal}") from refusal
     print(f"reward model {options.folder} at {server.url}/pooling and /score", flush=True)
     try:
         server.serve_forever()

@@ -11,7 +11,7 @@ import atexit
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 from veriloop.data.problem import Problem
 from veriloop.sandbox.backends import open_backend, resolve
@@ -101,7 +101,7 @@ def _run_tests(box: Executor, program: Program, reference: CodeReference) -> lis
         affordable = max(1, int(seconds / (runs * reference.limits.wall)))
         limits = replace(reference.limits, wall_s=min(reference.limits.wall, seconds / runs))
         batch = remaining[: min(size, affordable)]
-        batch_outcomes = _run_batch(box, program, batch, limits, reference, budget)
+        batch_outcomes = _Trial(box, program, limits, reference, budget).outcomes(batch)
         outcomes += batch_outcomes
         if any(_is_decisive(outcome, reference) for outcome in batch_outcomes):
             return outcomes
@@ -114,77 +114,69 @@ def _is_decisive(outcome: Outcome, reference: CodeReference) -> bool:
     return outcome.ended in OURS or (reference.scoring == "all" and outcome.ended != "passed")
 
 
-def _run_batch(
-    box: Executor,
-    program: Program,
-    tests: Sequence[DataTest | AssertTest],
-    limits: Limits,
-    reference: CodeReference,
-    budget: Budget,
-) -> list[Outcome]:
-    asserts = [test for test in tests if isinstance(test, AssertTest)]
-    data = [test for test in tests if isinstance(test, DataTest)]
-    if asserts:
-        needed = (reference.function, *reference.names)
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A program under test, and what its tests may use."""
+
+    box: Executor
+    program: Program
+    limits: Limits
+    reference: CodeReference
+    budget: Budget
+
+    def outcomes(self, tests: Sequence[DataTest | AssertTest]) -> list[Outcome]:
+        """In the order of the tests, which are all of one kind."""
+        asserts = [test for test in tests if isinstance(test, AssertTest)]
+        data = [test for test in tests if isinstance(test, DataTest)]
+        if asserts:
+            needed, setup = (self.reference.function, *self.reference.names), self.reference.setup
+            return [
+                run_trial(
+                    self.box, self.program, needed, test.code, self.limits, setup, self.budget
+                )
+                for test in asserts
+            ]
+        executions = self.box.run_all(self.program, [test.given for test in data], self.limits)
+        for execution in executions:
+            self.budget.charge(execution, self.limits.wall)
         return [
-            run_trial(box, program, needed, test.code, limits, reference.setup, budget)
-            for test in asserts
+            self._outcome(test, execution) for test, execution in zip(data, executions, strict=True)
         ]
-    executions = box.run_all(program, [test.given for test in data], limits)
-    for execution in executions:
-        budget.charge(execution, limits.wall)
-    return [
-        _outcome(box, test, execution, limits, reference, budget)
-        for test, execution in zip(data, executions, strict=True)
-    ]
 
+    def _outcome(self, test: DataTest, execution: Execution) -> Outcome:
+        if execution.ended != "ok":
+            return Outcome(execution.ended, execution.why if execution.ended in OURS else "")
+        reference = self.reference
+        if reference.checker:
+            return self._checked(test, execution)
+        if isinstance(test.given, Stdin):
+            right = same_output(
+                execution.stdout, test.expected, reference.mode, reference.tolerance
+            )
+        else:
+            right = same_value(execution.value, test.expected, reference.tolerance)
+        return Outcome("passed" if right else "wrong")
 
-def _outcome(
-    box: Executor,
-    test: DataTest,
-    execution: Execution,
-    limits: Limits,
-    reference: CodeReference,
-    budget: Budget,
-) -> Outcome:
-    if execution.ended != "ok":
-        return Outcome(execution.ended, execution.why if execution.ended in OURS else "")
-    if reference.checker:
-        return _run_checker(box, test, execution, limits, reference, budget)
-    if isinstance(test.given, Stdin):
-        right = same_output(execution.stdout, test.expected, reference.mode, reference.tolerance)
-    else:
-        right = same_value(execution.value, test.expected, reference.tolerance)
-    return Outcome("passed" if right else "wrong")
+    def _checked(self, test: DataTest, execution: Execution) -> Outcome:
+        """By the special checker, which is untrusted code and runs in its own sandbox.
 
-
-def _run_checker(
-    box: Executor,
-    test: DataTest,
-    execution: Execution,
-    limits: Limits,
-    reference: CodeReference,
-    budget: Budget,
-) -> Outcome:
-    """The outcome by the special checker, which is untrusted code and runs in its own sandbox.
-
-    A checker that raises or runs out of time has not accepted the output.
-    """
-    output = execution.value
-    if isinstance(test.given, Stdin):
-        try:
-            output = execution.stdout.decode("utf-8")
-        except UnicodeDecodeError:
-            return Outcome("wrong")
-    call = Call(function="check", args=(test.checker_input, output, test.expected))
-    checked = box.run(Program(source=reference.checker), call, limits)
-    budget.charge(checked, limits.wall)
-    if checked.ended in OURS:
-        return Outcome(checked.ended, checked.why)
-    if checked.ended == "ok" and not isinstance(checked.value, bool):
-        kind = type(checked.value).__name__
-        return Outcome("broken", f"the checker must return a bool, got {kind}")
-    return Outcome("passed" if checked.ended == "ok" and checked.value else "wrong")
+        A checker that raises or runs out of time has not accepted the output.
+        """
+        output = execution.value
+        if isinstance(test.given, Stdin):
+            try:
+                output = execution.stdout.decode("utf-8")
+            except UnicodeDecodeError:
+                return Outcome("wrong")
+        call = Call(function="check", args=(test.checker_input, output, test.expected))
+        checked = self.box.run(Program(source=self.reference.checker), call, self.limits)
+        self.budget.charge(checked, self.limits.wall)
+        if checked.ended in OURS:
+            return Outcome(checked.ended, checked.why)
+        if checked.ended == "ok" and not isinstance(checked.value, bool):
+            kind = type(checked.value).__name__
+            return Outcome("broken", f"the checker must return a bool, got {kind}")
+        return Outcome("passed" if checked.ended == "ok" and checked.value else "wrong")
 
 
 @verifier(

@@ -7,7 +7,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
-from veriloop.sandbox.remote.gate import Refusal
+from veriloop.sandbox.remote.refusal import Refusal
+from veriloop.sandbox.remote.responses import respond
 from veriloop.sandbox.remote.sockets import LOCAL
 from veriloop.verifiers.service.dialects import (
     nemo_gym,
@@ -60,15 +61,9 @@ def build(
 
 def guard(app: FastAPI, **settings: Any) -> None:
     """Put an application behind the gate with these settings; refusals have one form."""
-    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(Refusal, respond)
     app.add_exception_handler(RequestValidationError, _mistaken)
     app.add_middleware(Gate, **settings)
-
-
-async def _refused(request: Request, refusal: Exception) -> Response:
-    del request
-    assert isinstance(refusal, Refusal), refusal
-    return as_json({"detail": refusal.detail}, refusal.status, refusal.headers)
 
 
 async def _mistaken(request: Request, mistake: Exception) -> Response:

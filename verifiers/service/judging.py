@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from veriloop.data.problem import Problem
-from veriloop.sandbox.remote.gate import Refusal
 from veriloop.sandbox.remote.json_size import MAX_VALUES, json_values
+from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.verifiers.labels import problem_for
 from veriloop.verifiers.registry import fingerprint, get
 from veriloop.verifiers.service.queue import Desk

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Receive, Scope
 
 from veriloop.sandbox.remote import gate
-from veriloop.sandbox.remote.gate import Refusal, Reply
+from veriloop.sandbox.remote.gate import Reply
+from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.sandbox.remote.sockets import LOCAL
 from veriloop.verifiers.service.judging import Judging
 from veriloop.verifiers.service.metrics import Metrics
@@ -80,10 +81,6 @@ class Gate(gate.Gate):
         try:
             async with asyncio.timeout(self._request_s):
                 await super().forward(scope, receive, reply)
-        except asyncio.CancelledError:  # the service ends and has waited long enough
-            if reply.status:
-                raise
-            raise Refusal(503, "the service went down before the answer", 1.0) from None
         except TimeoutError as late:
             if reply.status:
                 raise  # half a response: the connection breaks, and the client sees it

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
-from veriloop.sandbox.remote.gate import Refusal
+from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.verifiers.registry import describe
 from veriloop.verifiers.verdict import Verdict
 from veriloop.verifiers.worker import Task

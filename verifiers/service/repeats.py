@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from veriloop.sandbox.remote.gate import Refusal
+from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.verifiers.service.queue import Ticket
 
 KEEP_S = 600.0

@@ -9,9 +9,11 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel
 
 from veriloop.data.problem import Problem
-from veriloop.sandbox.remote.gate import Refusal, off_loop
+from veriloop.sandbox.remote.off_loop import in_thread
+from veriloop.sandbox.remote.refusal import Refusal
+from veriloop.sandbox.remote.responses import refusals
 from veriloop.verifiers.registry import get
-from veriloop.verifiers.service.bodies import JUDGING, refusals, router
+from veriloop.verifiers.service.bodies import JUDGING, router
 from veriloop.verifiers.service.judging import Judging
 from veriloop.verifiers.service.metrics import Metrics
 from veriloop.verifiers.service.queue import Ticket
@@ -41,7 +43,7 @@ def routes(judging: Judging, metrics: Metrics) -> APIRouter:
     async def verify(batch: VerifyRequest, request: Request) -> Response:
         """Judge a batch; verdicts are in the order of its items."""
         body = await request.body()
-        tasks = await off_loop(len(body), _tasks, judging, batch)
+        tasks = await in_thread(len(body), _tasks, judging, batch)
         ticket = repeats.ticket(batch.request_id, body, lambda: judging.desk.submit(tasks))
         judged_by = judging.judged_by(problem.verifier for problem, _ in tasks)
         end = {"request_id": batch.request_id, "judged_by": judged_by}

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from veriloop.sandbox.executor import Executor
 from veriloop.sandbox.probe import SandboxUnavailableError
-from veriloop.sandbox.remote.gate import Refusal
+from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.verifiers.registry import describe
 
 Result = TypeVar("Result")

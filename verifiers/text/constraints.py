@@ -17,6 +17,24 @@ from veriloop.verifiers.verdict import Verdict, no_answer
 MODES = ("strict", "loose")
 SCORINGS = ("share", "all")
 
+REFERENCE: dict[str, Any] = {
+    "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
+    "kwargs": [{}, {"num_words": 5, "relation": "at least"}],
+}
+EXAMPLE: dict[str, Any] = {  # of every verifier that takes instructions
+    "accepts": "<think>no, commas</think>Seven words and not a single comma.",
+    "rejects": (
+        "Seven words, and not a single comma.",
+        "Three words only.",
+        "<think>Seven words and not a single comma.</think>",
+    ),
+    "other": (
+        {"instruction_id_list": ["detectable_format:title"], "kwargs": [{}]},
+        "<think></think><<A, title>>",
+    ),
+    "kind": "text",
+}
+
 Instructions = Sequence[tuple[str, Mapping[str, Any]]]
 
 
@@ -64,23 +82,9 @@ def read_instructions(reference: Mapping[str, Any]) -> list[tuple[str, Mapping[s
 @verifier(
     "constraints",
     version="2",
-    reference={
-        "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
-        "kwargs": [{}, {"num_words": 5, "relation": "at least"}],
-        "scoring": "all",
-    },
-    accepts="<think>no, commas</think>Seven words and not a single comma.",
-    rejects=(
-        "Seven words, and not a single comma.",
-        "Three words only.",
-        "<think>Seven words and not a single comma.</think>",
-    ),
-    other=(
-        {"instruction_id_list": ["detectable_format:title"], "kwargs": [{}]},
-        "<think></think><<A, title>>",
-    ),
+    reference={**REFERENCE, "scoring": "all"},
+    **EXAMPLE,
     components=("instructions", "share_followed", "all_followed"),
-    kind="text",
 )
 def check(problem: Problem, response: str) -> Verdict:
     """The share of the instructions that the text after the thinking follows.

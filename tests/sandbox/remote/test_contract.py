@@ -153,7 +153,7 @@ def test_a_sandbox_that_closes_over_there_is_a_sandbox_error_here():
         assert client.run(Program(source="print(1)"), Stdin(), LIMITS).ended == "ok"
         box.close()
         done = client.run(Program(source="print(1)"), Stdin(), LIMITS)
-    assert done.ended == "sandbox_error" and "HTTP status 500" in done.why
+    assert done.ended == "sandbox_error" and "HTTP status 503" in done.why
 
 
 NEEDS_DIALOGUE = {"honest/split_long_loop.py"}  # asks more often than a program can be replayed

@@ -262,8 +262,9 @@ def test_a_web_page_cannot_send_programs(serve, box):
     ("failure", "status", "said"),
     [
         (ValueError("language 'lisp' cannot run here"), 400, "language 'lisp' cannot run here"),
-        (SandboxUnavailableError("needs a cgroup"), 503, "needs a cgroup"),
-        (RuntimeError("it is\n\ud800 closed"), 500, "RuntimeError: it is ? closed"),
+        (SandboxUnavailableError("no cgroup"), 503, "SandboxUnavailableError: no cgroup"),
+        (RuntimeError("it is\n\ud800 closed"), 503, "RuntimeError: it is ? closed"),
+        (OSError(24, "Too many open files"), 503, "OSError: [Errno 24] Too many open files"),
     ],
 )
 def test_what_the_executor_refuses_is_no_success(serve, box, failure, status, said):
@@ -272,6 +273,18 @@ def test_what_the_executor_refuses_is_no_success(serve, box, failure, status, sa
     assert ask(service) == (status, {"detail": said})
     box.failure = None
     assert ask(service)[0] == 200
+
+
+def test_a_result_that_cannot_be_sent_is_a_failure_of_the_service(serve, box, monkeypatch):
+    monkeypatch.setattr(box, "run", lambda *_: Execution(ended="error", exit_code=1, why="\ud800"))
+    status, told = ask(serve())
+    assert status == 503 and told["detail"].startswith("UnicodeEncodeError")
+
+
+def test_a_large_request_is_read_and_checked_like_a_small_one(serve, box):
+    service, text = serve(), "x" * (1 << 20)
+    assert ask(service, {**LEAST, "stdin": text})[1]["run_result"]["stdout"] == text
+    assert ask(service, {**LEAST, "stdn": text})[0] == 400 and len(box.seen) == 1
 
 
 def test_a_token_is_asked_for(serve, box):

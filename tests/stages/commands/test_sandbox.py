@@ -256,9 +256,9 @@ def test_a_token_of_the_environment_guards_it(boxes, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--host", "0.0.0.0"], "cannot listen on 0.0.0.0:8080: host '0.0.0.0' is not loopback"),
-        (["--port", "99999"], "cannot listen on 127.0.0.1:99999"),
-        (["--token-variable", "NOT_SET"], "--token-variable NOT_SET: no such variable is set"),
+        (["--host", "0.0.0.0"], "cannot serve on 0.0.0.0:8080: host '0.0.0.0' is not loopback"),
+        (["--port", "99999"], "cannot serve on 127.0.0.1:99999"),
+        (["--token-variable", "NOT_SET"], "--token-variable NOT_SET holds no token"),
         (["--backend", "dokcer"], "Did you mean 'docker'?"),
     ],
 )

@@ -5,7 +5,7 @@ from schemathesis import GenerationMode
 
 from tests.openapi import fuzz
 
-BODIES = ("/v1/verify", "/get_reward", "/slime", "/verify", "/seed_session")
+BODIES = ("/v1/verify", "/get_reward", "/slime", "/verify", "/seed_session", "/run_code")
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from veriloop.data.problem import Problem
-from veriloop.sandbox.remote.gate import Refusal
+from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.verifiers.service.queue import GROUP, Desk
 from veriloop.verifiers.service.repeats import KEEP_REQUESTS, KEEP_S, Repeats
 from veriloop.verifiers.verdict import Verdict

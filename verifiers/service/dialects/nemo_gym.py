@@ -10,8 +10,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from veriloop.sandbox.remote.gate import Refusal
-from veriloop.verifiers.service.bodies import BODY, JUDGING, refusals, router
+from veriloop.sandbox.remote.refusal import Refusal
+from veriloop.sandbox.remote.responses import refusals
+from veriloop.verifiers.service.bodies import JUDGING, VALIDATED, router
 from veriloop.verifiers.service.judging import Judging
 from veriloop.verifiers.service.routes import as_json
 
@@ -61,7 +62,7 @@ def routes(judging: Judging) -> APIRouter:
         parts = {problem.verifier: score, **verdicts[0].components}
         return as_json({**body.model_dump(), "reward": score, "reward_components": parts})
 
-    @own.post("/seed_session", responses=refusals(*BODY, 429))
+    @own.post("/seed_session", responses=refusals(*VALIDATED, 429))
     async def seed_session() -> dict[str, str]:
         """No-op: verdicts have no state."""
         return {}

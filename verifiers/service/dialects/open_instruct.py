@@ -14,9 +14,10 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from veriloop.sandbox.executor import Executor
+from veriloop.sandbox.remote.responses import refusals
 from veriloop.verifiers.code.reference import CodeReference
 from veriloop.verifiers.code.tests import judge_program
-from veriloop.verifiers.service.bodies import RUNNING, refusals, router
+from veriloop.verifiers.service.bodies import RUNNING, router
 from veriloop.verifiers.service.dialects.packed_tests import unpack
 from veriloop.verifiers.service.records import Text
 from veriloop.verifiers.service.routes import as_json

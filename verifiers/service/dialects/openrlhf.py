@@ -11,9 +11,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, FailFast
 
-from veriloop.sandbox.remote.gate import Refusal, off_loop
+from veriloop.sandbox.remote.off_loop import in_thread
+from veriloop.sandbox.remote.refusal import Refusal
+from veriloop.sandbox.remote.responses import refusals
 from veriloop.verifiers.labels import response_of
-from veriloop.verifiers.service.bodies import JUDGING, refusals, router
+from veriloop.verifiers.service.bodies import JUDGING, router
 from veriloop.verifiers.service.judging import RETRY_S, Judging
 from veriloop.verifiers.service.records import Text
 from veriloop.verifiers.service.routes import as_json
@@ -44,7 +46,7 @@ def routes(judging: Judging, *, on_error: str = "503") -> APIRouter:
     async def get_reward(batch: RewardRequest, request: Request, verifier: str = "") -> Response:
         """Rewards and scores of queries; `?verifier=NAME` for labels that name none."""
         body = await request.body()
-        tasks = await off_loop(len(body), _tasks, judging, batch, verifier)
+        tasks = await in_thread(len(body), _tasks, judging, batch, verifier)
         verdicts = await judging.attempt(tasks, strict=on_error != "zero")
         failed = [float(verdict.score is None) for verdict in verdicts]
         if any(failed) and on_error != "zero":

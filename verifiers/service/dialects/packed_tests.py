@@ -12,6 +12,8 @@ import pickletools
 import zlib
 from typing import Any
 
+from veriloop.sandbox.remote.json_size import MAX_VALUES, json_values
+
 MAX_TESTS = 200
 MAX_OPCODES = 1 << 17
 MAX_BYTES = 16 << 20  # decompressed
@@ -20,6 +22,8 @@ MAX_BYTES = 16 << 20  # decompressed
 def unpack(tests: Any) -> list[Any]:
     """The list of tests. Raises ValueError for anything else."""
     if isinstance(tests, str):
+        if json_values(tests.encode("utf-8", "surrogatepass")) > MAX_VALUES:
+            raise ValueError(f"the tests have more than {MAX_VALUES} JSON values")
         try:
             tests = json.loads(tests)
         except RecursionError as deep:

@@ -8,11 +8,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from veriloop.sandbox.remote.fields import FieldError, load
-from veriloop.sandbox.remote.gate import Refusal, off_loop
-from veriloop.sandbox.remote.messages import read_request
-from veriloop.sandbox.remote.run_code import REQUEST_SCHEMA, run_code
-from veriloop.verifiers.service.bodies import RUNNING, refusals, router
+from veriloop.sandbox.remote.fields import FieldError
+from veriloop.sandbox.remote.messages import REQUEST_SCHEMA, load_request
+from veriloop.sandbox.remote.off_loop import in_process
+from veriloop.sandbox.remote.refusal import Refusal
+from veriloop.sandbox.remote.responses import refusals
+from veriloop.sandbox.remote.run_code import run_code
+from veriloop.verifiers.service.bodies import RUNNING, router
 from veriloop.verifiers.service.routes import as_json
 from veriloop.verifiers.service.runner import Runner
 
@@ -31,7 +33,7 @@ def routes(runner: Runner) -> APIRouter:
         """Run one program on one input."""
         try:
             body = await request.body()
-            program = await off_loop(len(body), lambda: read_request(load(body)))
+            program = await in_process(len(body), load_request, body)
         except FieldError as mistake:
             raise Refusal(422, str(mistake)) from mistake
         reply = await runner.call(run_code, program)

@@ -9,7 +9,8 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
-from veriloop.verifiers.service.bodies import JUDGING, refusals, router
+from veriloop.sandbox.remote.responses import refusals
+from veriloop.verifiers.service.bodies import JUDGING, router
 from veriloop.verifiers.service.judging import Judging
 from veriloop.verifiers.service.records import Text
 from veriloop.verifiers.service.routes import as_json

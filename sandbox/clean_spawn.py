@@ -9,7 +9,7 @@ import os
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
 from typing import Any
 
-from veriloop.verifiers.child_signals import blocked
+from veriloop.sandbox.child_signals import blocked
 
 EXITED = 256  # stands for exit code 0; no process can exit with it
 

@@ -1,0 +1,41 @@
+"""Of every command that serves: the token of its clients, and addresses that cannot be used."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from veriloop.pipeline.errors import RecipeError
+
+
+@contextmanager
+def serving_on(host: str, port: int) -> Iterator[None]:
+    """Raise RecipeError where a service, opened inside, cannot be served there."""
+    try:
+        yield
+    except (ValueError, OverflowError, OSError) as refusal:
+        raise RecipeError(f"cannot serve on {host}:{port}: {refusal}") from refusal
+
+
+def token_of(variable: str, file: str = "") -> str:
+    """The token in an environment variable or in the first line of a file; "" without both.
+
+    Raises RecipeError for both, an unset variable, or a file without a token.
+    """
+    if variable and file:
+        raise RecipeError("--token-variable and --token-file exclude each other")
+    if not variable and not file:
+        return ""
+    if file:
+        source = f"--token-file {file}"
+        try:
+            lines = Path(file).read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as failure:
+            raise RecipeError(f"{source}: {failure}") from failure
+        token = lines[0].strip() if lines else ""
+    else:
+        source = f"--token-variable {variable}"
+        token = os.environ.get(variable, "")
+    if not (token and token.isascii() and token.isprintable()):
+        raise RecipeError(f"{source} holds no token")
+    return token
