@@ -30,6 +30,7 @@ GROUPS = {  # group: {name: (module with `command(words) -> exit code`, one line
         "watch": (f"{PACKAGE}.watch", "the same curves and rollouts live in the browser"),
         "samples": (f"{PACKAGE}.samples", "print rollouts with their verdicts"),
         "lineage": (f"{PACKAGE}.lineage", "print the inputs and outputs of every stage"),
+        "push": (f"{PACKAGE}.push", "upload a final checkpoint to the Hugging Face hub"),
         "rescore": (f"{PACKAGE}.rescore", "verify recorded rollouts with another verifier"),
         "replay": (f"{PACKAGE}.replay", "repeat updates on recorded rollouts"),
     },

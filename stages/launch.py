@@ -35,6 +35,7 @@ from veriloop.pipeline.dry_run.inputs import require_data
 from veriloop.pipeline.dry_run.plan import plan
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.hub_push import require_access, require_token
 from veriloop.pipeline.runs.run_lock import RunLockedError, locked
 from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.sampling import prelaunch
@@ -44,6 +45,7 @@ from veriloop.stages.commands.parse import PluginOptions
 from veriloop.stages.commands.report import reported
 from veriloop.stages.dict_flags import merged, split_flags
 from veriloop.stages.flag_help import stage_help
+from veriloop.stages.publish import push_all, repo_of
 from veriloop.stages.resumption import Kind, allowing
 from veriloop.stages.summary import table
 
@@ -168,10 +170,13 @@ def command(words: Sequence[str]) -> int:
     """
     stage = words[0].replace("-", "_")
     options = parse(stage, words[1:])
+    repo = repo_of(options.recipe)
     output = run_folder(options.recipe, options.output, resume=options.resume)
     if options.dry_run:
         # May raise RecipeError, so it comes before anything is printed.
         stage_plan = plan(options.recipe, output)
+        if repo is not None:
+            require_token(repo)
         print(yaml.safe_dump(options.recipe.model_dump(mode="json"), sort_keys=False), end="")
         print(stage_plan)
         return 0
@@ -179,6 +184,8 @@ def command(words: Sequence[str]) -> int:
     require_installed(getattr(options.recipe, "trackers", ()))
     with activity("looking up the data sets"):
         require_data(options.recipe)
+    if repo is not None:
+        require_access(repo)
     with held_folder(options.recipe, options.output, resume=options.resume) as output:
         if options.resume and not (output / "run.json").exists():
             print(f"{output} holds no run yet: starting one", flush=True)
@@ -197,7 +204,9 @@ def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:
             checkpoint = module.run(options.recipe, output, resume=options.resume)
     except (Stopped, KeyboardInterrupt) as stop:
         raise stopped(stop, _resume_command(words, output)) from stop
-    print(f"{table(output)}\n\ncheckpoint: {checkpoint}")
+    print(f"{table(output)}\n\ncheckpoint: {checkpoint}", flush=True)
+    if (repo := repo_of(options.recipe)) is not None:
+        push_all(output, [(options.recipe.stage, repo)])
     return 0
 
 

@@ -221,3 +221,18 @@ def tiny_classifier(tiny_checkpoint, tmp_path_factory: pytest.TempPathFactory):
     load_classifier(start, tokenizer).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A hub on this machine, with a token for it in the environment."""
+    from huggingface_hub import constants
+
+    from tests.hub_server import TOKEN, served_hub
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # its storage is another service
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with served_hub() as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        yield hub

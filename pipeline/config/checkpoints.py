@@ -3,6 +3,9 @@
 import os
 import re
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from veriloop.pipeline.errors import RecipeError
 
@@ -38,6 +41,25 @@ def split(name: str) -> tuple[str, str | None] | None:
     if match is None or Path(name).exists() or Path(name).parts[0] in (".", ".."):
         return None
     return None if Path(name).parent.exists() else (match["repo"], match["revision"])
+
+
+def check_hub_id(value: str) -> str:
+    """The value, if it can name a repository on the hub. Raises ValueError."""
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    name = value.removeprefix("https://huggingface.co/")
+    parts = name.split("/")
+    if len(parts) != 2 or not all(parts) or name != value:
+        hint = f". Did you mean {name!r}?" if name != value else ""
+        raise ValueError(f"{value!r} is no repository on the hub: organisation/model{hint}")
+    try:
+        validate_repo_id(value)
+    except HFValidationError as mistake:
+        raise ValueError(str(mistake)) from mistake
+    return value
+
+
+HubId = Annotated[str, AfterValidator(lambda value: value and check_hub_id(value))]  # "": none
 
 
 def cached(name: str) -> Path | None:

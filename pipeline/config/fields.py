@@ -53,6 +53,8 @@ EXECUTION_SETTINGS = (
     "checkpoint",
     "tensorboard",
     "trackers",
+    "push_to_hub",
+    "hub_public",
     "warn_zero_reward_after",
     "nonfinite",  # a run that met none is the same with either value
     "verifier_workers",

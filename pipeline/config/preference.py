@@ -11,6 +11,7 @@ from veriloop.pipeline.config.sections import (
     CheckpointConfig,
     Judged,
     OptimizerConfig,
+    Pushed,
     RolloutConfig,
     SamplerConfig,
     Trackers,
@@ -164,7 +165,7 @@ class LabelConfig(Part):
         return self
 
 
-class PreferenceRecipe(AsksQuestions, Judged):
+class PreferenceRecipe(AsksQuestions, Judged, Pushed):
     """Preference optimisation of a policy."""
 
     stage: Literal["preference"] = "preference"
@@ -220,7 +221,7 @@ class PreferenceRecipe(AsksQuestions, Judged):
         return self
 
 
-class RewardModelRecipe(Part):
+class RewardModelRecipe(Pushed):
     """A scalar head trained on which of two answers is better."""
 
     stage: Literal["reward_model"] = "reward_model"

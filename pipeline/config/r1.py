@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from veriloop.pipeline.config.fields import Part
+from veriloop.pipeline.config.sections import Pushed
 from veriloop.pipeline.errors import did_you_mean
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -65,7 +66,7 @@ class R1Stage(Part):
         return {key: (stage, output) for key, (stage, _, output) in split.items()}
 
 
-class R1Recipe(Part):
+class R1Recipe(Pushed):
     """A whole run: stages in order, each with the outputs of earlier ones as inputs."""
 
     stage: Literal["r1"] = "r1"

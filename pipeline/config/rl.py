@@ -21,6 +21,7 @@ from veriloop.pipeline.config.sections import (
     CheckpointConfig,
     Judged,
     OptimizerConfig,
+    Pushed,
     RolloutConfig,
     SamplerConfig,
     Trackers,
@@ -68,7 +69,7 @@ class PreferenceReward(ReasoningReward):
     """Scale of the logistic function."""
 
 
-class RLRecipe(AsksQuestions, Judged):
+class RLRecipe(AsksQuestions, Judged, Pushed):
     """Settings that every stage of reinforcement learning shares."""
 
     stage: Any

@@ -10,6 +10,7 @@ from veriloop.data.corpus import Mix
 from veriloop.data.gym import PREFIX
 from veriloop.data.hub.sets import SETS
 from veriloop.data.sources import SOURCES
+from veriloop.pipeline.config.checkpoints import HubId
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.fields import (
     Count,
@@ -328,6 +329,15 @@ def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
 Trackers = Annotated[  # mirrors of the metrics, besides TensorBoard
     tuple[Literal["wandb", "trackio", "mlflow"], ...], AfterValidator(_each_once)
 ]
+
+
+class Pushed(Part):
+    """Settings of every recipe whose final checkpoint can be uploaded."""
+
+    push_to_hub: HubId = ""
+    """Repository on the hub for the final checkpoint. As organisation/model; "": none."""
+    hub_public: bool = False
+    """Anyone can read that repository."""
 
 
 class LoraConfig(Part):

@@ -10,6 +10,7 @@ from veriloop.pipeline.config.sections import (
     CheckpointConfig,
     Judged,
     OptimizerConfig,
+    Pushed,
     SamplerConfig,
     Trackers,
     TrainerConfig,
@@ -46,7 +47,7 @@ class SFTDataConfig(SFTExamplesConfig):
         return self
 
 
-class Supervised(AsksQuestions):
+class Supervised(AsksQuestions, Pushed):
     """Settings that every supervised recipe shares."""
 
     name: str

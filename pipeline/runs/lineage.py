@@ -24,7 +24,7 @@ CONTENT = {
     ".jinja",
 }  # in a model folder
 ABOUT_THE_RUN = {"manifest.json", "base.json"}  # in that folder, but with times and counts
-NAMES = {"stage", "name"}  # recipe keys that are never paths
+NAMES = {"stage", "name", "push_to_hub"}  # recipe keys that are never paths
 CHECKPOINTS = {"start", "teacher", "reward_model"}  # recipe keys that may name one on the hub
 RECORDS = {"metrics"}  # outputs that no stage reads as input
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from veriloop.pipeline.config.checkpoints import check_hub_id
 from veriloop.pipeline.config.load import parse_value, read
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.r1_stages import steps
@@ -15,12 +16,14 @@ from veriloop.pipeline.dry_run.inputs import require_data
 from veriloop.pipeline.dry_run.plan import stage_plans
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.hub_push import require_access, require_token
 from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.sampling import prelaunch
 from veriloop.pipeline.training.gc_freeze import lasting
 from veriloop.stages.commands.parse import PluginOptions, parse_options
 from veriloop.stages.commands.report import reported
 from veriloop.stages.launch import held_folder, require_start, run_folder, stopped
+from veriloop.stages.publish import push_all, pushes_of
 from veriloop.stages.summary import stage_table
 
 _Off = tyro.conf.FlagCreatePairsOff
@@ -48,6 +51,10 @@ class Options(PluginOptions):
     since: Annotated[
         str, tyro.conf.arg(name="from", help="run this stage and all later ones, even if done")
     ] = ""
+    push_to_hub: Annotated[
+        str, tyro.conf.arg(metavar="REPO_ID", help="upload the last stage's checkpoint to the hub")
+    ] = ""
+    hub_public: Annotated[bool, _Off, tyro.conf.arg(help="anyone can read that repository")] = False
     set: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(metavar="STAGE.KEY=VALUE", help="such as zero.steps=10 or *.seed=1"),
@@ -63,11 +70,14 @@ def command(words: Sequence[str]) -> int:
             f"{options.recipe} is a recipe for {recipe.stage!r}, not a list of stages: "
             f"veriloop {recipe.stage.replace('_', '-')} {options.recipe}"
         )
-    recipe = recipe.model_copy(update={"plugins": (*recipe.plugins, *options.plugin)})
+    recipe = _with_flags(recipe, options)
     overrides = settings(options.set)
     todo = steps(recipe, overrides)
+    pushes = pushes_of(recipe, todo, options.only, options.since)
     output = run_folder(recipe, options.output, resume=options.resume)
     if options.dry_run:
+        for _, repo in pushes:
+            require_token(repo)
         print(stage_plans(recipe, output, overrides))
         return 0
     for step in todo:
@@ -76,18 +86,22 @@ def command(words: Sequence[str]) -> int:
         require_installed(getattr(step.recipe, "trackers", ()))
         with activity("looking up the data sets"):
             require_data(step.recipe)
+    for _, repo in pushes:
+        require_access(repo)
     with held_folder(recipe, options.output, resume=options.resume) as output:
         prelaunch.begin_for(*(step.recipe for step in todo))
         try:
             with reported(output):
-                return _run(options, recipe, output, overrides)
+                _run(options, recipe, output, overrides)
+                push_all(output, pushes)
+                return 0
         finally:
             prelaunch.forget()
 
 
 def _run(
     options: Options, recipe: R1Recipe, output: Path, overrides: dict[str, dict[str, Any]]
-) -> int:
+) -> None:
     with lasting():
         from veriloop.stages import r1
 
@@ -100,12 +114,31 @@ def _run(
         raise
     except (Stopped, KeyboardInterrupt) as stop:
         settings_words = [word for setting in options.set for word in ("--set", setting)]
-        words = ["r1", options.recipe, *settings_words, "--output", str(output), "--resume"]
+        words = ["r1", options.recipe, *settings_words, *_pushing(options)]
+        words += ["--output", str(output), "--resume"]
         raise stopped(stop, shlex.join(["veriloop", *words])) from stop
     print(
-        f"\n{stage_table(output)}\n\ncheckpoint: {checkpoint}\nlineage: veriloop lineage {output}"
+        f"\n{stage_table(output)}\n\ncheckpoint: {checkpoint}\nlineage: veriloop lineage {output}",
+        flush=True,
     )
-    return 0
+
+
+def _with_flags(recipe: R1Recipe, options: Options) -> R1Recipe:
+    changed: dict[str, Any] = {"plugins": (*recipe.plugins, *options.plugin)}
+    if options.push_to_hub:
+        try:
+            changed["push_to_hub"] = check_hub_id(options.push_to_hub)
+        except ValueError as mistake:
+            raise RecipeError(f"--push-to-hub: {mistake}") from mistake
+    if options.hub_public:
+        changed["hub_public"] = True
+    return recipe.model_copy(update=changed)
+
+
+def _pushing(options: Options) -> list[str]:
+    """The flags about the hub, to repeat them."""
+    words = ["--push-to-hub", options.push_to_hub] if options.push_to_hub else []
+    return [*words, *(["--hub-public"] if options.hub_public else [])]
 
 
 def settings(words: Sequence[str]) -> dict[str, dict[str, Any]]:

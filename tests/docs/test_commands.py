@@ -183,7 +183,9 @@ def simply(words, _):
     assert run(*words) == 0
 
 
-def planned(words, _):
+def planned(words, place):
+    for module in ("launch", "commands.r1"):
+        place.patch(f"veriloop.stages.{module}.require_token", lambda _: None)
     assert run(*words, *([] if {"--help", "--dry-run"} & set(words) else ["--dry-run"])) == 0
 
 
@@ -193,10 +195,20 @@ def whole(words, place):
     if "--dry-run" not in words:
         place.patch("veriloop.stages.r1.run", begin)
         place.patch("veriloop.stages.commands.r1.prelaunch.begin_for", lambda *_: None)
-        for check in ("require_start", "require_installed", "require_data"):
+        checks = ("require_start", "require_installed", "require_data", "require_access")
+        for check in checks:
             place.patch(f"veriloop.stages.commands.r1.{check}", lambda _: None)
         with pytest.raises(Begun):
             run(*words)
+
+
+def pushed(words, place):
+    """Flags and run are read; the run that lies there has no checkpoint."""
+    place.patch("veriloop.stages.commands.push.finished", lambda run, stage: stage or run.name)
+    place.patch("veriloop.stages.commands.push.require_token", lambda _: None)
+    place.patch("veriloop.stages.commands.push.push_all", begin)
+    with pytest.raises(Begun):
+        run(*words)
 
 
 def shown_data(words, place):
@@ -336,6 +348,7 @@ TRIED = dict.fromkeys(STAGES, planned) | {
     "lineage": simply,
     "report": simply,
     "samples": simply,
+    "push": pushed,
     "rescore": simply,
     "replay": replayed,
     "algorithms": simply,
