@@ -9,6 +9,11 @@ INSTRUCTION = (
 )
 R1_ZERO = INSTRUCTION + " User: {prompt} Assistant:"
 
+SYSTEM = {  # system messages by name
+    "r1": INSTRUCTION,
+    "boxed": "Please reason step by step, and put your final answer within \\boxed{}.",
+}
+
 # The same prompt for `apply_chat_template`; a system message replaces the instruction.
 CHAT = (
     "{{- bos_token -}}"

@@ -1,8 +1,10 @@
 """Evaluation of a checkpoint on held-out problems, for the SFT stages and `veriloop evaluate`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from veriloop.data.mixture import held_out
 from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig
@@ -26,20 +28,23 @@ def evaluate_checkpoint(
     max_prompt: int = 256,
     seed: int = 1,
     verifier_service: str = "",
+    judging: Mapping[str, Any] = MappingProxyType({}),
     keep: Keep | None = None,
     sources: Sources | None = None,
     template: str = "r1_zero",
+    system: str = "",
 ) -> Evaluation:
     """Open a sampler and verifiers, evaluate, close them.
 
-    `max_tokens` limits a response and `max_prompt` a prompt, in tokens. `sources` are needed if
-    the recipe defines sets of its own. Raises StageError if verification fails on every sample.
+    `max_tokens` limits a response and `max_prompt` a prompt, in tokens. `judging` are further
+    arguments of `open_judges`. `sources` are needed if the recipe defines sets of its own. Raises
+    StageError if verification fails on every sample.
     """
     names = evaluation.sources
     problems = held_out(names, evaluation.problems, sources or sources_of(names)[0])
     with ExitStack() as stack:
         pool = stack.enter_context(
-            open_judges(verifier_names(MEASURED, problems), verifier_service)
+            open_judges(verifier_names(MEASURED, problems), verifier_service, **judging)
         )
         engine = open_sampler(sampler, str(checkpoint), max_length=max_prompt + max_tokens, say=say)
         stack.callback(engine.close)
@@ -50,7 +55,7 @@ def evaluate_checkpoint(
             seed=seed,
         )
         generator = RolloutGenerator(
-            load_tokenizer(checkpoint), load_generation_config(checkpoint), template
+            load_tokenizer(checkpoint), load_generation_config(checkpoint), template, system
         )
         with activity("evaluating", passes(problems)) as part:
             return evaluate(

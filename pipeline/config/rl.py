@@ -117,6 +117,17 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
     rollouts are kept in refused/.
     """
 
+    @model_validator(mode="before")
+    @classmethod
+    def _chat_asks_for_the_rewarded_tags(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        rollout, reward = values.get("rollout"), values.get("reward", {})
+        rewarded = reward.get("format", 1.0) if isinstance(reward, dict) else 0.0
+        if isinstance(rollout, dict) and rollout.get("template") == "chat" and rewarded:
+            return {**values, "rollout": {"system": "r1", **rollout}}
+        return values
+
     @model_validator(mode="after")
     def _batches_divide(self) -> Self:
         rollouts = self.rollout.prompts * self.rollout.per_prompt

@@ -21,7 +21,7 @@ from veriloop.pipeline.config.fields import (
     Whole,
     nearest_divisor,
 )
-from veriloop.pipeline.config.user_code import PromptTemplate
+from veriloop.pipeline.config.user_code import PromptTemplate, SystemMessage
 from veriloop.pipeline.errors import did_you_mean
 from veriloop.sandbox import backends
 
@@ -127,8 +127,12 @@ class RolloutConfig(Part):
     """Steps that sampling runs ahead of the update."""
     template: PromptTemplate = "r1_zero"
     """Prompt template. chat: the tokenizer's own; or a file ending in .jinja."""
-    system: str = ""
-    """System message; r1_zero has none."""
+    system: SystemMessage = ""
+    """System message: a text, or the name r1 or boxed.
+
+    r1 asks for the think and answer tags, boxed for a boxed answer. In the RL stages r1 is the
+    default for chat with a format reward. "" is none; r1_zero says the same itself and takes none.
+    """
 
     @model_validator(mode="after")
     def _system_is_used(self) -> Self:
@@ -273,6 +277,23 @@ class SandboxConfig(Part):
     """
 
 
+ComputerAlgebra = Literal["fallback", "always", "never"]
+
+
+def judging_facts(use: ComputerAlgebra) -> dict[str, str]:
+    """The facts of every problem that change verdicts; none for the default."""
+    return {} if use == "fallback" else {"computer_algebra": use}
+
+
+def require_one_sandbox(backend: str, service: str) -> None:
+    """Raise ValueError for a backend beside a reward service."""
+    if service and backend != backends.AUTO:
+        raise ValueError(
+            f"sandbox.backend={backend!r} with verifier_service={service!r}: the service runs "
+            "programs in its own sandbox; set only one of them"
+        )
+
+
 class Judged(Part):
     """Settings of every recipe whose answers are verified."""
 
@@ -289,7 +310,7 @@ class Judged(Part):
     """URL of a reward service that replaces the workers."""
     sandbox: SandboxConfig = SandboxConfig()
     """Sandbox of verifiers that run programs."""
-    verifier_computer_algebra: Literal["fallback", "always", "never"] = "fallback"
+    verifier_computer_algebra: ComputerAlgebra = "fallback"
     """Use of sympy by math_answer.
 
     It works out references and answers such as integrals and series.
@@ -298,18 +319,11 @@ class Judged(Part):
     @property
     def verifier_facts(self) -> dict[str, str]:
         """The facts of every problem that change verdicts; none for the defaults."""
-        usual = type(self).model_fields["verifier_computer_algebra"].default
-        use = self.verifier_computer_algebra
-        return {} if use == usual else {"computer_algebra": use}
+        return judging_facts(self.verifier_computer_algebra)
 
     @model_validator(mode="after")
     def _service_has_its_own_sandbox(self) -> Self:
-        if self.verifier_service and self.sandbox.backend != backends.AUTO:
-            raise ValueError(
-                f"sandbox.backend={self.sandbox.backend!r} with verifier_service="
-                f"{self.verifier_service!r}: the service runs programs in its own sandbox; "
-                "set only one of them"
-            )
+        require_one_sandbox(self.sandbox.backend, self.verifier_service)
         return self
 
 

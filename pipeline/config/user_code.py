@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from veriloop.data.template import SYSTEM
 from veriloop.pipeline.errors import did_you_mean
 
 Options = Mapping[str, float | int | bool | str]  # settings of a function of the user
@@ -111,6 +112,18 @@ def template_identity(value: str) -> str:
     return f"{value} {sha256(Path(value).read_bytes()).hexdigest()}"
 
 
+def check_system(value: str) -> str:
+    """The text of a system message, given as its name or as text. Raises ValueError for one word
+    that is close to a name, with that name."""
+    near = did_you_mean(value.lower(), SYSTEM)
+    if value not in SYSTEM and near and len(value.split()) == 1:
+        raise ValueError(
+            f"system={value!r} is not known.{near} Known: {', '.join(SYSTEM)}, or a text"
+        )
+    return SYSTEM.get(value, value)
+
+
+SystemMessage = Annotated[str, AfterValidator(check_system), names_or_pattern(tuple(SYSTEM), r"^")]
 PromptTemplate = Annotated[
     str,
     AfterValidator(check_template),

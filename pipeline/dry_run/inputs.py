@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from veriloop.data.hub.files import FILES
+from veriloop.data.template import INSTRUCTION
+from veriloop.pipeline.config.checkpoints import cached
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.registry import Recipe
 from veriloop.pipeline.config.rl import RLRecipe
@@ -29,6 +31,38 @@ def require_data(recipe: Recipe) -> None:
         if Path(value).suffix in FILES and not Path(value).is_file():
             raise RecipeError(f"{key}: {value} is not a file")
     require_sources(source_names(recipe), getattr(recipe, "sets", {}))
+
+
+TAGS = ("<think>", "<answer>")  # that the format reward requires
+
+
+def untold_tags(recipe: Recipe) -> str:
+    """A warning if the format is rewarded and neither template nor system message names its tags;
+    "" otherwise. A chat template that is not on this machine names none."""
+    if not isinstance(recipe, RLRecipe) or not recipe.reward.format:
+        return ""
+    rollout = recipe.rollout
+    if rollout.template == "r1_zero":
+        return ""
+    told = rollout.system or _chat_template(recipe.start)
+    if rollout.template != "chat":
+        told = Path(rollout.template).read_text(encoding="utf-8") + rollout.system
+    missing = [tag for tag in TAGS if tag not in told]
+    if not missing:
+        return ""
+    return (
+        f"reward.format={recipe.reward.format:g}, and no text of template {rollout.template} asks "
+        f"for {' and '.join(missing)}; set rollout.system: r1, or reward.format: 0"
+    )
+
+
+def _chat_template(start: str) -> str:
+    """The files of a start that may hold its chat template, as one text."""
+    if start.endswith((".yaml", ".yml")):  # a base recipe, whose template has the instruction
+        return INSTRUCTION
+    folder = cached(start) or Path(start)
+    files = (folder / name for name in ("chat_template.jinja", "tokenizer_config.json"))
+    return "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
 
 
 def source_names(recipe: Recipe) -> list[str]:

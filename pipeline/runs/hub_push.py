@@ -62,7 +62,7 @@ def require_access(repo: HubRepo) -> None:
         api.auth_check(repo.id, write=True)
         private = api.model_info(repo.id).private
     except Exception as failure:  # network, token, permission
-        raise RecipeError(f"cannot push to {repo.id}: {_first_line(failure)}") from failure
+        raise RecipeError(f"cannot push to {repo.id}: {_reason(failure)}") from failure
     if private is repo.public:
         raise RecipeError(
             f"cannot push to {repo}: it exists and is {'private' if private else 'public'}; "
@@ -88,14 +88,14 @@ def push(folder: Path, repo: HubRepo) -> str:
                 delete_patterns=list(WEIGHTS),
             )
         except Exception as failure:  # network, token, permission, quota
-            raise PushError(f"cannot push to {repo.id}: {_first_line(failure)}") from failure
+            raise PushError(f"cannot push to {repo.id}: {_reason(failure)}") from failure
     return str(commit.commit_url)
 
 
 def fill(draft: Path, folder: Path) -> None:
     """Put what is uploaded of a checkpoint into `draft`: links, and texts without local paths."""
     names = {path.name for pattern in FILES for path in folder.glob(pattern)} - ABOUT_THE_RUN
-    for name in sorted(names):
+    for name in sorted(name for name in names if name[0] != "."):
         source = folder / name
         config = _without_origin(source) if name.endswith("config.json") else None
         if config is None:
@@ -119,5 +119,7 @@ def _without_origin(path: Path) -> dict[str, Any] | None:
     return {key: value for key, value in values.items() if key not in local} if local else None
 
 
-def _first_line(failure: Exception) -> str:
-    return f"{type(failure).__name__}: {failure}".partition("\n")[0]
+def _reason(failure: BaseException) -> str:
+    """The first line of the message, and that of the exception behind it."""
+    line = f"{type(failure).__name__}: {failure}".partition("\n")[0].rstrip(".")
+    return f"{line} ({_reason(failure.__cause__)})" if failure.__cause__ else line

@@ -8,7 +8,7 @@ cons@64 the majority vote of AIME's 64 answers (DeepSeek-R1, section 3).
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from veriloop.stages.commands.benchmark_options import (
     exam_plans,
     positions_of,
 )
-from veriloop.stages.commands.parse import parse_options
+from veriloop.stages.commands.parse import parse_options, system_message
 from veriloop.stages.commands.text_table import text_table
 from veriloop.verifiers.verdict import Verdict
 
@@ -48,7 +48,12 @@ class _Bench:
         names = {problem.verifier for plan in plans for problem in plan.exam.problems}
         names |= {JUDGE} if names & {*VOTED} else set()
         self.judges: Judges = stack.enter_context(
-            open_judges(sorted(names), options.verifier_service, workers=options.verifier_workers)
+            open_judges(
+                sorted(names),
+                options.verifier_service,
+                workers=options.verifier_workers,
+                **options.judging(options.verifier_service),
+            )
         )
         self._options, self._stack = options, stack
         self._room = max(plan.room for plan in plans)
@@ -66,6 +71,7 @@ class _Bench:
 def run(options: Options) -> dict[str, SetMetrics]:
     """Metrics by set. Raises RecipeError for invalid options before anything is sampled, and
     StageError if nothing could be verified."""
+    options = replace(options, system=system_message(options.system, options.template))
     checkpoint = find_checkpoint(options.checkpoint, "CHECKPOINT")
     scribe = RolloutGenerator(
         load_tokenizer(checkpoint),

@@ -16,7 +16,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.sampling.prelaunch import engine_of
 from veriloop.pipeline.sampling.sampler import Sampling
-from veriloop.stages.commands.parse import PluginOptions
+from veriloop.stages.commands.parse import JudgeOptions, system_message
 
 LONGEST = 32_768  # tokens of an answer in the paper
 SAMPLES = ((100, 64), (300, 16))  # (questions, answers per question) of sets up to that size
@@ -24,7 +24,7 @@ FEWEST = 4  # answers per question of larger sets
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PluginOptions):
+class Options(JudgeOptions):
     """Evaluate a Hugging Face checkpoint on whole published sets.
 
     Answers are stored as they are sampled: the same command run again samples only missing ones.
@@ -52,7 +52,7 @@ class Options(PluginOptions):
         tyro.conf.arg(help="tokens per answer; default: 32,768, or what the model has room for"),
     ] = None
     template: str = "r1_zero"  # chat: the model's own; or a Jinja file
-    system: str = ""  # system message of the chat
+    system: str = ""  # system message of the chat: a text, or the name r1 or boxed
     seed: int = 1
     verifier_workers: int = 1  # verifier processes
     verifier_service: Annotated[
@@ -97,10 +97,7 @@ def exam_plans(options: Options, scribe: RolloutGenerator, positions: int) -> li
         raise RecipeError(f"--set {' '.join(options.set)}: at least one, and each once")
     if options.limit is not None and options.limit < 1:
         raise RecipeError(f"--limit {options.limit} must be at least 1")
-    if options.system and options.template == "r1_zero":
-        raise RecipeError(
-            f"--system {options.system!r:.40} is only used with --template chat or your own"
-        )
+    system_message(options.system, options.template)
     try:
         check_template(options.template)
     except ValueError as mistake:

@@ -19,12 +19,12 @@ from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig, r
 from veriloop.pipeline.config.user_code import check_template
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.evaluation.evaluate import Evaluation
-from veriloop.stages.commands.parse import PluginOptions, parse_options
+from veriloop.stages.commands.parse import JudgeOptions, parse_options, system_message
 from veriloop.stages.held_out import evaluate_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PluginOptions):
+class Options(JudgeOptions):
     """Evaluate a Hugging Face checkpoint on held-out problems.
 
     With --set NAME... it evaluates on whole published sets instead; that form has other flags,
@@ -45,6 +45,7 @@ class Options(PluginOptions):
     max_tokens: int = 112  # tokens per answer
     max_prompt: int = 256  # tokens per prompt
     template: str = "r1_zero"  # chat: the model's own; or a Jinja file
+    system: str = ""  # system message of the chat: a text, or the name r1 or boxed
     seed: int = 1
     verifier_service: Annotated[
         str, tyro.conf.arg(help="URL of a reward service to use instead of workers")
@@ -55,6 +56,8 @@ class Options(PluginOptions):
 
 def run(options: Options) -> Evaluation:
     """Evaluate with these options. Raises RecipeError for invalid ones."""
+    system = system_message(options.system, options.template)
+    judging = options.judging(options.verifier_service)
     try:
         config = EvaluationConfig(
             sources=options.sources,
@@ -77,7 +80,9 @@ def run(options: Options) -> Evaluation:
         max_prompt=options.max_prompt,
         seed=options.seed,
         verifier_service=options.verifier_service,
+        judging=judging,
         template=options.template,
+        system=system,
     )
 
 

@@ -7,8 +7,15 @@ from typing import Annotated, Any, TypeVar, Union
 
 import tyro
 
-from veriloop.pipeline.config.sections import require_plugins
+from veriloop.pipeline.config.sections import (
+    ComputerAlgebra,
+    judging_facts,
+    require_one_sandbox,
+    require_plugins,
+)
+from veriloop.pipeline.config.user_code import check_system
 from veriloop.pipeline.errors import RecipeError
+from veriloop.sandbox.backends import AUTO, check
 
 Options = TypeVar("Options")
 Verbs = Mapping[str, tuple[type, Callable[[Any], int]]]  # verb: (options, function -> exit code)
@@ -22,6 +29,43 @@ class PluginOptions:
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(metavar="FILE|MODULE", help="load more verifiers; may be repeated"),
     ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(PluginOptions):
+    """Options of a command that verifies in processes of its own, spelled as in a recipe."""
+
+    verifier_computer_algebra: ComputerAlgebra = "fallback"  # use of sympy by math_answer
+    sandbox_backend: Annotated[
+        str,
+        tyro.conf.arg(
+            name="sandbox.backend",
+            metavar="NAME",
+            help="where programs run: namespace, reduced, docker, remote:URL",
+        ),
+    ] = AUTO
+
+    def judging(self, service: str = "") -> dict[str, Any]:
+        """What opens verifiers with these options. Raises RecipeError for an invalid backend, and
+        for one beside a reward service."""
+        try:
+            require_one_sandbox(self.sandbox_backend, service)
+            backend = check(self.sandbox_backend)
+        except ValueError as mistake:
+            raise RecipeError(f"--sandbox.backend: {mistake}") from mistake
+        return {"sandbox": backend, "facts": judging_facts(self.verifier_computer_algebra)}
+
+
+def system_message(system: str, template: str) -> str:
+    """The text of --system, a name or a text. Raises RecipeError for a name that is none, and for a
+    template without a system message."""
+    try:
+        text = check_system(system)
+    except ValueError as mistake:
+        raise RecipeError(f"--system: {mistake}") from mistake
+    if text and template == "r1_zero":
+        raise RecipeError(f"--system {system!r:.40} is only used with --template chat or your own")
+    return text
 
 
 def parse_options(kind: type[Options], words: Sequence[str]) -> Options:

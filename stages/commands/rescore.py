@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from veriloop.pipeline.errors import RecipeError, Stopped
-from veriloop.stages.commands.parse import PluginOptions, parse_options
-from veriloop.verifiers.registry import fingerprint
+from veriloop.stages.commands.parse import JudgeOptions, parse_options
+from veriloop.verifiers.registry import fingerprint, with_settings
 
 # These import pyarrow, which --help need not wait for.
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ CLIP = 300  # characters printed of a text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PluginOptions):
+class Options(JudgeOptions):
     """Verify the rollouts of a run again and compare with the recorded verdicts."""
 
     run: Annotated[
@@ -69,8 +69,9 @@ def _rejudgement(options: Options) -> "Rejudgement":
 
     name, _, required_version = options.verifier.partition("@")
     verifier = find(name)
-    version = fingerprint([verifier.name])[verifier.name]
-    if required_version not in ("", verifier.version, version):
+    code = fingerprint([verifier.name])
+    version = with_settings(code, options.judging()["facts"])[verifier.name]
+    if required_version not in ("", verifier.version, code[verifier.name], version):
         raise RecipeError(
             f"--verifier {options.verifier}: {name} is version {verifier.version!r} here, in full "
             f"{version!r}; another version needs another checkout"
@@ -115,7 +116,8 @@ def rejudged(
     from veriloop.stages.commands.verify import judged
     from veriloop.verifiers.pool import VerifierPool
 
-    with VerifierPool(options.workers, options.limit_s, options.memory_mb) as pool:
+    bounds = (options.workers, options.limit_s, options.memory_mb)
+    with VerifierPool(*bounds, **options.judging()) as pool:
         for stage in stages:
             flips, folder = Flips(), rejudgement.folder(run.folder, stage.name)
             for step, path in stage.rollout_files:

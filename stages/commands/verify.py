@@ -15,7 +15,7 @@ import tyro
 
 from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import RecipeError, StageError
-from veriloop.stages.commands.parse import PluginOptions, parse_options
+from veriloop.stages.commands.parse import JudgeOptions, parse_options
 from veriloop.stages.commands.text_table import text_table
 from veriloop.verifiers.pool import VerifierPool
 from veriloop.verifiers.registry import Verifier, all_verifiers, get
@@ -31,7 +31,7 @@ class VerifierFailedError(StageError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PluginOptions):
+class Options(JudgeOptions):
     """Verify each line {"gold" or "reference": ..., "response": ...} of a JSONL file."""
 
     file: Annotated[
@@ -82,11 +82,12 @@ def command(words: Sequence[str]) -> int:
     """
     options = parse_options(Options, words)
     default = find(options.verifier).name if options.verifier else ""
+    judging = options.judging()
     source = sys.stdin if options.file == "-" else _opened(options.file)
     agreement = Agreement()
     with (
         source if source is not sys.stdin else nullcontext(),
-        VerifierPool(options.workers, options.limit_s, options.memory_mb) as pool,
+        VerifierPool(options.workers, options.limit_s, options.memory_mb, **judging) as pool,
     ):
         lines = read(source, default, prefilled_think=options.prefilled_think)
         while batch := list(islice(lines, BATCH)):

@@ -16,7 +16,10 @@ from veriloop.pipeline.runs.hub_push import HubRepo
 from veriloop.stages.cli import main
 from veriloop.stages.publish import finished, pushes_of
 
-pytestmark = pytest.mark.usefixtures("here")
+pytestmark = [
+    pytest.mark.usefixtures("here"),
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),  # in huggingface_hub
+]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from veriloop.data.sources import SOURCES
+from veriloop.data.template import INSTRUCTION
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, ReasoningRecipe, RLRecipe, ZeroRecipe
 from veriloop.pipeline.config.sections import EvaluationConfig
 
@@ -100,3 +101,23 @@ def test_an_evaluation_names_each_known_source_once(sources):
     assert EvaluationConfig(sources=("general", "arithmetic")).sources == ("general", "arithmetic")
     with pytest.raises(ValidationError, match=r"Did you mean 'general'|and each once"):
         ZeroRecipe.model_validate(FIXED | {"evaluation": {"sources": sources}})
+
+
+@pytest.mark.parametrize(
+    ("rollout", "reward", "expected"),
+    [
+        ({"template": "chat"}, {}, INSTRUCTION),
+        ({"template": "chat"}, {"format": 0.5}, INSTRUCTION),
+        ({"template": "chat"}, {"format": 0.0}, ""),
+        ({"template": "chat", "system": ""}, {}, ""),
+        ({"template": "chat", "system": "Be brief."}, {}, "Be brief."),
+        ({}, {}, ""),
+    ],
+)
+def test_a_chat_is_told_of_the_rewarded_tags_unless_the_recipe_says_otherwise(
+    rollout, reward, expected
+):
+    values = FIXED | {"rollout": FIXED["rollout"] | rollout, "reward": reward}
+    recipe = ZeroRecipe.model_validate(values)
+    assert recipe.rollout.system == expected
+    assert ZeroRecipe.model_validate(recipe.model_dump()) == recipe

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from veriloop.data.template import INSTRUCTION
 from veriloop.pipeline.config.algorithm import ADVANTAGES, OBJECTIVES, AlgorithmConfig
 from veriloop.pipeline.config.sections import RolloutConfig
 from veriloop.pipeline.config.user_code import load_function, template_identity
@@ -94,3 +95,19 @@ def test_a_bad_template_is_refused_by_name(tmp_path, text, message):
         rollout(template="chatt")
     with pytest.raises(ValidationError, match="requires template: chat, or your own"):
         rollout(system="x")
+
+
+def test_a_system_message_is_a_text_or_a_name():
+    assert rollout(template="chat", system="r1").system == INSTRUCTION
+    assert rollout(template="chat", system=INSTRUCTION).system == INSTRUCTION
+    assert "\\boxed{}" in rollout(template="chat", system="boxed").system
+    for text in ("Be brief.", "Rboxed answers only", "", "Denke!"):
+        assert rollout(template="chat", system=text).system == text
+    with pytest.raises(ValidationError, match="requires template: chat, or your own"):
+        rollout(system="r1")
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("R1", "r1"), ("r-1", "r1"), ("boxd", "boxed")])
+def test_a_name_that_is_none_is_refused_with_the_nearest(name, nearest):
+    with pytest.raises(ValidationError, match=f"{name!r} is not known. Did you mean '{nearest}'"):
+        rollout(template="chat", system=name)

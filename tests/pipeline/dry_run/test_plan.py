@@ -195,3 +195,47 @@ def test_memory_is_unknown_where_the_model_is_not_here():
 def test_the_run_folder_is_told_when_there_is_one(tmp_path):
     assert rows(zero(), tmp_path)["run folder"] == str(tmp_path)
     assert "run folder" not in rows(zero())
+
+
+BOTH = "<think> and <answer>"
+
+
+@pytest.mark.parametrize(
+    ("system", "weight", "missing"),
+    [
+        (None, 1.0, ""),
+        ("", 1.0, BOTH),
+        ("Be brief.", 0.5, BOTH),
+        ("Think inside <think> tags.", 1.0, "<answer>"),
+        ("<think>1</think><answer>2</answer>", 1.0, ""),
+        ("", 0.0, ""),
+    ],
+)
+def test_a_plan_warns_if_nothing_asks_for_the_rewarded_tags(system, weight, missing):
+    rollout = {"prompts": 6, "per_prompt": 4, "max_tokens": 50, "template": "chat"}
+    rollout |= {} if system is None else {"system": system}
+    told = rows(zero(rollout=rollout, reward={"format": weight}))
+    expected = (
+        f"reward.format={weight:g}, and no text of template chat asks for {missing}; set "
+        "rollout.system: r1, or reward.format: 0"
+    )
+    assert told.get("warning") == (expected if missing else None)
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json"])
+def test_the_models_own_template_may_ask_for_them(name, tmp_path):
+    rollout = {"prompts": 6, "per_prompt": 4, "max_tokens": 50, "template": "chat", "system": ""}
+    assert BOTH in rows(zero(tmp_path, rollout=rollout))["warning"]
+    (tmp_path / name).write_text("Answer as <think>1</think><answer>2</answer>.")
+    assert "warning" not in rows(zero(tmp_path, rollout=rollout))
+    assert "warning" not in rows(zero("recipes/tiny/base.yaml", rollout=rollout))
+
+
+def test_so_may_a_template_in_a_file(tmp_path):
+    path = tmp_path / "mine.jinja"
+    rollout = {"prompts": 6, "per_prompt": 4, "max_tokens": 50, "template": str(path)}
+    path.write_text("{{ system }} {{ prompt }}")
+    assert BOTH in rows(zero(rollout=rollout))["warning"]
+    assert "warning" not in rows(zero(rollout=rollout | {"system": "r1"}))
+    path.write_text("<think>, then <answer>. {{ prompt }}")
+    assert "warning" not in rows(zero(rollout=rollout))

@@ -16,6 +16,9 @@ from veriloop.pipeline.runs.hub_push import (
     without_paths,
 )
 
+pytestmark = pytest.mark.filterwarnings(  # of huggingface_hub's own call of httpx2
+    "ignore:Use 'content=:DeprecationWarning"
+)
 REPO = HubRepo(id="me/model")
 MODEL = {
     "config.json": '{"model_type": "llama", "_name_or_path": "/home/ada/base"}',

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from veriloop.data.template import INSTRUCTION
 from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.commands import evaluate
 from veriloop.verifiers.service.server import RewardService, Settings
@@ -57,3 +58,55 @@ def test_the_same_seed_gives_the_same_evaluation(words, tmp_path):
 def test_a_source_that_is_not_there_is_refused_with_the_nearest_one(words):
     with pytest.raises(RecipeError, match=r"no source 'arithmetics'\. Did you mean 'arithmetic'"):
         evaluate.command([*words, "--sources", "arithmetics"])
+
+
+class Opened(Exception):  # noqa: N818  it is no error
+    """The verifiers would have been opened."""
+
+
+@pytest.mark.parametrize("more", [(), ("--set", "gsm8k=train.jsonl")], ids=["sources", "set"])
+def test_flags_say_how_answers_are_judged(words, more, monkeypatch, tmp_path):
+    opened = {}
+
+    def open_judges(names, service, *, workers=1, **judging):
+        opened.update(judging)
+        raise Opened
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
+    for module in ("held_out", "commands.benchmark"):
+        monkeypatch.setattr(f"veriloop.stages.{module}.open_judges", open_judges)
+    small = words[:2] if more else words
+    flags = ("--verifier-computer-algebra", "always", "--sandbox.backend", "reduced")
+    with pytest.raises(Opened):
+        evaluate.command([*small, *more, *flags])
+    assert opened == {"sandbox": "reduced", "facts": {"computer_algebra": "always"}}
+    service = ("--verifier-service", "http://127.0.0.1:9")
+    with pytest.raises(RecipeError, match=r"--sandbox.backend: .*the service runs programs in its"):
+        evaluate.command([*small, *more, *flags, *service])
+
+
+@pytest.mark.parametrize("more", [(), ("--set", "gsm8k=train.jsonl")], ids=["sources", "set"])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--system", "R1", "--template", "chat"), "--system: .*'R1' .*Did you mean 'r1'"),
+        (("--system", "r1"), "--system 'r1' is only used with --template chat or your own"),
+    ],
+)
+def test_a_system_message_that_cannot_be_used_is_refused(words, more, flags, said):
+    with pytest.raises(RecipeError, match=said):
+        evaluate.command([*words[:2], *more, *flags])
+
+
+def test_the_named_system_message_begins_every_prompt(words, monkeypatch):
+    asked = []
+
+    def opened(tokenizer, ends, template, system):
+        asked.append((template, system))
+        raise Opened
+
+    monkeypatch.setattr("veriloop.stages.held_out.RolloutGenerator", opened)
+    with pytest.raises(Opened):
+        evaluate.command([*words, "--template", "chat", "--system", "r1"])
+    assert asked == [("chat", INSTRUCTION)]

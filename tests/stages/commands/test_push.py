@@ -13,6 +13,8 @@ from tests.hub_server import TOKEN
 from veriloop.pipeline.runs import lineage
 from veriloop.stages.cli import main
 
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the library
+
 
 @pytest.fixture
 def run(here, tiny_checkpoint):

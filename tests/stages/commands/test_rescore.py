@@ -161,3 +161,20 @@ def _with_reference(path, text):
     table = pq.ParquetFile(path).read()
     at = table.column_names.index("reference")
     pq.write_table(table.set_column(at, "reference", pa.array([text] * len(table))), path)
+
+
+def test_verdicts_of_another_use_of_computer_algebra_lie_apart(run, capsys):
+    plain = fingerprint(["math_answer"])["math_answer"]
+    words = ["rescore", str(run), "--verifier", f"math_answer@{plain}"]
+    for use in ("fallback", "always"):
+        assert command.main([*words, "--verifier-computer-algebra", use]) == 0
+    folders = {folder.name for folder in rescored(run).iterdir()}
+    assert folders == {f"math_answer@{plain}", f"math_answer@{plain},computer_algebra=always"}
+    assert "verified again by math_answer" in capsys.readouterr().out
+
+
+def test_a_sandbox_that_is_none_is_refused(run, capsys):
+    words = ["rescore", str(run), "--verifier", "number", "--sandbox.backend", "namespaces"]
+    assert command.main(words) == 2
+    assert "Did you mean 'namespace'?" in capsys.readouterr().err
+    assert not rescored(run).exists()

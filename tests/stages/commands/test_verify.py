@@ -170,3 +170,35 @@ def test_a_verifier_that_cannot_work_here_is_a_failure(lines, capsys, monkeypatc
     path = lines({"gold": "q", "response": "x"})
     assert command.main(["verify", "--verifier", "llm_judge", path]) == 1
     assert "set VERILOOP_JUDGE_URL to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        ((), [(0.0, "graded"), (1.0, "graded")]),
+        (("--verifier-computer-algebra", "always"), [(1.0, "graded"), (1.0, "graded")]),
+        (("--verifier-computer-algebra", "never"), [(0.0, "graded"), (None, "error")]),
+    ],
+    ids=["fallback", "always", "never"],
+)
+def test_computer_algebra_is_used_as_the_flag_says(lines, capsys, use, expected):
+    integral, half = r"\int_0^1 x\,dx", r"\frac12"
+    path = lines(
+        {"gold": half, "response": rf"\boxed{{{integral}}}"},
+        {"gold": integral, "response": rf"\boxed{{{half}}}"},
+    )
+    assert command.main(["verify", "--verifier", "math_answer", path, *use]) == 0
+    assert [(v["score"], v["status"]) for v in printed(capsys)] == expected
+
+
+def test_programs_run_in_the_sandbox_of_the_flag(lines, capsys, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    tests = {"tests": [{"args": [2], "expected": 4}], "function": "f"}
+    path = lines({"reference": tests, "response": "```python\ndef f(x): return 2 * x\n```"})
+    words = ["verify", "--verifier", "code_tests", path, "--sandbox.backend"]
+    assert command.main([*words, "docker"]) == 1
+    assert "no Docker daemon answers here" in capsys.readouterr().err
+    assert command.main([*words, "dokcer"]) == 2
+    assert "--sandbox.backend: no backend 'dokcer'. Did you mean 'docker'?" in (
+        capsys.readouterr().err
+    )
