@@ -12,6 +12,7 @@ from pathlib import Path
 VARIABLE = "VERILOOP_SANDBOX_PYTHON"  # environment variable with the path of another interpreter
 PACKAGE = Path(__file__).parent  # the folder of veriloop.sandbox
 OLDEST = (3, 11)
+HIDDEN = "/tmp"  # replaced by each program's own
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "HOME": "/tmp",
@@ -94,6 +95,9 @@ def _examine(path: str) -> Interpreter | str:
     if tuple(version) < OLDEST:
         return f"is {version[0]}.{version[1]}, older than {OLDEST[0]}.{OLDEST[1]}"
     outside = [os.path.realpath(p) for p in prefixes if not Path(p).is_relative_to("/usr")]
+    hidden = [p for p in outside if Path(p).is_relative_to(HIDDEN)]
+    if hidden:
+        return f"{hidden[0]} lies in {HIDDEN}, where programs see only their own files"
     return Interpreter(path=path, read_only=("/usr", *_outermost(outside)), numpy=numpy)
 
 

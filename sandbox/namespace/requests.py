@@ -16,6 +16,7 @@ from veriloop.sandbox.probe import Way
 
 SPARE_TASKS = 5  # the slot's own processes
 _CPU_SLACK = 1.5  # the kernel's CPU limit counts by ticks; `Deadline` enforces the exact one
+_ADDRESS_SPARE = 16 << 20  # what a program maps and does not use: guard pages, alignment, padding
 _MARSHAL_VERSION = 4
 _HOST_IDS = 1_000_000_000  # first host id for slots, far above those of real accounts
 _SLOTS_PER_PROCESS = 256
@@ -105,7 +106,7 @@ def prepare_run(
 def _request(setup: Setup, limits: Limits, payload_bytes: int) -> Request:
     return Request(
         cpu_s=math.ceil(limits.cpu_s if limits.processes else _CPU_SLACK * limits.cpu_s + 1),
-        address_bytes=limits.memory_mb << 20,
+        address_bytes=(limits.memory_mb << 20) + _ADDRESS_SPARE,
         counted=COUNTED.index(limits.counted),
         disk_mb=limits.disk_mb,
         inodes=limits.inodes,

@@ -57,7 +57,7 @@ def test_a_program_finds_the_packages_of_the_interpreter_that_the_environment_na
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
     )
-    if "is not available here" in done.stderr:
+    if "is not available here" in done.stderr or "lies in /tmp" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])
     assert done.stdout == "b'81\\n'\n" * 2, done.stderr
 

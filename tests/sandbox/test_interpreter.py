@@ -52,7 +52,15 @@ def test_with_neither_the_error_says_why_for_both(monkeypatch, fresh):
         fresh()
 
 
+def test_an_interpreter_that_programs_could_not_see_is_refused(monkeypatch, fresh):
+    pretend(monkeypatch, {"/tmp/own/bin/python": ([3, 12], "/tmp/own")})
+    monkeypatch.setenv(interpreter.VARIABLE, "/tmp/own/bin/python")
+    with pytest.raises(OSError, match=r"/tmp/own lies in /tmp, where programs see only their own"):
+        fresh()
+
+
 def test_the_environment_may_name_the_interpreter_of_programs(monkeypatch, fresh, tmp_path):
+    monkeypatch.setattr(interpreter, "HIDDEN", "/hidden")
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     chosen = f"{tmp_path}/numpy/bin/python"
