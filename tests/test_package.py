@@ -9,13 +9,17 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
+from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.request import urlopen
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from scripts import core_alone
 from veriloop.pipeline.config.load import FOLDER, read, shipped
 from veriloop.pipeline.runs.record import StageRecord
 
@@ -40,6 +44,29 @@ def wheel(tmp_path_factory):
     return built
 
 
+def install(wheel, home):
+    """Makes an environment with the wheel alone."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    words = ["--python", str(home / "bin/python"), "install", "-q", "--no-deps", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+
+
+def outside():
+    """The environment variables of a shell that knows nothing of this checkout."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return kept | {"OMP_NUM_THREADS": "1"}
+
+
+def sampled(suite, folder):
+    """A copy of a suite of the sandbox with every twentieth of its programs."""
+    suite = shutil.copytree(suite, folder / "suite")
+    for name in ("manifest.jsonl", "honest_manifest.jsonl"):
+        rows = (suite / name).read_text().splitlines(keepends=True)
+        single = [row for row in rows if "run_after" not in row and "run_beside" not in row]
+        (suite / name).write_text("".join(single[::20]))
+    return suite
+
+
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
     """The environment: `run(*words)` runs a program of it in an empty folder, without PYTHONPATH.
@@ -48,22 +75,17 @@ def installed(wheel, tmp_path_factory):
     there, and with them editable installs, are not followed.
     """
     home = tmp_path_factory.mktemp("installed")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "env"], check=True)
-    python = home / "env/bin/python"
-    words = ["--python", str(python), "install", "-q", "--no-deps", str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+    install(wheel, home / "env")
     site = next((home / "env/lib").glob("python*/site-packages"))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     here = home / "empty"
     here.mkdir()
-    environment = {name: v for name, v in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"OMP_NUM_THREADS": "1"}
 
     def start(program, *words, cwd=here):
         return subprocess.Popen(
             [home / "env/bin" / program, *words],
             cwd=cwd,
-            env=environment,
+            env=outside(),
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -101,19 +123,6 @@ def test_all_recipes_are_there_and_one_dry_runs(installed, tmp_path):
     assert list(installed.here.iterdir()) == []
 
 
-def test_the_sandbox_is_checked_with_the_packaged_suite(installed, tmp_path):
-    code = "from veriloop.stages.commands.sandbox import SUITE; print(SUITE)"
-    packaged = Path(installed.run("python", "-c", code).strip())
-    assert packaged.is_relative_to(installed.site)
-    suite = shutil.copytree(packaged, tmp_path / "suite")
-    for name in ("manifest.jsonl", "honest_manifest.jsonl"):
-        rows = (suite / name).read_text().splitlines(keepends=True)
-        single = [row for row in rows if "run_after" not in row and "run_beside" not in row]
-        (suite / name).write_text("".join(single[::20]))
-    out = installed.run("veriloop", "sandbox", "check", "--suite", str(suite), "--allow-reduced")
-    assert "honest programs: " in out
-
-
 def test_the_service_starts_answers_and_stops(installed):
     process = installed.start("veriloop", "serve", "--port", "0", "--verifiers", "number")
     try:
@@ -146,56 +155,87 @@ def test_the_doctor_checks_the_machine(installed):
     assert " ok, " in out and " fail" in out
 
 
-BLOCKER = """
-import importlib.abc, sys
-class Blocker(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {blocked}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Blocker())
-"""
-TRAINING_MODULES = [  # what the extra `train` installs, and numpy's and pyarrow's users
-    "datasets", "huggingface_hub", "jinja2", "pandas", "plotly", "pyarrow", "safetensors",
-    "tensorboard", "tokenizers", "torch", "transformers", "trl", "vllm",
-]  # fmt: skip
+def required(lines):
+    """{canonical name: distribution} of what requirement lines install, to the last one."""
+    waiting, seen, needed = [(Requirement(line), {""}) for line in lines], set(), {}
+    while waiting:
+        requirement, extras = waiting.pop()
+        marker = requirement.marker
+        if marker and not any(marker.evaluate({"extra": extra}) for extra in extras):
+            continue
+        name, asked = canonicalize_name(requirement.name), {"", *requirement.extras}
+        if (name, frozenset(asked)) not in seen:
+            seen.add((name, frozenset(asked)))
+            needed[name] = distribution(name)
+            waiting += [(Requirement(line), asked) for line in needed[name].requires or ()]
+    return needed
+
+
+@pytest.fixture(scope="module")
+def alone(wheel, tmp_path_factory):
+    """Function: the folder of programs of an environment with the wheel and nothing that it, with
+    these extras, does not require."""
+
+    @cache
+    def make(*extras):
+        home = tmp_path_factory.mktemp("alone")
+        install(wheel, home)
+        site = next(home.glob("lib/python*/site-packages"))
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        optional = project["optional-dependencies"]
+        lines = project["dependencies"] + [line for extra in extras for line in optional[extra]]
+        for package in required(lines).values():
+            parts = {Path(file).parts[0] for file in package.files} - {"..", "__pycache__"}
+            for part in parts - {path.name for path in site.iterdir()}:
+                (site / part).symlink_to(package.locate_file(part))
+        return home / "bin"
+
+    return make
 
 
 @pytest.fixture
-def core(installed, tmp_path):
-    """The installed environment without the packages of the extra `train`: `run(*words)`."""
-    blocker = tmp_path / "blocker"
-    blocker.mkdir()
-    (blocker / "sitecustomize.py").write_text(BLOCKER.format(blocked=TRAINING_MODULES))
+def run_in(tmp_path):
+    """Function: run a program of such a folder in an empty folder; returns what it prints."""
 
-    def run(program, *words, cwd=tmp_path, code=0):
+    def run(programs, program, *words, code=0):
         done = subprocess.run(
-            [installed.site.parents[2] / "bin" / program, *words],
-            cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(blocker)},
+            [programs / program, *map(str, words)],
+            cwd=tmp_path,
+            env=outside(),
             text=True,
             capture_output=True,
         )
-        assert done.returncode == code, done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     return run
 
 
-def test_the_core_verifies_checks_and_lists_without_torch(core, tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"response": "\\\\boxed{5}", "gold": "5"}\n')
-    assert '"score": 1.0' in core("veriloop", "verify", "rows.jsonl", "--verifier", "math_answer")
-    core("veriloop", "verifier", "new", "parity")
-    assert "latency" in core("veriloop", "verifier", "check", "parity", "--plugin", "parity.py")
-    assert "tiny/zero" in core("veriloop", "recipes", "ls")
-    assert "run folder" in core("veriloop", "zero", "tiny/zero", "--dry-run")
-    adapters = "trl", "verl", "openrlhf", "nemo_rl", "areal", "skyrl"
-    core("python", "-c", "".join(f"import veriloop.verifiers.adapters.{a};" for a in adapters))
-    core("python", "-c", "import veriloop.verifiers.service.server, veriloop.sandbox.backends")
+def test_the_core_does_all_that_it_promises_without_any_other_package(alone, run_in, tmp_path):
+    done = run_in(alone(), "python", ROOT / "scripts/core_alone.py", tmp_path)
+    assert done.splitlines()[-1] == f"{len(core_alone.PROMISES)} of {len(core_alone.PROMISES)} hold"
+    code = "from veriloop.stages.commands.sandbox import SUITE; print(SUITE)"
+    suite = sampled(Path(run_in(alone(), "python", "-c", code).strip()), tmp_path)
+    out = run_in(alone(), "veriloop", "sandbox", "check", "--suite", suite, "--allow-reduced")
+    assert "honest programs: " in out
 
 
-def test_a_command_that_needs_more_than_the_core_names_the_extra(core):
-    (message,) = core("veriloop", "zero", "tiny/zero", code=2).splitlines()[-1:]
+def test_a_command_that_needs_more_than_the_core_names_the_extra(alone, run_in):
+    (message,) = run_in(alone(), "veriloop", "zero", "tiny/zero", code=2).splitlines()[-1:]
     assert message.endswith("install it with pip install 'veriloop[train]'")
+
+
+def test_the_extra_train_trains_and_reports_without_any_other_package(
+    alone, run_in, tmp_path, tiny_checkpoint
+):
+    words = ["--start", tiny_checkpoint(), "--output", "out", "--steps", 1]
+    words += ["--rollout.prompts", 4, "--rollout.per-prompt", 4, "--rollout.max-tokens", 8]
+    words += ["--evaluation.problems", 2, "--evaluation.samples", 1]
+    said = run_in(alone("train"), "veriloop", "zero", "tiny/zero", *words)
+    assert "checkpoint: out/zero/checkpoints/step_000001" in said
+    assert (tmp_path / "out/report.html").is_file()
+    (entry,) = json.loads((tmp_path / "out/run.json").read_text())["stages"]
+    assert (entry["status"], entry["sampler"]) == ("done", "torch")
 
 
 def test_the_core_requires_no_training_package():

@@ -77,6 +77,49 @@ QUESTIONS = "".join(
     json.dumps({"question": f"Spell {word} backwards.", "text": word}) + "\n"
     for word in ("abc", "one", "sun", "tree", "stone", "river", "north", "light", "paper", "green")
 )
+TRL = '''"""GRPO in TRL with the verifier {name}: python {folder}/{name}_trl.py MODEL [STEPS]."""
+
+import sys
+
+import torch
+from datasets import load_dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from veriloop.verifiers.adapters.trl import reward
+from veriloop.verifiers.registry import load_plugin
+
+
+def with_prompt(row: dict) -> dict:
+    return {{"prompt": row["question"] + " Put the answer within <answer> and </answer>.\\n"}}
+
+
+def main(model: str, steps: str = "20") -> None:
+    load_plugin("{folder}/{name}.py")
+    questions = load_dataset("json", data_files="{folder}/{name}.jsonl", split="train")
+    cuda = torch.cuda.is_available()
+    config = GRPOConfig(
+        output_dir="outputs/{name}-trl",
+        max_steps=int(steps),
+        num_generations=8,
+        max_completion_length=64,
+        logging_steps=1,
+        report_to=[],
+        use_cpu=not cuda,
+        bf16=cuda,
+    )
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=reward("{name}", column="text"),  # the column with the reference
+        args=config,
+        train_dataset=questions.map(with_prompt),
+    )
+    trainer.train()
+    trainer.save_model()
+
+
+if __name__ == "__main__":  # verifiers judge in processes that import this file
+    main(*sys.argv[1:])
+'''
 RECIPE = """# R1-Zero with the verifier {name}; change start and the questions.
 stage: zero
 name: {name}
@@ -104,7 +147,7 @@ class List:
 
 @dataclass(frozen=True, kw_only=True)
 class New:
-    """Write a working example verifier, its test, questions for it, and a recipe of RL."""
+    """Write an example verifier, its test, questions, a recipe of RL and a program for TRL."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME", help="the new name")]
     folder: str = "."  # folder to write to
@@ -141,6 +184,7 @@ def _new(options: New) -> int:
         folder / f"test_{name}.py": TEST.format(name=name),
         folder / f"{name}.jsonl": QUESTIONS,
         folder / f"{name}.yaml": RECIPE.format(name=name, folder=folder),
+        folder / f"{name}_trl.py": TRL.format(name=name, folder=folder),
     }
     for path in contents:
         if path.exists():
@@ -150,7 +194,8 @@ def _new(options: New) -> int:
         path.write_text(text, encoding="utf-8")
         print(path)
     print(f"next: veriloop verifier check {name} --plugin {folder / name}.py")
-    print(f"      veriloop zero {folder / name}.yaml --dry-run")
+    print(f"      veriloop zero {folder / name}.yaml")
+    print(f"      python {folder / name}_trl.py MODEL")
     return 0
 
 

@@ -30,7 +30,7 @@ CHECKPOINTS = (
     "outputs/tiny-reward_model-1/reward_model/checkpoints/step_000064",
     "outputs/r1/zero/checkpoints/step_000050",
 )
-RUNS = ("first", "mine", "other", "whole", "demo")
+RUNS = ("first", "mine", "other", "whole", "demo", "parity-1")
 ROWS = {"prompt": "What is 1+1?", "completion": "<answer>2</answer>", "label": True}
 SUMS = [{"question": f"What is {n}+1?", "answer": f"#### {n + 1}"} for n in (1, 2)]  # as GSM8K
 LINES = {

@@ -28,11 +28,13 @@ STAGES = {
 }
 OF_OURS = re.compile(r"(?:[A-Z_]+=\S* )*(?:veriloop|make|python benchmarks/\S+|git clone)(?: |$)")
 OUTSIDE = {"/", "~"}  # how the name of such a place begins
+WRITTEN = {"mine/parity_trl.py"}  # scripts that `veriloop verifier new` writes
 NOT_TRIED = {  # first word: why not
     "git": "the address to clone from is the reader's",
     "cd": "goes where git has put it",
     "export": "sets what a verifier asks, which its own tests do",
     "cat": "a file, for the command behind the pipe",
+    "echo": "writes a line to a file",
     "less": "a pager",
     "hf": "fetches a model",
     "ssh": "wants another machine",
@@ -83,7 +85,7 @@ def shown():
 
 SHOWN = shown()
 OURS = [words for words in SHOWN if words[0] == "veriloop"]
-SCRIPTS = [words for words in SHOWN if words[0] == "python"]
+SCRIPTS = [words for words in SHOWN if words[0] == "python" and words[1] not in WRITTEN]
 TARGETS = [words for words in SHOWN if words[0] == "make"]
 
 
