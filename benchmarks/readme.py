@@ -37,7 +37,7 @@ def machine(result: dict[str, Any]) -> str:
 def proofs() -> list[tuple[str, str, str]]:
     """(what, measured, the script that printed it)."""
     sync, resume = (load(n)["results"] for n in ("sync", "resume"))
-    faults, mutation = load("faults")["results"], load("mutation")["results"]
+    faults, mutation = load("faults/planted")["results"], load("mutation")["results"]
     startup = load("startup")["results"]["veriloop --help"]["median_s"]
     widest = max(max(r["fresh_max"], r["batch_max"]) for r in sync)
     mean = max(max(r["fresh_mean"], r["batch_mean"]) for r in sync)
@@ -60,7 +60,7 @@ def proofs() -> list[tuple[str, str, str]]:
         (
             "planted faults caught by the intended check",
             f"{found} of {len(planted)}",
-            "faults",
+            "faults/planted",
         ),
         (
             "mutants killed: losses, packing, batch assembly, update and code verifiers",
@@ -210,7 +210,10 @@ def learning_proofs() -> list[tuple[str, str, str]]:
 
 def shortfalls() -> list[str]:
     """Targets that a benchmark missed, as it reported them."""
-    results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    results = {
+        path.relative_to(RESULTS).with_suffix(""): json.loads(path.read_text())
+        for path in sorted(RESULTS.rglob("*.json"))
+    }
     return [
         f"- `benchmarks/{name}.py`: {told}"
         for name, result in results.items()

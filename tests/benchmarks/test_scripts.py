@@ -15,8 +15,10 @@ PARTS |= {"tiny_runs.py", "worked_steps.py", "learning_tables.py", "recipe_table
 PARTS |= {"grpo_steps.py", "grpo_turns.py", "tuning_turns.py", "update_turns.py", "chromium.py"}
 PARTS |= {"contenders.py", "paired.py", "speed_tables.py", "gpu_sections.py"}
 PARTS |= {"peer_homes.py", "peer_checkpoint.py", "peer_tables.py"}  # no scripts of their own
+FAULTS = sorted(f"faults/{p.name}" for p in (ROOT / "benchmarks/faults").glob("[!_]*.py"))
 SCRIPTS = sorted(p.name for p in (ROOT / "benchmarks").glob("*.py") if p.name not in PARTS)
-RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+SCRIPTS += [script for script in FAULTS if script not in PARTS]
+RESULTS = sorted((ROOT / "benchmarks" / "results").rglob("*.json"))
 
 
 def run(script, *flags):
@@ -40,7 +42,8 @@ def test_every_script_takes_json_and_quick_and_says_what_it_measures(script, mon
 @pytest.mark.parametrize("path", RESULTS, ids=lambda p: p.stem)
 def test_every_result_names_its_command_and_machine_and_missed_targets_are_published(path):
     result = json.loads(path.read_text())
-    assert result["command"].startswith(f"python benchmarks/{path.stem}.py")
+    script = path.relative_to(ROOT / "benchmarks/results").with_suffix(".py")
+    assert result["command"].startswith(f"python benchmarks/{script}")
     assert "--quick" not in result["command"]  # a full run
     assert "cores" in json.dumps(result["machine"])
     assert not result.get("survivors")

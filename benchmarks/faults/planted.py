@@ -1,6 +1,6 @@
 """Break a run on purpose, one fault at a time: each must be caught by the check made for it.
 
-    python benchmarks/faults.py [--quick] [--json FILE]
+    python benchmarks/faults/planted.py [--quick] [--json FILE]
 
 Every fault is planted in the shipped recipe's own loop on the tiny base; the run without a fault
 must pass, or a check that always fires would look like a good one.
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # of publish.py
 from publish import arguments, publish, table
 
 from veriloop.pipeline.config.load import read
