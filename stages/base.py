@@ -46,6 +46,7 @@ from veriloop.pipeline.rollouts.generate import prompt_ids, response_text
 from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.activity import activity, say
 from veriloop.pipeline.runs.atomic_write import fsync
+from veriloop.pipeline.runs.failure import failure_recorded
 from veriloop.pipeline.runs.manifest import RunManifest, typed
 from veriloop.pipeline.runs.provenance import identity
 from veriloop.pipeline.sampling.sampler import Sampling
@@ -72,11 +73,12 @@ def record_base(recipe: BaseRecipe, manifest: RunManifest, name: str = "base") -
     began = time.monotonic()
     values = recipe.model_dump(mode="json")
     manifest.begin_stage(name, {"recipe": values}, lineage.read_by(values))
-    folder = ensure(recipe)
-    after = _metrics(json.loads((folder / "base.json").read_text()))
-    outputs = {"checkpoint": str(folder)}
-    manifest.end_stage(name, time.monotonic() - began, None, {}, after, outputs)
-    return folder
+    with failure_recorded(manifest, name, lambda: time.monotonic() - began):
+        folder = ensure(recipe)
+        after = _metrics(json.loads((folder / "base.json").read_text()))
+        outputs = {"checkpoint": str(folder)}
+        manifest.end_stage(name, time.monotonic() - began, None, {}, after, outputs)
+        return folder
 
 
 def _metrics(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Entry point of the command line. Modules of commands are imported lazily, so help is fast."""
 
+import errno
 import importlib
 import os
 import sys
@@ -52,6 +53,13 @@ GROUPS = {  # group: {name: (module with `command(words) -> exit code`, one line
         "serve-reward": (f"{PACKAGE}.serve_reward", "serve a trained reward model over HTTP"),
         "sandbox": (f"{PACKAGE}.sandbox", "check or serve the sandbox, build its image"),
     },
+}
+REMEDIES = {  # what to do about an OSError, by the name of its errno
+    **dict.fromkeys(("ENOSPC", "EDQUOT"), "make room"),
+    **dict.fromkeys(("EACCES", "EPERM", "EROFS"), "allow access or name another place"),
+    "EFBIG": "raise the limit on the size of files (ulimit -f)",
+    "EMFILE": "raise the limit on open files (ulimit -n)",
+    "EIO": "check the disk",
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
@@ -128,7 +136,7 @@ def _run(words: list[str]) -> int:
     except OSError as failure:
         if isinstance(failure, BrokenPipeError):
             raise
-        return _fail(_unusable(failure), FAILED)
+        return _fail(_unusable(failure, words[0]), FAILED)
     except ModuleNotFoundError as missing:
         return _fail(_missing_package(missing), MISTAKE)
     except StageError as failure:
@@ -142,13 +150,14 @@ def _run(words: list[str]) -> int:
         return end.code if isinstance(end.code, int) else MISTAKE
 
 
-def _unusable(failure: OSError) -> str:
+def _unusable(failure: OSError, command: str) -> str:
     """The message for a file that cannot be read or written, or a full disk."""
     place = f"{failure.filename}: " if failure.filename else ""
-    return (
-        f"{place}{failure.strerror or failure}. Checkpoints written before are complete: make room "
-        "or allow access, then go on with --resume"
-    )
+    remedy = REMEDIES.get(errno.errorcode.get(failure.errno or 0, ""), "remove the cause")
+    problem = f"{place}{failure.strerror or failure}"
+    if COMMANDS[command] not in GROUPS["train"].values():
+        return f"{problem}. To go on, {remedy} and repeat the command"
+    return f"{problem}. Checkpoints written before are complete: {remedy}, then go on with --resume"
 
 
 def _missing_package(missing: ModuleNotFoundError) -> str:

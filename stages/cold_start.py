@@ -21,7 +21,7 @@ from pathlib import Path
 from veriloop.data import sft_rows
 from veriloop.pipeline.config.sft import ColdStartRecipe
 from veriloop.stages.sft import fine_tune
-from veriloop.stages.stage_run import begin_stage
+from veriloop.stages.stage_run import StageRun, run_stage
 from veriloop.stages.teacher_data import collect_data, require_teacher
 
 
@@ -32,11 +32,12 @@ def run(recipe: ColdStartRecipe, output: Path, *, resume: bool, name: str = "") 
     complete checkpoint. Raises Stopped after Ctrl-C.
     """
     require_teacher(recipe.teacher)
-    stage = begin_stage(recipe, output, resume=resume, name=name)
-    if isinstance(stage, Path):
-        return stage
-    outputs = collect_data(recipe, stage, rewrite=recipe.rewrite)
-    return fine_tune(stage, recipe, sft_rows.read(Path(outputs["data"])), outputs)
+
+    def train(stage: StageRun) -> Path:
+        outputs = collect_data(recipe, stage, rewrite=recipe.rewrite)
+        return fine_tune(stage, recipe, sft_rows.read(Path(outputs["data"])), outputs)
+
+    return run_stage(recipe, output, train, resume=resume, name=name)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from veriloop.pipeline.rollouts.grade import Task, score_of
 from veriloop.pipeline.rollouts.sources import Sources, one_of_each
 from veriloop.pipeline.sft.dataset import SFTDataset
 from veriloop.stages import rl, sft
-from veriloop.stages.stage_run import StageRun, begin_stage
+from veriloop.stages.stage_run import StageRun, run_stage
 
 CACHE = Path("outputs/cache/teacher")
 VERIFIERS = {"accuracy": None, "format": "think_format"}  # None: the problem's own verifier
@@ -45,7 +45,7 @@ VERIFIERS = {"accuracy": None, "format": "think_format"}  # None: the problem's 
 def run(recipe: DistillRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
     """Train the student in `output`/`name` (default: distill); returns the final checkpoint.
 
-    Resumes as `begin_stage` does. Raises Stopped after Ctrl-C, with everything saved.
+    Resumes as `run_stage` does. Raises Stopped after Ctrl-C, with everything saved.
     """
     if recipe.method == "on_policy":
         return rl.run(
@@ -56,12 +56,13 @@ def run(recipe: DistillRecipe, output: Path, *, resume: bool, name: str = "") ->
             name=name,
             build_learner=partial(_build_distiller, recipe),
         )
-    stage = begin_stage(recipe, output, resume=resume, name=name)
-    if isinstance(stage, Path):
-        return stage
-    outputs = {"data": recipe.data.source, "teacher": recipe.teacher, "method": recipe.method}
-    build_objective = partial(_teacher_objective, stage, recipe) if recipe.teacher else None
-    return sft.fine_tune(stage, recipe, sft.load_rows(recipe.data), outputs, build_objective)
+
+    def train(stage: StageRun) -> Path:
+        outputs = {"data": recipe.data.source, "teacher": recipe.teacher, "method": recipe.method}
+        build_objective = partial(_teacher_objective, stage, recipe) if recipe.teacher else None
+        return sft.fine_tune(stage, recipe, sft.load_rows(recipe.data), outputs, build_objective)
+
+    return run_stage(recipe, output, train, resume=resume, name=name)
 
 
 def _teacher_objective(

@@ -10,6 +10,7 @@ checkpoint. `ScheduleConfig` documents the schedules (offline, curriculum, itera
 
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +30,24 @@ from veriloop.pipeline.rollouts.grade import verifier_names
 from veriloop.pipeline.rollouts.sources import sources_of
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.training.trainer import TrainerDeps
-from veriloop.stages.stage_run import StageRun, begin_stage, open_verifiers
+from veriloop.stages.stage_run import StageRun, open_verifiers, run_stage
 
 
 def run(recipe: PreferenceRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
     """Train in `output`/`name` (default: preference); returns the final checkpoint.
 
-    Resumes as `begin_stage` does. Raises Stopped after Ctrl-C, with everything saved.
+    Resumes as `run_stage` does. Raises Stopped after Ctrl-C, with everything saved.
     """
-    stage = begin_stage(recipe, output, resume=resume, name=name)
-    if isinstance(stage, Path):
-        return stage
+    return run_stage(recipe, output, partial(_train, recipe), resume=resume, name=name)
+
+
+def _train(recipe: PreferenceRecipe, stage: StageRun) -> Path:
     with ExitStack() as stack:
         loop = open_loop(stack, recipe, stage)
         sampler = None if loop.online is None else loop.online.deps.sampler.name
-        with stage.record_failure(sampler):
-            evaluations = loop.run(stage.seconds)
+        if sampler is not None:
+            stage.note_sampler(sampler)
+        evaluations = loop.run(stage.seconds)
     return stage.finish(sampler, evaluations["before"], evaluations["after"], loop.dataset.facts)
 
 

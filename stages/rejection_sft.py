@@ -26,7 +26,7 @@ from veriloop.data.columns import raw_rows, row_unit
 from veriloop.pipeline.config.sft import GeneralConfig, RejectionRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.sft import fine_tune
-from veriloop.stages.stage_run import begin_stage
+from veriloop.stages.stage_run import StageRun, run_stage
 from veriloop.stages.teacher_data import Rows, collect_data, require_teacher
 
 GENERATED: Mapping[str, Callable[[int, int], Iterator[dict[str, Any]]]] = {
@@ -41,13 +41,14 @@ def run(recipe: RejectionRecipe, output: Path, *, resume: bool, name: str = "") 
     """
     require_general_source(recipe.general)
     require_teacher(recipe.teacher)
-    stage = begin_stage(recipe, output, resume=resume, name=name)
-    if isinstance(stage, Path):
-        return stage
-    outputs = collect_data(
-        recipe, stage, mix=lambda rows: mix_general(rows, recipe.general, recipe.seed)
-    )
-    return fine_tune(stage, recipe, sft_rows.read(Path(outputs["data"])), outputs)
+
+    def train(stage: StageRun) -> Path:
+        outputs = collect_data(
+            recipe, stage, mix=lambda rows: mix_general(rows, recipe.general, recipe.seed)
+        )
+        return fine_tune(stage, recipe, sft_rows.read(Path(outputs["data"])), outputs)
+
+    return run_stage(recipe, output, train, resume=resume, name=name)
 
 
 def mix_general(rows: Rows, config: GeneralConfig, seed: int) -> tuple[Rows, dict[str, Any]]:

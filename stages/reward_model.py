@@ -18,6 +18,7 @@ for 4 epochs in batches of 64 at 6e-4; `recipes/paper/reward_model.yaml` has the
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from veriloop.pipeline.preference.reward_training import (
     measure,
 )
 from veriloop.pipeline.preference.scalar_head import ZERO_POINT, answer_rewards, load_classifier
-from veriloop.stages.stage_run import StageRun, begin_stage
+from veriloop.stages.stage_run import StageRun, run_stage
 
 KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")
 
@@ -47,12 +48,13 @@ KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")
 def run(recipe: RewardModelRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
     """Train in `output`/`name` (default: reward_model); returns the final checkpoint.
 
-    Resumes as `begin_stage` does. Raises Stopped after Ctrl-C, with everything saved.
+    Resumes as `run_stage` does. Raises Stopped after Ctrl-C, with everything saved.
     """
-    stage = begin_stage(recipe, output, resume=resume, name=name)
-    if isinstance(stage, Path):
-        return stage
-    with ExitStack() as stack, stage.record_failure():
+    return run_stage(recipe, output, partial(_train, recipe), resume=resume, name=name)
+
+
+def _train(recipe: RewardModelRecipe, stage: StageRun) -> Path:
+    with ExitStack() as stack:
         loop, held_out, facts = _open_loop(stack, recipe, stage)
         ends = loop.model.config.eos_token_id
         anchors = _anchors(recipe, held_out, loop.deps.tokenizer, ends)

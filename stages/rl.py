@@ -45,13 +45,14 @@ from veriloop.pipeline.rollouts.sources import (
 from veriloop.pipeline.runs.activity import activity
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.console import LOG, StageConsole
+from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.trackers.open import open_record
 from veriloop.pipeline.sampling.engine_cache import abandon
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.sampling.prelaunch import halves
 from veriloop.pipeline.sampling.sampler import Sampler
 from veriloop.pipeline.types import Rollout
-from veriloop.stages.stage_run import begin_stage, open_verifiers
+from veriloop.stages.stage_run import StageRun, open_verifiers, run_stage
 from veriloop.verifiers import unit_chain
 from veriloop.verifiers.verdict import Verdict
 
@@ -124,28 +125,23 @@ def run(
 ) -> Path:
     """Train in `output`/`name`, by default the kind of stage; returns the final checkpoint.
 
-    Without `build_learner` the policy learns from the task's rewards. Resumes as `begin_stage`
+    Without `build_learner` the policy learns from the task's rewards. Resumes as `run_stage`
     does. Raises Stopped after Ctrl-C, with everything saved.
     """
-    stage = begin_stage(recipe, output, resume=resume, name=name)
-    if isinstance(stage, Path):
-        return stage
-    sources = open_sources(recipe, stage.start, stage.directory)
-    with ExitStack() as stack:
-        loop = open_loop(
-            stack,
-            recipe,
-            build_task(recipe, sources),
-            stage.directory,
-            stage.start,
-            stage.saved,
-            build_learner,
-        )
-        sampler = loop.deps.sampler.name
-        with stage.record_failure(sampler):
+
+    def train(stage: StageRun) -> Path:
+        task = build_task(recipe, open_sources(recipe, stage.start, stage.directory))
+        with ExitStack() as stack:
+            loop = open_loop(
+                stack, recipe, task, stage.directory, stage.start, stage.saved, build_learner
+            )
+            sampler = loop.deps.sampler.name
+            stage.note_sampler(sampler)
             loop.run(stage.seconds)
-    evaluations = list(read_rows(loop.evaluations))
-    return stage.finish(sampler, evaluations[0], evaluations[-1], {})
+        evaluations = list(read_rows(loop.evaluations))
+        return stage.finish(sampler, evaluations[0], evaluations[-1], {})
+
+    return run_stage(recipe, output, train, resume=resume, name=name)
 
 
 def open_sources(recipe: RolloutRecipe, start: Path, directory: Path) -> Sources:
@@ -168,7 +164,7 @@ def open_sources(recipe: RolloutRecipe, start: Path, directory: Path) -> Sources
     print("\n".join(summary_lines(facts)), flush=True)
     path = directory / "sets.json"
     if path.exists():
-        before = json.loads(path.read_text())
+        before = read_object(path)
         for name in facts:
             if name in before and before[name]["sha256"] != facts[name]["sha256"]:
                 raise RecipeError(

@@ -38,7 +38,7 @@ from veriloop.pipeline.sft.dataset import SFTDataset, build_dataset
 from veriloop.pipeline.sft.step import gradient, measure
 from veriloop.pipeline.training.epoch_loop import EpochLoop, Numbers
 from veriloop.stages.held_out import evaluate_checkpoint
-from veriloop.stages.stage_run import StageRun, begin_stage
+from veriloop.stages.stage_run import StageRun, run_stage
 
 KEY_METRICS = (
     *("loss", "entropy", "grad_norm", "eval_loss", "eval_mean_token_accuracy"),
@@ -64,16 +64,17 @@ ObjectiveBuilder = Callable[  # of (model, tokenizer, dataset, say)
 def run(recipe: SFTRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
     """Fine-tune in `output`/`name` (default: sft); returns the final checkpoint.
 
-    Resumes as `begin_stage` does. Raises Stopped after Ctrl-C, with everything saved.
+    Resumes as `run_stage` does. Raises Stopped after Ctrl-C, with everything saved.
     """
     rows = load_rows(recipe.data)
-    stage = begin_stage(recipe, output, resume=resume, name=name)
-    if isinstance(stage, Path):
-        return stage
-    outputs = {"data": recipe.data.source}
-    if recipe.data.source != "arithmetic":
-        outputs["data_sha256"] = hash_of(Path(recipe.data.source))
-    return fine_tune(stage, recipe, rows, outputs)
+
+    def train(stage: StageRun) -> Path:
+        outputs = {"data": recipe.data.source}
+        if recipe.data.source != "arithmetic":
+            outputs["data_sha256"] = hash_of(Path(recipe.data.source))
+        return fine_tune(stage, recipe, rows, outputs)
+
+    return run_stage(recipe, output, train, resume=resume, name=name)
 
 
 def load_rows(config: SFTDataConfig) -> list[Row]:
@@ -101,7 +102,7 @@ def fine_tune(
 
     `outputs` joins the stage's outputs in run.json. The default objective is cross-entropy.
     """
-    with ExitStack() as stack, stage.record_failure():
+    with ExitStack() as stack:
         loop, dataset, objective = _open_loop(stack, recipe, rows, stage, build_objective)
         before = stage.evaluated_once(
             lambda: {

@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,12 @@ from veriloop.pipeline.rollouts.grade import Judges, open_judges
 from veriloop.pipeline.runs import checkpoint, lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.console import LOG, StageConsole
+from veriloop.pipeline.runs.failure import failure_recorded
+from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.manifest import RunManifest, recorded, write_versions
 from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.runs.trackers.open import forget, open_record
+from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.trainer import TrainerDeps
 from veriloop.sandbox import backends
 from veriloop.sandbox.probe import SandboxUnavailableError
@@ -80,7 +83,7 @@ class StageRun:
         """The start's evaluation, written to before.json, where a resumed run reads it."""
         path = self.directory / "before.json"
         if self.saved is not None and path.is_file():
-            return json.loads(path.read_text())
+            return read_object(path)
         evaluation = evaluate()
         write_atomically(path, lambda fresh: fresh.write_text(json.dumps(evaluation)))
         return evaluation
@@ -106,17 +109,32 @@ class StageRun:
         model_card.write_card(self.name, lambda: read_run(self.manifest.path.parent))
         return final
 
-    @contextmanager
-    def record_failure(self, sampler: str | None = None) -> Iterator[None]:
-        """Record the stage as failed, with the reason, when a StageError passes through."""
-        try:
-            yield
-        except StageError as failure:
-            outputs = {"failure": str(failure)}
-            self.manifest.end_stage(
-                self.name, self.seconds(), sampler, {}, {}, outputs, status="failed"
-            )
-            raise
+    def note_sampler(self, name: str) -> None:
+        """Record the engine that samples, also for a stage that fails later."""
+        self.manifest.note(self.name, {"sampler": name})
+
+    def record_failure(self) -> AbstractContextManager[None]:
+        """A block whose exceptions are recorded as the failure of the stage."""
+        return failure_recorded(self.manifest, self.name, self.seconds)
+
+
+def run_stage(
+    recipe: TrainingRecipe,
+    output: Path,
+    train: Callable[[StageRun], Path],
+    *,
+    resume: bool,
+    name: str = "",
+) -> Path:
+    """Begin or resume a stage as `begin_stage` does and `train` it; returns its final checkpoint.
+
+    Whatever `train` raises is recorded in run.json as the failure of the stage.
+    """
+    stage = begin_stage(recipe, output, resume=resume, name=name)
+    if isinstance(stage, Path):
+        return stage
+    with stage.record_failure():
+        return train(stage)
 
 
 def begin_stage(
@@ -130,7 +148,7 @@ def begin_stage(
     device is not available, or files of the start are missing or damaged.
     """
     name = name or recipe.stage
-    torch.manual_seed(recipe.seed)
+    rng.seed(recipe.seed)
     torch.set_num_threads(recipe.trainer.threads or CORES)
     require_installed(recipe.trackers)
     trainer_device = device.choose_device(recipe.trainer.device)
@@ -150,16 +168,18 @@ def begin_stage(
     entry = recorded(manifest.path).get(name, {}) if saved is not None else {}
     changes = [*entry.get("allowed_changes", []), *changed_inputs(entry, reads["inputs"])]
     manifest.begin_stage(name, {"start": str(start), "recipe": values}, reads)
-    if changes:
-        manifest.note(name, {"allowed_changes": changes})
-    if saved is None:  # versions of a run that left nothing to resume
-        (directory / lineage.VERSIONS).unlink(missing_ok=True)
-    print(f"{name}: the trainer is on {device.describe(trainer_device)}", flush=True)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "recipe.yaml").write_text(yaml.safe_dump(values))
-    return StageRun(
+    stage = StageRun(
         name=name, manifest=manifest, directory=directory, start=start, saved=saved, began=began
     )
+    with stage.record_failure():
+        if changes:
+            manifest.note(name, {"allowed_changes": changes})
+        if saved is None:  # versions of a run that left nothing to resume
+            (directory / lineage.VERSIONS).unlink(missing_ok=True)
+        print(f"{name}: the trainer is on {device.describe(trainer_device)}", flush=True)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "recipe.yaml").write_text(yaml.safe_dump(values))
+    return stage
 
 
 def open_verifiers(

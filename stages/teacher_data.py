@@ -55,8 +55,7 @@ def collect_data(
         print(f"data: {card['rows']} rows from an earlier run")
         return _outputs(path)
     folder = stage.directory / f"samples-{key}"
-    with stage.record_failure():
-        collected, facts = _sample(recipe, folder, teacher, rewrite or RewriteConfig())
+    collected, facts = _sample(recipe, folder, teacher, rewrite or RewriteConfig())
     rows, more = mix(collected.rows)
     facts |= {
         "asked": key,

@@ -4,12 +4,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from veriloop.data.preference_ids import EncodedAnswer
 from veriloop.pipeline.config.preference import LabelConfig
+from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.preference.examples import Example
 from veriloop.pipeline.rollouts.grade import Judges, grade
 from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.json_file import RESTORE
 from veriloop.pipeline.types import Graded, Rollout
 from veriloop.verifiers.verdict import Verdict
 
@@ -79,11 +82,17 @@ def write_round(path: Path, examples: Sequence[Example]) -> None:
 
 def read_round(path: Path) -> list[Example]:
     """The examples of `write_round`; sampled ones have no matches."""
-    examples: list[Example] = []
-    for row in json.loads(path.read_text()):
-        first, second = (
-            EncodedAnswer(**{field: tuple(ids) for field, ids in answer.items()})
-            for answer in row["answers"]
-        )
-        examples.append(Example(answers=(first, second), label=row["label"], gap=row["gap"]))
-    return examples
+    try:
+        return [_example(row) for row in json.loads(path.read_bytes())]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as failure:
+        raise RecipeError(
+            f"{path} holds no sampled examples ({type(failure).__name__}: {failure}). {RESTORE}"
+        ) from failure
+
+
+def _example(row: Mapping[str, Any]) -> Example:
+    first, second = (
+        EncodedAnswer(**{field: tuple(ids) for field, ids in answer.items()})
+        for answer in row["answers"]
+    )
+    return Example(answers=(first, second), label=row["label"], gap=row["gap"])

@@ -25,6 +25,7 @@ from veriloop.pipeline.preference.reference_pass import (
 )
 from veriloop.pipeline.preference.step import PreferenceObjective, learn, measure
 from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.training.optimizer import Optimizer
 from veriloop.pipeline.training.trainer import Trainer, TrainerDeps
 
@@ -186,7 +187,7 @@ class PreferenceLoop:
         """The start's metrics: evaluated when the run begins, read from disk when it resumes."""
         path = self._path("evaluations.json")
         if self.step and path.is_file():
-            return json.loads(path.read_text())["before"]
+            return read_object(path)["before"]
         before = self._evaluate()
         self._write_evaluations({"before": before})
         return before

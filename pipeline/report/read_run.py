@@ -9,6 +9,7 @@ from typing import Any
 
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.offline.rescore import rescored
+from veriloop.pipeline.runs.json_file import RESTORE, read_manifest, read_object
 from veriloop.pipeline.runs.record import RESUMES, read_metrics
 
 Row = Mapping[str, Any]
@@ -75,9 +76,7 @@ def read_run(folder: Path) -> Run:
     path = folder / "run.json"
     if not path.is_file():
         raise RecipeError(f"{folder} holds no run: it has no run.json")
-    manifest = _json(path)
-    if not isinstance(manifest.get("stages"), list):
-        raise RecipeError(f"{path} is no run manifest: it lacks 'stages'")
+    manifest = read_manifest(path)
     stages = [_stage(entry, folder / str(entry["name"])) for entry in manifest["stages"]]
     return Run(folder=folder, manifest=manifest, stages=stages)
 
@@ -92,11 +91,13 @@ def _stage(entry: Row, folder: Path) -> Stage:
         metrics=read_metrics(metrics) if metrics.is_file() else [],
         evaluations=list(_complete_lines(folder / "evaluations.jsonl")),
         resumes=list(_complete_lines(folder / RESUMES)),
-        card=_json(cards[0]) if cards else {},
-        versions=_json(versions) if versions.is_file() else {},
+        card=read_object(cards[0]) if cards else {},
+        versions=read_object(versions) if versions.is_file() else {},
         rollout_files=step_files(folder / "rollouts"),
         evaluated_files=step_files(folder / "evaluated"),
-        flips=[_json(p) for p in sorted(rescored(folder.parent).glob(f"*/{folder.name}/*.json"))],
+        flips=[
+            read_object(p) for p in sorted(rescored(folder.parent).glob(f"*/{folder.name}/*.json"))
+        ],
     )
 
 
@@ -112,16 +113,10 @@ def _complete_lines(path: Path) -> Iterator[Row]:
         return
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
-            yield json.loads(line)
-        except ValueError as failure:
-            raise RecipeError(f"{path}: {line[:60]!r} is not JSON ({failure})") from failure
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except ValueError as failure:
-        raise RecipeError(f"{path} is not JSON ({failure})") from failure
-    if not isinstance(value, dict):
-        raise RecipeError(f"{path} must hold a JSON object, not {type(value).__name__}")
-    return value
+            row = json.loads(line)
+        except (ValueError, RecursionError) as failure:
+            problem = f"{path}: {line[:60]!r} is not JSON ({failure})"
+            raise RecipeError(f"{problem}. {RESTORE}") from failure
+        if not isinstance(row, dict):
+            raise RecipeError(f"{path}: {line[:60]!r} is no JSON object. {RESTORE}")
+        yield row

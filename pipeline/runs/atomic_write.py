@@ -1,8 +1,14 @@
 """Atomic writes: after a crash a reader finds the old file or the new one, never a part."""
 
+import errno
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_NUMBER = re.compile(r"(?:os error|errno) (\d+)")  # in messages of safetensors and torch
+_TORCH_WRITER = "inline_container"  # its source file, in every message of torch's writer
 
 
 def fsync(path: Path) -> None:
@@ -23,13 +29,43 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     draft = unfinished(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        write(draft)
-        fsync(draft)
-        os.replace(draft, path)
+        with writing(path):
+            write(draft)
+            fsync(draft)
+            os.replace(draft, path)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # the first failure is the one to report
+            draft.unlink(missing_ok=True)
         raise
     fsync(path.parent)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A block that writes `path`. Its failed writes are raised as OSError with errno and file name:
+    Python's name no file, and torch and safetensors raise errors of their own."""
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno is not None and failure.filename is None:
+            failure.strerror, failure.filename = os.strerror(failure.errno), str(path)
+        raise
+    except Exception as failure:
+        number = _number(failure, path)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from failure
+
+
+def _number(failure: Exception, path: Path) -> int | None:
+    """The errno of a failed write that is no OSError; None for any other failure."""
+    said = _NUMBER.search(str(failure))
+    if said:
+        return int(said[1])
+    if _TORCH_WRITER not in str(failure):
+        return None
+    # torch says only that a write failed.
+    return errno.EIO if os.statvfs(path.parent).f_bavail else errno.ENOSPC
 
 
 def unfinished(path: Path) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from veriloop.pipeline.runs.atomic_write import fsync
+from veriloop.pipeline.runs.atomic_write import fsync, writing
 from veriloop.pipeline.runs.checkpoint_files import (
     MANIFEST,
     DamagedCheckpointError,
@@ -56,8 +56,9 @@ def save(
     final = checkpoints / f"step_{step:06d}"
     draft = hidden_sibling(final, "tmp")
     try:
-        _fill(draft, step, write_model, state)
-        _publish(draft, final)
+        with writing(final):
+            _fill(draft, step, write_model, state)
+            _publish(draft, final)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise

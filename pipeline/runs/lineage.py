@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from veriloop.pipeline.config.checkpoints import cached, commit_of
 from veriloop.pipeline.config.fields import EXECUTION_SETTINGS, is_setting
+from veriloop.pipeline.runs.json_file import read_object
 
 VERSIONS = "versions.json"  # in a stage's folder: fingerprints of its verifiers
 CONTENT = {
@@ -152,7 +153,7 @@ def judges(folder: Path) -> dict[str, Any]:
     a verifier ran programs; see `veriloop.sandbox.backends.describe`. "allowed_changes": those of
     verifiers in spite of which the stage was resumed."""
     path = folder / VERSIONS
-    recorded = json.loads(path.read_text()) if path.is_file() else {}
+    recorded = read_object(path) if path.is_file() else {}
     known = {
         key: recorded[key] for key in ("verifiers", "sandbox", "allowed_changes") if key in recorded
     }

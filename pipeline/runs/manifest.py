@@ -12,6 +12,7 @@ from typing import Any, Literal
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.json_file import RESTORE, read_manifest
 from veriloop.pipeline.runs.provenance import identity
 
 _opened: set[tuple[Path, str]] = set()  # (manifest, command) opened by this process
@@ -153,7 +154,9 @@ def write_versions(
 ) -> None:
     """Write versions.json: `identity()`, the verifiers' fingerprints by name, the sandbox, and the
     changes of verifiers in spite of which the stage was resumed."""
-    judges = {"verifiers": dict(verifiers)} | ({"sandbox": dict(sandbox)} if sandbox else {})
+    judges: dict[str, Any] = {"verifiers": dict(verifiers)}
+    if sandbox:
+        judges["sandbox"] = dict(sandbox)
     if allowed_changes:
         judges["allowed_changes"] = list(allowed_changes)
     text = _text(identity() | judges, path)
@@ -168,15 +171,12 @@ def _text(value: Mapping[str, Any], path: Path) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        run = json.loads(path.read_bytes())
-    except ValueError as failure:
-        raise RecipeError(
-            f"{path} is not JSON ({failure}); restore it from a copy, or move it away to start over"
-        ) from failure
-    missing = {"name", "stages", "resumed"} - (run.keys() if isinstance(run, dict) else set())
+    run = read_manifest(path)
+    missing = {"name", "stages", "resumed"} - run.keys()
     if missing:
-        raise RecipeError(f"{path} is no run manifest: it lacks {sorted(missing)}; move it away")
+        raise RecipeError(
+            f"{path} is no run manifest: it lacks {', '.join(sorted(missing))}. {RESTORE}"
+        )
     return run
 
 

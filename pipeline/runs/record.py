@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.runs.atomic_write import fsync, unfinished, write_atomically
+from veriloop.pipeline.runs.atomic_write import fsync, unfinished, write_atomically, writing
+from veriloop.pipeline.runs.json_file import RESTORE
 from veriloop.pipeline.runs.rollout_file import read_rollouts, write_rollouts
 from veriloop.pipeline.runs.trackers.mirror import Mirror
 
@@ -30,7 +31,6 @@ __all__ = [
 
 METRICS = "metrics.jsonl"
 RESUMES = "resumes.jsonl"
-RESTORE = "Put a copy of the file back, or start a new run with another --output"
 _ROLLOUT_FILE = re.compile(r"step_(\d+)\.parquet")
 
 
@@ -217,6 +217,8 @@ def _parse(line: bytes) -> dict[str, Any]:
     row = json.loads(line)
     if not isinstance(row, dict) or type(row.get("step")) is not int:
         raise ValueError("no step")
+    if not all(value is None or type(value) in (int, float) for value in row.values()):
+        raise ValueError("not numbers")
     return row
 
 
@@ -232,7 +234,7 @@ def _finite(step: int, name: str, value: float) -> float:
 def append(path: Path, line: str) -> None:
     """Append a line and wait until it is on disk."""
     is_new = not path.exists()
-    with path.open("ab") as file:
+    with writing(path), path.open("ab") as file:
         file.write(line.encode())
         file.flush()
         os.fsync(file.fileno())

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.json_file import RESTORE
 from veriloop.verifiers.verdict import Verdict
 
 if TYPE_CHECKING:  # reading rows needs no torch
@@ -88,8 +89,17 @@ def write_rollouts(
 
 
 def read_rollouts(path: Path) -> list[dict[str, Any]]:
-    """The rows of one file, in the order they were written; JSON columns stay text."""
-    return pq.ParquetFile(path).read().to_pylist()
+    """The rows of one file, in the order they were written; JSON columns stay text.
+
+    Raises RecipeError for a damaged file.
+    """
+    try:
+        return pq.ParquetFile(path).read().to_pylist()
+    except (OSError, ValueError, pa.ArrowException) as failure:
+        if isinstance(failure, OSError) and failure.errno is not None:
+            raise
+        first = str(failure).partition("\n")[0]
+        raise RecipeError(f"{path} is no readable Parquet file ({first}). {RESTORE}") from failure
 
 
 def problem_of(row: Row) -> Problem:

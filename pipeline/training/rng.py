@@ -1,4 +1,4 @@
-"""Saves and restores the state of all random generators of this process."""
+"""Seeds, saves and restores the state of all random generators of this process."""
 
 import random
 from collections.abc import Mapping
@@ -6,6 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
+
+
+def seed(number: int) -> None:
+    """Seed every generator, so that a user's functions are reproducible whichever they use."""
+    random.seed(number)
+    np.random.seed(number % 2**32)
+    torch.manual_seed(number)
 
 
 def capture() -> dict[str, Any]:

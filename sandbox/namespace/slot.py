@@ -5,6 +5,7 @@ import json
 import math
 import os
 import select
+import signal
 import socket
 import subprocess
 import time
@@ -35,6 +36,9 @@ _START_LIMIT_S = 60.0
 _REPLY_LIMIT_S = 20.0  # for the zygote's own work, which takes milliseconds
 _FIRST_WAIT_MS = 5  # before pipes are read; a child that fills one waits at most this long
 _SPARE_BYTES = 64 << 20  # the slot's own memory
+_OTHERS_END_S = 0.25  # between the first and the last process of a run that a signal reaches
+_STOPS = {getattr(signal, f"SIG{name}") for name in ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2")}
+_INTERRUPTED = b"KeyboardInterrupt"  # the end of a program's traceback after SIGINT
 _BIND_NOW = {"LD_BIND_NOW": "1"}  # resolve C functions once, not in every fork
 
 _numbers = itertools.count()
@@ -110,6 +114,8 @@ class Slot:
             raise LostSlotError(f"zygote: {error}", out_of_memory=self._new_oom_kill()) from error
         finally:
             run.pipes.close()
+        if not stopped and self._ended_from_outside(report, err):
+            raise LostSlotError("the sandbox was sent a signal that ends it")
         if run.share:
             run.compiled, result = split_code(result)
         limits = run.limits
@@ -195,6 +201,23 @@ class Slot:
                 return "output"
             if self.control.fileno() in ready:
                 return ""
+
+    def _ended_from_outside(self, report: Report, stderr: bytes) -> bool:
+        """Whether a signal reached the whole slot: then the program is not at fault for its end.
+
+        systemd and Slurm send SIGTERM and others to every process of a run, one after the other.
+        The supervisor ignores none of them, and no program can reach it. A program that such a
+        signal ended may have received it first.
+        """
+        number = -os.waitstatus_to_exitcode(report.status)
+        interrupted = stderr.rstrip().endswith(_INTERRUPTED)
+        if number not in _STOPS and not interrupted:
+            return self.process.poll() is not None
+        try:
+            self.process.wait(_OTHERS_END_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _tree_cpu_s(self) -> float | None:
         """CPU time of the current run and all that it started; None if it is not counted."""

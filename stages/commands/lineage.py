@@ -10,6 +10,7 @@ import tyro
 
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.runs import lineage
+from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.manifest import recorded
 from veriloop.stages.commands.parse import parse_options
 
@@ -88,7 +89,7 @@ def _card(key: str, file: Mapping[str, str]) -> dict[str, Any]:
     path = Path(file["path"])
     if key != "card" or not path.is_file():
         return {}
-    card = json.loads(path.read_text(encoding="utf-8"))
+    card = read_object(path)
     return {"kept": card.get("kept"), "dropped": card.get("dropped", {})}
 
 

@@ -15,6 +15,7 @@ PARTS |= {"tiny_runs.py", "worked_steps.py", "learning_tables.py", "recipe_table
 PARTS |= {"grpo_steps.py", "grpo_turns.py", "tuning_turns.py", "update_turns.py", "chromium.py"}
 PARTS |= {"contenders.py", "paired.py", "speed_tables.py", "gpu_sections.py"}
 PARTS |= {"peer_homes.py", "peer_checkpoint.py", "peer_tables.py"}  # no scripts of their own
+PARTS |= {"faults/tiny_stages.py", "faults/mutations.py"}
 FAULTS = sorted(f"faults/{p.name}" for p in (ROOT / "benchmarks/faults").glob("[!_]*.py"))
 SCRIPTS = sorted(p.name for p in (ROOT / "benchmarks").glob("*.py") if p.name not in PARTS)
 SCRIPTS += [script for script in FAULTS if script not in PARTS]

@@ -128,6 +128,13 @@ def test_training_lowers_the_loss():
     assert facts["loss"] < start["loss"] - 0.5
 
 
+def test_a_base_that_fails_is_noted_as_failed(tmp_path):
+    with pytest.raises(base.WeakBaseError):
+        base.run(recipe(step_accuracy=0.9), tmp_path, resume=False)
+    (stage,) = json.loads((tmp_path / "run.json").read_text())["stages"]
+    assert stage["status"] == "failed" and "RL needs 0.90" in stage["outputs"]["failure"]
+
+
 def test_it_is_noted_in_the_run(tmp_path):
     made = base.run(recipe(), tmp_path, resume=False)
     (stage,) = json.loads((tmp_path / "run.json").read_text())["stages"]

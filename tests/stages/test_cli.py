@@ -137,10 +137,12 @@ class WrongWeightsError(StageError):
          "veriloop: NonFiniteError: grad_norm is nan at optimizer step 3\n"),
         (OSError(errno.ENOSPC, "No space left on device", "run/x"), 1,
          "veriloop: run/x: No space left on device. Checkpoints written before are complete: make "
-         "room or allow access, then go on with --resume\n"),
+         "room, then go on with --resume\n"),
         (PermissionError(errno.EACCES, "Permission denied", "run/y"), 1,
-         "veriloop: run/y: Permission denied. Checkpoints written before are complete: make "
-         "room or allow access, then go on with --resume\n"),
+         "veriloop: run/y: Permission denied. Checkpoints written before are complete: allow "
+         "access or name another place, then go on with --resume\n"),
+        (OSError("no number"), 1, "veriloop: no number. Checkpoints written before are complete: "
+         "remove the cause, then go on with --resume\n"),
         (RecipeError("no such thing"), 2, "veriloop: no such thing\n"),
         (FileNotFoundError("models/x holds no checkpoint"), 2,
          "veriloop: models/x holds no checkpoint\n"),
@@ -162,6 +164,25 @@ def test_each_end_has_its_exit_code_and_one_message(failure, code, said, stage, 
     assert command.main(["zero", "tiny/zero"]) == code
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", said)
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [("ENOSPC", "make room"), ("EROFS", "allow access or name another place"), ("EIO", "check")],
+)
+def test_only_a_command_that_resumes_is_told_to(number, remedy, monkeypatch, capsys):
+    number = getattr(errno, number)
+
+    def failing(words):
+        raise OSError(number, os.strerror(number), "there/report.html")
+
+    monkeypatch.setattr("veriloop.stages.commands.report.command", failing)
+    assert command.main(["report", "there"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"veriloop: there/report.html: {os.strerror(number)}. To go on, {remedy}"
+    )
+    assert said.endswith(" and repeat the command\n") and "--resume" not in said
 
 
 @pytest.mark.parametrize(

@@ -141,22 +141,38 @@ def test_a_run_does_not_go_on_with_other_data(recipe, file, tmp_path, stopping, 
     assert len(stage(tmp_path / "run")["outputs"]["data_sha256"]) == 64
 
 
-def test_a_failure_is_recorded_with_its_reason_and_a_bug_is_not(
+def test_a_failure_of_any_kind_is_recorded_and_the_stage_resumes(
     recipe, tmp_path, monkeypatch, stage
 ):
-    def failing(failure):
-        def gradient(*_):
-            raise failure
+    sft.run(recipe(), tmp_path / "whole", resume=False)
+    real = sft.gradient
+    for failure, reason in [
+        (StageError("not what was asked for"), "not what was asked for"),
+        (RecipeError("no such thing"), "no such thing"),
+        (OSError(28, "No space left on device"), "OSError: [Errno 28] No space left on device"),
+        (ZeroDivisionError("a bug"), "ZeroDivisionError: a bug"),
+    ]:
+        taken = []
 
-        monkeypatch.setattr(sft, "gradient", gradient)
-        with pytest.raises(type(failure)):
-            sft.run(recipe(), tmp_path, resume=True)
-        return stage(tmp_path)
+        def gradient(*inputs, failure=failure, taken=taken):
+            taken.append(inputs)
+            if len(taken) == 2:
+                raise failure
+            return real(*inputs)
 
-    told = failing(StageError("not what was asked for"))
-    assert (told["status"], told["outputs"]) == ("failed", {"failure": "not what was asked for"})
-    assert told["seconds"] > 0 and told["before"] == told["after"] == {}
-    assert failing(ZeroDivisionError())["status"] == "running"
+        folder = tmp_path / type(failure).__name__
+        with monkeypatch.context() as patched:
+            patched.setattr(sft, "gradient", gradient)
+            with pytest.raises(type(failure)) as met:
+                sft.run(recipe(), folder, resume=False)
+        assert met.value is failure
+        told = stage(folder)
+        assert (told["status"], told["outputs"]) == ("failed", {"failure": reason})
+        assert told["seconds"] > 0 and told["before"] == told["after"] == {}
+        made = sft.run(recipe(), folder, resume=True)
+        assert stage(folder)["status"] == "done"
+        whole = tmp_path / "whole" / made.relative_to(folder) / "model.safetensors"
+        assert (made / "model.safetensors").read_bytes() == whole.read_bytes()
 
 
 def test_a_file_that_is_not_there_begins_no_run(recipe, tmp_path):

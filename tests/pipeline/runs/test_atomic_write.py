@@ -1,10 +1,19 @@
 """A file is the old one or the new one."""
 
+import errno
 import os
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from veriloop.pipeline.runs.atomic_write import unfinished, write_atomically
+from tests.small_disk import FULL, small_disk
+from veriloop.pipeline.runs.atomic_write import unfinished, write_atomically, writing
+
+SIZE = 1 << 20
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
@@ -54,3 +63,54 @@ def test_what_a_killed_writer_left_is_written_over(tmp_path):
     unfinished(path).write_text("torn, and longer than what follows")
     write_atomically(path, lambda fresh: fresh.write_text("new"))
     assert path.read_text() == "new" and os.listdir(tmp_path) == ["a.txt"]
+
+
+def as_text(path):
+    path.write_text("x" * SIZE)
+
+
+def as_torch(path):
+    torch.save({"x": torch.zeros(SIZE)}, path)
+
+
+def as_safetensors(path):
+    save_file({"x": torch.zeros(SIZE)}, path)
+
+
+def as_parquet(path):
+    numbers = np.random.default_rng(0).integers(0, 1 << 60, SIZE)
+    pq.write_table(pa.table({"x": numbers}), path)
+
+
+@pytest.mark.parametrize("write", [as_text, as_torch, as_safetensors, as_parquet])
+def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path, write):
+    disk = tmp_path / "disk"
+    with small_disk(disk, 1 << 19):
+        path = disk / "a.file"
+        path.write_text("old")
+        with pytest.raises(OSError, match=r"(No space left|File too large).*a\.file") as met:
+            write_atomically(path, write)
+        assert met.value.errno in FULL and met.value.filename == str(path)
+        assert path.read_text() == "old" and os.listdir(disk) == ["a.file"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "number"),
+    [
+        (RuntimeError("[enforce fail at inline_container.cc:1] . open file failed, errno 30"), 30),
+        (RuntimeError("[enforce fail at inline_container.cc:1] . unexpected pos"), errno.EIO),
+        (OSError(errno.EIO, "a message of Arrow"), errno.EIO),
+    ],
+)
+def test_what_libraries_say_of_a_failed_write_becomes_its_number(tmp_path, failure, number):
+    with pytest.raises(OSError, match=r"/a'$") as met, writing(tmp_path / "a"):
+        raise failure
+    assert (met.value.errno, met.value.strerror) == (number, os.strerror(number))
+    assert met.value.filename == str(tmp_path / "a")
+
+
+@pytest.mark.parametrize("failure", [ValueError("a bug"), RuntimeError("a bug"), OSError("x")])
+def test_other_failures_of_a_writer_are_raised_as_they_are(tmp_path, failure):
+    with pytest.raises(type(failure)) as met, writing(tmp_path / "a"):
+        raise failure
+    assert met.value is failure

@@ -150,7 +150,12 @@ def test_a_crash_in_mid_write_leaves_the_manifest_of_before(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [('{"name": ', "not JSON"), ("[]", "lacks"), ('{"stages": []}', "'name'")]
+    ("text", "told"),
+    [
+        ('{"name": ', "not JSON"),
+        ("[]", "no JSON object but a list"),
+        ('{"stages": []}', "lacks name, resumed"),
+    ],
 )
 def test_a_file_that_is_no_manifest_is_refused_by_name(tmp_path, text, told):
     (tmp_path / "demo").mkdir()

@@ -27,6 +27,15 @@ def draws():
     )
 
 
+def test_one_seed_seeds_every_generator():
+    rng.seed(5)
+    expected = draws()
+    rng.seed(5)
+    assert draws() == expected
+    rng.seed(2**32 + 5)
+    assert draws()[0] != expected[0]
+
+
 def test_every_generator_repeats_itself_after_a_round_trip_through_a_file(tmp_path):
     random.seed(1), np.random.seed(2), torch.manual_seed(3)
     draws()  # leaves python and numpy with half a gaussian pair in hand

@@ -1,0 +1,253 @@
+"""Runs of tiny stages that faults are planted in: their recipes, their processes, their results."""
+
+import atexit
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LIMIT_S = 300.0  # for a run to end
+COMMON = {"name": "faults", "checkpoint": {"every": 2, "keep": 2}, "tensorboard": False}
+ROLLOUTS = {
+    "steps": 6,
+    "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 12},
+    "optimizer": {"learning_rate": 0.01},
+    "reward": {"control": "random"},
+    "sampler": {"engine": "torch", "tolerance": 0.1},
+    "evaluation": {"problems": 4, "samples": 2},
+}
+PAIRS = {"data": {"rows": 24, "held_out": 8}, "optimizer": {"learning_rate": 3e-3}, "batch": 4}
+# Recipes; "start", "teacher" and "judge" name models of `models`.
+STAGES: dict[str, dict[str, Any]] = {
+    "sft": {
+        "data": {"source": "arithmetic", "rows": 20, "held_out": 4},
+        "batch": 4,
+        "optimizer": {"learning_rate": 3e-3},
+        "sampler": {"engine": "torch"},
+        "examine": False,
+    },
+    "reward_model": PAIRS,
+    "preference": PAIRS,
+    "distill": {
+        "teacher": "teacher",
+        "method": "logits",
+        "top_k": 40,
+        "data": {"source": "arithmetic", "rows": 20, "held_out": 4},
+        "batch": 4,
+        "optimizer": {"learning_rate": 3e-3},
+        "sampler": {"engine": "torch"},
+        "examine": False,
+    },
+    "zero": ROLLOUTS | {"rollout": {**ROLLOUTS["rollout"], "ahead": 1}},
+    "reasoning_rl": ROLLOUTS,
+    "preference_rl": ROLLOUTS | {"reward": {"reward_model": "judge", "control": "random"}},
+}
+# Files of a run that another run of the same recipe need not have byte by byte.
+OWN = {"console.log", "resumes.jsonl", "versions.json", ".lock", "README.md", "manifest.json"}
+
+
+def models(folder: Path) -> dict[str, Path]:
+    """Untrained models of a few thousand weights, written to `folder`: start, teacher, judge."""
+    from random import Random
+
+    import torch
+
+    from veriloop.data import corpus, tokenizer
+    from veriloop.pipeline.config.sections import TinyModel
+    from veriloop.pipeline.model.policy import save_policy
+    from veriloop.pipeline.preference.scalar_head import load_classifier
+    from veriloop.stages.base import untrained
+
+    random = Random(0)
+    spelling = tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(600)), 400)
+    shape = TinyModel(hidden=32, layers=1, heads=1, feed_forward=48, vocabulary=400)
+    made = {name: folder / name for name in ("start", "teacher", "judge")}
+    for seed, name in enumerate(("start", "teacher")):
+        torch.manual_seed(seed)
+        save_policy(untrained(shape, spelling), spelling, made[name])
+    judge = load_classifier(made["start"], spelling)
+    judge.config.eos_token_id = [spelling.eos_token_id]
+    save_policy(judge, spelling, made["judge"])
+    return made
+
+
+def recipe(stage: str, paths: Mapping[str, Path]) -> dict[str, Any]:
+    """The recipe of a stage with the models in their places."""
+    values = {"stage": stage, "start": "start", **COMMON, **STAGES[stage]}
+    return {key: value if key == "name" else _placed(value, paths) for key, value in values.items()}
+
+
+def _placed(value: Any, paths: Mapping[str, Path]) -> Any:
+    """The value with names of models replaced by their paths."""
+    if isinstance(value, Mapping):
+        return {key: _placed(inner, paths) for key, inner in value.items()}
+    return str(paths[value]) if isinstance(value, str) and value in paths else value
+
+
+@dataclass(kw_only=True)
+class Command:
+    """A command of veriloop in a process forked from this one, which has imported it already."""
+
+    words: list[str]
+    folder: Path  # its working directory, with caches of its own
+    before: Callable[[], None] = lambda: None  # run in the process first
+    answer: Callable[[], int] | None = None  # instead of the command of `words`
+    name: str = "said.log"  # the file of what it prints
+    pid: int = field(init=False)
+    log: Path = field(init=False)
+
+    def start(self) -> "Command":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = self.folder / self.name
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._become()
+        return self
+
+    def _become(self) -> None:
+        code = 70
+        try:
+            os.setsid()
+            os.chdir(self.folder)
+            said = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            null = os.open(os.devnull, os.O_RDONLY)
+            for fd, own in ((null, 0), (said, 1), (said, 2)):
+                os.dup2(fd, own)
+            sys.argv[:] = ["veriloop", *self.words]
+            code = self._answer()
+        finally:
+            os._exit(code)
+
+    def _answer(self) -> int:
+        import traceback
+
+        from veriloop.stages.cli import main
+
+        try:
+            self.before()
+            code = main(self.words) if self.answer is None else self.answer()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        except BaseException:  # noqa: BLE001  what an interpreter prints at its end
+            traceback.print_exc()
+            code = 1
+        threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return code
+
+    def ended(self, limit_s: float = LIMIT_S) -> int | None:
+        """The exit code, negative for a signal; None, with the process killed, past the limit."""
+        until, wait_s = time.monotonic() + limit_s, 0.001
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() > until:
+                os.killpg(self.pid, 9)
+                os.waitpid(self.pid, 0)
+                return None
+            time.sleep(wait_s)
+            wait_s = min(0.02, 2 * wait_s)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+def preload() -> None:
+    """Import what stages import, so that forked commands begin at once."""
+    import importlib
+
+    from veriloop.pipeline.config.registry import STAGES as KINDS
+
+    for kind in KINDS:
+        importlib.import_module(f"veriloop.stages.{kind}")
+    for module in ("transformers.models.llama.modeling_llama", "pyarrow.parquet", "torch._dynamo"):
+        importlib.import_module(module)
+
+
+def stage_command(stage: str, folder: Path, values: Mapping[str, Any], *more: str) -> Command:
+    """The command that runs or resumes a stage in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(dict(values)))
+    name = stage.replace("_", "-")
+    return Command(words=[name, "recipe.yaml", "--output", "run", "--resume", *more], folder=folder)
+
+
+def result(folder: Path) -> dict[str, Any]:
+    """What a run in `folder` must reproduce bit for bit, by name of file."""
+    run = folder / "run"
+    files = sorted(path for path in run.rglob("*") if path.is_file())
+    return {
+        path.relative_to(run).as_posix(): _content(path)
+        for path in files
+        if path.name not in OWN and not path.name.startswith("report.")
+    }
+
+
+def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """A line for each file that differs."""
+    both = found.keys() & expected.keys()
+    return [
+        *(f"{name}: missing" for name in sorted(expected.keys() - both)),
+        *(f"{name}: not in the undisturbed run" for name in sorted(found.keys() - both)),
+        *(f"{name}: differs" for name in sorted(both) if found[name] != expected[name]),
+    ]
+
+
+def _content(path: Path) -> Any:
+    if path.name == "run.json":
+        return [_outcome(entry) for entry in json.loads(path.read_bytes())["stages"]]
+    if path.name in ("metrics.jsonl", "evaluations.jsonl"):
+        return [_timeless(json.loads(line)) for line in path.read_bytes().splitlines()]
+    if path.suffix == ".pt":
+        import torch
+
+        state = torch.load(path, weights_only=True)
+        return _digest({key: value for key, value in state.items() if key != "seconds"})
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        kept = [name for name in table.column_names if name not in ("queue_s", "exec_s")]
+        return _digest(table.select(kept).to_pydict())
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _outcome(entry: Mapping[str, Any]) -> dict[str, Any]:
+    sides = {side: _timeless(entry[side]) for side in ("before", "after")}
+    return {"name": entry["name"], "status": entry["status"], **sides}
+
+
+def _timeless(row: Mapping[str, Any]) -> dict[str, Any]:
+    from veriloop.pipeline.rl.metrics import reproducible
+
+    return {key: v for key, v in reproducible(row).items() if not key.endswith("seconds")}
+
+
+def _digest(value: Any) -> Any:
+    """The value with its tensors as bytes, comparable by ==; NaN equals itself."""
+    if isinstance(value, Mapping):
+        return {key: _digest(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_digest(inner) for inner in value]
+    if hasattr(value, "numpy"):
+        return hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()
+    return repr(value) if isinstance(value, float) else value

@@ -1,0 +1,122 @@
+"""The fault harnesses in their fast forms: a few faults of each kind, and none goes unnoticed."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture
+def harness(monkeypatch):
+    """Function: a module of benchmarks/faults."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "faults"))
+    yield lambda name: __import__(name)
+    for name in ("publish", "tiny_stages", "mutations", "kills", "files", "inputs"):
+        sys.modules.pop(name, None)
+
+
+def quick(script, tmp_path, *flags):
+    """The results of a script with --quick."""
+    made = tmp_path / "made.json"
+    words = [sys.executable, f"benchmarks/faults/{script}", "--quick", "--json", str(made), *flags]
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, (ran.stdout[-3000:], ran.stderr[-3000:])
+    told = json.loads(made.read_text())
+    assert told["failed"] == [] and told["command"].startswith(f"python benchmarks/faults/{script}")
+    return told["results"]
+
+
+@pytest.mark.slow
+def test_runs_that_are_killed_resume_to_the_same_bits(tmp_path):
+    kills = quick("kills.py", tmp_path)
+    assert len(kills) >= 3 and {kill["stage"] for kill in kills} == {"sft"}
+
+
+@pytest.mark.slow
+def test_of_two_commands_on_one_folder_one_is_refused(tmp_path):
+    pairs = quick("two_commands.py", tmp_path)
+    assert [sorted(pair["codes"]) for pair in pairs] == [[0, 2]] * 3
+
+
+@pytest.mark.slow
+def test_runs_whose_files_fail_end_in_a_message_and_resume(tmp_path):
+    results = quick("files.py", tmp_path)
+    assert results["operations"]["sft"] > 50
+    codes = {fault["kind"]: fault["code"] for fault in results["faults"]}
+    assert codes["torn"] == -9 and codes["clock"] == 0 and codes["read only"] in (1, 2)
+
+
+@pytest.mark.slow
+def test_changed_inputs_are_accepted_or_refused(tmp_path):
+    results = quick("inputs.py", tmp_path)
+    assert results["cases"] > 100 and results["bad"] == []
+
+
+def test_a_difference_is_told(harness, tmp_path):
+    tiny = harness("tiny_stages")
+    expected = {"a": 1, "b": [float("nan")], "c": 3}
+    assert tiny.differences(expected, expected) == []
+    found = {"a": 2, "b": expected["b"], "d": 4}
+    assert tiny.differences(found, expected) == [
+        "c: missing",
+        "d: not in the undisturbed run",
+        "a: differs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "wrong", "outcome"),
+    [
+        (0, "", False, "right"),
+        (0, "fine", True, "silent wrong"),
+        (2, "veriloop: no such key", True, "refused"),
+        (1, "", False, "traceback"),
+        (1, "Traceback (most recent call last):\n", False, "traceback"),
+        (-11, "", False, "traceback"),
+        (None, "", False, "hang"),
+    ],
+)
+def test_every_end_has_its_class(harness, code, said, wrong, outcome):
+    inputs = harness("inputs")
+    case = inputs.Case(kind="recipe", number=0, change="", certainly_wrong=wrong)
+    assert inputs.outcome(case, code, said) == outcome
+
+
+def test_changes_change_and_repeat_by_their_seed(harness):
+    mutations = harness("mutations")
+    for change, value in (
+        (mutations.changed_bytes, b"some bytes of a file"),
+        (mutations.changed_value, {"a": {"b": [1, 2]}, "c": 3}),
+        (mutations.changed_words, ["zero", "tiny/zero", "--dry-run"]),
+    ):
+        made = [change(value, random.Random(seed)) for seed in range(50)]
+        assert made == [change(value, random.Random(seed)) for seed in range(50)] or "nan" in str(
+            made
+        )
+        assert sum(changed != value for changed, _ in made) > 40
+
+
+@pytest.mark.parametrize("kind", ["full", "read only", "error"])
+def test_the_file_layer_fails_the_operation_it_was_told_to(tmp_path, kind):
+    code = (
+        "import sys; sys.path[:0] = ['benchmarks', 'benchmarks/faults'];"
+        "import files, os; from pathlib import Path; root = Path(sys.argv[1]);"
+        f"fault = files.FileFault(stage='', kind={kind!r}, at=3, size=1);"
+        "layer = files.FileLayer(root, fault); layer.install();"
+        "(root / 'a').mkdir(); (root / 'b').write_text('x'); print(layer.count);"
+        "(root / 'c').write_text('y')"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ran.stdout == "2\n" and ran.returncode == 1
+    said = {"full": "No space left", "read only": "Read-only", "error": "Input/output error"}
+    assert said[kind] in ran.stderr and "/c'" in ran.stderr
+    assert (tmp_path / "b").read_text() == "x" and not (tmp_path / "c").exists()
