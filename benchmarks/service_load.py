@@ -25,6 +25,9 @@ BODIES = (
     b'{"items": [' + b"0," * 200_000 + b"0]}",  # many mistakes
     b'{"items": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",  # deep
     b" " * (17 << 20),  # too large
+    json.dumps({"items": [{**ITEM, "facts": {"n": list(range(250_000))}}]}).encode(),  # many values
+    b'{"items": [' + b'"a",' * (3 << 20) + b'"a"]}',  # many strings
+    b'{"items": ["' + (b"1" * 299 + b"a") * 50_000 + b'"]}',  # many long numbers, almost
 )
 ALLOWED = {200, 413, 422, 429, 503}
 

@@ -22,6 +22,7 @@ from veriloop.sandbox.remote.refusal import Refusal
 INLINE_BYTES = 64 << 10  # bodies up to this size are handled in the event loop
 WORKERS = 2  # processes, and threads
 LIMIT_S = 20.0  # for one call in a process; a body of 64 MiB takes a few seconds
+_NICE = 5  # of the processes, so that the one that serves goes first
 WAIT_S = 60.0  # for the call and those before it
 _THREADS = ThreadPoolExecutor(WORKERS, thread_name_prefix="body")
 Result = TypeVar("Result")
@@ -67,9 +68,14 @@ class _Processes:
     def _new_pool(self) -> ProcessPool:
         return ProcessPool(
             max_workers=WORKERS,
-            initializer=leave_to_parent,
+            initializer=_begin,
             context=CleanSpawn(),  # pyright: ignore[reportArgumentType]
         )
+
+
+def _begin() -> None:
+    leave_to_parent()
+    os.nice(_NICE)
 
 
 @cache

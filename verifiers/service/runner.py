@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from veriloop.sandbox.executor import Executor
-from veriloop.sandbox.probe import SandboxUnavailableError
 from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.verifiers.registry import describe
 
@@ -35,10 +34,10 @@ class Runner:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, function, self.box, *args)
-        except (SandboxUnavailableError, RuntimeError) as failure:
-            raise Refusal(503, describe(failure), 1.0) from failure
         except ValueError as mistake:
             raise Refusal(422, str(mistake)) from mistake
+        except Exception as failure:  # the boundary of the service
+            raise Refusal(503, describe(failure), 1.0) from failure
         finally:
             self._calls -= 1
 

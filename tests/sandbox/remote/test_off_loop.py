@@ -32,6 +32,10 @@ def test_small_bodies_are_read_in_line_and_large_ones_in_another_process():
     assert asyncio.run(in_process(LARGE, os.getpid)) != os.getpid()
 
 
+def test_the_processes_give_way_to_the_one_that_serves():
+    assert asyncio.run(in_process(LARGE, os.nice, 0)) == min(19, os.nice(0) + off_loop._NICE)
+
+
 def test_small_bodies_are_handled_in_line_and_large_ones_in_a_thread():
     own = threading.get_ident()
     assert asyncio.run(in_thread(INLINE_BYTES, threading.get_ident)) == own

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 import requests
 
+from veriloop.sandbox.remote.json_size import MAX_VALUES
 from veriloop.verifiers.labels import response_of
 from veriloop.verifiers.service.dialects.nemo_gym import output_text
 from veriloop.verifiers.service.dialects.packed_tests import unpack
@@ -229,6 +230,12 @@ class Evil:
 def test_packed_tests_are_plain_data_or_refused(tests):
     with pytest.raises(ValueError, match="tests"):
         unpack(tests)
+
+
+@pytest.mark.parametrize("wrap", [str, pack])
+def test_packed_tests_have_a_bounded_number_of_values(wrap):
+    with pytest.raises(ValueError, match="the tests have more than 262144 JSON values"):
+        unpack(wrap("[" + "[]," * MAX_VALUES + "[]]"))
 
 
 def test_packed_tests_take_no_memory_that_they_do_not_fill():

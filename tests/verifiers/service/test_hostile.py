@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from tests.cpu_budget import cpu_budget
 from veriloop.data.problem import Problem
 from veriloop.sandbox.remote import h11_connection
 from veriloop.sandbox.remote.json_size import MAX_VALUES, json_depth, json_values
 from veriloop.verifiers.service.client import ServicePool
+from veriloop.verifiers.service.json_body import parse
 from veriloop.verifiers.service.middleware import Bounds
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -120,6 +122,20 @@ def test_values_are_counted_outside_of_strings():
     text = json.dumps({"a": ['[{,\\"' * MAX_VALUES, {"b": 1}]}).encode()
     assert json_values(text) == 5 and json_depth(text) == 3
     assert json_values(b"[" + b"[]," * MAX_VALUES + b"[]]") > MAX_VALUES
+
+
+def test_many_strings_are_counted_without_going_through_them():
+    raw = b"[" + b'"",' * (30 * MAX_VALUES) + b'""]'
+    with cpu_budget(0.12):
+        assert json_values(raw) > MAX_VALUES
+    pairs = b"{" + b'"k":"",' * (MAX_VALUES // 2) + b'"k":""}'
+    assert json_values(pairs) == MAX_VALUES // 2 + 2
+
+
+def test_long_numbers_are_searched_in_linear_time():
+    text = ("1" * 299 + "a") * 15_000
+    with cpu_budget(0.2):
+        assert parse(f'["{text}"]'.encode()) == [text]
 
 
 def test_many_tiny_values_are_refused_and_many_commas_in_a_text_are_not(ask, open_service, number):

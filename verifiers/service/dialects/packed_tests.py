@@ -22,17 +22,22 @@ MAX_BYTES = 16 << 20  # decompressed
 def unpack(tests: Any) -> list[Any]:
     """The list of tests. Raises ValueError for anything else."""
     if isinstance(tests, str):
-        if json_values(tests.encode("utf-8", "surrogatepass")) > MAX_VALUES:
-            raise ValueError(f"the tests have more than {MAX_VALUES} JSON values")
+        text = _bounded(tests)
         try:
-            tests = json.loads(tests)
+            tests = json.loads(text)
         except RecursionError as deep:
             raise ValueError("the tests nest too deeply") from deep
         except ValueError:
-            tests = _unpickle(tests)
+            tests = _unpickle(text)
     if not isinstance(tests, list) or not 0 < len(tests) <= MAX_TESTS:
         raise ValueError(f"tests must be a list of 1 to {MAX_TESTS}, or such a list packed")
     return tests
+
+
+def _bounded(text: str) -> str:
+    if json_values(text.encode("utf-8", "surrogatepass")) > MAX_VALUES:
+        raise ValueError(f"the tests have more than {MAX_VALUES} JSON values")
+    return text
 
 
 def _unpickle(packed: str) -> Any:
@@ -44,7 +49,7 @@ def _unpickle(packed: str) -> Any:
         if any(n >= MAX_OPCODES for n, _ in enumerate(pickletools.genops(raw))):
             raise ValueError(f"more than {MAX_OPCODES} pickle opcodes")
         tests = _PlainData(io.BytesIO(raw)).load()
-        return json.loads(tests) if isinstance(tests, str) else tests
+        return json.loads(_bounded(tests)) if isinstance(tests, str) else tests
     except Exception as failure:  # malformed pickles raise exceptions of any type
         raise ValueError(f"the tests are no list and cannot be unpacked: {failure}") from failure
 
