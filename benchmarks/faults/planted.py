@@ -2,12 +2,14 @@
 
     python benchmarks/faults/planted.py [--quick] [--json FILE]
 
-Every fault is planted in the shipped recipe's own loop on the tiny base; the run without a fault
-must pass, or a check that always fires would look like a good one.
+Every fault is planted in the shipped recipe's own loop on the tiny base, once for each combination
+of tolerance and precisions that a shipped recipe has. The run without a fault must pass, or a check
+that always fires would look like a good one.
 """
 
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,17 +19,19 @@ from typing import Any
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # of publish.py
-from publish import arguments, publish, table
+from publish import ROOT, arguments, publish, table
 
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.rl.loop import Loop
 from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.pipeline.sampling.engine_cache import warm_samplers
 from veriloop.stages import rl, zero
 from veriloop.stages.stage_run import starting_point
 
 Fault = Callable[[Loop], None]
+Precision = tuple[str, str, float]  # of the sampler, of the trainer, and the tolerance in nats
 
 
 def no_fault(loop: Loop) -> None:
@@ -35,11 +39,12 @@ def no_fault(loop: Loop) -> None:
 
 
 def sync_off(loop: Loop) -> None:
-    """The sampler says that it loaded the weights, and did not."""
+    """The sampler loads the weights of the first sync again and again."""
+    load, first = loop.deps.sampler.load_weights, list[Any]()
 
     def load_weights(weights: Any, version: int) -> None:
-        del weights
-        loop.deps.sampler.version = version
+        first[:] = first or [(name, weight.clone()) for name, weight in weights]
+        load(iter(first), version)
 
     loop.deps.sampler.load_weights = load_weights  # type: ignore[method-assign]
 
@@ -47,8 +52,8 @@ def sync_off(loop: Loop) -> None:
 def wrong_temperature(loop: Loop) -> None:
     """The engine samples at 0.9 what it was asked to sample at 1."""
     sample = loop.deps.sampler.sample
-    loop.deps.sampler.sample = lambda prompts, sampling: sample(  # type: ignore[method-assign]
-        prompts, sampling if not sampling.temperature else replace(sampling, temperature=0.9)
+    loop.deps.sampler.sample = lambda prompts, sampling, *rest: sample(  # type: ignore[method-assign]
+        prompts, sampling if not sampling.temperature else replace(sampling, temperature=0.9), *rest
     )
 
 
@@ -83,6 +88,44 @@ FAULTS: dict[str, tuple[Fault, str | None]] = {
 }
 
 
+def precisions() -> Counter[Precision]:
+    """Of all shipped recipes that sample, with the number of recipes."""
+    counts: Counter[Precision] = Counter()
+    for path in sorted((ROOT / "recipes").rglob("*.yaml")):
+        recipe: Any = read(str(path))
+        if hasattr(recipe, "sampler"):
+            sampler, compute = recipe.sampler, recipe.trainer.compute
+            counts[sampler.dtype, compute, sampler.tolerance] += 1
+    return counts
+
+
+def at(recipe: ZeroRecipe, precision: Precision) -> ZeroRecipe:
+    """The recipe in another precision, with the engine that supports it."""
+    dtype, compute, tolerance = precision
+    engine = "torch" if dtype == "float32" else "vllm"
+    sampler = {"engine": engine, "dtype": dtype, "tolerance": tolerance, "cache_gib": 0.25}
+    return recipe.model_copy(
+        update={
+            "sampler": recipe.sampler.model_copy(update=sampler),
+            "trainer": recipe.trainer.model_copy(update={"compute": compute}),
+        }
+    )
+
+
+def planted(recipe: ZeroRecipe, start: Path, precision: Precision) -> list[dict[str, Any]]:
+    """What each fault came to in this precision."""
+    recipe, (dtype, compute, tolerance) = at(recipe, precision), precision
+    results: list[dict[str, Any]] = []
+    with warm_samplers():
+        for name, (fault, wanted) in FAULTS.items():
+            kind, step, message = caught(recipe, start, fault)
+            results.append(
+                {"fault": name, "wanted": wanted, "caught": kind, "step": step, "message": message,
+                 "sampler": dtype, "trainer": compute, "tolerance": tolerance}
+            )  # fmt: skip
+    return results
+
+
 def caught(recipe: ZeroRecipe, start: Path, fault: Fault) -> tuple[str | None, int, str]:
     """The error that ended the run (None: it ran through), the step it came in, its message."""
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
@@ -107,19 +150,27 @@ def main() -> int:
             "rollout": recipe.rollout.model_copy(update=size),
             "algorithm": recipe.algorithm.model_copy(update={"reference_every": 8}),
             "evaluation": recipe.evaluation.model_copy(update={"problems": 8}),
-            "sampler": recipe.sampler.model_copy(update={"engine": "torch"}),
         }
     )
     manifest = RunManifest(Path(tempfile.mkdtemp()) / "run.json")
     start = starting_point(recipe.start, manifest)
     results = [
-        {"fault": name, "wanted": wanted, "caught": kind, "step": step, "message": message}
-        for name, (fault, wanted) in FAULTS.items()
-        for kind, step, message in [caught(recipe, start, fault)]
+        result | {"recipes": recipes}
+        for precision, recipes in precisions().items()
+        for result in planted(recipe, start, precision)
     ]
-    rows = [[r["fault"], r["caught"] or "ran through", str(r["step"])] for r in results]
-    failed = [f"{r['fault']}: {r['caught']}" for r in results if r["caught"] != r["wanted"]]
-    return publish(options, table(["fault", "caught by", "in step"], rows), results, failed=failed)
+    settings = ("recipes", "sampler", "trainer", "tolerance", "fault")
+    rows = [
+        [*(str(r[name]) for name in settings), r["caught"] or "ran through", str(r["step"])]
+        for r in results
+    ]
+    failed = [
+        f"{r['fault']}, sampler in {r['sampler']}, trainer in {r['trainer']}: {r['caught']}"
+        for r in results
+        if r["caught"] != r["wanted"]
+    ]
+    header = [*settings, "caught by", "in step"]
+    return publish(options, table(header, rows), results, failed=failed)
 
 
 if __name__ == "__main__":

@@ -154,9 +154,10 @@ class SamplerConfig(Part):
     max_batch: Count = 512
     """Sequences decoded at once."""
     tolerance: Positive = 1e-4
-    """Largest difference to the trainer, in nats.
+    """Nats of difference to the trainer that stop the run.
 
-    The run stops if sampler and trainer differ by more.
+    In float32 on any fresh token after a sync. On average over a step's tokens, where at least 0.03
+    is allowed if trainer or sampler compute in bfloat16.
     """
     apart: bool = False
     """Run in a separate process. It starts while the policy loads."""

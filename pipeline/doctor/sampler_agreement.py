@@ -4,7 +4,7 @@ Each check also measures the effect of the mistake that it looks for: if that ef
 on this model, the result is a warning instead of a pass.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.doctor.checkpoint_under_test import MAX_TOKENS, CheckpointUnderTest
 from veriloop.pipeline.doctor.finding import Finding, fail, ok, warn
+from veriloop.pipeline.sampling.digest import Digest
 from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampler, Sampling
-from veriloop.pipeline.sampling.sync import SyncReport, WeightSync
+from veriloop.pipeline.sampling.sync import SyncError, SyncReport, WeightSync
 
 TOLERANCE = SamplerConfig().tolerance  # nats, as for every weight sync of a run
 VISIBLE = 10.0  # times the tolerance: smaller effects look like rounding
@@ -62,16 +63,20 @@ def weight_sync(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
     sync = WeightSync(policy, sampler, temperature=1.0, tolerance=float("inf"),
                       max_tokens=MAX_TOKENS)  # fmt: skip
     start = sampler.version
+    fix = "install the locked vLLM, or use --sampler.engine torch: this engine keeps old weights"
     try:
         _perturb(policy.parameters())
         unsynced = sync.prove(start, checkpoint.prompts)
         perturbed = sync(start + 1, checkpoint.prompts)
+        _restore(policy.named_parameters(), original)
+        restored = sync(start + 2, checkpoint.prompts)
+    except SyncError as failure:
+        yield fail("weight sync", str(failure), fix)
+        return
     finally:
         _restore(policy.named_parameters(), original)
-    restored = sync(start + 2, checkpoint.prompts)
     measured = f"{_gap(perturbed)} after perturbed weights, {restored.max:.1e} after the original "
     measured += f"ones; a lost sync would show {unsynced.max:.1e}"
-    fix = "install the locked vLLM, or use --sampler.engine torch: this engine keeps old weights"
     worst = max(perturbed.max, restored.max)
     yield within_tolerance("weight sync", measured, worst, unsynced.max, fix)
 
@@ -80,10 +85,14 @@ class _FixedTemperature:
     """A sampler that ignores the requested temperature and uses its own."""
 
     def __init__(self, sampler: Sampler, temperature: float) -> None:
-        self.name, self.version, self.pid = sampler.name, sampler.version, sampler.pid
+        self.name, self.dtype = sampler.name, sampler.dtype
+        self.version, self.pid = sampler.version, sampler.pid
         self._sampler, self._temperature = sampler, temperature
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        raise NotImplementedError("only samples")
+
+    def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:
         raise NotImplementedError("only samples")
 
     def sample(

@@ -137,13 +137,17 @@ class PreferenceLoop:
             self.deps.console.note,
         )
 
+    def _sync(self, online: OnlineSampler) -> None:
+        for warning in online.sync(self.step):
+            self.deps.console.note(f"WARNING: after {self.step} optimizer steps {warning}")
+
     def _sample(self, resumed: bool) -> list[Example]:
         path = self._path("rounds") / f"round_{self.round + 1:04d}.json"
         if resumed:
             self._sampled = {}
             return read_round(path)
         assert self.online is not None, "a recipe that samples has problems"
-        self.online.sync(self.step)
+        self._sync(self.online)
         examples, graded, self._sampled = self.online.round(self.round)
         write_round(path, examples)
         self.deps.console.samples(graded)
@@ -218,7 +222,7 @@ class PreferenceLoop:
             measure(self.policy, held_out, reference, self._objective(class_weights))
         )
         if self.online is not None:
-            self.online.sync(self.step)
+            self._sync(self.online)
             metrics |= self.online.evaluate()
         summary = ", ".join(
             f"{name} {metrics[name]:.3f}"

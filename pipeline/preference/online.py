@@ -44,10 +44,11 @@ class OnlineSampler:
             tolerance=recipe.sampler.tolerance,
         )
 
-    def sync(self, done: int) -> None:
-        """Sync the policy's weights, after `done` optimizer steps, and verify the sync."""
+    def sync(self, done: int) -> tuple[str, ...]:
+        """Sync the policy's weights, after `done` optimizer steps, and verify the sync; returns
+        warnings."""
         probes = [self.deps.generator.prompt(self.deps.problem(i)) for i in range(PROBES)]
-        self._sync(done, probes)
+        return self._sync(done, probes).warnings
 
     def round(self, number: int) -> tuple[list[Example], list[Graded], dict[str, float]]:
         """Sample round `number`: its examples, all graded rollouts, and metrics."""

@@ -35,7 +35,7 @@ from veriloop.pipeline.runs.evaluation_file import (
 )
 from veriloop.pipeline.runs.record import append
 from veriloop.pipeline.sampling.sampler import Sampler
-from veriloop.pipeline.sampling.sync import WeightSync
+from veriloop.pipeline.sampling.sync import SyncReport, WeightSync
 from veriloop.pipeline.training.measurements import Clock, check_memory_bound, memory_peaks
 from veriloop.pipeline.training.trainer import Trainer, TrainerDeps
 from veriloop.pipeline.types import Graded, Update
@@ -109,7 +109,11 @@ class Loop:
 
     def begin(self) -> None:
         """Sync the current weights to the sampler and verify them."""
-        self.sync(self.learner.done, self.probes(self.step))
+        self._warn(self.sync(self.learner.done, self.probes(self.step)))
+
+    def _warn(self, report: SyncReport) -> None:
+        for warning in report.warnings:
+            self.deps.console.note(f"WARNING: after {self.learner.done} optimizer steps {warning}")
 
     def _turns(self) -> Iterator[None]:
         while not self.finished:
@@ -138,6 +142,7 @@ class Loop:
             self._prefetch(self.step + 2)
         with clock("sync"):
             report = self.sync.compare(fresh)
+            self._warn(report)
             self.learner.renew_reference()
         with clock("record"):
             self.deps.record.write_rollouts(

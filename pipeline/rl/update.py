@@ -277,8 +277,8 @@ def check_mismatch(
     raise MismatchError(
         f"before optimizer step {done} the trainer's log-probs differ from the sampler's by "
         f"{mean:.2e} nats on average, {widest:.2e} at most, on {tokens} "
-        f"tokens, allowed {tolerance:.0e}: stale weights, another temperature, or misplaced "
-        "tokens"
+        f"tokens, allowed {tolerance:.0e} (sampler.tolerance): stale weights, another temperature, "
+        "or misplaced tokens"
     )
 
 

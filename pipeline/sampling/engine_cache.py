@@ -6,7 +6,7 @@ engine is parked, and no second one is started while one waits.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer
 from veriloop.pipeline.runs.lineage import CONTENT, file_hash
+from veriloop.pipeline.sampling.digest import Digest
 from veriloop.pipeline.sampling.process_engine import ApartSampler
 from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampler, Sampling
 from veriloop.pipeline.sampling.sync import WeightSync
@@ -106,7 +107,8 @@ class WarmSampler:
     def __init__(self, kept: _Kept, park: _Park) -> None:
         self._kept: _Kept | None = kept
         self._park = park
-        self.name, self.pid = kept.engine.name, kept.engine.pid
+        self.name, self.dtype = kept.engine.name, kept.engine.dtype
+        self.pid = kept.engine.pid
 
     @property
     def _engine(self) -> Sampler:
@@ -122,6 +124,9 @@ class WarmSampler:
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         self._engine.load_weights(weights, version)
+
+    def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:
+        return self._engine.digests(shapes)
 
     def sample(
         self,
@@ -180,8 +185,7 @@ def kept_warm(
 ) -> Sampler:
     """The engine of `start(max_length)`, or inside `warm_samplers` a parked one that fits.
 
-    Raises SyncError if the parked engine, loaded with the checkpoint's weights, does not reproduce
-    its log-probs.
+    Raises SyncError if the parked engine does not take the checkpoint's weights.
     """
     park = _park.get()
     if park is None:

@@ -92,6 +92,9 @@ class _Engine:
     def load_weights(self, version: int) -> None:
         self._sampler.load_weights(self._weights, version)
 
+    def digests(self, shapes: Any) -> Any:
+        return self._sampler.digests(shapes)
+
     def sample(self, prompts: Any, sampling: Any) -> None:
         """Send each prompt's completions as a part of the reply."""
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from veriloop.sandbox.child_signals import blocked
 if TYPE_CHECKING:  # the process starts before torch is imported
     from torch import Tensor
 
+    from veriloop.pipeline.sampling.digest import Digest
     from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampling
     from veriloop.pipeline.sampling.shared_weights import SharedWeights
 
@@ -175,18 +176,19 @@ class ApartSampler:
         checkpoint: str,
         *,
         deadline_s: float = 3600.0,
+        dtype: str = "float32",
         **settings: Any,
     ) -> None:
         """Returns before the engine is ready; errors of loading are raised at its first use.
         `settings` are those of `start_engine`; `deadline_s` is that of `SamplerConfig`."""
         process.set_deadline(deadline_s)
-        self.name = process.engine
+        self.name, self.dtype = process.engine, dtype
         self.pid: int | None = process.pid
         self.version = 0
         self._process = process
         self._weights: SharedWeights | None = None
         self._loading, self._asleep = True, False
-        process.ask("open", process.engine, checkpoint, settings)
+        process.ask("open", process.engine, checkpoint, {"dtype": dtype, **settings})
 
     def load_weights(self, weights: "Iterable[tuple[str, Tensor]]", version: int) -> None:
         from veriloop.pipeline.model.device import give_back_unused
@@ -208,6 +210,10 @@ class ApartSampler:
         self._process.ask("load_weights", version)
         self._process.answer()
         self.version = version
+
+    def digests(self, shapes: "Mapping[str, tuple[int, ...]]") -> "list[tuple[str, Digest]]":
+        self._process.ask("digests", dict(shapes))
+        return self._process.answer()
 
     def sample(
         self,

@@ -1,10 +1,12 @@
 """The protocol of sampling engines."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from torch import Tensor
+
+from veriloop.pipeline.sampling.digest import Digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class Sampler(Protocol):
     """An engine with its own copy of the policy's weights."""
 
     name: str  # "vllm", "torch", ...
+    dtype: str  # of its weights and computations: "float32" or "bfloat16"
     pid: int | None  # of the engine's separate process; None: in this one
 
     @property
@@ -55,6 +58,11 @@ class Sampler(Protocol):
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Replace the weights in place, by their transformers names, and clear every cache."""
+        ...
+
+    def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:
+        """(name, digest) of every copy that it computes with of the weights named in `shapes`.
+        Weights that it cannot read back are left out."""
         ...
 
     def sample(

@@ -1,11 +1,14 @@
 """Sync weights to the sampler and verify them.
 
-A sampler with stale weights raises no error and corrupts training. So after every sync it samples a
-few tokens, the trainer scores them, and the log-probs must agree.
+A sampler with stale weights raises no error and corrupts training. So after every sync the digests
+of the weights that it holds must equal those of the weights sent. It also samples a few tokens,
+which the trainer scores. In float32 the log-probs must agree. A sampler of lower precision rounds;
+there an unusual difference is a warning.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,15 +20,18 @@ from veriloop.pipeline.model.fused_layers import in_float32
 from veriloop.pipeline.model.lora import merged
 from veriloop.pipeline.model.packing import best_fit, lay_out, response_mask
 from veriloop.pipeline.model.policy import score
+from veriloop.pipeline.sampling.digest import digest_tensor, fetched
+from veriloop.pipeline.sampling.gap_history import GapHistory
 from veriloop.pipeline.sampling.sampler import Completion, Sampler, Sampling
 from veriloop.pipeline.types import Graded
 
-BFLOAT16_TOLERANCE = 0.03  # nats on average, for the rounding of a trunk in bfloat16
+BFLOAT16_TOLERANCE = 0.03  # nats on average, for the rounding of trainer or sampler
+NAMES_SHOWN = 3  # tensors in an error
 RESCORED = 2  # sequences of a check that the next check scores again
 
 
 class SyncError(StageError):
-    """The sampler does not compute the policy's probabilities."""
+    """The sampler does not hold the policy's weights or compute its probabilities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,7 @@ class SyncReport:
     max: float
     mean: float
     moved: float | None  # mean change of the policy since the last check; None at the first
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,19 +73,67 @@ class WeightSync:
         tolerance: float,
         max_tokens: int = 8,
     ) -> None:
+        """`tolerance` is that of `SamplerConfig`, in nats."""
         self._policy, self._sampler = policy, sampler
         self._temperature, self._tolerance = temperature, tolerance
         self._max_tokens = max_tokens
         self._last: _Tokens | None = None
+        self._gaps = GapHistory(max(tolerance, BFLOAT16_TOLERANCE))
+        self._unread = ""  # what the sampler holds of the weights that no digest covers
+        self._warned = False  # of them
 
     def __call__(self, version: int, prompts: Sequence[Sequence[int]]) -> SyncReport:
         """Send the weights and verify them."""
         return self.compare(self.send(version, prompts))
 
     def send(self, version: int, prompts: Sequence[Sequence[int]]) -> Fresh:
-        """Send the weights and sample a few tokens after `prompts`, for `compare`."""
-        self._sampler.load_weights(merged(self._policy), version)
+        """Send the weights, verify their digests, and sample a few tokens after `prompts`, for
+        `compare`."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        noted: list[tuple[str, Tensor]] = []
+        outgoing = self._outgoing(shapes, noted)
+        self._sampler.load_weights(outgoing, version)
+        for _ in outgoing:  # a sampler that did not take all of them holds others
+            pass
+        self._check_digests(version, shapes, noted)
         return self._sampled(version, prompts)
+
+    def _outgoing(
+        self, shapes: dict[str, tuple[int, ...]], noted: list[tuple[str, Tensor]]
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The weights in the sampler's precision, one at a time; adds their shapes and digests."""
+        dtype = getattr(torch, self._sampler.dtype)
+        for name, parameter in merged(self._policy):
+            weight = parameter.detach().to(dtype)
+            shapes[name] = tuple(weight.shape)
+            noted.append((name, digest_tensor(weight)))
+            yield name, weight
+
+    def _check_digests(
+        self, version: int, shapes: dict[str, tuple[int, ...]], noted: list[tuple[str, Tensor]]
+    ) -> None:
+        sent = dict(fetched(noted))
+        held = self._sampler.digests(shapes)
+        wrong = dict.fromkeys(name for name, digest in held if sent[name] != digest)
+        where = f"after {version} optimizer steps the {self._sampler.name} sampler"
+        if wrong:
+            raise SyncError(
+                f"{where} holds other weights than were sent: {_named(wrong, sent)} differ. "
+                "Possible causes: a lost, incomplete or misdirected transfer, or weights that "
+                "something else changed"
+            )
+        unread = sent.keys() - {name for name, _ in held}
+        self._unread = _named([name for name in sent if name in unread], sent) if unread else ""
+        if unread and not self._exact:
+            raise SyncError(
+                f"{where} cannot read back {self._unread}, and tokens sampled in "
+                f"{self._sampler.dtype} do not prove their sync: set sampler.dtype to float32, or "
+                "use another engine"
+            )
+
+    @property
+    def _exact(self) -> bool:
+        return self._sampler.dtype == "float32"
 
     def prove(self, version: int, prompts: Sequence[Sequence[int]]) -> SyncReport:
         """Verify the current weights on tokens sampled after `prompts`."""
@@ -99,16 +154,17 @@ class WeightSync:
         )
 
     def compare(self, fresh: Fresh) -> SyncReport:
-        """Score the sampler's tokens with the trainer; raises SyncError beyond the tolerance.
+        """Score the sampler's tokens with the trainer.
 
-        `moved` is the policy's change since the last check, on tokens of that check: below the
-        tolerance a stale sampler could not be detected.
+        Raises SyncError for another version, for log-probs that are not finite and, if the sampler
+        computes in float32, for a difference beyond the tolerance. `moved` is the policy's change
+        since the last check, on tokens of that check: about what stale weights would show.
         """
         pairs = zip(fresh.prompts, fresh.completions, strict=True)
         sequences = tuple((*prompt, *completion.ids) for prompt, completion in pairs)
         lengths = tuple(map(len, fresh.prompts))
         last = self._last or _Tokens((), (), torch.empty(0))
-        logp_M = self._score((*sequences, *last.sequences), (*lengths, *last.prompts))
+        logp_M, entropy_M = self._score((*sequences, *last.sequences), (*lengths, *last.prompts))
         sampled_M = torch.tensor(
             [logp for completion in fresh.completions for logp in completion.logp]
         )
@@ -121,14 +177,28 @@ class WeightSync:
             tokens=len(gap_M), max=gap_M.max().item(), mean=gap_M.mean().item(), moved=moved
         )
         self._check(report, fresh.version)
-        return report
+        if not self._exact:
+            slope_M = trained_M + entropy_M[: len(trained_M)]
+            self._check_temperature(sampled_M - trained_M, slope_M, fresh.version)
+        return replace(report, warnings=tuple(self._warnings(gap_M, moved)))
+
+    def _warnings(self, gap_M: Tensor, moved: float | None) -> Iterator[str]:
+        if self._unread and not self._warned:
+            self._warned = True
+            yield (
+                f"the {self._sampler.name} sampler cannot read back {self._unread}; only the "
+                "log-probs of fresh tokens verify their sync"
+            )
+        if not self._exact and (unusual := self._gaps.judge(gap_M, moved)):
+            yield unusual
 
     def _check(self, report: SyncReport, version: int) -> None:
         if self._sampler.version != version:
             raise SyncError(
                 f"the sampler holds version {self._sampler.version} of the policy, not {version}"
             )
-        if not report.max <= self._tolerance:  # NaN fails this too
+        unequal = self._exact and report.max > self._tolerance
+        if unequal or not math.isfinite(report.max):
             raise SyncError(
                 f"after {version} optimizer steps the {self._sampler.name} sampler and the trainer "
                 f"disagree on {report.tokens} fresh tokens: max {report.max:.2e}, mean "
@@ -136,15 +206,27 @@ class WeightSync:
                 f"weights, a temperature other than {self._temperature}, or a lower precision"
             )
 
+    def _check_temperature(self, excess_M: Tensor, slope_M: Tensor, version: int) -> None:
+        ratio = self._gaps.temperature_ratio(excess_M, slope_M)
+        if ratio is not None:
+            raise SyncError(
+                f"after {version} optimizer steps the {self._sampler.name} sampler's log-probs of "
+                f"fresh tokens are those of a temperature of {self._temperature / ratio:.2g}, "
+                f"not {self._temperature}"
+            )
+
     @torch.no_grad()
-    def _score(self, sequences: Sequence[Sequence[int]], prompts: Sequence[int]) -> Tensor:
-        """The trainer's log-probs of all response tokens, in the order of the sequences."""
+    def _score(
+        self, sequences: Sequence[Sequence[int]], prompts: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
+        """The trainer's log-probs and entropies of all response tokens, in the order of the
+        sequences."""
         sizes = [len(s) - 1 for s in sequences]
         rows = best_fit(sizes, max(sizes))
         packed = lay_out(sequences, rows)
         mask_RT = response_mask(packed, prompts)
         with in_float32(self._policy):  # compares weights, not rounding
-            logp_M, _ = score(
+            scores = score(
                 self._policy,
                 packed.ids_RT,
                 packed.positions_RT,
@@ -154,7 +236,15 @@ class WeightSync:
                 chunk=4096,
             )
         order_M = packed.sequence_RT[mask_RT].argsort(stable=True)
-        return logp_M.cpu()[order_M]
+        logp_M, entropy_M = (values_M.cpu()[order_M] for values_M in scores)
+        return logp_M, entropy_M
+
+
+def _named(names: Collection[str], of: Collection[str]) -> str:
+    """Their number and the first few of them."""
+    first = ", ".join(list(names)[:NAMES_SHOWN])
+    more = "" if len(names) <= NAMES_SHOWN else ", ..."
+    return f"{len(names)} of {len(of)} tensors ({first}{more})"
 
 
 def batch_tolerance(
@@ -162,11 +252,11 @@ def batch_tolerance(
 ) -> float | None:
     """Nats by which trainer and sampler may differ in log-probs, on average over a step's tokens.
 
-    None if another policy than that of `done` optimizer steps sampled some rollout. `WeightSync`
-    compares weights in float32, whatever `trainer.compute` is; this allows for its rounding.
+    None if another policy than that of `done` optimizer steps sampled some rollout. Allows for the
+    rounding of whichever computes in bfloat16.
     """
     if any(g.rollout.policy_version != done for g in graded):
         return None
-    if trainer.compute == "float32":
+    if trainer.compute == sampler.dtype == "float32":
         return sampler.tolerance
     return max(sampler.tolerance, BFLOAT16_TOLERANCE)

@@ -4,7 +4,7 @@ Axes: P prompts, N = P * per_prompt rows, T positions of the padded prompts, V v
 H heads, D width of a head.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer
+from veriloop.pipeline.sampling.digest import Digest, digests
 from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampling
 
 SPARE = 64  # positions added when the cache is full
@@ -22,6 +23,7 @@ class TorchSampler:
     """The reference engine: exact and portable, but slower than vLLM on large models."""
 
     name = "torch"
+    dtype = "float32"
     pid: int | None = None
 
     def __init__(self, checkpoint: str, *, max_batch: int = 512) -> None:
@@ -49,6 +51,9 @@ class TorchSampler:
         for name, weight in new.items():
             own[name].copy_(weight)
         self.version = version
+
+    def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:
+        return digests((n, weight) for n, weight in self._model.named_parameters() if n in shapes)
 
     @torch.inference_mode()
     def sample(

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,9 @@ from torch._dynamo import config as dynamo
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import give_back_unused
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
+from veriloop.pipeline.sampling.digest import Digest, digests
 from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampling
+from veriloop.pipeline.sampling.vllm_weights import held_weights, output_head
 from veriloop.pipeline.training.gc_freeze import lasting
 
 QUIET = {
@@ -58,6 +60,7 @@ class VllmSampler:
         ends = eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint))
         self._stop_ids = list(ends)
         self._max_length = max_length
+        self.dtype = dtype
         self._engine = _started(
             checkpoint,
             dtype=dtype,
@@ -89,6 +92,9 @@ class VllmSampler:
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache: stale keys and values would be reused")
         self.version = version
+
+    def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:
+        return self._engine.collective_rpc(_held_digests, args=(dict(shapes), self._tied))[0]
 
     def sample(
         self,
@@ -227,7 +233,13 @@ def _completion(choice: Any) -> Completion:
 def _repack_head(worker: Any) -> None:
     """Repack the tied head: on a CPU it multiplies with a packed copy of the embedding, which
     reloading does not update."""
-    model = worker.model_runner.get_model()
-    head = model.lm_head if hasattr(model, "lm_head") else model.model.embed_tokens
+    head = output_head(worker.model_runner.get_model())
     with torch.no_grad():
         head.quant_method.process_weights_after_loading(head)
+
+
+def _held_digests(
+    worker: Any, shapes: Mapping[str, tuple[int, ...]], tied: bool
+) -> list[tuple[str, Digest]]:
+    """Of the weights that the engine computes with; runs in its worker."""
+    return digests(held_weights(worker.model_runner.get_model(), shapes, tied=tied))

@@ -73,7 +73,7 @@ def test_an_engine_that_ignores_new_weights_fails_the_sync_alone(with_engine, fi
     one = with_engine(load=ignore)
     assert verdicts(one, finding) == ["ok", "ok", "fail"]
     found = finding(weight_sync, one)
-    assert found.number > 100 * TOLERANCE and "allowed 1e-04" in found.measured
+    assert "holds other weights than were sent" in found.measured
 
 
 def test_an_engine_that_never_takes_the_old_weights_back_fails(with_engine, finding):
@@ -85,11 +85,14 @@ def test_an_engine_that_never_takes_the_old_weights_back_fails(with_engine, find
         engine.version = version
 
     found = finding(weight_sync, with_engine(load=once))
-    assert found.verdict == "fail" and found.number > 100 * TOLERANCE
+    assert found.verdict == "fail" and "after 2 optimizer steps" in found.measured
 
 
 def test_an_engine_that_says_the_wrong_version_fails(with_engine, finding):
-    found = finding(weight_sync, with_engine(load=lambda engine, weights, version: None))
+    load = type(with_engine().sampler).load_weights
+    found = finding(
+        weight_sync, with_engine(load=lambda engine, weights, _: load(engine, weights, 0))
+    )
     assert found.verdict == "fail" and "holds version 0 of the policy, not 1" in found.measured
 
 

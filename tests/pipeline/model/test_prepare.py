@@ -206,11 +206,12 @@ def test_a_run_resumed_from_a_checkpoint_goes_on_bit_for_bit(
         assert torch.equal(own, again)
 
 
-def test_the_tolerance_of_a_step_is_the_samplers_unless_the_trainer_rounds():
+def test_the_tolerance_of_a_step_is_the_samplers_unless_trainer_or_sampler_rounds():
     exact, half = TrainerConfig(), TrainerConfig(compute="bfloat16")
     assert batch_tolerance(exact, SamplerConfig(), [], 0) == 1e-4
     assert batch_tolerance(half, SamplerConfig(), [], 0) == 0.03
     assert batch_tolerance(half, SamplerConfig(tolerance=0.2), [], 0) == 0.2
+    assert batch_tolerance(exact, SamplerConfig(dtype="bfloat16"), [], 0) == 0.03
 
 
 def test_what_an_earlier_policy_sampled_is_not_compared_with_this_one(graded):

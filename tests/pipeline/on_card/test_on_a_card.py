@@ -161,9 +161,9 @@ def test_the_proof_of_a_sync_is_scored_on_the_card_and_compared_outside(on_both,
     def work(device):
         policy = prepare(tiny_llama(), TrainerConfig(device=device))
         sync = WeightSync(policy, SimpleNamespace(), temperature=0.7, tolerance=1e-4)
-        logp_M = sync._score([(1, 4, 5, 6), (7, 8, 9)], [2, 1])
-        assert logp_M.device.type == "cpu"
-        return {"logp": logp_M}
+        logp_M, entropy_M = sync._score([(1, 4, 5, 6), (7, 8, 9)], [2, 1])
+        assert logp_M.device.type == entropy_M.device.type == "cpu"
+        return {"logp": logp_M, "entropy": entropy_M}
 
     on_both(work)
 

@@ -177,7 +177,7 @@ def test_an_engine_that_keeps_old_weights_is_found_out_and_closed(
     with warm_samplers():
         opened(tiny_checkpoint()).close()
         monkeypatch.setattr(torch_engine.TorchSampler, "load_weights", lambda *_: None)
-        with pytest.raises(SyncError, match="the torch sampler and the trainer disagree"):
+        with pytest.raises(SyncError, match="the torch sampler holds other weights than were sent"):
             opened(trained())
         assert started[0]["closed"]
         opened(tiny_checkpoint())

@@ -1,5 +1,7 @@
 """The proof that the sampler holds the policy's weights: it must pass, and it must fail."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -48,7 +50,8 @@ def test_sampler_and_trainer_agree_after_every_sync(engine, tied, tiny_checkpoin
         if engine == "vllm" and tied:
             monkeypatch.setattr(vllm_engine, "_repack_head", lambda worker: None)
             shake(policy, 9)
-            with pytest.raises(SyncError, match=r"disagree on .* fresh tokens"):
+            lost = r"1 of \d+ tensors \(model.embed_tokens.weight\) differ"
+            with pytest.raises(SyncError, match=lost):
                 sync(9, PROMPTS)  # the tied head keeps its packed copy, and nothing else complains
     finally:
         sampler.close()
@@ -72,8 +75,6 @@ def test_a_sampler_of_another_version_is_found_out(tiny_checkpoint):
 
 
 def test_another_temperature_is_found_out(tiny_checkpoint):
-    from dataclasses import replace
-
     policy, sampler = load_policy(tiny_checkpoint()), opened("torch", tiny_checkpoint())
     sample = sampler.sample
     sampler.sample = lambda prompts, how: sample(prompts, replace(how, temperature=0.9))
@@ -114,3 +115,90 @@ def test_a_trainer_in_bfloat16_proves_its_weights_as_exactly_as_one_in_float32(t
     with pytest.raises(SyncError, match="disagree"):
         sync.prove(0, PROMPTS)
     assert sync(1, PROMPTS).max <= 1e-4
+
+
+@pytest.fixture
+def rounded(tiny_checkpoint):
+    """(policy, its sync to a sampler that samples with weights in bfloat16, that sampler)"""
+    policy, sampler = load_policy(tiny_checkpoint()), opened("torch", tiny_checkpoint())
+    sampler.dtype = "bfloat16"
+    return policy, WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4), sampler
+
+
+def test_rounding_of_the_sampler_and_an_outlier_neither_stop_a_run_nor_warn(rounded, monkeypatch):
+    policy, sync, sampler = rounded
+    for version in range(6):
+        shake(policy, version, size=1e-3)
+        report = sync(version, PROMPTS)
+        assert 1e-4 < report.mean < 0.03 and report.warnings == ()
+    sample = sampler.sample
+
+    def with_outlier(*asked):
+        (first, *others) = sample(*asked)
+        off = replace(first[0], logp=(first[0].logp[0] - 0.653, *first[0].logp[1:]))
+        return [[off], *others]
+
+    monkeypatch.setattr(sampler, "sample", with_outlier)
+    report = sync(6, PROMPTS)
+    assert report.max > 0.6 and report.warnings == ()
+
+
+@pytest.mark.parametrize("wrong", [0.9, 1.1])
+def test_another_temperature_of_a_sampler_that_rounds_is_measured(rounded, wrong, monkeypatch):
+    _, sync, sampler = rounded
+    sample = sampler.sample
+    monkeypatch.setattr(
+        sampler, "sample", lambda prompts, how: sample(prompts, replace(how, temperature=wrong))
+    )
+    with pytest.raises(SyncError, match=rf"those of a temperature of {wrong}, not 1\.0"):
+        list(map(lambda version: sync(version, PROMPTS), range(4)))
+
+
+def test_log_probs_that_became_worse_are_a_warning(rounded, monkeypatch):
+    policy, sync, sampler = rounded
+    for version in range(6):
+        shake(policy, version, size=1e-3)
+        assert sync(version, PROMPTS).warnings == ()
+    sample = sampler.sample
+
+    def noisy(*asked):
+        groups = sample(*asked)
+        return [
+            [replace(c, logp=tuple(x + 0.1 * (-1) ** i for i, x in enumerate(c.logp))) for c in g]
+            for g in groups
+        ]
+
+    monkeypatch.setattr(sampler, "sample", noisy)
+    (said,) = sync(6, PROMPTS).warnings
+    assert "in the 6 checks before" in said and "the weights before would show" in said
+
+
+def test_not_a_number_never_passes_in_reduced_precision_either(rounded):
+    policy, sync, _ = rounded
+    sync(0, PROMPTS)
+    with torch.no_grad():
+        policy.get_output_embeddings().weight[7, 3] = float("nan")
+    with pytest.raises(SyncError, match="max nan"):
+        sync.prove(0, PROMPTS)
+
+
+def unreadable(sampler, name):
+    """Lets the sampler read back all its weights but one."""
+    digests = sampler.digests
+    sampler.digests = lambda shapes: [held for held in digests(shapes) if held[0] != name]
+
+
+def test_weights_that_cannot_be_read_back_are_named_once_where_tokens_prove_them(tiny_checkpoint):
+    policy, sampler = load_policy(tiny_checkpoint()), opened("torch", tiny_checkpoint())
+    unreadable(sampler, "model.norm.weight")
+    sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)
+    (said,) = sync(0, PROMPTS).warnings
+    assert "cannot read back 1 of" in said and "(model.norm.weight); only the log-probs" in said
+    assert sync(1, PROMPTS).warnings == ()
+
+
+def test_they_are_refused_where_tokens_do_not(rounded):
+    _, sync, sampler = rounded
+    unreadable(sampler, "model.norm.weight")
+    with pytest.raises(SyncError, match=r"\(model.norm.weight\), and tokens sampled in bfloat16"):
+        sync(0, PROMPTS)

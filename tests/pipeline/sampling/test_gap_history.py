@@ -1,0 +1,94 @@
+"""What counts as an unusual difference between sampler and trainer."""
+
+import pytest
+import torch
+
+from veriloop.pipeline.sampling.gap_history import FIRST, GapHistory, rank_deviation
+
+
+def gaps(seed, mean=0.005, count=64):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.empty(count).exponential_(1 / mean, generator=generator)
+
+
+@pytest.fixture
+def history():
+    """A history of rounding, 0.005 nats on average."""
+    made = GapHistory(0.03)
+    for seed in range(20):
+        assert made.judge(gaps(seed), None) is None
+    return made
+
+
+def test_rounding_is_usual_for_thousands_of_checks(history):
+    assert [history.judge(gaps(seed), 1e-4) for seed in range(100, 2100)] == [None] * 2000
+
+
+def test_one_outlier_is_no_reason(history):
+    outlier = gaps(50)
+    outlier[7] = 0.653
+    assert outlier.mean() > 2 * 0.005
+    assert history.judge(outlier, 1e-4) is None
+
+
+def test_differences_above_the_earlier_ones_are_reported_with_what_stale_weights_show(history):
+    said = history.judge(gaps(50, mean=0.02), 0.019)
+    assert said is not None
+    assert "nats on average on 64 fresh tokens" in said and "in the 20 checks before" in said
+    assert said.endswith("the weights before would show about 1.90e-02")
+
+
+def test_a_small_increase_is_not_reported_however_certain(history):
+    assert history.judge(gaps(50, mean=0.008, count=4000), None) is None
+
+
+def test_the_first_checks_are_held_against_the_bound_alone():
+    history = GapHistory(0.03)
+    for seed in range(FIRST):
+        said = history.judge(gaps(seed, mean=0.1), None)
+        assert said is not None and said.endswith("3.00e-02 are usual")
+    assert history.judge(gaps(9, mean=0.1), None) is None
+
+
+def test_the_statistic_counts_pairs_and_halves_of_ties():
+    new, earlier = torch.tensor([2.0, 3.0]), torch.tensor([1.0, 2.0, 4.0])
+    # above: 2 > 1, 3 > 1, 3 > 2, and 2 = 2 by half: 3.5 of 6; expected 3, variance 6 * 6 / 12
+    assert rank_deviation(new, earlier) == pytest.approx(0.5 / 3**0.5)
+    assert rank_deviation(earlier, new) == pytest.approx(-0.5 / 3**0.5)
+
+
+def at_temperature(ratio, noise, count=64, seed=0):
+    """(sampler minus trainer, slope) of tokens of random distributions, by their definitions."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(count, 50, generator=generator)
+    trained, sampled = logits.log_softmax(-1), (logits * ratio).log_softmax(-1)
+    token = torch.multinomial(sampled.exp(), 1, generator=generator)
+    entropy = -(trained.exp() * trained).sum(-1)
+    trained, sampled = (x.gather(1, token).squeeze(1) for x in (trained, sampled))
+    rounding = noise * torch.randn(count, generator=generator)
+    return sampled - trained + rounding, trained + entropy
+
+
+@pytest.mark.parametrize("ratio", [1 / 0.9, 1 / 1.1, 1.05, 0.95])
+def test_another_temperature_is_measured_through_rounding_and_an_outlier(ratio):
+    excess, slope = at_temperature(ratio, noise=0.01)
+    excess[3] = 0.653
+    assert GapHistory(0.03).temperature_ratio(excess, slope) == pytest.approx(ratio, abs=0.02)
+
+
+def test_the_same_temperature_is_never_suspected():
+    history = GapHistory(0.03)
+    for seed in range(500):
+        assert history.temperature_ratio(*at_temperature(1.0, noise=0.03, seed=seed)) is None
+
+
+def test_few_tokens_are_not_certain_and_are_kept_for_the_next_check():
+    history = GapHistory(0.03)
+    excess, slope = at_temperature(1 / 0.9, noise=0.001, count=36)
+    said = [history.temperature_ratio(excess[i : i + 9], slope[i : i + 9]) for i in (0, 9, 18, 27)]
+    assert said[0] is None and said[-1] is not None
+
+
+def test_tokens_that_do_not_depend_on_the_temperature_say_nothing():
+    still = torch.zeros(64)
+    assert GapHistory(0.03).temperature_ratio(still + 0.1, still) is None
