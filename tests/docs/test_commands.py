@@ -31,6 +31,7 @@ OUTSIDE = {"/", "~"}  # how the name of such a place begins
 WRITTEN = {"mine/parity_trl.py"}  # scripts that `veriloop verifier new` writes
 NOT_TRIED = {  # first word: why not
     "git": "the address to clone from is the reader's",
+    "docker": "builds the image, which tests/sandbox/docker/test_dockerfile.py does",
     "cd": "goes where git has put it",
     "export": "sets what a verifier asks, which its own tests do",
     "cat": "a file, for the command behind the pipe",
