@@ -1,11 +1,13 @@
 """Try what the core promises: verify, write and check a verifier, serve, run programs, adapters.
 
-    python scripts/core_alone.py [FOLDER]                  # with the Python that runs it
-    python scripts/core_alone.py --lowest [--python 3.11]  # in a new environment, see below
+    python scripts/core_alone.py [FOLDER]                    # with the Python that runs it
+    python scripts/core_alone.py --lowest [--python 3.11]
+    python scripts/core_alone.py --beside verifiers==0.4.0   # beside a trainer
 
-One line per promise; exit code 1 when one is broken. `--lowest` makes a temporary environment with
-this checkout and the lowest version of each package in the core's ranges, and tries them there. It
-needs uv and a package index. tests/test_package.py runs the first form where no other package is.
+One line per promise; exit code 1 when one is broken. `--lowest` and `--beside` try this checkout in
+a temporary environment, the first with the lowest version of each package in the core's ranges.
+They need uv and a package index. tests/test_package.py runs the first form where no other package
+is.
 """
 
 import argparse
@@ -46,6 +48,7 @@ PROMISES = {  # what: the arguments of Python, and a part of what it prints
         for name in CHECKED
     },
     "recipes ls": ((*VERILOOP, "recipes", "ls"), "tiny/zero"),
+    "help": ((*VERILOOP, "base", "--help"), "--optimizer.learning-rate"),
     "dry run": ((*VERILOOP, "zero", "tiny/zero", "--dry-run"), "run folder"),
     "service and client": (("served.py",), "[1.0, 0.0]"),
     "adapters": (("-c", "".join(f"import veriloop.verifiers.adapters.{n};" for n in ADAPTERS)), ""),
@@ -75,15 +78,16 @@ def try_all(python: Path, folder: Path) -> int:
     return broken
 
 
-def lowest(home: Path, version: str) -> Path:
-    """The interpreter of a new environment with the lowest versions; prints the core's own."""
+def environment(home: Path, version: str, *words: str) -> Path:
+    """The interpreter of a new environment with this checkout, for whose installation uv gets
+    these words; prints what is in it."""
     python, source = home / "bin/python", home / "source"
     subprocess.run(["uv", "venv", "-q", "--python", version, home], check=True)
     shutil.copytree(ROOT / "src", source / "src")  # building in place leaves a folder behind
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     install = ["uv", "pip", "install", "-q", "--no-config", "--python", python]
-    subprocess.run([*install, "--resolution", "lowest-direct", source], check=True)
+    subprocess.run([*install, *words, source], check=True)
     subprocess.run(["uv", "pip", "freeze", "--python", python], check=True)
     return python
 
@@ -91,14 +95,17 @@ def lowest(home: Path, version: str) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", help="an empty folder to work in")
-    parser.add_argument("--lowest", action="store_true", help="in a new environment")
-    parser.add_argument("--python", default="3.11", help="version of Python, with --lowest")
+    parser.add_argument("--lowest", action="store_true", help="with the lowest versions")
+    parser.add_argument("--beside", default="", help="another package, as in trl==1.16.0")
+    parser.add_argument("--python", default="3.11", help="version of a new environment")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.folder or temporary)
         python = Path(sys.executable)
-        if options.lowest:
-            python = lowest(Path(temporary) / "lowest", options.python)
+        if options.lowest or options.beside:
+            words = ["--resolution", "lowest-direct"] if options.lowest else []
+            words += [options.beside] if options.beside else []
+            python = environment(Path(temporary) / "environment", options.python, *words)
         return int(try_all(python, folder) > 0)
 
 
