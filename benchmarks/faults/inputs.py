@@ -177,7 +177,7 @@ class Inputs:
         content, case.change = changed_bytes(PLUGIN.encode(), draw)
         case.certainly_wrong = not is_text(content)
         (place / "mine.py").write_bytes(content)
-        return case, ["verifier", "ls", "--plugin", "mine.py"], None
+        return case, ["verifier", "check", "mine", "--plugin", "mine.py"], None
 
     def _checkpoint(self, case: Case, draw: random.Random, place: Path) -> Built:
         shutil.copytree(self.models["start"], place / "start")

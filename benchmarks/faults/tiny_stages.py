@@ -48,7 +48,11 @@ STAGES: dict[str, dict[str, Any]] = {
     },
     "zero": ROLLOUTS | {"rollout": {**ROLLOUTS["rollout"], "ahead": 1}},
     "reasoning_rl": ROLLOUTS,
-    "preference_rl": ROLLOUTS | {"reward": {"reward_model": "judge", "control": "random"}},
+    "preference_rl": ROLLOUTS
+    | {
+        "problems": {"arithmetic": 0.5, "general": 0.5},
+        "reward": {"reward_model": "judge", "control": "random"},
+    },
 }
 # Files of a run that another run of the same recipe need not have byte by byte.
 OWN = {"console.log", "resumes.jsonl", "versions.json", ".lock", "README.md", "manifest.json"}
@@ -221,7 +225,9 @@ def _content(path: Path) -> Any:
         import torch
 
         state = torch.load(path, weights_only=True)
-        return _digest({key: value for key, value in state.items() if key != "seconds"})
+        if isinstance(state, dict):
+            state.pop("seconds", None)
+        return _digest(state)
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from veriloop.data.problem import Problem
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.lineage import file_hash
-from veriloop.pipeline.runs.rollout_file import problem_of
+from veriloop.pipeline.runs.rollout_file import problem_of, reading
 from veriloop.verifiers.registry import Verifier
 from veriloop.verifiers.verdict import Verdict
 
@@ -77,10 +77,11 @@ def rescore(
 
 def read_rows(path: Path, component: str) -> list[dict[str, Any]]:
     """Columns of each rollout that concern one component; [] if the file lacks the component."""
-    file = pq.ParquetFile(path)
-    if f"status/{component}" not in file.schema_arrow.names:
-        return []
-    rows = file.read([*_READ, *(f"{name}/{component}" for name in _OLD)]).to_pylist()
+    with reading(path):
+        file = pq.ParquetFile(path)
+        if f"status/{component}" not in file.schema_arrow.names:
+            return []
+        rows = file.read([*_READ, *(f"{name}/{component}" for name in _OLD)]).to_pylist()
     return [
         {name: row[name] for name in _READ}
         | {f"old_{new}": row[f"{old}/{component}"] for old, new in _OLD.items()}
@@ -162,7 +163,8 @@ def _read_verdicts(target: Path, digest: str) -> list[dict[str, Any]] | None:
     """Verdicts in an existing file if they are about the rollout file with that hash."""
     if not target.is_file():
         return None
-    table = pq.ParquetFile(target).read()
+    with reading(target):
+        table = pq.ParquetFile(target).read()
     metadata = table.schema.metadata or {}
     return table.to_pylist() if metadata.get(SOURCE) == digest.encode() else None
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from veriloop.data.problem import Problem, source_of
 from veriloop.pipeline.report.reward_hacks import RewardHackAlarms
+from veriloop.pipeline.runs.rollout_file import reading
 from veriloop.verifiers import verdict
 
 Row = Mapping[str, Any]
@@ -89,9 +90,10 @@ def collect_stats(files: Sequence[tuple[int, Path]]) -> RolloutStats:
 def scalar_rows(path: Path, only: Sequence[int] | None = None) -> list[dict[str, Any]]:
     """The rows of a file, or `only` those with some row numbers, without tokens. `length` is the
     number of response tokens."""
-    file = pq.ParquetFile(path)
-    columns = [n for n in file.schema_arrow.names if n in SCALARS or n.startswith(JUDGED)]
-    table = file.read([*columns, "response_ids"])
+    with reading(path):
+        file = pq.ParquetFile(path)
+        columns = [n for n in file.schema_arrow.names if n in SCALARS or n.startswith(JUDGED)]
+        table = file.read([*columns, "response_ids"])
     if only is not None:
         table = select_rows(table, only)
     lengths = pc.call_function("list_value_length", [table["response_ids"]])

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from veriloop.pipeline.report.rollout_stats import Group, components, scalar_rows, select_rows
 from veriloop.pipeline.report.token_pieces import TokenPieces
+from veriloop.pipeline.runs.rollout_file import reading
 
 Row = Mapping[str, Any]
 
@@ -151,9 +152,10 @@ def _reward(row: Row) -> float:
 
 def _tracks(path: Path, rows: Sequence[int]) -> dict[int, Row]:
     """The per-token columns of some rows, by row number."""
-    file = pq.ParquetFile(path)
-    columns = [n for n in ("response_ids", *TRACKS) if n in file.schema_arrow.names]
-    table = select_rows(file.read(columns), rows)
+    with reading(path):
+        file = pq.ParquetFile(path)
+        columns = [n for n in ("response_ids", *TRACKS) if n in file.schema_arrow.names]
+        table = select_rows(file.read(columns), rows)
     return dict(zip(rows, table.to_pylist(), strict=True))
 
 

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,13 +94,20 @@ def read_rollouts(path: Path) -> list[dict[str, Any]]:
 
     Raises RecipeError for a damaged file.
     """
-    try:
+    with reading(path):
         return pq.ParquetFile(path).read().to_pylist()
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """A block that reads a Parquet file of a run. Raises RecipeError if the file is damaged."""
+    try:
+        yield
     except (OSError, ValueError, pa.ArrowException) as failure:
         if isinstance(failure, OSError) and failure.errno is not None:
             raise
         first = str(failure).partition("\n")[0]
-        raise RecipeError(f"{path} is no readable Parquet file ({first}). {RESTORE}") from failure
+        raise RecipeError(f"{path} cannot be read as Parquet ({first}). {RESTORE}") from failure
 
 
 def problem_of(row: Row) -> Problem:

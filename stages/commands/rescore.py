@@ -100,7 +100,12 @@ def _components(stage: "Stage") -> list[str]:
     """The reward components of recorded rollouts, from the columns of the first file."""
     import pyarrow.parquet as pq
 
-    columns = [n for _, p in stage.rollout_files[:1] for n in pq.ParquetFile(p).schema_arrow.names]
+    from veriloop.pipeline.runs.rollout_file import reading
+
+    columns: list[str] = []
+    for _, path in stage.rollout_files[:1]:
+        with reading(path):
+            columns = pq.ParquetFile(path).schema_arrow.names
     return [name.removeprefix("status/") for name in columns if name.startswith("status/")]
 
 

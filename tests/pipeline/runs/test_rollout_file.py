@@ -16,6 +16,8 @@ from tests.rollouts import graded
 from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.offline.replay import first_difference, off_policy
+from veriloop.pipeline.offline.rescore import read_rows
+from veriloop.pipeline.report.rollout_stats import scalar_rows
 from veriloop.pipeline.runs.rollout_file import drift, read_graded, read_rollouts, write_rollouts
 from veriloop.pipeline.types import SeenTokens
 from veriloop.verifiers.verdict import Verdict
@@ -239,3 +241,12 @@ def test_the_first_number_that_differs_is_named():
     recorded = {"loss": 1.0, "kl": 2.0, "reward": 9.0}
     assert first_difference(recorded, {"loss": 1.0, "kl": 2.0, "mine": 3.0}) is None
     assert first_difference(recorded, {"loss": 1.0, "kl": 2.0000000000000004}) == "kl"
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1 no footer at all PAR1"])
+@pytest.mark.parametrize("read", [read_rollouts, scalar_rows, lambda path: read_rows(path, "x")])
+def test_a_damaged_file_is_named_by_every_reader(tmp_path, content, read):
+    path = tmp_path / "step_000001.parquet"
+    path.write_bytes(content)
+    with pytest.raises(RecipeError, match=r"step_000001\.parquet cannot be read as Parquet \("):
+        read(path)
