@@ -28,7 +28,7 @@ ROOMS = {
     "runs": "errors types config",
     "protocols": "types config",
     "model": "errors types config",
-    "training": "errors config runs model",
+    "training": "errors types config runs model",
     "losses": "types model",
     "sampling": "errors types config runs model training",
     "rollouts": "errors types protocols config model training losses sampling",

@@ -28,6 +28,7 @@ from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.training.optimizer import Optimizer
 from veriloop.pipeline.training.trainer import Trainer, TrainerDeps
+from veriloop.pipeline.types import Graded
 
 CACHE = Path("outputs/cache/reference")
 KEY_METRICS = ("loss", "rewards/margins", "rewards/accuracies", "logps/chosen", "grad_norm")
@@ -60,6 +61,7 @@ class PreferenceLoop:
         self._examples: list[Example] = []
         self._reference: list[Tensor] | None = None
         self._sampled: dict[str, float] = {}  # metrics of the round's sampling, logged once
+        self._answers: Sequence[Graded] = ()  # of the round's sampling, logged once
 
     @property
     def rounds(self) -> int:
@@ -144,13 +146,13 @@ class PreferenceLoop:
     def _sample(self, resumed: bool) -> list[Example]:
         path = self._path("rounds") / f"round_{self.round + 1:04d}.json"
         if resumed:
-            self._sampled = {}
+            self._sampled, self._answers = {}, ()
             return read_round(path)
         assert self.online is not None, "a recipe that samples has problems"
         self._sync(self.online)
-        examples, graded, self._sampled = self.online.round(self.round)
+        examples, self._answers, self._sampled = self.online.round(self.round)
         write_round(path, examples)
-        self.deps.console.samples(graded)
+        self.deps.console.samples(self._answers)
         if not examples:
             self.deps.console.note(f"round {self.round + 1}: no answers to tell apart")
         return examples
@@ -180,7 +182,9 @@ class PreferenceLoop:
         self.step += 1
         epoch = (at + 1) / len(batches) * self.recipe.schedule.epochs
         sampled, self._sampled = self._sampled, {}
-        self.trainer.log(metrics | {"round": float(self.round + 1), "epoch": epoch} | sampled)
+        answers, self._answers = self._answers, ()
+        metrics |= {"round": float(self.round + 1), "epoch": epoch} | sampled
+        self.trainer.log(metrics, answers)
 
     def _objective(self, class_weights: tuple[float, float]) -> PreferenceObjective:
         return PreferenceObjective(

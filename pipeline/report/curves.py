@@ -112,31 +112,45 @@ GROUPS: Mapping[str, Sequence[Chart]] = {
               unit="s", style="stack"),
         Chart("tokens", "Tokens per second", {"derived/tokens_per_second": "over the whole step"},
               "Constant. A slow fall comes from longer answers, a sudden one from the machine."),
-        Chart("memory", "Peak memory", {"memory/*": ""},
-              "Flat after the first steps.", unit="GiB"),
         Chart("unscored", "Verifier failures", {"unscored": "answers without a verdict"},
               "0."),
+    ),
+    "System": (
+        Chart("cpu", "CPU use", {"system/cpu/*": ""},
+              "Constant. Far fewer cores than the machine has: the run waits for a GPU, a service "
+              "or the disk.", unit="cores", style="stack"),
+        Chart("resident", "Resident memory", {"system/memory/*": ""},
+              "Flat after the first steps. A steady rise is a leak.", unit="GiB", style="stack"),
+        Chart("memory", "Peak memory", {"memory/*": ""},
+              "Flat after the first steps.", unit="GiB"),
+        Chart("gpu", "GPU utilization", {"system/gpu/utilization": "mean over the step"},
+              "High. Low values are steps that wait for verifiers, the CPU or the sampler.",
+              unit="share of time", top=1.0),
+        Chart("gpu-memory", "GPU memory in use", {"system/gpu/memory": "of all processes"},
+              "Flat after the first steps, below the GPU's memory.", unit="GiB"),
+        Chart("disk", "Free disk space", {"system/disk_free": "where the run is written"},
+              "Falls with each checkpoint and its rollouts, and never to 0.", unit="GiB"),
     ),
 }  # fmt: skip
 
 
-def curves(stage: Stage, stats: RolloutStats) -> dict[str, Any]:
+def curves(stage: Stage, stats: RolloutStats, points: int = POINTS) -> dict[str, Any]:
     """{"steps": [...], "groups": [{name, charts: [{id, title, good, unit, style, series}]}]}.
 
     A series is {label, y} over the steps, or {label, x, y, low, high} with its own x. Metrics that
-    no chart names come last, one chart each.
+    no chart names come last, one chart each. Longer curves are thinned to about `points`.
     """
     rows = _rows(stage, stats)
-    every = -(-len(rows) // POINTS) if rows else 1
-    points = rows[::every] + (rows[-1:] if rows and (len(rows) - 1) % every else [])
-    names = list(dict.fromkeys(name for row in points for name in drawn_names(row)))
+    every = -(-len(rows) // points) if rows else 1
+    kept = rows[::every] + (rows[-1:] if rows and (len(rows) - 1) % every else [])
+    names = list(dict.fromkeys(name for row in kept for name in drawn_names(row)))
     groups = layout(names, stage.evaluations)
     for series in (s for group in groups for chart in group["charts"] for s in chart["series"]):
         if "x" not in series:
-            series["y"] = [short(row.get(series["name"])) for row in points]
+            series["y"] = [short(row.get(series["name"])) for row in kept]
         if "spread" in series:
-            series["band"] = [short(row.get(series["spread"])) for row in points]
-    return {"steps": [row["step"] for row in points], "every": every, "groups": groups}
+            series["band"] = [short(row.get(series["spread"])) for row in kept]
+    return {"steps": [row["step"] for row in kept], "every": every, "groups": groups}
 
 
 def layout(names: Sequence[str], evaluations: Sequence[Row] = ()) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ from veriloop.pipeline.training.trainer import Trainer, TrainerDeps
 from veriloop.pipeline.types import Graded, Update
 
 PROBES = 8  # prompts whose log-probs are compared at each weight sync
-SAMPLES_EVERY = 10  # steps between tables of samples on the console
+SAMPLES_EVERY = 10  # steps between tables of samples on the console and in trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +206,9 @@ class Loop:
         return learned
 
     def _log(self, step_metrics: Mapping[str, float], graded: Sequence[Graded]) -> None:
-        self.trainer.log(step_metrics)
-        if self.step % SAMPLES_EVERY == 1:
-            self.deps.console.samples(graded)
+        samples = graded if self.step % SAMPLES_EVERY == 1 else ()
+        self.trainer.log(step_metrics, samples)
+        self.deps.console.samples(samples)
         self.deps.reward_alarm.check(self.step, graded)
 
     def _collect(self, clock: Clock) -> CollectedStep:

@@ -16,7 +16,7 @@ from veriloop.pipeline.rollouts.reward_terms import VALUE
 from veriloop.pipeline.sampling.sync import SyncReport
 from veriloop.pipeline.types import Graded, Update
 
-MACHINE_METRICS = ("time/", "memory/")  # prefixes of metrics that depend on the machine
+MACHINE_METRICS = ("time/", "memory/", "system/")  # prefixes of metrics that depend on the machine
 
 # The reflective words counted in DeepSeek-R1's Figure 9, and Chinese equivalents.
 ENGLISH = ("wait", "mistake", "however", "but", "retry", "error", "verify", "wrong", "evaluate",
@@ -145,7 +145,7 @@ def _dropped(updates: Sequence[Update]) -> dict[str, float]:
 
 
 def reproducible(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics a repeated or resumed run reproduces: all but times and memory."""
+    """The metrics a repeated or resumed run reproduces: all but times and the machine's use."""
     return {n: v for n, v in row.items() if n != "step_time" and not n.startswith(MACHINE_METRICS)}
 
 

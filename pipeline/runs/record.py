@@ -12,6 +12,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.runs.atomic_write import fsync, unfinished, write_atomically, writing
 from veriloop.pipeline.runs.json_file import RESTORE
 from veriloop.pipeline.runs.rollout_file import read_rollouts, write_rollouts
+from veriloop.pipeline.runs.trackers.completions import completion_table
 from veriloop.pipeline.runs.trackers.mirror import Mirror
 
 if TYPE_CHECKING:
@@ -56,8 +57,11 @@ class StageRecord:
         self._last_step: int | None = None  # of metrics.jsonl; None: not read yet
         directory.mkdir(parents=True, exist_ok=True)
 
-    def write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append one line and flush it to disk. Metrics that TRL has too have TRL's names.
+    def write_metrics(
+        self, step: int, metrics: Mapping[str, float], samples: "Sequence[Graded]" = ()
+    ) -> None:
+        """Append one line and flush it to disk. Metrics that TRL has too have TRL's names. Mirrors
+        also receive a table of `samples`.
 
         Raises ValueError without writing if a number is not finite, `step` is not after the last
         one on disk, or the last line is incomplete.
@@ -73,8 +77,9 @@ class StageRecord:
         self._last_step = step
         if self._tensorboard:
             self._draw(step, numbers)
+        table = completion_table(step, samples) if samples and self._mirrors else None
         for mirror in self._mirrors:
-            mirror.offer(step, numbers)
+            mirror.offer(step, numbers, table)
 
     def write_rollouts(
         self,

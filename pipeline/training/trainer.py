@@ -1,6 +1,6 @@
 """What all training loops share: checkpoints, resuming, stop requests and the metrics of a step."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,8 @@ from veriloop.pipeline.runs.console import StageConsole
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.stop import StopRequest
+from veriloop.pipeline.training.system_use import SystemUse
+from veriloop.pipeline.types import Graded
 
 
 class TrainerRecipe(Protocol):
@@ -55,6 +57,7 @@ class Trainer:
     ) -> None:
         self._loop, self._recipe, self._model, self._deps = loop, recipe, model, deps
         self._stop = StopRequest()
+        self._system = SystemUse(deps.directory, lambda text: deps.console.note(text))
         self._saved_step = -1
 
     @property
@@ -82,7 +85,7 @@ class Trainer:
         if self._loop.step:
             self._deps.record.write_resume(self._loop.step)
         every = self._recipe.checkpoint.every
-        with self._stop:
+        with self._stop, self._system:
             for _ in steps:
                 if self._loop.finished:
                     continue
@@ -119,7 +122,9 @@ class Trainer:
         self._saved_step = self._loop.step
         return path
 
-    def log(self, metrics: Mapping[str, float]) -> None:
-        """Write the metrics of the step that has just finished to the record and the console."""
-        self._deps.record.write_metrics(self._loop.step, metrics)
+    def log(self, metrics: Mapping[str, float], samples: Sequence[Graded] = ()) -> None:
+        """Write the metrics of the step that has just finished, and its use of the machine, to the
+        record and the console; `samples` to its trackers."""
+        metrics = {**metrics, **self._system.metrics()}
+        self._deps.record.write_metrics(self._loop.step, metrics, samples)
         self._deps.console.step(self._loop.step, metrics)

@@ -18,8 +18,9 @@ from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.preference import loop as module
 from veriloop.pipeline.preference.reference_pass import ReferenceLostError
+from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.runs import checkpoint
-from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.runs.record import StageRecord, read_metrics
 from veriloop.stages import preference
 from veriloop.stages.cli import main
 from veriloop.stages.stage_run import begin_stage
@@ -88,7 +89,7 @@ def same(one, other):
 
 
 def rows(output):
-    return read_metrics(output / "preference" / "metrics.jsonl")
+    return [reproducible(row) for row in read_metrics(output / "preference" / "metrics.jsonl")]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +137,22 @@ def test_a_run_that_stops_after_each_step_goes_the_same_way(
     ]
     assert ends[0] == ends[1] and ends[0]["before"] != ends[0]["after"]
     assert preference.run(asked, tmp_path / "broken", resume=True) == broken  # nothing again
+
+
+@pytest.mark.slow
+def test_the_first_step_of_a_round_gives_its_responses_to_the_trackers(
+    recipe, tmp_path, judged_by_length, monkeypatch
+):
+    sampled, write = {}, StageRecord.write_metrics
+
+    def heard(record, step, metrics, samples=()):
+        sampled[metrics["round"]] = [*sampled.get(metrics["round"], []), len(samples)]
+        write(record, step, metrics, samples)
+
+    monkeypatch.setattr(StageRecord, "write_metrics", heard)
+    preference.run(recipe(**SCHEDULES["iterative"]), tmp_path / "run", resume=False)
+    assert len(sampled) == 2
+    assert all(first > 0 and not any(rest) for first, *rest in sampled.values())
 
 
 @pytest.mark.slow

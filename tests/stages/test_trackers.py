@@ -7,13 +7,18 @@ import time
 
 import pytest
 
+from tests.rollouts import graded
 from veriloop.pipeline.config.sft import SFTRecipe
 from veriloop.pipeline.errors import RecipeError, Stopped
+from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.runs.trackers.completions import completion_table
 from veriloop.pipeline.runs.trackers.mirror import installed
+from veriloop.pipeline.runs.trackers.open import open_record
 from veriloop.stages import sft
 from veriloop.stages.cli import main
 from veriloop.stages.stage_run import begin_stage
+from veriloop.verifiers.verdict import Verdict
 
 BLOCK = 32768  # of a wandb file, which is a LevelDB log behind a header of 7 bytes
 HEADER = 7
@@ -61,6 +66,25 @@ def interrupted(recipe, output, stopping):
     shutil.rmtree(output / "sft/checkpoints/step_000002")
     sft.run(recipe, output, resume=True)
     return {row.pop("step"): row for row in read_metrics(output / "sft/metrics.jsonl")}
+
+
+def alike(rows):
+    """Rows by step, without what a step that is made again does not repeat."""
+    return {step: reproducible(row) for step, row in rows.items()}
+
+
+def of_trackio(output):
+    """(step, row) of the run in trackio's database."""
+    from trackio.utils import TRACKIO_DIR  # as it was at the first import
+
+    known = (output / "sft/trackers/id").read_text()
+    with sqlite3.connect(TRACKIO_DIR / "veriloop.db") as database:
+        found = database.execute(
+            "SELECT run_id, step, metrics FROM metrics WHERE run_name = ? ORDER BY id",
+            (f"mine/sft {known}",),
+        ).fetchall()
+    assert len({run for run, *_ in found}) == 1
+    return [(step, json.loads(row)) for _, step, row in found]
 
 
 def records(path):
@@ -111,7 +135,7 @@ def test_wandb_without_a_key_keeps_every_step_once_in_files_of_one_run(
     wanted = interrupted(recipe("wandb"), offline / "mine", stopping)
     rows, ids, config = of_wandb(offline / "mine")
     assert [step for step, _ in rows] == list(wanted) == [1, 2, 3, 4]
-    assert dict(rows) == wanted
+    assert alike(dict(rows)) == alike(wanted) and set(dict(rows)[1]) == set(wanted[1])
     known = (offline / "mine/sft/trackers/id").read_text()
     assert ids == {(known, "veriloop", "mine/sft")}
     assert config["batch"] == 8 and config["optimizer"]["learning_rate"] == 3e-3
@@ -132,7 +156,7 @@ def test_mlflow_keeps_every_step_once_in_one_run_of_a_local_database(
     (run,) = client.search_runs([experiment.experiment_id])
     assert (run.info.status, run.info.run_name) == ("FINISHED", "mine/sft")
     assert (run.data.params["batch"], run.data.params["seed"]) == ("8", "0")
-    for name in wanted[1]:
+    for name in reproducible(wanted[1]):
         points = client.get_metric_history(run.info.run_id, name)
         assert [(p.step, p.value) for p in points] == [(s, row[name]) for s, row in wanted.items()]
     assert "eval_loss" in run.data.metrics and set(wanted[1]) <= set(run.data.metrics)
@@ -144,14 +168,51 @@ def test_mlflow_keeps_every_step_once_in_one_run_of_a_local_database(
 @pytest.mark.filterwarnings("ignore")
 def test_trackio_keeps_every_step_once_in_one_run_of_its_folder(recipe, offline, stopping, capsys):
     wanted = interrupted(recipe("trackio"), offline / "mine", stopping)
-    with sqlite3.connect(offline / "trackio/veriloop.db") as database:
-        found = database.execute("SELECT run_id, run_name, step, metrics FROM metrics ORDER BY id")
-        rows = found.fetchall()
-    known = (offline / "mine/sft/trackers/id").read_text()
-    assert {(name, len({one[0] for one in rows})) for _, name, *_ in rows} == {
-        (f"mine/sft {known}", 1)
-    }
-    assert [(step, json.loads(row)) for *_, step, row in rows] == list(wanted.items())
+    rows = of_trackio(offline / "mine")
+    assert [step for step, _ in rows] == list(wanted) and alike(dict(rows)) == alike(wanted)
+    assert "tracker trackio" not in capsys.readouterr().err
+
+
+def sampled(recipe, output):
+    """Two steps, the first with responses, recorded as a stage records them."""
+    verdicts = {"accuracy": Verdict(score=None, status="error", detail="gone")}
+    answers = [graded(said="<b>one</b>\n"), graded(said="two", reward=None, verdicts=verdicts)]
+    with open_record(recipe, output / "sft") as record:
+        record.write_metrics(1, {"loss": 1.0}, answers)
+        record.write_metrics(2, {"loss": 2.0})
+    return completion_table(1, answers)
+
+
+@pytest.mark.trackers
+@pytest.mark.skipif(not installed("wandb"), reason="wandb is not installed")
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_has_a_table_of_responses(recipe, offline, capsys):
+    wanted = sampled(recipe("wandb"), offline / "mine")
+    [path] = (offline / "mine/sft/trackers/wandb").glob("offline-run-*/run-*.wandb")
+    rows = {}
+    for record in records(path):
+        if record.HasField("history"):
+            items = {"/".join(i.nested_key) or i.key: i.value_json for i in record.history.item}
+            rows[int(items["_step"])] = {name: json.loads(v) for name, v in items.items()}
+    assert [rows[step]["loss"] for step in rows] == [1.0, 2.0]
+    told = {n.removeprefix("completions/"): v for n, v in rows[1].items() if "/" in n}
+    assert (told["_type"], told["nrows"], told["ncols"]) == ("table-file", 2, 7)
+    assert not [name for name in rows[2] if name.startswith("completions")]
+    stored = json.loads((path.parent / "files" / told["path"]).read_text())
+    assert stored["columns"] == list(wanted.columns) and stored["data"] == wanted.rows
+    assert "tracker wandb" not in capsys.readouterr().err
+
+
+@pytest.mark.trackers
+@pytest.mark.skipif(not installed("trackio"), reason="trackio is not installed")
+@pytest.mark.filterwarnings("ignore")
+def test_trackio_has_a_table_of_responses(recipe, offline, capsys):
+    wanted = sampled(recipe("trackio"), offline / "mine")
+    (one, first), (two, second) = of_trackio(offline / "mine")
+    assert (one, two) == (1, 2) and second == {"loss": 2.0}
+    assert first["loss"] == 1.0 and first["completions"]["_type"] == "trackio.table"
+    rows = [dict(zip(wanted.columns, row, strict=True)) for row in wanted.rows]
+    assert first["completions"]["_value"] == rows
     assert "tracker trackio" not in capsys.readouterr().err
 
 

@@ -13,6 +13,7 @@ from threading import Thread
 from typing import Any, Protocol
 
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.runs.trackers.completions import CompletionTable
 
 ROOM = 1000  # rows queued for a slow tracker; further ones are dropped and counted
 PATIENCE = 30.0  # seconds to wait for a tracker at the end of a stage
@@ -43,7 +44,7 @@ class Tracker(Protocol):
 
     @property
     def reached(self) -> int: ...  # last step already logged; -1: none
-    def log(self, step: int, row: Row) -> None: ...
+    def log(self, step: int, row: Row, table: CompletionTable | None) -> None: ...
     def close(self) -> None: ...
 
 
@@ -65,22 +66,25 @@ class Mirror:
     ) -> None:
         self.name = name
         self._open, self._written, self._patience = open_tracker, written, patience
-        self._rows: Queue[tuple[int, Row] | None] = Queue(room)
+        self._rows: Queue[tuple[int, Row, CompletionTable | None] | None] = Queue(room)
         self._thread: Thread | None = None
         self._failure: BaseException | None = None
         self._reported = False
         self._offered, self._mirrored = 0, 0
+        self._first = 0  # step of the first row that was offered
 
-    def offer(self, step: int, row: Row) -> None:
-        """Queue a row without blocking. The first row opens the tracker, in the thread."""
+    def offer(self, step: int, row: Row, table: CompletionTable | None = None) -> None:
+        """Queue a row, with a table of responses if the step has one, without blocking. The first
+        row opens the tracker, in the thread."""
         self._offered += 1
         if self._thread is None:
+            self._first = step
             self._thread = Thread(target=self._feed, name=f"mirror-{self.name}", daemon=True)
             self._thread.start()
         self._report_failure()
         if self._failure is None:
             with suppress(Full):  # dropped rows are reported by `close`
-                self._rows.put_nowait((step, dict(row)))
+                self._rows.put_nowait((step, dict(row), table))
 
     def close(self) -> None:
         """Give the tracker time to log the queued rows, and report how many it did not."""
@@ -111,7 +115,8 @@ class Mirror:
             tracker = self._open()
             reached = tracker.reached
             for step, row in self._written():
-                reached = _log_once(tracker, reached, step, row)
+                if step < self._first:  # later ones are in the queue, with their tables
+                    reached = _log_once(tracker, reached, step, row)
             while (queued := self._rows.get()) is not None:
                 reached = _log_once(tracker, reached, *queued)
                 self._mirrored += 1
@@ -120,11 +125,13 @@ class Mirror:
             self._failure = failure
 
 
-def _log_once(tracker: Tracker, reached: int, step: int, row: Row) -> int:
+def _log_once(
+    tracker: Tracker, reached: int, step: int, row: Row, table: CompletionTable | None = None
+) -> int:
     """Log the row unless the tracker has its step, as when a resumed run repeats steps. Returns
     the last step that the tracker has."""
     if step > reached:
-        tracker.log(step, row)
+        tracker.log(step, row, table)
     return max(step, reached)
 
 

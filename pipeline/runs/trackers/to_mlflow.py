@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from veriloop.pipeline.config.load import flat
+from veriloop.pipeline.runs.trackers.completions import CompletionTable
 from veriloop.pipeline.runs.trackers.mirror import PROJECT, Row, Tracked
 
 TAG = "veriloop.id"
@@ -25,7 +26,8 @@ class MlflowRun:
         histories = (client.get_metric_history(self._id, name) for name in run.data.metrics)
         self.reached = max((point.step for points in histories for point in points), default=-1)
 
-    def log(self, step: int, row: Row) -> None:
+    def log(self, step: int, row: Row, table: CompletionTable | None) -> None:
+        del table  # MLflow's tables are artifacts, which belong to no step
         now = int(time.time() * 1000)
         metrics = [self._metric(_name(name), value, now, step) for name, value in row.items()]
         self._client.log_batch(self._id, metrics=metrics)

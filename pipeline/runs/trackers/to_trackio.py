@@ -3,18 +3,23 @@
 from importlib import import_module
 from typing import Any
 
+from veriloop.pipeline.runs.trackers.completions import NAME, CompletionTable
 from veriloop.pipeline.runs.trackers.mirror import PROJECT, Row, Tracked
 
 
 class TrackioRun:
     """trackio identifies runs only by name, so the name contains the id."""
 
-    def __init__(self, run: Any) -> None:
-        self._run = run
+    def __init__(self, run: Any, table_type: Any) -> None:
+        self._run, self._table_type = run, table_type
         self.reached = run._next_step - 1  # a resumed run's step comes from the database
 
-    def log(self, step: int, row: Row) -> None:
-        self._run.log(dict(row), step=step)
+    def log(self, step: int, row: Row, table: CompletionTable | None) -> None:
+        entries = dict[str, Any](row)
+        if table is not None:
+            rows = [list(values) for values in table.rows]
+            entries[NAME] = self._table_type(columns=list(table.columns), data=rows)
+        self._run.log(entries, step=step)
 
     def close(self) -> None:
         self._run.finish()
@@ -33,4 +38,4 @@ def open_run(stage: Tracked) -> TrackioRun:
         auto_log_gpu=False,
         auto_log_cpu=False,
     )
-    return TrackioRun(run)
+    return TrackioRun(run, trackio.Table)

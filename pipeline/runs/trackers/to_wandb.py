@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.trackers.completions import NAME, CompletionTable
 from veriloop.pipeline.runs.trackers.mirror import PROJECT, Row, Tracked
 
 BEGIN_S, FINISH_S = 20.0, 20.0  # seconds that an unreachable service may delay start and end
@@ -20,13 +21,17 @@ class WandbRun:
     """Offline files cannot be queried, so the last step is saved in a file: before it is logged, as
     a missing step is better than a duplicate."""
 
-    def __init__(self, run: Any, note: Path) -> None:
-        self._run, self._note = run, note
+    def __init__(self, run: Any, note: Path, table_type: Any) -> None:
+        self._run, self._note, self._table_type = run, note, table_type
         self.reached = json.loads(note.read_text()) if note.exists() else -1
 
-    def log(self, step: int, row: Row) -> None:
+    def log(self, step: int, row: Row, table: CompletionTable | None) -> None:
         write_atomically(self._note, lambda draft: draft.write_text(json.dumps(step)))
-        self._run.log(dict(row), step=step, commit=True)
+        entries = dict[str, Any](row)
+        if table is not None:
+            rows = [list(values) for values in table.rows]
+            entries[NAME] = self._table_type(columns=list(table.columns), data=rows)
+        self._run.log(entries, step=step, commit=True)
 
     def close(self) -> None:
         self._run.finish()
@@ -57,7 +62,7 @@ def open_run(stage: Tracked) -> WandbRun:
             finish_timeout=FINISH_S,
         ),
     )
-    return WandbRun(run, stage.folder / f"wandb-{stage.id}.json")
+    return WandbRun(run, stage.folder / f"wandb-{stage.id}.json", wandb.Table)
 
 
 def _mode(wandb: Any) -> str:

@@ -128,6 +128,23 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(train, whole, tied):
     assert one == other and [json.loads(x)["step"] for x in one.splitlines()] == [0, 4]
 
 
+def test_every_tenth_step_gives_its_responses_to_the_trackers(train, monkeypatch):
+    monkeypatch.setattr("veriloop.pipeline.rl.loop.SAMPLES_EVERY", 2)
+    sampled = {}
+
+    def listen(loop):
+        write = loop.deps.record.write_metrics
+
+        def heard(step, metrics, samples):
+            sampled[step] = len(samples)
+            write(step, metrics, samples)
+
+        loop.deps.record.write_metrics = heard
+
+    train("sampled", recipe(steps=3), listen)
+    assert sampled == {1: 16, 2: 0, 3: 16}
+
+
 def test_a_run_past_its_memory_ends_after_what_it_has_saved(train):
     with pytest.raises(MemoryBoundError, match=r"trainer\.memory_gib allows"):
         train("bound", recipe(trainer={"memory_gib": 0.01}, checkpoint={"every": 1}))

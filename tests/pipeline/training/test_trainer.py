@@ -8,6 +8,7 @@ import torch
 
 from veriloop.pipeline.config.sections import CheckpointConfig
 from veriloop.pipeline.errors import Stopped
+from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.record import StageRecord, read_metrics
 from veriloop.pipeline.training import trainer
@@ -94,8 +95,18 @@ def test_a_requested_stop_saves_the_step_and_a_resumed_run_repeats_the_rest(buil
     resumed = build()
     resumed.trainer.resume(state, torch.load(path / "model.pt"))
     resumed.trainer.run(resumed.steps(), lambda: 9.0)
-    rows = [read_metrics(tmp_path / name / "metrics.jsonl") for name in ("whole", "run")]
-    assert rows[0] == rows[1]
+    whole_rows, rows = (
+        [reproducible(row) for row in read_metrics(tmp_path / name / "metrics.jsonl")]
+        for name in ("whole", "run")
+    )
+    assert rows == whole_rows and len(rows) == 5
+
+
+def test_every_step_records_what_the_run_uses_of_the_machine(build, tmp_path):
+    loop = build()
+    loop.trainer.run(loop.steps(), lambda: 0.0)
+    for row in read_metrics(tmp_path / "run" / "metrics.jsonl"):
+        assert {"system/cpu/trainer", "system/memory/trainer", "system/disk_free"} <= row.keys()
 
 
 def test_a_stop_in_the_last_step_is_the_end(build, tmp_path):

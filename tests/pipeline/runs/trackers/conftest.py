@@ -10,14 +10,17 @@ class Keeping:
 
     def __init__(self, reached=-1, *, gate=None, failing_at=None):
         self.reached, self.rows, self.closed = reached, [], False
+        self.tables = {}  # by step
         self.gate, self.failing_at = gate, failing_at
 
-    def log(self, step, row):
+    def log(self, step, row, table):
         if self.gate is not None:
             self.gate.acquire()
         if step == self.failing_at:
             raise OSError("the disk is full")
         self.rows.append((step, dict(row)))
+        if table is not None:
+            self.tables[step] = table
 
     def close(self):
         self.closed = True

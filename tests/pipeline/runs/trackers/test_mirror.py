@@ -6,6 +6,7 @@ import time
 import pytest
 
 from veriloop.pipeline.runs.record import StageRecord, read_metrics
+from veriloop.pipeline.runs.trackers.completions import CompletionTable
 from veriloop.pipeline.runs.trackers.mirror import Mirror
 
 
@@ -34,6 +35,17 @@ def test_rows_on_record_that_the_tracker_lacks_come_first(keeping, capsys):
     feed(Mirror("one", lambda: tracker, written=lambda: rows), [5, 6])
     assert tracker.rows == [(step, {"loss": step / 2}) for step in (3, 4, 5, 6)]
     assert capsys.readouterr().err == ""
+
+
+def test_a_row_that_is_on_record_when_the_tracker_opens_keeps_its_table(keeping):
+    tracker = keeping()
+    mirror = Mirror(
+        "one", lambda: tracker, written=lambda: [(1, {"loss": 1.0}), (2, {"loss": 2.0})]
+    )
+    mirror.offer(2, {"loss": 2.0}, CompletionTable(columns=("a",), rows=[[1]]))
+    mirror.close()
+    assert [step for step, _ in tracker.rows] == [1, 2]
+    assert {step: table.rows for step, table in tracker.tables.items()} == {2: [[1]]}
 
 
 def test_nothing_is_opened_for_a_stage_without_rows():
