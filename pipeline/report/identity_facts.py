@@ -8,7 +8,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.report.read_run import Run, Stage
 
 Row = Mapping[str, Any]
-Difference = tuple[str, Any, Any]  # key, old value, new value
+Difference = tuple[Any, ...]  # key, and its value in each recipe
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
@@ -69,11 +69,12 @@ def against_shipped(stage: Stage) -> tuple[str, list[Difference]]:
     return name, differences(shipped, stage.recipe)
 
 
-def differences(old_recipe: Row, new_recipe: Row) -> list[Difference]:
-    """Keys whose values differ, with None for a key that one side lacks."""
-    old, new = dict(flat(dict(old_recipe))), dict(flat(dict(new_recipe)))
-    keys = sorted(old.keys() | new.keys())
-    return [(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
+def differences(*recipes: Row) -> list[Difference]:
+    """(key, value in each recipe) of the keys whose values differ, with None for a missing key."""
+    flattened = [dict(flat(dict(recipe))) for recipe in recipes]
+    keys = sorted({key for recipe in flattened for key in recipe})
+    rows = [(key, *(recipe.get(key) for recipe in flattened)) for key in keys]
+    return [row for row in rows if any(value != row[1] for value in row[2:])]
 
 
 def made_from(stage: Stage, stages: Sequence[Stage]) -> list[tuple[str, str, str]]:

@@ -38,31 +38,54 @@ def with_interval(value: float | None, bounds: tuple[float, float] | None) -> st
 
 
 def markdown(
-    run: Run,
-    other: Run | None,
+    runs: Sequence[Run],
     checks: Sequence[Check],
     alarms: Sequence[tuple[str, RewardHackAlarms]],
 ) -> str:
-    """The report: outcome, health, stages, evaluations, reward-hack alarms, recipe changes and
-    identity. `alarms` are by stage."""
+    """The report of the first run: outcome, health, stages, evaluations, reward-hack alarms, recipe
+    changes and identity; outcomes, stages and settings of the others. `alarms` are by stage."""
+    run = runs[0]
     parts = [
         f"# {cell(run.name)}",
         f"{cell(outcome.line(run))}.",
         f"{cell(tables.status_line(run))}.",
+        *_others(runs[1:]),
         "## Health",
         table(("", "question", "measured", "stage", "rule"), [_check(check) for check in checks]),
         "## Stages",
-        table(tables.STAGES, tables.stage_rows(run)),
+        _stages(runs),
         *_dropped(run),
         *_evaluations(run),
         *_alarms(alarms),
         *_flips(run),
         *_recipes(run),
-        *(_compared(run, other) if other is not None else []),
+        *(_compared(runs) if len(runs) > 1 else []),
         "## Identity",
         "\n".join(f"- {name}: {cell(text)}" for name, text in identity_facts.facts(run)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _others(others: Sequence[Run]) -> list[str]:
+    lines = (
+        f"- {cell(run.name)}: {cell(outcome.line(run))}; {cell(tables.status_line(run))}"
+        for run in others
+    )
+    return ["Beside it:", "\n".join(lines)] if others else []
+
+
+def _stages(runs: Sequence[Run]) -> str:
+    """A row per stage, and per run if there are several."""
+    if len(runs) == 1:
+        return table(tables.STAGES, tables.stage_rows(runs[0]))
+    by_run = [(run.name, {row[0]: row for row in tables.stage_rows(run)}) for run in runs]
+    rows = [
+        [name, run, *rows[name][1:]]
+        for name in tables.stage_names(runs)
+        for run, rows in by_run
+        if name in rows
+    ]
+    return table((tables.STAGES[0], "run", *tables.STAGES[1:]), rows)
 
 
 def _check(check: Check) -> list[str]:
@@ -128,12 +151,12 @@ def _recipes(run: Run) -> list[str]:
     return ["## Changes to the shipped recipes", table(head, rows)] if rows else []
 
 
-def _compared(run: Run, other: Run) -> list[str]:
-    rows = [
-        [stage.name, key, str(theirs), str(ours)]
-        for stage, other_stage in tables.in_both(run, other)
-        for key, theirs, ours in identity_facts.differences(other_stage.recipe, stage.recipe)
-    ]
-    heading = f"## Settings that differ from {cell(other.name)}"
-    head = ("stage", "key", other.name, run.name)
-    return [heading, table(head, rows) if rows else "None."]
+def _compared(runs: Sequence[Run]) -> list[str]:
+    """A table of settings per stage: not every other run need have the stage."""
+    parts = ["## Settings that differ"]
+    for stage, theirs in tables.shared(runs):
+        rows = identity_facts.differences(stage.recipe, *(same.recipe for _, same in theirs))
+        head = ("stage", "key", runs[0].name, *(other.name for other, _ in theirs))
+        if rows:
+            parts.append(table(head, [[stage.name, *map(str, row)] for row in rows]))
+    return parts if len(parts) > 1 else [*parts, "None."]

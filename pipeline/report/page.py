@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from veriloop.pipeline.report import outcome, sections
+from veriloop.pipeline.report import outcome, outcome_picture, sections
 from veriloop.pipeline.report.checks import Check
 from veriloop.pipeline.report.markup import Html, data, el, join, plotly
 from veriloop.pipeline.report.read_run import Run
-from veriloop.pipeline.report.tables import status_line
+from veriloop.pipeline.report.tables import ended_well, status_line
 
 PARTS = Path(__file__).parent / "page"
 SCRIPTS = ("state", "marks", "unpacking", "charts", "pictures", "tokens", "copying", "browser",
@@ -33,16 +33,16 @@ NAMES = {"health": "Health", "stages": "Stages", "identity": "Identity"} | {
 
 
 def page(
-    run: Run,
-    other: Run | None,
+    runs: Sequence[Run],
     checks: Sequence[Check],
     drawn: Mapping[str, Any],
     rollouts: Sequence[Mapping[str, Any]],
 ) -> str:
-    """The HTML file. `drawn` is the data of the charts; `rollouts` has one entry per stage."""
+    """The HTML file of the first run beside the others. `drawn` is the data of the charts;
+    `rollouts` has one entry per stage."""
     body = [
-        _header(run),
-        el("div", _contents(run, other), _main(run, other, checks), cls="columns"),
+        _header(runs),
+        el("div", _contents(runs), _main(runs, checks), cls="columns"),
         _footer(),
         data("drawn", drawn),
         *[data(f"rollouts-{i}", sample) for i, sample in enumerate(rollouts)],
@@ -55,37 +55,56 @@ def page(
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
         el("meta", name="referrer", content="no-referrer"),
-        el("title", f"{run.name} – veriloop"),
+        el("title", f"{runs[0].name} – veriloop"),
         Html(f"<style>\n{page_file('page.css')}</style>"),
     ]
     return f"<!doctype html>\n{el('html', el('head', head), el('body', body), lang='en')}\n"
 
 
-def _header(run: Run) -> Html:
+def _header(runs: Sequence[Run]) -> Html:
+    run, beside = runs[0], ", ".join(other.name for other in runs[1:])
     return el(
         "header",
-        el("div", el("p", "veriloop run", cls="kicker"), el("h1", run.name)),
-        el("p", outcome.line(run), cls="result"),
-        el("p", status_line(run), cls="ended"),
+        el("div",
+           el("p", f"veriloop run beside {beside}" if beside else "veriloop run", cls="kicker"),
+           el("h1", run.name)),
+        _outcomes(runs) if beside else el("p", outcome.line(run), cls="result"),
+        None if beside else el("p", status_line(run), cls="ended"),
         el("button", "Theme", id="theme", type="button", title="light, dark, system setting"),
-    )
+    )  # fmt: skip
 
 
-def _contents(run: Run, other: Run | None) -> Html:
-    first = {"outcome": "Outcome"} if outcome.measured(run) else {}
+def _outcomes(runs: Sequence[Run]) -> Html:
+    """A line per run."""
+    lines = [
+        el(
+            "li",
+            outcome_picture.swatch(at),
+            el("b", run.name),
+            f" {outcome.line(run)}",
+            None if ended_well(run) else el("span", f"; {status_line(run)}", cls="quiet"),
+        )
+        for at, run in enumerate(runs)
+    ]
+    return el("ul", lines, cls="result runs")
+
+
+def _contents(runs: Sequence[Run]) -> Html:
+    first = {"outcome": "Outcome"} if any(map(outcome.measured, runs)) else {}
     names = first | NAMES | {"evaluations": "Evaluations"}
-    if other is not None:
+    if len(runs) > 1:
         names |= {"comparison": "Comparison"}
     return el("nav", [el("a", title, href=f"#{id}") for id, title in names.items()])
 
 
-def _main(run: Run, other: Run | None, checks: Sequence[Check]) -> Html:
+def _main(runs: Sequence[Run], checks: Sequence[Check]) -> Html:
+    run = runs[0]
     picker = el("div", id="picker", cls="picker", role="group", aria_label="stage")
     return el(
         "main",
-        outcome.section(run),
+        outcome_picture.section(runs),
         sections.health(checks),
-        sections.stages(run),
+        sections.stages(runs),
         sections.identity(run),
         picker,
         [
@@ -94,7 +113,7 @@ def _main(run: Run, other: Run | None, checks: Sequence[Check]) -> Html:
         ],
         el("noscript", el("p", "Charts and rollouts need JavaScript.")),
         sections.evaluations(run),
-        None if other is None else sections.comparison(run, other),
+        sections.comparison(runs) if len(runs) > 1 else None,
     )
 
 

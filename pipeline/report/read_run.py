@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,11 @@ class Run:
     folder: Path
     manifest: Row
     stages: Sequence[Stage]
+    label: str = ""  # where it stands beside runs of the same name
 
     @property
     def name(self) -> str:
-        return str(self.manifest.get("name") or self.folder.name)
+        return self.label or str(self.manifest.get("name") or self.folder.name)
 
     def stage(self, name: str) -> Stage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
@@ -79,6 +80,25 @@ def read_run(folder: Path) -> Run:
     manifest = read_manifest(path)
     stages = [_stage(entry, folder / str(entry["name"])) for entry in manifest["stages"]]
     return Run(folder=folder, manifest=manifest, stages=stages)
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs in `folders`, with distinct names: where two are equal, each run is named by as
+    much of the end of its path as tells them apart.
+
+    Raises as `read_run` does, and RecipeError for a folder that is given twice.
+    """
+    paths = [folder.resolve() for folder in folders]
+    for at, path in enumerate(paths):
+        if path in paths[:at]:
+            raise RecipeError(f"{folders[at]} is given twice; name each run once")
+    runs = [read_run(folder) for folder in folders]
+    ends = (
+        ["/".join(path.parts[-depth:]) for path in paths]
+        for depth in range(1, 1 + max(len(path.parts) for path in paths))
+    )
+    names = next(n for n in ([run.name for run in runs], *ends) if len({*n}) == len(n))
+    return [replace(run, label=name) for run, name in zip(runs, names, strict=True)]
 
 
 def _stage(entry: Row, folder: Path) -> Stage:

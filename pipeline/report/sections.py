@@ -1,6 +1,6 @@
 """The sections of the page that need no JavaScript: health, stages, identity, evaluations."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from veriloop.pipeline.report import identity_facts, tables
 from veriloop.pipeline.report.checks import Check
@@ -17,14 +17,33 @@ def section(id: str, title: str, lead: str, *inside: Html, cls: str | None = Non
     return el("section", el("h2", title), el("p", lead, cls="lead"), *inside, id=id, cls=cls)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, wide: bool = True) -> Html:
-    """A table; the first column holds the row headers."""
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, groups: Sequence[str] = ()
+) -> Html:
+    """A table; the first column holds the row headers. The columns head[1:] are repeated for each
+    of `groups`, under its name."""
+    names = [*head[1:]] * max(len(groups), 1)
+    first = {at * len(head[1:]): group for at, group in enumerate(groups)}
     body = [
-        el("tr", el("th", row[0], scope="row"), [el("td", cell) for cell in row[1:]])
+        el(
+            "tr",
+            el("th", row[0], scope="row"),
+            # The names are shown beside the cells where the screen is too narrow for columns.
+            [
+                el("td", cell, data_column=names[at], data_group=first.get(at))
+                for at, cell in enumerate(row[1:])
+            ],
+        )
         for row in rows
     ]
-    top = el("thead", el("tr", [el("th", name, scope="col") for name in head]))
-    return el("div", el("table", top, el("tbody", body)), cls="scroll" if wide else None)
+    span = str(len(head[1:]))
+    above = el("tr", el("td"), [el("th", n, colspan=span, scope="colgroup") for n in groups])
+    columns = [
+        el("th", name, scope="col", data_group=first.get(at - 1))
+        for at, name in enumerate((head[0], *names))
+    ]
+    top = el("thead", above if groups else None, el("tr", columns))
+    return el("div", el("table", top, el("tbody", body)), cls="scroll")
 
 
 def health(checks: Sequence[Check]) -> Html:
@@ -59,12 +78,14 @@ def _card(check: Check) -> Html:
     return el("li", el("a", *inside, href=link, title=others or None), cls=level)
 
 
-def stages(run: Run) -> Html:
+def stages(runs: Sequence[Run]) -> Html:
+    """The table of all runs' stages, and the lineage of those of the first run."""
+    run, groups = runs[0], [run.name for run in runs] if len(runs) > 1 else []
     return section(
         "stages",
         "Stages",
         f"{tables.status_line(run)}. Before → after, on held-out problems.",
-        table(tables.STAGES, tables.stage_rows(run)),
+        table(tables.STAGES, tables.side_by_side(runs), groups=groups),
         el("h3", "Lineage and rows"),
         el("ol", [_lineage(stage, run.stages) for stage in run.stages], cls="lineage"),
     )
@@ -155,8 +176,8 @@ def _recipe(stage: Stage) -> Html:
     return el("details", head, differences(changes, ("key", "shipped", "this run")))
 
 
-def differences(rows: Sequence[identity_facts.Difference], head: tuple[str, str, str]) -> Html:
-    return table(head, [[key, _value(old), _value(new)] for key, old, new in rows])
+def differences(rows: Sequence[identity_facts.Difference], head: Sequence[str]) -> Html:
+    return table(head, [[key, *map(_value, values)] for key, *values in rows])
 
 
 def _value(value: object) -> str:
@@ -220,29 +241,49 @@ def _span(low: float, high: float) -> str:
     return f"left:{100 * max(low, 0):.2f}%;width:{100 * max(min(high, 1) - max(low, 0), 0):.2f}%"
 
 
-def comparison(run: Run, other: Run) -> Html:
-    """Metrics after each stage of both runs, and how their recipes differ."""
-    pairs = tables.in_both(run, other)
-    rows = [
-        [f"{stage.name} {a.name}", tables.number(a.after), tables.number(b.after), _overlap(a, b)]
-        for stage, other_stage in pairs
-        for a in tables.figures(stage)
-        for b in tables.figures(other_stage)
-        if a.name == b.name and a.after is not None and b.after is not None
-    ]
-    parts: list[Html] = []
-    if rows:
-        parts.append(table(("metric after", run.name, other.name, "95 % intervals"), rows))
-    for stage, other_stage in pairs:
-        rows = identity_facts.differences(other_stage.recipe, stage.recipe)
+def comparison(runs: Sequence[Run]) -> Html:
+    """Metrics after each stage of the first run and the others, and how their recipes differ."""
+    run, *others = runs
+    head = ["metric after", run.name]
+    for other in others:
+        head += [other.name, "95 % intervals"]
+    parts = list[Html]()
+    if rows := [row for stage in run.stages for row in _compared(stage, others)]:
+        parts.append(table(head, rows))
+    for stage, theirs in tables.shared(runs):
+        rows = identity_facts.differences(stage.recipe, *(same.recipe for _, same in theirs))
         count = "1 setting differs" if len(rows) == 1 else f"{len(rows)} settings differ"
-        body = differences(rows, ("key", other.name, run.name)) if rows else el("p", "None.")
+        names = ("key", run.name, *(other.name for other, _ in theirs))
+        body = differences(rows, names) if rows else el("p", "None.")
         parts.append(el("details", el("summary", f"{stage.name}: {count}"), body))
-    lead = f"Compared with {other.name}, whose curves are dashed in every chart."
+    names = ", ".join(other.name for other in others)
+    curves = "dashed" if len(others) == 1 else "coloured by run"
+    lead = (
+        f"{run.name} beside {names}: stages of the same name and kind. Intervals are compared with "
+        f"those of {run.name}; in the charts the curves of other runs are {curves}."
+    )
     return section("comparison", "Comparison", lead, *parts)
 
 
-def _overlap(figure: tables.Figure, other: tables.Figure) -> str:
+def _compared(stage: Stage, others: Sequence[Run]) -> Iterator[list[str]]:
+    """A row per metric that the stage and one of the others' have after it."""
+    same = [tables.counterpart(stage, other) for other in others]
+    theirs = [{} if one is None else {f.name: f for f in tables.figures(one)} for one in same]
+    for figure in tables.figures(stage):
+        values = [by_name.get(figure.name) for by_name in theirs]
+        if figure.after is None or all(v is None or v.after is None for v in values):
+            continue
+        row = [f"{stage.name} {figure.name}", tables.number(figure.after)]
+        for value in values:
+            row += _beside(figure, value)
+        yield row
+
+
+def _beside(figure: tables.Figure, other: tables.Figure | None) -> tuple[str, str]:
+    """The other's value, and whether the intervals overlap."""
+    if other is None or other.after is None:
+        return "–", "–"
     if figure.after_95 is None or other.after_95 is None:
-        return "–"
-    return "disjoint" if tables.disjoint(figure.after_95, other.after_95) else "overlap"
+        return tables.number(other.after), "–"
+    apart = tables.disjoint(figure.after_95, other.after_95)
+    return tables.number(other.after), "disjoint" if apart else "overlap"

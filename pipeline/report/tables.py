@@ -1,6 +1,6 @@
 """Tables of a report as plain rows, for the page and for its Markdown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,7 +133,35 @@ def status_line(run: Run) -> str:
     return "; ".join([*parts, *(f"{name} missed its goals" for name in missed)])
 
 
-def in_both(run: Run, other: Run) -> Sequence[tuple[Stage, Stage]]:
-    """Pairs of stages with the same name and kind in two runs."""
-    pairs = ((stage, other.stage(stage.name)) for stage in run.stages)
-    return [(a, b) for a, b in pairs if b is not None and a.kind == b.kind]
+def ended_well(run: Run) -> bool:
+    """Whether every stage that began is done."""
+    return all(stage.entry.get("status") == "done" for stage in run.stages)
+
+
+def counterpart(stage: Stage, other: Run) -> Stage | None:
+    """The stage of the other run with the same name and kind."""
+    same = other.stage(stage.name)
+    return same if same is not None and same.kind == stage.kind else None
+
+
+def shared(runs: Sequence[Run]) -> Iterator[tuple[Stage, list[tuple[Run, Stage]]]]:
+    """The stages of the first run that others have too, each with theirs."""
+    for stage in runs[0].stages:
+        theirs = [(run, same) for run in runs[1:] if (same := counterpart(stage, run)) is not None]
+        if theirs:
+            yield stage, theirs
+
+
+def stage_names(runs: Sequence[Run]) -> list[str]:
+    """The names of all stages: those of the first run in its order, then those it lacks."""
+    return list(dict.fromkeys(stage.name for run in runs for stage in run.stages))
+
+
+def side_by_side(runs: Sequence[Run]) -> list[list[str]]:
+    """One row per stage: its name, then the columns STAGES[1:] for each run."""
+    rows = [{row[0]: row[1:] for row in stage_rows(run)} for run in runs]
+    lacking = ["–"] * len(STAGES[1:])
+    return [
+        [name, *(cell for by_name in rows for cell in by_name.get(name, lacking))]
+        for name in stage_names(runs)
+    ]

@@ -8,11 +8,11 @@ from typing import Any
 
 from veriloop.pipeline.report import outcome, plots, tables
 from veriloop.pipeline.report.checks import Check, health
-from veriloop.pipeline.report.curves import curves
+from veriloop.pipeline.report.curves import POINTS, curves
 from veriloop.pipeline.report.events import events
 from veriloop.pipeline.report.markdown import markdown
 from veriloop.pipeline.report.page import page
-from veriloop.pipeline.report.read_run import Run, Stage, read_run
+from veriloop.pipeline.report.read_run import Run, Stage, read_runs
 from veriloop.pipeline.report.reward_hacks import EXAMPLES
 from veriloop.pipeline.report.rollout_stats import RolloutStats, collect_stats
 from veriloop.pipeline.report.sample import sampled
@@ -21,6 +21,7 @@ from veriloop.pipeline.runs.atomic_write import write_atomically
 
 TRAINED, HELD_OUT = 4_800_000, 800_000  # bytes of rollouts on the page, over all stages
 FLIPS = ("verifier", "version", "component", "rollouts", "flips", "up", "down", "errors")
+MIN_POINTS = 100  # of a curve of another run
 FOLLOWED = 24  # held-out prompts that are shown both before and after
 
 
@@ -35,23 +36,24 @@ class Report:
     checks: Sequence[Check]
 
 
-def write_report(folder: Path, other: Path | None = None, *, into: Path | None = None) -> Report:
-    """Write the report of the run in `folder` to that folder or `into` another one. The curves of
-    the run in `other` are drawn for comparison.
+def write_report(folder: Path, *others: Path, into: Path | None = None) -> Report:
+    """Write the report of the run in `folder` to that folder or `into` another one, beside the
+    runs in `others`.
 
-    Raises RecipeError if a folder holds no run, and ValueError for a broken record.
+    Raises RecipeError if a folder holds no run or is given twice, and ValueError for a broken
+    record.
     """
-    run = read_run(folder)
-    second = None if other is None else read_run(other)
+    runs = read_runs([folder, *others])
+    run = runs[0]
     stages = [(stage, collect_stats(stage.rollout_files)) for stage in run.stages]
     checks = health(stages)
     into = folder if into is None else into
     into.mkdir(parents=True, exist_ok=True)
     alarms = [(stage.name, stats.hacks) for stage, stats in stages]
-    html = page(run, second, checks, _chart_data(run, stages, second), _rollouts(stages))
+    html = page(runs, checks, _chart_data(runs, stages), _rollouts(stages))
     _write(into / "report.html", html)
-    _write(into / "report.md", markdown(run, second, checks, alarms))
-    _write(into / "report.json", json.dumps(_as_json(run, checks, stages), indent=1) + "\n")
+    _write(into / "report.md", markdown(runs, checks, alarms))
+    _write(into / "report.json", json.dumps(_as_json(runs, checks, stages), indent=1) + "\n")
     return Report(page=into / "report.html", checks=checks)
 
 
@@ -59,23 +61,29 @@ def _write(path: Path, text: str) -> None:
     write_atomically(path, lambda fresh: fresh.write_text(text, encoding="utf-8", errors="replace"))
 
 
-def _chart_data(run: Run, stages: Stages, other: Run | None) -> dict[str, Any]:
+def _chart_data(runs: Sequence[Run], stages: Stages) -> dict[str, Any]:
+    run, *others = runs
     return {
         "name": run.name,
-        "other": None if other is None else other.name,
+        "others": [other.name for other in others],
         "stages": [
-            _stage(stage, stats, None if other is None else other.stage(stage.name))
+            _stage(stage, stats, [tables.counterpart(stage, other) for other in others])
             for stage, stats in stages
         ],
     }
 
 
-def _stage(stage: Stage, stats: RolloutStats, other: Stage | None) -> dict[str, Any]:
+def _stage(stage: Stage, stats: RolloutStats, others: Sequence[Stage | None]) -> dict[str, Any]:
+    points = max(POINTS // max(len(others), 1), MIN_POINTS)  # so that many runs fit into the page
     return {
         "name": stage.name,
         "kind": stage.kind,
+        "status": stage.entry.get("status"),
         "curves": curves(stage, stats) | {"events": [asdict(kind) for kind in events(stage)]},
-        "other": None if other is None else curves(other, collect_stats(other.rollout_files)),
+        "others": [
+            None if other is None else curves(other, collect_stats(other.rollout_files), points)
+            for other in others
+        ],
         "heat": plots.heat_map(stats.groups),
         "verdicts": plots.verdict_mix(stats),
         "reasons": plots.reasons(stats),
@@ -120,8 +128,10 @@ def _linked_groups(stage: Stage, stats: RolloutStats) -> dict[tuple[int, int], s
     return {(answer["step"], answer["group"]): reason for answer, reason in answers}
 
 
-def _as_json(run: Run, checks: Sequence[Check], stages: Stages) -> Mapping[str, Any]:
-    """The report for programs: health checks, goals, metrics, alarms and flips by stage."""
+def _as_json(runs: Sequence[Run], checks: Sequence[Check], stages: Stages) -> Mapping[str, Any]:
+    """The report for programs: health checks, goals, metrics, alarms and flips by stage; outcome
+    and metrics of other runs."""
+    run = runs[0]
     levels = [check.level for check in checks]
     return {
         "run": run.name,
@@ -130,12 +140,8 @@ def _as_json(run: Run, checks: Sequence[Check], stages: Stages) -> Mapping[str, 
         "health": {level: levels.count(level) for level in ("good", "watch", "bad", "unknown")},
         "checks": [check.as_json() for check in checks],
         "stages": [
-            {
-                "name": stage.name,
-                "status": stage.entry.get("status"),
-                "goals": stage.entry.get("goals") or {},
-                "before": stage.entry.get("before") or {},
-                "after": stage.entry.get("after") or {},
+            _metrics(stage)
+            | {
                 "alarms": {a.name: a.count for a in stats.hacks.alarms.values()},
                 "flips": [
                     {key: flips[key] for key in FLIPS if key in flips} for flips in stage.flips
@@ -143,4 +149,19 @@ def _as_json(run: Run, checks: Sequence[Check], stages: Stages) -> Mapping[str, 
             }
             for stage, stats in stages
         ],
+        "others": [_other(run) for run in runs[1:]],
     }
+
+
+def _other(run: Run) -> Mapping[str, Any]:
+    return {
+        "run": run.name,
+        "outcome": outcome.line(run),
+        "ended": tables.status_line(run),
+        "stages": [_metrics(stage) for stage in run.stages],
+    }
+
+
+def _metrics(stage: Stage) -> dict[str, Any]:
+    metrics = {name: stage.entry.get(name) or {} for name in ("goals", "before", "after")}
+    return {"name": stage.name, "status": stage.entry.get("status"), **metrics}

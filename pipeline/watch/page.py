@@ -37,7 +37,7 @@ def page() -> str:
         ),
         el("div", _contents(), _main(), cls="columns"),
         el("footer", "Press ", el("kbd", "?"), " for keyboard shortcuts."),
-        data("drawn", {"name": "", "other": None, "stages": []}),
+        data("drawn", {"name": "", "others": [], "stages": []}),
         Html('<script src="/page.js"></script>\n'),
     ]
     return f"<!doctype html>\n{el('html', el('head', head), el('body', body), lang='en')}\n"

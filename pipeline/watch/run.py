@@ -14,7 +14,7 @@ from typing import Any
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.report import tables
 from veriloop.pipeline.report.identity_facts import seconds
-from veriloop.pipeline.report.read_run import Run, Stage
+from veriloop.pipeline.report.read_run import Run, Stage, step_files
 from veriloop.pipeline.watch.latest_rollouts import SampleCache
 from veriloop.pipeline.watch.stage import Event, StageFollower
 
@@ -118,6 +118,7 @@ def summary(run: Run) -> Mapping[str, Any]:
     return {
         "name": run.name,
         "ended": tables.status_line(run),
+        "opens": opened(run),
         "heads": HEADS,
         "stages": [
             {
@@ -130,6 +131,16 @@ def summary(run: Run) -> Mapping[str, Any]:
             for stage in run.stages
         ],
     }
+
+
+def opened(run: Run) -> str | None:
+    """The stage that the page opens: the one that runs, else the last with rollouts, else the last
+    with metrics, else the last; None before the first one has begun."""
+    running = [s for s in run.stages if s.entry.get("status") == "running"]
+    sampled = [s for s in run.stages if step_files(s.folder / "rollouts")]
+    measured = [s for s in run.stages if (s.folder / "metrics.jsonl").is_file()]
+    last = next((stages[-1] for stages in (running, sampled, measured, run.stages) if stages), None)
+    return None if last is None else last.name
 
 
 def _cells(stage: Stage) -> list[str]:

@@ -1,4 +1,4 @@
-"""`veriloop report RUN [RUN2]`: a run as an HTML page, as Markdown and as JSON."""
+"""`veriloop report RUN [RUN2 ...]`: a run as an HTML page, as Markdown and as JSON."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,15 @@ from veriloop.stages.commands.parse import parse_options
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Write report.html, report.md and report.json into the run folder."""
+    """Write report.html, report.md and report.json of a run into its folder, beside other runs."""
 
     run: Annotated[
         tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN", help="a run folder with run.json")
     ]
     beside: Annotated[
-        tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN2", help="a run to compare it with")
-    ] = ""
+        tyro.conf.Positional[tuple[str, ...]],
+        tyro.conf.arg(metavar="[RUN2 [RUN3 ...]]", help="runs to compare it with"),
+    ] = ()
     into: Annotated[str, tyro.conf.arg(help="write to this folder instead")] = ""
     strict: Annotated[
         bool,
@@ -35,9 +36,8 @@ def command(words: Sequence[str]) -> int:
     from veriloop.pipeline.report.write import write_report
 
     options = parse_options(Options, words)
-    other = Path(options.beside) if options.beside else None
     into = Path(options.into) if options.into else None
-    report = write_report(Path(options.run), other, into=into)
+    report = write_report(Path(options.run), *map(Path, options.beside), into=into)
     for check in report.checks:
         number = f"{check.number}  ({check.stage})" if check.stage else check.number
         print(f"{check.level:<8}{check.question.asks:<32}{number}")

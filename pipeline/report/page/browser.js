@@ -3,7 +3,7 @@
 function browse() {
   const notes = settle();
   const steps = stepsOf();
-  if (!steps.length) return fill('rollouts-here', nothing('This stage recorded no rollouts.'));
+  if (!steps.length) return fill('rollouts-here', lacking('rollouts'));
   const [group, answer] = [currentGroup(), currentAnswer()];
   fill(
     'rollouts-here',

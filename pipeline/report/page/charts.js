@@ -1,9 +1,12 @@
 // Small charts of one stage, drawn when they scroll into view. All of them mark the same step.
 
-const cards = []; // {chart, here, plot, cursor, values, drawn, steps}
+const cards = []; // {chart, here, plot, cursor, values, drawn, steps, others}
 let smooth = 0;
 const EVENTS = { reference: '--s4', evaluation: '--s3', resume: '--bad', ahead: '--s5' }; // colours
 const hidden = new Set(); // kinds of event that are not marked
+const hiddenRuns = new Set(); // indices of runs whose curves are not drawn
+// With one other run its curves are dashed. Several runs are told apart by colour, so then each chart has one metric.
+const several = () => drawn.others.length > 1;
 
 const near = new IntersectionObserver(
   (entries) => {
@@ -33,18 +36,26 @@ function redraw() {
 
 function curves() {
   cards.length = 0;
-  const { curves: mine, other } = drawn.stages[state.stage];
-  if (!mine.groups.length) return fill('curves-here', el('p', { cls: 'quiet', text: 'This stage recorded no metrics.' }));
-  const theirs = new Map((other?.groups || []).flatMap((g) => g.charts).map((c) => [c.id, c]));
+  const { curves: mine, others } = drawn.stages[state.stage];
+  if (!mine.groups.length) return fill('curves-here', lacking('metrics'));
+  const theirs = others.map((other) => other && { steps: other.steps, byName: new Map(other.groups.flatMap((g) => g.charts).flatMap((c) => c.series).map((s) => [s.name, s])) });
   const parts = mine.groups.map((group) => {
-    const grid = el('div', { cls: 'grid' }, group.charts.map((c) => card(c, mine.steps, theirs.get(c.id), other?.steps)));
+    const charts = several() ? group.charts.flatMap(single) : group.charts;
+    const grid = el('div', { cls: 'grid' }, charts.map((c) => card(c, mine.steps, theirs)));
     const last = group.name === 'Everything else';
     return last
-      ? el('details', { cls: 'rest' }, el('summary', { text: `${group.name} (${group.charts.length})` }), grid)
+      ? el('details', { cls: 'rest' }, el('summary', { text: `${group.name} (${charts.length})` }), grid)
       : [el('h3', { text: group.name }), grid];
   });
   const thin = mine.every > 1 ? el('span', { cls: 'quiet', text: `every ${mine.every}th step is shown` }) : null;
-  fill('curves-here', el('div', { cls: 'tools' }, smoother(), otherRun(), thin, eventKey(mine.events || [])), parts);
+  fill('curves-here', el('div', { cls: 'tools' }, smoother(), otherRuns(), thin, eventKey(mine.events || [])), parts);
+}
+
+// A chart per metric; the first keeps the id, to which links lead. A limit belongs to the whole stack.
+function single(chart) {
+  if (chart.series.length === 1 && chart.style !== 'stack') return [chart];
+  const plain = chart.style === 'stack' ? { style: 'lines', limit: null } : {};
+  return chart.series.map((s, at) => ({ ...chart, ...plain, id: at ? `${chart.id}-${s.name}` : chart.id, title: `${chart.title}: ${s.label}`, series: [s] }));
 }
 
 function smoother() {
@@ -60,19 +71,25 @@ function smoother() {
   return el('label', {}, 'Smoothing ', slide, ' ', output);
 }
 
-// The legend of the marked events; a box hides a kind.
-function eventKey(kinds) {
-  if (!kinds.length) return null;
-  return el('ul', { cls: 'key events' }, kinds.map((kind) => el('li', {}, el('label', {},
+// An item of a legend whose box adds a key to a set of what is hidden.
+function toggle(set, key, attributes, colour, text) {
+  return el('li', {}, el('label', {},
     el('input', {
-      type: 'checkbox', checked: !hidden.has(kind.id), 'data-event': kind.id,
+      type: 'checkbox', checked: !set.has(key), ...attributes,
       onchange: (event) => {
-        if (event.target.checked) hidden.delete(kind.id);
-        else hidden.add(kind.id);
+        if (event.target.checked) set.delete(key);
+        else set.add(key);
         for (const one of cards) if (one.plot.wasDrawn) one.plot.draw();
       },
     }),
-    el('i', { style: `background:var(${EVENTS[kind.id]})` }), `${kind.label} (${kind.spans.length})`))));
+    el('i', { style: `background:var(${colour})` }), text));
+}
+
+// The legend of the marked events; a box hides a kind.
+function eventKey(kinds) {
+  if (!kinds.length) return null;
+  return el('ul', { cls: 'key events' }, kinds.map((kind) => toggle(
+    hidden, kind.id, { 'data-event': kind.id }, EVENTS[kind.id], `${kind.label} (${kind.spans.length})`)));
 }
 
 // A line for an event at one step, a shaded band for a span of steps.
@@ -84,15 +101,36 @@ function marked(kind) {
   }));
 }
 
-const otherRun = () => drawn.other && el('span', { cls: 'quiet', text: `dashed: ${drawn.other}` });
+function otherRuns() {
+  if (!drawn.others.length) return null;
+  if (!several()) return el('span', { cls: 'quiet', text: `dashed: ${drawn.others[0]}` });
+  return el('ul', { cls: 'key events' }, [drawn.name, ...drawn.others].map((name, run) => toggle(
+    hiddenRuns, run, { 'data-run': run }, SERIES[run % SERIES.length], visible(name))));
+}
 
-function card(chart, steps, other, otherSteps) {
-  const one = { chart, steps, other, otherSteps, values: [] };
-  const legend = chart.series.map((s, at) => {
+// The curves of a chart: {s, x, run, colour, label}; those with a label are in its legend.
+function linesOf({ chart, steps, others }) {
+  const own = chart.series.map((s, at) => ({
+    s, x: s.x || steps, run: 0, colour: SERIES[at % SERIES.length],
+    label: several() ? drawn.name : chart.series.length > 1 ? s.label : '',
+  }));
+  if (chart.style === 'stack') return own;
+  const theirs = others.flatMap((other, at) => chart.series.flatMap((mine, i) => {
+    const s = other?.byName.get(mine.name);
+    const colour = SERIES[(several() ? at + 1 : i) % SERIES.length];
+    return s ? [{ s, x: s.x || other.steps, run: at + 1, colour, label: several() ? drawn.others[at] : null }] : [];
+  }));
+  return [...own, ...theirs];
+}
+
+const inLegend = (one) => linesOf(one).filter(({ label }) => label !== null);
+
+function card(chart, steps, others) {
+  const one = { chart, steps, others, values: [] };
+  const legend = inLegend(one).map(({ label, colour }) => {
     const value = el('b', {});
     one.values.push(value);
-    const name = chart.series.length > 1 ? s.label : '';
-    return el('li', {}, el('i', { style: `background:${`var(${SERIES[at % SERIES.length]})`}` }), name && el('span', { text: name }), value);
+    return el('li', {}, el('i', { style: `background:var(${colour})` }), label && el('span', { text: visible(label) }), value);
   });
   one.cursor = el('div', { cls: 'cursor' });
   one.plot = whenSeen(el('div', { cls: 'plot', role: 'img', 'aria-label': chart.title }), (Plotly) => draw(Plotly, one));
@@ -109,11 +147,8 @@ function card(chart, steps, other, otherSteps) {
 }
 
 function draw(Plotly, one) {
-  const traces = one.chart.series.flatMap((s, at) => traced(s, s.x || one.steps, at, one.chart));
-  for (const s of one.other?.series || []) {
-    const at = one.chart.series.findIndex((mine) => mine.name === s.name);
-    if (at >= 0 && one.chart.style !== 'stack') traces.push(otherTrace(s, one, at));
-  }
+  const shown = linesOf(one).filter(({ run }) => !hiddenRuns.has(run));
+  const traces = shown.flatMap((line) => (line.label === null ? [dashed(line)] : traced(line, one.chart)));
   const plain = layout(one.chart);
   const kinds = drawn.stages[state.stage].curves.events || [];
   plain.shapes.push(...kinds.filter((kind) => !hidden.has(kind.id)).flatMap(marked));
@@ -131,8 +166,8 @@ function smoothed(values) {
   return values.map((v) => (v === null ? null : (level = level === null ? v : smooth * level + (1 - smooth) * v)));
 }
 
-function traced(s, x, at, chart) {
-  const colour = series(at);
+function traced({ s, x, run, colour: name }, chart) {
+  const colour = paint(name);
   const plain = { x, type: 'scatter', hoverinfo: 'none', name: s.label, connectgaps: true };
   const mode = x.length < 14 ? 'lines+markers' : 'lines';
   const line = { color: colour, width: 1.8 };
@@ -146,7 +181,7 @@ function traced(s, x, at, chart) {
     return [{ ...plain, y: s.y, mode: 'lines+markers', line, marker: { size: 6, color: colour }, error_y: bars }];
   }
   const traces = [];
-  if (s.band) {
+  if (s.band && !run) {
     const edge = { ...plain, mode: 'lines', line: { width: 0 }, showlegend: false };
     traces.push({ ...edge, y: s.y.map((y, i) => y - s.band[i]) });
     traces.push({ ...edge, y: s.y.map((y, i) => y + s.band[i]), fill: 'tonexty', fillcolor: faint(colour, 0.1) });
@@ -156,10 +191,10 @@ function traced(s, x, at, chart) {
   return traces;
 }
 
-function otherTrace(s, one, at) {
+function dashed({ s, x, colour }) {
   const y = smooth ? smoothed(s.y) : s.y;
-  const line = { color: faint(series(at), 0.7), width: 1.4, dash: 'dot' };
-  return { x: s.x || one.otherSteps, y, type: 'scatter', mode: 'lines', line, hoverinfo: 'skip', connectgaps: true };
+  const line = { color: faint(paint(colour), 0.7), width: 1.4, dash: 'dot' };
+  return { x, y, type: 'scatter', mode: 'lines', line, hoverinfo: 'skip', connectgaps: true };
 }
 
 function layout(chart) {
@@ -200,8 +235,7 @@ function point(step) {
 }
 
 function values(one, step) {
-  one.chart.series.forEach((s, at) => {
-    const x = s.x || one.steps;
+  inLegend(one).forEach(({ s, x }, at) => {
     let last = step === null ? x.length - 1 : x.findLastIndex((one) => one <= step);
     while (last > 0 && s.y[last] === null) last -= 1;
     one.values[at].textContent = last < 0 ? '' : figure(s.y[last]);

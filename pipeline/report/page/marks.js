@@ -38,8 +38,9 @@ function scale() {
 }
 
 const nothing = (text) => el('p', { cls: 'quiet', text });
+const lacking = (what) => nothing(drawn.stages[state.stage].status === 'running' ? `No ${what} yet: the stage is running.` : `This stage recorded no ${what}.`);
 
 function rowsOf(head, rows) {
-  const cell = (inside, at) => el(at ? 'td' : 'th', at ? {} : { scope: 'row' }, inside);
+  const cell = (inside, at) => el(at ? 'td' : 'th', at ? { 'data-column': head[at] } : { scope: 'row' }, inside);
   return el('div', { cls: 'scroll' }, el('table', {}, el('thead', {}, el('tr', {}, head.map((h) => el('th', { scope: 'col', text: h })))), el('tbody', {}, rows.map((row) => el('tr', {}, row.map(cell))))));
 }

@@ -2,7 +2,7 @@
 
 const POINTS = 600; // per curve; up to twice as many are stored
 
-const emptyStage = (name) => ({ name, other: null, layout: [], steps: [], columns: new Map(), seen: 0, every: 1, last: null, curves: { steps: [], every: 1, groups: [] }, rollouts: [] });
+const emptyStage = (name) => ({ name, others: [], layout: [], steps: [], columns: new Map(), seen: 0, every: 1, last: null, curves: { steps: [], every: 1, groups: [] }, rollouts: [] });
 
 // Add rows, and replace the chart layout if it has changed.
 function grow(stage, { steps, columns, groups }) {

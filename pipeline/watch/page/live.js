@@ -20,11 +20,12 @@ const HANDLERS = {
     const before = shownStage()?.name;
     run = summary;
     drawn.name = summary.name;
-    drawn.stages = summary.stages.map((one) => stageOf(one.name) || emptyStage(one.name));
+    const status = shownStage()?.status;
+    drawn.stages = summary.stages.map((one) => Object.assign(stageOf(one.name) || emptyStage(one.name), { status: one.status }));
     state.stage = Math.max(drawn.stages.findIndex((stage) => stage.name === before), 0);
     if (before === undefined) chosen = fromHash();
     dirty.stages = true;
-    dirty.layout ||= shownStage()?.name !== before;
+    dirty.layout ||= shownStage()?.name !== before || shownStage()?.status !== status;
     dirty.rollouts ||= dirty.layout;
   },
   curves(rows) {
@@ -50,7 +51,7 @@ const HANDLERS = {
     if (name === null) problems.clear();
     problems.delete(name);
     if (name === null) drawn.stages = [];
-    else drawn.stages = drawn.stages.map((stage) => (stage.name === name ? emptyStage(name) : stage));
+    else drawn.stages = drawn.stages.map((stage) => (stage.name === name ? Object.assign(emptyStage(name), { status: stage.status }) : stage));
     Object.assign(dirty, { stages: true, layout: true, rollouts: true });
   },
   trouble({ stage, messages }) {
@@ -82,21 +83,20 @@ function scheduleRefresh() {
 
 function refresh() {
   for (const [at, stage] of drawn.stages.entries()) parsed.set(at, { train: stage.rollouts, held_out: [], pieces: [] });
-  if (!chosen) selectRunningStage();
+  if (!chosen) selectStage();
   if (dirty.stages) stages();
   if (shownStage()) {
     if (dirty.layout) drawAll();
     else if (dirty.curves) updateCharts();
     if (dirty.rollouts) browseNewest();
-  }
+  } else for (const id of ['curves-here', 'rollouts-here', 'newest']) fill(id);
   Object.assign(dirty, { stages: false, layout: false, curves: false, rollouts: false });
   showStatus();
 }
 
-// Select the running stage, or the last one.
-function selectRunningStage() {
-  const runs = (run?.stages || []).findIndex((one) => one.status === 'running');
-  const at = runs < 0 ? drawn.stages.length - 1 : runs;
+// Select the running stage; of a run that has ended, one that has something to show.
+function selectStage() {
+  const at = drawn.stages.findIndex((stage) => stage.name === run?.opens);
   if (at < 0 || at === state.stage) return;
   Object.assign(state, { stage: at, step: null, group: null, i: null });
   Object.assign(dirty, { stages: true, layout: true, rollouts: true });
@@ -105,7 +105,7 @@ function selectRunningStage() {
 function stages() {
   $('name').textContent = visible(drawn.name);
   document.title = `${visible(drawn.name)} – veriloop watch`;
-  if (run) fill('stages-here', rowsOf(run.heads, run.stages.map((one) => one.cells.map(visible))));
+  if (run) fill('stages-here', run.stages.length ? rowsOf(run.heads, run.stages.map((one) => one.cells.map(visible))) : nothing('No stage has begun yet.'));
   pick();
 }
 
@@ -160,12 +160,12 @@ const span = (s) => (s < 120 ? `${Math.floor(s)} s` : s < 7200 ? `${Math.floor(s
 function showStatus() {
   const quiet = changedAt === null ? 0 : (performance.now() - changedAt) / 1000;
   const running = (run?.stages || []).filter((one) => one.status === 'running');
-  const parts = running.length ? running.map(progress) : [run?.ended];
+  const parts = running.length ? running.map(progress) : [run?.stages.length ? run.ended : 'nothing recorded yet'];
   for (const one of run?.stages || []) if (one.failure) parts.push(`${one.name}: ${one.failure}`);
   if (run && quiet >= 5) parts.push(`nothing new for ${span(quiet)}`);
   if (!connected) parts.unshift('no connection to veriloop watch, reconnecting');
   const pace = Math.max(...running.map((one) => stageOf(one.name)?.last?.values.get('step_time') || 0), 0);
-  $('state').textContent = visible(parts.filter(Boolean).join('; ')) || 'nothing recorded yet';
+  $('state').textContent = visible(parts.join('; '));
   $('state').classList.toggle('late', !connected || (running.length > 0 && quiet > Math.max(LATE_S, 5 * pace)));
   const messages = [...problems.values()].flat();
   $('trouble').hidden = !messages.length;

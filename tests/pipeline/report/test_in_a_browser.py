@@ -30,8 +30,8 @@ def browser():
 def shown(run, browser):
     """Function: the report of a run folder, opened from disk and ready."""
 
-    def show(folder=None, place="", other=None):
-        page = write_report(folder or run(), other).page
+    def show(folder=None, place="", others=()):
+        page = write_report(folder or run(), *others).page
         browser.open("about:blank")
         browser.open(f"{page.as_uri()}{place}")
         browser.until("document.documentElement.dataset.ready === 'yes'")
@@ -229,12 +229,64 @@ def test_both_themes_and_a_narrow_window_have_no_complaint(shown):
 
 def test_two_runs_lie_in_one_picture(shown, run):
     one = run("one", recipe={"seed": 4})
-    browser = shown(one, other=run("two", recipe={"seed": 5}, steps=12))
+    browser = shown(one, others=[run("two", recipe={"seed": 5}, steps=12)])
     settled(browser)
     dashed = "document.querySelectorAll('#chart-entropy path.js-line[style*=dasharray]').length"
     assert browser.value(dashed) == 1
     text = browser.value("document.querySelector('#comparison').textContent")
     assert "zero: 1 setting differs" in text and "seed" in text
+
+
+def test_three_runs_have_a_colour_each_and_can_be_hidden(shown, run):
+    others = [run(name, steps=steps) for name, steps in (("two", 12), ("three", 5))]
+    browser = shown(run("one"), others=others)
+    settled(browser)
+    lines = "[...document.querySelectorAll('#chart-entropy path.js-line')]"
+    assert browser.value(f"new Set({lines}.map((one) => one.style.stroke)).size") == 3
+    key = "document.querySelector('#chart-entropy .key').innerText.split(/\\s+/)"
+    assert browser.value(key) == ["one", "0.41", "two", "0.38", "three", "0.45"]
+    titles = "[...document.querySelectorAll('#curves h4')].map((one) => one.textContent)"
+    assert {"Reward by component: accuracy", "Reward by component: format"} <= {
+        *browser.value(titles)
+    }
+    browser.value("document.querySelector('[data-run=\"1\"]').click()")
+    browser.until(f"{lines}.length === 2")
+    browser.value("document.querySelector('[data-run=\"1\"]').click()")
+    browser.until(f"{lines}.length === 3")
+
+
+@pytest.mark.parametrize("names", [("one",), ("one", "two", "three")])
+def test_the_stage_table_fits_a_telephone(shown, run, names):
+    value = {"at_least": 0.95, "value": 0.9, "met": False}
+    folders = [run(name, before={"pass@1": 0.25}, after={"pass@1": 0.9}) for name in names]
+    for folder in folders:
+        told = json.loads((folder / "run.json").read_text())
+        told["stages"][0]["goals"] = {"pass@1": value, "a_goal_of_a_very_long_name": value}
+        (folder / "run.json").write_text(json.dumps(told))
+    browser = shown(folders[0], others=folders[1:])
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    browser.call("Emulation.setDeviceMetricsOverride", **size)
+    try:
+        assert browser.until("document.documentElement.scrollWidth <= 390")
+        cells = "[...document.querySelectorAll('#stages tbody th, #stages tbody td')]"
+        assert browser.value(f"{cells}.length") == 1 + 7 * len(names)
+        outside = (
+            f"{cells}.filter((one) => {{ const at = one.getBoundingClientRect(); return "
+            "at.left < 0 || at.right > 390 || at.width < 100 || one.scrollWidth > one.clientWidth; "
+            "}).map((one) => one.textContent)"
+        )
+        assert browser.value(outside) == []
+        assert browser.value("document.querySelector('#stages .scroll').scrollWidth") <= 390
+        columns = f"{cells}.slice(1).map((one) => getComputedStyle(one, '::before').content)"
+        shown_names = [text.strip('"').replace('" "', "") for text in browser.value(columns)]
+        assert [name.split('"')[-1] for name in shown_names][1:7] == [
+            "data kept / total", "reward", "pass@1", "format", "time", "goals",
+        ]  # fmt: skip
+        small = f"{cells}.some((one) => parseFloat(getComputedStyle(one).fontSize) < 12)"
+        assert not browser.value(small)
+    finally:
+        whole = {"width": 1400, "height": 1000, "mobile": False}
+        browser.call("Emulation.setDeviceMetricsOverride", **(size | whole))
 
 
 def test_a_run_of_several_stages_shows_one_at_a_time(shown, run):
@@ -244,8 +296,10 @@ def test_a_run_of_several_stages_shows_one_at_a_time(shown, run):
     (folder / "run.json").write_text(json.dumps(told))
     browser = shown(folder)
     browser.value("[...document.querySelectorAll('#picker button')][1].click()")
-    assert "recorded no metrics" in browser.value("document.querySelector('#curves').textContent")
-    assert "recorded no rollouts" in browser.value("document.querySelector('#rollouts').innerText")
+    assert "No metrics yet: the stage is running." in browser.value(
+        "document.querySelector('#curves').textContent"
+    )
+    assert "No rollouts yet" in browser.value("document.querySelector('#rollouts').innerText")
     browser.press("j")
     assert not browser.errors
 

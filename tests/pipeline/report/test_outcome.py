@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from veriloop.pipeline.report import outcome
+from veriloop.pipeline.report import outcome, outcome_picture
 from veriloop.pipeline.report.read_run import read_run
 from veriloop.pipeline.report.write import write_report
 from veriloop.pipeline.runs.record import StageRecord
@@ -77,9 +77,8 @@ def test_the_line_tells_that_all_goals_are_met(several):
 
 
 def test_the_picture_has_each_stage_with_its_intervals_and_goal(several):
-    section = outcome.section(
-        read_run(several(("zero", LOW, HIGH, GOAL), ("sft", {}, {}, {}), ("again", {}, HIGH, {})))
-    )
+    stages = [("zero", LOW, HIGH, GOAL), ("sft", {}, {}, {}), ("again", {}, HIGH, {})]
+    section = outcome_picture.section([read_run(several(*stages))])
     assert section is not None
     assert (section.count('class="hollow"'), section.count('class="solid"')) == (2, 3)  # with key
     assert section.count('class="interval"') == 3
@@ -90,7 +89,7 @@ def test_the_picture_has_each_stage_with_its_intervals_and_goal(several):
 
 def test_a_run_without_pass_at_1_has_no_picture(several):
     folder = several(("sft", {}, {}, {}))
-    assert outcome.section(read_run(folder)) is None
+    assert outcome_picture.section([read_run(folder)]) is None
     write_report(folder)
     assert 'id="outcome"' not in (folder / "report.html").read_text()
 
@@ -115,12 +114,15 @@ def test_equally_short_responses_are_chosen_by_problem(evaluated):
 def test_without_a_newly_solved_problem_the_page_says_so(evaluated):
     told = evaluated([("a", "x", True), ("b", "y", False)], [("a", "x", True), ("b", "y", False)])
     assert outcome.contrast(told) is None
-    assert "No recorded held-out problem was unsolved before" in str(outcome.section(told))
+    assert "No recorded held-out problem was unsolved before" in str(
+        outcome_picture.section([told])
+    )
 
 
 def test_responses_of_a_model_are_text_in_the_outcome(evaluated):
     hostile = "</pre><img src=x onerror=alert(1)>\x1b[31m \u202eleft\nline"
-    section = str(outcome.section(evaluated([("a", hostile, False)], [("a", hostile, True)])))
+    told = evaluated([("a", hostile, False)], [("a", hostile, True)])
+    section = str(outcome_picture.section([told]))
     assert "<img" not in section and "&lt;img src=x" in section
     assert "⟨001b⟩[31m ⟨202e⟩left\nline" in section
 

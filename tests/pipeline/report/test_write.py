@@ -10,6 +10,7 @@ import pytest
 from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.report.page import POLICY
+from veriloop.pipeline.report.read_run import read_runs
 from veriloop.pipeline.report.write import write_report
 from veriloop.verifiers.registry import judge
 from veriloop.verifiers.verdict import Verdict
@@ -152,10 +153,82 @@ def test_a_second_run_lies_under_the_first(run):
     one, other = run("one", recipe={"seed": 4}), run("two", recipe={"seed": 5}, steps=12)
     write_report(one, other)
     drawn = json.loads(parsed(one).scripts["drawn"])
-    assert drawn["other"] == "two"
-    assert drawn["stages"][0]["other"]["steps"] == list(range(1, 13))
-    assert "| zero | seed | 5 | 4 |" in (one / "report.md").read_text()
+    assert drawn["others"] == ["two"]
+    assert drawn["stages"][0]["others"][0]["steps"] == list(range(1, 13))
+    text = (one / "report.md").read_text()
+    assert "| stage | key | one | two |" in text and "| zero | seed | 4 | 5 |" in text
     assert not (other / "report.html").exists()
+
+
+def passed(value):
+    return {"pass@1": value, "pass@1 95%": [value - 0.05, value + 0.05]}
+
+
+@pytest.fixture
+def three(run):
+    """Runs that end at 0.5, 0.52 and 0.9; the last has one stage more."""
+    told = {"one": 0.5, "two": 0.52, "three": 0.9}
+    runs = [run(n, before=passed(0.2), after=passed(v), steps=2) for n, v in told.items()]
+    manifest = json.loads((runs[2] / "run.json").read_text())
+    manifest["stages"].append({**manifest["stages"][0], "name": "sft", "status": "failed"})
+    (runs[2] / "run.json").write_text(json.dumps(manifest))
+    return runs
+
+
+def test_every_run_has_its_outcome_and_its_columns_in_the_stage_table(three, as_json):
+    write_report(*three)
+    html = (three[0] / "report.html").read_text(encoding="utf-8")
+    header = html[html.index("<header>") : html.index("</header>")]
+    assert re.findall(r"<b>(\w+)</b> Held-out pass@1 0.200 \S+ \S+ → (\S+)", header) == [
+        ("one", "0.500"), ("two", "0.520"), ("three", "0.900"),
+    ]  # fmt: skip
+    assert header.count("; 1 of 2 started stages done; sft failed") == 1
+    stages = html[html.index('<section id="stages"') : html.index("Lineage and rows")]
+    assert re.findall(r'<th colspan="7" scope="colgroup">(\w+)</th>', stages) == [
+        "one", "two", "three",
+    ]  # fmt: skip
+    rows = [re.findall(r'data-column="pass@1">([^<]*)', row) for row in stages.split("<tr>")]
+    assert [row for row in rows if row] == [
+        ["0.2 → 0.5", "0.2 → 0.52", "0.2 → 0.9"], ["–", "–", "0.2 → 0.9"],
+    ]  # fmt: skip
+    told = as_json(three[0] / "report.json")
+    assert told["run"] == "one" and [other["run"] for other in told["others"]] == ["two", "three"]
+    assert told["others"][1]["stages"][1]["status"] == "failed"
+    assert told["others"][0]["outcome"].startswith("Held-out pass@1 0.200 [0.150, 0.250] → 0.520")
+
+
+def test_all_runs_lie_in_one_picture_and_one_comparison(three):
+    write_report(*three)
+    html = (three[0] / "report.html").read_text(encoding="utf-8")
+    picture = html[html.index("<svg") : html.index("</svg>")]
+    assert html.count("<svg") == 1 and picture.count("<circle") == 2 * 4
+    assert re.findall(r"<title>([^:]+): 0.200", picture) == [
+        "one, zero", "two, zero", "three, zero", "three, sft",
+    ]  # fmt: skip
+    assert len(set(re.findall(r"--run:var\(--s\d\)", picture))) == 3
+    compared = html[html.index('<section id="comparison"') :]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", compared[: compared.index("</table>")])
+    assert cells == ["0.5", "0.52", "overlap", "0.9", "disjoint"]
+    text = (three[0] / "report.md").read_text()
+    assert "- two: Held-out pass@1" in text and "| sft | three | failed |" in text
+
+
+def test_runs_of_one_name_are_named_by_their_folders_and_none_is_given_twice(run, tmp_path):
+    folders = [run(name, steps=1) for name in ("a/demo", "b/demo", "c")]
+    assert [one.name for one in read_runs(folders)] == [
+        "a/demo", "b/demo", f"{tmp_path.name}/c",
+    ]  # fmt: skip
+    assert [one.name for one in read_runs(folders[1:])] == ["demo", "c"]
+    with pytest.raises(RecipeError, match=r"b/\.\./c is given twice"):
+        write_report(folders[2], folders[0] / "../../b/../c")
+
+
+def test_curves_of_many_other_runs_are_thinned(run):
+    runs = [run(name, steps=250, groups=lambda _: []) for name in ("one", "two", "three", "four")]
+    write_report(*runs)
+    [stage] = json.loads(parsed(runs[0]).scripts["drawn"])["stages"]
+    assert len(stage["curves"]["steps"]) == 250
+    assert [other["every"] for other in stage["others"]] == [2, 2, 2]
 
 
 def test_a_run_that_has_not_ended_has_a_report_too(run):

@@ -220,6 +220,44 @@ def test_a_resumed_run_takes_back_what_it_forgets(growing, watched):
     quiet_console(browser)
 
 
+def test_a_run_that_has_ended_opens_where_rollouts_are(growing, watched):
+    growing.step(1)
+    growing.end()
+    growing.begin("sft")
+    growing.step(7, texts=())
+    growing.end()
+    browser = watched(steps=[1])
+    browser.until(f"{SHOWN} === 'Step 1 '")
+    pressed = "document.querySelector('#picker [aria-pressed=true]').textContent"
+    assert browser.value(pressed) == "zero"
+    browser.value("[...document.querySelectorAll('#picker button')].at(-1).click()")
+    drawn(browser, [7])
+    assert browser.value("document.querySelector('#rollouts-here').textContent") == (
+        "This stage recorded no rollouts."
+    )
+    quiet_console(browser)
+
+
+def test_a_run_without_a_stage_or_a_step_says_so_until_there_is_one(growing, watched):
+    told = json.loads((growing.folder / "run.json").read_text())
+    (growing.folder / "run.json").write_text(json.dumps(told | {"stages": []}))
+    browser = watched()
+    browser.until(f"{STATE}.startsWith('nothing recorded yet')")
+    text = "document.querySelector('#{}').textContent"
+    assert browser.value(text.format("stages-here")) == "No stage has begun yet."
+    for key in "jkJK[]tnf":
+        browser.press(key)
+    growing.begin("late")
+    browser.until(f"{text.format('curves-here')} === 'No metrics yet: the stage is running.'")
+    assert browser.value(text.format("rollouts-here")) == "No rollouts yet: the stage is running."
+    for key in "jkJK[]tnf":
+        browser.press(key)
+    growing.step(1)
+    drawn(browser, [1])
+    browser.until(f"{SHOWN} === 'Step 1 '")
+    quiet_console(browser)
+
+
 def test_a_new_stage_is_shown_when_it_begins_unless_one_was_picked(growing, watched):
     growing.step(1)
     browser = watched(steps=[1])

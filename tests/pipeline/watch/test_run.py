@@ -8,7 +8,7 @@ import pytest
 
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.watch.latest_rollouts import SampleCache
-from veriloop.pipeline.watch.run import RunFollower, run_of
+from veriloop.pipeline.watch.run import RunFollower, opened, run_of
 from veriloop.pipeline.watch.stage import MAX_METRICS
 
 
@@ -49,6 +49,28 @@ def test_everything_so_far_and_then_only_what_is_new(growing, follow):
     after = told(follower)
     assert names(after) == ["curves", "rollouts"] and steps(after) == [3]
     assert "groups" not in after[0][1] and after[1][1]["sample"]["step"] == 3
+
+
+def test_the_stage_to_open_is_the_one_that_runs_else_one_that_has_something_to_show(growing):
+    def opens():
+        return opened(run_of(growing.folder, (growing.folder / "run.json").read_bytes()))
+
+    assert opens() == "zero"
+    growing.end()
+    growing.begin("sft").step(1, texts=())
+    growing.end("failed")
+    assert opens() == "sft"  # the only one with metrics
+    growing.begin("empty")
+    assert opens() == "empty"  # it runs
+    growing.end()
+    assert opens() == "sft"
+    growing.begin("rl").step(1)
+    growing.end()
+    growing.begin("after").step(1, texts=())
+    growing.end()
+    assert opens() == "rl"
+    (growing.folder / "run.json").write_text('{"stages": []}')
+    assert opens() is None
 
 
 def test_who_is_cut_off_anywhere_goes_on_without_a_gap_or_a_repetition(growing, follow):

@@ -58,6 +58,14 @@ def test_a_second_run_and_another_folder(run, tmp_path):
     assert not files(tmp_path / "one") and not files(tmp_path / "two")
 
 
+def test_any_number_of_runs_and_a_mistake_in_one(run, tmp_path, capsys):
+    folders = [str(run(name, CALM)) for name in ("one", "two", "three")]
+    assert command.main(["report", *folders]) == 0
+    assert "beside two, three" in (tmp_path / "one/report.html").read_text()
+    assert command.main(["report", *folders, str(tmp_path)]) == 2
+    assert f"{tmp_path} holds no run: it has no run.json" in capsys.readouterr().err
+
+
 def test_a_folder_without_a_run_is_a_mistake(tmp_path, capsys):
     assert command.main(["report", str(tmp_path)]) == 2
     assert "holds no run: it has no run.json" in capsys.readouterr().err
