@@ -196,9 +196,20 @@ def stage_command(stage: str, folder: Path, values: Mapping[str, Any], *more: st
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """What a run in `folder` must reproduce bit for bit, by name of file."""
+    """What a run in `folder` must reproduce bit for bit, by name of file.
+
+    Of the checkpoints only the last one: a stop saves a further one, and those before the last
+    hold rollouts sampled ahead with their times.
+    """
     run = folder / "run"
-    files = sorted(path for path in run.rglob("*") if path.is_file())
+    earlier = {
+        step
+        for checkpoints in run.glob("*/checkpoints")
+        for step in sorted(checkpoints.glob("step_*"))[:-1]
+    }
+    files = sorted(
+        path for path in run.rglob("*") if path.is_file() and earlier.isdisjoint(path.parents)
+    )
     return {
         path.relative_to(run).as_posix(): _content(path)
         for path in files
