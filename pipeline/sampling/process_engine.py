@@ -192,21 +192,18 @@ class ApartSampler:
 
     def load_weights(self, weights: "Iterable[tuple[str, Tensor]]", version: int) -> None:
         from veriloop.pipeline.model.device import give_back_unused
-        from veriloop.pipeline.sampling.shared_weights import SharedWeights, layout_of
+        from veriloop.pipeline.sampling.shared_weights import SharedWeights
 
         self._wait_until_loaded()
         if self._asleep:
             give_back_unused()
             self._asleep = False
-        named = list(weights)
-        layout = layout_of(named)
-        if self._weights is None or self._weights.layout != layout:
-            self._close_weights()
-            self._weights = SharedWeights(layout)
-            self._process.ask("map_weights", layout)
+        if self._weights is None:
+            self._weights = SharedWeights()
+        if self._weights.write(weights):
+            self._process.ask("map_weights", self._weights.layout)
             self._process.hand_over(self._weights.fd)
             self._process.answer()
-        self._weights.write(named)
         self._process.ask("load_weights", version)
         self._process.answer()
         self.version = version

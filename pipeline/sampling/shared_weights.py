@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ALIGNED = 64  # bytes
+ALIGNED = mmap.ALLOCATIONGRANULARITY  # bytes; every slot is mapped by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,52 +21,64 @@ class TensorSlot:
     offset: int  # bytes
     size: int  # bytes
 
-
-def layout_of(weights: Iterable[tuple[str, Tensor]]) -> list[TensorSlot]:
-    """Slots for the weights, one after the other."""
-    slots, offset = list[TensorSlot](), 0
-    for name, weight in weights:
-        size = weight.numel() * weight.element_size()
-        slots.append(
-            TensorSlot(
-                name=name, dtype=weight.dtype, shape=tuple(weight.shape), offset=offset, size=size
-            )
-        )
-        offset += -(-size // ALIGNED) * ALIGNED
-    return slots
+    @property
+    def end(self) -> int:
+        """Where the next slot begins."""
+        return self.offset + -(-self.size // ALIGNED) * ALIGNED
 
 
 class SharedWeights:
-    """The memory in the writing process; the reading process maps `fd`."""
+    """The memory in the writing process; the reading process maps `fd`. It grows as weights are
+    written, so that no more than one of them is in this process's memory at a time."""
 
-    def __init__(self, layout: Sequence[TensorSlot]) -> None:
-        self.layout = list(layout)
+    def __init__(self) -> None:
+        self.layout: list[TensorSlot] = []
         self.fd = os.memfd_create("weights")
-        os.ftruncate(self.fd, _end(layout))
-        self._views = mapped(self.fd, self.layout)
+        self._views: list[Tensor] = []
 
     @torch.no_grad()
-    def write(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Copy the weights in from any device, in the order of the layout."""
-        for (_, view), (_, weight) in zip(self._views, weights, strict=True):
-            view.copy_(weight)
+    def write(self, weights: Iterable[tuple[str, Tensor]]) -> bool:
+        """Copy the weights in from any device, one after the other; whether the layout is new."""
+        previous, count = list(self.layout), 0
+        for name, weight in weights:
+            self._view(count, name, weight).copy_(weight)
+            count += 1
+            del weight  # before the next is computed
+        self._truncate(count)
+        return self.layout != previous
 
     def close(self) -> None:
         self._views = []
         os.close(self.fd)
 
+    def _view(self, index: int, name: str, weight: Tensor) -> Tensor:
+        """The memory of weight `index`. If it is not laid out for this weight, it and all later
+        ones are laid out anew."""
+        slot = TensorSlot(
+            name=name,
+            dtype=weight.dtype,
+            shape=tuple(weight.shape),
+            offset=self.layout[index - 1].end if index else 0,
+            size=weight.numel() * weight.element_size(),
+        )
+        if self.layout[index : index + 1] != [slot]:
+            self._truncate(index)
+            os.ftruncate(self.fd, slot.end or 1)
+            self.layout.append(slot)
+            self._views.append(_mapped_slot(self.fd, slot))
+        return self._views[index]
+
+    def _truncate(self, count: int) -> None:
+        del self.layout[count:], self._views[count:]
+
 
 def mapped(fd: int, layout: Sequence[TensorSlot]) -> list[tuple[str, Tensor]]:
     """The weights in `fd`, by name, as views that change when the other process writes."""
-    bytes_B = torch.frombuffer(mmap.mmap(fd, _end(layout)), dtype=torch.uint8)
-    return [
-        (
-            slot.name,
-            bytes_B[slot.offset : slot.offset + slot.size].view(slot.dtype).view(slot.shape),
-        )
-        for slot in layout
-    ]
+    return [(slot.name, _mapped_slot(fd, slot)) for slot in layout]
 
 
-def _end(layout: Sequence[TensorSlot]) -> int:
-    return max((slot.offset + slot.size for slot in layout), default=0) or 1
+def _mapped_slot(fd: int, slot: TensorSlot) -> Tensor:
+    if not slot.size:
+        return torch.empty(slot.shape, dtype=slot.dtype)
+    memory = mmap.mmap(fd, slot.size, offset=slot.offset)
+    return torch.frombuffer(memory, dtype=slot.dtype).view(slot.shape)

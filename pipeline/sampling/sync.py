@@ -108,6 +108,7 @@ class WeightSync:
             shapes[name] = tuple(weight.shape)
             noted.append((name, digest_tensor(weight)))
             yield name, weight
+            del parameter, weight  # before the next is computed
 
     def _check_digests(
         self, version: int, shapes: dict[str, tuple[int, ...]], noted: list[tuple[str, Tensor]]

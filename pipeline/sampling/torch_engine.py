@@ -42,14 +42,16 @@ class TorchSampler:
     @torch.no_grad()
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         own = dict(self._model.named_parameters())
-        new = dict(weights)
-        if own.keys() != new.keys():
-            unmatched = sorted(own.keys() ^ new.keys())
+        unmatched = set(own)
+        for name, weight in weights:  # one at a time: merged weights are copies
+            if name in own:
+                own[name].copy_(weight)
+            unmatched ^= {name}
+            del weight
+        if unmatched:
             raise ValueError(
-                f"{len(unmatched)} weights do not match by name, first: {unmatched[0]!r}"
+                f"{len(unmatched)} weights do not match by name, first: {min(unmatched)!r}"
             )
-        for name, weight in new.items():
-            own[name].copy_(weight)
         self.version = version
 
     def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:

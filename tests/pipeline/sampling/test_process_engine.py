@@ -23,7 +23,6 @@ from veriloop.pipeline.sampling.process_engine import (
     EngineStuckError,
 )
 from veriloop.pipeline.sampling.sampler import Sampling
-from veriloop.pipeline.sampling.shared_weights import SharedWeights, layout_of, mapped
 
 pytestmark = pytest.mark.slow  # each starts a process
 PROMPTS = [(1, 40, 41, 42), (1, 50)]
@@ -159,25 +158,6 @@ def test_the_halves_are_all_cores_and_share_none(monkeypatch):
     for cores, ours, theirs in [({0, 1}, (0,), (1,)), ({2, 5, 7}, (2,), (5, 7)), ({3}, (3,), (3,))]:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores)
         assert early.halves() == (ours, theirs)
-
-
-def test_shared_weights_are_seen_by_who_maps_them():
-    given = [
-        ("a", torch.randn(3, 5)),
-        ("half", torch.randn(7).bfloat16()),
-        ("none", torch.zeros(0, 2)),
-        ("scalar", torch.tensor(2.5)),
-    ]
-    layout = layout_of(given)
-    assert all(one.offset % 64 == 0 for one in layout)
-    shared = SharedWeights(layout)
-    seen = mapped(shared.fd, layout)
-    shared.write(given)
-    for (name, weight), (other, view) in zip(given, seen, strict=True):
-        assert name == other and weight.dtype == view.dtype and torch.equal(weight, view)
-    shared.write([(name, weight + 1) for name, weight in given])
-    assert torch.equal(seen[0][1], given[0][1] + 1)
-    shared.close()
 
 
 def test_sleeping_is_for_the_engine_to_do_or_to_refuse(apart):

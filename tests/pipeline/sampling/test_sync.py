@@ -1,5 +1,6 @@
 """The proof that the sampler holds the policy's weights: it must pass, and it must fail."""
 
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -202,3 +203,22 @@ def test_they_are_refused_where_tokens_do_not(rounded):
     unreadable(sampler, "model.norm.weight")
     with pytest.raises(SyncError, match=r"\(model.norm.weight\), and tokens sampled in bfloat16"):
         sync(0, PROMPTS)
+
+
+def test_weights_are_cast_and_sent_one_at_a_time(rounded, monkeypatch):
+    _, sync, sampler = rounded
+    load, last = sampler.load_weights, []
+
+    def one_at_a_time(weights, version):
+        def watched():
+            for name, weight in weights:
+                assert weight.dtype is torch.bfloat16
+                assert not last or last[0]() is None, f"the weight before {name} is still held"
+                last[:] = [weakref.ref(weight)]
+                yield name, weight
+                del weight
+
+        load(watched(), version)
+
+    monkeypatch.setattr(sampler, "load_weights", one_at_a_time)
+    assert sync(0, PROMPTS).warnings == () and last
