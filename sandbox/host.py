@@ -5,7 +5,7 @@ import importlib
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,11 +55,22 @@ def restrictions(proc: Path = Path("/proc")) -> list[Restriction]:
     return [*_sysctls(proc / "sys"), *_filters(proc)]
 
 
-def cores() -> int:
-    """Cores available to this process."""
+def affinity() -> set[int]:
+    """The cores available to this process, by number."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def bind(cores: Collection[int]) -> None:
+    """Keep this process on these cores, where the system can; otherwise it places them itself."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+
+
+def cores() -> int:
+    """Number of cores available to this process."""
+    return len(affinity())
 
 
 def kernel() -> tuple[int, int]:

@@ -4,7 +4,6 @@ A stage adds its verifiers and the formula that combines their scores into a rew
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -52,6 +51,7 @@ from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.sampling.prelaunch import halves
 from veriloop.pipeline.sampling.sampler import Sampler
 from veriloop.pipeline.types import Rollout
+from veriloop.sandbox.host import affinity, bind
 from veriloop.stages.stage_run import StageRun, open_verifiers, run_stage
 from veriloop.verifiers import unit_chain
 from veriloop.verifiers.verdict import Verdict
@@ -262,10 +262,10 @@ def unweighted(recipe: RolloutRecipe) -> set[str]:
 
 def _reserve_sampler_cores(stack: ExitStack) -> tuple[int, ...]:
     """Bind the trainer to one half of the cores until `stack` closes; returns the other half."""
-    threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
+    threads, cores = torch.get_num_threads(), affinity()
     trainer_cores, sampler_cores = halves()
-    os.sched_setaffinity(0, trainer_cores)
-    stack.callback(os.sched_setaffinity, 0, cores)
+    bind(trainer_cores)
+    stack.callback(bind, cores)
     torch.set_num_threads(min(threads, len(trainer_cores)))
     stack.callback(torch.set_num_threads, threads)
     return sampler_cores

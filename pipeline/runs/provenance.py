@@ -8,6 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from veriloop.sandbox.host import cores
+
 _ROOT = Path(__file__).resolve().parents[2]
 _DISTRIBUTIONS = {  # name -> distributions that provide it
     "torch": ("torch",),
@@ -37,7 +39,7 @@ def machine() -> dict[str, Any]:
     return {
         "system": platform.platform(),
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else UNKNOWN,
+        "cores": cores(),
         "memory_gib": _memory_gib(),
         "gpus": gpus.splitlines(),
     }

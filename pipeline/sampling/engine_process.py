@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from veriloop.pipeline.training.gc_freeze import lasting
 from veriloop.sandbox.child_signals import leave_to_parent
+from veriloop.sandbox.host import bind
 
 if TYPE_CHECKING:  # torch is imported under `lasting`
     from veriloop.pipeline.sampling.sampler import Sampler
@@ -154,7 +155,7 @@ def main(words: list[str]) -> None:
     threading.Thread(target=_exit_with_parent, args=(life,), daemon=True).start()
     cores = {int(core) for core in words[4:]}
     if cores:
-        os.sched_setaffinity(0, cores)
+        bind(cores)
     with lasting():
         import_early(engine)
     serve(Connection(socket))

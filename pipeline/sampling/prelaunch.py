@@ -1,11 +1,11 @@
 """Start a sampler's process before this one imports torch, so that both load concurrently."""
 
 import importlib.util
-import os
 from collections.abc import Collection
 
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.sampling.process_engine import EngineProcess
+from veriloop.sandbox.host import affinity
 
 _waiting: EngineProcess | None = None
 
@@ -19,7 +19,7 @@ def engine_of(config: SamplerConfig) -> str:
 
 def halves() -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The cores of trainer and sampler when both work concurrently. A single core is shared."""
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(affinity())
     middle = len(cores) // 2
     return tuple(cores[:middle] or cores), tuple(cores[middle:])
 

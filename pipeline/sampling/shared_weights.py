@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ class SharedWeights:
 
     def __init__(self) -> None:
         self.layout: list[TensorSlot] = []
-        self.fd = os.memfd_create("weights")
+        self.fd = _anonymous_file()
         self._views: list[Tensor] = []
 
     @torch.no_grad()
@@ -75,6 +76,13 @@ class SharedWeights:
 def mapped(fd: int, layout: Sequence[TensorSlot]) -> list[tuple[str, Tensor]]:
     """The weights in `fd`, by name, as views that change when the other process writes."""
     return [(slot.name, _mapped_slot(fd, slot)) for slot in layout]
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("weights")
+    with tempfile.TemporaryFile() as file:  # macOS: a file without a name
+        return os.dup(file.fileno())
 
 
 def _mapped_slot(fd: int, slot: TensorSlot) -> Tensor:
