@@ -8,6 +8,7 @@ where both start at once.
 """
 
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -26,6 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "stages": {"default": "zero,sft", "help": "the stages to run, with commas"},
     "folder": {"type": Path, "help": "where runs are kept; default: a new folder"},
 }
+STEP = re.compile(r"\b\d+/\d+\b")  # in the output of a command that trains
 WITHIN = 0.9  # share of the duration of a run that offsets cover
 
 
@@ -42,20 +44,22 @@ class Pair:
 def met(pair: Pair, folder: Path, values: dict[str, Any], expected: dict[str, Any]) -> None:
     """Start both; fills in how they ended and what is wrong with it.
 
-    A run that has ended before its second command is repeated with a smaller offset.
+    A run that has ended before its second command takes the lock, which then has nothing to do, is
+    repeated with a smaller offset.
     """
     commands = [stage_command(pair.stage, folder, values) for _ in range(2)]
     for command, name in zip(commands, ("first.log", "second.log"), strict=True):
         command.name = name
     commands[0].start()
     time.sleep(pair.offset_s)
-    if not commands[0].runs:
-        commands[0].ended()
+    late = not commands[0].runs
+    if not late:
+        commands[1].start()
+    pair.codes = [command.ended() for command in commands[: 1 if late else 2]]
+    if late or (pair.codes == [0, 0] and not STEP.search(commands[1].said)):
         shutil.rmtree(folder)
         pair.offset_s *= 0.8
         return met(pair, folder, values, expected)
-    commands[1].start()
-    pair.codes = [command.ended() for command in commands]
     if sorted(pair.codes, key=str) != [0, 2]:
         pair.wrong.append(f"exit codes {pair.codes}: {[c.said[-300:] for c in commands]}")
         return None

@@ -32,7 +32,7 @@ SPLITLINES = {  # file: why Python's own notion of a line is meant there
     "sandbox/process_leaks.py": SYSTEM,
     "sandbox/remote/outcomes.py": FAILURE,
     "sandbox/suite.py": FAILURE,
-    "stages/commands/serve.py": "tokens that a person typed into a file",
+    "stages/commands/serving.py": "tokens that a person typed into a file",
     "stages/commands/text_table.py": "a table drawn by rich",
     "verifiers/math/decide.py": "an answer: every separator of lines in Unicode counts as one",
     "verifiers/reasoning_gym.py": "an answer: every separator of lines in Unicode counts as one",

@@ -48,7 +48,7 @@ def test_a_half_written_file_is_waited_for_and_holds_nothing_up(growing, opened)
     whole.write_bytes(content[:-20])
     newest = opened()
     assert steps(newest) == [1]
-    assert newest.problems[0].startswith("rollouts of step 2: ArrowInvalid")
+    assert newest.problems[0].startswith("rollouts of step 2: RecipeError")
     whole.write_bytes(content)
     assert steps(newest) == [2] and newest.problems == []
 
