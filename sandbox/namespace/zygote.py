@@ -53,8 +53,7 @@ def main(arguments: Sequence[str]) -> None:
     """The supervisor: start the zygote, map its ids, and end it when our parent ends."""
     settings = json.loads(arguments[0])
     lift_soft_limits()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which the caller may ignore
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as this one; programs inherit both
+    _restore_signals()
     control = socket.socket(fileno=settings["control"])
     parent = os.pidfd_open(settings["parent"])
     if os.getppid() != settings["parent"]:
@@ -149,6 +148,14 @@ def _enter_namespaces(settings: dict[str, Any], supervisor: socket.socket) -> No
         linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
         _await_mapping(supervisor)
         _become_user(ID)
+
+
+def _restore_signals() -> None:
+    """What the caller ignores, as under nohup, this process and its programs do not."""
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # ignored by Python
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _become_user(number: int) -> None:
