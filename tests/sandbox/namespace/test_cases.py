@@ -197,7 +197,7 @@ def test_code_too_large_to_hand_out_is_compiled_by_each_case(single):
 
 def test_a_first_case_that_cannot_hold_its_input_does_not_end_the_others(single):
     source = "def f(x): return len(x)"
-    given = [Call(function="f", args=[bytes(n)]) for n in (50 << 20, 1, 2)]
+    given = [Call(function="f", args=[bytes(n)]) for n in (80 << 20, 1, 2)]
     done = single.run_all(Program(source=source), given, Limits(cpu_s=2, memory_mb=32))
     assert [one.ended for one in done] == ["memory", "ok", "ok"], done[0]
     assert [one.value for one in done] == [None, 1, 2]
