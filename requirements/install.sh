@@ -26,17 +26,33 @@ fi
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 
+step() {  # step LABEL COMMAND...: says what is being installed, and again every 10 s
+    label=$1
+    shift
+    echo "install: $label"
+    began=$(date +%s)
+    while sleep 10 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do  # not after an interrupted install
+        echo "install: $label, $(($(date +%s) - began)) s"
+    done &
+    ticker=$!
+    status=0
+    "$@" || status=$?
+    kill "$ticker"
+    wait "$ticker" 2>/dev/null || true
+    return "$status"
+}
+
 # On a machine without CUDA the CPU build of torch is wanted. Where the default index carries only
 # the CUDA build, name PyTorch's CPU index in PIP_EXTRA_INDEX_URL; the CUDA build works too, larger.
-pip install -q -r requirements/torch.txt
-pip install -q --no-deps -r requirements/locked.txt -r requirements/peers.txt
+step "torch" pip install -q -r requirements/torch.txt
+step "packages" pip install -q --no-deps -r requirements/locked.txt -r requirements/peers.txt
 
 # pycosat among them has to be compiled, which takes a compiler and Python's headers
-if ! pip install -q --no-deps -r requirements/reasoning-gym.txt; then
+if ! step "reasoning-gym" pip install -q --no-deps -r requirements/reasoning-gym.txt; then
     echo "reasoning-gym does not install on this machine; its verifier will say that it lacks it" >&2
 fi
 
-if ! pip install -q --no-deps -r requirements/docs.txt; then
+if ! step "mkdocs" pip install -q --no-deps -r requirements/docs.txt; then
     echo "mkdocs does not install on this machine; make docs will lack it" >&2
 fi
 
@@ -51,12 +67,12 @@ else
     engine=requirements/engine-cpu.txt
     install_engine() { pip install -q --no-deps -r requirements/engine-locked.txt -r "$engine"; }
 fi
-if install_engine; then
+if step "inference engine" install_engine; then
     echo "inference engine: vLLM ($engine)"
 else
     echo "inference engine: vLLM does not install on this machine; the torch sampler takes its place" >&2
 fi
 
-pip install -q --no-deps --no-build-isolation -e .
+step "veriloop" pip install -q --no-deps --no-build-isolation -e .
 rm -f .venv/.installed-*
 touch "$done_mark"
