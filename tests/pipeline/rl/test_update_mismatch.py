@@ -31,7 +31,8 @@ def test_a_mismatch_stops_before_the_step_and_leaves_everything_as_it_was(
     learner = UpdateContext(policy=model, optimizer=optimizer, algorithm=AlgorithmConfig(), chunk=9)
     with pytest.raises(
         MismatchError,
-        match=r"before optimizer step 7 .* 2\.00e-03 nats on average, 2\.00e-03 .* 1e-03 \(sampler\.tolerance\): stale",
+        match=r"before optimizer step 7 .* 2\.00e-03 nats on average, 2\.00e-03 .* 1e-03 "
+        r"\(sampler\.tolerance\): stale",
     ):
         update(learner, part, progress=0.0, done=7, tolerance=1e-3)
     assert torch.equal(weights(model), before)
