@@ -58,7 +58,7 @@ async def until_ready(url: str) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         client = await Client.open(url)
-        status, _ = await client.ask(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        status, _ = await client.ask(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         if status == 200:
             return
         await asyncio.sleep(0.1)
@@ -94,7 +94,7 @@ def request(verifier: str, number: int) -> bytes:
         for n in range(BATCH)
     ]
     body = json.dumps({"items": items}).encode()
-    head = "POST /v1/verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
