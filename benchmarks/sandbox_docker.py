@@ -16,7 +16,7 @@ from typing import Any
 from publish import arguments, publish, table
 
 from veriloop.sandbox.docker.pool import DockerExecutor
-from veriloop.sandbox.executor import Executor, Given, Program, Stdin
+from veriloop.sandbox.executor import Executor, Invocation, Program, Stdin
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.namespace.pool import NamespaceExecutor
 from veriloop.sandbox.probe import SandboxUnavailableError
@@ -30,9 +30,9 @@ HEADER = ["contender", "runs", "per s", "p50 ms", "p99 ms", "min ms"]
 
 def seconds(box: Executor, cases: int) -> float:
     """How long one program on so many inputs takes."""
-    given: list[Given] = [Stdin(data=b"%d 2 3\n" % i) for i in range(cases)]
+    invocations: list[Invocation] = [Stdin(data=b"%d 2 3\n" % i) for i in range(cases)]
     began = time.perf_counter()
-    done = box.run_all(SUM, given, LIMITS)
+    done = box.run_all(SUM, invocations, LIMITS)
     took = time.perf_counter() - began
     assert [one.stdout for one in done] == [b"%d\n" % (i + 5) for i in range(cases)], done
     return took

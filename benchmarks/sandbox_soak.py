@@ -24,7 +24,7 @@ from publish import ROOT, arguments, publish, table
 from sandbox_suite import NEEDS_FILES
 
 from veriloop.sandbox.canaries import canaries
-from veriloop.sandbox.executor import Call, Given, Program, Stdin
+from veriloop.sandbox.executor import Call, Invocation, Program, Stdin
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.namespace import linux
 from veriloop.sandbox.namespace.pool import NamespaceExecutor
@@ -75,8 +75,10 @@ def calling(found: Found) -> Job:
     def run(box: NamespaceExecutor, mark: str) -> None:
         factor = int(mark[-3:])
         source = f"MARK = {mark!r}\ndef scaled(xs):\n    return [x * {factor} for x in xs]\n"
-        given: list[Given] = [Call(function="scaled", args=[[case, -1]]) for case in range(4)]
-        done = box.run_all(Program(source=source), given, LIMITS)
+        invocations: list[Invocation] = [
+            Call(function="scaled", args=[[case, -1]]) for case in range(4)
+        ]
+        done = box.run_all(Program(source=source), invocations, LIMITS)
         found.ended.update(one.ended for one in done)
         wanted = [[case * factor, -factor] for case in range(4)]
         found.check([one.value for one in done] == wanted, f"calling: {done}")
@@ -109,10 +111,10 @@ def hostile(found: Found, case: Case) -> Job:
     def run(box: NamespaceExecutor, mark: str) -> None:
         limits = replace(case.limits, wall_s=HOSTILE_WALL_S)
         test = case.tests[0]
-        given: Given = Stdin(data=str(test.get("stdin", "")).encode())
+        invocation: Invocation = Stdin(data=str(test.get("stdin", "")).encode())
         if case.kind == "function":
-            given = Call(function=case.function, args=test.get("args", ()))
-        done = box.run(Program(source=f"{case.source}\n_mark = {mark!r}\n"), given, limits)
+            invocation = Call(function=case.function, args=test.get("args", ()))
+        done = box.run(Program(source=f"{case.source}\n_mark = {mark!r}\n"), invocation, limits)
         found.ended[done.ended] += 1
         found.check(done.ended != "sandbox_error", f"{case.file}: {done.why}")
 

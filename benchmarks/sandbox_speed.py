@@ -22,7 +22,7 @@ from bare_forks import BareForks
 from publish import arguments, publish, table
 from timed_programs import CONTEST, TWO_LINES, calls
 
-from veriloop.sandbox.executor import Call, Given, Program, Stdin
+from veriloop.sandbox.executor import Call, Invocation, Program, Stdin
 from veriloop.sandbox.interpreter import find
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.namespace.pool import NamespaceExecutor
@@ -50,10 +50,10 @@ def bare(path: str) -> Contender:
 
 
 def script(executor: NamespaceExecutor) -> Contender:
-    given = Stdin(data=b"1 2 3\n")
+    invocation = Stdin(data=b"1 2 3\n")
 
     def once() -> None:
-        done = executor.run(SCRIPT, given, LIMITS)
+        done = executor.run(SCRIPT, invocation, LIMITS)
         assert done.stdout == b"6\n", done
 
     return once
@@ -62,10 +62,10 @@ def script(executor: NamespaceExecutor) -> Contender:
 def several(executor: NamespaceExecutor, source: str, cases: int) -> Contender:
     """One program called on `cases` inputs."""
     program = Program(source=source)
-    given: list[Given] = [Call(function="solve", args=args) for args in calls(cases)]
+    invocations: list[Invocation] = [Call(function="solve", args=args) for args in calls(cases)]
 
     def once() -> None:
-        done = executor.run_all(program, given, LIMITS)
+        done = executor.run_all(program, invocations, LIMITS)
         assert [one.ended for one in done] == ["ok"] * cases, done
 
     return once

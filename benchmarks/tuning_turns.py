@@ -148,12 +148,12 @@ def trl_sft(model: Path, settings: Mapping[str, Any]) -> None:
 
 
 def trl_dpo(model: Path, settings: Mapping[str, Any]) -> None:
-    """`DPOTrainer`, given ids as its own preparation would make them."""
+    """`DPOTrainer` on token ids, as its own preparation would produce them."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM
     from trl import DPOConfig, DPOTrainer
 
-    class Given(DPOTrainer):
+    class UnpreparedDPOTrainer(DPOTrainer):
         def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
             return dataset
 
@@ -162,7 +162,7 @@ def trl_dpo(model: Path, settings: Mapping[str, Any]) -> None:
     names = ("prompt_ids", "chosen_ids", "rejected_ids")
     ordered = sorted(written, key=lambda pair: len(pair[0]) + max(map(len, pair[1:])))
     data = Dataset.from_list([dict(zip(names, pair, strict=True)) for pair in ordered])
-    Given(
+    UnpreparedDPOTrainer(
         model=str(model),
         ref_model=AutoModelForCausalLM.from_pretrained(model / "reference"),
         args=DPOConfig(**_config(model, settings, len(data))),

@@ -49,7 +49,7 @@ class Dialogue:
     peer_call: Call
 
 
-Given = Stdin | Call | Dialogue
+Invocation = Stdin | Call | Dialogue
 DIALOGUE_WALLS = 3
 DIALOGUE_BACKENDS = frozenset({"namespace", "docker"})  # others run one program at a time
 
@@ -60,12 +60,14 @@ class Executor(Protocol):
     backend: str  # "namespace", "docker", "remote"
     tier: int  # 1: namespaces; 2: Landlock and seccomp; 0: unknown (remote)
 
-    def run(self, program: Program, given: Given, limits: Limits) -> Execution:
+    def run(self, program: Program, invocation: Invocation, limits: Limits) -> Execution:
         """One execution. An infrastructure failure is retried once, then `sandbox_error`. Nothing
         that the program does raises an exception. Raises RuntimeError after `close`."""
         ...
 
-    def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
+    def run_all(
+        self, program: Program, invocations: Sequence[Invocation], limits: Limits
+    ) -> list[Execution]:
         """Run a program on several inputs, isolated from each other; results in order."""
         ...
 

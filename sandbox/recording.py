@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from veriloop.sandbox.executor import Executor, Given, Program
+from veriloop.sandbox.executor import Executor, Invocation, Program
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.result import Execution
 
@@ -30,13 +30,15 @@ class RecordingExecutor:
         raw = secret.encode()
         self._spellings = (raw, raw[::-1], raw.hex().encode()) if secret else ()
 
-    def run(self, program: Program, given: Given, limits: Limits) -> Execution:
+    def run(self, program: Program, invocation: Invocation, limits: Limits) -> Execution:
         """As Executor.run."""
-        return self._record(self.wrapped.run(program, given, limits))
+        return self._record(self.wrapped.run(program, invocation, limits))
 
-    def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
+    def run_all(
+        self, program: Program, invocations: Sequence[Invocation], limits: Limits
+    ) -> list[Execution]:
         """As Executor.run_all."""
-        return [self._record(run) for run in self.wrapped.run_all(program, given, limits)]
+        return [self._record(run) for run in self.wrapped.run_all(program, invocations, limits)]
 
     def close(self) -> None:
         """As Executor.close."""
@@ -44,16 +46,16 @@ class RecordingExecutor:
 
     @contextmanager
     def running_neighbour(
-        self, program: Program, given: Given, limits: Limits
+        self, program: Program, invocation: Invocation, limits: Limits
     ) -> Iterator[list[Execution]]:
         """Run a program repeatedly in another slot until the block ends; yields its runs."""
         stop = threading.Event()
         runs: list[Execution] = []
 
         def neighbour() -> None:
-            runs.append(self.wrapped.run(program, given, limits))
+            runs.append(self.wrapped.run(program, invocation, limits))
             while not stop.wait(_PAUSE_S):
-                runs.append(self.wrapped.run(program, given, limits))
+                runs.append(self.wrapped.run(program, invocation, limits))
 
         thread = threading.Thread(target=neighbour, daemon=True)
         thread.start()

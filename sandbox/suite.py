@@ -243,8 +243,8 @@ class _Run:
             return
         other = self._other(case, case.run_beside)
         program = Program(source=other.source, language=other.language)
-        given = Stdin(data=str(other.tests[0].get("stdin", "")).encode())
-        with self.executor.running_neighbour(program, given, other.limits) as runs:
+        invocation = Stdin(data=str(other.tests[0].get("stdin", "")).encode())
+        with self.executor.running_neighbour(program, invocation, other.limits) as runs:
             yield runs
 
     def _other(self, case: Case, file: str) -> Case:

@@ -8,7 +8,7 @@ from typing import Any
 from veriloop.sandbox.docker import engine, messages
 from veriloop.sandbox.docker.engine import ContainerLimits, ContainerSpec
 from veriloop.sandbox.docker.stream import LostContainerError, Stream
-from veriloop.sandbox.executor import DIALOGUE_WALLS, Dialogue, Given, Program
+from veriloop.sandbox.executor import DIALOGUE_WALLS, Dialogue, Invocation, Program
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.probe import SandboxUnavailableError
 from veriloop.sandbox.result import Execution
@@ -59,18 +59,20 @@ class Container:
                 raise SandboxUnavailableError(f"in the container: {table}")
         raise LostContainerError("invalid greeting of the container")
 
-    def run(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
-        """Run all of `given`, one after the other. Raises LostContainerError for an infrastructure
-        failure, and what the executor inside raises for a request that it refuses."""
+    def run(
+        self, program: Program, invocations: Sequence[Invocation], limits: Limits
+    ) -> list[Execution]:
+        """Run all `invocations` in order. Raises LostContainerError for an infrastructure failure,
+        and what the executor inside raises for a request that it refuses."""
         if not self._stream.idle:
             raise LostContainerError("the container sent data without a request")
-        walls = sum(DIALOGUE_WALLS if isinstance(case, Dialogue) else 1 for case in given)
+        walls = sum(DIALOGUE_WALLS if isinstance(case, Dialogue) else 1 for case in invocations)
         end = time.monotonic() + PATIENCE * walls * limits.wall + GRACE_S
-        self._stream.send(messages.run_request(program, given, limits), end)
-        self.runs += len(given)
+        self._stream.send(messages.run_request(program, invocations, limits), end)
+        self.runs += len(invocations)
         try:
             reply = messages.read_reply(
-                lambda size: self._stream.take(size, end), messages.count_runs(given), limits
+                lambda size: self._stream.take(size, end), messages.count_runs(invocations), limits
             )
         except WireError as error:
             raise LostContainerError(f"invalid reply of the container: {error}") from error
@@ -78,7 +80,7 @@ class Container:
             if reply.kind == "ValueError":
                 raise ValueError(reply.text)
             raise SandboxUnavailableError(f"in the container: {reply.text}")
-        return messages.join_peers(given, reply)
+        return messages.join_peers(invocations, reply)
 
     def interrupt(self) -> None:
         """End the current run from another thread. The container cannot be used afterwards."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
 from veriloop.sandbox import wire
-from veriloop.sandbox.executor import Call, Dialogue, Given, Program, Stdin
+from veriloop.sandbox.executor import Call, Dialogue, Invocation, Program, Stdin
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.result import Ended, Execution
 
@@ -47,10 +47,10 @@ def read_request(take: Take) -> tuple[Any, ...]:
     return marshal.loads(take(size))
 
 
-def run_request(program: Program, given: Sequence[Given], limits: Limits) -> bytes:
+def run_request(program: Program, invocations: Sequence[Invocation], limits: Limits) -> bytes:
     """Raises ValueError naming the function whose arguments are not plain data."""
     code = _code(program)
-    inputs = [_input(case) for case in given]
+    inputs = [_input(case) for case in invocations]
     return request((code, inputs, [getattr(limits, name) for name in Limits.__slots__]))
 
 
@@ -58,24 +58,26 @@ def _code(program: Program) -> tuple[Any, ...]:
     return program.source, program.language, tuple(program.preload)
 
 
-def _input(given: Given) -> bytes | tuple[Any, ...]:
-    if isinstance(given, Stdin):
-        return bytes(given.data)
-    if isinstance(given, Dialogue):
-        return _input(given.call), _code(given.peer), _input(given.peer_call)
-    parts = (given.function, list(given.args), dict(given.kwargs))
+def _input(invocation: Invocation) -> bytes | tuple[Any, ...]:
+    if isinstance(invocation, Stdin):
+        return bytes(invocation.data)
+    if isinstance(invocation, Dialogue):
+        return _input(invocation.call), _code(invocation.peer), _input(invocation.peer_call)
+    parts = (invocation.function, list(invocation.args), dict(invocation.kwargs))
     try:
         marshal.dumps(parts, _MARSHAL_VERSION)
     except ValueError as error:
-        raise ValueError(f"arguments of {given.function!r} are not plain data: {error}") from error
+        raise ValueError(
+            f"arguments of {invocation.function!r} are not plain data: {error}"
+        ) from error
     return parts
 
 
-def run_parts(parts: tuple[Any, ...]) -> tuple[Program, list[Given], Limits]:
+def run_parts(parts: tuple[Any, ...]) -> tuple[Program, list[Invocation], Limits]:
     """The server's side of `run_request`."""
     code, inputs, numbers = parts
     limits = Limits(**dict(zip(Limits.__slots__, numbers, strict=True)))
-    return _program(code), [_given(case) for case in inputs], limits
+    return _program(code), [_invocation(case) for case in inputs], limits
 
 
 def _program(code: tuple[Any, ...]) -> Program:
@@ -83,7 +85,7 @@ def _program(code: tuple[Any, ...]) -> Program:
     return Program(source=source, language=language, preload=preload)
 
 
-def _given(case: bytes | tuple[Any, ...]) -> Given:
+def _invocation(case: bytes | tuple[Any, ...]) -> Invocation:
     match case:
         case bytes():
             return Stdin(data=case)
@@ -156,18 +158,20 @@ def read_reply(take: Take, cases: int, limits: Limits) -> list[Execution] | Refu
     return [_execution(row, take, limits) for row in rows]
 
 
-def join_peers(given: Sequence[Given], executions: Sequence[Execution]) -> list[Execution]:
+def join_peers(
+    invocations: Sequence[Invocation], executions: Sequence[Execution]
+) -> list[Execution]:
     """One execution for each input, from one for each run."""
     runs = iter(executions)
     return [
         replace(next(runs), peer=next(runs)) if isinstance(case, Dialogue) else next(runs)
-        for case in given
+        for case in invocations
     ]
 
 
-def count_runs(given: Sequence[Given]) -> int:
+def count_runs(invocations: Sequence[Invocation]) -> int:
     """The number of executions, of which a dialogue has two."""
-    return len(given) + sum(isinstance(case, Dialogue) for case in given)
+    return len(invocations) + sum(isinstance(case, Dialogue) for case in invocations)
 
 
 def _execution(row: Any, take: Take, limits: Limits) -> Execution:

@@ -15,7 +15,7 @@ from veriloop.sandbox.docker.container import Container
 from veriloop.sandbox.docker.engine import ContainerLimits, ContainerSpec
 from veriloop.sandbox.docker.messages import count_runs
 from veriloop.sandbox.docker.stream import LostContainerError
-from veriloop.sandbox.executor import Dialogue, Given, Program
+from veriloop.sandbox.executor import Dialogue, Invocation, Program
 from veriloop.sandbox.host import cores
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.probe import SandboxUnavailableError
@@ -77,22 +77,24 @@ class DockerExecutor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, program: Program, given: Given, limits: Limits) -> Execution:
+    def run(self, program: Program, invocation: Invocation, limits: Limits) -> Execution:
         """One execution; see `veriloop.sandbox.executor.Executor`.
 
         Raises ValueError for another language or arguments that are not plain data, and
         SandboxUnavailableError for `limits.processes` if no cgroup can bound them together.
         """
-        return self._run_on_container(program, [given], limits)[0]
+        return self._run_on_container(program, [invocation], limits)[0]
 
-    def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
+    def run_all(
+        self, program: Program, invocations: Sequence[Invocation], limits: Limits
+    ) -> list[Execution]:
         """Run each input in a fresh fork, divided among all containers; results in order."""
-        if not given:
+        if not invocations:
             return []
-        size = ceil(len(given) / len(self._holders))
-        chunks = [given[start : start + size] for start in range(0, len(given), size)]
+        size = ceil(len(invocations) / len(self._holders))
+        chunks = [invocations[start : start + size] for start in range(0, len(invocations), size)]
         if len(chunks) == 1:
-            return self._run_on_container(program, given, limits)
+            return self._run_on_container(program, invocations, limits)
         with ThreadPoolExecutor(len(chunks)) as threads:
             results = threads.map(
                 lambda chunk: self._run_on_container(program, chunk, limits), chunks
@@ -123,7 +125,7 @@ class DockerExecutor:
         return holder
 
     def _run_on_container(
-        self, program: Program, given: Sequence[Given], limits: Limits
+        self, program: Program, invocations: Sequence[Invocation], limits: Limits
     ) -> list[Execution]:
         """Run on one container; after an infrastructure failure retry on a fresh one."""
         holder = self._acquire()
@@ -131,9 +133,10 @@ class DockerExecutor:
         try:
             for _ in range(ATTEMPTS):
                 try:
-                    executions = holder.run(program, given, limits)
+                    executions = holder.run(program, invocations, limits)
                 except LostContainerError as error:
-                    executions = [Execution(ended="sandbox_error", why=str(error))] * len(given)
+                    failure = Execution(ended="sandbox_error", why=str(error))
+                    executions = [failure] * len(invocations)
                 if self._closed:
                     raise RuntimeError("this DockerExecutor was closed during the run")
                 if all(execution.ended != "sandbox_error" for execution in executions):
@@ -155,12 +158,14 @@ class _ContainerHolder:
         self._limits = ContainerLimits()
         self._container: Container | None = None
 
-    def run(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
+    def run(
+        self, program: Program, invocations: Sequence[Invocation], limits: Limits
+    ) -> list[Execution]:
         """Raises LostContainerError; the next run then starts a fresh container."""
-        required = ContainerLimits.required(limits, count_runs(given))
-        container = self._ready(required.doubled() if _has_dialogue(given) else required)
+        required = ContainerLimits.required(limits, count_runs(invocations))
+        container = self._ready(required.doubled() if _has_dialogue(invocations) else required)
         try:
-            return container.run(program, given, limits)
+            return container.run(program, invocations, limits)
         except (ValueError, SandboxUnavailableError):  # refused by the intact container
             raise
         except BaseException:
@@ -196,8 +201,8 @@ class _ContainerHolder:
             raise LostContainerError(str(error)) from error
 
 
-def _has_dialogue(given: Sequence[Given]) -> bool:
-    return any(isinstance(case, Dialogue) for case in given)
+def _has_dialogue(invocations: Sequence[Invocation]) -> bool:
+    return any(isinstance(case, Dialogue) for case in invocations)
 
 
 def _image(name: str | None) -> str:

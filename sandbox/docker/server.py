@@ -40,8 +40,8 @@ def _open_executor(options: dict[str, Any], outgoing: int) -> NamespaceExecutor:
 
 def _answer(executor: NamespaceExecutor, parts: tuple[Any, ...]) -> bytes:
     try:
-        program, given, limits = run_parts(parts)
-        return reply(executor.run_all(program, given, limits), limits)
+        program, invocations, limits = run_parts(parts)
+        return reply(executor.run_all(program, invocations, limits), limits)
     except (ValueError, SandboxUnavailableError) as error:
         return refusal(error)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from veriloop.sandbox import wire
-from veriloop.sandbox.executor import Call, Dialogue, Executor, Given, Program, Stdin
+from veriloop.sandbox.executor import Call, Dialogue, Executor, Invocation, Program, Stdin
 from veriloop.sandbox.languages.table import Language, named
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.probe import SandboxUnavailableError
@@ -50,7 +50,9 @@ class Polyglot:
         self._built: OrderedDict[tuple[str, str], bytes | Execution] = OrderedDict()
         self._works: set[str] = set()
 
-    def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
+    def run_all(
+        self, program: Program, invocations: Sequence[Invocation], limits: Limits
+    ) -> list[Execution]:
         """As Executor.run_all; if a program does not compile, every input has that result.
 
         Raises ValueError for an unknown language or a feature that the language lacks, and
@@ -58,14 +60,14 @@ class Polyglot:
         """
         language = named(program.language)
         if language.name == "python":
-            return self._executor.run_all(replace(program, language="python"), given, limits)
-        inputs = [_shim_input(language, case, self._executor.tier) for case in given]
+            return self._executor.run_all(replace(program, language="python"), invocations, limits)
+        inputs = [_shim_input(language, case, self._executor.tier) for case in invocations]
         if program.preload:
             raise ValueError(
                 f"preload is only for Python, got {program.preload} for a {language.title} program"
             )
         if failure := self._check(language):
-            return [failure] * len(given)
+            return [failure] * len(invocations)
         return self._run(language, program.source, inputs, limits)
 
     def _check(self, language: Language) -> Execution | None:
@@ -88,15 +90,15 @@ class Polyglot:
         return None
 
     def _run(
-        self, language: Language, source: str, given: Sequence[Given], limits: Limits
+        self, language: Language, source: str, invocations: Sequence[Invocation], limits: Limits
     ) -> list[Execution]:
         if len(source) > MAX_SOURCE:
             why = f"the source has {len(source)} characters; at most {MAX_SOURCE} are allowed"
-            return [Execution(ended="error", why=why)] * len(given)
+            return [Execution(ended="error", why=why)] * len(invocations)
         binary = self._compiled(language, source) if language.compiler else b""
         if isinstance(binary, Execution):
-            return [binary] * len(given)
-        shim_bytes = len(binary) + 6 * len(source) + max(map(_size, given), default=0)
+            return [binary] * len(invocations)
+        shim_bytes = len(binary) + 6 * len(source) + max(map(_size, invocations), default=0)
         bounds = replace(
             limits,
             counted=language.counted,
@@ -104,7 +106,9 @@ class Polyglot:
             disk_mb=limits.disk_mb + (shim_bytes >> 20) + 1,  # files of the shim are not counted
         )
         shim = Program(source=_shim(language, source, binary, limits))
-        return [_outcome(language, run) for run in self._executor.run_all(shim, given, bounds)]
+        return [
+            _outcome(language, run) for run in self._executor.run_all(shim, invocations, bounds)
+        ]
 
     def _compiled(self, language: Language, source: str) -> bytes | Execution:
         """The binary, or the failed compilation; infrastructure failures are not cached."""
@@ -155,33 +159,33 @@ def _requirements(language: Language) -> str:
     return f"{language.title} cannot run here; it needs the packages {language.packages}{cgroup}"
 
 
-def _shim_input(language: Language, given: Given, tier: int) -> Given:
+def _shim_input(language: Language, invocation: Invocation, tier: int) -> Invocation:
     """The input of the shim. Raises ValueError for a call that the language does not support."""
-    if isinstance(given, Stdin):
-        return given
-    if isinstance(given, Dialogue):
+    if isinstance(invocation, Stdin):
+        return invocation
+    if isinstance(invocation, Dialogue):
         raise ValueError(f"a dialogue is between Python programs, not {language.title}")
-    language.check_call(given.function)
+    language.check_call(invocation.function)
     if language.name == "sql":
-        return given
-    if given.kwargs or not given.function.isidentifier():
+        return invocation
+    if invocation.kwargs or not invocation.function.isidentifier():
         raise ValueError(
             f"{language.title} functions have a name and take no keywords, "
-            f"got {given.function!r} and {sorted(given.kwargs)}"
+            f"got {invocation.function!r} and {sorted(invocation.kwargs)}"
         )
-    args = wire.encode(list(given.args))[wire.LENGTH_BYTES :].decode("ascii")
+    args = wire.encode(list(invocation.args))[wire.LENGTH_BYTES :].decode("ascii")
     if tier == 2 and len(args) > _MAX_ARGS:
         raise ValueError(
-            f"arguments of {given.function!r} have {len(args)} bytes; without a writable file "
+            f"arguments of {invocation.function!r} have {len(args)} bytes; without a writable file "
             f"(tier 2) a {language.title} function takes at most {_MAX_ARGS}"
         )
-    return Call(function="call", args=(given.function, args))
+    return Call(function="call", args=(invocation.function, args))
 
 
-def _size(given: Given) -> int:
+def _size(invocation: Invocation) -> int:
     return (
-        sum(2 * len(word) for word in given.args if isinstance(word, str))
-        if isinstance(given, Call)
+        sum(2 * len(word) for word in invocation.args if isinstance(word, str))
+        if isinstance(invocation, Call)
         else 0
     )
 

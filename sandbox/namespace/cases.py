@@ -7,7 +7,7 @@ the next, and only through the parent: the first case returns it before any of t
 import threading
 from collections.abc import Sequence
 
-from veriloop.sandbox.executor import Dialogue, Given, Program
+from veriloop.sandbox.executor import Dialogue, Invocation, Program
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.namespace.requests import (
     PreparedDialogue,
@@ -27,14 +27,14 @@ class CaseQueue:
     """A thread-safe queue of cases and their results. Raises ValueError for input that is not
     plain data."""
 
-    def __init__(self, program: Program, given: Sequence[Given], limits: Limits) -> None:
+    def __init__(self, program: Program, invocations: Sequence[Invocation], limits: Limits) -> None:
         self.program = program
         self.limits = limits
-        self._given = given
-        self._arguments = [pack_arguments(case) for case in given]
+        self._invocations = invocations
+        self._arguments = [pack_arguments(case) for case in invocations]
         self._compiled = b""
-        self._results: list[Execution | None] = [None] * len(given)
-        self._remaining = iter(range(len(given)))
+        self._results: list[Execution | None] = [None] * len(invocations)
+        self._remaining = iter(range(len(invocations)))
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
@@ -44,14 +44,14 @@ class CaseQueue:
 
     def prepare(self, setup: Setup, number: int) -> PreparedRun | PreparedDialogue:
         """Prepare a case, with the compiled code if an earlier case has returned it."""
-        given, arguments = self._given[number], self._arguments[number]
-        if isinstance(given, Dialogue):
-            return prepare_dialogue(setup, self.program.source, given, self.limits)
-        share = number == 0 and len(self._given) > 1 and len(arguments) <= _SMALL
+        invocation, arguments = self._invocations[number], self._arguments[number]
+        if isinstance(invocation, Dialogue):
+            return prepare_dialogue(setup, self.program.source, invocation, self.limits)
+        share = number == 0 and len(self._invocations) > 1 and len(arguments) <= _SMALL
         payload = pack_payload(
-            self.program.source, given, arguments, compiled=self._compiled, share=share
+            self.program.source, invocation, arguments, compiled=self._compiled, share=share
         )
-        return prepare_run(setup, payload, given, self.limits, share=share)
+        return prepare_run(setup, payload, invocation, self.limits, share=share)
 
     def record(
         self, number: int, execution: Execution, run: PreparedRun | PreparedDialogue | None

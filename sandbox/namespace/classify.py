@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 from veriloop.sandbox import wire
-from veriloop.sandbox.executor import Call, Given
+from veriloop.sandbox.executor import Call, Invocation
 from veriloop.sandbox.interpreter import VARIABLE
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.namespace.deadline import PATIENCE
@@ -19,7 +19,7 @@ _NO_MODULE = "ModuleNotFoundError: "
 
 
 def classify(
-    given: Given,
+    invocation: Invocation,
     limits: Limits,
     report: Report,
     *,
@@ -37,7 +37,7 @@ def classify(
     value: Any = None
     if not result.startswith(READY) and ended in ("ok", "error", "signal"):
         ended, why = "sandbox_error", "set-up failed: " + _last_line(stderr)
-    elif ended == "ok" and isinstance(given, Call):
+    elif ended == "ok" and isinstance(invocation, Call):
         try:
             value = wire.decode(result[len(READY) :], limits.output_bytes)
         except wire.WireError as error:

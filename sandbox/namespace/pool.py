@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Self
 
-from veriloop.sandbox.executor import Given, Program
+from veriloop.sandbox.executor import Invocation, Program
 from veriloop.sandbox.host import cores
 from veriloop.sandbox.languages.polyglot import Polyglot
 from veriloop.sandbox.limits import Limits
@@ -69,26 +69,28 @@ class NamespaceExecutor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, program: Program, given: Given, limits: Limits) -> Execution:
+    def run(self, program: Program, invocation: Invocation, limits: Limits) -> Execution:
         """One execution; see `veriloop.sandbox.executor.Executor`.
 
         Raises ValueError for an unknown language or arguments that are not plain data, and
         SandboxUnavailableError for `limits.processes` if no cgroup can bound them together.
         """
-        return self.run_all(program, [given], limits)[0]
+        return self.run_all(program, [invocation], limits)[0]
 
-    def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
+    def run_all(
+        self, program: Program, invocations: Sequence[Invocation], limits: Limits
+    ) -> list[Execution]:
         """Run each input in a fresh fork, on all free slots; results in order.
 
         The program is compiled once; if that fails, all its cases have the same result.
         """
         if program.language != "python":
-            return self._polyglot.run_all(program, given, limits)
+            return self._polyglot.run_all(program, invocations, limits)
         self._check(limits)
-        cases = CaseQueue(program, given, limits)
-        if not given:
+        cases = CaseQueue(program, invocations, limits)
+        if not invocations:
             return []
-        first, *others = self._acquire(len(given))
+        first, *others = self._acquire(len(invocations))
         futures = [self._threads.submit(self._run_cases, holder, cases) for holder in others]
         self._run_cases(first, cases)
         for future in futures:

@@ -4,7 +4,7 @@ import marshal
 import math
 from dataclasses import dataclass, replace
 
-from veriloop.sandbox.executor import DIALOGUE_WALLS, Call, Dialogue, Given, Stdin
+from veriloop.sandbox.executor import DIALOGUE_WALLS, Call, Dialogue, Invocation, Stdin
 from veriloop.sandbox.host import kernel
 from veriloop.sandbox.interpreter import Interpreter
 from veriloop.sandbox.limits import Limits
@@ -37,7 +37,7 @@ class Setup:
 class PreparedRun:
     """One execution, ready to be sent once."""
 
-    given: Given
+    invocation: Invocation
     limits: Limits
     request: Request
     streams: Streams  # the child's ends; closed in this process once sent
@@ -83,7 +83,7 @@ def prepare_dialogue(
 def prepare_run(
     setup: Setup,
     payload: bytes,
-    given: Given,
+    invocation: Invocation,
     limits: Limits,
     *,
     share: bool,
@@ -91,10 +91,10 @@ def prepare_run(
 ) -> PreparedRun:
     """Do everything that needs no free zygote. `payload`: from `pack_payload`."""
     extra = CODE_BYTES if share else 0
-    stdin = given.data if isinstance(given, Stdin) else b""
+    stdin = invocation.data if isinstance(invocation, Stdin) else b""
     streams, pipes = open_streams(payload, stdin, limits, extra, channel)
     return PreparedRun(
-        given=given,
+        invocation=invocation,
         limits=limits,
         request=_request(setup, limits, len(payload)),
         streams=streams,
@@ -119,9 +119,9 @@ def _request(setup: Setup, limits: Limits, payload_bytes: int) -> Request:
     )
 
 
-def pack_arguments(given: Given) -> bytes:
+def pack_arguments(invocation: Invocation) -> bytes:
     """The arguments of a call. Raises ValueError for values that are not plain data."""
-    call = given if isinstance(given, Call) else Call(function="")
+    call = invocation if isinstance(invocation, Call) else Call(function="")
     try:
         return marshal.dumps((list(call.args), dict(call.kwargs)), _MARSHAL_VERSION)
     except ValueError as error:
@@ -129,13 +129,18 @@ def pack_arguments(given: Given) -> bytes:
 
 
 def pack_payload(
-    source: str, given: Given, arguments: bytes, *, compiled: bytes = b"", share: bool = False
+    source: str,
+    invocation: Invocation,
+    arguments: bytes,
+    *,
+    compiled: bytes = b"",
+    share: bool = False,
 ) -> bytes:
     """The bytes that the child reads; `arguments` from `pack_arguments`.
 
     `share`: the child returns its compiled code. `compiled`: code that an earlier child returned.
     """
-    function = given.function if isinstance(given, Call) else None
+    function = invocation.function if isinstance(invocation, Call) else None
     parts = ("" if compiled else source, compiled, share, function or None, arguments)
     return marshal.dumps(parts, _MARSHAL_VERSION)
 

@@ -122,7 +122,7 @@ class Slot:
         self.spent = (report.killed or limits.processes > 0) and self._new_oom_kill()
         tree_s = self._tree_cpu_s() if limits.processes else None
         return classify(
-            run.given,
+            run.invocation,
             limits,
             replace(report, cpu_s=max(report.cpu_s, tree_s or 0.0)),
             stopped=stopped or ("output" if run.pipes.overflowed else ""),

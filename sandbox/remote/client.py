@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
-from veriloop.sandbox.executor import Call, Dialogue, Given, Program, Stdin
+from veriloop.sandbox.executor import Call, Dialogue, Invocation, Program, Stdin
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.remote.connection import Address, Connection
 from veriloop.sandbox.remote.fields import FieldError, dump, load
@@ -83,14 +83,14 @@ class RemoteExecutor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, program: Program, given: Given, limits: Limits) -> Execution:
+    def run(self, program: Program, invocation: Invocation, limits: Limits) -> Execution:
         """One execution; see `veriloop.sandbox.executor.Executor`.
 
         Raises ValueError for arguments that are not plain data, an input that is no UTF-8 text, or
         a call of a program that is not Python.
         """
         try:
-            request = self._request(program, given, limits)
+            request = self._request(program, invocation, limits)
         except UnicodeEncodeError:
             return Execution(ended="error", exit_code=1, why="the program is no UTF-8 text")
         connection = self._take()
@@ -99,13 +99,15 @@ class RemoteExecutor:
         finally:
             self._idle.put(connection)
 
-    def run_all(self, program: Program, given: Sequence[Given], limits: Limits) -> list[Execution]:
+    def run_all(
+        self, program: Program, invocations: Sequence[Invocation], limits: Limits
+    ) -> list[Execution]:
         """One request per input, as many at a time as there are slots; results in order."""
-        workers = min(self.slots, len(given))
+        workers = min(self.slots, len(invocations))
         if workers < 2:
-            return [self.run(program, case, limits) for case in given]
+            return [self.run(program, case, limits) for case in invocations]
         with ThreadPoolExecutor(workers) as threads:
-            return list(threads.map(lambda case: self.run(program, case, limits), given))
+            return list(threads.map(lambda case: self.run(program, case, limits), invocations))
 
     def close(self) -> None:
         """Hang up; runs in progress raise RuntimeError. Harmless when repeated."""
@@ -121,17 +123,17 @@ class RemoteExecutor:
         for connection in self._connections:
             self._idle.put(connection)  # threads that wait for one find the executor closed
 
-    def _request(self, program: Program, given: Given, limits: Limits) -> _Request:
+    def _request(self, program: Program, invocation: Invocation, limits: Limits) -> _Request:
         source, mark, text = program.source, "", ""
-        if isinstance(given, Dialogue):
+        if isinstance(invocation, Dialogue):
             raise ValueError("a remote server runs one program at a time: no dialogue")
-        if isinstance(given, Call):
+        if isinstance(invocation, Call):
             if program.language != "python":
                 raise ValueError(f"calls are for Python, got a program in {program.language!r}")
-            script = call_script(program, given)
+            script = call_script(program, invocation)
             source, mark = script.source, script.mark
         else:
-            text = _as_text(given)
+            text = _as_text(invocation)
         request = RunRequest(
             code=source,
             language=program.language,
@@ -185,14 +187,14 @@ def _exchange(connection: Connection, request: _Request, limits: Limits) -> RunR
         raise FaultError(f"the server's answer makes no sense: {failure}") from failure
 
 
-def _as_text(given: Stdin) -> str:
+def _as_text(invocation: Stdin) -> str:
     """Raises ValueError for other bytes: the API carries text only."""
     try:
-        return given.data.decode("utf-8")
+        return invocation.data.decode("utf-8")
     except UnicodeDecodeError as failure:
         raise ValueError(
             "a remote sandbox takes no input that is not UTF-8 text: "
-            f"byte {failure.start} of {len(given.data)}"
+            f"byte {failure.start} of {len(invocation.data)}"
         ) from failure
 
 

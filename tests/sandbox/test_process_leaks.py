@@ -112,7 +112,7 @@ class Leaving:
     def __init__(self, name):
         self.name, self.left = name, []
 
-    def run(self, program, given, limits):
+    def run(self, program, invocation, limits):
         self.left.append(child(f"{self.name}_x"))
         return Execution(ended="ok")
 

@@ -47,12 +47,12 @@ class Echo:
         )
         self.ran = []
 
-    def run(self, program, given, limits):
+    def run(self, program, invocation, limits):
         self.ran.append(program.source)
         return self.answer
 
-    def run_all(self, program, given, limits):
-        return [self.run(program, one, limits) for one in given]
+    def run_all(self, program, invocations, limits):
+        return [self.run(program, one, limits) for one in invocations]
 
     def close(self):
         pass
@@ -111,10 +111,10 @@ def test_a_case_may_be_in_another_language_and_has_time_to_be_compiled(suite):
 
 def test_cases_in_a_language_that_is_refused_are_left_out_and_named(suite):
     class WithoutCompiler(Echo):
-        def run(self, program, given, limits):
+        def run(self, program, invocation, limits):
             if program.language == "c":
                 raise SandboxUnavailableError("C cannot run here; no gcc\nthe table")
-            return super().run(program, given, limits)
+            return super().run(program, invocation, limits)
 
     attacks, honest = suite(
         {"file": "a.c", "language": "c"}, {"file": "b.js", "language": "js"}, {},
@@ -250,8 +250,8 @@ def test_a_reason_that_would_reach_a_terminal_is_an_effect(found):
 class Breaking(Echo):
     """Runs nothing any more once an attack has run."""
 
-    def run(self, program, given, limits):
-        ran = super().run(program, given, limits)
+    def run(self, program, invocation, limits):
+        ran = super().run(program, invocation, limits)
         return replace(ran, ended="error") if "# a.py" in self.ran else ran
 
 
@@ -309,9 +309,9 @@ class Beside(Echo):
         self.beside_ended = ended
         self.neighbour, self.given, self.company = threading.Event(), [], []
 
-    def run(self, program, given, limits):
+    def run(self, program, invocation, limits):
         if program.source == "# neighbour.py":
-            self.given.append(given)
+            self.given.append(invocation)
             self.neighbour.set()
             time.sleep(0.01)
             return Execution(ended=self.beside_ended)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Self, cast, get_args
 
-from veriloop.sandbox.executor import Call, Given, Stdin
+from veriloop.sandbox.executor import Call, Invocation, Stdin
 from veriloop.sandbox.languages.polyglot import compile_seconds
 from veriloop.sandbox.languages.table import named
 from veriloop.sandbox.limits import Limits
@@ -26,7 +26,7 @@ _FORMS = {  # required keys of a test -> its optional keys
 class DataTest:
     """A test with an input for the sandbox and an expected value that never enters it."""
 
-    given: Given
+    invocation: Invocation
     checker_input: Any  # the input as a special checker sees it
     expected: Any
 
@@ -65,7 +65,7 @@ class CodeReference:
             raise ValueError("a reference needs at least one test, got none")
         if len({type(test) for test in self.tests}) > 1:
             raise ValueError("assert tests and tests with data cannot be mixed in one reference")
-        calls = any(not isinstance(getattr(test, "given", None), Stdin) for test in self.tests)
+        calls = any(not isinstance(getattr(test, "invocation", None), Stdin) for test in self.tests)
         if calls and not self.function.isidentifier():
             raise ValueError(f"`function` must be an identifier, got {self.function!r}")
         if isinstance(self.tests[0], AssertTest):
@@ -154,12 +154,12 @@ def _test(test: Mapping[str, Any], function: str) -> DataTest | AssertTest:
         text = test["stdin"]
         data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
         return DataTest(
-            given=Stdin(data=data), checker_input=text, expected=test["expected_stdout"]
+            invocation=Stdin(data=data), checker_input=text, expected=test["expected_stdout"]
         )
     args, kwargs = list(test["args"]), dict(test.get("kwargs") or {})
     call = Call(function=function, args=args, kwargs=kwargs)
     checker_input = [*args, kwargs] if kwargs else args
-    return DataTest(given=call, checker_input=checker_input, expected=test["expected"])
+    return DataTest(invocation=call, checker_input=checker_input, expected=test["expected"])
 
 
 def _check_keys(what: str, keys: Iterable[str], allowed: Iterable[str]) -> None:

@@ -136,7 +136,7 @@ class _Trial:
                 )
                 for test in asserts
             ]
-        executions = self.box.run_all(self.program, [test.given for test in data], self.limits)
+        executions = self.box.run_all(self.program, [test.invocation for test in data], self.limits)
         for execution in executions:
             self.budget.charge(execution, self.limits.wall)
         return [
@@ -149,7 +149,7 @@ class _Trial:
         reference = self.reference
         if reference.checker:
             return self._checked(test, execution)
-        if isinstance(test.given, Stdin):
+        if isinstance(test.invocation, Stdin):
             right = same_output(
                 execution.stdout, test.expected, reference.mode, reference.tolerance
             )
@@ -163,7 +163,7 @@ class _Trial:
         A checker that raises or runs out of time has not accepted the output.
         """
         output = execution.value
-        if isinstance(test.given, Stdin):
+        if isinstance(test.invocation, Stdin):
             try:
                 output = execution.stdout.decode("utf-8")
             except UnicodeDecodeError:

@@ -31,14 +31,14 @@ class Box:
         self.ran = ran
         self.compiles, self.runs = [], []
 
-    def run(self, program, given, limits):
-        self.compiles.append((program, given, limits))
-        return self.compiled if "ready" not in given.args[1] else replace(READY, value=BINARY)
+    def run(self, program, invocation, limits):
+        self.compiles.append((program, invocation, limits))
+        return self.compiled if "ready" not in invocation.args[1] else replace(READY, value=BINARY)
 
-    def run_all(self, program, given, limits):
+    def run_all(self, program, invocations, limits):
         trial = not self.runs
-        self.runs.append((program, list(given), limits))
-        return [READY if trial else self.ran for _ in given]
+        self.runs.append((program, list(invocations), limits))
+        return [READY if trial else self.ran for _ in invocations]
 
     def close(self):
         pass
@@ -143,7 +143,7 @@ def test_python_by_another_name_is_python():
 
 def test_a_language_whose_trial_fails_is_refused_with_what_it_needs():
     class Lacking(Box):
-        def run_all(self, program, given, limits):
+        def run_all(self, program, invocations, limits):
             told = b"bash: cat: not found\n"
             return [Execution(ended="error", exit_code=127, stderr=told, why="exit code 127")]
 
@@ -154,7 +154,7 @@ def test_a_language_whose_trial_fails_is_refused_with_what_it_needs():
 
 def test_a_machine_that_cannot_bound_processes_is_refused_by_the_languages_name():
     class Unbounded(Box):
-        def run(self, program, given, limits):
+        def run(self, program, invocation, limits):
             raise SandboxUnavailableError("Limits.processes=6 needs tier 1 and a cgroup")
 
     with pytest.raises(SandboxUnavailableError, match=r"C\+\+ cannot run here; .*processes=6"):
@@ -163,9 +163,9 @@ def test_a_machine_that_cannot_bound_processes_is_refused_by_the_languages_name(
 
 def test_a_trial_that_fails_by_our_fault_gives_no_verdict_and_is_made_again():
     class Lost(Box):
-        def run_all(self, program, given, limits):
+        def run_all(self, program, invocations, limits):
             self.runs.append(program)
-            return [Execution(ended="sandbox_error", why="lost") for _ in given]
+            return [Execution(ended="sandbox_error", why="lost") for _ in invocations]
 
     box = Lost()
     many = Polyglot(box)

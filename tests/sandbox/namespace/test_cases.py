@@ -241,7 +241,7 @@ def test_a_failure_of_ours_in_one_case_is_tried_again_by_itself(sandbox, monkeyp
     genuine, failed = slot.Slot._await_end, []
 
     def failing(self, ticket, deadline):
-        if ticket.given.data == b"2" and not failed:
+        if ticket.invocation.data == b"2" and not failed:
             failed.append(self)
             raise OSError("gone")
         return genuine(self, ticket, deadline)
@@ -256,7 +256,7 @@ def test_a_failure_of_ours_in_the_first_case_does_not_doom_the_others(sandbox, m
     genuine = slot.Slot._await_end
 
     def failing(self, ticket, deadline):
-        if ticket.given.data == b"1":
+        if ticket.invocation.data == b"1":
             raise OSError("gone")
         return genuine(self, ticket, deadline)
 

@@ -11,10 +11,10 @@ from veriloop.sandbox.result import Execution
 class Box:
     backend, tier = "box", 2
 
-    def run(self, program, given, limits):
+    def run(self, program, invocation, limits):
         if len(program.source) % 3 == 0:
             raise RuntimeError("the zygote died")
-        return Execution(ended="ok", exit_code=0, stdout=given.data)
+        return Execution(ended="ok", exit_code=0, stdout=invocation.data)
 
 
 @pytest.fixture(scope="module")

@@ -33,12 +33,12 @@ class Box:
         self.wait = threading.Event()
         self.wait.set()
 
-    def run(self, program, given, limits):
-        self.seen.append((program, given, limits))
+    def run(self, program, invocation, limits):
+        self.seen.append((program, invocation, limits))
         self.wait.wait(5)
         if self.failure is not None:
             raise self.failure
-        return Execution(ended="ok", exit_code=0, stdout=given.data)
+        return Execution(ended="ok", exit_code=0, stdout=invocation.data)
 
 
 @pytest.fixture

@@ -96,10 +96,10 @@ def test_compiling_has_time_of_its_own(monkeypatch):
     class Slow:
         backend, tier = "slow", 1
 
-        def run_all(self, program, given, limits):
-            clock.now += limits.wall * len(given) + (0 if walls else COMPILE.wall)
-            walls.extend([limits.wall] * len(given))
-            return [Execution(ended="ok", cpu_s=limits.wall) for _ in given]
+        def run_all(self, program, invocations, limits):
+            clock.now += limits.wall * len(invocations) + (0 if walls else COMPILE.wall)
+            walls.extend([limits.wall] * len(invocations))
+            return [Execution(ended="ok", cpu_s=limits.wall) for _ in invocations]
 
     reference = CodeReference.read({
         "tests": [{"stdin": "", "expected_stdout": ""}] * 20, "scoring": "share",

@@ -32,7 +32,7 @@ class Scripted:
         self.ends = list(ends)
         self.limits = []
 
-    def run(self, program, given, limits):
+    def run(self, program, invocation, limits):
         self.limits.append(limits)
         return self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
 

@@ -25,9 +25,9 @@ class Counting:
     def __init__(self, box):
         self.box, self.backend, self.tier, self.given = box, box.backend, box.tier, []
 
-    def run(self, program, given, limits):
-        self.given.append(given)
-        return self.box.run(program, given, limits)
+    def run(self, program, invocation, limits):
+        self.given.append(invocation)
+        return self.box.run(program, invocation, limits)
 
 
 class Scripted:
@@ -38,8 +38,8 @@ class Scripted:
     def __init__(self, *ends):
         self.ends = list(ends)
 
-    def run(self, program, given, limits):
-        assert isinstance(given, Dialogue)
+    def run(self, program, invocation, limits):
+        assert isinstance(invocation, Dialogue)
         return self.ends.pop(0)
 
 

@@ -46,13 +46,13 @@ class Scripted:
         self.ends = list(ends)
         self.limits = []
 
-    def run(self, program, given, limits):
+    def run(self, program, invocation, limits):
         self.limits.append(limits)
         end = self.ends.pop(0)
         return end if isinstance(end, Execution) else Execution(ended=end, value=1)
 
-    def run_all(self, program, given, limits):
-        return [self.run(program, call, limits) for call in given]
+    def run_all(self, program, invocations, limits):
+        return [self.run(program, call, limits) for call in invocations]
 
 
 @pytest.mark.parametrize(("source", "reference"), [(ADD, FUNCTION), (SCRIPT, STDIN)])
@@ -192,9 +192,9 @@ class Timed(Scripted):
         super().__init__(*ends)
         self.clock, self.cpu = clock, cpu
 
-    def run(self, program, given, limits):
+    def run(self, program, invocation, limits):
         self.clock.now += limits.wall
-        done = super().run(program, given, limits)
+        done = super().run(program, invocation, limits)
         return replace(done, cpu_s=limits.wall if self.cpu else 0.001)
 
 
@@ -228,9 +228,9 @@ def test_a_busy_host_does_not_fail_a_right_program(clock):
     """Each run waits for a processor for twice the wall limit of all tests divided by them."""
 
     class Busy(Scripted):
-        def run(self, program, given, limits):
+        def run(self, program, invocation, limits):
             clock.now += 1.4
-            return replace(super().run(program, given, limits), cpu_s=0.01, wall_s=1.4)
+            return replace(super().run(program, invocation, limits), cpu_s=0.01, wall_s=1.4)
 
     result = judge_program(Busy(*["ok"] * 20), "x", CodeReference.read(TWENTY))
     assert result.score == 1.0 and clock.now == pytest.approx(78.0)
@@ -360,7 +360,7 @@ def test_input_bytes_survive_the_trip():
     reference = CodeReference.read({"tests": [
         {"stdin": "\udcff\n", "expected_stdout": ""}, {"stdin": b"\xfe", "expected_stdout": ""}
     ]})  # fmt: skip
-    assert [test.given.data for test in reference.tests] == [b"\xff\n", b"\xfe"]
+    assert [test.invocation.data for test in reference.tests] == [b"\xff\n", b"\xfe"]
 
 
 @pytest.mark.parametrize(
