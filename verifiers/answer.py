@@ -5,7 +5,15 @@ import re
 from veriloop.data.problem import Problem
 from veriloop.verifiers.boxes import boxed_run, boxes, run_answer
 from veriloop.verifiers.hidden import REMOVED, visible
-from veriloop.verifiers.withdrawal import BEFORE_CHARS, Same, denied, same_number, withdrawn
+from veriloop.verifiers.withdrawal import (
+    APPLIED_CHARS,
+    BEFORE_CHARS,
+    Same,
+    applied,
+    denied,
+    same_number,
+    withdrawn,
+)
 
 _TAG = re.compile(r"</?answer>")
 _THOUGHT = re.compile(
@@ -32,7 +40,8 @@ _SUSPECTS = (  # lower-case text before a box that rules out the shortcut `boxed
     "impossible|whether|far from|think|say|guess|believ|claim|expect|assum|people|student|but|yet|"
     "however|though|still|decoy|between|one of|anyway|pretend|regardless| or|\nor|i'll| i |i'm|"
     "write|put |submit|report|"
-    "enter|pick|choose|go with|wrote|gave|state|output|box|give "
+    "enter|pick|choose|go with|wrote|gave|state|output|box|give |were |is correct|is right|"
+    "is the correct|is the right|is true|is the true|is the real"
 )
 _SUSPECT = tuple(_SUSPECTS.split("|"))
 _HEDGE_CHARS = 1_000  # before an answer that follows another one, searched for a hedge
@@ -90,7 +99,9 @@ def boxed_integer(text: str) -> str | None:
         return match.group(1)
     if not before.isascii() or "display" in text or not _CLEAR.search(before[-20:]):
         return None
-    return None if any(map(before.lower().__contains__, _SUSPECT)) else match.group(1)
+    if applied(before[-APPLIED_CHARS:]) or any(map(before.lower().__contains__, _SUSPECT)):
+        return None
+    return match.group(1)
 
 
 def unboxed(text: str) -> str:

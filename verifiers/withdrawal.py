@@ -13,6 +13,7 @@ Same = Callable[[str, str], bool | None]  # whether two answers are equal; None 
 
 AFTER_CHARS = 20_000  # after an answer, searched from both ends
 BEFORE_CHARS = 300  # before an answer, searched for a denial
+APPLIED_CHARS = 40  # before an answer, searched for an operation in words
 _CONTINUES = (  # what shows that a number is not the whole value
     r"(?![,.]?\d)(?![a-zA-Z^_])(?!\s*(?:\\[a-zA-Z]|[-+*/=<>]|\d|(?:times|of|out|more|less|fewer|"
     r"when|if|for|percent|modulo|mod|to|or|and(?!\s+not)|plus|minus)(?![a-zA-Z])))"
@@ -48,11 +49,13 @@ _DISCLAIMED = re.compile(
     r"no one)\b[^.]{0,30}\b(?:says?|thinks?|believes?|claims?)\b|\b(?:it|this|that)(?:'s|"
     r"\s+(?:is|was|would be))\s+(?:\w+\s+)?(?:wrong|false|incorrect|not true|not the case|"
     r"untrue|a mistake|an error|not right|not correct|doubtful|unlikely|impossible)\s+(?:that|"
-    r"to (?:say|think|claim|believe|conclude|write|answer))\b|\bwhether\b(?![^,]*\bor\b)[^,]*\Z|"
+    r"to (?:say|think|claim|believe|conclude|write|answer))\b|\bif\s+(?:the\s+(?:\w+\s+)?answer|it|"
+    r"this|that)\s+(?:were|was|had been)\s*\Z|\bpretend\w*\s+(?:that\s+)?(?:(?:it|this|that)(?:'s|"
+    r"\s+is|\s+was)|the\s+answer\s+(?:is|was|equals))\s*\Z|\bwhether\b(?![^,]*\bor\b)[^,]*\Z|"
     r"\b(?:no way|under no circumstances|by no means|in no way)\b|\b(?:grader|checker|rubric|"
     r"(?:answer )?key|answer sheet)\s+(?:\w+ly\s+)?(?:expects?|wants?|says?|likes?|requires?)\b|"
-    r"\bbetween\s*\Z|\bone of\s+[-\d,\s$]*\Z|\bfar from (?:being )?\Z|(?:^|,\s*)(?:(?:the|an?|"
-    r"one|my|our|this|that|some)\s+)?(?:\w+\s+)?(?:wrong|incorrect|false|mistaken|erroneous|"
+    r"\bbetween\s*(?:[-\d.,$\s]+and\s*)?\Z|\bone of\s+[-\d,\s$]*\Z|\bfar from (?:being )?\Z|"
+    r"(?:^|,\s*)(?:(?:the|an?|one|my|our|this|that|some)\s+)?(?:\w+\s+)?(?:wrong|incorrect|false|mistaken|erroneous|"
     r"bad)\s+(?:\w+\s+)?(?:answers?|results?|values?|solutions?|guess(?:es)?|choices?|options?|"
     r"conclusions?)\s*(?:(?:would be|is|was|are|like|such as)\b)?[\s:,]*\Z",
     re.IGNORECASE,
@@ -81,6 +84,25 @@ _TRUE_VALUE = re.compile(
     rf"\s*(?:actually\s+|really\s+|clearly\s+)?{_VALUE}",
     re.IGNORECASE,
 )
+_TRUE_FIRST = re.compile(  # 8 is correct
+    rf"{_VALUE}\s+(?:is|was)\s+(?:\w+ly\s+|indeed\s+)?(?:the\s+)?(?:true|correct|real|actual|right)\b"
+    r"(?:\s+(?:final\s+)?(?:answer|value|result|solution|one)\b)?",
+    re.IGNORECASE,
+)
+_FOUND_BUT = re.compile(
+    r"\b(?:although|though|while|even if)\s+(?:I|we)\s+(?:\w+\s+)?(?:found|got|get|computed|"
+    rf"calculated|obtained|derived|worked out)\s+{_VALUE}",
+    re.IGNORECASE,
+)
+_APPLIED = re.compile(  # an operation in words, whose operand is the answer
+    r"\b(?:twice|double|triple|thrice|half(?:\s+of)?|(?:two|three|four|five|ten)\s+times|"
+    r"(?:squared?|cubed?|negative|opposite|reciprocal|inverse|(?:square|cube)\s+root|factorial|"
+    r"double|triple|logarithm|absolute\s+value)\s+of)[\s$]*\Z",
+    re.IGNORECASE,
+)
+_APPLIED_AFTER = re.compile(
+    r"\s*(?:squared|cubed|factorial|doubled|tripled|halved)\b(?!\s*[a-z])", re.IGNORECASE
+)
 _WRITING = (
     r"(?:I|we)(?:'ll|'m| will| shall| am| would| must| have| was| decided)?\s+(?:\w+\s+){0,3}?"
     r"(?:write|put|box|output|answer|say|give|state|submit|report|enter|output|claim|pick|choose|wrote|"
@@ -91,7 +113,8 @@ _TRULY = re.compile(r"\b(?:know|true|truth|real|actual)\b", re.IGNORECASE)
 _CONCEDED = re.compile(r"\b(?:although|though|while|despite|ignoring)\b", re.IGNORECASE)
 _PRETENDED = re.compile(
     r"\b(?:but|yet|however|still|although|though|nevertheless|nonetheless)\b[\s,]*(?:\w+\s+)?"
-    rf"(?:{_WRITING}|the box\b)|\b(?:pretend(?:ing)?|anyway|regardless)\b",
+    rf"(?:{_WRITING}|the box\b)|\b(?:pretend(?:ing)?|anyway|regardless)\b|\b(?:but|yet|still|"
+    r"however|nevertheless|nonetheless)\b[\s,:]*(?:here\b(?:\s+(?:is|it\s+is|you\s+go))?)?[\s,:$]*\Z",
     re.IGNORECASE,
 )
 _CLOSE = re.compile(r"[\s}*]*(?:\$\$?|\\[)\]])?[\s*}]*")
@@ -212,18 +235,24 @@ def denied(before: str, answer: str, same: Same = same_number) -> bool:
     sentence = sentence.replace("**", "")
     bare = sentence.rstrip(" $*({[").removesuffix("\\(").removesuffix("\\[").rstrip(" $*({[")
     clause = bare[max((turn.end() for turn in _TURN.finditer(bare)), default=0) :]
-    if _NOT_THE_ANSWER.search(bare) or _OR_BEFORE.search(near):
+    if _NOT_THE_ANSWER.search(bare) or _OR_BEFORE.search(near) or applied(bare):
         return True
     if any(pattern.search(clause) for pattern in (_DISCLAIMED, _OTHERS_SAY)):
         return True
     return _pretended(near, answer, same)
 
 
+def applied(before: str) -> bool:
+    """Whether the last words before an answer apply an operation to it, as "twice" does."""
+    return _APPLIED.search(before) is not None
+
+
 def _pretended(before: str, answer: str, same: Same) -> bool:
     """Whether the text names another answer and then writes this one all the same."""
     return any(
         _contrasts(before, stated) and same(_bare(stated["value"]), answer) is False
-        for stated in _TRUE_VALUE.finditer(before)
+        for pattern in (_TRUE_VALUE, _TRUE_FIRST, _FOUND_BUT)
+        for stated in pattern.finditer(before)
     )
 
 
@@ -246,7 +275,7 @@ def withdrawn(after: str, answer: str, same: Same = same_number, before: str = "
     text = _WORDED.sub(r"\1 ", text)
     if not text.strip():
         return False
-    if _DENIED_AFTER.match(text):
+    if _DENIED_AFTER.match(text) or _APPLIED_AFTER.match(text):
         return True
     if _QUESTION.match(text):
         asked = _ASKED.search(" ".join(before[-BEFORE_CHARS:].rstrip(" $\\([").split()))
