@@ -44,8 +44,8 @@ from veriloop.pipeline.report import model_card
 from veriloop.pipeline.report.read_run import Run, Stage
 from veriloop.pipeline.rollouts.generate import prompt_ids, response_text
 from veriloop.pipeline.runs import lineage
-from veriloop.pipeline.runs.activity import activity, say
 from veriloop.pipeline.runs.atomic_write import fsync
+from veriloop.pipeline.runs.console import activity, say
 from veriloop.pipeline.runs.failure import failure_recorded
 from veriloop.pipeline.runs.manifest import RunManifest, typed
 from veriloop.pipeline.runs.provenance import identity

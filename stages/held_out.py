@@ -13,7 +13,7 @@ from veriloop.pipeline.model.policy import load_generation_config, load_tokenize
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import open_judges, verifier_names
 from veriloop.pipeline.rollouts.sources import Sources, sources_of
-from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.sampling.sampler import Sampling
 

@@ -34,7 +34,7 @@ from veriloop.pipeline.config.sections import BaseRecipe, Part, require_plugins
 from veriloop.pipeline.dry_run.inputs import require_data
 from veriloop.pipeline.dry_run.plan import plan
 from veriloop.pipeline.errors import RecipeError, Stopped
-from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.runs.hub_push import require_access, require_token
 from veriloop.pipeline.runs.run_lock import RunLockedError, locked
 from veriloop.pipeline.runs.trackers.mirror import require_installed

@@ -26,7 +26,7 @@ from veriloop.pipeline.protocols import LearnerProtocol
 from veriloop.pipeline.rl.controls import CONTROLS
 from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.rl.loop import Loop, LoopDeps
-from veriloop.pipeline.rl.reward_alarm import ZeroRewardAlarm
+from veriloop.pipeline.rl.reward_checks import ZeroRewardAlarm
 from veriloop.pipeline.rollouts.generate import RolloutGenerator, prompt_ids
 from veriloop.pipeline.rollouts.grade import Judges, Reward, Task, Verifiers, verifier_names
 from veriloop.pipeline.rollouts.reward_terms import (
@@ -41,9 +41,8 @@ from veriloop.pipeline.rollouts.sources import (
     sources_of,
     summary_lines,
 )
-from veriloop.pipeline.runs.activity import activity
 from veriloop.pipeline.runs.atomic_write import write_atomically
-from veriloop.pipeline.runs.console import LOG, StageConsole
+from veriloop.pipeline.runs.console import LOG, StageConsole, activity
 from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.trackers.open import open_record
 from veriloop.pipeline.sampling.engine_cache import abandon

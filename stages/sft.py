@@ -33,7 +33,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer, saved_weights
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.rollouts.sources import sources_of
-from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sft.dataset import SFTDataset, build_dataset
 from veriloop.pipeline.sft.step import gradient, measure
 from veriloop.pipeline.training.epoch_loop import EpochLoop, Numbers

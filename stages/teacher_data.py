@@ -24,8 +24,8 @@ from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator, prompt_ids
 from veriloop.pipeline.rollouts.sources import Sources, sources_of
-from veriloop.pipeline.runs.activity import activity, say
 from veriloop.pipeline.runs.checkpoint_files import MANIFEST
+from veriloop.pipeline.runs.console import activity, say
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.sft.rejection_sampling import LAYOUT, CollectedRows, Teacher, collect
 from veriloop.stages.stage_run import StageRun, open_verifiers, sandbox_facts, starting_point

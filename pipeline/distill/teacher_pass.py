@@ -22,8 +22,8 @@ from veriloop.pipeline.model.device import CPU, onto
 from veriloop.pipeline.model.policy import hidden_states
 from veriloop.pipeline.model.probe import output_head
 from veriloop.pipeline.model.reference import fingerprint
-from veriloop.pipeline.runs.activity import activity
 from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sft.step import Piece, pieces
 
 PART = 256  # examples of a cached file

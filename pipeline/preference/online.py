@@ -12,7 +12,7 @@ from veriloop.pipeline.preference.examples import Example, unpair
 from veriloop.pipeline.preference.labelling import VERIFIERS, Labeller, pairs_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Judges
-from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.sampling.sync import WeightSync
 from veriloop.pipeline.types import Graded

@@ -16,18 +16,18 @@ from veriloop.pipeline.evaluation.evaluate import MEASURED, Evaluation, evaluate
 from veriloop.pipeline.protocols import LearnerProtocol, LoopRecipe
 from veriloop.pipeline.rl import metrics
 from veriloop.pipeline.rl.learner import turn_random
-from veriloop.pipeline.rl.refusals import (
+from veriloop.pipeline.rl.reward_checks import (
+    ZeroRewardAlarm,
     check_failures,
     check_rewards,
     failure_reasons,
     with_finite_rewards,
 )
-from veriloop.pipeline.rl.reward_alarm import ZeroRewardAlarm
 from veriloop.pipeline.rollouts.collect import CollectedStep, RolloutCollector
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Judges, Task
 from veriloop.pipeline.rollouts.prefetch import RolloutPrefetcher
-from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.runs.evaluation_file import (
     EVALUATIONS,
     evaluated_steps,

@@ -14,8 +14,8 @@ from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.console import StageConsole
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.pipeline.training import rng
+from veriloop.pipeline.training.measurements import SystemUse
 from veriloop.pipeline.training.stop import StopRequest
-from veriloop.pipeline.training.system_use import SystemUse
 from veriloop.pipeline.types import Graded
 
 

@@ -15,7 +15,7 @@ from veriloop.pipeline.config.r1_stages import steps
 from veriloop.pipeline.dry_run.inputs import require_data
 from veriloop.pipeline.dry_run.plan import stage_plans
 from veriloop.pipeline.errors import RecipeError, Stopped
-from veriloop.pipeline.runs.activity import activity
+from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.runs.hub_push import require_access, require_token
 from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.sampling import prelaunch

@@ -14,7 +14,7 @@ from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.errors import NonFiniteError, StageError, Stopped
 from veriloop.pipeline.rl.loop import Loop
 from veriloop.pipeline.rl.metrics import reproducible
-from veriloop.pipeline.rl.refusals import VerifierFailuresError
+from veriloop.pipeline.rl.reward_checks import VerifierFailuresError
 from veriloop.pipeline.rl.update import MismatchError
 from veriloop.pipeline.rollouts import grade
 from veriloop.pipeline.runs import checkpoint

@@ -9,8 +9,7 @@ from rich.cells import cell_len
 
 from tests.rollouts import graded
 from veriloop.data.problem import Problem
-from veriloop.pipeline.runs.activity import activity
-from veriloop.pipeline.runs.console import StageConsole, clip, plain
+from veriloop.pipeline.runs.console import StageConsole, activity, clip, plain
 from veriloop.verifiers.verdict import Verdict
 
 HOSTILE = {

@@ -6,9 +6,8 @@ import time
 import pytest
 
 from tests.clock import Clock
-from veriloop.pipeline.runs import activity as module
-from veriloop.pipeline.runs.activity import Activity, activity, current, output, say
-from veriloop.pipeline.runs.console import StageConsole
+from veriloop.pipeline.runs import console as module
+from veriloop.pipeline.runs.console import Activity, StageConsole, activity, current, output, say
 
 
 def wait_for(condition):

@@ -8,8 +8,8 @@ from itertools import count
 
 import pytest
 
-from veriloop.pipeline.training import system_use
-from veriloop.pipeline.training.system_use import (
+from veriloop.pipeline.training import measurements
+from veriloop.pipeline.training.measurements import (
     GpuSampler,
     SystemUse,
     descendants,
@@ -39,7 +39,7 @@ def notes():
 @pytest.fixture
 def measured(tmp_path, notes, monkeypatch):
     """Steps of two seconds each, by its clock."""
-    monkeypatch.setattr(system_use, "monotonic", count(step=STEP_S).__next__)
+    monkeypatch.setattr(measurements, "monotonic", count(step=STEP_S).__next__)
     return SystemUse(tmp_path, notes.append)
 
 
@@ -108,8 +108,8 @@ class Card:
 
 
 def test_the_gpu_is_sampled_between_two_steps_and_not_after_the_end(measured, notes, monkeypatch):
-    monkeypatch.setattr(system_use.torch, "cuda", Card())
-    monkeypatch.setattr(system_use.GpuSampler.__init__, "__defaults__", (0.001,))
+    monkeypatch.setattr(measurements.torch, "cuda", Card())
+    monkeypatch.setattr(measurements.GpuSampler.__init__, "__defaults__", (0.001,))
     with measured:
         first = measured.metrics()
         assert first["system/gpu/memory"] == 70.0
@@ -122,7 +122,7 @@ def test_the_gpu_is_sampled_between_two_steps_and_not_after_the_end(measured, no
 def test_a_gpu_without_nvml_is_said_once_and_its_memory_still_recorded(
     measured, notes, monkeypatch
 ):
-    monkeypatch.setattr(system_use.torch, "cuda", Card(ModuleNotFoundError("no pynvml")))
+    monkeypatch.setattr(measurements.torch, "cuda", Card(ModuleNotFoundError("no pynvml")))
     with measured:
         for _ in range(2):
             metrics = measured.metrics()
@@ -131,7 +131,7 @@ def test_a_gpu_without_nvml_is_said_once_and_its_memory_still_recorded(
 
 
 def test_the_mean_is_of_the_samples_since_the_last_call(monkeypatch):
-    monkeypatch.setattr(system_use.torch, "cuda", Card(20))
+    monkeypatch.setattr(measurements.torch, "cuda", Card(20))
     sampler = GpuSampler(print, every_s=3600.0)
     sampler._samples += [0.2, 0.6]
     assert sampler.mean() == pytest.approx(0.4) and sampler.mean() is None
@@ -139,5 +139,5 @@ def test_the_mean_is_of_the_samples_since_the_last_call(monkeypatch):
 
 
 def test_without_proc_only_the_disk_is_recorded(measured, monkeypatch, tmp_path):
-    monkeypatch.setattr(system_use, "PROC", tmp_path / "none")
+    monkeypatch.setattr(measurements, "PROC", tmp_path / "none")
     assert measured.metrics().keys() == {"system/disk_free"}

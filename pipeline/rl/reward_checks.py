@@ -1,21 +1,74 @@
-"""Warns once when a reward component pays no rollout for a number of steps, with three samples.
+"""Checks of a step's rewards.
 
-The cause is most often the extractor, the prompt or the reference; the samples show which.
+A step with too many verifier failures or with rewards that are not finite is refused. A reward
+component that pays no rollout for a number of steps causes one warning, with three samples: the
+cause is most often the extractor, the prompt or the reference, and the samples show which.
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from veriloop.pipeline.errors import NonFiniteError, StageError
 from veriloop.pipeline.runs.console import clip
 from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.types import Graded
 
-if TYPE_CHECKING:
-    from veriloop.pipeline.types import Graded
-
+FEWEST = 8  # answers of a step to which the bound on verifier failures applies
+REASONS = 3  # in an error
 SAMPLES = 3  # rollouts in a warning
+
+
+class VerifierFailuresError(StageError):
+    """Verifiers failed on too many answers of a step."""
+
+
+def failure_reasons(graded: Sequence[Graded]) -> list[tuple[str, int]]:
+    """Why verifiers gave no score, with the number of verdicts, the commonest first."""
+    reasons = Counter(
+        f"{component}: {clip(verdict.detail or verdict.status, 160)}"
+        for g in graded
+        for component, verdict in g.verdicts.items()
+        if verdict.score is None
+    )
+    return reasons.most_common()
+
+
+def check_failures(step: int, graded: Sequence[Graded], share: float) -> None:
+    """Raise VerifierFailuresError if more than `share` of the answers have no reward.
+
+    A step with fewer than FEWEST answers is not checked.
+    """
+    failed = sum(g.reward is None for g in graded)
+    if len(graded) < FEWEST or failed <= share * len(graded):
+        return
+    reasons = "; ".join(f"{n} x {reason}" for reason, n in failure_reasons(graded)[:REASONS])
+    raise VerifierFailuresError(
+        f"step {step}: verifiers failed on {failed} of {len(graded)} answers, more than "
+        f"verifier_error_share={share:g} allows. Commonest reasons: {reasons}"
+    )
+
+
+def check_rewards(step: int, graded: Sequence[Graded]) -> None:
+    """Raise NonFiniteError for a reward that is NaN or infinite."""
+    bad = [g for g in graded if g.reward is not None and not math.isfinite(g.reward)]
+    if bad:
+        raise NonFiniteError(
+            f"step {step}: the rewards of {len(bad)} of {len(graded)} answers are not finite, the "
+            f"first is {bad[0].reward} of an answer to {bad[0].rollout.problem.id!r}"
+        )
+
+
+def with_finite_rewards(graded: Sequence[Graded]) -> list[Graded]:
+    """The rollouts, without the rewards that are not finite."""
+    return [
+        g if g.reward is None or math.isfinite(g.reward) else replace(g, reward=None)
+        for g in graded
+    ]
 
 
 class ZeroRewardAlarm:
@@ -41,7 +94,7 @@ class ZeroRewardAlarm:
         self._streaks = Counter[str]()
         self._restored = False
 
-    def check(self, step: int, graded: "Sequence[Graded]") -> None:
+    def check(self, step: int, graded: Sequence[Graded]) -> None:
         """Count the rollouts of `step`, and warn of the components that are due."""
         if not self._after:
             return
@@ -76,7 +129,7 @@ def _means(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield parts[1], value
 
 
-def _scored(graded: "Sequence[Graded]") -> dict[str, list["Graded"]]:
+def _scored(graded: Sequence[Graded]) -> dict[str, list[Graded]]:
     """The rollouts that each component has a score for."""
     by_component: dict[str, list[Graded]] = {}
     for g in graded:
@@ -86,7 +139,7 @@ def _scored(graded: "Sequence[Graded]") -> dict[str, list["Graded"]]:
     return by_component
 
 
-def _warning(component: str, step: int, after: int, scored: "Sequence[Graded]") -> Iterator[str]:
+def _warning(component: str, step: int, after: int, scored: Sequence[Graded]) -> Iterator[str]:
     yield (
         f"{component} paid nothing in {after} steps in a row. What its verifier saw in step {step} "
         "(shown once):"
@@ -102,7 +155,7 @@ def _warning(component: str, step: int, after: int, scored: "Sequence[Graded]") 
         yield f"{number}. verdict {verdict.score:g}, {verdict.status}{detail}"
 
 
-def _samples(component: str, scored: "Sequence[Graded]") -> "Sequence[Graded]":
+def _samples(component: str, scored: Sequence[Graded]) -> Sequence[Graded]:
     """Up to SAMPLES rollouts, with different verdicts first."""
     by_verdict: dict[tuple[str, str], Graded] = {}
     for g in scored:
