@@ -2,12 +2,12 @@
 
     python benchmarks/against_trl.py [--quick] [--json FILE] [--sizes 1M 10M] [--rounds N]
 
-16 prompts x 8 answers of at most 80 tokens, from random models in float32 that seldom end early.
-TRL gets an environment of its own (made once under outputs/cache) and is measured as it installs,
-and at the best settings found: no gradient checkpointing, MKL told that the processor is Intel's,
-bfloat16 where that helps. Every contender is a process of its own on one core, and waits while
-another steps: A B C A B C. The figure is answer tokens a second. At 10 M only those take part that
-could be the fastest of their side, and TRL as it installs: six at once do not fit into 24 GiB.
+16 prompts x 8 answers of at most 80 tokens, from random models in float32 that rarely end early.
+TRL has a separate environment (created once under outputs/cache) and is measured with its defaults
+and with the best settings found: no gradient checkpointing, MKL set to treat the processor as
+Intel's, bfloat16 where that helps. Each contender is a separate process on one core, and they take
+turns: A B C A B C. The metric is answer tokens per second. At 10 M parameters only the fastest of
+each side and TRL with its defaults are run: six at once do not fit into 24 GiB.
 """
 
 import json
@@ -60,8 +60,8 @@ CONTENDERS = (
 ABSENT = {"10M": ("TRL, tuned", "ours, torch")}  # slower than others of their side at 1M
 
 
-def asked(path: Path) -> Path:
-    """The same model, with the questions as TRL reads them."""
+def with_trl_template(path: Path) -> Path:
+    """The same model, with the questions in TRL's format."""
     from transformers import GenerationConfig
 
     tokenizer = load_tokenizer(path)
@@ -73,8 +73,8 @@ def asked(path: Path) -> Path:
 
 
 def measured(size: str, rounds: int, folder: Path) -> list[dict[str, Any]]:
-    """Every contender's steps in turn, the first ones of each left out."""
-    model = asked(model_of(folder / size, SIZES[size]))
+    """The steps of all contenders in turn, without the first ones of each."""
+    model = with_trl_template(model_of(folder / size, SIZES[size]))
     running = [
         Process(contender, SCRIPT, model, folder)
         for contender in CONTENDERS

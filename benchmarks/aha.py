@@ -1,10 +1,10 @@
-"""R1-Zero where checking pays: what a policy does before and after, beyond plain steps.
+"""R1-Zero on a task that rewards checking: the policy's reasoning before and after training.
 
     python benchmarks/aha.py [--quick] [--json FILE] [--seeds N ...] [--jobs N]
 
-Each seed pre-trains its own base of `recipes/tiny/aha_base.yaml` and trains it by
-`recipes/tiny/aha.yaml`, in a process of its own on one core. Both checkpoints then answer the same
-held-out problems at temperature 1, and what they wrote is read back step by step.
+Each seed pre-trains its own base with `recipes/tiny/aha_base.yaml` and trains it with
+`recipes/tiny/aha.yaml`, in a separate process on one core. Both checkpoints then answer the same
+held-out problems at temperature 1, and their responses are parsed step by step.
 """
 
 import json
@@ -48,9 +48,10 @@ CURVE = ("rewards/accuracy/mean", "completions/mean_length", "reflection/verify"
 def run(
     folder: Path, seed: int, start: Path = BASE, flags: Sequence[str] = (), *, quick: bool
 ) -> dict[str, Any]:
-    """One seed: base and reinforcement learning under `flags`, and both policies looked at.
+    """One seed: pre-training and reinforcement learning with `flags`, and an analysis of both
+    policies.
 
-    Which sums are myths is what `BASE` says, also where the base recipe `start` knows of none.
+    `BASE` defines which sums are myths, even if the base recipe `start` has none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     base = yaml.safe_load(start.read_text()) | {"seed": seed}
@@ -80,8 +81,10 @@ def run(
     if done.returncode:
         raise SystemExit(f"{output.name} failed:\n{Path(log.name).read_text()[-3000:]}")
     stages = {s["name"]: s for s in json.loads((output / "run.json").read_text())["stages"]}
-    asked = arithmetic.distinct("test", 0, problems)
-    before, after = (sampled(stages[s]["outputs"]["checkpoint"], asked) for s in ("base", "zero"))
+    questions = arithmetic.distinct("test", 0, problems)
+    before, after = (
+        sampled(stages[s]["outputs"]["checkpoint"], questions) for s in ("base", "zero")
+    )
     return {
         "name": f"seed {seed}",
         "before": conduct(before, share),
@@ -96,9 +99,9 @@ def run(
 
 
 def conduct(rollouts: Sequence[Rollout], myths: float) -> dict[str, Any]:
-    """What a policy does, and how far each of its ways carries. `myths`: the share of sums."""
+    """How a policy responds, and the accuracy of each way. `myths`: the share of sums."""
     texts = [r.response for r in rollouts]
-    found = [reflection(text) for text in texts]
+    by_text = [reflection(text) for text in texts]
     right = [is_right(r) for r in rollouts]
     work = [steps_of(r) for r in rollouts]
     steps = [step for steps in work for step in steps if step.before.rest]
@@ -107,7 +110,7 @@ def conduct(rollouts: Sequence[Rollout], myths: float) -> dict[str, Any]:
         "length": fmean(len(r.response_ids) for r in rollouts),
         **{name.removeprefix("reflection/"): v for name, v in reflections(texts).items()},
         "mend": mean(any(step.mends for step in steps) for steps in work),
-        "ways": ways(texts, found, right),
+        "ways": ways(texts, by_text, right),
         "on myths": of_steps([s for s in steps if is_myth(s.before, myths)]),
         "elsewhere": of_steps([s for s in steps if not is_myth(s.before, myths)]),
         "samples": texts[: 8 * SAMPLES : SAMPLES],
@@ -116,19 +119,19 @@ def conduct(rollouts: Sequence[Rollout], myths: float) -> dict[str, Any]:
 
 
 def examples(before: Sequence[Rollout], after: Sequence[Rollout]) -> list[dict[str, str]]:
-    """Picked, three at most: a problem on which an unchecked wrong step led to a wrong answer, and
-    on which the same wrong step was found out later, and the answer was right."""
-    found: dict[str, dict[str, str]] = {}
+    """At most three picked problems: before training an unchecked wrong step led to a wrong answer;
+    after it the same wrong step was corrected and the answer was right."""
+    by_problem: dict[str, dict[str, str]] = {}
     for old, new in product(before, after):
-        if old.problem.id != new.problem.id or old.problem.id in found:
+        if old.problem.id != new.problem.id or old.problem.id in by_problem:
             continue
-        misled = {(s.before, s.said) for s in steps_of(old) if not s.holds and s.verdict is None}
-        mended = {(s.before, s.said) for s in steps_of(new) if s.mends}
+        misled = {(s.before, s.stated) for s in steps_of(old) if not s.holds and s.verdict is None}
+        mended = {(s.before, s.stated) for s in steps_of(new) if s.mends}
         if misled & mended and "<answer>" in old.response and not is_right(old) and is_right(new):
-            found[old.problem.id] = {
+            by_problem[old.problem.id] = {
                 "question": old.problem.prompt, "before": old.response, "after": new.response,
             }  # fmt: skip
-    return list(found.values())[:3]
+    return list(by_problem.values())[:3]
 
 
 def steps_of(rollout: Rollout) -> list[WorkedStep]:
@@ -139,25 +142,25 @@ def is_right(rollout: Rollout) -> bool:
     return judge(rollout.problem, rollout.response).score == 1.0
 
 
-def sampled(checkpoint: str, asked: Sequence[Problem]) -> list[Rollout]:
+def sampled(checkpoint: str, problems: Sequence[Problem]) -> list[Rollout]:
     torch.set_num_threads(1)
     scribe = RolloutGenerator(load_tokenizer(checkpoint), load_generation_config(checkpoint))
     how = Sampling(per_prompt=SAMPLES, temperature=1.0, max_tokens=MAX_TOKENS, seed=1)
     engine = TorchSampler(checkpoint)
     try:
-        return scribe.rollouts(engine, [(p.id, p) for p in asked], how)
+        return scribe.rollouts(engine, [(p.id, p) for p in problems], how)
     finally:
         engine.close()
 
 
 def ways(
-    texts: Iterable[str], found: Iterable[Reflection], right: Iterable[bool]
+    texts: Iterable[str], reflections: Iterable[Reflection], right: Iterable[bool]
 ) -> dict[str, dict[str, float]]:
     """Share and accuracy of the responses that check, that only work in steps, and the rest."""
     sorted_out: dict[str, list[bool]] = {"checks": [], "plain steps": [], "answers at once": []}
-    for text, one, is_right in zip(texts, found, right, strict=True):
+    for text, reflected, is_right in zip(texts, reflections, right, strict=True):
         stepped = any(True for _ in worked_steps("0", text))
-        way = "checks" if one.verifies else "plain steps" if stepped else "answers at once"
+        way = "checks" if reflected.verifies else "plain steps" if stepped else "answers at once"
         sorted_out[way].append(is_right)
     total = sum(map(len, sorted_out.values()))
     return {
@@ -167,13 +170,14 @@ def ways(
 
 
 def of_steps(steps: Sequence[WorkedStep]) -> dict[str, float]:
-    """How often steps are wrong and checked, and what the checks make of wrong and right ones."""
+    """How often steps are wrong and checked, and the outcomes of checks of wrong and right
+    steps."""
     checked = [s for s in steps if s.verdict is not None]
     wrong = [s for s in checked if not s.holds]
     return {
         "steps": len(steps),
         "wrong": mean(not s.holds for s in steps),
-        "myth": mean(s.said.first == myth(s.before) for s in steps),
+        "myth": mean(s.stated.first == myth(s.before) for s in steps),
         "checked": mean(s.verdict is not None for s in steps),
         "wrong ones checked": len(wrong),
         "caught": mean(s.verdict is False for s in wrong),
@@ -184,13 +188,13 @@ def of_steps(steps: Sequence[WorkedStep]) -> dict[str, float]:
 
 
 def mean(values: Iterable[bool]) -> float:
-    """The mean, or 0 of nothing."""
-    found = list(values)
-    return fmean(found) if found else 0.0
+    """The mean; 0 for no values."""
+    numbers = list(values)
+    return fmean(numbers) if numbers else 0.0
 
 
 def shortfalls(results: Sequence[dict[str, Any]]) -> list[str]:
-    """What is claimed of every seed, and does not hold."""
+    """Claims that do not hold for every seed."""
     missed: list[str] = []
     for r in results:
         before, after = r["before"], r["after"]
@@ -218,8 +222,8 @@ def rows_of(result: dict[str, Any]) -> list[list[str]]:
     return [[result["name"], name, f"{b:.3f}", f"{a:.3f}"] for name, b, a in pairs]
 
 
-def told(results: Sequence[dict[str, Any]]) -> str:
-    """The table, then answers: the first ones, and picked ones."""
+def summary(results: Sequence[dict[str, Any]]) -> str:
+    """The table, then the first responses and picked ones."""
     text = table(["run", "what", "before", "after"], [row for r in results for row in rows_of(r)])
     for r in results:
         before, after = r["before"]["samples"], r["after"]["samples"]
@@ -227,8 +231,8 @@ def told(results: Sequence[dict[str, Any]]) -> str:
             ("", *three) for three in zip(r["before"]["questions"], before, after, strict=True)
         ]
         shown += [("picked: ", *example.values()) for example in r["examples"]]
-        for how, asked, old, new in shown:
-            text += f"\n\n{r['name']}: {how}{asked}\n  before: {old}\n  after:  {new}"
+        for how, question, old, new in shown:
+            text += f"\n\n{r['name']}: {how}{question}\n  before: {old}\n  after:  {new}"
     return text
 
 
@@ -242,7 +246,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="aha-"))
     with ThreadPoolExecutor(options.jobs) as threads:
         results = list(threads.map(lambda seed: run(folder, seed, quick=options.quick), seeds))
-    text = told(results)
+    text = summary(results)
     return publish(options, text, results, failed=[] if options.quick else shortfalls(results))
 
 

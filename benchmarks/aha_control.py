@@ -1,11 +1,11 @@
-"""Controls of `aha.py`: where plain steps can be trusted, and where long answers count for less.
+"""Controls of `aha.py`: a base whose plain steps are reliable, and a loss averaged by sequence.
 
     python benchmarks/aha_control.py [--quick] [--json FILE] [--seeds N ...]
 
-"trusted steps" starts the same reinforcement learning from `recipes/tiny/base.yaml`, in whose
-corpus nobody has learned a sum wrong and a step seldom slips: its base checks as often, and need
-not. "sequence mean" starts from the base that needs checks, but averages each answer's loss over
-its tokens first, as GRPO does. Nothing is claimed of either.
+"trusted steps" starts the same reinforcement learning from `recipes/tiny/base.yaml`, whose corpus
+has no systematic errors and few slips: its base checks as often, but does not need to. "sequence
+mean" starts from the base that needs checks, but averages each answer's loss over its tokens first,
+as GRPO does. There are no claims about either.
 """
 
 import sys
@@ -31,7 +31,7 @@ def main() -> int:
         for name, (start, flags) in CONTROLS.items()
         for seed in (options.seeds[:1] if options.quick else options.seeds)
     ]
-    return publish(options, aha.told(results), results)
+    return publish(options, aha.summary(results), results)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
     python benchmarks/algorithms.py [--quick] [--json FILE] [--presets NAME ...] [--seeds N ...]
                                     [--folder DIR] [--jobs N]
 
-Each run is `recipes/tiny/algorithms.yaml` with a preset and what is written beside it below, in a
-process of its own on one core: the same base, questions and number of rollouts for all of a seed.
-With --folder the runs are kept there, and one that ended under the same flags is not made again.
+Each run is `recipes/tiny/algorithms.yaml` with a preset and its settings listed below, in a
+separate process on one core. All runs of a seed share the base, the questions and the number of
+rollouts. With --folder the runs are kept there, and a finished run with the same flags is not
+repeated.
 """
 
 import sys
@@ -15,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from publish import arguments, publish, table
-from tiny_runs import OPTIONS, Ended, all_of, opened, run
+from tiny_runs import OPTIONS, Ended, all_of, run, work_folder
 
 from veriloop.pipeline.config.presets import PRESETS
 
@@ -33,8 +34,8 @@ TUNED: dict[str, tuple[str, ...]] = {
 }
 
 
-def told(preset: str, seed: int, ended: Ended) -> dict[str, Any]:
-    """The evaluations of a run, its curves and what it took."""
+def summary(preset: str, seed: int, ended: Ended) -> dict[str, Any]:
+    """The evaluations, curves and costs of a run."""
     if ended.status:
         raise SystemExit(f"{ended.output.name} failed:\n{ended.log.read_text()[-3000:]}")
     stage, steps = ended.stage, ended.steps
@@ -57,7 +58,7 @@ def told(preset: str, seed: int, ended: Ended) -> dict[str, Any]:
 
 
 def shortfalls(results: list[dict[str, Any]]) -> list[str]:
-    """Runs of the presets that are to reach the bar, and do not."""
+    """Runs that miss the bar of their preset."""
     return [
         f"{r['preset']}, seed {r['seed']}: pass@1 {r['after']['pass@1']:.3f} < {REACH}"
         for r in results
@@ -66,7 +67,7 @@ def shortfalls(results: list[dict[str, Any]]) -> list[str]:
 
 
 def rows_of(results: list[dict[str, Any]]) -> list[list[Any]]:
-    """One row a preset: means over its seeds, and the worst accuracy."""
+    """One row per preset: means over its seeds, and the worst accuracy."""
     rows: list[list[Any]] = []
     for preset in dict.fromkeys(r["preset"] for r in results):
         own = [r for r in results if r["preset"] == preset]
@@ -87,19 +88,19 @@ def main() -> int:
         **OPTIONS,
     )
     seeds = options.seeds[:1] if options.quick else options.seeds
-    folder = opened(options.folder, "algorithms")
+    folder = work_folder(options.folder, "algorithms")
     wanted = [(preset, seed) for seed in seeds for preset in options.presets]
 
-    def one(job: tuple[str, int]) -> Mapping[str, Any]:
+    def train(job: tuple[str, int]) -> Mapping[str, Any]:
         preset, seed = job
         flags = ["--algorithm.preset", preset, *TUNED.get(preset, ())]
-        made = partial(told, preset, seed)
-        found = run(folder, f"{preset}-{seed}", flags, seed, made, quick=options.quick)
-        accuracy, seconds = found["after"]["pass@1"], found["seconds"]
+        summarize = partial(summary, preset, seed)
+        result = run(folder, f"{preset}-{seed}", flags, seed, summarize, quick=options.quick)
+        accuracy, seconds = result["after"]["pass@1"], result["seconds"]
         print(f"{preset}, seed {seed}: pass@1 {accuracy:.3f}, {seconds:.0f} s", flush=True)
-        return found
+        return result
 
-    results = all_of(wanted, options.jobs, one)
+    results = all_of(wanted, options.jobs, train)
     header = ["preset", "before", "after", "worst seed", "KL", "seconds", "GiB", "length", "asked"]
     text = table(header, rows_of(results))
     return publish(options, text, results, failed=[] if options.quick else shortfalls(results))

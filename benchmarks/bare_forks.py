@@ -1,7 +1,7 @@
-"""The floor of many cases: bare Python processes that fork for each call, with no isolation at all.
+"""A lower bound for many cases: plain Python processes that fork for each call, without isolation.
 
-Nothing is bounded, watched or measured, and a child may do to its parent what it likes. What
-executions cost beyond this is what isolation costs, and the same modules at hand for every program.
+There are no limits and no measurements, and a child could harm its parent. The additional cost of
+sandboxed executions is the cost of isolation and of preloaded modules.
 """
 
 import json
@@ -53,9 +53,9 @@ class BareForks:
             process.communicate()
 
     def call(self, source: str, arguments: Sequence[Sequence[Any]]) -> list[Any]:
-        """What `solve` of the program returns for each list of arguments, in no given order."""
+        """The results of the program's `solve` for each list of arguments, in any order."""
         values = []
-        shares = [arguments[place :: len(self._processes)] for place in range(len(self._processes))]
+        shares = [arguments[first :: len(self._processes)] for first in range(len(self._processes))]
         busy = [(p, share) for p, share in zip(self._processes, shares, strict=True) if share]
         for process, share in busy:
             assert process.stdin is not None

@@ -1,6 +1,6 @@
-"""A headless Chromium that opens one page and is asked things, over its DevTools protocol.
+"""A headless Chromium with one page, controlled over its DevTools protocol.
 
-A page that fetches anything, throws, or complains is told by `requests` and `errors`.
+`requests` and `errors` report what a page fetches, and its exceptions and error messages.
 """
 
 import base64
@@ -28,8 +28,8 @@ OWN = ("data:", "blob:", "about:")  # addresses that leave nothing
 
 
 def find_chromium() -> str | None:
-    """Where it is installed; None where it is not."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    """The path of the installed browser, or None."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Chromium:
@@ -52,7 +52,7 @@ class Chromium:
         self.call("Emulation.setEmulatedMedia", features=[theme])
 
     def _opened(self, stack: ExitStack, program: str) -> ClientConnection:
-        """The browser's tab; `stack` ends all that was started for it."""
+        """A connection to the browser's tab; `stack` ends all processes started for it."""
         profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(profile))
         # as root it has no sandbox of its own; the page is ours, and reaches no network
@@ -66,57 +66,57 @@ class Chromium:
                 raise RuntimeError("Chromium does not start")
             time.sleep(0.05)
         port = port_file.read_text().split("\n")[0]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as told:
-            tabs = json.load(told)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as response:
+            tabs = json.load(response)
         address = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
         return stack.enter_context(connect(address, max_size=None))
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """What a command of the protocol answers. Raises RuntimeError for an error."""
+        """The result of a protocol command. Raises RuntimeError for an error."""
         self._number += 1
-        asked = {"id": self._number, "method": method, "params": params}
-        self._socket.send(json.dumps(asked))
+        request = {"id": self._number, "method": method, "params": params}
+        self._socket.send(json.dumps(request))
         while True:
-            told = json.loads(self._socket.recv(timeout=ANSWER_S))
-            if told.get("id") == self._number:
+            message = json.loads(self._socket.recv(timeout=ANSWER_S))
+            if message.get("id") == self._number:
                 break
-            self.events.append(told)
-        if "error" in told:
-            raise RuntimeError(f"{method}: {told['error']}")
-        return told["result"]
+            self.events.append(message)
+        if "error" in message:
+            raise RuntimeError(f"{method}: {message['error']}")
+        return message["result"]
 
     def open(self, address: str) -> None:
-        """Go to a page and wait until it has loaded; forgets what the one before said."""
+        """Open a page, wait until it has loaded, and discard the events of the previous one."""
         self.events.clear()
         self.call("Page.navigate", url=address)
         self.until("document.readyState === 'complete'")
 
     def value(self, expression: str) -> Any:
-        """What JavaScript in the page comes to, promises awaited."""
-        told = self.call(
+        """The value of a JavaScript expression in the page; promises are awaited."""
+        result = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
-        if "exceptionDetails" in told:
-            raise RuntimeError(f"{expression}: {told['exceptionDetails']}")
-        return told["result"].get("value")
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
+        return result["result"].get("value")
 
     def until(self, expression: str, seconds: float = ANSWER_S) -> Any:
-        """Wait for JavaScript to come to something true. Raises TimeoutError."""
+        """Wait until a JavaScript expression is truthy. Raises TimeoutError."""
         end = time.monotonic() + seconds
-        while not (found := self.value(expression)):
+        while not (value := self.value(expression)):
             if time.monotonic() > end:
                 raise TimeoutError(f"never true: {expression}; {self.errors}")
             time.sleep(0.05)
-        return found
+        return value
 
     def press(self, key: str) -> None:
-        """One key, down and up."""
+        """Press and release one key."""
         text = {"text": key} if len(key) == 1 else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def screenshot(self, path: Path, selector: str = "") -> None:
-        """Of what is in view, or of one element whole, as PNG."""
+        """A PNG of the viewport, or of one whole element."""
         clip: dict[str, Any] = {}
         if selector:
             box = self.value(
@@ -125,21 +125,21 @@ class Chromium:
                 "width: b.width, height: b.height}; })()"
             )
             clip = {"clip": {**box, "scale": 1}, "captureBeyondViewport": True}
-        told = self.call("Page.captureScreenshot", format="png", **clip)
-        path.write_bytes(base64.b64decode(told["data"]))
+        result = self.call("Page.captureScreenshot", format="png", **clip)
+        path.write_bytes(base64.b64decode(result["data"]))
 
     @property
     def errors(self) -> Sequence[str]:
         """Exceptions, console messages of errors, and refusals of the page's own policy."""
-        found = [event for event in self.events if _is_error(event)]
-        return [json.dumps(event["params"])[:500] for event in found]
+        errors = [event for event in self.events if _is_error(event)]
+        return [json.dumps(event["params"])[:500] for event in errors]
 
     @property
     def requests(self) -> Sequence[str]:
-        """Every address that was asked for, the page itself first."""
+        """Every requested address, the page itself first."""
         sent = (e for e in self.events if e["method"] == "Network.requestWillBeSent")
-        asked = [event["params"]["request"]["url"] for event in sent]
-        return [address for address in asked if not address.startswith(OWN)]
+        addresses = [event["params"]["request"]["url"] for event in sent]
+        return [address for address in addresses if not address.startswith(OWN)]
 
     def close(self) -> None:
         self._started.close()

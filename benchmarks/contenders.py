@@ -1,6 +1,6 @@
-"""Contenders that a benchmark measures in turn: each a process of its own on one core, which waits.
+"""Contenders that a benchmark measures in turn: each is a separate process on one core.
 
-TRL runs in an environment of its own, made once under outputs/cache. A contender's script takes a
+TRL runs in a separate environment, created once under outputs/cache. A contender's script takes a
 step for each line on its standard input and answers with one line of JSON.
 """
 
@@ -46,8 +46,8 @@ class Contender:
 
 
 def model_of(path: Path, shape: Mapping[str, Any], *, seed: int = 0) -> Path:
-    """A random Qwen2 with the tiny tokenizer, saved at `path`. `shape` is an entry of `SIZES`, or
-    that with further settings of the configuration."""
+    """A random Qwen2 with the tiny tokenizer, saved at `path`. `shape` is an entry of `SIZES`,
+    optionally with further settings of the configuration."""
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, set_seed
 
     random = Random(0)
@@ -70,7 +70,7 @@ def model_of(path: Path, shape: Mapping[str, Any], *, seed: int = 0) -> Path:
 
 
 def trl_python() -> str:
-    """The interpreter of an environment that holds TRL and what it asks for."""
+    """The interpreter of an environment with TRL and its requirements."""
     home = ROOT / "outputs/cache" / f"env-{TRL.replace('==', '-')}"
     python = home / "bin/python"
     if not (home / "complete").exists():
@@ -82,16 +82,16 @@ def trl_python() -> str:
 
 
 def as_intel(folder: Path) -> str:
-    """A library to preload that tells MKL what it asks."""
-    made = folder / "as_intel.so"
+    """A library to preload that makes MKL treat the processor as Intel's."""
+    library = folder / "as_intel.so"
     source = folder / "as_intel.c"
     source.write_text("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
-    return str(made)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    return str(library)
 
 
 class Process:
-    """A contender that has started and waits. `cores`: which it may use, one without them."""
+    """A contender that has started and waits. `cores`: those that it may use; by default one."""
 
     def __init__(
         self,
@@ -111,16 +111,16 @@ class Process:
         path = str(Path(__file__).with_name(script))
         words = [python, path, contender.side, str(model), json.dumps(contender.settings)]
         bound = ",".join(map(str, cores or [min(os.sched_getaffinity(0))]))
-        with self.log.open("w") as said:
+        with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 ["taskset", "-c", bound, *words],
                 cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=said, text=True, start_new_session=True,
+                stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
 
     def step(self) -> dict[str, Any]:
-        """One step; what was printed beside the answer is passed over. What it has begun of the
-        next one stands still until then, with all its processes."""
+        """Take one step; other output than the answer is ignored. Between steps all processes of
+        the contender are stopped, including work ahead on the next step."""
         assert self.process.stdin and self.process.stdout
         self._signal(signal.SIGCONT)
         print(file=self.process.stdin, flush=True)
@@ -131,14 +131,14 @@ class Process:
         raise SystemExit(f"{self.name} ended:\n{self.log.read_text()[-3000:]}")
 
     def close(self) -> None:
-        """Let it end by itself."""
+        """Let the process end by itself."""
         assert self.process.stdin
         self._signal(signal.SIGCONT)
         self.process.stdin.close()
         self.process.wait(60)
 
     def kill(self) -> None:
-        """End it and all it has started, standing still or not."""
+        """Kill the process and all its descendants, stopped ones too."""
         with suppress(BrokenPipeError), self.process:  # of what was asked of one that is gone
             self._signal(signal.SIGKILL)
 
@@ -148,30 +148,30 @@ class Process:
 
 
 def in_turn(running: Sequence[Process], warm_up: int, rounds: int) -> list[dict[str, Any]]:
-    """A step of each, A B C A B C; medians over those after the first `warm_up` of each. `first`
-    is what the very first one told."""
+    """Step all contenders in turn, A B C A B C. Medians are over the steps after the first
+    `warm_up` of each; `first` is the answer to the very first step."""
     first: dict[str, dict[str, Any]] = {}
     with ExitStack() as ending:
-        for one in running:
-            ending.callback(one.kill)
+        for process in running:
+            ending.callback(process.kill)
         for turn in range(warm_up + rounds):
-            for one in running:
-                step = one.step()
-                first.setdefault(one.name, step)
+            for process in running:
+                step = process.step()
+                first.setdefault(process.name, step)
                 if turn >= warm_up:
-                    one.steps.append(step)
-        for one in running:
-            one.close()
+                    process.steps.append(step)
+        for process in running:
+            process.close()
     return [
         {
-            "name": one.name,
-            "s": median(step["s"] for step in one.steps),
-            "cpu_s": median(step["cpu_s"] for step in one.steps),
-            "tokens": median(step["tokens"] for step in one.steps),
-            "tokens_per_s": median(step["tokens"] / step["s"] for step in one.steps),
-            "peak_gib": max(step["peak_gib"] for step in one.steps),
-            "first": first[one.name],
-            "steps": one.steps,
+            "name": process.name,
+            "s": median(step["s"] for step in process.steps),
+            "cpu_s": median(step["cpu_s"] for step in process.steps),
+            "tokens": median(step["tokens"] for step in process.steps),
+            "tokens_per_s": median(step["tokens"] / step["s"] for step in process.steps),
+            "peak_gib": max(step["peak_gib"] for step in process.steps),
+            "first": first[process.name],
+            "steps": process.steps,
         }
-        for one in running
+        for process in running
     ]

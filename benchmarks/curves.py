@@ -2,9 +2,9 @@
 
     python benchmarks/curves.py [--quick] [--json FILE]
 
-They go to docs/images/curves. `--quick` only compares, and fails when a picture is not what the
-results draw. Thin lines are seeds while they train, by step; marks are held-out problems, the mean
-of the seeds between the least and the most of them.
+Images are written to docs/images/curves. `--quick` only compares and fails if an image differs from
+the results. Thin lines are single seeds by training step; marks are held-out accuracy: the mean,
+minimum and maximum over seeds.
 """
 
 import json
@@ -27,7 +27,7 @@ Runs = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One picture: thin lines, and marks with the range they are the mean of."""
+    """One image: thin lines, and marks with a mean and a range."""
 
     title: str
     lines: Sequence[Sequence[Point]]  # (step, value)
@@ -48,8 +48,8 @@ class Panel:
 
 def algorithm(runs: Runs) -> str:
     """Accuracy and length of one preset; `runs` are its seeds, as `algorithms.py` has them."""
-    told = [[(step, v) for step, v in run["held_out"]] for run in runs]
-    marks = [_mark(points) for points in zip(*told, strict=True)]
+    curves = [[(step, v) for step, v in run["held_out"]] for run in runs]
+    marks = [_mark(points) for points in zip(*curves, strict=True)]
     accuracy, length = (
         [_curve(run["curve"], key) for run in runs]
         for key in ("rewards/accuracy/mean", "completions/mean_length")
@@ -82,7 +82,7 @@ def preference(runs: Runs) -> str:
 
 
 def _curve(steps: Runs, key: str) -> list[Point]:
-    return [(one["step"], one[key]) for one in steps]
+    return [(row["step"], row[key]) for row in steps]
 
 
 def _mark(points: Sequence[Point]) -> tuple[float, float, float, float]:
@@ -91,10 +91,10 @@ def _mark(points: Sequence[Point]) -> tuple[float, float, float, float]:
 
 
 def drawing(panels: Sequence[Panel]) -> str:
-    """The panels beside each other, with nothing in it that is fetched or run."""
+    """The panels side by side, without external resources or scripts."""
     width, height = SHIFT * (len(panels) - 1) + LEFT + WIDTH + 14, TOP + HEIGHT + 24
     body = "\n".join(
-        line for place, panel in enumerate(panels) for line in _panel(panel, place * SHIFT + LEFT)
+        line for number, panel in enumerate(panels) for line in _panel(panel, number * SHIFT + LEFT)
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
@@ -137,7 +137,7 @@ def _label(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def pictures() -> dict[str, str]:
-    """Every picture by the name of its file, without ending."""
+    """Every image by file name without suffix."""
     algorithms, preferences = (
         json.loads((RESULTS / f"{name}.json").read_text())["results"]
         for name in ("algorithms", "preferences")

@@ -1,13 +1,13 @@
-"""A student distilled from a teacher against the same student by reinforcement learning alone.
+"""A student distilled from a teacher, against the same student trained by reinforcement learning.
 
     python benchmarks/distillation.py [--quick] [--json FILE] [--teacher FOLDER] [--student FOLDER]
 
-Every arm starts from one student base; seeds draw the questions, the samples and the order of
-batches. Compute is CPU seconds of whole runs, evaluation and start included, and of sampling the
-teacher; what the teacher itself has cost counts for nobody. RL is given as many steps as take what
-the dearest distillation took, or up to 15 % more, and is reported with what it did take. Claimed:
-the paper's distillation, on verified samples, is ahead of RL in pass@1 by more than the noise
-between seeds.
+All arms start from one student base; seeds determine the questions, the samples and the order of
+batches. Compute is CPU seconds of whole runs, including evaluation and start, and of sampling the
+teacher; the training of the teacher is not counted. RL gets as many steps as take the compute of
+the most expensive distillation, or up to 15 % more, and is reported with its actual compute. Claim:
+the paper's distillation, on verified samples, exceeds RL in pass@1 by more than the noise between
+seeds.
 """
 
 import json
@@ -49,19 +49,23 @@ ZERO = ("--optimizer.learning-rate", "5e-4", "--rollout.prompts", "32", "--rollo
 
 
 def cpu() -> float:
-    """CPU seconds of this process and of all that it has waited for."""
+    """CPU seconds of this process and of its finished children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(use.ru_utime + use.ru_stime for use in used)
 
 
 def command(folder: Path, name: str, words: list[str], *, quick: bool) -> dict[str, Any]:
     """One run of a shipped recipe: its CPU seconds, evaluations and curve."""
     output, began = folder / name, cpu()
-    asked = [sys.executable, "-m", "veriloop.stages.cli", *words, "--output", str(output)]
-    asked += ["--sampler.engine", "torch", "--trainer.threads", "1", "--no-tensorboard"]
+    command_line = [sys.executable, "-m", "veriloop.stages.cli", *words, "--output", str(output)]
+    command_line += ["--sampler.engine", "torch", "--trainer.threads", "1", "--no-tensorboard"]
     with (folder / f"{name}.log").open("w") as log:
         done = subprocess.run(
-            [*asked, *(QUICK if quick else ())], cwd=ROOT, stdout=log, stderr=log, check=False
+            [*command_line, *(QUICK if quick else ())],
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            check=False,
         )
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{(folder / f'{name}.log').read_text()[-3000:]}")
@@ -75,8 +79,8 @@ def command(folder: Path, name: str, words: list[str], *, quick: bool) -> dict[s
     }
 
 
-def made(name: str, *, quick: bool) -> Path:
-    """A base from the cache where it is; for a quick run one that has hardly learned."""
+def base_model(name: str, *, quick: bool) -> Path:
+    """A base model, from the cache if it is there; for a quick run one with little training."""
     recipe = read(name)
     assert isinstance(recipe, BaseRecipe)
     if quick:
@@ -85,30 +89,30 @@ def made(name: str, *, quick: bool) -> Path:
     return base.ensure(recipe)
 
 
-def taught(folder: Path, *, quick: bool) -> Path:
-    """A teacher: R1-Zero on the larger base with the student's tokenizer."""
-    words = ["zero", "tiny/zero", "--start", str(made("tiny/base_r1", quick=quick))]
+def trained_teacher(folder: Path, *, quick: bool) -> Path:
+    """Train a teacher: R1-Zero on the larger base with the student's tokenizer."""
+    words = ["zero", "tiny/zero", "--start", str(base_model("tiny/base_r1", quick=quick))]
     words += ["--steps", "2", "--rollout.prompts", "8"] if quick else []
     return Path(command(folder, "teacher", words, quick=quick)["checkpoint"])
 
 
 def samples(teacher: Path, path: Path, seed: int, *, quick: bool) -> dict[str, float]:
-    """Write the teacher's right and well laid out answers; what that took, and how many they are.
+    """Write the teacher's correct, well-formatted answers; returns CPU seconds and their number.
 
-    A quick run takes every answer: its teacher has learned nothing yet.
+    A quick run takes every answer, since its teacher has learned nothing yet.
     """
     began, count = cpu(), 40 if quick else QUESTIONS
     problems = [arithmetic.problem("rl", 1000 + seed, n) for n in range(count)]
     scribe = RolloutGenerator(load_tokenizer(teacher), load_generation_config(teacher))
     sampling = Sampling(per_prompt=ANSWERS, temperature=1.0, max_tokens=112, seed=seed)
-    asked = [(p.id, p) for p in problems]
-    rollouts = scribe.rollouts(TorchSampler(str(teacher)), asked, sampling)
+    questions = [(p.id, p) for p in problems]
+    rollouts = scribe.rollouts(TorchSampler(str(teacher)), questions, sampling)
     kept = [r for r in rollouts if quick or (r.finish == "stop" and right(r.problem, r.response))]
     rows = {(r.problem.prompt, r.response): None for r in kept if r.response}
     lines = [
-        {"prompt": [{"role": "user", "content": asked}],
-         "completion": [{"role": "assistant", "content": said}]}
-        for asked, said in rows
+        {"prompt": [{"role": "user", "content": question}],
+         "completion": [{"role": "assistant", "content": response}]}
+        for question, response in rows
     ]  # fmt: skip
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return {"cpu": cpu() - began, "rows": float(len(lines))}
@@ -122,10 +126,10 @@ def right(problem: Problem, response: str) -> bool:
 def compared(
     folder: Path, student: Path, teacher: Path, seed: int, *, quick: bool
 ) -> dict[str, dict[str, Any]]:
-    """All arms of one seed, RL last and with what the others took."""
+    """All arms of one seed; RL is last and gets the compute of the others."""
     data = folder / f"samples-{seed}.jsonl"
     sampled = samples(teacher, data, seed, quick=quick)
-    seeded, found = ["--start", str(student), "--seed", str(seed)], {}
+    seeded, runs = ["--start", str(student), "--seed", str(seed)], {}
     for arm in ARMS:
         words = ["distill", f"tiny/{arm}", *seeded]
         if arm == "distill_on_policy":
@@ -138,27 +142,27 @@ def compared(
         run = command(folder, f"{arm}-{seed}", words, quick=quick)
         if arm != "distill_on_policy":
             run |= {"cpu": run["cpu"] + sampled["cpu"], "rows": sampled["rows"]}
-        found[arm] = run
-    budget = max(run["cpu"] for run in found.values())
+        runs[arm] = run
+    budget = max(run["cpu"] for run in runs.values())
     words = [*seeded, "--problem-seed", str(seed)]
-    found["rl"] = reinforced(folder, f"rl-{seed}", words, budget, quick=quick)
-    return found
+    runs["rl"] = reinforced(folder, f"rl-{seed}", words, budget, quick=quick)
+    return runs
 
 
 def reinforced(
     folder: Path, name: str, words: list[str], budget: float, *, quick: bool
 ) -> dict[str, Any]:
-    """RL for `budget` CPU seconds, or up to MOST times that. A pilot of a few steps tells how many
-    steps that is; a run that took another time is made again, for as many as it tells itself."""
-    asked = ["zero", "tiny/zero", *words, *ZERO]
-    asked += ["--rollout.prompts", "8"] if quick else []
-    pilot = command(folder, f"{name}-pilot", [*asked, "--steps", str(PILOT)], quick=quick)
+    """RL for `budget` CPU seconds, or up to MOST times that. The number of steps is estimated by a
+    short pilot; a run outside the range is repeated with a corrected number."""
+    arguments = ["zero", "tiny/zero", *words, *ZERO]
+    arguments += ["--rollout.prompts", "8"] if quick else []
+    pilot = command(folder, f"{name}-pilot", [*arguments, "--steps", str(PILOT)], quick=quick)
     each = fmean(row["step_time"] for row in pilot["curve"][1:])
     rest = pilot["cpu"] - sum(row["step_time"] for row in pilot["curve"])
     steps = PILOT if quick else max(PILOT, math.ceil(AIM * (budget - rest) / each))
     attempt = 1
     while True:
-        words = [*asked, "--steps", str(steps)]
+        words = [*arguments, "--steps", str(steps)]
         run = command(folder, f"{name}-{attempt}", words, quick=quick)
         if quick or attempt == ATTEMPTS or budget <= run["cpu"] <= MOST * budget:
             return run
@@ -166,7 +170,7 @@ def reinforced(
 
 
 def shortfalls(results: list[dict[str, dict[str, Any]]]) -> list[str]:
-    """What the results do not show though it is claimed."""
+    """Claims that the results do not support."""
     missed = [
         f"seed {seed}: RL took {arms['rl']['cpu']:.0f} CPU seconds, {arm} {arms[arm]['cpu']:.0f}"
         for seed, arms in enumerate(results)
@@ -185,7 +189,7 @@ def shortfalls(results: list[dict[str, dict[str, Any]]]) -> list[str]:
     return missed
 
 
-def told(results: list[dict[str, dict[str, Any]]]) -> str:
+def summary(results: list[dict[str, dict[str, Any]]]) -> str:
     rows = [
         [arm, *(_spread([r[arm]["after"][name] for r in results]) for name in SHOWN),
          _spread([r[arm]["cpu"] for r in results]),
@@ -211,8 +215,8 @@ def main() -> int:
         student={"type": Path, "help": "one with its tokenizer; default: tiny/student"},
     )
     quick, folder = options.quick, Path(tempfile.mkdtemp(prefix="distillation-"))
-    student = (options.student or made("tiny/student", quick=quick)).resolve()
-    teacher = (options.teacher or taught(folder, quick=quick)).resolve()
+    student = (options.student or base_model("tiny/student", quick=quick)).resolve()
+    teacher = (options.teacher or trained_teacher(folder, quick=quick)).resolve()
     results: list[dict[str, dict[str, Any]]] = []
     for seed in SEEDS[:1] if quick else SEEDS:
         began = time.monotonic()
@@ -223,7 +227,7 @@ def main() -> int:
         for arms in results
     ]
     missed = [] if quick else shortfalls(results)
-    return publish(options, told(results), content, failed=missed)
+    return publish(options, summary(results), content, failed=missed)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What this process and all it started hold of the machine, read from outside through /proc."""
+"""Resources held by this process and its descendants, read from /proc."""
 
 import ctypes
 import gc
@@ -16,7 +16,8 @@ _CHUNK = 1 << 22
 
 
 def footprint() -> dict[str, int]:
-    """Counts of what must not grow, and kilobytes of memory: `own_kb` RSS, `slots_kb` PSS."""
+    """Counts of resources that must not grow, and kilobytes of memory: `own_kb` RSS, `slots_kb`
+    PSS."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # freed memory that is kept for later is no leak
     started = descendants(os.getpid())
@@ -33,7 +34,7 @@ def footprint() -> dict[str, int]:
 
 
 def held_kb(ancestor: int) -> int:
-    """Kilobytes that a process and all below it hold: shared ones are shared out."""
+    """Kilobytes held by a process and its descendants; shared memory is divided among its users."""
     return sum(_kilobytes(pid, "smaps_rollup", "Pss") for pid in (ancestor, *descendants(ancestor)))
 
 
@@ -45,16 +46,16 @@ def descendants(ancestor: int) -> list[int]:
             with suppress(OSError):
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
-    found, waiting = list[int](), [ancestor]
+    pids, waiting = list[int](), [ancestor]
     while waiting:
         below = children.get(waiting.pop(), [])
-        found += below
+        pids += below
         waiting += below
-    return found
+    return pids
 
 
 def own_cgroups() -> list[Path]:
-    """Folders that executors of this process made below our site."""
+    """cgroup folders created by executors of this process."""
     site, _ = cgroup.find()
     parents = dict.fromkeys(site.folders.values()) if site else {}
     name = f"{cgroup.PREFIX}{os.getpid()}-*"
@@ -76,16 +77,16 @@ def _kilobytes(pid: int, file: str, name: str) -> int:
 
 
 def scan(pids: list[int], text: bytes) -> dict[str, Any]:
-    """Search all that these processes could have written to: processes read, MiB, and finds."""
+    """Search all writable memory of these processes; returns processes read, MiB and matches."""
     read, size, hits = 0, 0, list[str]()
     for pid in pids:
         with suppress(OSError), open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
             before = size
             for start, end in _writable(pid):
                 with suppress(OSError):  # a special mapping
-                    found, count = _search(memory, start, end, text)
+                    addresses, count = _search(memory, start, end, text)
                     size += count
-                    hits += [f"process {pid} at {place:#x}" for place in found]
+                    hits += [f"process {pid} at {address:#x}" for address in addresses]
             read += size > before
     return {"processes": read, "mib": size / (1 << 20), "hits": hits}
 
@@ -101,16 +102,16 @@ def _writable(pid: int) -> list[tuple[int, int]]:
 
 
 def _search(memory: Any, start: int, end: int, text: bytes) -> tuple[list[int], int]:
-    """Where `text` stands between two addresses, and how many bytes were looked at."""
-    found, place, kept = list[int](), start, b""
-    while place < end:
-        memory.seek(place)
-        chunk = memory.read(min(_CHUNK, end - place))
+    """The addresses of `text` between two addresses, and the number of bytes read."""
+    addresses, position, kept = list[int](), start, b""
+    while position < end:
+        memory.seek(position)
+        chunk = memory.read(min(_CHUNK, end - position))
         if not chunk:
             break
         window = kept + chunk
-        first = place - len(kept)
-        found += [first + match.start() for match in re.finditer(re.escape(text), window)]
-        place += len(chunk)
+        first = position - len(kept)
+        addresses += [first + match.start() for match in re.finditer(re.escape(text), window)]
+        position += len(chunk)
         kept = window[-len(text) + 1 :]
-    return found, place - start
+    return addresses, position - start

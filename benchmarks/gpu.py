@@ -1,12 +1,12 @@
-"""One card: updates, their memory, the sampler, sleeping and waking; of random weights.
+"""One GPU: updates, their memory, the sampler, sleeping and waking, with random weights.
 
     python benchmarks/gpu.py [--device auto|cuda:N|cpu] [--quick] [--json FILE]
 
-Updates are of whole sequences of 8,192 tokens, one a row, in bfloat16 over float32 weights, with
-gradient checkpointing. `mfu` is the share of the card's dense bfloat16 products that the model's
-own are: 6 for each weight and position, and attention; what checkpointing computes again counts
-for nothing. Memory is compared with what `--dry-run` predicts. `--device cpu` runs a miniature,
-and says by name what it cannot measure without a card.
+Updates are of whole sequences of 8,192 tokens, one per row, in bfloat16 over float32 weights, with
+gradient checkpointing. `mfu` is the model's FLOPs (6 per weight and position, and attention;
+recomputation is not counted) as a share of the GPU's dense bfloat16 peak. Memory is compared with
+the prediction of `--dry-run`. `--device cpu` runs a miniature and names what it cannot measure
+without a GPU.
 """
 
 import json
@@ -35,7 +35,7 @@ NEEDS_A_CARD = (
 
 
 def section(name: str, device: str, quick: bool) -> Any:
-    """One section's result."""
+    """The result of one section."""
     import gpu_sections as sections
 
     if name == "vocabularies":
@@ -57,20 +57,22 @@ def section(name: str, device: str, quick: bool) -> Any:
 
 
 def _fitting(sections: Any, name: str, device: str, quick: bool) -> dict[str, Any]:
-    """An update, or why there is none."""
+    """The settings of an update, or why it does not fit."""
     import torch
 
     trainer = sections.trainer_of(device, LENGTH, adapters="+" in name)
-    found = sections.predicted(name, trainer, LENGTH)
+    prediction = sections.predicted(name, trainer, LENGTH)
     room = torch.cuda.get_device_properties(device).total_memory / sections.GIB
-    if found["predicted_gib"] > room:
-        return found | {"left_out": f"needs {found['predicted_gib']:.0f} GiB, there are {room:.0f}"}
+    if prediction["predicted_gib"] > room:
+        return prediction | {
+            "left_out": f"needs {prediction['predicted_gib']:.0f} GiB, there are {room:.0f}"
+        }
     count, repeats = (2, 1) if quick else (COUNT, REPEATS)
     return sections.update(name, device, length=LENGTH, count=count, repeats=repeats)
 
 
 def measured(name: str, device: str, quick: bool) -> Any:
-    """A section in a process of its own, so that none finds the memory of another."""
+    """A section in a separate process, so that sections do not share memory."""
     words = [sys.executable, __file__, "--device", device, "--section", name]
     done = subprocess.run(
         [*words, *(["--quick"] if quick else [])], cwd=ROOT, capture_output=True, text=True
@@ -80,58 +82,62 @@ def measured(name: str, device: str, quick: bool) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def shortfalls(found: dict[str, Any]) -> list[str]:
-    """What is aimed at and missed."""
-    failed = [one["failed"] for one in found.values() if isinstance(one, dict) and "failed" in one]
-    for name, one in found.items():
-        if not name.startswith("update:") or "mfu" not in one:
+def shortfalls(results: dict[str, Any]) -> list[str]:
+    """Targets that were missed."""
+    failed = [
+        result["failed"]
+        for result in results.values()
+        if isinstance(result, dict) and "failed" in result
+    ]
+    for name, result in results.items():
+        if not name.startswith("update:") or "mfu" not in result:
             continue
-        least = LEAST_MFU.get(one["model"], 0.0)
-        if one["mfu"] < least:
-            failed.append(f"update of {one['model']}: mfu {one['mfu']:.2f}, aim {least}")
-        off = abs(one["peak_gib"] / one["predicted_gib"] - 1)
+        least = LEAST_MFU.get(result["model"], 0.0)
+        if result["mfu"] < least:
+            failed.append(f"update of {result['model']}: mfu {result['mfu']:.2f}, aim {least}")
+        off = abs(result["peak_gib"] / result["predicted_gib"] - 1)
         if off > NEAR:
-            failed.append(f"memory of {one['model']}: {one['peak_gib']:.1f} GiB, predicted "
-                          f"{one['predicted_gib']:.1f}")  # fmt: skip
-    rows = found.get("vocabularies", [])
+            failed.append(f"memory of {result['model']}: {result['peak_gib']:.1f} GiB, predicted "
+                          f"{result['predicted_gib']:.1f}")  # fmt: skip
+    rows = results.get("vocabularies", [])
     if isinstance(rows, list) and rows:
         grown = rows[-1]["rest_gib"] - rows[0]["rest_gib"]
         if grown > FLAT_GIB:
             failed.append(f"memory: {grown:.2f} GiB more at a vocabulary of "
                           f"{rows[-1]['vocabulary']}, at most {FLAT_GIB}")  # fmt: skip
-    return failed + _of_the_sampler(found)
+    return failed + _of_the_sampler(results)
 
 
-def _of_the_sampler(found: dict[str, Any]) -> list[str]:
-    plain, fast = (found.get(f"sampler:{kind}", {}) for kind in ("eager", "graphs"))
+def _of_the_sampler(results: dict[str, Any]) -> list[str]:
+    plain, fast = (results.get(f"sampler:{kind}", {}) for kind in ("eager", "graphs"))
     failed = []
     if "tokens_s" in plain and "tokens_s" in fast:
         gained = fast["tokens_s"] / plain["tokens_s"]
         if gained < GRAPHS:
             failed.append(f"CUDA graphs: {gained:.2f} times the tokens a second, aim {GRAPHS}")
-    for one in (plain, fast):
-        if one.get("wake_s", 0.0) > WAKE_S:
-            failed.append(f"waking with new weights: {one['wake_s']:.1f} s, aim {WAKE_S}")
+    for result in (plain, fast):
+        if result.get("wake_s", 0.0) > WAKE_S:
+            failed.append(f"waking with new weights: {result['wake_s']:.1f} s, aim {WAKE_S}")
     return failed
 
 
-def shown(found: dict[str, Any]) -> str:
-    """The tables of what was measured."""
-    updates = [one for name, one in found.items() if name.startswith("update:")]
+def shown(results: dict[str, Any]) -> str:
+    """The tables of the results."""
+    updates = [result for name, result in results.items() if name.startswith("update:")]
     names = ("seconds", "tokens_s", "mfu", "roof_tflops", "predicted_gib", "peak_gib")
     text = table(
         ["update of", *names, "roof"],
-        [[one.get("model", "-"), *(_cell(one.get(n)) for n in names),
-          one.get("roof") or one.get("left_out", "-")] for one in updates],
+        [[result.get("model", "-"), *(_cell(result.get(n)) for n in names),
+          result.get("roof") or result.get("left_out", "-")] for result in updates],
     )  # fmt: skip
-    kept = [one for name, one in found.items() if name.startswith("sampler:")]
+    kept = [result for name, result in results.items() if name.startswith("sampler:")]
     names = ("start_s", "tokens_s", "sleep_s", "wake_s", "freed_gib")
     text += "\n\n" + table(
         ["sampler", "graphs", *names],
-        [[one.get("engine", "-"), str(one.get("graphs")), *(_cell(one.get(n)) for n in names)]
-         for one in kept],
+        [[r.get("engine", "-"), str(r.get("graphs")), *(_cell(r.get(n)) for n in names)]
+         for r in kept],
     )  # fmt: skip
-    rows = found.get("vocabularies", [])
+    rows = results.get("vocabularies", [])
     if isinstance(rows, list) and rows:
         names = ("peak_gib", "rest_gib")
         text += "\n\n" + table(
@@ -159,14 +165,14 @@ def main() -> int:
     if device == "cpu":
         if options.device == "auto":
             raise SystemExit("no card is here; --device cpu runs a miniature that measures none")
-        found = {name: section(name, device, True) for name in ("update:tiny", "sampler:eager")}
+        results = {name: section(name, device, True) for name in ("update:tiny", "sampler:eager")}
         refused = [f"not measured on cpu: {what}" for what in NEEDS_A_CARD]
-        return publish(options, "\n".join([shown(found), "", *refused]), found)
+        return publish(options, "\n".join([shown(results), "", *refused]), results)
     names = [f"update:{name}" for name in MODELS]
     names += ["vocabularies", "sampler:eager", "sampler:graphs"]
-    found = {name: measured(name, device, options.quick) for name in names}
-    failed = shortfalls(found)
-    return publish(options, shown(found), found, failed=[] if options.quick else failed)
+    results = {name: measured(name, device, options.quick) for name in names}
+    failed = shortfalls(results)
+    return publish(options, shown(results), results, failed=[] if options.quick else failed)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `benchmarks/gpu.py` measures, by section; on a card each has a process of its own."""
+"""The sections of `benchmarks/gpu.py`; on a GPU each runs in a separate process."""
 
 import statistics
 import tempfile
@@ -49,7 +49,7 @@ PROMPT = 512  # of the positions of a sequence
 
 
 def model_of(name: str, device: str, **changes: int) -> Any:
-    """A Qwen2 of this shape with random weights, made where it is going to be."""
+    """A Qwen2 of this shape with random weights, created on its device."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(0)
@@ -59,7 +59,7 @@ def model_of(name: str, device: str, **changes: int) -> Any:
 
 
 def trainer_of(device: str, length: int, *, adapters: bool = False) -> TrainerConfig:
-    """Rows of one sequence, one row a pass; what one card is given for large models."""
+    """Rows of one sequence, one row per pass, as for large models on one GPU."""
     return TrainerConfig.model_validate({
         "device": device, "compute": "bfloat16", "gradient_checkpointing": True,
         "row": length, "rows": 1, "lora": {"rank": 32 if adapters else 0},
@@ -67,14 +67,14 @@ def trainer_of(device: str, length: int, *, adapters: bool = False) -> TrainerCo
 
 
 def update(name: str, device: str, *, length: int, count: int, repeats: int) -> dict[str, Any]:
-    """Seconds, tokens a second, share of the card's products, and memory of whole updates on
-    `count` sequences of `length` tokens."""
+    """Seconds, tokens per second, MFU and memory of whole updates on `count` sequences of `length`
+    tokens."""
     shape, adapters = name.partition("+")[::2]
     model = model_of(shape, device)
     prompt = min(PROMPT, length // 2)
     graded = answers(count, prompt, length - prompt, SHAPES[shape]["vocab_size"])
     trainer = trainer_of(device, length, adapters=bool(adapters))
-    found = predicted(name, trainer, length)
+    prediction = predicted(name, trainer, length)
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
     step = stepper(model, graded, trainer)
@@ -82,7 +82,7 @@ def update(name: str, device: str, *, length: int, count: int, repeats: int) -> 
     seconds = statistics.median(timed(step, device) for _ in range(repeats))
     tokens, least = count * (length - 1), operations(model, length)
     speed, source = roof(model, device)
-    return found | {
+    return prediction | {
         "seconds": seconds,
         "tokens_s": tokens / seconds,
         "mfu": least * tokens / seconds / speed,
@@ -93,7 +93,7 @@ def update(name: str, device: str, *, length: int, count: int, repeats: int) -> 
 
 
 def predicted(name: str, trainer: TrainerConfig, length: int) -> dict[str, Any]:
-    """What the plan of `--dry-run` says of it."""
+    """The prediction of `--dry-run`."""
     sizes = SHAPES[name.partition("+")[0]]
     count = sum(p.numel() for p in model_of(name.partition("+")[0], "meta").parameters())
     shape = shape_of(sizes, count)
@@ -109,9 +109,9 @@ def predicted(name: str, trainer: TrainerConfig, length: int) -> dict[str, Any]:
 
 
 def operations(model: Any, length: int) -> float:
-    """Of a position, both ways: six for each weight it is multiplied with, four for one that is
-    frozen, and its attention to half of the others on average. What checkpointing computes again
-    is not useful work."""
+    """FLOPs per position, forward and backward: six per weight, four per frozen weight, and
+    attention to half of the other positions on average. Recomputation by checkpointing is not
+    counted."""
     config = model.config
     weights = sum(p.numel() for n, p in model.named_parameters() if not n.endswith(("_A", "_B")))
     if not config.tie_word_embeddings:
@@ -121,7 +121,7 @@ def operations(model: Any, length: int) -> float:
 
 
 def roof(model: Any, device: str) -> tuple[float, str]:
-    """FLOP/s of products in bfloat16: the card's own, or as they are measured here."""
+    """Peak FLOP/s in bfloat16: that of the GPU's data sheet, or measured here."""
     if device != "cpu":
         name = torch.cuda.get_device_name()
         for known, flops in CARDS.items():
@@ -132,8 +132,8 @@ def roof(model: Any, device: str) -> tuple[float, str]:
 
 
 def vocabularies(sizes: tuple[int, ...], device: str, length: int) -> list[dict[str, Any]]:
-    """Peak memory of an update against the vocabulary, less what the head's weights bring with
-    them: themselves, their gradient, two moments, and gradients on their way."""
+    """Peak memory of an update by vocabulary, minus the memory of the head's weights, their
+    gradients and two moments."""
     rows = []
     for size in sizes:
         model = model_of("1.5B", device, num_hidden_layers=2, vocab_size=size)
@@ -154,7 +154,7 @@ def vocabularies(sizes: tuple[int, ...], device: str, length: int) -> list[dict[
 def sampler(
     name: str, device: str, *, graphs: bool, prompts: int, tokens: int, cache_gib: float
 ) -> dict[str, Any]:
-    """Tokens a second, and on a card how long it takes to sleep and to wake with new weights."""
+    """Tokens per second, and on a GPU the seconds to sleep and to wake with new weights."""
     card = device != "cpu"
     config = SamplerConfig(
         engine="vllm" if card else "torch",
@@ -168,18 +168,19 @@ def sampler(
         began = time.monotonic()
         engine = open_sampler(config, str(folder), max_length=64 + tokens, say=print)
         started = time.monotonic() - began
-        asked = [[1 + i % 200, 5, 9, 7] for i in range(prompts)]
+        prompt_ids = [[1 + i % 200, 5, 9, 7] for i in range(prompts)]
         sampling = Sampling(per_prompt=1, temperature=1.0, max_tokens=tokens, seed=0)
-        engine.sample(asked[:2], sampling)  # warms
+        engine.sample(prompt_ids[:2], sampling)  # warms
         began = time.monotonic()
-        groups = engine.sample(asked, sampling)
+        groups = engine.sample(prompt_ids, sampling)
         seconds = time.monotonic() - began
         row = {
             "model": name,
             "engine": engine.name,
             "graphs": graphs,
             "start_s": started,
-            "tokens_s": sum(len(one.ids) for group in groups for one in group) / seconds,
+            "tokens_s": sum(len(completion.ids) for group in groups for completion in group)
+            / seconds,
         }
         if card:
             row |= _slept(engine, prepare(model, TrainerConfig(device=device)))
@@ -188,10 +189,10 @@ def sampler(
 
 
 def _slept(engine: Any, model: Any) -> dict[str, float]:
-    place = device_of(model)
-    before = torch.cuda.mem_get_info(place)[0]
+    device = device_of(model)
+    before = torch.cuda.mem_get_info(device)[0]
     sleep_s = timed(engine.sleep, "cuda")
-    freed = torch.cuda.mem_get_info(place)[0] - before
+    freed = torch.cuda.mem_get_info(device)[0] - before
     wake_s = timed(lambda: engine.load_weights(merged(model), 1), "cuda")
     return {"sleep_s": sleep_s, "wake_s": wake_s, "freed_gib": freed / GIB}
 
@@ -210,7 +211,7 @@ def _saved(model: Any) -> Iterator[Path]:
 
 
 def timed(call: Callable[[], Any], device: str) -> float:
-    """Seconds, the card's work included."""
+    """Seconds, including the GPU's work."""
     if device != "cpu":
         torch.cuda.synchronize()
     began = time.monotonic()

@@ -1,12 +1,12 @@
-"""Peak resident memory of a GRPO update of ours against TRL's: a vocabulary of 150,000.
+"""Peak resident memory of a GRPO update, veriloop against TRL, with a vocabulary of 150,000.
 
     python benchmarks/grpo_memory.py [--quick] [--json FILE]
 
-16 answers of 512 tokens, given and not sampled, on a Qwen2 of 10 M parameters of which the tied
-head has most. All answers of the batch in one micro-batch, and one at a time, on both sides; TRL as
-it installs and in float32 without gradient checkpointing. Each contender is a process of its own
-and makes three updates; shown are its peak resident memory (VmHWM of /proc), what it had reached
-when model and trainer were there, and the seconds of an update. One allocator arena for all.
+16 fixed answers of 512 tokens on a Qwen2 of 10 M parameters, most of them in the tied head. Both
+sides run with all answers in one micro-batch and with one at a time; TRL with its defaults, and in
+float32 without gradient checkpointing. Each contender is a separate process and makes three
+updates. Reported are its peak resident memory (VmHWM of /proc), the peak when model and trainer
+were loaded, and the seconds of an update. All use one allocator arena.
 """
 
 import os
@@ -33,22 +33,22 @@ AT_ONCE = (ANSWERS, 1)
 
 
 def contenders(at_once: int, vocabulary: int) -> list[Contender]:
-    """Those that work on so many answers at one time."""
-    told, both = f"{at_once} at once", {"vocabulary": vocabulary}
+    """The contenders with `at_once` answers per micro-batch."""
+    label, both = f"{at_once} at once", {"vocabulary": vocabulary}
     rows = {**both, "rows": at_once}  # an answer is longer than a row, and gets one of its own
     trl = {**both, "at_once": at_once}
     return [
-        Contender(name=f"TRL, {told}", side="trl", settings=trl),
-        Contender(name=f"TRL, float32, {told}", side="trl", settings={**trl, **PLAIN}),
-        Contender(name=f"ours, {told}", side="ours", settings=rows),
+        Contender(name=f"TRL, {label}", side="trl", settings=trl),
+        Contender(name=f"TRL, float32, {label}", side="trl", settings={**trl, **PLAIN}),
+        Contender(name=f"ours, {label}", side="ours", settings=rows),
         Contender(
-            name=f"ours, bfloat16, {told}", side="ours", settings={**rows, "compute": "bfloat16"}
+            name=f"ours, bfloat16, {label}", side="ours", settings={**rows, "compute": "bfloat16"}
         ),
     ]
 
 
 def measured(folder: Path, *, quick: bool) -> list[dict[str, Any]]:
-    """One contender after the other: none takes memory from another."""
+    """Run one contender after the other, since they would share memory."""
     vocabulary = QUICK if quick else VOCABULARY
     warm_up, rounds = (0, 1) if quick else (1, 2)
     model = model_of(folder / "model", {**SHAPE, "vocab_size": vocabulary})
@@ -62,12 +62,12 @@ def measured(folder: Path, *, quick: bool) -> list[dict[str, Any]]:
 
 
 def shares(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """Our least peak over TRL's least, by the answers at once."""
-    found: dict[int, float] = {}
+    """veriloop's lowest peak over TRL's lowest, by answers at once."""
+    by_batch: dict[int, float] = {}
     for at_once in AT_ONCE:
         ours, theirs = sides([r for r in rows if r["at_once"] == at_once], "peak_gib", min)
-        found[at_once] = ours / theirs
-    return found
+        by_batch[at_once] = ours / theirs
+    return by_batch
 
 
 def main() -> int:
@@ -80,11 +80,11 @@ def main() -> int:
         for r in rows
     ]
     text = table(["contender", "loaded GiB", "peak GiB", "update GiB", "s"], shown)
-    found = shares(rows)
-    text += "".join(f"\n{n} at once: {share:.2f} of TRL's least" for n, share in found.items())
+    ratios = shares(rows)
+    text += "".join(f"\n{n} at once: {share:.2f} of TRL's least" for n, share in ratios.items())
     failed = [
         f"{n} answers at once: peak memory {share:.2f} of TRL's least, wanted {BAR}"
-        for n, share in found.items()
+        for n, share in ratios.items()
         if share > BAR
     ]
     return publish(options, text, rows, failed=[] if options.quick else failed)

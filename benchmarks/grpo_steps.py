@@ -1,4 +1,4 @@
-"""One GRPO update on answers that were never sampled: random ids, random rewards, any size."""
+"""One GRPO update on synthetic answers: random ids, random rewards, any size."""
 
 from collections.abc import Callable
 from random import Random
@@ -24,7 +24,7 @@ GROUP = 8  # answers to one question
 
 
 def qwen2(**sizes: int) -> Any:
-    """A Qwen2 of these sizes with random weights and a tied head, ready to train."""
+    """A Qwen2 of these sizes with random weights and a tied head."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(0)
@@ -33,7 +33,7 @@ def qwen2(**sizes: int) -> Any:
 
 
 def answers(count: int, prompt: int, answer: int, vocabulary: int) -> list[Graded]:
-    """`count` rollouts of so many tokens; rewards 0 and 1 at random."""
+    """`count` rollouts of fixed lengths, with random rewards of 0 and 1."""
     random = Random(0)
     problem = Problem(id="p/0", prompt="?", verifier="number", reference={"value": "1"})
 
@@ -58,7 +58,7 @@ def answers(count: int, prompt: int, answer: int, vocabulary: int) -> list[Grade
 
 
 def stepper(model: Any, graded: list[Graded], trainer: TrainerConfig) -> Callable[[], Update]:
-    """What makes one whole update: rows, advantages, both passes, the optimizer."""
+    """A function that makes one whole update: rows, advantages, both passes, the optimizer."""
     prepare(model, trainer)
     learner = UpdateContext(
         policy=model,

@@ -1,13 +1,12 @@
-"""One contender of `against_trl.py` and its like: takes a GRPO step for each line it is given.
+"""One contender of `against_trl.py` and similar scripts: takes a GRPO step for each input line.
 
     python benchmarks/grpo_turns.py ours|ours_math|ours_programs|trl MODEL SETTINGS
 
-Answers each line on standard input with one of JSON: wall and CPU seconds of the step, its answer
-tokens, what they were paid on average, and for ours the seconds of its parts. All ask the same
-questions and pay by one rule, under which random answers differ; `ours_programs` asks for programs,
-and runs one for each answer, and `ours_math` judges mathematics in place of each. With
-`"learn": true` among the settings the rule is one that a random model can learn, and answers are
-short.
+Answers each line on standard input with one line of JSON: wall and CPU seconds of the step, its
+answer tokens, the mean reward, and for veriloop the seconds of its parts. All contenders have the
+same questions and the same rule for rewards, under which random answers differ; `ours_programs`
+runs a program for each answer, and `ours_math` judges a mathematical answer in place of each. With
+the setting `"learn": true` a random model can learn the rule, and answers are short.
 """
 
 import json
@@ -32,41 +31,41 @@ AS_OURS = {"lr_scheduler_type": "constant", "loss_type": "grpo"}  # there too; e
 
 
 def worth(text: str, ids: Sequence[int], *, learn: bool) -> float:
-    """Something that every answer of a group has its own share of: of its letters, or where it is
-    to be learned of tokens in the first half of the vocabulary."""
+    """A reward that differs within a group: the number of letters modulo 10, or with `learn` the
+    share of tokens from the first half of the vocabulary."""
     return sum(i < HALF for i in ids) / len(ids) if learn else (len(text) % 10) / 10
 
 
 def reply(began: tuple[float, float], tokens: int, **more: float) -> None:
-    """Tell the parent what a step took, and whatever else there is to tell."""
+    """Report the cost of a step, and further values, to the parent."""
     wall, cpu = time.monotonic() - began[0], time.process_time() - began[1]
-    told = {"s": wall, "cpu_s": cpu, "tokens": tokens, "peak_gib": peak_gib(), **more}
-    print(json.dumps(told), flush=True)
+    answer = {"s": wall, "cpu_s": cpu, "tokens": tokens, "peak_gib": peak_gib(), **more}
+    print(json.dumps(answer), flush=True)
 
 
 def peak_gib() -> float:
-    """Resident memory of this process at its highest. Not getrusage's, which begins at that of the
-    process that started it."""
+    """Peak resident memory of this process. (That of getrusage starts at the value of the
+    parent.)"""
     lines = Path("/proc/self/status").read_text().splitlines()
     (peak_kib,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(peak_kib) / 2**20
 
 
-def asked() -> tuple[float, float]:
-    """Wait for the parent's next line; ends this process when there is none."""
+def wait_for_turn() -> tuple[float, float]:
+    """Wait for the parent's next line; ends this process at the end of input."""
     if not sys.stdin.readline():
         raise SystemExit(0)
     return time.monotonic(), time.process_time()
 
 
 def ours(model: Path, settings: Mapping[str, Any]) -> None:
-    """The loop of every RL stage, a turn at a time, on sums judged by a pool."""
+    """The loop of the RL stages, one turn at a time, on sums judged by a pool."""
     _ours(model, settings)
 
 
 def ours_programs(model: Path, settings: Mapping[str, Any]) -> None:
-    """The same on programs: every answer, whatever it says, is judged as a short program with the
-    number of its letters in it, which the sandbox runs."""
+    """The same on programs: in place of every answer the sandbox runs a short program that contains
+    the number of its letters."""
     counted = f"for i in range({LOOPS}): x +="
 
     def written(problem: Any, text: str) -> tuple[Any, str]:
@@ -76,8 +75,8 @@ def ours_programs(model: Path, settings: Mapping[str, Any]) -> None:
 
 
 def ours_math(model: Path, settings: Mapping[str, Any]) -> None:
-    """The same on mathematics: every answer, whatever it says, is judged as the next pair of
-    `verify_speed.py`, a new one as long as there are some."""
+    """The same on mathematics: in place of every answer the next pair of `verify_speed.py` is
+    judged; pairs repeat only after all were used."""
     import verify_speed
 
     pairs = cycle(verify_speed.pairs(verify_speed.mixed, PAIRS, seed=0))
@@ -144,17 +143,17 @@ def _ours(
             _judge_instead(loop.deps.pool, instead)
         loop.begin()
         while True:
-            began = asked()
+            began = wait_for_turn()
             lengths.clear()
             payments.clear()
             loop.turn()
-            told = read_metrics(loop.deps.record.metrics_path)[-1]
-            parts = {name: told.get(f"time/{name}", 0.0) for name in PARTS}
+            row = read_metrics(loop.deps.record.metrics_path)[-1]
+            parts = {name: row.get(f"time/{name}", 0.0) for name in PARTS}
             reply(began, sum(lengths), paid=fmean(payments), **parts)
 
 
 def _judge_instead(pool: Any, instead: Callable[[Any, str], tuple[Any, str]]) -> None:
-    """Let the pool read something else in place of each answer."""
+    """Let the pool judge something else in place of each answer."""
     judge = pool.judge_all
 
     def judged(tasks: Sequence[tuple[Any, str]]) -> list[Any]:
@@ -164,7 +163,7 @@ def _judge_instead(pool: Any, instead: Callable[[Any, str], tuple[Any, str]]) ->
 
 
 def trl(model: Path, settings: Mapping[str, Any]) -> None:
-    """`GRPOTrainer` in one process, its callbacks waiting for the parent before each step."""
+    """`GRPOTrainer` in one process; its callbacks wait for the parent before each step."""
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -174,22 +173,22 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     settings = dict(settings)
     learn = settings.pop("learn", False)
-    made = {"tokens": 0, "paid": 0.0}
+    totals = {"tokens": 0, "paid": 0.0}
 
     def paid(completions: Sequence[str], completion_ids: Any = None, **_: Any) -> list[float]:
         pairs = zip(completions, completion_ids, strict=True)
-        found = [worth(text, ids, learn=learn) for text, ids in pairs]
-        made.update(tokens=sum(map(len, completion_ids)), paid=fmean(found))
-        return found
+        rewards = [worth(text, ids, learn=learn) for text, ids in pairs]
+        totals.update(tokens=sum(map(len, completion_ids)), paid=fmean(rewards))
+        return rewards
 
     class Waiting(TrainerCallback):
         began = (0.0, 0.0)
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.began = asked()
+            self.began = wait_for_turn()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            reply(self.began, made["tokens"], paid=made["paid"])
+            reply(self.began, totals["tokens"], paid=totals["paid"])
 
     config = GRPOConfig(
         output_dir=str(model / "trl"),

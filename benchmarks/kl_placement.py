@@ -1,13 +1,13 @@
-"""Where a KL estimator is put, and what becomes of training: the published claims, put to the test.
+"""KL estimators in the reward and in the loss: published claims about training stability, tested.
 
     python benchmarks/kl_placement.py [--quick] [--json FILE] [--betas B ...] [--rates R ...]
                                       [--seeds N ...] [--steps N] [--folder DIR] [--jobs N]
 
 Claims: k1 in the reward is unbiased and works best; k1 in the loss is unstable; k3 in the reward
-collapses; k3 in the loss is stable. Each (estimator, place) is trained at several weights and
-learning rates on the tiny base, three seeds each, with the reference never replaced, and looked at
-on the way, which tells of shorter training. A run is unstable when its held-out accuracy falls by
-more than FALL from its best, or when its arithmetic fails. The control has no KL.
+collapses; k3 in the loss is stable. Each (estimator, place) is trained with several weights and
+learning rates on the tiny base, three seeds each, with a fixed reference, and evaluated during
+training, which also shows the results of shorter training. A run is unstable if its held-out
+accuracy falls by more than FALL from its best, or if a number is not finite. The control has no KL.
 """
 
 import sys
@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from publish import arguments, publish, table
-from tiny_runs import OPTIONS, Ended, all_of, opened, run
+from tiny_runs import OPTIONS, Ended, all_of, run, work_folder
 
 SEEDS = (0, 1, 2)
 PLACES = [("k1", "reward"), ("k1", "loss"), ("k3", "reward"), ("k3", "loss")]
@@ -43,21 +43,21 @@ class Run(NamedTuple):
 
     @property
     def flags(self) -> list[str]:
-        """Of the command line."""
-        told = [*SIZE, "--optimizer.learning-rate", str(self.rate)]
-        told += ["--algorithm.kl-coefficient", str(self.beta)]
-        told += ["--algorithm.kl-estimator", self.estimator]
-        return [*told, "--algorithm.kl-placement", self.place, "--algorithm.allow-biased"]
+        """Command-line flags."""
+        flags = [*SIZE, "--optimizer.learning-rate", str(self.rate)]
+        flags += ["--algorithm.kl-coefficient", str(self.beta)]
+        flags += ["--algorithm.kl-estimator", self.estimator]
+        return [*flags, "--algorithm.kl-placement", self.place, "--algorithm.allow-biased"]
 
 
-def measured(asked: Run, ended: Ended) -> dict[str, Any]:
-    """Accuracy on the way, drift, and whether it ended on a failure of arithmetic."""
-    told = ended.log.read_text()
-    if ended.status and "gradient norm is" not in told:  # any other end says nothing of KLs
-        raise SystemExit(f"{asked.name} failed:\n{told[-3000:]}")
+def measured(wanted: Run, ended: Ended) -> dict[str, Any]:
+    """Accuracy during training, KL, and whether the run ended with a number that is not finite."""
+    log = ended.log.read_text()
+    if ended.status and "gradient norm is" not in log:  # any other end says nothing of KLs
+        raise SystemExit(f"{wanted.name} failed:\n{log[-3000:]}")
     accuracy = [row["pass@1"] for row in ended.evaluations]
     return {
-        **asked._asdict(),
+        **wanted._asdict(),
         "broke_off": bool(ended.status),
         "before": accuracy[0],
         "after": accuracy[-1],
@@ -72,34 +72,34 @@ def measured(asked: Run, ended: Ended) -> dict[str, Any]:
 def cells(results: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, float]]:
     """By (estimator, place, beta, rate): means over the seeds, and the share that was unstable."""
     keys = ("estimator", "place", "beta", "rate")
-    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    by_cell: dict[tuple[Any, ...], dict[str, float]] = {}
     for cell in dict.fromkeys(tuple(r[k] for k in keys) for r in results):
         own = [r for r in results if tuple(r[k] for k in keys) == cell]
-        told = {k: fmean(r[k] for r in own) for k in ("after", "best", "kl", "unstable")}
-        found[cell] = told | {"largest_norm": max(r["largest_norm"] for r in own)}
-    return found
+        means = {k: fmean(r[k] for r in own) for k in ("after", "best", "kl", "unstable")}
+        by_cell[cell] = means | {"largest_norm": max(r["largest_norm"] for r in own)}
+    return by_cell
 
 
-def claims(found: Mapping[tuple[Any, ...], Mapping[str, float]]) -> list[list[Any]]:
-    """Each claim, and in how many of the (beta, rate) cells it holds here."""
-    settings = list(dict.fromkeys(cell[2:] for cell in found if cell != (*CONTROL, cell[3])))
+def claims(by_cell: Mapping[tuple[Any, ...], Mapping[str, float]]) -> list[list[Any]]:
+    """Each claim, and in how many of the (beta, rate) cells it holds."""
+    settings = list(dict.fromkeys(cell[2:] for cell in by_cell if cell != (*CONTROL, cell[3])))
 
     def count(holds: Callable[[float, float], bool]) -> str:
-        return f"{sum(holds(*one) for one in settings)} of {len(settings)}"
+        return f"{sum(holds(*setting) for setting in settings)} of {len(settings)}"
 
-    def of(estimator: str, place: str, what: str) -> Callable[[float, float], float]:
-        return lambda beta, rate: found[estimator, place, beta, rate][what]
+    def of(estimator: str, placement: str, what: str) -> Callable[[float, float], float]:
+        return lambda beta, rate: by_cell[estimator, placement, beta, rate][what]
 
     def best(beta: float, rate: float) -> bool:
-        after = {place: of(*place, "after")(beta, rate) for place in PLACES}
-        return max(after, key=lambda place: after[place]) == ("k1", "reward")
+        after = {placement: of(*placement, "after")(beta, rate) for placement in PLACES}
+        return max(after, key=lambda placement: after[placement]) == ("k1", "reward")
 
-    def holds_kl(estimator: str, place: str) -> Callable[[float, float], bool]:
-        kl = of(estimator, place, "kl")
-        return lambda beta, rate: kl(beta, rate) < found[(*CONTROL, rate)]["kl"]
+    def holds_kl(estimator: str, placement: str) -> Callable[[float, float], bool]:
+        kl = of(estimator, placement, "kl")
+        return lambda beta, rate: kl(beta, rate) < by_cell[(*CONTROL, rate)]["kl"]
 
-    def unstable(estimator: str, place: str) -> Callable[[float, float], bool]:
-        share = of(estimator, place, "unstable")
+    def unstable(estimator: str, placement: str) -> Callable[[float, float], bool]:
+        share = of(estimator, placement, "unstable")
         return lambda beta, rate: share(beta, rate) > 0
 
     return [
@@ -108,7 +108,7 @@ def claims(found: Mapping[tuple[Any, ...], Mapping[str, float]]) -> list[list[An
         ["k1 in the loss is unstable", count(unstable("k1", "loss"))],
         ["k1 in the loss lowers the KL", count(holds_kl("k1", "loss"))],
         ["k3 in the reward collapses", count(unstable("k3", "reward"))],
-        ["k3 in the loss is stable", count(lambda *one: not unstable("k3", "loss")(*one))],
+        ["k3 in the loss is stable", count(lambda *setting: not unstable("k3", "loss")(*setting))],
         ["k3 in the loss lowers the KL", count(holds_kl("k3", "loss"))],
     ]
 
@@ -125,22 +125,26 @@ def main() -> int:
     betas, rates, seeds = options.betas, options.rates, options.seeds
     if options.quick:
         betas, rates, seeds = betas[:1], rates[:1], seeds[:1]
-    folder = opened(options.folder, "kl")
-    asked = [(*place, beta) for place, beta in product(PLACES, betas)]
-    wanted = [Run(*one, rate, seed) for seed, rate, one in product(seeds, rates, [CONTROL, *asked])]
+    folder = work_folder(options.folder, "kl")
+    cases = [(*placement, beta) for placement, beta in product(PLACES, betas)]
+    wanted = [
+        Run(*case, rate, seed) for seed, rate, case in product(seeds, rates, [CONTROL, *cases])
+    ]
 
-    def one(asked: Run) -> Mapping[str, Any]:
-        flags = ["--steps", str(options.steps), *asked.flags]
-        made = partial(measured, asked)
-        found = run(folder, asked.name, flags, asked.seed, made, quick=options.quick)
-        print(f"{asked.name}: pass@1 {found['after']:.3f}, KL {found['kl']:.3f}", flush=True)
-        return found
+    def train(wanted_run: Run) -> Mapping[str, Any]:
+        flags = ["--steps", str(options.steps), *wanted_run.flags]
+        summarize = partial(measured, wanted_run)
+        result = run(
+            folder, wanted_run.name, flags, wanted_run.seed, summarize, quick=options.quick
+        )
+        print(f"{wanted_run.name}: pass@1 {result['after']:.3f}, KL {result['kl']:.3f}", flush=True)
+        return result
 
-    results = all_of(wanted, options.jobs, one)
-    found = cells(results)
+    results = all_of(wanted, options.jobs, train)
+    by_cell = cells(results)
     header = ["estimator", "in the", "beta", "rate", "after", "best", "KL", "unstable", "norm"]
-    rows = [[*map(str, cell), *told.values()] for cell, told in found.items()]
-    held = claims(found)
+    rows = [[*map(str, cell), *means.values()] for cell, means in by_cell.items()]
+    held = claims(by_cell)
     text = "\n".join([table(header, rows), "", table(["claim", "(beta, rate) cells"], held)])
     return publish(options, text, {"runs": results, "claims": held})
 

@@ -2,10 +2,11 @@
 
     python benchmarks/language_reward.py [--quick] [--json FILE] [--seeds N ...] [--folder DIR]
 
-As the paper has it, from a cold start on: for each seed the first stages of `recipes/tiny/r1.yaml`
-(one base for all, R1-Zero and cold start anew), then `recipes/tiny/reasoning_rl.yaml`, longer, with
-the reward's language weight at 1 and at 0, in a process of its own on one core: the same start and
-questions for both of a seed. What has ended in the folder is not made again.
+As in the paper, training starts from a cold start: for each seed the first stages of
+`recipes/tiny/r1.yaml` (one base for all seeds, R1-Zero and cold start for each), then
+`recipes/tiny/reasoning_rl.yaml` with more steps and a language weight of 1 and of 0, each in a
+separate process on one core. Both runs of a seed share the start and the questions. Finished runs
+in the folder are not repeated.
 """
 
 import json
@@ -19,7 +20,7 @@ from typing import Any
 
 import yaml
 from publish import ROOT, arguments, publish, table
-from tiny_runs import OPTIONS, opened
+from tiny_runs import OPTIONS, work_folder
 
 from veriloop.pipeline.runs.record import read_metrics
 
@@ -44,11 +45,11 @@ CURVES = ("step", "rewards/accuracy/mean", "rewards/language/mean", "rewards/lan
 
 
 def ended(command: Sequence[str], log: Path) -> None:
-    """Run a stage on one core. Raises SystemExit with what it said last when it fails."""
-    with log.open("w") as said:
+    """Run a stage on one core. Raises SystemExit with its last output if it fails."""
+    with log.open("w") as output:
         done = subprocess.run(
             [sys.executable, "-m", "veriloop.stages.cli", *command], cwd=ROOT,
-            stdout=said, stderr=said, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdout=output, stderr=output, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{log.stem} failed:\n{log.read_text()[-3000:]}")
@@ -72,7 +73,7 @@ def cold_start(folder: Path, seed: int, *, quick: bool) -> Path:
 
 
 def run(folder: Path, start: Path, arm: str, seed: int, *, quick: bool) -> dict[str, Any]:
-    """One run; its evaluations, its curves and its seconds."""
+    """One run: its evaluations, curves and seconds."""
     output = folder / f"{arm}-{seed}"
     command = ["reasoning-rl", "tiny/reasoning_rl", "--start", str(start), "--output", str(output)]
     command += ["--seed", str(seed), "--problem-seed", str(seed), "--resume"]
@@ -91,7 +92,7 @@ def run(folder: Path, start: Path, arm: str, seed: int, *, quick: bool) -> dict[
 
 
 def shortfalls(results: list[dict[str, Any]]) -> list[str]:
-    """What the results do not show though it is claimed."""
+    """Claims that the results do not support."""
     missed: list[str] = []
     for seed in dict.fromkeys(r["seed"] for r in results):
         own = {r["arm"]: r for r in results if r["seed"] == seed}
@@ -115,19 +116,19 @@ def main() -> int:
         **OPTIONS,
     )
     seeds = options.seeds[:1] if options.quick else options.seeds
-    folder = opened(options.folder, "language-reward")
+    folder = work_folder(options.folder, "language-reward")
     starts = {seed: cold_start(folder, seed, quick=options.quick) for seed in seeds}
 
-    def one(job: tuple[str, int]) -> dict[str, Any]:
+    def train(job: tuple[str, int]) -> dict[str, Any]:
         arm, seed = job
-        found = run(folder, starts[seed], arm, seed, quick=options.quick)
-        after = found["after"]
+        result = run(folder, starts[seed], arm, seed, quick=options.quick)
+        after = result["after"]
         shown = f"language {after['language']:.3f}, pass@1 {after['pass@1']:.3f}"
-        print(f"{arm}, seed {seed}: {shown}, {found['seconds']:.0f} s", flush=True)
-        return found
+        print(f"{arm}, seed {seed}: {shown}, {result['seconds']:.0f} s", flush=True)
+        return result
 
     with ThreadPoolExecutor(options.jobs) as threads:
-        results = list(threads.map(one, [(arm, seed) for seed in seeds for arm in WEIGHTS]))
+        results = list(threads.map(train, [(arm, seed) for seed in seeds for arm in WEIGHTS]))
     names = ("language", "pass@1", "greedy", "format", "mean_length")
     rows = [
         [f"{r['arm']}, seed {r['seed']}"]

@@ -1,4 +1,4 @@
-"""What algorithms and preference losses came to, as Markdown for README and the pages in docs/."""
+"""Results of algorithms and preference losses as Markdown for README and docs/."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -16,13 +16,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
-    """Mean, and the least and the most over the seeds."""
+    """Mean, minimum and maximum over the seeds."""
     least, most = min(values), max(values)
     return f"{fmean(values):.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
 
 
 def algorithms(runs: Runs) -> list[str]:
-    """One row a preset, its seeds together; the curve is held-out accuracy on the way."""
+    """One row per preset, over its seeds; the curve is held-out accuracy during training."""
     rows: list[list[str]] = []
     for preset in dict.fromkeys(run["preset"] for run in runs):
         own = [run for run in runs if run["preset"] == preset]
@@ -49,16 +49,16 @@ def _curve(run: Mapping[str, Any]) -> list[float]:
 
 
 def kl_places(result: Mapping[str, Any]) -> list[str]:
-    """How often each published claim held, and a row for each setting that was trained."""
+    """How often each published claim held, and a row for each trained setting."""
     keys = ("estimator", "place", "beta", "rate")
     rows: list[list[str]] = []
     for cell in dict.fromkeys(tuple(run[k] for k in keys) for run in result["runs"]):
         own = [run for run in result["runs"] if tuple(run[k] for k in keys) == cell]
-        estimator, place, beta, rate = cell
+        estimator, placement, beta, rate = cell
         none = beta < 1e-6
         rows.append(
             [
-                "none" if none else f"`{estimator}` in the {place}",
+                "none" if none else f"`{estimator}` in the {placement}",
                 "-" if none else f"{beta:g}",
                 f"{rate:g}",
                 spread([run["after"] for run in own]),
@@ -73,7 +73,7 @@ def kl_places(result: Mapping[str, Any]) -> list[str]:
 
 
 def preferences(result: Mapping[str, Any]) -> list[str]:
-    """One row a loss, its seeds together, and where IPO's margin stands."""
+    """One row per loss, over its seeds, and IPO's final margin."""
     rows = [
         [
             f"`{name}`",
@@ -96,10 +96,10 @@ def preferences(result: Mapping[str, Any]) -> list[str]:
         "format",
         "s",
     ]
-    told = (
+    note = (
         f"IPO's margin after many passes: {stood} nats; 1 / (2 tau) = {result['ipo_optimum']:.2f}."
     )
-    return [*table(header, rows), "", told]
+    return [*table(header, rows), "", note]
 
 
 CONDUCT = {  # the row -> where `aha.py` has it, and digits
@@ -125,29 +125,30 @@ CONDUCT = {  # the row -> where `aha.py` has it, and digits
 
 
 def aha(runs: Runs) -> list[str]:
-    """Before and after each run, then a picked problem of each whose wrong step is mended later."""
+    """Each run before and after training, then a picked problem whose wrong step is corrected after
+    it."""
     rows: list[list[str]] = []
     for name, (path, digits) in CONDUCT.items():
         pairs = [(_at(run["before"], path), _at(run["after"], path)) for run in runs]
         rows.append([name.strip(), *(f"{b:.{digits}f} → {a:.{digits}f}" for b, a in pairs)])
-    told = table(["", *(run["name"] for run in runs)], rows)
+    lines = table(["", *(run["name"] for run in runs)], rows)
     for run in runs:
-        readable = sorted(run["examples"], key=lambda one: not one["question"].isascii())
-        for one in readable[:1]:
-            told += ["", f"{run['name']}, picked: *{one['question']}*", ""]
-            told += [f"- before: `{one['before']}`", f"- after: `{one['after']}`"]
-    return told
+        readable = sorted(run["examples"], key=lambda example: not example["question"].isascii())
+        for example in readable[:1]:
+            lines += ["", f"{run['name']}, picked: *{example['question']}*", ""]
+            lines += [f"- before: `{example['before']}`", f"- after: `{example['after']}`"]
+    return lines
 
 
 def rise(runs: Runs) -> tuple[str, str, str]:
-    """README's row of it: the ranges over the seeds."""
-    told: list[str] = []
+    """The row for README: the ranges over the seeds."""
+    changes: list[str] = []
     for key in ("verify", "correct"):
         old, new = ([run[when][key] for run in runs] for when in ("before", "after"))
-        told.append(f"{min(old):.2f} to {max(old):.2f} → {min(new):.2f} to {max(new):.2f}")
+        changes.append(f"{min(old):.2f} to {max(old):.2f} → {min(new):.2f} to {max(new):.2f}")
     what = f"R1-Zero where verification pays, {len(runs)} seeds: responses that verify; that"
-    return f"{what} correct themselves ([table](aha.md#outcome))", "; ".join(told), "aha"
+    return f"{what} correct themselves ([table](aha.md#outcome))", "; ".join(changes), "aha"
 
 
-def _at(found: Mapping[str, Any], path: Sequence[str]) -> float:
-    return found[path[0]] if len(path) == 1 else _at(found[path[0]], path[1:])
+def _at(values: Mapping[str, Any], path: Sequence[str]) -> float:
+    return values[path[0]] if len(path) == 1 else _at(values[path[0]], path[1:])

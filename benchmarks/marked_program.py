@@ -1,6 +1,6 @@
-"""A program that leaves its mark wherever it may, and looks for the marks of those before it.
+"""A program that writes its mark wherever it can, and searches for marks of earlier runs.
 
-Run inside the sandbox, with its mark on standard input; prints the channels where it found one.
+Runs inside the sandbox with its mark on standard input; prints the channels that held a mark.
 """
 
 import builtins
@@ -22,41 +22,41 @@ libc = ctypes.CDLL(None)
 
 
 def foreign(text: str) -> bool:
-    """Whether the text holds another run's mark."""
+    """Whether the text contains the mark of another run."""
     parts = [part[:SHAPE] for part in text.split(prefix)[1:]]
     return any(part.isdigit() and part != number for part in parts)
 
 
 def names() -> list[str]:
-    """Every name that the file system shows where somebody may have written."""
-    found = list[str]()
+    """All names in the writable parts of the file system."""
+    entries = list[str]()
     for folder in FILES:
         with suppress(OSError):  # not there, or not to be read
-            found += os.listdir(folder)
-    return found
+            entries += os.listdir(folder)
+    return entries
 
 
 def objects() -> bool:
-    """Texts of all objects that exist, those the collector set aside before the fork too."""
+    """Texts of all existing objects, including those that the collector froze before the fork."""
     gc.unfreeze()
     for held in gc.get_objects():
         inner = list(held.values()) if isinstance(held, dict) else held
         if isinstance(inner, (list, tuple, set)) and any(
-            isinstance(one, str) and foreign(one) for one in list(inner)
+            isinstance(value, str) and foreign(value) for value in list(inner)
         ):
             return True
     return False
 
 
 def memory() -> bool:
-    """The heap and the blocks that hold objects; a pipe tells which of it can be read."""
+    """The heap and the blocks of objects; writing to a pipe shows which of them are readable."""
     reader, writer = os.pipe()
     libc.sbrk.restype = ctypes.c_void_p
     end = (libc.sbrk(ctypes.c_long(0)) or 0) // BLOCK
     blocks = {id(held) // BLOCK for held in gc.get_objects()} | set(range(end - HEAP, end + 1))
     for block in blocks:
-        place, size = ctypes.c_void_p(block * BLOCK), ctypes.c_size_t(BLOCK)
-        count = libc.write(writer, place, size)
+        address, size = ctypes.c_void_p(block * BLOCK), ctypes.c_size_t(BLOCK)
+        count = libc.write(writer, address, size)
         if count > 0 and foreign(os.read(reader, count).decode("latin-1")):
             return True
     return False
@@ -102,14 +102,14 @@ def write(path: str) -> None:
 
 
 def plant() -> None:
-    """Leave the mark everywhere; what is refused is no channel."""
+    """Write the mark everywhere; what is refused is not a channel."""
     os.environ["VERILOOP_MARK"] = mark
     sys.argv.append(mark)
     builtins.veriloop_mark = mark
     sys.modules["veriloop_mark"] = sys
     threading.current_thread().name = mark
     libc.prctl(15, b"mark" + number.encode(), 0, 0, 0)
-    kept.extend(f"{mark}{place}" for place in range(2000))
+    kept.extend(f"{mark}{index}" for index in range(2000))
     signal.signal(signal.SIGUSR1, lambda *_: None)
     for step in (
         lambda: [write(f"{folder}/{mark}") for folder in FILES[:2]],
@@ -128,6 +128,6 @@ def plant() -> None:
 mark = input()
 prefix, number = mark[:-SHAPE], mark[-SHAPE:]
 kept = list[str]()
-found = look()
+channels = look()
 plant()
-print(json.dumps(found))
+print(json.dumps(channels))

@@ -1,12 +1,12 @@
-"""Peak memory of one GRPO update against the vocabulary and against the length of an answer.
+"""Peak memory of one GRPO update by vocabulary and by length of an answer.
 
     python benchmarks/memory.py [--quick] [--json FILE]
 
-Each update runs in a process of its own, which reports its peak resident memory (getrusage) once
-the model is there and once two updates have been made; shown is the difference. Beside logits a
-vocabulary of V adds 3 x V x width floats to it, a gradient and two moments for each weight of the
-tied head; they are taken off. What is left must
-be flat in the vocabulary, and linear in the tokens of one answer.
+Each update runs in a separate process, which reports its peak resident memory (getrusage) after
+loading the model and after two updates; the table shows the difference. Besides logits, a
+vocabulary of V adds 3 x V x width floats: a gradient and two moments for each weight of the tied
+head; they are subtracted. The rest must be constant in the vocabulary, and linear in the tokens of
+one answer.
 """
 
 import json
@@ -60,7 +60,7 @@ def peak_mib() -> float:
 
 
 def measured(vocabulary: int, count: int, answer: int) -> dict[str, Any]:
-    """What a child of these sizes came to."""
+    """The memory of a child with these sizes."""
     words = [sys.executable, __file__, "--child", f"{vocabulary},{count},{answer}"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(
@@ -68,14 +68,14 @@ def measured(vocabulary: int, count: int, answer: int) -> dict[str, Any]:
     )
     if done.returncode:
         raise SystemExit(f"{vocabulary=} {count=} {answer=}: {done.stderr[-2000:]}")
-    found = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(done.stdout.splitlines()[-1])
     head = KEPT * vocabulary * WIDTH * 4 / MIB
-    update = found["after_mib"] - found["before_mib"]
+    update = result["after_mib"] - result["before_mib"]
     return {
         "vocabulary": vocabulary,
         "answers": count,
         "tokens": count * answer,
-        "peak_mib": found["after_mib"],
+        "peak_mib": result["after_mib"],
         "update_mib": update,
         "head_mib": head,
         "rest_mib": update - head,
@@ -83,7 +83,7 @@ def measured(vocabulary: int, count: int, answer: int) -> dict[str, Any]:
 
 
 def shortfalls(by_vocabulary: list[dict[str, Any]], by_length: list[dict[str, Any]]) -> list[str]:
-    """Where memory grows with the vocabulary, or faster than the tokens."""
+    """Sizes at which memory grows with the vocabulary, or faster than the tokens."""
     first, last = by_vocabulary[0], by_vocabulary[-1]
     grown = last["rest_mib"] - first["rest_mib"]
     failed = []
@@ -109,10 +109,12 @@ def main() -> int:
         return 0
     vocabularies = QUICK_VOCABULARIES if options.quick else VOCABULARIES
     lengths = QUICK_LENGTHS if options.quick else LENGTHS
-    asked = [(v, TOKENS // 128, 128) for v in vocabularies] + [(PLAIN_V, 1, n) for n in lengths]
-    with ThreadPoolExecutor(len(asked)) as threads:  # each child's memory is its own
-        found = list(threads.map(lambda sizes: measured(*sizes), asked))
-    by_vocabulary, by_length = found[: len(vocabularies)], found[len(vocabularies) :]
+    sizes_of_runs = [(v, TOKENS // 128, 128) for v in vocabularies] + [
+        (PLAIN_V, 1, n) for n in lengths
+    ]
+    with ThreadPoolExecutor(len(sizes_of_runs)) as threads:  # each child's memory is its own
+        measurements = list(threads.map(lambda sizes: measured(*sizes), sizes_of_runs))
+    by_vocabulary, by_length = measurements[: len(vocabularies)], measurements[len(vocabularies) :]
     header = ["vocabulary", "answers", "tokens", "peak MiB", "update MiB", "head MiB", "rest MiB"]
     names = ("peak_mib", "update_mib", "head_mib", "rest_mib")
     shown = [

@@ -1,7 +1,7 @@
 """One wrong operator at a time: every mutant of a Python source that its tests should notice.
 
-Docstrings, messages, annotations and refusals of bad input (`raise`, and the `if` that ends in
-one) are left as they are: a mutant there would say nothing about the arithmetic.
+Docstrings, messages, annotations and checks of input (`raise`, and the `if` that ends in one) are
+not mutated, since they are not arithmetic.
 """
 
 import ast
@@ -60,19 +60,19 @@ class Mutant:
 
 
 def mutants(path: str, source: str) -> list[Mutant]:
-    """Every mutant of a file, in the order of its lines, each with another source than the rest."""
+    """Every distinct mutant of a file, in the order of its lines."""
     code, original = source.encode(), ast.dump(ast.parse(source))
     lines = code.splitlines(keepends=True)
     starts = [sum(map(len, lines[:i])) for i in range(len(lines))]
-    found: dict[str, Mutant] = {}
+    by_source: dict[str, Mutant] = {}
     for node in _places(ast.parse(source)):
         for operator, part, after in _changes(node):
             assert part.end_lineno is not None and part.end_col_offset is not None
             first = starts[part.lineno - 1] + part.col_offset
             last = starts[part.end_lineno - 1] + part.end_col_offset
             mutated = (code[:first] + after.encode() + code[last:]).decode()
-            if ast.dump(ast.parse(mutated)) != original and mutated not in found:
-                found[mutated] = Mutant(
+            if ast.dump(ast.parse(mutated)) != original and mutated not in by_source:
+                by_source[mutated] = Mutant(
                     path=path,
                     line=part.lineno,
                     operator=operator,
@@ -80,7 +80,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
                     after=after,
                     source=mutated,
                 )
-    return sorted(found.values(), key=lambda m: m.line)
+    return sorted(by_source.values(), key=lambda m: m.line)
 
 
 def _places(node: ast.AST) -> Iterator[ast.AST]:

@@ -1,4 +1,4 @@
-"""Break the arithmetic one operator at a time and run its tests: a survivor is a hole in them.
+"""Mutate the arithmetic one operator at a time and run its tests: a survivor is a gap in them.
 
     python benchmarks/mutation.py [--quick] [--json FILE] [--files FILE ...] [--jobs N]
 
@@ -53,7 +53,7 @@ NOT_IMPORTED = "ImportError while loading conftest"  # how pytest tells of a USA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Tests to run on one tree. Without a mutant: on the tree as it is."""
+    """Tests to run on one tree. Without a mutant: on the unchanged tree."""
 
     path: str  # the file under test, relative to the root
     mutant: Mutant | None
@@ -69,7 +69,7 @@ class Running:
 def tests_of(root: Path, path: str) -> list[str]:
     """pipeline/rl/update.py -> tests/pipeline/rl/test_update.py, and test_update_*.py beside it."""
     folder, stem = Path("tests", path).parent, Path(path).stem
-    more = sorted(one.name for one in (root / folder).glob(f"test_{stem}_*.py"))
+    more = sorted(file.name for file in (root / folder).glob(f"test_{stem}_*.py"))
     return [(folder / name).as_posix() for name in (f"test_{stem}.py", *more)]
 
 
@@ -159,7 +159,8 @@ def finished(child: int, running: Running) -> int | None:
 def run_all(
     root: Path, jobs: Sequence[Job], workers: int, done: Callable[[Job, int, str], None]
 ) -> None:
-    """Run every job, at most `workers` at a time; `done(job, exit code, output)` after each."""
+    """Run every job, at most `workers` at a time; calls `done(job, exit code, output)` after
+    each."""
     with ExitStack() as stack:
         free = [
             copy_tree(root, Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve())
@@ -172,17 +173,17 @@ def run_all(
                 if job.mutant is not None:
                     (tree / job.path).write_text(job.mutant.source)
                 running[start(tree, job)] = Running(job=job, tree=tree, started=time.monotonic())
-            for child, one in list(running.items()):
-                if (code := finished(child, one)) is not None:
+            for child, trial in list(running.items()):
+                if (code := finished(child, trial)) is not None:
                     del running[child]
-                    shutil.copy(root / one.job.path, one.tree / one.job.path)
-                    free.append(one.tree)
-                    done(one.job, code, (one.tree / "log").read_text(errors="replace"))
+                    shutil.copy(root / trial.job.path, trial.tree / trial.job.path)
+                    free.append(trial.tree)
+                    done(trial.job, code, (trial.tree / "log").read_text(errors="replace"))
             time.sleep(0.01)
 
 
 def check_baseline(root: Path, files: Sequence[str], workers: int) -> None:
-    """Exit with the tests' own words unless every file passes its tests unmutated."""
+    """Exit with the output of the tests unless every file passes them unmutated."""
     for path in files:
         tests = tests_of(root, path)[0]
         if not (root / path).exists() or not (root / tests).exists():
@@ -195,13 +196,13 @@ def check_baseline(root: Path, files: Sequence[str], workers: int) -> None:
     run_all(root, [Job(path=path, mutant=None) for path in files], workers, passed)
 
 
-def excluded(found: Sequence[Mutant], files: Sequence[str]) -> list[tuple[Mutant, Equivalent]]:
+def excluded(candidates: Sequence[Mutant], files: Sequence[str]) -> list[tuple[Mutant, Equivalent]]:
     """The mutants listed as equivalent. Exits when an entry of the list matches nothing."""
     pairs = []
     for entry in (e for e in EQUIVALENT if e.path in files):
         mine = [
             m
-            for m in found
+            for m in candidates
             if (m.path, m.before, m.after) == (entry.path, entry.before, entry.after)
             and entry.within in "".join(m.source.splitlines()[m.line - 1 : m.line])
         ]
@@ -263,7 +264,9 @@ def counted(
     }
 
 
-def told(root: Path, results: dict[str, Any], left_out: Sequence[tuple[Mutant, Equivalent]]) -> str:
+def summary(
+    root: Path, results: dict[str, Any], left_out: Sequence[tuple[Mutant, Equivalent]]
+) -> str:
     lines = [table(results["per_file"])]
     for mutant, entry in left_out:
         lines.append(f"equivalent {difference(root, mutant)}\n    because {entry.reason}")
@@ -280,16 +283,16 @@ def main() -> int:
     )
     root, workers = options.root, options.jobs
     files = options.files or default_files(root)
-    found = [m for path in files for m in mutants(path, (root / path).read_text())]
-    left_out = excluded(found, files)
-    chosen = [m for m in found if all(m is not other for other, _ in left_out)]
+    candidates = [m for path in files for m in mutants(path, (root / path).read_text())]
+    left_out = excluded(candidates, files)
+    chosen = [m for m in candidates if all(m is not other for other, _ in left_out)]
     if options.quick:
         chosen = random.Random(0).sample(chosen, min(QUICK, len(chosen)))
     preload()
     check_baseline(root, sorted({m.path for m in chosen}), workers)
     survivors = survivors_of(root, chosen, workers)
     results = counted(root, chosen, survivors, left_out)
-    return publish(options, told(root, results, left_out), results, failed=results["survivors"])
+    return publish(options, summary(root, results, left_out), results, failed=results["survivors"])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Two cores with sampling a step ahead, against one core: speed, and what the model learns.
+"""Sampling one step ahead on two cores, against one core: speed and learning.
 
     python benchmarks/overlap.py [--quick] [--json FILE] [--sizes 1M 10M] [--rounds N]
                                  [--seeds N ...] [--folder DIR] [--jobs N]
 
-Speed: steps of `grpo_turns.py` on random models, in turn: on one core, on two cores by both one
-after the other, and on two with `rollout.ahead: 1`, where one core samples while the other learns.
-Learning: runs of `recipes/tiny/algorithms.yaml` with and without, four optimizer steps a rollout,
-the same base and questions for both of a seed; the difference in held-out accuracy is to be within
-the noise between seeds.
+Speed: steps of `grpo_turns.py` on random models, taking turns: on one core, on two cores without
+overlap, and on two cores with `rollout.ahead: 1`, where one core samples while the other learns.
+Learning: runs of `recipes/tiny/algorithms.yaml` with and without overlap, four optimizer steps per
+rollout, the same base and questions for both runs of a seed; the difference in held-out accuracy
+must be within the noise between seeds.
 """
 
 import os
@@ -21,7 +21,7 @@ from typing import Any
 from contenders import SIZES, Contender, Process, in_turn, model_of
 from paired import interval
 from publish import arguments, publish, table
-from tiny_runs import OPTIONS, Ended, all_of, opened, run
+from tiny_runs import OPTIONS, Ended, all_of, run, work_folder
 
 BAR = 1.7  # times the tokens a second of one core
 WARM_UP = 2
@@ -36,7 +36,7 @@ FLAGS = ("--algorithm.preset", "grpo", "--algorithm.minibatches", "4")
 
 
 def speeds(size: str, rounds: int, folder: Path) -> list[dict[str, Any]]:
-    """Tokens a second of each way."""
+    """Tokens per second of each setting."""
     cores = sorted(os.sched_getaffinity(0))
     model = model_of(folder / size, SIZES[size])
     running = [
@@ -51,30 +51,31 @@ def speeds(size: str, rounds: int, folder: Path) -> list[dict[str, Any]]:
     return [{"size": size, **row, "times": row["tokens_per_s"] / alone} for row in rows]
 
 
-def told(ahead: int, seed: int, ended: Ended) -> dict[str, Any]:
+def summary(ahead: int, seed: int, ended: Ended) -> dict[str, Any]:
     if ended.status:
         raise SystemExit(f"{ended.output.name} failed:\n{ended.log.read_text()[-3000:]}")
     last = ended.steps[-1]
     shown = ("staleness", "clip_ratio/region_mean", "kl", "sync/max")
-    found = {name: last[name] for name in shown if name in last}
-    return {"ahead": ahead, "seed": seed, "pass@1": ended.stage["after"]["pass@1"], **found}
+    values = {name: last[name] for name in shown if name in last}
+    return {"ahead": ahead, "seed": seed, "pass@1": ended.stage["after"]["pass@1"], **values}
 
 
 def learned(options: Any, seeds: Sequence[int], *, quick: bool) -> list[dict[str, Any]]:
-    """What each run came to, of both kinds for each seed."""
-    folder = opened(options.folder, "overlap")
+    """The results of both runs of each seed."""
+    folder = work_folder(options.folder, "overlap")
 
-    def one(job: tuple[int, int]) -> Mapping[str, Any]:
+    def train(job: tuple[int, int]) -> Mapping[str, Any]:
         seed, ahead = job
         flags = (*FLAGS, "--rollout.ahead", str(ahead))
-        made = partial(told, ahead, seed)
-        return run(folder, f"ahead-{ahead}-{seed}", flags, seed, made, quick=quick)
+        summarize = partial(summary, ahead, seed)
+        return run(folder, f"ahead-{ahead}-{seed}", flags, seed, summarize, quick=quick)
 
-    return all_of([(seed, ahead) for seed in seeds for ahead in (0, 1)], options.jobs, one)
+    return all_of([(seed, ahead) for seed in seeds for ahead in (0, 1)], options.jobs, train)
 
 
 def difference(runs: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Mean of ahead less in turn over the seeds, and half of its 95 % interval."""
+    """Mean difference of accuracy (ahead minus in turn) over the seeds, and half of its 95 %
+    interval."""
     by = {(r["seed"], r["ahead"]): r["pass@1"] for r in runs}
     gaps = [by[seed, 1] - by[seed, 0] for seed in dict.fromkeys(r["seed"] for r in runs)]
     return interval(gaps)

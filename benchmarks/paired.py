@@ -1,4 +1,4 @@
-"""How far two ways are apart: by the same seeds, or by the best that either side came to."""
+"""Differences of two methods: paired by seed, or between the best of either side."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, sqrt
@@ -17,14 +17,15 @@ def interval(gaps: Sequence[float]) -> tuple[float, float]:
 
 
 def lead(results: Sequence[Mapping[str, Any]], arm: str) -> tuple[float, float]:
-    """Of a way to teach over RL in pass@1, a result a seed, with half of its 95 % interval."""
+    """The lead of a distillation over RL in pass@1, paired by seed, and half of its 95 %
+    interval."""
     return interval([r[arm]["after"]["pass@1"] - r["rl"]["after"]["pass@1"] for r in results])
 
 
 def sides(
     rows: Iterable[Mapping[str, Any]], key: str, best: Callable[[Iterable[float]], float]
 ) -> tuple[float, float]:
-    """The best of ours and the best of TRL's, which their names begin with."""
-    found = [(row["name"], row[key]) for row in rows]
-    ours, theirs = (best(v for name, v in found if name.startswith(s)) for s in ("ours", "TRL"))
+    """The best values of veriloop and of TRL, selected by the beginning of the names."""
+    values = [(row["name"], row[key]) for row in rows]
+    ours, theirs = (best(v for name, v in values if name.startswith(s)) for s in ("ours", "TRL"))
     return ours, theirs

@@ -1,4 +1,4 @@
-"""A checkpoint as a stage leaves it, and beside it the greedy answers of our own code."""
+"""A checkpoint written by a stage, and the greedy answers of our own code to it."""
 
 import json
 from pathlib import Path
@@ -16,16 +16,16 @@ QUESTIONS, MAX_TOKENS = 16, 14  # some answers are longer
 
 
 def checkpoint_of_a_run(folder: Path) -> Path:
-    """Two steps of RL on the tiny base in `folder`; its checkpoint, with what is expected of it."""
+    """The checkpoint of two steps of RL on the tiny base, with the expected outputs."""
     folder.mkdir()
-    told = run(folder, "zero", (), 0, lambda ended: ended.stage["outputs"], quick=True)
-    made = Path(told["checkpoint"])
-    expect(made)
-    return made
+    outputs = run(folder, "zero", (), 0, lambda ended: ended.stage["outputs"], quick=True)
+    checkpoint = Path(outputs["checkpoint"])
+    expect(checkpoint)
+    return checkpoint
 
 
 def expect(checkpoint: Path, max_tokens: int = MAX_TOKENS) -> None:
-    """Write down messages, the ids of our chat prompts, and the torch sampler's greedy answers."""
+    """Write messages, the ids of our chat prompts, and the torch sampler's greedy answers."""
     scribe = RolloutGenerator(
         load_tokenizer(checkpoint), load_generation_config(checkpoint), "chat"
     )

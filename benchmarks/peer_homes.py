@@ -1,7 +1,7 @@
-"""Where a peer's script runs: its environment, a copy of our code or of a checkpoint, one fault.
+"""Environments for scripts inside peers, with a copy of our code or of a checkpoint and one fault.
 
-An environment is made once under outputs/cache, from pins and without dependencies, and borrows the
-project's own packages for all that it lacks.
+An environment is created once under outputs/cache, from pins and without dependencies, and uses the
+project's packages for what it lacks.
 """
 
 import json
@@ -28,7 +28,7 @@ PACKAGE = ROOT / "src/veriloop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One place in a copy of our code, or of the checkpoint, and what stands there instead."""
+    """A replacement of one text in a copy of our code or of the checkpoint."""
 
     what: str
     file: str
@@ -47,16 +47,19 @@ class Peer:
 
 
 class PeerError(RuntimeError):
-    """A peer's environment could not be made, or its script did not get to the end."""
+    """A peer's environment could not be created, or its script failed."""
 
 
 def python_of(peer: Peer) -> str:
-    """The interpreter of the peer's environment, made where it is not there yet."""
+    """The interpreter of the peer's environment, which is created if missing."""
     if not peer.needs:
         return sys.executable
     pins = ROOT / "requirements" / peer.needs
     home = home_of(peer)
-    python, place = home / "bin/python", home / sysconfig.get_path("purelib", vars={"base": ""})[1:]
+    python, site_packages = (
+        home / "bin/python",
+        home / sysconfig.get_path("purelib", vars={"base": ""})[1:],
+    )
     if not (home / "complete").exists():
         venv = [sys.executable, "-m", "venv", "--clear", "--without-pip", str(home)]
         subprocess.run(venv, check=True)
@@ -64,19 +67,19 @@ def python_of(peer: Peer) -> str:
         done = subprocess.run([*pip, "--no-cache-dir", "-r", str(pins)], check=False)
         if done.returncode:
             raise PeerError(f"{pins.name} does not install here")
-        (place / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        (site_packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
         (home / "complete").touch()
     return str(python)
 
 
 def home_of(peer: Peer) -> Path:
-    """Where that environment lies; other pins, another place."""
+    """The folder of the environment, which depends on the pins."""
     pins = (ROOT / "requirements" / peer.needs).read_bytes()
     return ROOT / f"outputs/cache/{Path(peer.needs).stem}-{sha256(pins).hexdigest()[:12]}"
 
 
 def copy_of(folder: Path, checkpoint: Path | None, fault: Fault | None) -> Path:
-    """A tree with the verifiers copied, all other code linked, and the checkpoint; one fault."""
+    """A tree with a copy of the verifiers, links to other code, the checkpoint and one fault."""
     package = folder / "src/veriloop"
     package.mkdir(parents=True)
     for path in PACKAGE.iterdir():
@@ -97,7 +100,7 @@ def copy_of(folder: Path, checkpoint: Path | None, fault: Fault | None) -> Path:
 
 
 def environment(*paths: Path) -> dict[str, str]:
-    """For a child: these on its path, one thread, nothing of ours pointing elsewhere."""
+    """Environment variables for a child: its import path, one thread, no other settings of ours."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("VERILOOP_")}
     return kept | {
         "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1",
@@ -105,8 +108,9 @@ def environment(*paths: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def told_by(peer: Peer, root: Path, urls: Mapping[str, str]) -> dict[str, Any]:
-    """What the peer's script says of the code and the checkpoint at `root`. Raises PeerError."""
+def claims_of(peer: Peer, root: Path, urls: Mapping[str, str]) -> dict[str, Any]:
+    """The claims of the peer's script about the code and the checkpoint at `root`. Raises
+    PeerError."""
     held = root / "checkpoint"
     places = {"root": root, "checkpoint": held, "expected": held / EXPECTED, **urls}
     words = [python_of(peer), str(INSIDE / peer.script)]
@@ -119,15 +123,15 @@ def told_by(peer: Peer, root: Path, urls: Mapping[str, str]) -> dict[str, Any]:
             )  # fmt: skip
         except subprocess.TimeoutExpired as late:
             raise PeerError(f"{peer.script}: no end in {LIMIT_S} s") from late
-    said = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
-    if done.returncode or not said:
+    claims = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
+    if done.returncode or not claims:
         raise PeerError(f"{peer.script} ended with {done.returncode}: {done.stderr[-2000:]}")
-    return json.loads(said[-1].removeprefix(MARK))
+    return json.loads(claims[-1].removeprefix(MARK))
 
 
 def noticed(peer: Peer, root: Path, urls: Mapping[str, str]) -> bool:
-    """Whether the script does not let what is at `root` pass."""
+    """Whether a claim about the code at `root` fails."""
     try:
-        return not all(claim["holds"] for claim in told_by(peer, root, urls)["claims"])
+        return not all(claim["holds"] for claim in claims_of(peer, root, urls)["claims"])
     except PeerError:
         return True

@@ -1,4 +1,4 @@
-"""What was shown of our verifiers and checkpoints inside their peers, as Markdown."""
+"""Results of our verifiers and checkpoints inside peers, as Markdown."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,8 +9,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def peers(rows: Rows) -> list[str]:
-    """A row a peer: its version, what of it was called, and what came of that."""
-    found = [
+    """One row per peer: its version, what was called, and the results."""
+    rows_of_table = [
         [
             f"{row['peer']} {next(iter(row['versions'].values()))}",
             f"`{row['called']}`",
@@ -19,7 +19,7 @@ def peers(rows: Rows) -> list[str]:
         ]
         for row in rows
     ]
-    return table(["peer", "called", "claims that hold", "planted faults noticed"], found)
+    return table(["peer", "called", "claims that hold", "planted faults noticed"], rows_of_table)
 
 
 def proof(rows: Rows) -> tuple[str, str, str]:
@@ -34,8 +34,8 @@ def proof(rows: Rows) -> tuple[str, str, str]:
 
 
 def total(rows: Rows, kind: str, good: str) -> str:
-    """How many of all claims hold, or of all faults were noticed."""
-    every = [one[good] for row in rows for one in row[kind]]
+    """The number of claims that hold, or of faults that were noticed."""
+    every = [entry[good] for row in rows for entry in row[kind]]
     return f"{sum(every)} of {len(every)}"
 
 

@@ -1,11 +1,12 @@
-"""Our verifiers and checkpoints inside the programs they are meant for, called by their code.
+"""Our verifiers and checkpoints inside the programs they are made for, called by their code.
 
     python benchmarks/peers.py [--quick] [--json FILE] [--only NAME ...]
 
-Each peer's script of benchmarks/inside runs in an environment that is made once under outputs/cache
-from requirements/peer-*.txt and borrows the project's own; TRL, transformers and vLLM are in that.
-Then each adapter is broken on purpose, a copy of it or of the checkpoint changed in one place: the
-same script must notice. `--quick` runs TRL and transformers and breaks nothing.
+Each peer's script in benchmarks/inside runs in an environment that is created once under
+outputs/cache from requirements/peer-*.txt and uses the project's packages, among them TRL,
+transformers and vLLM. Then faults are injected: a copy of the adapter or of the checkpoint is
+changed in one place, and the same script must notice. `--quick` runs TRL and transformers without
+faults.
 """
 
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from peer_checkpoint import checkpoint_of_a_run
-from peer_homes import Fault, Peer, PeerError, copy_of, noticed, told_by
+from peer_homes import Fault, Peer, PeerError, claims_of, copy_of, noticed
 from publish import arguments, publish, table
 from service_speed import serving
 
@@ -135,7 +136,7 @@ QUICK = ("TRL", "transformers")
 
 @contextmanager
 def asked_over_http(peers: Sequence[Peer]) -> Iterator[Mapping[str, str]]:
-    """Addresses of reward services of ours, where one of the peers asks any."""
+    """Addresses of our reward services, if one of the peers uses them."""
     with ExitStack() as stack:
         if any("url}" in word for peer in peers for word in peer.given):
             flags = ("--verifiers", "number")
@@ -155,19 +156,19 @@ def outcome(
     urls: Mapping[str, str],
     faults: Sequence[Fault],
 ) -> dict[str, Any]:
-    """What was called, which claims hold, which faults were noticed. Raises PeerError."""
+    """The called code, the claims that hold and the noticed faults. Raises PeerError."""
     held = checkpoint if "{checkpoint}" in peer.given else None
-    place = folder / Path(peer.script).stem
-    told = told_by(peer, copy_of(place, held, None), urls)
+    copy = folder / Path(peer.script).stem
+    claims = claims_of(peer, copy_of(copy, held, None), urls)
     broken: list[dict[str, Any]] = []
     for n, fault in enumerate(faults):
-        root = copy_of(place.with_name(f"{place.name}-{n}"), held, fault)
+        root = copy_of(copy.with_name(f"{copy.name}-{n}"), held, fault)
         broken.append({"fault": fault.what, "noticed": noticed(peer, root, urls)})
-    return {"peer": peer.name, **told, "faults": broken}
+    return {"peer": peer.name, **claims, "faults": broken}
 
 
 def shortfalls(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What does not hold, and what nobody noticed."""
+    """Claims that do not hold, and faults that were not noticed."""
     false = [
         f"{row['peer']}: {claim['claim']}: {claim['came']}, not {claim['wanted']}"
         for row in rows
@@ -184,7 +185,7 @@ def shortfalls(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def line(row: Mapping[str, Any]) -> list[str]:
-    """Its row of the printed table."""
+    """The peer's row in the printed table."""
     claims, faults = row["claims"], row["faults"]
     name = next(iter(row["versions"]))
     return [
@@ -203,10 +204,10 @@ def main() -> int:
     peers = [peer for peer in PEERS if peer.name in (options.only or wanted)]
     rows: list[dict[str, Any]] = []
     failed: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="peers-") as told, asked_over_http(peers) as urls:
-        folder = Path(told)
-        asked = any("{checkpoint}" in peer.given for peer in peers)
-        checkpoint = checkpoint_of_a_run(folder / "run") if asked else None
+    with tempfile.TemporaryDirectory(prefix="peers-") as temporary, asked_over_http(peers) as urls:
+        folder = Path(temporary)
+        needs_checkpoint = any("{checkpoint}" in peer.given for peer in peers)
+        checkpoint = checkpoint_of_a_run(folder / "run") if needs_checkpoint else None
         for peer in peers:
             try:
                 faults = () if options.quick else peer.faults

@@ -1,9 +1,9 @@
-"""What the worker pool costs on top of judging, and whether it is whole after a hundred hangs.
+"""Overhead of the worker pool, and its state after a hundred hangs.
 
     python benchmarks/pool_overhead.py [--quick] [--json FILE]
 
-Overhead is what an item takes on the clock beyond its judging, and what it costs this process in
-CPU time. A busy machine adds to the first; the second says what the pool itself does.
+Overhead is the wall time of an item beyond its judging, and its CPU time in this process. A busy
+machine adds to the first; the second is the cost of the pool itself.
 """
 
 import os
@@ -40,7 +40,7 @@ def tasks(size: int, batch: int) -> list[tuple[Problem, str]]:
 
 
 def overhead(pool: VerifierPool, size: int, items: int) -> dict[str, Any]:
-    """Microseconds an item of batches of `size`, one batch after the other."""
+    """Microseconds per item of batches of `size`, one batch after the other."""
     batches = [tasks(size, n) for n in range(max(3, items // size))]
     for batch in batches[:2]:
         pool.judge_all(batch)
@@ -59,18 +59,18 @@ def overhead(pool: VerifierPool, size: int, items: int) -> dict[str, Any]:
 
 
 def hangs(count: int, workers: int) -> dict[str, Any]:
-    """Kill `count` hangs; then judge as if nothing had been."""
+    """Kill `count` hanging items, then judge normally."""
     with tempfile.TemporaryDirectory() as folder:
         plugin = Path(folder) / "sleeper.py"
         plugin.write_text(PLUGIN)
         with VerifierPool(workers, LIMIT_S, plugins=[str(plugin)]) as pool:
             pool.warm(["sleeper"])
-            asked = Problem(id="h", prompt="", verifier="sleeper", reference={})
+            problem = Problem(id="h", prompt="", verifier="sleeper", reference={})
             began = time.perf_counter()
-            verdicts = pool.judge_all([(asked, f"hang {n}") for n in range(count)])
+            verdicts = pool.judge_all([(problem, f"hang {n}") for n in range(count)])
             seconds = time.perf_counter() - began
             pool.limit_s = 10.0
-            after = pool.judge_all([(asked, f"fine {n}") for n in range(2 * workers)])
+            after = pool.judge_all([(problem, f"fine {n}") for n in range(2 * workers)])
             return {
                 "hangs": count,
                 "errors": sum(verdict.score is None for verdict in verdicts),

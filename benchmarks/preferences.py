@@ -2,11 +2,11 @@
 
     python benchmarks/preferences.py [--quick] [--json FILE] [--start FOLDER]
 
-Each loss trains the tiny base on the same pairs from three seeds, by its shipped recipe on the
-command line. Then start and policy answer the same held-out problems; the answer whose reward
-(accuracy and format, by rule) is higher wins, and a tie is half a win. KL is that of the policy
-to the start in nats per answer, estimated on the policy's own answers. IPO is run on until its
-margin stands, which must be at 1 / (2 tau).
+Each loss trains the tiny base on the same pairs with three seeds, by its shipped recipe on the
+command line. Then the start and the policy answer the same held-out problems; the answer with the
+higher rule-based reward (accuracy and format) wins, and a tie counts half. KL is that of the policy
+to the start in nats per answer, estimated on the policy's answers. IPO runs until its margin
+converges, which must be at 1 / (2 tau).
 """
 
 import json
@@ -47,8 +47,8 @@ LONG = ("--schedule.epochs", "20", "--optimizer.learning-rate", "5e-4", "--optim
 WINS, STANDS = 0.55, 0.05  # what is claimed: the least win rate; of IPO's margin, how near
 
 
-def made(*, quick: bool) -> Path:
-    """The tiny base, from the cache where it is; for a quick run one that has hardly learned."""
+def base_model(*, quick: bool) -> Path:
+    """The tiny base, from the cache if it is there; for a quick run one with little training."""
     recipe = read("tiny/base")
     assert isinstance(recipe, BaseRecipe)
     if quick:
@@ -59,7 +59,7 @@ def made(*, quick: bool) -> Path:
 
 
 def train(folder: Path, name: str, start: Path, flags: list[str], *, quick: bool) -> dict[str, Any]:
-    """One run of a shipped recipe; its final checkpoint, evaluations and curve."""
+    """One run of a shipped recipe: its final checkpoint, evaluations and curve."""
     recipe, output = name.split("-")[0], folder / name
     command = [sys.executable, "-m", "veriloop.stages.cli", "preference", f"tiny/{recipe}"]
     command += ["--start", str(start), "--output", str(output), "--sampler.engine", "torch"]
@@ -88,7 +88,7 @@ def answers(checkpoint: Path, problems: list[Problem], seed: int) -> list[Rollou
 
 
 def rewards(rollouts: list[Rollout]) -> list[float]:
-    """Accuracy and format of each answer, added."""
+    """The sum of accuracy and format of each answer."""
     layout = get("think_format")
     return [
         (judge(r.problem, r.response).score or 0.0)
@@ -119,7 +119,7 @@ def kl(policy: Path, start: Path, rollouts: list[Rollout]) -> float:
 def compared(
     run: dict[str, Any], start: Path, problems: list[Problem], seed: int
 ) -> dict[str, Any]:
-    """A run with its win rate and KL against the start."""
+    """Add the win rate and KL against the start to a run."""
     policy = Path(run["checkpoint"])
     own, theirs = (answers(path, problems, 1000 + seed) for path in (policy, start))
     return run | {
@@ -131,7 +131,7 @@ def compared(
 
 
 def shortfalls(results: dict[str, list[dict[str, Any]]], margins: list[float]) -> list[str]:
-    """What the results do not show though it is claimed."""
+    """Claims that the results do not support."""
     missed = [
         f"{name}: win rate {fmean(r['win_rate'] for r in runs):.3f} < {WINS}"
         for name, runs in results.items()
@@ -152,7 +152,7 @@ def main() -> int:
     )
     quick = options.quick
     seeds = SEEDS[:1] if quick else SEEDS
-    start = (options.start or made(quick=quick)).resolve()
+    start = (options.start or base_model(quick=quick)).resolve()
     problems = arithmetic.distinct("test", 1, 32 if quick else 512)
     folder = Path(tempfile.mkdtemp(prefix="preferences-"))
     results: dict[str, list[dict[str, Any]]] = {}
@@ -165,17 +165,17 @@ def main() -> int:
     margins = [ipo_margin(folder, start, seed, quick=quick) for seed in seeds]
     missed = [] if quick else shortfalls(results, margins)
     content = {"runs": results, "ipo_margins": margins, "ipo_optimum": 1 / (2 * TAU)}
-    return publish(options, told(results, margins), content, failed=missed)
+    return publish(options, summary(results, margins), content, failed=missed)
 
 
 def ipo_margin(folder: Path, start: Path, seed: int, *, quick: bool) -> float:
-    """Where IPO's margin stands after many passes over the same pairs, in nats."""
+    """IPO's margin after many passes over the same pairs, in nats."""
     flags = ["--seed", str(seed), "--data.seed", str(seed), "--data.rows", "256", *LONG]
     run = train(folder, f"ipo-long-{seed}", start, flags, quick=quick)
     return fmean(run["margins"][-LAST:]) / TAU  # the reward is tau times the margin
 
 
-def told(results: dict[str, list[dict[str, Any]]], margins: list[float]) -> str:
+def summary(results: dict[str, list[dict[str, Any]]], margins: list[float]) -> str:
     """The table and the bars."""
     columns = ("win_rate", "margin", "kl", "accuracy", "seconds")
     rows = [

@@ -1,10 +1,10 @@
-"""A group of answers to one long prompt: the prompt is read once, by each sampler.
+"""A group of answers to one long prompt: each sampler must process the prompt once.
 
     python benchmarks/prefix.py [--quick] [--json FILE]
 
-16 answers of 16 tokens to one prompt of 1,000, beside 16 prompts with an answer each and beside one
-answer alone, in turn, on one core; 10 M random parameters. What was read may be kept between
-questions, so every prompt is a new one.
+16 answers of 16 tokens to one prompt of 1,000, compared with 16 prompts with one answer each and
+with a single answer, taking turns on one core; 10 M random parameters. Samplers may cache prompts,
+so every prompt is new.
 """
 
 import os
@@ -52,15 +52,15 @@ def prompts(count: int, random: Random) -> list[list[int]]:
 
 
 def ways(sampler: Sampler, random: Random) -> dict[str, Callable[[], Any]]:
-    """What is timed: how many prompts, and how many answers to each."""
+    """The timed calls, by number of prompts and of answers to each."""
 
-    def asked(count: int, answers: int) -> Callable[[], Any]:
+    def sample(count: int, answers: int) -> Callable[[], Any]:
         how = {"temperature": 1.0, "max_tokens": ANSWER, "seed": 0}
         return lambda: sampler.sample(
             prompts(count, random), Sampling(per_prompt=answers, **how)  # pyright: ignore[reportArgumentType]
         )  # fmt: skip
 
-    return {"one answer": asked(1, 1), "a group": asked(1, GROUP), "16 prompts": asked(GROUP, 1)}
+    return {"one answer": sample(1, 1), "a group": sample(1, GROUP), "16 prompts": sample(GROUP, 1)}
 
 
 def measured(engine: str, folder: Path, rounds: int) -> dict[str, Any]:

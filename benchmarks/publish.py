@@ -1,4 +1,4 @@
-"""What every benchmark shares: `--json FILE`, `--quick`, a table, and who measured it."""
+"""What every benchmark shares: `--json FILE`, `--quick`, a table, and a record of the machine."""
 
 import argparse
 import json
@@ -20,8 +20,8 @@ ELSEWHERE = ("folder", "image", "jobs")  # flags of where things go, and how man
 
 
 def arguments(description: str, **extra: Mapping[str, Any]) -> argparse.Namespace:
-    """Parse `--json` and `--quick`, and each of `extra` as a flag of its own. `asked` has the words
-    that say what is measured: all but those of `ELSEWHERE`, and of a path its name."""
+    """Parse `--json`, `--quick` and the `extra` flags. `asked` holds the words that define the
+    measurement: all but those of `ELSEWHERE`; of a path only its name."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, help="write the result to this file")
     parser.add_argument("--quick", action="store_true", help="a small run that proves it works")
@@ -34,13 +34,13 @@ def arguments(description: str, **extra: Mapping[str, Any]) -> argparse.Namespac
         if given == settings.get("default") or name in ELSEWHERE:
             continue
         words = given if isinstance(given, list) else [given]
-        told = [word.name if isinstance(word, Path) else str(word) for word in words]
-        options.asked += [f"--{name.replace('_', '-')}", *told]
+        values = [word.name if isinstance(word, Path) else str(word) for word in words]
+        options.asked += [f"--{name.replace('_', '-')}", *values]
     return options
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns as wide as their widest cell; numbers to four digits."""
+    """A text table; numbers have four digits."""
     cells = [[c if isinstance(c, str) else f"{c:.4g}" for c in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
     lines = [list(header), ["-" * w for w in widths], *cells]
@@ -52,7 +52,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 def publish(
     options: argparse.Namespace, text: str, results: Any, *, failed: Sequence[str] = ()
 ) -> int:
-    """Print the table and what failed, write the JSON, and return the exit code."""
+    """Print the table and the failures, write the JSON, and return the exit code."""
     print(text)
     for line in failed:
         print(f"FAILED: {line}")
@@ -68,14 +68,16 @@ def publish(
 def laid_out(content: Any, indent: str = "") -> str:
     """JSON values as text, indented, lists and objects of plain values on one line each."""
     inside = list(content.values() if isinstance(content, dict) else content)
-    if not any(isinstance(one, dict | list | tuple) for one in inside):
+    if not any(isinstance(element, dict | list | tuple) for element in inside):
         return json.dumps(content)
     deeper = indent + " "
-    told = [
-        laid_out(one, deeper) if isinstance(one, dict | list | tuple) else json.dumps(one)
-        for one in inside
+    parts = [
+        laid_out(element, deeper)
+        if isinstance(element, dict | list | tuple)
+        else json.dumps(element)
+        for element in inside
     ]
     if isinstance(content, dict):
-        told = [f"{json.dumps(key)}: {value}" for key, value in zip(content, told, strict=True)]
+        parts = [f"{json.dumps(key)}: {value}" for key, value in zip(content, parts, strict=True)]
     opening, closing = "{}" if isinstance(content, dict) else "[]"
-    return f"{opening}\n{deeper}" + f",\n{deeper}".join(told) + f"\n{indent}{closing}"
+    return f"{opening}\n{deeper}" + f",\n{deeper}".join(parts) + f"\n{indent}{closing}"

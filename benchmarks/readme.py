@@ -29,9 +29,9 @@ def load(name: str) -> dict[str, Any]:
 
 
 def machine(result: dict[str, Any]) -> str:
-    told = result["machine"]
-    cores = f"{told['cores']} core" + "s" * (told["cores"] != 1)
-    return f"{cores} of {told['cpu']}, {told['memory_gib']:.0f} GiB, no GPU"
+    record = result["machine"]
+    cores = f"{record['cores']} core" + "s" * (record["cores"] != 1)
+    return f"{cores} of {record['cpu']}, {record['memory_gib']:.0f} GiB, no GPU"
 
 
 def proofs() -> list[tuple[str, str, str]]:
@@ -43,7 +43,7 @@ def proofs() -> list[tuple[str, str, str]]:
     mean = max(max(r["fresh_mean"], r["batch_mean"]) for r in sync)
     lost = min(r["moved_least"] for r in sync)
     planted = [r for r in faults if r["wanted"]]
-    found = sum(r["caught"] == r["wanted"] for r in planted)
+    caught = sum(r["caught"] == r["wanted"] for r in planted)
     same = [r["engine"] for r in resume if r["metrics_identical"] and r["weights_identical"]]
     return [
         (
@@ -59,7 +59,7 @@ def proofs() -> list[tuple[str, str, str]]:
         ),
         (
             "planted faults caught by the intended check, in the precisions of all recipes",
-            f"{found} of {len(planted)}",
+            f"{caught} of {len(planted)}",
             "faults/planted",
         ),
         (
@@ -72,7 +72,7 @@ def proofs() -> list[tuple[str, str, str]]:
 
 
 def printed_by(name: str) -> str:
-    """The script with its flags, the commit it measured, and whether the tree was clean."""
+    """The script with its flags, the measured commit, and whether the tree was clean."""
     result = load(name)
     commit = result.get("git", {}).get("commit", "")[:7]
     command = result["command"].removeprefix("python ").split(" --json")[0]
@@ -215,9 +215,9 @@ def shortfalls() -> list[str]:
         for path in sorted(RESULTS.rglob("*.json"))
     }
     return [
-        f"- `benchmarks/{name}.py`: {told}"
+        f"- `benchmarks/{name}.py`: {shortfall}"
         for name, result in results.items()
-        for told in result.get("failed", [])
+        for shortfall in result.get("failed", [])
     ]
 
 
@@ -225,13 +225,13 @@ def section() -> str:
     zero, missed = load("zero_seeds"), shortfalls()
     count = zero["results"][0]["after"]["problems"]
     table = [line(["quantity", "measured", "printed by"]), line(["---"] * 3)]
-    told = {
+    results = {
         path.stem: json.loads(path.read_text()).get("results") for path in RESULTS.glob("*.json")
     }
-    found = [*recipe_tables.proofs(told), *speed_tables.proofs(told)]
-    found += [*proofs(), *learning_proofs(), *sandbox_proofs()]
-    found += [*verifier_proofs(), peer_tables.proof(load("peers")["results"])]
-    table += [line([what, told, printed_by(name)]) for what, told, name in found]
+    rows = [*recipe_tables.proofs(results), *speed_tables.proofs(results)]
+    rows += [*proofs(), *learning_proofs(), *sandbox_proofs()]
+    rows += [*verifier_proofs(), peer_tables.proof(load("peers")["results"])]
+    table += [line([what, figure, printed_by(name)]) for what, figure, name in rows]
     return "\n".join(
         [
             BEGIN,
@@ -286,9 +286,9 @@ def _span(values: Sequence[float]) -> str:
 
 
 def page(name: str, lines: Sequence[str]) -> str:
-    """A table with what printed it, between the markers."""
-    told = f"{machine(load(name))}; printed by {printed_by(name)}."
-    return "\n".join([f"<!-- {name}: written by benchmarks/readme.py -->", told, "", *lines, END])
+    """A table with its source, between the markers."""
+    note = f"{machine(load(name))}; printed by {printed_by(name)}."
+    return "\n".join([f"<!-- {name}: written by benchmarks/readme.py -->", note, "", *lines, END])
 
 
 def pages() -> dict[tuple[str, str], str]:
@@ -311,11 +311,11 @@ def pages() -> dict[tuple[str, str], str]:
             if (RESULTS / f"{name}.json").is_file()
         },
     }
-    made = {(file, name): page(name, lines) for (file, name), lines in sections.items()}
+    texts = {(file, name): page(name, lines) for (file, name), lines in sections.items()}
     return {
         ("README.md", "highlights"): highlights(),
         ("docs/results.md", "results"): section(),
-        **made,
+        **texts,
     }
 
 
@@ -334,10 +334,10 @@ def main() -> int:
     stale: set[str] = set()
     for (file, name), fresh in pages().items():
         text = (ROOT / file).read_text()
-        made = renewed(text, name, fresh)
-        stale |= {file} if made != text else set()
+        updated = renewed(text, name, fresh)
+        stale |= {file} if updated != text else set()
         if not options.quick:
-            (ROOT / file).write_text(made)
+            (ROOT / file).write_text(updated)
     failed = [f"{file} differs from the results" for file in sorted(stale)]
     return publish(options, section(), {"stale": sorted(stale)}, failed=failed * options.quick)
 

@@ -1,4 +1,4 @@
-"""What the whole recipe, its language reward and its distillation came to, as Markdown."""
+"""Results of the whole recipe, the language reward and distillation, as Markdown."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ Run = Mapping[str, Any]
 
 
 def zero(runs: Sequence[Run]) -> list[str]:
-    """One row a run: each figure before and after."""
+    """One row per run, with each figure before and after."""
     names = {"random": "control: random rewards", "shuffled_groups": "control: shuffled groups"}
     digits = {"pass@1": 3, "greedy": 3, "maj@4": 3, "format": 3, "mean_length": 1}
     header = ["run", "pass@1, T=1", "95 % after", "greedy", "maj@4", "format", "mean length", "s"]
@@ -27,7 +27,7 @@ def zero(runs: Sequence[Run]) -> list[str]:
 
 
 def whole(runs: Sequence[Run]) -> list[str]:
-    """A row a stage: the first run before and after, then between what all runs end."""
+    """One row per stage: the first run before and after, then the range over all runs."""
     rows: list[list[str]] = []
     for at, stage in enumerate(runs[0]["stages"]):
         ends = [run["stages"][at]["after"] for run in runs]
@@ -61,7 +61,7 @@ def language_reward(runs: Sequence[Run]) -> list[str]:
 
 
 def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
-    """Each way to teach the student, the seeds together."""
+    """One row per method of teaching the student, over all seeds."""
     digits = {"pass@1": 3, "greedy": 3, "format": 3, "mean_length": 1}
     rows: list[list[str]] = []
     for arm in results[0]:
@@ -76,10 +76,10 @@ def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
     return table(["student by", *digits, "CPU seconds", "pass@1 less RL's, 95 %"], rows)
 
 
-def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of docs/results.md: (what, measured, the script that printed it)."""
     rows = {"whole": _whole, "language_reward": _language, "distillation": _taught}
-    return [(*row(told[name]), name) for name, row in rows.items() if name in told]
+    return [(*row(results[name]), name) for name, row in rows.items() if name in results]
 
 
 def _whole(runs: Sequence[Run]) -> tuple[str, str]:
@@ -122,19 +122,19 @@ def _range(ends: Sequence[Run], name: str) -> str:
 
 
 def report(result: Mapping[str, Any]) -> list[str]:
-    """A row for what was reported on, and how soon a step was seen live."""
+    """One row per report, and the delay until a step was shown live."""
     header = ["of", "MB", "report made in", "memory", "page", "first paint", "console errors"]
     rows = [
         [
             {"run": "a whole run"}.get(name, "a made-up run"),
-            f"{one['run_mb']:.0f}",
-            f"{one['seconds']:.1f} s",
-            f"{one['peak_mib']:.0f} MiB",
-            f"{one['page_mb']:.1f} MB",
-            f"{one['first_paint_ms']} ms",
-            str(one["console_errors"]),
+            f"{sizes['run_mb']:.0f}",
+            f"{sizes['seconds']:.1f} s",
+            f"{sizes['peak_mib']:.0f} MiB",
+            f"{sizes['page_mb']:.1f} MB",
+            f"{sizes['first_paint_ms']} ms",
+            str(sizes["console_errors"]),
         ]
-        for name, one in result.items()
+        for name, sizes in result.items()
         if name != "watch"
     ]
     live = result["watch"]

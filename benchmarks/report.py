@@ -3,10 +3,10 @@
 
     python benchmarks/report.py --run FOLDER [--quick] [--json FILE]
 
-Of a whole run in FOLDER, as `make demo` leaves in outputs/demo: at most 5 s, and a page of 10 MB.
-Of a made-up run of 100 MB (`--quick`: 3 MB, and no FOLDER is needed): at most 30 s and 1 GiB. Both
-pages are painted first within 1.5 s, a step of a run that grows is seen within 2 s of its line, and
-no page complains of anything. What cannot be measured, as without a Chromium, is a shortfall.
+For a whole run in FOLDER, such as outputs/demo from `make demo`: at most 5 s, and a page of 10 MB.
+For a synthetic run of 100 MB (`--quick`: 3 MB, and no FOLDER is needed): at most 30 s and 1 GiB.
+The first paint of both pages takes at most 1.5 s, a new step is shown within 2 s, and no page logs
+an error. What cannot be measured, for example without a Chromium, is a shortfall.
 """
 
 import subprocess
@@ -52,20 +52,23 @@ def main() -> int:
         reports = {name: measured(folder, work / name) for name, folder in runs.items()}
         seen = watched(work / "grows")
     failed = [
-        line for name, one in reports.items() for line in shortfalls(name, one, BARS[name] | EVERY)
+        line
+        for name, measurement in reports.items()
+        for line in shortfalls(name, measurement, BARS[name] | EVERY)
     ]
     failed += shortfalls("watch", seen, WATCH)
     if not options.run and not options.quick:
         failed.append("run: not measured; name the folder of a whole run with --run")
-    text = f"{told(reports)}\n\n{told({'watch': seen})}"
+    text = f"{summary(reports)}\n\n{summary({'watch': seen})}"
     return publish(options, text, {**reports, "watch": seen}, failed=failed)
 
 
-def told(results: dict[str, dict[str, Any]]) -> str:
-    """A row each, all with the same figures."""
+def summary(results: dict[str, dict[str, Any]]) -> str:
+    """One row each, with the same columns."""
     head = ["", *next(iter(results.values()))]
     rows = [
-        [name, *("-" if v is None else v for v in one.values())] for name, one in results.items()
+        [name, *("-" if v is None else v for v in values.values())]
+        for name, values in results.items()
     ]
     return table(head, rows)
 
@@ -87,7 +90,7 @@ def measured(folder: Path, into: Path) -> dict[str, Any]:
 
 
 def in_browser(page: Path) -> dict[str, float | None]:
-    """First paint, all of the page's script, and messages of errors."""
+    """First paint, script time and error messages of a page."""
     if find_chromium() is None:
         return {"first_paint_ms": None, "ready_ms": None, "console_errors": None}
     with Chromium() as browser:
@@ -100,7 +103,7 @@ def in_browser(page: Path) -> dict[str, float | None]:
 
 
 def watched(folder: Path) -> dict[str, float | None]:
-    """The longest that a new step took from its line on disk to the page of `veriloop watch`."""
+    """The longest delay from a new step's line on disk to the page of `veriloop watch`."""
     if find_chromium() is None:
         return {"steps": GROWN, "seen_s": None, "console_errors": None}
     random, (_, record) = Random(0), begun(folder)
@@ -121,25 +124,25 @@ def watched(folder: Path) -> dict[str, float | None]:
 
 
 def seen_after(browser: Chromium, record: StageRecord, random: Random, step: int) -> float:
-    """Seconds until the curve has the step, and the browser of rollouts shows it."""
+    """Seconds until the curve and the rollout browser show the step."""
     step_of(record, random, step)
     written = time.monotonic()
     browser.until(f"{LAST} === {step} && {SHOWN} === 'Step {step} '")
     return time.monotonic() - written
 
 
-def shortfalls(name: str, one: dict[str, Any], bars: dict[str, float]) -> list[str]:
+def shortfalls(name: str, values: dict[str, Any], bars: dict[str, float]) -> list[str]:
     return [
         f"{name}: {key} is not measured, asked is at most {bar:g}"
-        if one[key] is None
-        else f"{name}: {key} is {one[key]:.4g}, at most {bar:g}"
+        if values[key] is None
+        else f"{name}: {key} is {values[key]:.4g}, at most {bar:g}"
         for key, bar in bars.items()
-        if one[key] is None or one[key] > bar
+        if values[key] is None or values[key] > bar
     ]
 
 
 def made_up(folder: Path, megabytes: int) -> Path:
-    """A run folder of about that size: random tokens, which nothing compresses."""
+    """A run folder of about that size, with random, incompressible tokens."""
     random, (manifest, record) = Random(0), begun(folder)
     size, step = 0, 0
     while size < megabytes * 1e6:
@@ -156,7 +159,7 @@ def begun(folder: Path) -> tuple[RunManifest, StageRecord]:
 
 
 def step_of(record: StageRecord, random: Random, step: int) -> int:
-    """Write a step, and last of it its line of metrics; bytes of its rollouts."""
+    """Write a step, its line of metrics last; returns the bytes of its rollouts."""
     graded, seen = rollouts(random, step)
     path = record.write_rollouts(step, graded, [g.reward for g in graded], seen)
     numbers = {"reward": step / (step + 9), "grad_norm": 1.0, "entropy": 0.3}
@@ -169,23 +172,23 @@ def rollouts(random: Random, step: int) -> tuple[list[Graded], dict[int, SeenTok
 
     words = [f"word{n}" for n in range(5_000)]
     graded, seen = list[Graded](), dict[int, SeenTokens]()
-    for place in range(GROUPS * EACH):
+    for index in range(GROUPS * EACH):
         ids = tuple(random.randrange(30_000) for _ in range(TOKENS))
         logp = torch.rand(TOKENS).neg()
         right = random.random() < 0.5
         problem = Problem(
-            id=f"made/rl/{step * GROUPS + place // EACH}", prompt="What is it?" * 20,
+            id=f"made/rl/{step * GROUPS + index // EACH}", prompt="What is it?" * 20,
             verifier="number", reference={"value": "1"},
         )  # fmt: skip
         rollout = Rollout(
-            group=f"{step}/{place // EACH}", problem=problem, prompt_ids=ids[:50],
+            group=f"{step}/{index // EACH}", problem=problem, prompt_ids=ids[:50],
             response_ids=ids, logp=tuple(logp.tolist()),
             response=" ".join(random.choices(words, k=TOKENS)),
             finish="stop", temperature=1.0, policy_version=step,
         )  # fmt: skip
         verdict = Verdict(score=float(right), answer="1", exec_s=random.random())
         graded.append(Graded(rollout=rollout, verdicts={"accuracy": verdict}, reward=float(right)))
-        seen[place] = SeenTokens(
+        seen[index] = SeenTokens(
             logp_T=logp + 0.01 * torch.randn(TOKENS), entropy_T=torch.rand(TOKENS),
             advantage_T=torch.full((TOKENS,), float(right)),
             clipped_T=torch.zeros(TOKENS, dtype=torch.int8),

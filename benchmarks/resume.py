@@ -1,9 +1,9 @@
-"""Kill a run with SIGKILL, resume it, and compare with one that was never touched.
+"""Kill a run with SIGKILL, resume it, and compare it with an undisturbed run.
 
     python benchmarks/resume.py [--quick] [--json FILE] [--engines torch vllm]
 
-Compared are every line of metrics.jsonl but its timings, and the bits of the final weights. The
-run is killed right after a step, and once more in the middle of writing a checkpoint.
+Compares every line of metrics.jsonl without its timings, and the bits of the final weights. The run
+is killed right after a step, and again while it writes a checkpoint.
 """
 
 import json
@@ -59,7 +59,7 @@ def weights(folder: Path, steps: int) -> str:
 
 
 def compare(engine: str, steps: int, kill_at: int) -> dict[str, Any]:
-    """One whole run against one that is killed twice."""
+    """An undisturbed run against one that is killed twice."""
     folder = Path(tempfile.mkdtemp(prefix=f"resume-{engine}-"))
     whole, broken = folder / "whole", folder / "broken"
     subprocess.run(
@@ -73,16 +73,16 @@ def compare(engine: str, steps: int, kill_at: int) -> dict[str, Any]:
     # the next checkpoint begins as a hidden folder: kill while it is being written
     killed(resume, lambda: any(checkpoints.glob(".tmp-*")))
     subprocess.run(resume, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    one, other = lines(whole), lines(broken)
+    undisturbed, other = lines(whole), lines(broken)
     return {
         "engine": engine,
         "steps": steps,
         "killed_after": kill_at,
         "resumed_from": at,
-        "metrics_identical": one == other and len(one) == steps,
+        "metrics_identical": undisturbed == other and len(undisturbed) == steps,
         "weights_identical": weights(whole, steps) == weights(broken, steps),
         "differing": sorted(
-            {k for a, b in zip(one, other, strict=False) for k in a if a[k] != b.get(k)}
+            {k for a, b in zip(undisturbed, other, strict=False) for k in a if a[k] != b.get(k)}
         ),
     }
 

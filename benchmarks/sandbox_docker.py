@@ -2,8 +2,8 @@
 
     python benchmarks/sandbox_docker.py [--quick] [--json FILE]
 
-One worker each. All contenders take turns, so that whatever else the machine does falls on each
-alike. An image with the sandbox as it is now must be there: `veriloop sandbox build-image`.
+One worker each. All contenders take turns, so that other load on the machine affects all of them.
+Needs an image with the current sandbox: `veriloop sandbox build-image`.
 """
 
 import os
@@ -29,12 +29,14 @@ HEADER = ["contender", "runs", "per s", "p50 ms", "p99 ms", "min ms"]
 
 
 def seconds(box: Executor, cases: int) -> float:
-    """How long one program on so many inputs takes."""
+    """Seconds of one program on so many inputs."""
     invocations: list[Invocation] = [Stdin(data=b"%d 2 3\n" % i) for i in range(cases)]
     began = time.perf_counter()
     done = box.run_all(SUM, invocations, LIMITS)
     took = time.perf_counter() - began
-    assert [one.stdout for one in done] == [b"%d\n" % (i + 5) for i in range(cases)], done
+    assert [execution.stdout for execution in done] == [b"%d\n" % (i + 5) for i in range(cases)], (
+        done
+    )
     return took
 
 
@@ -52,7 +54,7 @@ def row(name: str, took: list[float]) -> dict[str, Any]:
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    """Rows of both, how long a container takes to be ready, and the ratios of the rates."""
+    """Rows of both, the start time of a container, and the ratios of the rates."""
     load = [os.getloadavg()[0]]
     with ExitStack() as stack:
         boxes: dict[str, Executor] = {
@@ -69,7 +71,7 @@ def measure(rounds: int) -> dict[str, Any]:
             for name, cases in turns if number % CASES == 0 else turns[: len(boxes)]:
                 took[name, cases].append(seconds(boxes[name], cases))
     rows = [row(f"{name}, {cases} to a program", took[name, cases]) for name, cases in turns]
-    rates = [one["per_second"] for one in rows]
+    rates = [entry["per_second"] for entry in rows]
     return {
         "rows": rows,
         "container_ready_s": ready_s,
@@ -86,7 +88,7 @@ def main() -> int:
     except SandboxUnavailableError as refusal:
         print(refusal)
         return 1
-    rows = [list(one.values()) for one in results["rows"]]
+    rows = [list(row.values()) for row in results["rows"]]
     ratio, of_ten = results["rate_over_embedded"], results["rate_over_embedded_ten_cases"]
     lines = [
         table(HEADER, [[r[0], str(r[1]), *r[2:]] for r in rows]),

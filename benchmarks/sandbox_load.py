@@ -1,10 +1,10 @@
-"""Honest code on a busy machine: CPU time decides, so waiting for a core costs nobody a reward.
+"""Honest code on a busy machine: limits are on CPU time, so waiting for a core costs no reward.
 
     python benchmarks/sandbox_load.py [--quick] [--json FILE] [--loops 50]
 
-Busy loops, each in a session of its own so that the scheduler counts every one, compete with the
-honest programs of the suite and with computations that need most of their CPU limit. Next to
-what happened stands what a limit on wall time alone would have done to the same runs.
+Busy loops, each in a separate session so that the scheduler counts every one, compete with the
+honest programs of the suite and with computations that need most of their CPU limit. The results
+are compared with those of a limit on wall time alone for the same runs.
 """
 
 import os
@@ -43,7 +43,7 @@ print("done")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """One program: what became of it, and for how long."""
+    """One program: its outcome and times."""
 
     name: str
     wanted: str
@@ -72,16 +72,16 @@ class Timed:
         return [self._seen(ran) for ran in self.box.run_all(*words)]
 
     def close(self) -> None:
-        """It is not ours to close."""
+        """Does nothing: the owner closes the executor."""
 
     def _seen(self, ran: Execution) -> Execution:
-        self.slowest = max(self.slowest, ran, key=lambda one: one.wall_s)
+        self.slowest = max(self.slowest, ran, key=lambda execution: execution.wall_s)
         return ran
 
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """So many processes that never rest, at our own priority, until the block ends."""
+    """So many busy processes at our own priority, until the block ends."""
     command = [sys.executable, "-S", "-c", "while True: pass"]
     started = [subprocess.Popen(command, start_new_session=True) for _ in range(loops)]
     try:
@@ -126,8 +126,8 @@ def _ran(name: str, wanted: str, ended: str, ran: Execution, limits: Limits) -> 
 
 
 def measure(loops: int, heavy: int, slots: int) -> list[Ran]:
-    """Everything once, `slots` at a time, on a machine with that many busy loops."""
-    honest = [one for one in load(SUITE)[1] if one.language == "python"]
+    """Run everything once, `slots` at a time, on a machine with that many busy loops."""
+    honest = [entry for entry in load(SUITE)[1] if entry.language == "python"]
     plain = Limits(cpu_s=CPU_S)
     sleeper = Limits(cpu_s=CPU_S, wall_s=SLEEP_WALL_S)
     with NamespaceExecutor(slots=slots) as box, busy(loops), ThreadPoolExecutor(slots) as threads:
@@ -139,7 +139,7 @@ def measure(loops: int, heavy: int, slots: int) -> list[Ran]:
             ("sleeps and computes a little", "wall", _NAPS, sleeper),
         ):
             todo.append(threads.submit(ended, box, name, wanted, source, limits))
-        return [one.result() for one in todo]
+        return [entry.result() for entry in todo]
 
 
 _NAPS = """
@@ -150,27 +150,27 @@ while True:
 
 
 def summary(ran: list[Ran]) -> dict[str, Any]:
-    """How many honest ones each kind of limit would have refused."""
-    honest = [one for one in ran if one.wanted in ("ok", "right")]
+    """The number of honest programs that each kind of limit would have refused."""
+    honest = [run for run in ran if run.wanted in ("ok", "right")]
     return {
         "honest": len(honest),
-        "refused": sum(not one.right for one in honest),
-        "refused_by_wall_of_cpu_limit": sum(one.wall_s > one.cpu_limit_s for one in honest),
-        "refused_by_default_wall": sum(one.wall_s > one.wall_limit_s for one in honest),
-        "slowest_s": max(one.wall_s for one in honest),
+        "refused": sum(not run.right for run in honest),
+        "refused_by_wall_of_cpu_limit": sum(run.wall_s > run.cpu_limit_s for run in honest),
+        "refused_by_default_wall": sum(run.wall_s > run.wall_limit_s for run in honest),
+        "slowest_s": max(run.wall_s for run in honest),
     }
 
 
 def missed(ran: list[Ran]) -> list[str]:
-    """What was judged wrong, and sleepers that outstayed."""
-    told = [
-        f"{one.name}: {one.ended}, not {one.wanted}, after {one.cpu_s:.2f} s of CPU "
-        f"and {one.wall_s:.1f} s ({one.cpu_limit_s:g} s of CPU were allowed)"
-        for one in ran
-        if not one.right
+    """Wrong outcomes, and sleeping programs that ended too late."""
+    failures = [
+        f"{run.name}: {run.ended}, not {run.wanted}, after {run.cpu_s:.2f} s of CPU "
+        f"and {run.wall_s:.1f} s ({run.cpu_limit_s:g} s of CPU were allowed)"
+        for run in ran
+        if not run.right
     ]
-    late = [one for one in ran if one.wanted == "wall" and one.wall_s > SLEEP_WALL_S + LATE_S]
-    return told + [f"{one.name}: ended only after {one.wall_s:.1f} s" for one in late]
+    late = [run for run in ran if run.wanted == "wall" and run.wall_s > SLEEP_WALL_S + LATE_S]
+    return failures + [f"{run.name}: ended only after {run.wall_s:.1f} s" for run in late]
 
 
 def main() -> int:
@@ -186,22 +186,22 @@ def main() -> int:
     loops = 4 if options.quick else options.loops
     ran = measure(loops, options.heavy, options.slots)
     rows = [
-        [one.name, one.wanted, one.ended, one.cpu_s, one.wall_s, one.wall_limit_s] for one in ran
+        [run.name, run.wanted, run.ended, run.cpu_s, run.wall_s, run.wall_limit_s] for run in ran
     ]
     header = ["program", "wanted", "ended", "CPU s", "wall s", "default wall limit"]
-    found = summary(ran)
+    totals = summary(ran)
     text = (
         f"{table(header, rows)}\n\n{loops} busy loops, load average {os.getloadavg()[0]:.0f}: "
-        f"{found['refused']} of {found['honest']} honest programs refused; on wall time alone "
-        f"{found['refused_by_wall_of_cpu_limit']} at the CPU limit's figure, "
-        f"{found['refused_by_default_wall']} at the default wall limit's"
+        f"{totals['refused']} of {totals['honest']} honest programs refused; on wall time alone "
+        f"{totals['refused_by_wall_of_cpu_limit']} at the CPU limit's figure, "
+        f"{totals['refused_by_default_wall']} at the default wall limit's"
     )
-    results = {"loops": loops, **found, "ran": [_flat(one) for one in ran]}
+    results = {"loops": loops, **totals, "ran": [_flat(run) for run in ran]}
     return publish(options, text, results, failed=missed(ran))
 
 
-def _flat(one: Ran) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in one.__slots__}
+def _flat(run: Ran) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in run.__slots__}
 
 
 if __name__ == "__main__":

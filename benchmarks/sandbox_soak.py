@@ -1,9 +1,9 @@
-"""Thousands of runs in one executor: nothing leaks, and no run sees a mark of one before it.
+"""Thousands of runs in one executor: nothing leaks, and no run sees a mark of an earlier one.
 
     python benchmarks/sandbox_soak.py [--quick] [--json FILE] [--runs 5000] [--slots 2]
 
-One run in five is hostile. Every run carries a mark of its own; programs in between look for the
-marks of others in all they can reach, and at the end the memory of the zygotes is searched.
+One run in five is hostile. Every run has its own mark; some programs search for the marks of others
+in all they can reach, and at the end the memory of the zygotes is searched.
 """
 
 import itertools
@@ -43,8 +43,8 @@ Job = Callable[[NamespaceExecutor, str], None]
 
 
 @dataclass(slots=True)
-class Found:
-    """What all runs together showed."""
+class Record:
+    """The results of all runs."""
 
     ended: Counter[str] = field(default_factory=Counter[str])
     marks: Counter[str] = field(default_factory=Counter[str])
@@ -56,20 +56,20 @@ class Found:
             self.wrong.append(what[:300])
 
 
-def looking(found: Found) -> Job:
-    """Look for the marks of others, then plant one's own."""
+def looking(record: Record) -> Job:
+    """Search for the marks of other runs, then plant this run's mark."""
 
     def run(box: NamespaceExecutor, mark: str) -> None:
         done = box.run(Program(source=LOOKING), Stdin(data=f"{mark}\n".encode()), LIMITS)
-        found.ended[done.ended] += 1
-        found.check(done.ended == "ok", f"looking: {done.why or done.stderr!r}")
+        record.ended[done.ended] += 1
+        record.check(done.ended == "ok", f"looking: {done.why or done.stderr!r}")
         if done.ended == "ok" and done.stdout != b"[]\n":
-            found.marks[done.stdout.decode().strip()] += 1
+            record.marks[done.stdout.decode().strip()] += 1
 
     return run
 
 
-def calling(found: Found) -> Job:
+def calling(record: Record) -> Job:
     """A generated solution with several cases."""
 
     def run(box: NamespaceExecutor, mark: str) -> None:
@@ -79,14 +79,14 @@ def calling(found: Found) -> Job:
             Call(function="scaled", args=[[case, -1]]) for case in range(4)
         ]
         done = box.run_all(Program(source=source), invocations, LIMITS)
-        found.ended.update(one.ended for one in done)
+        record.ended.update(execution.ended for execution in done)
         wanted = [[case * factor, -factor] for case in range(4)]
-        found.check([one.value for one in done] == wanted, f"calling: {done}")
+        record.check([execution.value for execution in done] == wanted, f"calling: {done}")
 
     return run
 
 
-def honest(found: Found, case: Case) -> Job:
+def honest(record: Record, case: Case) -> Job:
     """An honest program of the suite on its first input."""
 
     def run(box: NamespaceExecutor, mark: str) -> None:
@@ -99,14 +99,14 @@ def honest(found: Found, case: Case) -> Job:
         else:
             done = box.run(program, Call(function=case.function, args=test["args"]), limits)
             right = done.ended == "ok"
-        found.ended[done.ended] += 1
-        found.check(right, f"{case.file}: {done.ended} {done.why}")
+        record.ended[done.ended] += 1
+        record.check(right, f"{case.file}: {done.ended} {done.why}")
 
     return run
 
 
-def hostile(found: Found, case: Case) -> Job:
-    """An attack; how it ends is its own affair, as long as the end is not ours."""
+def hostile(record: Record, case: Case) -> Job:
+    """An attack; any outcome but a sandbox error is fine."""
 
     def run(box: NamespaceExecutor, mark: str) -> None:
         limits = replace(case.limits, wall_s=HOSTILE_WALL_S)
@@ -115,20 +115,23 @@ def hostile(found: Found, case: Case) -> Job:
         if case.kind == "function":
             invocation = Call(function=case.function, args=test.get("args", ()))
         done = box.run(Program(source=f"{case.source}\n_mark = {mark!r}\n"), invocation, limits)
-        found.ended[done.ended] += 1
-        found.check(done.ended != "sandbox_error", f"{case.file}: {done.why}")
+        record.ended[done.ended] += 1
+        record.check(done.ended != "sandbox_error", f"{case.file}: {done.why}")
 
     return run
 
 
-def jobs(found: Found) -> Iterator[Job]:
-    """Two hostile runs in ten, four that look, two of several cases, two honest ones."""
-    attacks, fair = ([one for one in cases if one.language == "python"] for cases in load(SUITE))
-    usable = [one for one in attacks if "args" in one.tests[0] or "stdin" in one.tests[0]]
-    bad = itertools.cycle([hostile(found, one) for one in usable if not one.run_beside])
-    alone = [one for one in fair if "assert" not in one.tests[0] and one.file not in NEEDS_FILES]
-    good = itertools.cycle([honest(found, one) for one in alone])
-    look, call = looking(found), calling(found)
+def jobs(record: Record) -> Iterator[Job]:
+    """Of ten runs two are hostile, four search for marks, two have several cases and two are
+    honest."""
+    attacks, fair = ([case for case in cases if case.language == "python"] for cases in load(SUITE))
+    usable = [case for case in attacks if "args" in case.tests[0] or "stdin" in case.tests[0]]
+    bad = itertools.cycle([hostile(record, case) for case in usable if not case.run_beside])
+    alone = [
+        case for case in fair if "assert" not in case.tests[0] and case.file not in NEEDS_FILES
+    ]
+    good = itertools.cycle([honest(record, case) for case in alone])
+    look, call = looking(record), calling(record)
     while True:
         yield from (
             next(bad),
@@ -145,15 +148,16 @@ def jobs(found: Found) -> Iterator[Job]:
 
 
 def soak(
-    box: NamespaceExecutor, todo: Iterator[Job], nonce: str, count: int, slots: int, found: Found
+    box: NamespaceExecutor, todo: Iterator[Job], nonce: str, count: int, slots: int, record: Record
 ) -> None:
-    """Do `count` runs on all slots at once, then one more on each, so that all are up and idle."""
+    """Do `count` runs on all slots at once, then one more on each, so that all are started and
+    idle."""
     lock = threading.Lock()
 
     def one(_: int) -> None:
         with lock:
-            found.runs += 1
-            job, mark = next(todo), f"{nonce}{found.runs:06d}"
+            record.runs += 1
+            job, mark = next(todo), f"{nonce}{record.runs:06d}"
         job(box, mark)
 
     with ThreadPoolExecutor(slots) as threads:
@@ -164,48 +168,48 @@ def soak(
 
 
 def measure(count: int, warm_up: int, slots: int, tier: int) -> dict[str, Any]:
-    """Footprints after a warm-up and at the end, marks seen, and what the zygotes remember."""
-    found = Found()
+    """Footprints after a warm-up and at the end, marks seen, and marks in the zygotes' memory."""
+    record = Record()
     nonce = f"mark-{os.urandom(6).hex()}-"
-    todo = jobs(found)
+    todo = jobs(record)
     with canaries(), NamespaceExecutor(slots=slots, tier=tier) as box:
-        soak(box, todo, nonce, warm_up, slots, found)
+        soak(box, todo, nonce, warm_up, slots, record)
         began, before = time.monotonic(), footprint()
-        soak(box, todo, nonce, count, slots, found)
+        soak(box, todo, nonce, count, slots, record)
         seconds, after = time.monotonic() - began, footprint()
         remembered = scan(descendants(os.getpid()), nonce.encode())
         control = scan([os.getpid()], nonce.encode())
     closed = footprint()
     return {
         "tier": tier,
-        "runs": found.runs,
+        "runs": record.runs,
         "seconds": seconds,
-        "ended": dict(found.ended),
+        "ended": dict(record.ended),
         "before": before,
         "after": after,
         "closed": {name: closed[name] for name in ("processes", "cgroups", "mounts")},
-        "marks_seen": dict(found.marks),
+        "marks_seen": dict(record.marks),
         "zygotes": remembered,
         "own_memory_hits": len(control["hits"]),
-        "wrong": found.wrong,
+        "wrong": record.wrong,
     }
 
 
 def missed(result: dict[str, Any], allowed: Mapping[str, int] = ALLOWED) -> list[str]:
-    """Every bar that this result does not meet; `allowed` is the growth of what may grow."""
+    """Every bar that this result misses; `allowed` is the allowed growth."""
     before, after, where = result["before"], result["after"], f"tier {result['tier']}"
-    told = [
+    failures = [
         f"{where}: {name} grew from {before[name]} to {after[name]}"
         for name in before
         if after[name] > before[name] + allowed.get(name, 0)
     ]
-    told += [f"{where}: {name} left after closing" for name in left_open(result)]
-    told += [f"{where}: saw a mark: {name}" for name in result["marks_seen"]]
-    told += [f"{where}: a mark in {hit}" for hit in result["zygotes"]["hits"]]
-    told += [f"{where}: {one}" for one in result["wrong"][:10]]
+    failures += [f"{where}: {name} left after closing" for name in left_open(result)]
+    failures += [f"{where}: saw a mark: {name}" for name in result["marks_seen"]]
+    failures += [f"{where}: a mark in {hit}" for hit in result["zygotes"]["hits"]]
+    failures += [f"{where}: {failure}" for failure in result["wrong"][:10]]
     if not result["own_memory_hits"] or not result["zygotes"]["processes"]:
-        told.append(f"{where}: memory could not be searched, so this proves nothing about it")
-    return told
+        failures.append(f"{where}: memory could not be searched, so this proves nothing about it")
+    return failures
 
 
 def left_open(result: dict[str, Any]) -> list[str]:
@@ -213,7 +217,7 @@ def left_open(result: dict[str, Any]) -> list[str]:
 
 
 def leave_the_mounts_of_others() -> None:
-    """Where we may: what anybody else mounts meanwhile is not to be counted as ours."""
+    """Enter a mount namespace if permitted, so that mounts of other processes are not counted."""
     with suppress(OSError):
         linux.unshare(linux.CLONE_NEWNS)
         linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
@@ -227,32 +231,43 @@ def main() -> int:
         tier={"type": int, "choices": (1, 2), "help": "one only"},
     )
     leave_the_mounts_of_others()
-    here = probe()
-    tiers = [options.tier] if options.tier else [1, 2] if here.works("landlock") else [1]
+    host = probe()
+    tiers = [options.tier] if options.tier else [1, 2] if host.works("landlock") else [1]
     results = [
         measure(*((60, 20) if options.quick else (options.runs, WARM_UP)), options.slots, tier)
         for tier in tiers
-        if here.tier and here.tier <= tier
+        if host.tier and host.tier <= tier
     ]
     rows = [
-        [name, *(text for one in results for text in (one["before"][name], one["after"][name]))]
+        [
+            name,
+            *(
+                text
+                for result in results
+                for text in (result["before"][name], result["after"][name])
+            ),
+        ]
         for name in results[0]["before"]
     ]
     header = [
         "held",
-        *(f"{when}, tier {one['tier']}" for one in results for when in ("warm", "end")),
+        *(f"{when}, tier {result['tier']}" for result in results for when in ("warm", "end")),
     ]
-    lines = [str(here), "", table(header, rows), ""]
-    for one in results:
-        zygotes = one["zygotes"]
+    lines = [str(host), "", table(header, rows), ""]
+    for result in results:
+        zygotes = result["zygotes"]
         lines.append(
-            f"tier {one['tier']}: {one['runs']} runs in {one['seconds']:.0f} s; ended "
-            f"{', '.join(f'{n} {count}' for n, count in sorted(one['ended'].items()))}; "
-            f"{sum(one['marks_seen'].values())} saw a mark; {len(zygotes['hits'])} marks in "
+            f"tier {result['tier']}: {result['runs']} runs in {result['seconds']:.0f} s; ended "
+            f"{', '.join(f'{n} {count}' for n, count in sorted(result['ended'].items()))}; "
+            f"{sum(result['marks_seen'].values())} saw a mark; {len(zygotes['hits'])} marks in "
             f"{zygotes['mib']:.0f} MiB of {zygotes['processes']} zygote processes "
-            f"({one['own_memory_hits']} in our own)"
+            f"({result['own_memory_hits']} in our own)"
         )
-    failed = [told for one in results for told in missed(one, QUICK if options.quick else ALLOWED)]
+    failed = [
+        failure
+        for result in results
+        for failure in missed(result, QUICK if options.quick else ALLOWED)
+    ]
     return publish(options, "\n".join(lines), results, failed=failed)
 
 

@@ -2,8 +2,9 @@
 
     python benchmarks/sandbox_speed.py [--quick] [--json FILE] [--slots 2]
 
-All contenders take turns, so that whatever else the machine does falls on each alike. Rates of
-several workers come from their own rounds. Read ratios rather than milliseconds on a busy machine.
+All contenders take turns, so that other load on the machine affects all of them. Rates of several
+workers are measured in separate rounds. On a busy machine ratios are more reliable than
+milliseconds.
 """
 
 import multiprocessing
@@ -41,7 +42,7 @@ Contender = Callable[[], None]
 
 
 def bare(path: str) -> Contender:
-    """A whole Python start, with nothing to run and nothing around it."""
+    """A plain Python start, without a program and without isolation."""
 
     def once() -> None:
         subprocess.run([path, "-I", "-c", "pass"], check=True, stdin=subprocess.DEVNULL)
@@ -66,7 +67,7 @@ def several(executor: NamespaceExecutor, source: str, cases: int) -> Contender:
 
     def once() -> None:
         done = executor.run_all(program, invocations, LIMITS)
-        assert [one.ended for one in done] == ["ok"] * cases, done
+        assert [execution.ended for execution in done] == ["ok"] * cases, done
 
     return once
 
@@ -129,7 +130,7 @@ def apart(tier: int, workers: int, runs: int) -> float:
 
 
 def _alone(tier: int, runs: int, barrier: Barrier) -> None:
-    """One of those processes: starts and ends its runs with the others."""
+    """One of those processes; it starts and ends its runs together with the others."""
     with NamespaceExecutor(slots=1, tier=tier) as executor:
         once = script(executor)
         once()
@@ -153,7 +154,7 @@ def row(name: str, seconds: list[float]) -> dict[str, Any]:
 
 
 def measure(rounds: int, workers: int) -> dict[str, Any]:
-    """All rows, the load of the machine before and after, and what follows."""
+    """All rows, the load of the machine before and after, and the ratios."""
     load = [os.getloadavg()[0]]
     with ExitStack() as stack:
         contenders: dict[str, Contender] = {BARE: bare(find().path)}
@@ -178,7 +179,7 @@ def measure(rounds: int, workers: int) -> dict[str, Any]:
         }
     rates["the same, a process per worker"] = [apart(tier, n, rounds) for n in (1, workers)]
     load.append(os.getloadavg()[0])
-    by_name = {one["name"]: one for one in rows}
+    by_name = {entry["name"]: entry for entry in rows}
     bare_rates, *ours = rates.values()
     judged = by_name[names[1]]
     return {
@@ -201,7 +202,7 @@ def ten_over_one(rows: dict[str, dict[str, Any]], program: str) -> float:
 
 
 def forks_over_one(rows: dict[str, dict[str, Any]], program: str) -> float:
-    """What is left of the same ratio when the ten cases have no isolation, and the one has."""
+    """The same ratio if the ten cases have no isolation and the single one has."""
     forks = rows[f"{CASES} bare forks, {program}"]
     return forks["p50_ms"] / rows[f"1 of {program}"]["p50_ms"]
 
@@ -217,8 +218,8 @@ def bars(results: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
         (f"{CASES} cases over one, 50 lines", "ten_cases_over_one", CASES_OVER_ONE),
         (f"{CASES} cases over one, two lines", "ten_small_cases_over_one", CASES_OVER_ONE),
     ]
-    told = [(what, results[key], bar, results[key] >= bar) for what, key, bar in least]
-    return told + [(what, results[key], bar, results[key] <= bar) for what, key, bar in most]
+    at_least = [(what, results[key], bar, results[key] >= bar) for what, key, bar in least]
+    return at_least + [(what, results[key], bar, results[key] <= bar) for what, key, bar in most]
 
 
 def main() -> int:
@@ -230,20 +231,22 @@ def main() -> int:
         return 1
     results = measure(10 if options.quick else 300, options.slots)
     header = ["contender", "runs", "per s", "p50 ms", "p99 ms", "min ms"]
-    rows = [list(one.values()) for one in results["rows"]]
+    rows = [list(row.values()) for row in results["rows"]]
     lines = [str(probe()), "", table(header, [[r[0], str(r[1]), *r[2:]] for r in rows]), ""]
     parallel = [[name, *values] for name, values in results["rates"].items()]
     lines.append(table(["per second, by workers", "1", str(options.slots)], parallel))
-    found = bars(results)
-    told = [[what, value, bar, "yes" if met else "NO"] for what, value, bar, met in found]
-    lines += ["", table(["bar", "measured", "wanted", "met"], told)]
+    outcomes = bars(results)
+    bar_rows = [[what, value, bar, "yes" if met else "NO"] for what, value, bar, met in outcomes]
+    lines += ["", table(["bar", "measured", "wanted", "met"], bar_rows)]
     floors = [results["ten_bare_forks_over_one"], results["ten_small_bare_forks_over_one"]]
     lines.append(
         f"{CASES} cases over one with no isolation of the ten: "
         f"50 lines {floors[0]:.2f}, two lines {floors[1]:.2f}"
     )
     lines.append(f"load average {results['load'][0]:.1f} to {results['load'][1]:.1f}")
-    missed = [f"{what}: {value:.2f}, wanted {bar:g}" for what, value, bar, met in found if not met]
+    missed = [
+        f"{what}: {value:.2f}, wanted {bar:g}" for what, value, bar, met in outcomes if not met
+    ]
     failed = [] if options.quick else missed
     return publish(options, "\n".join(lines), results, failed=failed)
 

@@ -1,9 +1,9 @@
-"""The attack suite, per backend, tier and account: what got through and what was refused.
+"""The attack suite per backend, tier and account: attacks with an effect, refused honest programs.
 
     python benchmarks/sandbox_suite.py [--quick] [--json FILE] [--suite DIR ...]
 
-As root it runs as root and as an ordinary user in turn; the parts that user needs are copied to
-where anybody may read them. What this machine cannot do is named in the table, with the reason.
+As root it runs as root and as an ordinary user; the files that user needs are copied to a readable
+folder. What this machine does not support is listed in the table, with the reason.
 """
 
 import json
@@ -35,7 +35,7 @@ LIMIT_S = 1800
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Who runs the suite, and on what."""
+    """The account, backend and tier for one run of the suite."""
 
     name: str
     tier: int
@@ -45,7 +45,7 @@ class Setting:
 
 
 def settings(*, quick: bool) -> Iterator[Setting]:
-    """Every setting worth a row, whether or not this machine can give it; of a quick run two."""
+    """All settings, whether or not this machine supports them; two in a quick run."""
     if quick:
         yield Setting(name="ordinary user", tier=1, user=None if os.geteuid() else USER)
         yield Setting(name="root" if os.geteuid() == 0 else "ordinary user", tier=2)
@@ -66,17 +66,17 @@ def settings(*, quick: bool) -> Iterator[Setting]:
 def readable(suite: Path, *, quick: bool) -> Iterator[Path]:
     """A copy of the packages and the suite that every account can read."""
     with tempfile.TemporaryDirectory(prefix="veriloop-suite-") as folder:
-        place = Path(folder)
+        copy = Path(folder)
         skip = shutil.ignore_patterns("__pycache__")
         for name in PACKAGES:
-            shutil.copytree(ROOT / name, place / "veriloop" / name, ignore=skip)
-        shutil.copytree(suite, place / "suite", ignore=skip)
-        shutil.copy(Path(__file__).parent / "suite_child.py", place)
+            shutil.copytree(ROOT / name, copy / "veriloop" / name, ignore=skip)
+        shutil.copytree(suite, copy / "suite", ignore=skip)
+        shutil.copy(Path(__file__).parent / "suite_child.py", copy)
         if quick:
-            _cut(place / "suite")
-        for path in (place, *place.rglob("*")):
+            _cut(copy / "suite")
+        for path in (copy, *copy.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        yield place
+        yield copy
 
 
 def _cut(suite: Path) -> None:
@@ -91,11 +91,11 @@ def _cut(suite: Path) -> None:
         file.write_text("".join(json.dumps(row) + "\n" for row in left))
 
 
-def run(setting: Setting, place: Path) -> dict[str, Any]:
-    """The report of one setting; `skipped` with the reason where it cannot be had."""
+def run(setting: Setting, copy: Path) -> dict[str, Any]:
+    """The report of one setting; `skipped` with the reason if it is not supported."""
     if setting.backend != "namespace":
-        return _by_command(setting.backend, place)
-    words = [str(place / "suite_child.py"), str(place), str(place / "suite"), str(setting.tier)]
+        return _by_command(setting.backend, copy)
+    words = [str(copy / "suite_child.py"), str(copy), str(copy / "suite"), str(setting.tier)]
     words.append("processes" if setting.processes else "threads")
     account: dict[str, Any] = {}
     if setting.user is not None:
@@ -109,10 +109,10 @@ def run(setting: Setting, place: Path) -> dict[str, Any]:
     return json.loads(ran.stdout)
 
 
-def _by_command(backend: str, place: Path) -> dict[str, Any]:
-    """By the command line, on an image built of this tree."""
-    file = place / "report.json"
-    check = ["check", "--backend", backend, "--suite", str(place / "suite"), "--json", str(file)]
+def _by_command(backend: str, copy: Path) -> dict[str, Any]:
+    """Run by the command line, on an image built from this tree."""
+    file = copy / "report.json"
+    check = ["check", "--backend", backend, "--suite", str(copy / "suite"), "--json", str(file)]
     for words in (["build-image"], check):
         ran = subprocess.run(
             [sys.executable, "-m", "veriloop.stages.cli", "sandbox", *words],
@@ -124,41 +124,43 @@ def _by_command(backend: str, place: Path) -> dict[str, Any]:
 
 
 def row(setting: Setting, suite: Path, report: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """What one report comes to."""
-    told = {"suite": suite.name, "who": setting.name, "tier": report.get("tier", setting.tier)}
+    """The summary of one report."""
+    labels = {"suite": suite.name, "who": setting.name, "tier": report.get("tier", setting.tier)}
     if "skipped" in report:
-        return {**told, "skipped": report["skipped"]}
-    allowed = NEEDS_FILES if told["tier"] == 2 else ()
-    refused = [one for one in report["honest"] if not one["accepted"]]
+        return {**labels, "skipped": report["skipped"]}
+    allowed = NEEDS_FILES if labels["tier"] == 2 else ()
+    refused = [entry for entry in report["honest"] if not entry["accepted"]]
     return {
-        **told,
+        **labels,
         "attacks": len(report["attacks"]),
-        "effects": [one for one in report["attacks"] if one["effect"] != CONTAINED],
+        "effects": [entry for entry in report["attacks"] if entry["effect"] != CONTAINED],
         "honest": len(report["honest"]),
-        "refused": [one for one in refused if one["file"] not in allowed],
-        "needs_files": [one["file"] for one in refused if one["file"] in allowed],
+        "refused": [entry for entry in refused if entry["file"] not in allowed],
+        "needs_files": [entry["file"] for entry in refused if entry["file"] in allowed],
         "missing": report["missing"],
         "seconds": seconds,
     }
 
 
-def cells(found: dict[str, Any]) -> list[str]:
+def cells(result: dict[str, Any]) -> list[str]:
     """One line of the matrix."""
-    start = [found["suite"], found["who"], str(found["tier"] or "-")]
-    if "skipped" in found:
-        return [*start, "-", "-", "-", "-", f"skipped: {found['skipped']}"[:90]]
-    notes = [f"needs files: {', '.join(found['needs_files'])}"] if found["needs_files"] else []
-    notes += [f"no target: {', '.join(found['missing'])}"] if found["missing"] else []
-    counts = [found["attacks"], len(found["effects"]), found["honest"], len(found["refused"])]
+    start = [result["suite"], result["who"], str(result["tier"] or "-")]
+    if "skipped" in result:
+        return [*start, "-", "-", "-", "-", f"skipped: {result['skipped']}"[:90]]
+    notes = [f"needs files: {', '.join(result['needs_files'])}"] if result["needs_files"] else []
+    notes += [f"no target: {', '.join(result['missing'])}"] if result["missing"] else []
+    counts = [result["attacks"], len(result["effects"]), result["honest"], len(result["refused"])]
     return [*start, *map(str, counts), "; ".join(notes)]
 
 
-def missed(found: dict[str, Any]) -> list[str]:
+def missed(result: dict[str, Any]) -> list[str]:
     """Every effect and every refusal, by name."""
-    where = f"{found['suite']}, {found['who']}, tier {found['tier']}"
-    told = [f"{where}: {one['file']}: {one['effect']}" for one in found.get("effects", ())]
-    refused = found.get("refused", ())
-    return told + [f"{where}: {one['file']} refused: {one['why']}" for one in refused]
+    where = f"{result['suite']}, {result['who']}, tier {result['tier']}"
+    failures = [
+        f"{where}: {entry['file']}: {entry['effect']}" for entry in result.get("effects", ())
+    ]
+    refused = result.get("refused", ())
+    return failures + [f"{where}: {entry['file']} refused: {entry['why']}" for entry in refused]
 
 
 def main() -> int:
@@ -166,18 +168,20 @@ def main() -> int:
         __doc__ or "",
         suite={"type": Path, "action": "append", "help": "another suite beside our own"},
     )
-    found = []
+    results = []
     for suite in (OWN, *(options.suite or ())):
-        with readable(suite, quick=options.quick) as place:
+        with readable(suite, quick=options.quick) as copy:
             for setting in settings(quick=options.quick):
                 began = time.monotonic()
-                report = run(setting, place)
-                found.append(row(setting, suite, report, time.monotonic() - began))
+                report = run(setting, copy)
+                results.append(row(setting, suite, report, time.monotonic() - began))
     header = ["suite", "account", "tier", "attacks", "effects", "honest", "refused", "notes"]
-    failed = [told for one in found for told in missed(one)]
-    if all("skipped" in one for one in found):
+    failed = [failure for result in results for failure in missed(result)]
+    if all("skipped" in result for result in results):
         failed.append("nothing could be run")
-    return publish(options, table(header, [cells(one) for one in found]), found, failed=failed)
+    return publish(
+        options, table(header, [cells(result) for result in results]), results, failed=failed
+    )
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
     python benchmarks/scaling.py [--quick] [--json FILE] [--image FILE] [--rounds N]
 
-The loop of every RL stage on random models, sampling by vLLM in float32, one thread for each engine
-and all cores that this process may use: 8 questions, 8 answers to each of at most 64 tokens, by
-4 M parameters, and one of these varied at a time. Workers are varied on programs, one of some 20 ms
-run in the sandbox for each of 64 answers. The points of an axis take turns, each a process of its
-own. `verify` is what is left of judging when sampling ends. Printed with the table: the power of
-what is varied that each part grows by (least squares on logarithms). The plot goes to
-docs/images/scaling.png; `--quick` samples by torch, and draws a plot that it does not keep.
+The loop of the RL stages on random models, sampling by vLLM in float32, one thread per engine and
+all cores of this process: 8 questions with 8 answers of at most 64 tokens, 4 M parameters; one of
+these is varied at a time. The number of workers is varied with programs: the sandbox runs one of
+about 20 ms for each of 64 answers. The points of an axis take turns, each in a separate process.
+`verify` is the judging that remains when sampling ends. The output includes the exponent by which
+each part grows (least squares on logarithms). The plot is written to docs/images/scaling.png;
+`--quick` samples by torch and discards the plot.
 """
 
 import math
@@ -39,7 +39,7 @@ QUICK = {"sampler.engine": "torch", "rollout.prompts": 2, "rollout.max_tokens": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What is varied, as a setting of the recipe; "" is the size of the model."""
+    """The varied setting of the recipe; "" is the size of the model."""
 
     name: str
     setting: str
@@ -73,9 +73,9 @@ AXES = (
 
 
 def measured(axis: Axis, folder: Path, *, quick: bool, rounds: int) -> list[dict[str, Any]]:
-    """A row for each point of the axis, its steps and those of the others in turn."""
+    """One row for each point of the axis; the points take turns."""
     values = axis.quick if quick else axis.values
-    models = [model(folder, one if not axis.setting else SIZE) for one in values]
+    models = [model(folder, size if not axis.setting else SIZE) for size in values]
     plain = {**PLAIN, **QUICK} if quick else PLAIN
     running = [
         Process(
@@ -105,19 +105,19 @@ def measured(axis: Axis, folder: Path, *, quick: bool, rounds: int) -> list[dict
 
 
 def model(folder: Path, size: str) -> Path:
-    """Made once."""
+    """A model of this size, created once."""
     path = folder / size
     return path if path.exists() else model_of(path, SIZES[size])
 
 
 def parameters(path: Path) -> float:
-    """Of a checkpoint in float32."""
+    """The number of parameters of a checkpoint in float32."""
     return (path / "model.safetensors").stat().st_size / 4
 
 
 def powers(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """By axis and part, p where seconds grow as the p-th power of what is varied."""
-    found: dict[str, dict[str, float]] = {}
+    """The exponent p by axis and part, if seconds grow as the p-th power of the varied setting."""
+    by_axis: dict[str, dict[str, float]] = {}
     for axis in dict.fromkeys(row["axis"] for row in rows):
         own = [row for row in rows if row["axis"] == axis]
         x = [math.log(row["at"]) for row in own]
@@ -125,12 +125,13 @@ def powers(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
             y = [math.log(row[part]) for row in own]
             across = sum((a - fmean(x)) ** 2 for a in x)
             along = sum((a - fmean(x)) * (b - fmean(y)) for a, b in zip(x, y, strict=True))
-            found.setdefault(axis, {})[part] = along / across
-    return found
+            by_axis.setdefault(axis, {})[part] = along / across
+    return by_axis
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A panel for each axis, a line for each part; both scales logarithmic, seconds on the same."""
+    """A panel for each axis, a line for each part; both scales are logarithmic and seconds share
+    one."""
     colours = dict(zip(PARTS, ("#1f77b4", "#2ca02c", "#d62728", "#9467bd"), strict=True))
     traces: list[dict[str, Any]] = []
     layout: dict[str, Any] = {
@@ -146,8 +147,8 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         x = {"title": {"text": axis}, "type": "log", "domain": [left, left + 0.85 / len(axes)]}
         x |= {"tickvals": [row["at"] for row in own], "ticktext": [str(r["value"]) for r in own]}
         y = {**seconds, "anchor": f"x{name}"}
-        for one in (x, y):
-            one |= {"gridcolor": "#ddd", "linecolor": "#888", "showline": True}
+        for settings in (x, y):
+            settings |= {"gridcolor": "#ddd", "linecolor": "#888", "showline": True}
         layout |= {f"xaxis{name}": x, f"yaxis{name}": y}
         traces += [
             {
@@ -163,7 +164,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def draw(rows: Sequence[Mapping[str, Any]], image: Path) -> None:
-    """The figure as a small PNG. Raises ValueError where it is not small."""
+    """The figure as a small PNG. Raises ValueError if it is too large."""
     import plotly.io
 
     with tempfile.TemporaryDirectory() as folder:
@@ -202,8 +203,8 @@ def main() -> int:
     text = table(["varied", "value", "tokens", "s", *PARTS, "GiB"], shown)
     grown = powers(rows)
     for axis, by_part in grown.items():
-        told = ", ".join(f"{part} {power:.2f}" for part, power in by_part.items())
-        text += f"\ngrows with {axis} to the power of: {told}"
+        growth = ", ".join(f"{part} {power:.2f}" for part, power in by_part.items())
+        text += f"\ngrows with {axis} to the power of: {growth}"
     status = publish(options, text, {"rows": rows, "powers": grown})
     with tempfile.TemporaryDirectory(prefix="scaling-") as name:
         draw(rows, Path(name) / "plot.png" if options.quick else options.image)

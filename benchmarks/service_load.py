@@ -2,8 +2,8 @@
 
     python benchmarks/service_load.py [--quick] [--json FILE] [--seconds 60] [--clients 4]
 
-Every request must be answered; exits 1 where one is not, where the 99th percentile of /healthz is
-above 1 s, or where the service grows by more than 256 MiB.
+Every request must be answered. Exits with 1 if one is not, if the 99th percentile of /healthz is
+above 1 s, or if the service grows by more than 256 MiB.
 """
 
 import collections

@@ -1,10 +1,10 @@
-"""How fast the reward service judges over loopback, and how fast it refuses what is too much.
+"""How fast the reward service judges over loopback, and how fast it refuses excess load.
 
     python benchmarks/service_speed.py [--quick] [--json FILE]
 
-Batches of 8 number checks over kept connections: as many as it can, then paced at half of that.
-Then a queue that is full, and the time until its 429 comes. Service, workers and client share the
-cores of this machine; a busy one shows in every figure.
+Batches of 8 number checks over persistent connections: at full speed, then at half of that rate.
+Then a full queue, and the time until the 429. Service, workers and client share the cores of this
+machine; other load affects every figure.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ def check(problem, response):
 
 @contextmanager
 def serving(*flags: str) -> Iterator[str]:
-    """A service of its own process, ready; yields its address."""
+    """Start a service in a separate process; yields its address when it is ready."""
     words = [sys.executable, "-m", "veriloop.stages.cli", "serve", "--port", "0", *flags]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -66,7 +66,7 @@ async def until_ready(url: str) -> None:
 
 
 class Client:
-    """One connection that asks and reads, and does nothing else: it must not be what is slow."""
+    """A minimal client with one connection, so that the client is not the bottleneck."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -84,7 +84,7 @@ class Client:
 
 
 def request(verifier: str, number: int) -> bytes:
-    """A batch of responses that no other has, half of them right."""
+    """A batch of unique responses, half of them right."""
     items = [
         {
             "verifier": verifier,
@@ -99,9 +99,9 @@ def request(verifier: str, number: int) -> bytes:
 
 
 async def load(url: str, requests: list[bytes], per_s: float = 0.0) -> dict[str, Any]:
-    """Send all, at `per_s` requests a second or as fast as the answers come back.
+    """Send all, at `per_s` requests per second or as fast as the answers arrive.
 
-    Paced requests count from when they were due, so that waiting for a connection shows.
+    Times of paced requests start when they were due, so they include waiting for a connection.
     """
     waiting, took = list(enumerate(requests))[::-1], []
     began = time.perf_counter()
@@ -109,10 +109,10 @@ async def load(url: str, requests: list[bytes], per_s: float = 0.0) -> dict[str,
     async def work() -> None:
         client = await Client.open(url)
         while waiting:
-            number, one = waiting.pop()
+            number, item = waiting.pop()
             due = began + number / per_s if per_s else time.perf_counter()
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            status, body = await client.ask(one)
+            status, body = await client.ask(item)
             took.append(time.perf_counter() - due)
             assert status == 200 and body.count(b'"score": 1.0') == BATCH // 2, body[:200]
 
@@ -127,11 +127,11 @@ async def overload(url: str, requests: list[bytes]) -> dict[str, Any]:
 
     async def work(part: list[bytes]) -> None:
         client = await Client.open(url)
-        for one in part * len(requests):
+        for item in part * len(requests):
             if len(took) >= len(requests):
                 return
             began = time.perf_counter()
-            status, _ = await client.ask(one)
+            status, _ = await client.ask(item)
             if status == 429:
                 took.append(time.perf_counter() - began)
 

@@ -1,4 +1,4 @@
-"""What updates, steps and memory came to beside TRL and as sizes grow, as Markdown."""
+"""Results of speed and memory, compared with TRL and by size, as Markdown."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,24 +10,25 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def update_speed(rows: Rows) -> list[str]:
-    """CPU seconds of an update, a row a size, and what its matrix products alone would take."""
-    found: list[list[str]] = []
+    """CPU seconds of an update, one row per size, and the lower bound by its matrix products."""
+    cells: list[list[str]] = []
     for size in dict.fromkeys(row["model"] for row in rows):
         own = [row for row in rows if row["model"] == size]
-        found.append(
+        cells.append(
             [f"{size} parameters"]
             + [f"{row['cpu_s']:.2f} s, {row['times_floor']:.1f} × its floor" for row in own]
         )
-    return table(["", *dict.fromkeys(row["setting"] for row in rows)], found)
+    return table(["", *dict.fromkeys(row["setting"] for row in rows)], cells)
 
 
 def against(rows: Rows, by: str) -> list[str]:
-    """A row a contender; how often the best of TRL at the same `by`, a size or a task."""
-    found: list[list[str]] = []
+    """One row per contender, with the ratio to the best of TRL at the same `by`, a size or a
+    task."""
+    cells: list[list[str]] = []
     for row in rows:
         theirs = [r for r in rows if r[by] == row[by] and r["name"].startswith("TRL")]
         best = max(r["tokens_per_s"] for r in theirs)
-        found.append(
+        cells.append(
             [
                 str(row[by]),
                 row["name"],
@@ -40,12 +41,12 @@ def against(rows: Rows, by: str) -> list[str]:
         )
     header = [by, "contender", "s a step", "tokens a second", "× TRL at its best", "GiB"]
     header += ["its products alone, s"] * ("products_s" in rows[0])
-    return table(header, found)
+    return table(header, cells)
 
 
 def grpo_memory(rows: Rows) -> list[str]:
-    """A row a contender: when it is loaded, at its peak, and that over TRL's least."""
-    found: list[list[str]] = []
+    """One row per contender: memory after loading, peak, and the ratio to TRL's lowest peak."""
+    cells: list[list[str]] = []
     for row in rows:
         theirs = [
             r["peak_gib"]
@@ -53,12 +54,12 @@ def grpo_memory(rows: Rows) -> list[str]:
             if r["at_once"] == row["at_once"] and r["name"].startswith("TRL")
         ]
         sizes = (row["loaded_gib"], row["peak_gib"], row["peak_gib"] / min(theirs), row["s"])
-        found.append([row["name"], *(f"{size:.2f}" for size in sizes)])
-    return table(["contender", "loaded, GiB", "peak, GiB", "× TRL's least", "s an update"], found)
+        cells.append([row["name"], *(f"{size:.2f}" for size in sizes)])
+    return table(["contender", "loaded, GiB", "peak, GiB", "× TRL's least", "s an update"], cells)
 
 
 def scaling(result: Mapping[str, Any]) -> list[str]:
-    """A row a point, seconds by part; then the power by which each part grows."""
+    """One row per point, seconds by part; then the exponent by which each part grows."""
     parts = ("s", "sample", "verify", "update", "sync")
     points = [
         [row["axis"], str(row["value"]), f"{row['tokens']:,.0f}"]
@@ -80,7 +81,7 @@ def scaling(result: Mapping[str, Any]) -> list[str]:
 
 
 def overlap(result: Mapping[str, Any]) -> list[str]:
-    """A row a way of stepping; then what was learned with sampling ahead, and without."""
+    """One row per setting; then accuracy with and without sampling ahead."""
     steps = [
         [
             row["size"],
@@ -103,22 +104,23 @@ def overlap(result: Mapping[str, Any]) -> list[str]:
 
 
 def trl_curves(result: Mapping[str, Any]) -> list[str]:
-    """A row a run, its reward at some steps; then how far ours are from TRL's."""
+    """One row per run, its reward at some steps; then the differences from TRL."""
     steps = len(result["runs"][0]["rewards"])
     shown = range(max(1, steps // 8), steps + 1, max(1, steps // 8))
     rows = [
         [row["side"], str(row["seed"]), *(f"{row['rewards'][step - 1]:.2f}" for step in shown)]
         for row in result["runs"]
     ]
-    told = [
+    notes = [
         f"{name}: less TRL's {mean:+.3f} ± {noise:.3f} (95 %)."
         for name, (mean, noise) in result["gaps"].items()
     ]
-    return [*table(["", "seed", *(f"step {n}" for n in shown)], rows), "", *told]
+    return [*table(["", "seed", *(f"step {n}" for n in shown)], rows), "", *notes]
 
 
 def memory(result: Mapping[str, Any]) -> list[str]:
-    """A row a size: what an update adds to the model, the head's weights apart from the rest."""
+    """One row per size: the memory that an update adds to the model, with the head's weights
+    separate."""
     rows = [
         [f"{row[name]:,}" for name in ("vocabulary", "tokens", "answers")]
         + [f"{row[name]:,.0f}" for name in ("update_mib", "head_mib", "rest_mib")]
@@ -129,34 +131,34 @@ def memory(result: Mapping[str, Any]) -> list[str]:
 
 
 def verify_share(rows: Rows) -> list[str]:
-    """A row a size and kind of answer."""
-    found = [
+    """One row per size and kind of answer."""
+    cells = [
         [row["size"], row["name"], f"{row['s']:.2f}", f"{row['verify']:.3f}", f"{row['share']:.2%}"]
         for row in rows
     ]
-    return table(["size", "answers", "s a step", "left to wait for, s", "of a step"], found)
+    return table(["size", "answers", "s a step", "left to wait for, s", "of a step"], cells)
 
 
 def prefix(rows: Rows) -> list[str]:
-    """A row a sampler, seconds of each way to ask."""
-    found = [
+    """One row per sampler, seconds of each kind of call."""
+    cells = [
         [row["sampler"], *(f"{figure:.2f}" for figure in (*row["seconds"].values(), row["share"]))]
         for row in rows
     ]
     ways = (f"{way}, s" for way in rows[0]["seconds"])
-    return table(["sampler", *ways, "the group over 16 prompts"], found)
+    return table(["sampler", *ways, "the group over 16 prompts"], cells)
 
 
 def startup(result: Mapping[str, Any]) -> list[str]:
-    """A row a command, seconds."""
-    found = [
+    """One row per command, in seconds."""
+    cells = [
         [name, *(f"{row[key]:.2f}" for key in ("median_s", "min_s", "max_s")), str(row["runs"])]
         for name, row in result.items()
     ]
-    return table(["", "median, s", "fastest", "slowest", "runs"], found)
+    return table(["", "median, s", "fastest", "slowest", "runs"], cells)
 
 
-def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of docs/results.md: (what, measured, the script that printed it)."""
     rows = {
         "against_trl": _against_trl,
@@ -167,7 +169,7 @@ def proofs(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         "prefix": _prefix,
         "startup": _first_step,
     }
-    return [(*row(told[name]), name) for name, row in rows.items() if name in told]
+    return [(*row(results[name]), name) for name, row in rows.items() if name in results]
 
 
 def _against_trl(rows: Rows) -> tuple[str, str]:

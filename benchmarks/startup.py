@@ -2,11 +2,11 @@
 
     python benchmarks/startup.py [--quick] [--json FILE]
 
-Each command runs in a fresh process, one after the other; the first run of each is not counted. A
-user who asks for help should not wait for torch. And one who trains: `veriloop zero tiny/zero` with
-vLLM, from the command until its first optimizer step is recorded: imports, engine, a look at the
-start (16 questions) and 640 sampled answers are in it, pre-training is not, for the base is in the
-cache. `--quick` starts from a random model and asks less of it.
+Each command runs in a fresh process, one after the other; the first run of each is not counted.
+`--help` should not wait for torch. Training: `veriloop zero tiny/zero` with vLLM, from the command
+until its first optimizer step is recorded. This includes imports, the engine, an evaluation of the
+start (16 questions) and 640 sampled answers, but not pre-training: the base is in the cache.
+`--quick` starts from a random model and samples less.
 """
 
 import statistics
@@ -49,7 +49,8 @@ def seconds(words: list[str]) -> float:
 
 
 def measured(words: list[str], runs: int) -> dict[str, Any]:
-    """Median, fastest and slowest of `runs` runs, in seconds, after one to fill the file cache."""
+    """Median, minimum and maximum of `runs` runs in seconds, after one that fills the file
+    cache."""
     seconds(words)
     return summary([seconds(words) for _ in range(runs)])
 
@@ -64,14 +65,14 @@ def summary(taken: list[float]) -> dict[str, Any]:
 
 
 def to_a_step(words: list[str]) -> float:
-    """Seconds until the line of the first step. Raises SystemExit when there is none."""
+    """Seconds until the line of the first step. Raises SystemExit if there is none."""
     with tempfile.TemporaryDirectory(prefix="startup-") as folder:
-        asked = [*STEP, *words, "--output", f"{folder}/run"]
+        words_of_run = [*STEP, *words, "--output", f"{folder}/run"]
         began, log = time.perf_counter(), Path(folder) / "log"
-        with log.open("w") as said:
+        with log.open("w") as output:
             run = subprocess.Popen(
-                [sys.executable, "-u", "-m", "veriloop.stages.cli", *asked],
-                cwd=ROOT, stdout=subprocess.PIPE, stderr=said, text=True,
+                [sys.executable, "-u", "-m", "veriloop.stages.cli", *words_of_run],
+                cwd=ROOT, stdout=subprocess.PIPE, stderr=output, text=True,
             )  # fmt: skip
         assert run.stdout is not None
         for line in run.stdout:
@@ -79,17 +80,17 @@ def to_a_step(words: list[str]) -> float:
                 taken = time.perf_counter() - began
                 run.communicate()
                 return taken
-        raise SystemExit(f"{asked} took no step:\n{log.read_text()[-2000:]}")
+        raise SystemExit(f"{words_of_run} took no step:\n{log.read_text()[-2000:]}")
 
 
 def first_steps(*, quick: bool) -> dict[str, dict[str, Any]]:
-    """As `measured`, for an engine in the process that trains and for one apart; in turn."""
+    """As `measured`, for an engine in the training process and for a separate one, taking turns."""
     runs = QUICK_TRAINS if quick else TRAINS
     with tempfile.TemporaryDirectory(prefix="startup-") as folder:
         start = [*LESS, "--start", str(model_of(Path(folder) / "1M", SIZES["1M"]))] if quick else []
         rounds = [{way: to_a_step([*words, *start]) for way, words in WAYS.items()}
                   for _ in range(runs + 1)][1:]  # fmt: skip
-    return {f"to the first step, engine {way}": summary([one[way] for one in rounds])
+    return {f"to the first step, engine {way}": summary([times[way] for times in rounds])
             for way in WAYS}  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""One suite on one tier in a process of its own, by any Python and for any account: JSON out.
+"""Run one suite on one tier in a separate process, with any Python and account; prints JSON.
 
 Needs the standard library and the packages `sandbox`, `verifiers` and `data`, nothing else.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def main(root: str, suite: str, tier: str, processes: str) -> None:
-    """Print the report, and what the probe found."""
+    """Print the report, and the results of the probe."""
     sys.path.insert(0, root)
     from veriloop.sandbox.canaries import canaries
     from veriloop.sandbox.namespace.pool import NamespaceExecutor

@@ -1,7 +1,7 @@
-"""Runs of `recipes/tiny/algorithms.yaml`, each a process of its own on one core, kept in a folder.
+"""Runs of `recipes/tiny/algorithms.yaml`, each in a separate process on one core, kept in a folder.
 
-A run that ended under the same flags, at the same commit with nothing changed, is not made again:
-a long benchmark can be stopped, and goes on where it was.
+A finished run with the same flags and the same clean commit is not repeated, so a long benchmark
+can be stopped and continued.
 """
 
 import json
@@ -34,7 +34,7 @@ QUICK = ("--steps", "2", "--rollout.prompts", "8", "--evaluation.problems", "16"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What a run left behind."""
+    """The outputs of a run."""
 
     output: Path
     status: int  # exit code
@@ -54,11 +54,11 @@ class Ended:
         return json.loads((self.output / "run.json").read_text())["stages"][-1]
 
 
-def opened(folder: Path | None, name: str) -> Path:
-    """The folder that was asked for, or a new one."""
-    made = folder or Path(tempfile.mkdtemp(prefix=f"{name}-"))
-    made.mkdir(parents=True, exist_ok=True)
-    return made.resolve()
+def work_folder(folder: Path | None, name: str) -> Path:
+    """The requested folder, or a new one."""
+    path = folder or Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    path.mkdir(parents=True, exist_ok=True)
+    return path.resolve()
 
 
 def run(
@@ -66,19 +66,20 @@ def run(
     name: str,
     flags: Sequence[str],
     seed: int,
-    told: Callable[[Ended], Mapping[str, Any]],
+    summarize: Callable[[Ended], Mapping[str, Any]],
     *,
     quick: bool,
 ) -> Mapping[str, Any]:
-    """What `told` makes of the run `name` under these flags, from the seed's own base model."""
+    """The result of `summarize` for the run `name` with these flags, from the base model of the
+    seed."""
     output, kept, log = folder / name, folder / f"{name}.json", folder / f"{name}.log"
     command = ["-m", "veriloop.stages.cli", "zero", "tiny/algorithms"]
     command += ["--start", str(base_of(folder, seed, quick=quick)), "--output", str(output)]
     command += ["--seed", str(seed), "--problem-seed", str(seed), *flags, *(QUICK if quick else ())]
-    asked = {"command": command, "git": git(ROOT)}
-    if asked["git"]["dirty"] is False and kept.is_file():
+    key = {"command": command, "git": git(ROOT)}
+    if key["git"]["dirty"] is False and kept.is_file():
         known = json.loads(kept.read_text())
-        if known.get("asked") == asked:
+        if known.get("asked") == key:
             return known["told"]
     shutil.rmtree(output, ignore_errors=True)
     with log.open("w") as stream:
@@ -92,14 +93,14 @@ def run(
         _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     ended = Ended(output=output, status=child.returncode, peak_kb=used.ru_maxrss, log=log)
-    found = told(ended)
-    content = json.dumps({"asked": asked, "told": found})
+    result = summarize(ended)
+    content = json.dumps({"asked": key, "told": result})
     write_atomically(kept, lambda fresh: fresh.write_text(content))
-    return found
+    return result
 
 
 def base_of(folder: Path, seed: int, *, quick: bool) -> Path:
-    """The recipe of a seed's base model, written where the runs are."""
+    """The recipe of a seed's base model, written to the folder of the runs."""
     base = yaml.safe_load((ROOT / "recipes/tiny/base.yaml").read_text()) | {"seed": seed}
     if quick:
         base |= {"steps": 200, "step_accuracy": 0.0, "name": "tiny/quick"}
@@ -110,8 +111,8 @@ def base_of(folder: Path, seed: int, *, quick: bool) -> Path:
 
 
 def all_of(
-    wanted: Sequence[Asked], jobs: int, one: Callable[[Asked], Mapping[str, Any]]
+    wanted: Sequence[Asked], jobs: int, run_one: Callable[[Asked], Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """What `one` makes of each, in their order, `jobs` at a time."""
+    """The result of `run_one` for each, in order, `jobs` at a time."""
     with ThreadPoolExecutor(jobs) as threads:
-        return [dict(found) for found in threads.map(one, wanted)]
+        return [dict(result) for result in threads.map(run_one, wanted)]

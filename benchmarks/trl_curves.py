@@ -1,13 +1,13 @@
-"""What GRPO learns here and in TRL, from the same models at the same settings: their rewards.
+"""Rewards of GRPO in veriloop and in TRL, from the same models with the same settings.
 
     python benchmarks/trl_curves.py [--quick] [--json FILE] [--seeds N ...] [--steps N]
 
 Random models of a million parameters learn to write tokens of the first half of the vocabulary: 16
 questions with 8 answers of at most 24 tokens a step, one optimizer step each, loss and settings of
-GRPO. Ours samples by vLLM and packs, in float32 and, sampler too, in bfloat16; TRL is as it
-installs but for gradient checkpointing, in float32. They learn by turns, a process each. Compared
-is the mean reward over all steps, and over the last quarter: ours less TRL's is to be within the
-noise between seeds.
+GRPO. veriloop samples by vLLM and packs, in float32 and with trainer and sampler in bfloat16; TRL
+has its defaults without gradient checkpointing, in float32. They take turns in separate processes.
+The mean reward over all steps and over the last quarter is compared: the difference must be within
+the noise between seeds.
 """
 
 import sys
@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from against_trl import asked
+from against_trl import with_trl_template
 from contenders import BFLOAT16, SIZES, Contender, Process, in_turn, model_of
 from paired import interval
 from publish import arguments, publish, table
@@ -34,8 +34,8 @@ LEARNED = 0.1  # that each curve rises by, or there was nothing to compare
 
 
 def curves(seed: int, steps: int, folder: Path) -> list[dict[str, Any]]:
-    """The reward at each step, of all sides."""
-    model = asked(model_of(folder / str(seed), SIZES["1M"], seed=seed))
+    """The reward at each step of all sides."""
+    model = with_trl_template(model_of(folder / str(seed), SIZES["1M"], seed=seed))
     running = [
         Process(
             Contender(
@@ -53,7 +53,7 @@ def curves(seed: int, steps: int, folder: Path) -> list[dict[str, Any]]:
 
 
 def gap(rows: Sequence[Mapping[str, Any]], side: str, share: float) -> tuple[float, float]:
-    """Mean of a side less TRL's over the last `share` of the steps, and half of its 95 %
+    """Mean difference from TRL over the last `share` of the steps, and half of its 95 %
     interval."""
     means = {
         (row["side"], row["seed"]): fmean(row["rewards"][-round(share * len(row["rewards"])) :])

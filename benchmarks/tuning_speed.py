@@ -1,16 +1,16 @@
-"""An SFT and a DPO step of ours against TRL's, one core each in turn: the same tokens.
+"""SFT and DPO steps of veriloop and of TRL on the same tokens, one core each, taking turns.
 
     python benchmarks/tuning_speed.py [--quick] [--json FILE] [--tasks sft dpo] [--rounds N]
 
-32 sequences of 20 to 400 tokens, or 16 pairs of them, on a Qwen2 of 10 M parameters. TRL gets an
-environment of its own (made once under outputs/cache) and is measured as it installs, and at the
-best settings found: no gradient checkpointing, MKL told that the processor is Intel's, bfloat16,
-and for SFT its packing in rows, for DPO micro-batches of about one length and the reference's
-log-probs computed beforehand, as ours are. Ours has the best number of rows found. Every contender
-is a process of its own on one core, and waits while another steps: A B C A B C. The figure is
-tokens, padding left out, a second. All must have one loss and one gradient norm at the first step:
-else they do different work. Beside them stands what the matrix products of a step alone take, at
-the speed that they have on this core.
+32 sequences of 20 to 400 tokens, or 16 pairs of them, on a Qwen2 of 10 M parameters. TRL has a
+separate environment (created once under outputs/cache) and is measured with its defaults and with
+the best settings found: no gradient checkpointing, MKL set to treat the processor as Intel's,
+bfloat16, for SFT its packing in rows, for DPO micro-batches of similar lengths and precomputed
+reference log-probs, as ours are. veriloop has the best number of rows found. Each contender is a
+separate process on one core, and they take turns: A B C A B C. The metric is tokens without padding
+per second. All must have the same loss and gradient norm at the first step; otherwise they do
+different work. The table includes the time that the matrix products of a step alone take on this
+core.
 """
 
 import sys
@@ -74,9 +74,12 @@ def measured(task: str, folder: Path, *, quick: bool, rounds: int) -> list[dict[
     shape, sequences = (SIZES["1M"], 8) if quick else (SIZES["10M"], SEQUENCES)
     model = model_of(folder / task, shape)
     model_of(model / "reference", shape, seed=1)
-    asked = CONTENDERS[task][-QUICK:] if quick else CONTENDERS[task]
-    given = [replace(one, settings={**one.settings, "sequences": sequences}) for one in asked]
-    running = [Process(one, SCRIPT, model, folder) for one in given]
+    contenders = CONTENDERS[task][-QUICK:] if quick else CONTENDERS[task]
+    given = [
+        replace(contender, settings={**contender.settings, "sequences": sequences})
+        for contender in contenders
+    ]
+    running = [Process(contender, SCRIPT, model, folder) for contender in given]
     warm_up = 0 if quick else WARM_UP
     rows = in_turn(running, warm_up, rounds)
     floors = {kind: products_s(model, kind, rows[0]["tokens"]) for kind in AGREE}
@@ -84,7 +87,7 @@ def measured(task: str, folder: Path, *, quick: bool, rounds: int) -> list[dict[
 
 
 def products_s(model: Path, kind: str, tokens: int) -> float:
-    """What the matrix products of a step over so many tokens take on one core, and no less."""
+    """The least seconds of the matrix products of a step over so many tokens on one core."""
     import torch
 
     from veriloop.pipeline.model.policy import load_policy
@@ -100,13 +103,13 @@ def products_s(model: Path, kind: str, tokens: int) -> float:
 
 
 def _kind(name: str) -> str:
-    """What a contender computes in; TRL as it installs takes bfloat16 where there is some."""
+    """The precision of a contender; TRL by default uses bfloat16 if it is supported."""
     return "float32" if name.endswith("float32") else "bfloat16"
 
 
 def disagreements(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """First losses and gradient norms that are not those of ours in float32."""
-    found: list[str] = []
+    """First losses and gradient norms that differ from ours in float32."""
+    messages: list[str] = []
     for task in dict.fromkeys(row["task"] for row in rows):
         own = [row for row in rows if row["task"] == task]
         right = next(row["first"] for row in own if row["name"] == "ours, float32")
@@ -115,8 +118,8 @@ def disagreements(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             for what in ("loss", "grad_norm"):
                 wanted, value = right[what], row["first"][what]
                 if abs(value - wanted) > allowed * abs(wanted):
-                    found.append(f"{task}: {what} of {row['name']} is {value}, ours {wanted}")
-    return found
+                    messages.append(f"{task}: {what} of {row['name']} is {value}, ours {wanted}")
+    return messages
 
 
 def shortfalls(rows: Sequence[Mapping[str, Any]]) -> list[str]:

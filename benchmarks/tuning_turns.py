@@ -2,10 +2,10 @@
 
     python benchmarks/tuning_turns.py ours_sft|ours_dpo|trl_sft|trl_dpo MODEL SETTINGS
 
-Every contender learns the same token ids at every step, of which the first quarter of a sequence
-is a prompt; DPO's reference is the model in MODEL/reference. `sequences` among the settings is how
-many there are, of pairs two for each. Answers each line with one of JSON: seconds, tokens that are
-no padding, the loss and the norm of the gradient.
+Every contender trains on the same token ids at every step; the first quarter of a sequence is a
+prompt. The reference of DPO is the model in MODEL/reference. The setting `sequences` is their
+number, two for each pair. Answers each line with one line of JSON: seconds, tokens without padding,
+the loss and the norm of the gradient.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from grpo_turns import STEPS, asked, reply
+from grpo_turns import STEPS, reply, wait_for_turn
 
 SHORTEST, LONGEST = 20, 400  # tokens of a sequence, prompt included
 FIRST_ID, VOCABULARY = 16, 512  # ids before the first one are special
@@ -34,23 +34,23 @@ def answers(count: int) -> list[Sequenced]:
 
 
 def pairs(count: int) -> list[tuple[list[int], list[int], list[int]]]:
-    """(prompt, chosen, rejected): `count` answers, one beside another that is cut, either of them
+    """(prompt, chosen, rejected): `count` answers in pairs of a whole and a cut one; either is
     chosen."""
     written, random = answers(count), Random(1)
-    found = []
-    for (prompt, one), (_, other) in zip(written[::2], written[1::2], strict=True):
+    chosen_pairs = []
+    for (prompt, answer), (_, other) in zip(written[::2], written[1::2], strict=True):
         other = other[: random.randrange(len(other) // 2, len(other))]
-        found.append((prompt, *random.choice([(one, other), (other, one)])))
-    return found
+        chosen_pairs.append((prompt, *random.choice([(answer, other), (other, answer)])))
+    return chosen_pairs
 
 
 def _ids(random: Random, count: int) -> list[int]:
     return [random.randrange(FIRST_ID, VOCABULARY) for _ in range(count)]
 
 
-def _tokens(found: Sequence[Sequence[list[int]]]) -> int:
-    """Of all sequences, a prompt with each of its answers."""
-    return sum(len(prompt) + len(answer) for prompt, *both in found for answer in both)
+def _tokens(examples: Sequence[Sequence[list[int]]]) -> int:
+    """The tokens of all sequences, with the prompt counted for each of its answers."""
+    return sum(len(prompt) + len(answer) for prompt, *both in examples for answer in both)
 
 
 def ours_sft(model: Path, settings: Mapping[str, Any]) -> None:
@@ -65,14 +65,14 @@ def ours_sft(model: Path, settings: Mapping[str, Any]) -> None:
         for p, a in written
     ]
     while True:
-        began = asked()
-        told = gradient(policy, batch, trainer)
+        began = wait_for_turn()
+        metrics = gradient(policy, batch, trainer)
         norm, _ = optimizer.step(0.0, 0)
-        reply(began, _tokens(written), loss=told["loss"], grad_norm=norm)
+        reply(began, _tokens(written), loss=metrics["loss"], grad_norm=norm)
 
 
 def ours_dpo(model: Path, settings: Mapping[str, Any]) -> None:
-    """The step of `veriloop preference`, the reference's log-probs known as they are there."""
+    """The step of `veriloop preference`, with precomputed log-probs of the reference."""
     written, policy, optimizer, trainer = _opened(model, settings, pairs)
 
     from veriloop.data.preference_ids import EncodedAnswer
@@ -95,13 +95,13 @@ def ours_dpo(model: Path, settings: Mapping[str, Any]) -> None:
     del frozen
     objective = PreferenceObjective(loss=PreferenceLossConfig(), trainer=trainer)
     while True:
-        began = asked()
-        told = learn(policy, optimizer, examples, reference, objective, progress=0.0, done=0)
-        reply(began, _tokens(written), loss=told["loss"], grad_norm=told["grad_norm"])
+        began = wait_for_turn()
+        metrics = learn(policy, optimizer, examples, reference, objective, progress=0.0, done=0)
+        reply(began, _tokens(written), loss=metrics["loss"], grad_norm=metrics["grad_norm"])
 
 
 def _opened(
-    model: Path, settings: Mapping[str, Any], made: Callable[[int], Any]
+    model: Path, settings: Mapping[str, Any], make: Callable[[int], Any]
 ) -> tuple[Any, Any, Any, Any]:
     """The data, and policy, optimizer and trainer as the stages open them."""
     import publish  # noqa: F401  puts this checkout on the path
@@ -114,7 +114,7 @@ def _opened(
 
     torch.set_num_threads(1)
     settings = dict(settings)
-    written = made(settings.pop("sequences"))
+    written = make(settings.pop("sequences"))
     trainer = TrainerConfig(**settings)
     policy = prepare(load_policy(model), trainer)
     return written, policy, Optimizer(policy, OptimizerConfig(learning_rate=RATE)), trainer
@@ -173,8 +173,8 @@ def trl_dpo(model: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _config(model: Path, settings: dict[str, Any], rows: int) -> dict[str, Any]:
-    """A step is an epoch. `micro` in the settings is the rows of a micro-batch; without it all
-    stand in one."""
+    """A step is an epoch. The setting `micro` is the number of rows of a micro-batch; by default
+    all."""
     micro = settings.pop("micro", rows)
     if rows % micro:
         raise SystemExit(f"micro={micro} does not divide the {rows} rows of a step")
@@ -204,14 +204,15 @@ def _tokenizer(model: Path) -> Any:
 
 
 def _waiting(tokens: int) -> Any:
-    """A callback that waits for the parent before each step, and answers once it is logged."""
+    """A callback that waits for the parent before each step, and answers when the step is
+    logged."""
     from transformers import TrainerCallback
 
     class Waiting(TrainerCallback):
         began = (0.0, 0.0)
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.began = asked()
+            self.began = wait_for_turn()
 
         def on_log(self, *_: Any, logs: Mapping[str, Any], **__: Any) -> None:
             if "loss" in logs:
@@ -222,5 +223,5 @@ def _waiting(tokens: int) -> Any:
 
 
 if __name__ == "__main__":
-    sides = {one.__name__: one for one in (ours_sft, ours_dpo, trl_sft, trl_dpo)}
+    sides = {side.__name__: side for side in (ours_sft, ours_dpo, trl_sft, trl_dpo)}
     sides[sys.argv[1]](Path(sys.argv[2]), json.loads(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""CPU seconds of one GRPO update beside the floor that its matrix products set on this core.
+"""CPU seconds of one GRPO update, and the lower bound by its matrix products on this core.
 
     python benchmarks/update_speed.py [--quick] [--json FILE]
 
@@ -50,14 +50,14 @@ def cpu_s(call: Callable[[], Any]) -> float:
 
 def floor_s(model: Any, dtype: torch.dtype, repeats: int) -> tuple[float, float]:
     """Least seconds of an update's products, and the GFLOP/s they ran at."""
-    found = profile.matmul_speed(model, dtype, repeats=repeats + 2, now=time.process_time)
+    speed = profile.matmul_speed(model, dtype, repeats=repeats + 2, now=time.process_time)
     parameters = sum(p.numel() for p in model.parameters())
     positions = COUNT * (PROMPT + ANSWER - 1)
-    return profile.matmul_operations(parameters, positions) / found.flops, found.flops / 1e9
+    return profile.matmul_operations(parameters, positions) / speed.flops, speed.flops / 1e9
 
 
 def measured(size: str, repeats: int) -> list[dict[str, Any]]:
-    """A row for each setting, all of them taking turns."""
+    """One row per setting; the settings take turns."""
     graded = answers(COUNT, PROMPT, ANSWER, SIZES[size]["vocab_size"])
     steps = {name: stepper(qwen2(**SIZES[size]), graded, t) for name, t in SETTINGS.items()}
     taken: dict[str, list[float]] = {name: [] for name in steps}

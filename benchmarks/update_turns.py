@@ -2,8 +2,8 @@
 
     python benchmarks/update_turns.py ours|trl MODEL SETTINGS
 
-The answers are given, random ids with random rewards, and nothing is sampled: what memory holds is
-the update's; `vocabulary` among the settings bounds the ids. Answers each line with one of JSON:
+The answers are random ids with random rewards and nothing is sampled, so that the memory is that of
+the update; the setting `vocabulary` bounds the ids. Answers each line with one line of JSON:
 seconds, answer tokens, the peak resident memory of this process, and that before the first update.
 """
 
@@ -15,14 +15,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from grpo_turns import STEPS, asked, peak_gib, reply
+from grpo_turns import STEPS, peak_gib, reply, wait_for_turn
 
 ANSWERS, GROUP, PROMPT, ANSWER = 16, 8, 16, 512  # the last two in tokens
 FIRST_ID = 16  # ids before it are special
 
 
 def ours(model: Path, settings: Mapping[str, Any]) -> None:
-    """Rows, advantages, both passes and the optimizer, as the RL loop has them."""
+    """Rows, advantages, both passes and the optimizer, as in the RL loop."""
     import torch
     from grpo_steps import answers, stepper
 
@@ -35,7 +35,7 @@ def ours(model: Path, settings: Mapping[str, Any]) -> None:
     step = stepper(load_policy(model), graded, TrainerConfig(**settings))
     loaded = peak_gib()
     while True:
-        began = asked()
+        began = wait_for_turn()
         step()
         reply(began, ANSWERS * ANSWER, loaded_gib=loaded)
 
@@ -70,7 +70,7 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             self.loaded = self.loaded or peak_gib()
-            self.began = asked()
+            self.began = wait_for_turn()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             reply(self.began, ANSWERS * ANSWER, loaded_gib=self.loaded)

@@ -1,11 +1,11 @@
-"""Mathematical answers: agreement with labelled responses, per kind, and the hacks that are paid.
+"""Mathematical answers: agreement with labelled responses per kind, and rewarded hacks.
 
     python benchmarks/verify_accuracy.py [--quick] [--json FILE] [--cases FILE ...]
 
 Our own cases lie under tests/; `--cases` names further files of the same form (gold, response,
 label, category). A gold without a value has the label null: the verdict has to be an error. One
-table counts what decided: a rule of ours or computer algebra. The last one compares pairs with what
-math-verify documents.
+table counts how answers were decided: by a rule or by computer algebra. The last one compares pairs
+with the documentation of math-verify.
 """
 
 import json
@@ -46,7 +46,7 @@ def rung(verdict: Verdict) -> str:
 
 
 def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Right and all per category and per rung, lines judged wrongly, hacks paid."""
+    """Correct and all verdicts per category and per rung, lines judged wrongly, rewarded hacks."""
     tasks = [
         (
             Problem(
@@ -69,7 +69,7 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
         kinds[row["category"]][1] += 1
         if not right:
             wrong.append({**row, "answer": verdict.answer, "detail": verdict.detail})
-    paid = [one for one in wrong if one["category"].startswith("hack") and not one["label"]]
+    paid = [entry for entry in wrong if entry["category"].startswith("hack") and not entry["label"]]
     return {
         "lines": len(rows),
         "accuracy": 1 - len(wrong) / len(rows),
@@ -81,11 +81,11 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def equalities() -> dict[str, Any]:
-    """How often we agree with what math-verify documents, and what stands where we do not."""
+    """The agreement with the documentation of math-verify, and the pairs that differ."""
     rows = read(CASES / "math_equalities.jsonl")
     ours = [decide(row["gold"], unboxed(row["answer"]))[0] for row in rows]
     pairs = list(zip(rows, ours, strict=True))
-    apart = [row for row, said in pairs if said != row["documented"]]
+    apart = [row for row, verdict in pairs if verdict != row["documented"]]
     return {
         "pairs": len(rows),
         "agreement": 1 - len(apart) / len(rows),
@@ -96,11 +96,11 @@ def equalities() -> dict[str, Any]:
     }
 
 
-def shortfalls(name: str, found: dict[str, Any]) -> list[str]:
-    low = [k for k, (right, all_) in found["kinds"].items() if right / all_ < GOAL_OF_KIND]
-    failed = [f"{name}: accuracy {found['accuracy']:.3f}"] if found["accuracy"] < GOAL else []
+def shortfalls(name: str, counts: dict[str, Any]) -> list[str]:
+    low = [k for k, (right, all_) in counts["kinds"].items() if right / all_ < GOAL_OF_KIND]
+    failed = [f"{name}: accuracy {counts['accuracy']:.3f}"] if counts["accuracy"] < GOAL else []
     failed += [f"{name}: under {GOAL_OF_KIND} in {', '.join(low)}"] if low else []
-    return failed + ([f"{name}: {found['hacks_paid']} hacks paid"] if found["hacks_paid"] else [])
+    return failed + ([f"{name}: {counts['hacks_paid']} hacks paid"] if counts["hacks_paid"] else [])
 
 
 def main() -> int:
@@ -118,23 +118,25 @@ def main() -> int:
     failed: list[str] = []
     blocks: list[str] = []
     for name, rows in sources.items():
-        found = judged(rows[::20] if options.quick else rows)
-        results[name] = found
-        failed += [] if options.quick else shortfalls(name, found)
-        lines = [[k, r, n, r / n] for k, (r, n) in found["kinds"].items()]
+        counts = judged(rows[::20] if options.quick else rows)
+        results[name] = counts
+        failed += [] if options.quick else shortfalls(name, counts)
+        lines = [[k, r, n, r / n] for k, (r, n) in counts["kinds"].items()]
         blocks.append(table([f"{name} cases", "right", "of", "share"], lines))
-        decided = [[k, n["lines"], n["right"]] for k, n in found["rungs"].items()]
+        decided = [[k, n["lines"], n["right"]] for k, n in counts["rungs"].items()]
         blocks.append(table([f"{name} cases decided by", "lines", "judged right"], decided))
         blocks.append(
-            f"{found['lines']} lines, accuracy {found['accuracy']:.4f}, "
-            f"hacks paid {found['hacks_paid']}\n"
+            f"{counts['lines']} lines, accuracy {counts['accuracy']:.4f}, "
+            f"hacks paid {counts['hacks_paid']}\n"
         )
     same = results["equalities"] = equalities()
     blocks.append(
         f"{same['pairs']} pairs: agreement {same['agreement']:.4f} with what is documented, "
         f"{same['agreement_with_its_verdicts']:.4f} with math-verify's verdicts"
     )
-    blocks += [f"  apart: {one['gold']} ~ {one['answer']}: {one['why']}" for one in same["apart"]]
+    blocks += [
+        f"  apart: {pair['gold']} ~ {pair['answer']}: {pair['why']}" for pair in same["apart"]
+    ]
     failed += ["the table of equalities"] if same["agreement"] < GOAL_EQUALITIES else []
     return publish(options, "\n".join(blocks), results, failed=failed)
 

@@ -107,7 +107,7 @@ def in_pool(responses: dict[str, str]) -> list[dict[str, Any]]:
                              "wall_ms": 1000 * took, "detail": verdict.detail})  # fmt: skip
             whole = pool.judge_all([(problem(), boxed("6 \\cdot 7"))] * 8)
             rows.append({"name": "afterwards, 8 honest ones", "status": whole[0].status,
-                         "score": min(one.score or 0.0 for one in whole), "wall_ms": 0.0,
+                         "score": min(answer.score or 0.0 for answer in whole), "wall_ms": 0.0,
                          "detail": ""})  # fmt: skip
 
     thread = threading.Thread(target=work)
@@ -119,23 +119,23 @@ def in_pool(responses: dict[str, str]) -> list[dict[str, Any]]:
 def alone(responses: dict[str, str]) -> dict[str, float]:
     """CPU milliseconds of the first judgement of each input, in this process."""
     judge(problem(), boxed(r"\sqrt{4}"))
-    found: dict[str, float] = {}
+    times_ms: dict[str, float] = {}
     for name, response in responses.items():
         began = time.process_time()
         judge(problem(), response)
-        found[name] = 1000 * (time.process_time() - began)
-    return found
+        times_ms[name] = 1000 * (time.process_time() - began)
+    return times_ms
 
 
 def failures(rows: list[dict[str, Any]], most: float) -> list[str]:
     late = [row["name"] for row in rows if row["wall_ms"] > 1000 * (LIMIT_S + GRACE_S)]
     paid = [row["name"] for row in rows[:-1] if row["score"]]
     ours = [row["name"] for row in rows if row["status"] == "error"]
-    found = [f"{len(late)} answered late: {late}"] if late else []
-    found += [f"{len(paid)} paid: {paid}"] if paid else []
-    found += [f"{len(ours)} ended in an error: {ours}"] if ours else []
-    found += ["the pool was not whole afterwards"] if rows[-1]["score"] != 1.0 else []
-    return found + ([f"{most:.0f} MB used"] if most > MEMORY_MB else [])
+    messages = [f"{len(late)} answered late: {late}"] if late else []
+    messages += [f"{len(paid)} paid: {paid}"] if paid else []
+    messages += [f"{len(ours)} ended in an error: {ours}"] if ours else []
+    messages += ["the pool was not whole afterwards"] if rows[-1]["score"] != 1.0 else []
+    return messages + ([f"{most:.0f} MB used"] if most > MEMORY_MB else [])
 
 
 def main() -> int:

@@ -1,10 +1,10 @@
-"""How exactly the `language` verifier tells the share of the target language, and how fast.
+"""Accuracy and speed of the `language` verifier's share of the target language.
 
     python benchmarks/verify_language.py [--quick] [--json FILE]
 
-Chains of thought are put together from sentences in seven languages, so that the true share is
-known: one word is one run of letters, or one ideograph or kana. Formulas, code and undelimited
-variables lie between and are no words. Speed is documents per second of CPU time.
+Chains of thought are composed of sentences in seven languages, so that the true share is known: a
+word is a run of letters, an ideograph or a kana. Formulas, code and undelimited variables between
+them are not words. Speed is documents per second of CPU time.
 """
 
 import re
@@ -67,28 +67,34 @@ def undelimited(random: Random, target: str) -> Document:
 
 
 def groups() -> dict[str, Maker]:
-    """Name -> what makes one document of that group."""
-    made: dict[str, Maker] = {}
-    for one in SENTENCES:
-        made[f"pure {one}, heavy TeX and code"] = lambda r, one=one: document(r, one, one, 0, 0.9)
-    made["en and zh, by sentence"] = lambda r: document(r, *pair(r, ("en", "zh")), r.random(), 0.3)
-    made["Latin scripts, by sentence"] = lambda r: document(r, *pair(r, LATIN), r.random(), 0.2)
-    made["ru and others, by sentence"] = lambda r: document(
+    """Functions that generate a document, by name of the group."""
+    makers: dict[str, Maker] = {}
+    for language in SENTENCES:
+        makers[f"pure {language}, heavy TeX and code"] = lambda r, language=language: document(
+            r, language, language, 0, 0.9
+        )
+    makers["en and zh, by sentence"] = lambda r: document(
+        r, *pair(r, ("en", "zh")), r.random(), 0.3
+    )
+    makers["Latin scripts, by sentence"] = lambda r: document(r, *pair(r, LATIN), r.random(), 0.2)
+    makers["ru and others, by sentence"] = lambda r: document(
         r, *pair(r, ("ru", r.choice(("en", "zh", "de")))), r.random(), 0.2
     )
-    made["ja and others, by sentence"] = lambda r: document(
+    makers["ja and others, by sentence"] = lambda r: document(
         r, *pair(r, ("ja", r.choice(("en", "zh")))), r.random(), 0.2
     )
     for target, other in INSERTS:
-        made[f"{target} with {other} inside"] = lambda r, t=target, o=other: switched(r, t, o)
-    for one in VARIABLES:
-        made[f"undelimited maths, {one}"] = lambda r, one=one: undelimited(r, one)
-    return made
+        makers[f"{target} with {other} inside"] = lambda r, t=target, o=other: switched(r, t, o)
+    for language in VARIABLES:
+        makers[f"undelimited maths, {language}"] = lambda r, language=language: undelimited(
+            r, language
+        )
+    return makers
 
 
 def pair(random: Random, among: tuple[str, ...]) -> tuple[str, str]:
-    one, other = random.sample(among, 2)
-    return one, other
+    first, other = random.sample(among, 2)
+    return first, other
 
 
 def main() -> int:
@@ -101,13 +107,16 @@ def main() -> int:
         random = Random(name)
         corpus = [make(random) for _ in range(count)]
         began = time.process_time()
-        found = [share(text, target)[0] for text, target, _ in corpus]
+        shares = [share(text, target)[0] for text, target, _ in corpus]
         taken += time.process_time() - began
         documents += len(corpus)
         characters += sum(len(text) for text, _, _ in corpus)
-        errors = [abs(one - truth) for one, (_, _, truth) in zip(found, corpus, strict=True)]
+        errors = [
+            abs(estimate - truth) for estimate, (_, _, truth) in zip(shares, corpus, strict=True)
+        ]
         sides = [
-            (one > 0.9) == (truth > 0.9) for one, (_, _, truth) in zip(found, corpus, strict=True)
+            (estimate > 0.9) == (truth > 0.9)
+            for estimate, (_, _, truth) in zip(shares, corpus, strict=True)
         ]
         rows.append([name, fmean(errors), max(errors), fmean(sides)])
     speed = documents / taken

@@ -2,8 +2,8 @@
 
     python benchmarks/verify_reasoning_gym.py [--quick] [--json FILE]
 
-Every task makes some entries. Its own answer is its oracle, or the solution in its metadata; tasks
-that keep neither (several solutions, none stored) are named and left to their scorers.
+Every task generates some entries. Its own answer is its oracle, or the solution in its metadata;
+tasks without either (several solutions, none stored) are listed and left to their scorers.
 """
 
 import sys
@@ -27,13 +27,13 @@ LEFT_OUT = ("composite",)  # a mixture of the others
 
 
 def own_answer(entry: dict[str, Any]) -> str | None:
-    """The solution that the entry carries, as text."""
+    """The solution in the entry, as text."""
     named = [entry["answer"], *(entry["metadata"].get(key) for key in KNOWN)]
-    found = next((one for one in named if one is not None), None)
-    if isinstance(found, dict):  # a colouring, whose scorer reads JSON
-        pairs = ", ".join(f'"{key}": {value}' for key, value in found.items())
+    answer = next((candidate for candidate in named if candidate is not None), None)
+    if isinstance(answer, dict):  # a colouring, whose scorer reads JSON
+        pairs = ", ".join(f'"{key}": {value}' for key, value in answer.items())
         return f"{{{pairs}}}"
-    return None if found is None else str(found)
+    return None if answer is None else str(answer)
 
 
 def main() -> int:
@@ -50,7 +50,7 @@ def main() -> int:
     paid: dict[str, list[str]] = {kind: [] for kind in WRITTEN}  # tasks that paid any entry
     unknown: list[str] = []
     for name in names:
-        entries = [dict(one) for one in reasoning_gym.create_dataset(name, size=size, seed=1)]
+        entries = [dict(entry) for entry in reasoning_gym.create_dataset(name, size=size, seed=1)]
         owns = [own_answer(entry) for entry in entries]
         if None in owns:
             unknown.append(name)
@@ -60,8 +60,8 @@ def main() -> int:
                 score(name, entry, write(own or ""))
                 for entry, own in zip(entries, owns, strict=True)
             ]
-            earned[kind] += [name] * all(one == 1.0 for one in scores)
-            paid[kind] += [name] * any(one != 0.0 for one in scores)
+            earned[kind] += [name] * all(value == 1.0 for value in scores)
+            paid[kind] += [name] * any(value != 0.0 for value in scores)
     tried = len(names) - len(unknown)
     rows = [[kind, str(len(earned[kind])), str(len(paid[kind]))] for kind in WRITTEN]
     failed = [

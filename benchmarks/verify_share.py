@@ -1,11 +1,11 @@
-"""What is left to wait for of mathematical answers being judged, as a share of a GRPO step.
+"""Time spent waiting for verdicts on mathematical answers, as a share of a GRPO step.
 
     python benchmarks/verify_share.py [--quick] [--json FILE] [--rounds N]
 
 The loop of every RL stage on random models, one core, a pool of one worker: 16 questions, 8 answers
-of at most 80 tokens to each, sampled by vLLM, both engines in bfloat16. What is judged in place of
-each answer is one of the mix of `verify_speed.py`, by `math_answer`; beside that, in turn, the same
-loop on sums. Groups are judged while others are sampled: `verify` is what is left when sampling
+of at most 80 tokens to each, sampled by vLLM, both engines in bfloat16. In place of each answer
+`math_answer` judges one from the mix of `verify_speed.py`; the same loop on sums takes turns with
+it. Groups are judged while others are sampled: `verify` is the judging that remains when sampling
 ends. `--quick` samples by torch.
 """
 
@@ -27,7 +27,7 @@ QUICK = {"rollout.prompts": 2, "rollout.max_tokens": 8, "sampler.engine": "torch
 
 
 def measured(size: str, rounds: int, folder: Path, *, quick: bool) -> list[dict[str, Any]]:
-    """A row for each kind of answer, with the share that verification is of its steps."""
+    """One row per kind of answer, with the share of verification in its steps."""
     model = model_of(folder / size, SIZES[size])
     running = [
         Process(
@@ -49,7 +49,7 @@ def measured(size: str, rounds: int, folder: Path, *, quick: bool) -> list[dict[
 
 
 def shortfalls(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where verdicts are waited for too long."""
+    """Steps that wait too long for verdicts."""
     return [
         f"{r['size']}, {r['name']}: verification is {r['share']:.1%} of a step, wanted {BAR:.0%}"
         for r in rows

@@ -106,14 +106,15 @@ def gsm8k(rng: Random) -> Pair:
 
 
 def pairs(draw: Callable[[Random], Pair], count: int, seed: int) -> list[Pair]:
-    """(gold, response): odd ones right in another spelling, even ones somebody else's answer."""
+    """(gold, response): odd ones are right in another spelling, even ones have another problem's
+    answer."""
     rng = Random(seed)
     drawn = [draw(rng) for _ in range(count)]
-    found: list[Pair] = []
+    chosen: list[Pair] = []
     for n, (gold, same) in enumerate(drawn):
         answer = same if n % 2 else drawn[rng.randrange(count)][0]
-        found.append((gold, rf"The final answer is $\boxed{{{answer}}}$."))
-    return found
+        chosen.append((gold, rf"The final answer is $\boxed{{{answer}}}$."))
+    return chosen
 
 
 def mixed(rng: Random) -> Pair:

@@ -1,10 +1,10 @@
-"""The whole recipe, from nothing to a distilled student: wall time, peak memory, every goal.
+"""The whole recipe, from a random model to a distilled student: wall time, peak memory, all goals.
 
     python benchmarks/whole.py [--quick] [--json FILE] [--seeds N ...]
 
-What `make demo` does, in a clean clone that borrows this environment and starts with an empty
-cache; one run after the other. Memory is the sum over all processes of what each holds for itself
-and its share of the rest, read every few seconds. `--quick` stops after the plan.
+Runs the command of `make demo` in a clean clone with this environment and an empty cache; one run
+after the other. Memory is the sum of the proportional set sizes of all processes, read every few
+seconds. `--quick` stops after the plan.
 """
 
 import json
@@ -26,7 +26,7 @@ FIGURES = ("pass@1", "format", "language", "general", "mean_length", "accuracy/a
 
 
 def run(seed: int, *, quick: bool) -> dict[str, Any]:
-    """One run in a clone of its own; its table is printed when it ends."""
+    """One run in a separate clone; its table is printed at the end."""
     clone = Path(tempfile.mkdtemp(prefix="whole-")) / "veriloop"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
     words = [
@@ -41,17 +41,17 @@ def run(seed: int, *, quick: bool) -> dict[str, Any]:
     words += ["--set", f"*.seed={seed}", *(["--dry-run"] if quick else ["--resume"])]
     log = clone.parent / "log"
     began, peak = time.monotonic(), 0
-    with log.open("w") as said:
-        process = subprocess.Popen(words, cwd=clone, stdout=said, stderr=said)
+    with log.open("w") as output:
+        process = subprocess.Popen(words, cwd=clone, stdout=output, stderr=output)
         while process.poll() is None:
             peak = max(peak, held_kb(process.pid))
             time.sleep(EVERY_S)
     seconds = time.monotonic() - began
-    told = log.read_text()
-    print(told[told.rfind("\n\n", 0, -200) :], flush=True)
+    text = log.read_text()
+    print(text[text.rfind("\n\n", 0, -200) :], flush=True)
     kept = clone / "outputs/demo/run.json"
     if process.returncode and not kept.is_file():
-        raise SystemExit(f"seed {seed} failed: {told[-2000:]}")
+        raise SystemExit(f"seed {seed} failed: {text[-2000:]}")
     stages = [] if quick else json.loads(kept.read_text())["stages"]
     return {
         "seed": seed,
@@ -66,8 +66,8 @@ def run(seed: int, *, quick: bool) -> dict[str, Any]:
 
 
 def shortfalls(result: dict[str, Any]) -> list[str]:
-    """What is claimed and does not hold for this run."""
-    found = {stage["name"]: stage for stage in result["stages"]}
+    """Claims that do not hold for this run."""
+    by_name = {stage["name"]: stage for stage in result["stages"]}
     missed = [f"ended with {result['ended']}"] if result["ended"] else []
     for what, value, limit in (
         ("seconds", result["seconds"], LIMIT_S),
@@ -75,10 +75,10 @@ def shortfalls(result: dict[str, Any]) -> list[str]:
     ):
         if value > limit:
             missed.append(f"{what}: {value:.1f} > {limit:g}")
-    for name, stage in found.items():
+    for name, stage in by_name.items():
         missed += [f"{name}: misses {k}" for k, goal in (stage["goals"] or {}).items()
                    if not goal["met"]]  # fmt: skip
-    last, first = (found.get(name) for name in ("preference_rl", "rejection_sft"))
+    last, first = (by_name.get(name) for name in ("preference_rl", "rejection_sft"))
     if last is None or first is None:
         return [*missed, "did not come to its secondary RL"]
     for what, holds in (

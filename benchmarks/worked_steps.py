@@ -1,7 +1,8 @@
-"""Work read back into its steps: what each states, whether that holds, and what a check made of it.
+"""Parse worked solutions into steps: what each states, whether it holds, and the result of its
+check.
 
-The inverse of `data.corpus.worked`: it reads what that writes, and what a model that has learned
-from it writes, right or wrong.
+The inverse of `data.corpus.worked`: it parses its output and that of a model trained on it, right
+or wrong.
 """
 
 import re
@@ -15,7 +16,7 @@ _NUMBERS = r"\d+(?:[+-]\d+)*"
 
 
 def _any(phrase: str) -> str:
-    """Either language's wording of one of the phrases, its spaces at the ends left out."""
+    """A pattern for a phrase in either language, without surrounding spaces."""
     return f"(?:{'|'.join(re.escape(getattr(p, phrase).strip()) for p in PHRASES.values())})"
 
 
@@ -29,32 +30,32 @@ _STEP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WorkedStep:
-    """One step of some work, by what the work before it had come to."""
+    """One step of a solution, with the intermediate result before it."""
 
     before: Chain
-    said: Chain  # what the step states is left
+    stated: Chain  # what the step states is left
     verdict: bool | None  # of its check: the step is right; None: it was not checked
     mended: Chain | None  # what is left according to a check that found it wrong
 
     @property
     def holds(self) -> bool:
-        return self.said == _after(self.before)
+        return self.stated == _after(self.before)
 
     @property
     def mends(self) -> bool:
-        """Whether a wrong step was found out and put right."""
+        """Whether a wrong step was detected and corrected."""
         return not self.holds and self.mended is not None and self.mended == _after(self.before)
 
 
 def worked_steps(expression: str, text: str) -> Iterator[WorkedStep]:
     """The steps that `text` takes from `expression` (`8+7-5`), in order."""
     before = parse(expression)
-    for found in _STEP.finditer(text):
-        said = parse(found["said"])
-        mended = parse(found["mended"]) if found["mended"] else None
-        verdict = None if found["check"] is None else mended is None
-        yield WorkedStep(before, said, verdict, mended)
-        before = said if mended is None else mended
+    for match in _STEP.finditer(text):
+        stated = parse(match["said"])
+        mended = parse(match["mended"]) if match["mended"] else None
+        verdict = None if match["check"] is None else mended is None
+        yield WorkedStep(before, stated, verdict, mended)
+        before = stated if mended is None else mended
 
 
 def _after(before: Chain) -> Chain | None:

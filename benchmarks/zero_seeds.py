@@ -3,8 +3,8 @@
     python benchmarks/zero_seeds.py [--quick] [--json FILE]
 
 Each seed pre-trains its own base model and samples its own problems. The controls run on the base
-of seed 0 with the same budget; their rewards say nothing about the responses. Every run is the
-shipped recipe on the command line, in a process of its own.
+of seed 0 with the same budget; their rewards do not depend on the responses. Every run is the
+shipped recipe on the command line, in a separate process.
 """
 
 import json
@@ -67,7 +67,7 @@ def run(folder: Path, name: str, seed: int, control: str, *, quick: bool) -> dic
 
 
 def shortfalls(results: list[dict[str, Any]]) -> list[str]:
-    """What the results do not show though it is claimed."""
+    """Claims that the results do not support."""
     missed: list[str] = []
     for r in results:
         before, after = r["before"], r["after"]

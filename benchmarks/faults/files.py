@@ -49,7 +49,7 @@ DAY_S = 86_400.0
 
 @dataclass(kw_only=True)
 class FileFault:
-    """One fault, and what became of the run."""
+    """One fault and the outcome of the run."""
 
     stage: str
     kind: str
@@ -94,9 +94,10 @@ class FileLayer:
         return call
 
     def _before(self, name: str, path: Any) -> bool:
-        """Count an operation and fail it if it is its turn. Whether to tear what is opened."""
-        place = os.path.abspath(os.fsdecode(path))
-        if not place.startswith(self.folder):
+        """Count an operation and fail it if it is the chosen one. Returns whether to tear the
+        opened file."""
+        absolute = os.path.abspath(os.fsdecode(path))
+        if not absolute.startswith(self.folder):
             return False
         self.count += 1
         fault = self.fault
@@ -104,11 +105,11 @@ class FileLayer:
             return False
         first = self.count == fault.at
         if fault.kind == "full" and name in CREATES:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), place)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), absolute)
         if fault.kind == "read only":
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), place)
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), absolute)
         if fault.kind == "error" and first:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), place)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), absolute)
         if fault.kind == "limit" and first:
             resource.setrlimit(resource.RLIMIT_FSIZE, (fault.size, resource.RLIM_INFINITY))
         if fault.kind == "clock" and first:
@@ -121,7 +122,7 @@ class FileLayer:
 
 
 def _tearing(stream: Any) -> Any:
-    """The stream, whose first write ends the process half-way."""
+    """The stream; its first write ends the process half-way."""
     write = stream.write
 
     def half(content: Any) -> None:
@@ -137,7 +138,7 @@ def _tearing(stream: Any) -> Any:
 
 
 class _Torn:
-    """A stream with a `write` of its own."""
+    """A stream whose `write` is replaced."""
 
     def __init__(self, stream: Any, write: Callable[[Any], None]) -> None:
         self._stream, self.write = stream, write
@@ -175,18 +176,18 @@ def operations(stage: str, folder: Path, values: dict[str, Any]) -> int:
 
 
 def broken(fault: FileFault, folder: Path, values: dict[str, Any], expected: Any) -> None:
-    """Run with the fault, then without; fills in what became of it."""
+    """Run with the fault, then without; records the outcome in `fault`."""
     command = stage_command(fault.stage, folder, values)
     command.before = FileLayer(folder / "run", fault).install
     fault.code = command.start().ended()
-    said = command.said
-    fault.said = (said.strip().splitlines() or [""])[-1][:300]
+    output = command.said
+    fault.said = (output.strip().splitlines() or [""])[-1][:300]
     wanted = {"torn": {-signal.SIGKILL}, "clock": {0}}.get(fault.kind, {0, 1, 2})
     if fault.code not in wanted:
         fault.differences.append(f"exit code {fault.code}")
-    if "Traceback" in said:
-        fault.differences.append(f"a traceback: {said[-600:]!r}")
-    if fault.code in (1, 2) and "veriloop: " not in said:
+    if "Traceback" in output:
+        fault.differences.append(f"a traceback: {output[-600:]!r}")
+    if fault.code in (1, 2) and "veriloop: " not in output:
         fault.differences.append("no message")
     command = stage_command(fault.stage, folder, values)
     code = command.start().ended()

@@ -1,4 +1,4 @@
-"""Mutate what users write and what lies on disk: every input must be accepted or refused clearly.
+"""Mutate user input and files on disk: every input must be accepted or refused clearly.
 
     python benchmarks/faults/inputs.py [--cases N] [--seed N] [--only KIND:NUMBER]
                                        [--quick] [--json FILE]
@@ -86,7 +86,7 @@ def check(problem, response):
 
 @dataclass(kw_only=True)
 class Case:
-    """One input and what became of it."""
+    """One input and its outcome."""
 
     kind: str
     number: int
@@ -114,14 +114,14 @@ class Inputs:
         self.folder, self.seed = folder, seed
         self.models: dict[str, Path] = {}
 
-    def build(self, kind: str, number: int, place: Path) -> Built:
-        """The case with its files in `place`, and the words of its command or a function."""
-        place.mkdir(parents=True)
+    def build(self, kind: str, number: int, case_folder: Path) -> Built:
+        """The case with its files in `case_folder`, and the words of its command or a function."""
+        case_folder.mkdir(parents=True)
         draw = random.Random(f"{self.seed}/{kind}/{number}")
         case = Case(kind=kind, number=number, change="")
-        return getattr(self, f"_{kind}")(case, draw, place)
+        return getattr(self, f"_{kind}")(case, draw, case_folder)
 
-    def _recipe(self, case: Case, draw: random.Random, place: Path) -> Built:
+    def _recipe(self, case: Case, draw: random.Random, case_folder: Path) -> Built:
         path = draw.choice(RECIPES)
         content = path.read_bytes()
         if draw.random() < 0.7:
@@ -131,21 +131,23 @@ class Inputs:
             content, case.change = changed_bytes(content, draw)
         case.change = f"{path.stem}: {case.change}"
         case.certainly_wrong = not is_text(content)
-        (place / "r.yaml").write_bytes(content)
+        (case_folder / "r.yaml").write_bytes(content)
         if draw.random() < 0.5:
             return case, ["recipes", "validate", "r.yaml"], None
         stage = yaml.safe_load(path.read_bytes())["stage"].replace("_", "-")
         return case, [stage, "r.yaml", "--dry-run"], None
 
-    def _words(self, case: Case, draw: random.Random, place: Path) -> Built:
-        (place / "rows.jsonl").write_text(json.dumps({"prompt": "a", "completion": "b"}) + "\n")
+    def _words(self, case: Case, draw: random.Random, case_folder: Path) -> Built:
+        (case_folder / "rows.jsonl").write_text(
+            json.dumps({"prompt": "a", "completion": "b"}) + "\n"
+        )
         words, case.change = changed_words(draw.choice(WORDS), draw)
         starts = {"serve", "serve-reward", "watch", "doctor", "profile", "evaluate"}
         if "--dry-run" not in words and words and words[0] in {*starts, *STAGE_COMMANDS}:
             words = [*words, "--help"]
         return case, words, None
 
-    def _data(self, case: Case, draw: random.Random, place: Path) -> Built:
+    def _data(self, case: Case, draw: random.Random, case_folder: Path) -> Built:
         name = draw.choice(list(ROWS))
         rows = ROWS[name]
         content = "".join(json.dumps(row) + "\n" for row in rows).encode()
@@ -156,7 +158,7 @@ class Inputs:
             content, case.change = changed_bytes(content, draw)
         case.change = f"{name}: {case.change}"
         case.certainly_wrong = not is_text(content)
-        (place / "rows.jsonl").write_bytes(content)
+        (case_folder / "rows.jsonl").write_bytes(content)
 
         def read() -> None:
             from veriloop.data import preferences, sft_rows
@@ -173,15 +175,15 @@ class Inputs:
             return case, ["data", "show", "rows.jsonl"], None
         return case, [], read
 
-    def _plugin(self, case: Case, draw: random.Random, place: Path) -> Built:
+    def _plugin(self, case: Case, draw: random.Random, case_folder: Path) -> Built:
         content, case.change = changed_bytes(PLUGIN.encode(), draw)
         case.certainly_wrong = not is_text(content)
-        (place / "mine.py").write_bytes(content)
+        (case_folder / "mine.py").write_bytes(content)
         return case, ["verifier", "check", "mine", "--plugin", "mine.py"], None
 
-    def _checkpoint(self, case: Case, draw: random.Random, place: Path) -> Built:
-        shutil.copytree(self.models["start"], place / "start")
-        path = draw.choice(sorted((place / "start").iterdir()))
+    def _checkpoint(self, case: Case, draw: random.Random, case_folder: Path) -> Built:
+        shutil.copytree(self.models["start"], case_folder / "start")
+        path = draw.choice(sorted((case_folder / "start").iterdir()))
         content, change = changed_bytes(path.read_bytes(), draw)
         case.change = f"{path.name}: {change}"
         path.write_bytes(content)
@@ -194,10 +196,10 @@ class Inputs:
 
         return case, [], read
 
-    def _record(self, case: Case, draw: random.Random, place: Path) -> Built:
-        shutil.copytree(self.folder / "whole" / "run", place / "run")
-        shutil.copy(self.folder / "whole" / "recipe.yaml", place)
-        files = [p for p in sorted((place / "run").rglob("*")) if p.is_file()]
+    def _record(self, case: Case, draw: random.Random, case_folder: Path) -> Built:
+        shutil.copytree(self.folder / "whole" / "run", case_folder / "run")
+        shutil.copy(self.folder / "whole" / "recipe.yaml", case_folder)
+        files = [p for p in sorted((case_folder / "run").rglob("*")) if p.is_file()]
         path = draw.choice(files)
         content = path.read_bytes()
         if path.suffix == ".json" and draw.random() < 0.5:
@@ -205,7 +207,7 @@ class Inputs:
             content = json.dumps(values).encode()
         else:
             content, change = changed_bytes(content, draw)
-        case.change = f"{path.relative_to(place / 'run')}: {change}"
+        case.change = f"{path.relative_to(case_folder / 'run')}: {change}"
         path.write_bytes(content)
         readers = (
             ["report", "run", "--into", "."],
@@ -226,16 +228,18 @@ def _stage_commands() -> set[str]:
 STAGE_COMMANDS = _stage_commands()
 
 
-def tried(case: Case, words: list[str], function: Callable[[], None] | None, place: Path) -> None:
-    """Give the input to its reader in a process of its own; fills in the outcome."""
-    command = Command(words=words, folder=place)
+def run_case(
+    case: Case, words: list[str], function: Callable[[], None] | None, case_folder: Path
+) -> None:
+    """Give the input to its reader in a separate process; records the outcome."""
+    command = Command(words=words, folder=case_folder)
     if function is not None:
         command.answer = lambda: _called(function)
     code = command.start().ended(LIMIT_S)
-    said = command.said
-    case.outcome = outcome(case, code, said)
+    output = command.said
+    case.outcome = outcome(case, code, output)
     if case.outcome not in GOOD:
-        case.said = said[-1500:]
+        case.said = output[-1500:]
 
 
 def _called(function: Callable[[], None]) -> int:
@@ -254,15 +258,15 @@ def _called(function: Callable[[], None]) -> int:
     return cli.main(["report"])
 
 
-def outcome(case: Case, code: int | None, said: str) -> str:
-    """How the command took its input."""
+def outcome(case: Case, code: int | None, output: str) -> str:
+    """How the command handled its input."""
     if code is None:
         return "hang"
-    if "Traceback (most recent call last)" in said:
+    if "Traceback (most recent call last)" in output:
         return "traceback"
     if code == 0:
         return "silent wrong" if case.certainly_wrong else "right"
-    return "refused" if code in (1, 2) and said.strip() else "traceback"
+    return "refused" if code in (1, 2) and output.strip() else "traceback"
 
 
 def place_of(case: Case) -> str:
@@ -294,18 +298,18 @@ def main() -> int:
             whole = stage_command("zero", folder / "whole", recipe("zero", inputs.models))
             if whole.start().ended() != 0:
                 raise SystemExit(f"the run whose records are changed failed: {whole.said[-2000:]}")
-        place = folder / f"{kind}-{number}"
-        shutil.rmtree(place, ignore_errors=True)
-        case, words, function = inputs.build(kind, number, place)
-        tried(case, words, function, place)
+        case_folder = folder / f"{kind}-{number}"
+        shutil.rmtree(case_folder, ignore_errors=True)
+        case, words, function = inputs.build(kind, number, case_folder)
+        run_case(case, words, function, case_folder)
         if options.only:
-            print(case.change, words, (place / "said.log").read_text(), sep="\n")
+            print(case.change, words, (case_folder / "said.log").read_text(), sep="\n")
         elif case.outcome in GOOD:
-            shutil.rmtree(place)
+            shutil.rmtree(case_folder)
         cases.append(case)
         if len(cases) % 500 == 0:
             print(f"{len(cases)}: {Counter(c.outcome for c in cases)}", file=sys.stderr, flush=True)
-    return told(options, cases)
+    return report(options, cases)
 
 
 def import_light() -> None:
@@ -318,7 +322,7 @@ def import_light() -> None:
         importlib.import_module(f"veriloop.{module}")
 
 
-def told(options: Any, cases: list[Case]) -> int:
+def report(options: Any, cases: list[Case]) -> int:
     bad = [case for case in cases if case.outcome not in GOOD]
     groups: dict[str, list[Case]] = {}
     for case in bad:

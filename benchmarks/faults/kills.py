@@ -47,7 +47,7 @@ RETRY = 0.25  # share of the runs whose resumption is killed too
 
 @dataclass(kw_only=True)
 class Kill:
-    """One signal, and what became of the run."""
+    """One signal and the outcome of the run."""
 
     stage: str
     signal: str
@@ -58,14 +58,14 @@ class Kill:
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """Process id and command line of all that a process has started."""
-    found: dict[int, str] = {}
+    """Process ids and command lines of all descendants of a process."""
+    commands: dict[int, str] = {}
     for task in Path("/proc").glob(f"{pid}/task/*"):
         with suppress(OSError):
             for child in map(int, (task / "children").read_text().split()):
-                found[child] = Path(f"/proc/{child}/cmdline").read_text()
-                found |= descendants(child)
-    return found
+                commands[child] = Path(f"/proc/{child}/cmdline").read_text()
+                commands |= descendants(child)
+    return commands
 
 
 def strike(command: Command, kill: Kill) -> None:
@@ -125,8 +125,10 @@ def main() -> int:
     kills: list[Kill] = []
     while len(kills) < count:
         stage = stages[len(kills) % len(stages)]
-        place = folder / f"{len(kills):04d}"
-        kills += killed(stage, place, recipe(stage, paths), draw, durations[stage], whole[stage])
+        run_folder = folder / f"{len(kills):04d}"
+        kills += killed(
+            stage, run_folder, recipe(stage, paths), draw, durations[stage], whole[stage]
+        )
         print(f"{len(kills)}/{count}: {kills[-1]}", file=sys.stderr, flush=True)
     failed = [
         f"{k.stage}, SIG{k.signal} to {k.target} after {k.at_s:.2f} s: {d}"
@@ -144,7 +146,7 @@ def main() -> int:
 
 def killed(
     stage: str,
-    place: Path,
+    run_folder: Path,
     values: dict[str, Any],
     draw: random.Random,
     duration_s: float,
@@ -159,14 +161,14 @@ def killed(
             target=draw.choice(TARGETS),
             at_s=draw.uniform(0, duration_s),
         )
-        kill.differences = disturbed(stage_command(stage, place, values), kill)
+        kill.differences = disturbed(stage_command(stage, run_folder, values), kill)
         kills.append(kill)
-    command = stage_command(stage, place, values).start()
+    command = stage_command(stage, run_folder, values).start()
     code = command.ended()
     if code != 0:
         kills[-1].differences.append(f"the resumed run ends with {code}: {command.said[-300:]!r}")
     else:
-        kills[-1].differences += differences(result(place), expected)
+        kills[-1].differences += differences(result(run_folder), expected)
     return kills
 
 

@@ -2,9 +2,9 @@
 
     python benchmarks/faults/planted.py [--quick] [--json FILE]
 
-Every fault is planted in the shipped recipe's own loop on the tiny base, once for each combination
-of tolerance and precisions that a shipped recipe has. The run without a fault must pass, or a check
-that always fires would look like a good one.
+Every fault is planted in the loop of the shipped recipe on the tiny base, once for each combination
+of tolerance and precisions among the shipped recipes. The run without a fault must pass; otherwise
+a check that always fails would look good.
 """
 
 import sys
@@ -74,7 +74,7 @@ def log_probs_shifted(loop: Loop) -> None:
     """Log-probs reach the batch one token late."""
     rollouts = loop.deps.generator.rollouts
     loop.deps.generator.rollouts = (  # type: ignore[method-assign]
-        lambda *asked: [replace(r, logp=(*r.logp[1:], r.logp[0])) for r in rollouts(*asked)]
+        lambda *arguments: [replace(r, logp=(*r.logp[1:], r.logp[0])) for r in rollouts(*arguments)]
     )
 
 
@@ -113,7 +113,7 @@ def at(recipe: ZeroRecipe, precision: Precision) -> ZeroRecipe:
 
 
 def planted(recipe: ZeroRecipe, start: Path, precision: Precision) -> list[dict[str, Any]]:
-    """What each fault came to in this precision."""
+    """The outcome of each fault in this precision."""
     recipe, (dtype, compute, tolerance) = at(recipe, precision), precision
     results: list[dict[str, Any]] = []
     with warm_samplers():
@@ -127,7 +127,7 @@ def planted(recipe: ZeroRecipe, start: Path, precision: Precision) -> list[dict[
 
 
 def caught(recipe: ZeroRecipe, start: Path, fault: Fault) -> tuple[str | None, int, str]:
-    """The error that ended the run (None: it ran through), the step it came in, its message."""
+    """The error that ended the run (None: no error), its step and its message."""
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
     with ExitStack() as stack:
         loop = rl.open_loop(stack, recipe, zero.task(recipe), folder, start, None)

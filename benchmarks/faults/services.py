@@ -55,7 +55,7 @@ END_S = 30.0  # for the service to end after SIGTERM, and for its processes to e
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A body; the scores it must get, or the statuses with which it must be refused."""
+    """A body, and the scores or refusal statuses that it must get."""
 
     id: str
     body: bytes
@@ -151,7 +151,7 @@ class Service:
 
 @dataclass(slots=True)
 class Account:
-    """What became of every request."""
+    """The outcome of every request."""
 
     sent: int = 0
     ends: Counter[str] = field(default_factory=Counter[str])  # one for each request
@@ -202,7 +202,7 @@ class Sender:
         self._client.close()
 
     def _deliver(self, request: Request) -> tuple[httpx2.Response | None, int]:
-        """The response and the life of the service that gave it."""
+        """The response, and the number of the service's start that gave it."""
         deadline = time.monotonic() + PATIENCE_S
         headers = {"Content-Type": "application/json"}
         while time.monotonic() < deadline:
@@ -224,9 +224,9 @@ class Sender:
 
 
 def outcome(request: Request, response: httpx2.Response) -> tuple[str, str]:
-    """What became of a request, and what is wrong with that, if anything."""
-    status, said = response.status_code, response.text[:200]
-    wrong = f"{request.id}: status {status}, {said}"
+    """The outcome of a request, and what is wrong with it, if anything."""
+    status, text = response.status_code, response.text[:200]
+    wrong = f"{request.id}: status {status}, {text}"
     try:
         body = response.json()
     except ValueError:
@@ -254,7 +254,7 @@ class Traffic:
         self._first = account.sent
         self._over = threading.Event()
         self._began = time.monotonic()
-        self._threads = [threading.Thread(target=self._send, args=(one,)) for one in senders]
+        self._threads = [threading.Thread(target=self._send, args=(sender,)) for sender in senders]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -317,7 +317,7 @@ def soak(seconds: float, restart_s: float, restarts: int, seed: int) -> dict[str
 
 
 def failures(result: Mapping[str, Any]) -> list[str]:
-    """Every bar that the result does not meet."""
+    """Every bar that the result misses."""
     ends, settled = result["ends"], sum(result["ends"].values())
     failed = result["problems"][:20]
     if settled != result["sent"]:

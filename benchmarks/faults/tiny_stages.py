@@ -1,4 +1,4 @@
-"""Runs of tiny stages that faults are planted in: their recipes, their processes, their results."""
+"""Runs of tiny stages for fault injection: their recipes, processes and results."""
 
 import atexit
 import hashlib
@@ -73,18 +73,18 @@ def models(folder: Path) -> dict[str, Path]:
     random = Random(0)
     spelling = tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(600)), 400)
     shape = TinyModel(hidden=32, layers=1, heads=1, feed_forward=48, vocabulary=400)
-    made = {name: folder / name for name in ("start", "teacher", "judge")}
+    paths = {name: folder / name for name in ("start", "teacher", "judge")}
     for seed, name in enumerate(("start", "teacher")):
         torch.manual_seed(seed)
-        save_policy(untrained(shape, spelling), spelling, made[name])
-    judge = load_classifier(made["start"], spelling)
+        save_policy(untrained(shape, spelling), spelling, paths[name])
+    judge = load_classifier(paths["start"], spelling)
     judge.config.eos_token_id = [spelling.eos_token_id]
-    save_policy(judge, spelling, made["judge"])
-    return made
+    save_policy(judge, spelling, paths["judge"])
+    return paths
 
 
 def recipe(stage: str, paths: Mapping[str, Path]) -> dict[str, Any]:
-    """The recipe of a stage with the models in their places."""
+    """The recipe of a stage with the paths of the models."""
     values = {"stage": stage, "start": "start", **COMMON, **STAGES[stage]}
     return {key: value if key == "name" else _placed(value, paths) for key, value in values.items()}
 
@@ -123,9 +123,9 @@ class Command:
         try:
             os.setsid()
             os.chdir(self.folder)
-            said = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             null = os.open(os.devnull, os.O_RDONLY)
-            for fd, own in ((null, 0), (said, 1), (said, 2)):
+            for fd, own in ((null, 0), (log, 1), (log, 2)):
                 os.dup2(fd, own)
             sys.argv[:] = ["veriloop", *self.words]
             code = self._answer()
@@ -196,10 +196,10 @@ def stage_command(stage: str, folder: Path, values: Mapping[str, Any], *more: st
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """What a run in `folder` must reproduce bit for bit, by name of file.
+    """What a run in `folder` must reproduce bit for bit, by file name.
 
-    Of the checkpoints only the last one: a stop saves a further one, and those before the last
-    hold rollouts sampled ahead with their times.
+    Of the checkpoints only the last one: a stop saves an additional one, and earlier ones hold
+    prefetched rollouts with their times.
     """
     run = folder / "run"
     earlier = {
@@ -217,13 +217,13 @@ def result(folder: Path) -> dict[str, Any]:
     }
 
 
-def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+def differences(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
     """A line for each file that differs."""
-    both = found.keys() & expected.keys()
+    both = actual.keys() & expected.keys()
     return [
         *(f"{name}: missing" for name in sorted(expected.keys() - both)),
-        *(f"{name}: not in the undisturbed run" for name in sorted(found.keys() - both)),
-        *(f"{name}: differs" for name in sorted(both) if found[name] != expected[name]),
+        *(f"{name}: not in the undisturbed run" for name in sorted(actual.keys() - both)),
+        *(f"{name}: differs" for name in sorted(both) if actual[name] != expected[name]),
     ]
 
 

@@ -1,4 +1,4 @@
-"""A model of a few thousand weights whose tokens are whole answers: some of them are right."""
+"""A model of a few thousand weights whose tokens are whole answers, some of them right."""
 
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,18 @@ CHAT = (
 
 
 def tokenizer() -> Any:
-    """A word a token; decoding puts single spaces between them."""
+    """A tokenizer with one token per word; decoding joins them with single spaces."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     vocabulary = {word: i for i, word in enumerate((*SPECIAL, *ANSWERS, *TAGS, *WORDS, *FORMULAS))}
     plain = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
     plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made = PreTrainedTokenizerFast(
+    built = PreTrainedTokenizerFast(
         tokenizer_object=plain, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
     )
-    made.chat_template = CHAT
-    return made
+    built.chat_template = CHAT
+    return built
 
 
 def never_said(spelling: Any) -> list[int]:
@@ -35,9 +35,9 @@ def never_said(spelling: Any) -> list[int]:
 
 
 def model(folder: Path) -> Path:
-    """A random OLMo 2 over that vocabulary with its tokenizer, saved at `folder`.
+    """A random OLMo 2 with that tokenizer, saved at `folder`.
 
-    Of other families AutoTokenizer splits text in the way of the family, whatever was saved.
+    For other families AutoTokenizer replaces the saved pre-tokenizer by that of the family.
     """
     from transformers import GenerationConfig, Olmo2Config, Olmo2ForCausalLM, set_seed
 
@@ -45,13 +45,13 @@ def model(folder: Path) -> Path:
     kinds = ("pad", "bos", "eos")
     ends = {f"{kind}_token_id": getattr(spelling, f"{kind}_token_id") for kind in kinds}
     set_seed(0)
-    made = Olmo2ForCausalLM(
+    built = Olmo2ForCausalLM(
         Olmo2Config(
             vocab_size=len(spelling), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
             num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=128, **ends,
         )
     )  # fmt: skip
-    made.generation_config = GenerationConfig(**ends)
-    made.save_pretrained(folder)
+    built.generation_config = GenerationConfig(**ends)
+    built.save_pretrained(folder)
     spelling.save_pretrained(folder)
     return folder

@@ -1,4 +1,4 @@
-"""What a script inside a peer saw: claims, each with what came and what was wanted, as JSON."""
+"""Claims that a script inside a peer has checked, with actual and expected values, as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ MARK = "claims: "  # before the one line that the parent reads
 
 
 class Claims:
-    """Collects claims about one peer. `packages`: whose versions are told, the peer's own first."""
+    """Collects claims about one peer. `packages`: those whose versions are reported, the peer
+    first."""
 
     def __init__(self, called: str, packages: Sequence[str]) -> None:
         self._told: dict[str, Any] = {
@@ -19,12 +20,12 @@ class Claims:
         }
 
     def holds(self, claim: str, came: Any, wanted: Any) -> None:
-        """Note whether what came is what was wanted."""
-        told = {"claim": claim, "holds": bool(came == wanted)}
-        if not told["holds"]:
-            told |= {"came": repr(came)[:2000], "wanted": repr(wanted)[:2000]}
-        self._told["claims"].append(told)
+        """Record whether the actual value equals the expected one."""
+        entry = {"claim": claim, "holds": bool(came == wanted)}
+        if not entry["holds"]:
+            entry |= {"came": repr(came)[:2000], "wanted": repr(wanted)[:2000]}
+        self._told["claims"].append(entry)
 
     def tell(self) -> None:
-        """Print them all on one line."""
+        """Print all claims on one line."""
         print(MARK + json.dumps(self._told), flush=True)

@@ -2,10 +2,10 @@
 
     python benchmarks/inside/of_openrlhf.py URL ZERO_URL
 
-`SingleTurnAgentExecutor` runs whole, as its rollout actors have it do, with an engine that says
-what it is told in vLLM's place; the sample becomes an `Experience` by its own code. The addresses
-are of reward services of ours, the second told to answer failures with zeros. Its advantages are
-not reached: their module imports flash-attn, which needs CUDA to build.
+`SingleTurnAgentExecutor` runs as in OpenRLHF's rollout actors, with an engine that returns given
+texts instead of vLLM; OpenRLHF's code converts the sample to an `Experience`. The addresses are
+those of our reward services; the second one is configured to answer failures with zeros. Advantages
+are not covered: their module imports flash-attn, which needs CUDA to build.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ reward_func = reward("number"{more})
 
 
 class Saying:
-    """Stands in for vLLM: the ids of one text, ended."""
+    """Replaces vLLM: returns the ids of one finished text."""
 
     def __init__(self, spelling: Any, text: str) -> None:
         ids = spelling(text, add_special_tokens=False).input_ids
         self.ids = [*ids, spelling.eos_token_id]
 
     async def generate(self, *_: Any, **__: Any) -> Any:
-        said = SimpleNamespace(token_ids=self.ids, finish_reason="stop", logprobs=None)
-        return SimpleNamespace(outputs=[said])
+        output = SimpleNamespace(token_ids=self.ids, finish_reason="stop", logprobs=None)
+        return SimpleNamespace(outputs=[output])
 
 
 def executor(endpoint: str | list[str]) -> Any:
@@ -48,37 +48,47 @@ def executor(endpoint: str | list[str]) -> Any:
 
 
 def sample(asking: Any, text: str, label: str) -> Any:
-    """The `Experience` that OpenRLHF makes of this answer."""
+    """The `Experience` that OpenRLHF builds from this answer."""
     from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
     spelling = tokenizer()
-    told = asyncio.run(
+    response = asyncio.run(
         asking.execute(
             PROMPT, label, SimpleNamespace(max_tokens=16, logprobs=None), 64, spelling,
             Saying(spelling, text),
         )
     )  # fmt: skip
     maker = object.__new__(SamplesGenerator)  # of which this method reads nothing
-    return maker._process_response_into_experience(told, max_len=64)
+    return maker._process_response_into_experience(response, max_len=64)
 
 
 def claim(claims: Claims, way: str, endpoint: str | list[str]) -> None:
     asking = executor(endpoint)
-    made = [sample(asking, text, label) for text, label, _ in CASES]
+    experiences = [sample(asking, text, label) for text, label, _ in CASES]
     wanted = [score for *_, score in CASES]
-    rewards = [None if one.rewards is None else one.rewards.item() for one in made]
+    rewards = [
+        None if experience.rewards is None else experience.rewards.item()
+        for experience in experiences
+    ]
     claims.holds(f"{way}: rewards are ours", rewards, wanted)
-    scores = [None if one.scores is None else one.scores[0].item() for one in made]
+    scores = [
+        None if experience.scores is None else experience.scores[0].item()
+        for experience in experiences
+    ]
     claims.holds(f"{way}: scores are too", scores, wanted)
-    failed = [one.info["verifier_error"].item() for one in made if "verifier_error" in one.info]
+    failed = [
+        experience.info["verifier_error"].item()
+        for experience in experiences
+        if "verifier_error" in experience.info
+    ]
     claims.holds(f"{way}: no failure of ours logged", failed, [0.0] * len(CASES))
 
 
 def claim_failures(claims: Claims, way: str, endpoint: str, zero: str) -> None:
-    told = sample(executor(endpoint), *OURS)
-    claims.holds(f"{way}: a failure of ours has no reward", told.rewards, None)
-    told = sample(executor(zero), *OURS)
-    came = (told.rewards.item(), told.info["verifier_error"].item())
+    experience = sample(executor(endpoint), *OURS)
+    claims.holds(f"{way}: a failure of ours has no reward", experience.rewards, None)
+    experience = sample(executor(zero), *OURS)
+    came = (experience.rewards.item(), experience.info["verifier_error"].item())
     claims.holds(f"{way}: zero, where that was asked for, is marked", came, (0.0, 1.0))
 
 
@@ -93,10 +103,12 @@ def main(url: str, zero_url: str) -> None:
         zero.write_text(FILE.format(more=', on_error="zero"'))
         claim(claims, "a Python file", str(plain))
         claim_failures(claims, "a Python file", str(plain), str(zero))
-    asked, asked_zero = (f"{one}/get_reward?verifier=number" for one in (url, zero_url))
-    claim(claims, "over HTTP", asked)
-    claim(claims, "over HTTP, two servers", [asked, asked_zero])
-    claim_failures(claims, "over HTTP", asked, asked_zero)
+    endpoint, zero_endpoint = (
+        f"{address}/get_reward?verifier=number" for address in (url, zero_url)
+    )
+    claim(claims, "over HTTP", endpoint)
+    claim(claims, "over HTTP, two servers", [endpoint, zero_endpoint])
+    claim_failures(claims, "over HTTP", endpoint, zero_endpoint)
     claims.tell()
 
 

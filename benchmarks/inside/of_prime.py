@@ -1,11 +1,11 @@
-"""Inside prime verifiers: whole episodes of its own, our reward plugged into a taskset by name.
+"""Inside prime verifiers: whole episodes, with our reward configured by name in a taskset.
 
     python benchmarks/inside/of_prime.py ADAPTER URL
 
-The taskset, loaded by its id, brings a harness that asks once through the interception server, as
-any harness must; its client relays that to an OpenAI-compatible server, here one that says what it
-is told. The reward is a copy of ADAPTER, named in the configuration as `module:function` and as
-`file:function`, and asks the reward service at URL.
+The taskset, loaded by its id, has a harness that sends one request through the interception server,
+as every harness must; its client forwards it to an OpenAI-compatible server, here one with fixed
+answers. The reward is a copy of ADAPTER, named in the configuration as `module:function` and as
+`file:function`, and uses the reward service at URL.
 """
 
 import asyncio
@@ -60,15 +60,15 @@ __all__ = ["Once", "Sums"]
 
 
 class Saying(BaseHTTPRequestHandler):
-    """An OpenAI-compatible server: the last message names what is said."""
+    """An OpenAI-compatible server; the last message selects the answer."""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        said = {"role": "assistant", "content": SAID[asked["messages"][-1]["content"]]}
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        message = {"role": "assistant", "content": SAID[request["messages"][-1]["content"]]}
         body = json.dumps(
             {
-                "id": "1", "object": "chat.completion", "created": 0, "model": asked["model"],
-                "choices": [{"index": 0, "finish_reason": "stop", "message": said}],
+                "id": "1", "object": "chat.completion", "created": 0, "model": request["model"],
+                "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
                 "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
             }
         ).encode()  # fmt: skip
@@ -99,15 +99,15 @@ async def episodes(address: str, function: str) -> dict[str, Any]:
     client = vf.EvalClientConfig(base_url=address, api_key_var="NO_KEY")
     context = vf.ModelContext(model="saying", client=client)
     async with env.serving():
-        made = [await env.run_episode(task, context) for task in env.taskset]
-    return {episode.task.data.prompt: episode.traces[0] for episode in made}
+        finished = [await env.run_episode(task, context) for task in env.taskset]
+    return {episode.task.data.prompt: episode.traces[0] for episode in finished}
 
 
 def claim(claims: Claims, way: str, traces: dict[str, Any]) -> None:
     replies = {name: trace.last_reply for name, trace in traces.items()}
     claims.holds(f"{way}: the episodes ran", replies, SAID)
-    told = {name: value_of(trace.rewards.get("ours")) for name, trace in traces.items()}
-    claims.holds(f"{way}: rewards are ours, none where we failed", told, SCORES)
+    rewards = {name: value_of(trace.rewards.get("ours")) for name, trace in traces.items()}
+    claims.holds(f"{way}: rewards are ours, none where we failed", rewards, SCORES)
     failed = {name: bool(trace.errors) for name, trace in traces.items()}
     wanted = {name: score is None for name, score in SCORES.items()}
     claims.holds(f"{way}: our failure is an error of the trace", failed, wanted)

@@ -1,4 +1,4 @@
-"""Inside transformers alone: a checkpoint of ours is loaded, asked and continued without our code.
+"""Inside transformers: a checkpoint of ours is loaded, prompted and continued without our code.
 
     python benchmarks/inside/of_transformers.py CHECKPOINT EXPECTED
 
@@ -17,7 +17,7 @@ PACKAGE = "veriloop"
 
 
 def hide_veriloop() -> None:
-    """Drop an installation in place, which is a finder or an entry of the path."""
+    """Remove an editable installation: an import finder or an entry of the path."""
     sys.meta_path[:] = [
         finder for finder in sys.meta_path if "__editable__" not in finder.__module__
     ]
@@ -25,23 +25,23 @@ def hide_veriloop() -> None:
 
 
 def answers(checkpoint: str, rows: Any) -> tuple[list[list[int]], list[list[int]]]:
-    """Prompt ids by the saved chat template, and what `generate` adds to ours."""
+    """Prompt ids by the saved chat template, and the ids that `generate` adds to our prompts."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    asked, added = [], []
+    prompts, added = [], []
     for row in rows:
         ids = tokenizer.apply_chat_template(row["messages"], add_generation_prompt=True)
-        asked.append(list(ids["input_ids"]))
+        prompts.append(list(ids["input_ids"]))
         prompt = torch.tensor([row["prompt"]])
-        made = model.generate(
+        generated = model.generate(
             prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
             max_new_tokens=row["max_tokens"],
         )  # fmt: skip
-        added.append(made[0, prompt.shape[1] :].tolist())
-    return asked, added
+        added.append(generated[0, prompt.shape[1] :].tolist())
+    return prompts, added
 
 
 def main(checkpoint: str, expected: str) -> None:
@@ -52,8 +52,8 @@ def main(checkpoint: str, expected: str) -> None:
     claims.holds("none of our code can be imported", find_spec(PACKAGE), None)
     with open(expected) as file:
         rows = json.load(file)
-    asked, added = answers(checkpoint, rows)
-    claims.holds("the chat template gives our prompts", asked, [row["prompt"] for row in rows])
+    prompts, added = answers(checkpoint, rows)
+    claims.holds("the chat template gives our prompts", prompts, [row["prompt"] for row in rows])
     claims.holds("greedy answers are ours, ended alike", added, [row["answer"] for row in rows])
     claims.tell()
 

@@ -1,7 +1,9 @@
-"""Inside TRL: `GRPOTrainer` trains on our reward functions; what it logged is held against ours.
+"""Inside TRL: `GRPOTrainer` trains with our reward functions; its logs are compared with our
+scores.
 
-Two short runs of its own trainer on a CPU, of plain and of conversational prompts. The references
-of one question in three are unusable, so that our judgement fails there: TRL must leave it out.
+Two short runs of its trainer on a CPU, with plain and with conversational prompts. The references
+of one question in three are invalid, so that our verifier returns an error: TRL must leave them
+out.
 """
 
 import tempfile
@@ -66,18 +68,20 @@ def known(value: float) -> float | None:
 
 
 def mean_of(rows: Sequence[Mapping[str, Any]], verifier: str) -> float | None:
-    """Of our own scores, where there are any."""
+    """The mean of our scores that exist."""
     scores = [score for row in rows if (score := ours(row, verifier)[0]) is not None]
     return round(mean(scores), 5) if scores else None
 
 
 def claim(claims: Claims, form: str, rows: Any, metrics: Any, verifiers: Sequence[str]) -> None:
-    """What holds of a run's table and metrics, whatever its prompts look like."""
+    """Claims about a run's table and metrics, for both forms of prompts."""
     claims.holds(f"{form}: completions logged", len(rows), STEPS * PROMPTS * GROUP)
     for verifier in verifiers:
-        told = [known(row[verifier]) for row in rows]
+        logged_scores = [known(row[verifier]) for row in rows]
         wanted = [ours(row, verifier) for row in rows]
-        claims.holds(f"{form}: logged {verifier} is ours", told, [score for score, _ in wanted])
+        claims.holds(
+            f"{form}: logged {verifier} is ours", logged_scores, [score for score, _ in wanted]
+        )
         status = [row[f"{verifier}/status"] for row in rows]
         claims.holds(f"{form}: {verifier} statuses logged", status, [s for _, s in wanted])
         means = [logged[f"rewards/{verifier}/mean"] for logged in metrics]
@@ -94,15 +98,15 @@ def claim(claims: Claims, form: str, rows: Any, metrics: Any, verifiers: Sequenc
 def main() -> None:
     claims = Claims("GRPOTrainer.train", ("trl", "transformers", "torch"))
     with tempfile.TemporaryDirectory() as folder:
-        plain = [{"prompt": asked, "answer": told} for asked, told in QUESTIONS.items()]
+        plain = [{"prompt": question, "answer": answer} for question, answer in QUESTIONS.items()]
         rows, metrics = train(Path(folder), plain, [reward("number")])
         claim(claims, "plain", rows, metrics, ["number"])
         lost = {row["advantage"] for row in rows if isnan(row["number"])}
         claims.holds("plain: no advantage where there is no score", lost, {0.0})
     with tempfile.TemporaryDirectory() as folder:
         talk = [
-            {"prompt": [{"role": "user", "content": asked}], "answer": "7", "mine": told}
-            for asked, told in QUESTIONS.items()
+            {"prompt": [{"role": "user", "content": question}], "answer": "7", "mine": answer}
+            for question, answer in QUESTIONS.items()
         ]
         functions = [reward("number", column="mine"), reward("think_format")]
         rows, metrics = train(Path(folder), talk, functions)

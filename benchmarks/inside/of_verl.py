@@ -1,4 +1,4 @@
-"""Inside verl: its reward loop scores a batch with `compute_score`, as its trainer has it do.
+"""Inside verl: its reward loop scores a batch with `compute_score`, as in its trainer.
 
     python benchmarks/inside/of_verl.py ADAPTER
 
@@ -54,31 +54,31 @@ def configuration(folder: Path, adapter: str, verifier: str) -> Any:
 
 
 def batch(tokenizer: Any, rows: Any) -> Any:
-    """Prompts and responses as rollouts hand them over, responses padded on the right."""
+    """Prompts and responses in the format of rollouts, responses padded on the right."""
     import numpy
     import torch
     from verl import DataProto
 
-    said = [tokenizer(text, add_special_tokens=False).input_ids for text, *_ in rows]
-    ids = [[*one, tokenizer.eos_token_id] for one in said]
+    responses = [tokenizer(text, add_special_tokens=False).input_ids for text, *_ in rows]
+    ids = [[*response, tokenizer.eos_token_id] for response in responses]
     longest = max(map(len, ids))
     padded = torch.full((len(ids), longest), tokenizer.pad_token_id)
     seen = torch.zeros(len(ids), longest, dtype=torch.int64)
-    for n, one in enumerate(ids):
-        padded[n, : len(one)] = torch.tensor(one)
-        seen[n, : len(one)] = 1
-    asked = torch.full((len(ids), 3), tokenizer.bos_token_id)
-    told = {
+    for n, response in enumerate(ids):
+        padded[n, : len(response)] = torch.tensor(response)
+        seen[n, : len(response)] = 1
+    prompts = torch.full((len(ids), 3), tokenizer.bos_token_id)
+    columns = {
         "data_source": ["sums"] * len(ids),
         "reward_model": [{"style": "rule", "ground_truth": truth} for _, truth, *_ in rows],
         "extra_info": [{"split": "train", "index": n} for n in range(len(ids))],
     }
     tensors = {
-        "prompts": asked, "responses": padded,
-        "attention_mask": torch.cat([torch.ones_like(asked), seen], dim=1),
+        "prompts": prompts, "responses": padded,
+        "attention_mask": torch.cat([torch.ones_like(prompts), seen], dim=1),
     }  # fmt: skip
     return DataProto.from_dict(
-        tensors=tensors, non_tensors={k: numpy.array(v, dtype=object) for k, v in told.items()}
+        tensors=tensors, non_tensors={k: numpy.array(v, dtype=object) for k, v in columns.items()}
     )
 
 
@@ -91,10 +91,10 @@ def scored(folder: Path, adapter: str, verifier: str, rows: Any) -> Any:
     return manager.compute_rm_score(batch(AutoTokenizer.from_pretrained(folder), rows))
 
 
-def claim(claims: Claims, told: Any) -> None:
+def claim(claims: Claims, scored: Any) -> None:
     from verl.trainer.ppo.reward import extract_reward
 
-    rewards, extra = extract_reward(told)
+    rewards, extra = extract_reward(scored)
     claims.holds("rewards are ours", rewards.sum(1).tolist(), [row[2] for row in ROWS])
     last = [len(row[0].split()) for row in ROWS]  # where the end of the response stands
     nowhere = [n for n, at in enumerate(last) if rewards[n].sum() != rewards[n, at]]
@@ -112,8 +112,8 @@ def main(adapter: str) -> None:
     claims = Claims(
         "RewardLoopManager.compute_rm_score", ("verl", "transformers", "ray", "tensordict")
     )
-    with tempfile.TemporaryDirectory() as told:
-        folder = model(Path(told))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = model(Path(temporary))
         ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
         claim(claims, scored(folder, adapter, "number", ROWS))
         ray.shutdown()

@@ -2,8 +2,8 @@
 
 python benchmarks/inside/of_vllm.py CHECKPOINT EXPECTED
 
-The server is started by its module: the `vllm` command of the CPU wheel looks for the metadata of a
-package named vllm, which it is not, and ends.
+The server is started by its module: the `vllm` command of the CPU wheel fails, since it looks for
+the metadata of a package named vllm.
 """
 
 import json
@@ -29,7 +29,7 @@ QUIET = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SP
 
 @contextmanager
 def serving(checkpoint: str) -> Iterator[str]:
-    """The address of a server of its own process, which has answered that it is well."""
+    """The address of a server in a separate process, once it is healthy."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -39,8 +39,8 @@ def serving(checkpoint: str) -> Iterator[str]:
     words += ["--served-model-name", "ours"]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        with log.open("w") as said:
-            server = subprocess.Popen(words, stdout=said, stderr=said, env=os.environ | QUIET)
+        with log.open("w") as output:
+            server = subprocess.Popen(words, stdout=output, stderr=output, env=os.environ | QUIET)
         try:
             until_well(url, server, log)
             yield url
@@ -63,11 +63,11 @@ def until_well(url: str, server: subprocess.Popen[Any], log: Path) -> None:
 
 
 def ask(url: str, path: str, **body: Any) -> Any:
-    """The one choice of a greedy completion, with the ids on both sides."""
-    told = {"model": "ours", "temperature": 0, "return_token_ids": True, **body}
+    """The choice of a greedy completion, with prompt and completion ids."""
+    payload = {"model": "ours", "temperature": 0, "return_token_ids": True, **body}
     headers = {"Content-Type": "application/json"}
-    asked = urllib.request.Request(url + path, json.dumps(told).encode(), headers)
-    with urllib.request.urlopen(asked, timeout=120) as answer:
+    request = urllib.request.Request(url + path, json.dumps(payload).encode(), headers)
+    with urllib.request.urlopen(request, timeout=120) as answer:
         return json.load(answer)
 
 
@@ -89,13 +89,13 @@ def main(checkpoint: str, expected: str) -> None:
             )
             for row in rows
         ]  # fmt: skip
-    came = [one["choices"][0]["token_ids"] for one in plain]
+    came = [answer["choices"][0]["token_ids"] for answer in plain]
     claims.holds("greedy answers to our prompts are ours, ended alike", came, wanted)
-    ends = [one["choices"][0]["finish_reason"] for one in plain]
+    ends = [answer["choices"][0]["finish_reason"] for answer in plain]
     claims.holds("for the same reason", ends, [row["finish"] for row in rows])
-    asked = [one["prompt_token_ids"] for one in talk]
-    claims.holds("its chat gives our prompts", asked, [row["prompt"] for row in rows])
-    came = [one["choices"][0]["token_ids"] for one in talk]
+    prompts = [answer["prompt_token_ids"] for answer in talk]
+    claims.holds("its chat gives our prompts", prompts, [row["prompt"] for row in rows])
+    came = [answer["choices"][0]["token_ids"] for answer in talk]
     claims.holds("and our answers", came, wanted)
     claims.tell()
 

@@ -42,7 +42,7 @@ def broken(told):
 def test_trl_trains_on_our_rewards_and_logs_them(script, peer, tmp_path):
     pytest.importorskip("trl", reason="TRL is not installed")
     homes = script("peer_homes")
-    told = homes.told_by(peer("TRL"), homes.copy_of(tmp_path / "code", None, None), {})
+    told = homes.claims_of(peer("TRL"), homes.copy_of(tmp_path / "code", None, None), {})
     assert broken(told) == [] and len(told["claims"]) > 10
     assert told["versions"]["trl"]
 
@@ -52,7 +52,7 @@ def test_a_fault_in_the_adapter_is_noticed_inside_trl(script, peer, tmp_path):
     pytest.importorskip("trl", reason="TRL is not installed")
     homes = script("peer_homes")
     root = homes.copy_of(tmp_path / "code", None, peer("TRL").faults[0])
-    told = homes.told_by(peer("TRL"), root, {})
+    told = homes.claims_of(peer("TRL"), root, {})
     (first, *_) = broken(told)
     assert first["claim"] == "plain: logged number is ours"
     assert "None" in first["wanted"] and "None" not in first["came"]
@@ -63,13 +63,13 @@ def test_transformers_alone_asks_and_answers_as_we_do(script, peer, checkpoint, 
     homes = script("peer_homes")
     finishes = {row["finish"] for row in json.loads((checkpoint / homes.EXPECTED).read_text())}
     assert finishes == {"stop", "length"}
-    told = homes.told_by(
+    told = homes.claims_of(
         peer("transformers"), homes.copy_of(tmp_path / "code", checkpoint, None), {}
     )
     assert broken(told) == [] and len(told["claims"]) == 3
     fault = peer("transformers").faults[0]
     root = homes.copy_of(tmp_path / "other", checkpoint, fault)
-    (claim,) = broken(homes.told_by(peer("transformers"), root, {}))
+    (claim,) = broken(homes.claims_of(peer("transformers"), root, {}))
     assert claim["claim"] == "greedy answers are ours, ended alike"
 
 
@@ -106,10 +106,10 @@ def test_what_ends_early_or_says_nothing_is_no_proof(script, peer, tmp_path, mon
     for body in ("print('claims: {}'); raise SystemExit(3)", "print('all is well')"):
         (tmp_path / "of_trl.py").write_text(body)
         with pytest.raises(homes.PeerError, match=r"of_trl\.py ended with"):
-            homes.told_by(peer("TRL"), tmp_path, {})
+            homes.claims_of(peer("TRL"), tmp_path, {})
         assert homes.noticed(peer("TRL"), tmp_path, {})
     (tmp_path / "of_trl.py").write_text("""print('x\\nclaims: {"claims": [{"holds": true}]}')""")
-    assert homes.told_by(peer("TRL"), tmp_path, {}) == {"claims": [{"holds": True}]}
+    assert homes.claims_of(peer("TRL"), tmp_path, {}) == {"claims": [{"holds": True}]}
     assert not homes.noticed(peer("TRL"), tmp_path, {})
 
 

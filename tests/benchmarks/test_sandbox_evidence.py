@@ -132,7 +132,7 @@ def test_a_soak_fails_on_every_leak(script, change, told):
 
 def test_one_run_in_five_is_hostile_and_two_in_five_look(script):
     soak = script("sandbox_soak")
-    todo = soak.jobs(soak.Found())
+    todo = soak.jobs(soak.Record())
     names = [next(todo).__qualname__.split(".")[0] for _ in range(100)]
     counts = {name: names.count(name) for name in names}
     assert counts == {"hostile": 20, "looking": 40, "calling": 20, "honest": 20}

@@ -71,7 +71,7 @@ def test_what_the_corpus_writes_is_read_back_whole(habit, mixing):
         assert len(found) == len(chain.rest)
         assert {step.verdict is None for step in found} == {habit == "steps"}
         last = found[-1]
-        assert (last.mended or last.said).first == value
+        assert (last.mended or last.stated).first == value
         if habit == "verify":  # the corpus catches all, mends all and raises no false alarm
             assert all(step.verdict is step.holds for step in found)
             assert all(step.mends for step in found if not step.holds)
