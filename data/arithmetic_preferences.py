@@ -14,7 +14,6 @@ from veriloop.data.corpus_phrases import PHRASES, Phrases
 
 Kind = Literal["pairs", "labelled", "ranked"]
 LEVELS = 4
-ASPECTS = ("correct", "as asked")
 
 
 def rows(kind: Kind, seed: int, count: int) -> Iterator[dict[str, Any]]:

@@ -91,14 +91,6 @@ class Box(NamedTuple):
     content: str
 
 
-class Boxed(NamedTuple):
-    """The answer in the last boxes, and their span in the text."""
-
-    answer: str
-    start: int
-    end: int
-
-
 def boxes(text: str) -> list[Box] | None:
     """Every outermost box; None if a box is never closed."""
     if "box" not in text:

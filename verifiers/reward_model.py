@@ -17,7 +17,7 @@ SECONDS = 4.0  # for all attempts: below the pool's limit of 5 s
 READS = ("summary", "response")
 
 
-def raw_score(question: str, text: str, *, seconds: float = SECONDS) -> float:
+def raw_score(question: str, text: str) -> float:
     """The model's unbounded scalar for a text that answers a question.
 
     The end of the URL selects the form of the request. Raises EndpointError.
@@ -31,7 +31,7 @@ def raw_score(question: str, text: str, *, seconds: float = SECONDS) -> float:
         body |= {"messages": [prompt, {"role": "assistant", "content": text}]}
     else:
         body |= {"input": f"{question}\n\n{text}"}
-    value = _scalar(post(url, body, key=os.environ.get(KEY, ""), seconds=seconds))
+    value = _scalar(post(url, body, key=os.environ.get(KEY, ""), seconds=SECONDS))
     if not math.isfinite(value):
         raise EndpointError(f"{url} answered with {value}")
     return value

@@ -6,7 +6,7 @@ architectures keep about as much. The CUDA context and allocator fragmentation a
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from veriloop.pipeline.config.presets import Model
 from veriloop.pipeline.config.sections import TinyModel, TrainerConfig
@@ -18,7 +18,6 @@ MIB, GIB = 2**20, 2**30
 TILE = 1024  # vocabulary tokens whose logits exist at one time; as in model/logprob.py
 BACKWARD_BUFFERS = 3  # feed-forward-wide tensors that the backward pass of one layer holds
 LOGIT_BUFFERS = 3  # tensors of the size of a logits tile
-Dtype = Literal["float32", "bf16"]
 WEIGHT_BYTES: dict[str, int] = {"float32": 4, "bf16": 2}
 # A trained parameter also has a gradient in the weights' type, the optimizer's moments, and a
 # float32 master copy where the weights are narrower.

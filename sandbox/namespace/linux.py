@@ -31,11 +31,6 @@ def unshare(flags: int) -> None:
         raise failure(f"unshare({flags:#x})")
 
 
-def setns(fd: int, kind: int) -> None:
-    if libc.setns(fd, kind) != 0:
-        raise failure(f"setns({kind:#x})")
-
-
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
     words = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
     if libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None) != 0:

@@ -107,12 +107,16 @@ def _test(step: Callable[[], str | None]) -> tuple[str, str]:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
+        report = ["the test did not return", ""]
         try:
             report = ["", step() or ""]
-        except Exception as error:  # noqa: BLE001  any error is the outcome of the test
+        except OSError as error:  # what the system refuses
             report = [str(error)[:_REPORT_CHARS], ""]
-        os.write(writer, json.dumps(report).encode())
-        os._exit(0)
+        except Exception as error:  # noqa: BLE001  a fault of the test is an outcome, named as such
+            report = [f"{type(error).__name__}: {error}"[:_REPORT_CHARS], ""]
+        finally:  # the fork must never return to the caller
+            os.write(writer, json.dumps(report).encode())
+            os._exit(0)
     os.close(writer)
     os.waitpid(pid, 0)
     text = os.read(reader, select.PIPE_BUF)

@@ -10,7 +10,7 @@ import mmap
 import os
 import signal
 
-from veriloop.sandbox.namespace.syscalls import Machine, libc, machine
+from veriloop.sandbox.namespace.syscalls import libc, machine
 
 _SHELL_OFFSET = 128
 _EXIT_CODE = {
@@ -25,9 +25,9 @@ DEADLY = frozenset(filter(signal.strsignal, signal.valid_signals())) - {
 _pages: list[mmap.mmap] = []  # handlers must never be freed
 
 
-def enable_fatal_signals(on: Machine | None = None) -> None:
+def enable_fatal_signals() -> None:
     """Install the handlers, once in a zygote that is pid 1; existing handlers are kept."""
-    code = _EXIT_CODE[(on or machine()).name]
+    code = _EXIT_CODE[machine().name]
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a child's writes stay in the child
     access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
     page = mmap.mmap(-1, mmap.PAGESIZE, flags=private, prot=access)

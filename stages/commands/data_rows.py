@@ -31,7 +31,7 @@ class Rows:
     read: str = "text"  # how to read the answer of an unknown set
 
 
-def open_rows(options: Rows, *, streaming: bool = True) -> ProblemReader:
+def open_rows(options: Rows) -> ProblemReader:
     """Open the rows that the options select. Raises ValueError and FileNotFoundError."""
     file = Path(options.name)
     is_path = file.exists() or file.suffix in (".jsonl", ".json", ".parquet")
@@ -54,7 +54,6 @@ def open_rows(options: Rows, *, streaming: bool = True) -> ProblemReader:
         split=options.split,
         config=options.config,
         layout=layout,
-        streaming=streaming,
     )
 
 

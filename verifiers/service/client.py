@@ -20,6 +20,7 @@ from veriloop.verifiers.worker import Task, with_facts
 TOKEN_VARIABLE = "VERILOOP_SERVICE_TOKEN"
 PART_ITEMS = 256  # of one request
 PART_BYTES = 4 << 20
+REQUEST_S = 330.0  # for one response
 _DEPTH = 100  # of a reference
 
 
@@ -51,14 +52,12 @@ class ServicePool:
         url: str,
         *,
         connections: int = 4,
-        request_s: float = 330.0,
         patience_s: float = 300.0,
         facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         variable = TOKEN_VARIABLE if os.environ.get(TOKEN_VARIABLE) else ""
         self._address = Address.read(url, variable)
         self._connections = connections
-        self._request_s = request_s
         self._patience_s = patience_s
         self._facts = dict(facts)
         self._links = {os.getpid(): self._open_link()}
@@ -129,7 +128,7 @@ class ServicePool:
 
     def _open_link(self) -> _Link:
         return _Link(
-            Caller(self._address, request_s=self._request_s, patience_s=self._patience_s),
+            Caller(self._address, request_s=REQUEST_S, patience_s=self._patience_s),
             ThreadPoolExecutor(self._connections, thread_name_prefix="reward-service"),
         )
 

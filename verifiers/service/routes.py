@@ -80,9 +80,9 @@ def routes(judging: Judging, metrics: Metrics) -> APIRouter:
     return own
 
 
-def as_json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def as_json(data: Any, status: int = 200) -> Response:
     """JSON in ASCII, which can carry lone surrogates. Raises ValueError on NaN."""
-    return Response(json.dumps(data, allow_nan=False), status, headers, "application/json")
+    return Response(json.dumps(data, allow_nan=False), status, media_type="application/json")
 
 
 def _tasks(judging: Judging, batch: VerifyRequest) -> list[Task]:
