@@ -103,7 +103,7 @@ def main() -> int:
         ["seed", "steps ahead", "pass@1", "staleness"],
         [[str(r["seed"]), str(r["ahead"]), r["pass@1"], r.get("staleness", 0.0)] for r in runs],
     )
-    text += f"\n\nahead less in turn: {gap:+.4f} ± {noise:.4f} (95 %)"
+    text += f"\n\nahead minus in turn: {gap:+.4f} ± {noise:.4f} (95 %)"
     failed = [
         f"{r['size']}: {r['times']:.2f} x one core with sampling ahead, wanted {BAR}"
         for r in rows

@@ -99,7 +99,7 @@ def overlap(result: Mapping[str, Any]) -> list[str]:
         "",
         *table(["seed", "steps ahead", "pass@1"], runs),
         "",
-        f"Ahead less in turn: {gap:+.3f} ± {noise:.3f} (95 %).",
+        f"Ahead minus in turn: {gap:+.3f} ± {noise:.3f} (95 %).",
     ]
 
 
