@@ -43,7 +43,7 @@ def test_gaps_of_curves_and_ways_of_two_cores_are_told_as_measured(tables):
     run = {"seed": 1, "ahead": 0, "pass@1": 0.5}
     told = tables["overlap"]({"speed": [way], "runs": [run], "difference": -0.01, "noise": 0.05})
     assert told[2] == "| 1M | one core | 2.00 | 1,000 | 1.00 |" and "| 1 | 0 | 0.500 |" in told
-    assert told[-1] == "Ahead less in turn: -0.010 ± 0.050 (95 %)."
+    assert told[-1] == "Ahead minus in turn: -0.010 ± 0.050 (95 %)."
 
 
 def test_what_an_update_holds_is_told_apart_from_what_its_head_keeps(tables):
