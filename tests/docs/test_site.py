@@ -62,7 +62,7 @@ def test_every_page_is_there_and_what_it_fetches_lies_beside_it(site):
     pages = {path.stem: Page(path) for path in site.glob("*.html")}
     assert set(pages) == {path.stem for path in (ROOT / "docs").glob("*.md")} | {"404", "search"}
     del pages["404"]  # which a server gives, from its root
-    assert any("report-health.png" in name for name in pages["index"].fetched)
+    assert any("report-outcome.png" in name for name in pages["index"].fetched)
     for name, page in pages.items():
         lacking = [one for one in page.fetched if not (site / one.partition("?")[0]).is_file()]
         assert not lacking, f"{name}: {lacking}"
