@@ -7,7 +7,7 @@ Axes: I inputs, O outputs, r rank.
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -96,20 +96,28 @@ def merged(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 @torch.no_grad()
-def merged_state(model: Any) -> dict[str, Tensor]:
-    """`model.state_dict()` with adapters merged."""
-    weights = {k: v for k, v in model.state_dict().items() if not _is_adapter(k)}
-    layers = ((n, m) for n, m in model.named_modules() if isinstance(m, LoraLinear))
-    return weights | {f"{name}.weight": layer.merged() for name, layer in layers}
+def merged_state(
+    model: Any, convert: Callable[[Tensor], Tensor] = lambda weight: weight
+) -> dict[str, Tensor]:
+    """`model.state_dict()` with adapters merged; each weight is converted before the next one."""
+    layers = {f"{n}.weight": m for n, m in model.named_modules() if isinstance(m, LoraLinear)}
+    return {
+        name: convert(layers[name].merged() if name in layers else weight)
+        for name, weight in model.state_dict().items()
+        if not _is_adapter(name)
+    }
 
 
-def write(model: Any, folder: Path) -> None:
-    """Write the adapters in peft's format."""
-    config = adapted(model)
-    assert config is not None, "only an adapted model has adapters to write"
-    adapters = {k: v.contiguous() for k, v in model.state_dict().items() if _is_adapter(k)}
+def adapters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The adapters of a model's state."""
+    return {name: weight for name, weight in state.items() if _is_adapter(name)}
+
+
+def write(config: LoraConfig, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Write adapters, by their names in the model, in peft's format."""
     folder.mkdir()
-    save_file({f"{PREFIX}{k}.weight": v for k, v in adapters.items()}, folder / WEIGHTS)
+    files = {f"{PREFIX}{name}.weight": weight.contiguous() for name, weight in weights.items()}
+    save_file(files, folder / WEIGHTS)
     settings = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -117,7 +125,7 @@ def write(model: Any, folder: Path) -> None:
         "lora_alpha": config.alpha,
         "lora_dropout": 0.0,
         "bias": "none",
-        "target_modules": sorted({name.split(".")[-2] for name in adapters}),
+        "target_modules": sorted({name.split(".")[-2] for name in weights}),
     }
     (folder / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n")
 

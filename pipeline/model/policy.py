@@ -69,29 +69,52 @@ def load_policy(path: str | Path) -> Any:
 
 
 def save_policy(model: Any, tokenizer: Any, directory: Path) -> None:
+    """`write_policy` with the model's current weights."""
+    write_policy(model, tokenizer, directory, weights=policy_weights(model))
+
+
+def policy_weights(model: Any) -> dict[str, Tensor]:
+    """The weights that `write_policy` writes: the model's own, or merged copies and adapters.
+
+    The copies are made one at a time, in the dtype and on the CPU where they will be written.
+    """
+    state = model.state_dict()
+    if lora.adapted(model) is None:
+        return state
+    stored_as = _stored_as(model)
+    merged = lora.merged_state(model, lambda weight: _rounded(weight, stored_as).cpu())
+    return merged | lora.adapters(state)
+
+
+def write_policy(
+    model: Any, tokenizer: Any, folder: Path, *, weights: Mapping[str, Tensor]
+) -> None:
     """Save weights, configs, tokenizer and chat template in transformers' format, with adapters
     merged and in the dtype of the checkpoint that the model was loaded from.
 
-    The folders `adapter` and `masters` keep what merging and rounding lose.
+    The folders `adapter` and `masters` keep what merging and rounding lose. `weights` are those of
+    `policy_weights`, or copies of them.
     """
-    stored_as = getattr(model, "_stored_as", torch.float32)
-    rounds, adapters = stored_as != torch.float32, lora.adapted(model) is not None
-    if rounds or adapters:
-        weights = {k: _rounded(v, stored_as) for k, v in lora.merged_state(model).items()}
-        model.save_pretrained(directory, state_dict=weights)
-        _set_dtype(directory / "config.json", stored_as)
+    stored_as, config = _stored_as(model), lora.adapted(model)
+    rounds, adapters = stored_as != torch.float32, lora.adapters(weights)
+    whole = {name: weight for name, weight in weights.items() if name not in adapters}
+    if rounds or config is not None:
+        model.save_pretrained(
+            folder, state_dict={name: _rounded(w, stored_as) for name, w in whole.items()}
+        )
+        _set_dtype(folder / "config.json", stored_as)
     else:
-        model.save_pretrained(directory)
-    if adapters:
-        lora.write(model, directory / lora.FOLDER)
+        model.save_pretrained(folder, state_dict=whole)
+    if config is not None:
+        lora.write(config, adapters, folder / lora.FOLDER)
     elif rounds:
-        (directory / MASTERS).mkdir()
-        trained = {name: p.detach().contiguous() for name, p in model.named_parameters()}
-        save_file(trained, directory / MASTERS / "model.safetensors")
+        (folder / MASTERS).mkdir()
+        trained = {name: whole[name].detach().contiguous() for name, _ in model.named_parameters()}
+        save_file(trained, folder / MASTERS / "model.safetensors")
     # transformers would save how the tokenizer was found; equal checkpoints have equal bytes
     for fact in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(fact, None)
-    tokenizer.save_pretrained(directory)
+    tokenizer.save_pretrained(folder)
 
 
 def saved_weights(model: Any, directory: Path) -> Mapping[str, Tensor]:
@@ -110,6 +133,10 @@ def _masters(model: Any, path: Path) -> dict[str, Tensor]:
         problem = f"{path.name} and the model differ in {', '.join(differing[:3])}"
         raise BadCheckpointError(path.parent, problem)
     return weights
+
+
+def _stored_as(model: Any) -> torch.dtype:
+    return getattr(model, "_stored_as", torch.float32)
 
 
 def _rounded(weight: Tensor, dtype: torch.dtype) -> Tensor:

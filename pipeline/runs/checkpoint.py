@@ -1,7 +1,8 @@
 """Atomic checkpoints: written to a temporary folder, hashed, renamed into place.
 
 `<stage>/checkpoints/step_000010/` is a model folder that transformers can load, plus
-trainer_state.pt and manifest.json with every file's size and sha256.
+trainer_state.pt and manifest.json with every file's size and sha256. Tensors of the state that are
+on a GPU or sharded are in the folder trainer_state; see `tensor_store`.
 """
 
 import logging
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from veriloop.pipeline.runs import tensor_store
 from veriloop.pipeline.runs.atomic_write import fsync, writing
 from veriloop.pipeline.runs.checkpoint_files import (
     MANIFEST,
@@ -47,9 +50,26 @@ def save(
     at any time leaves earlier checkpoints complete. Raises ValueError, before writing, for a state
     that could not be read back.
     """
+    rest, on_gpu = tensor_store.divided(dict(state))
+    tensors = {name: tensor.cpu() for name, tensor in on_gpu.items()}
+    return save_divided(
+        directory, step, write_model=write_model, rest=rest, tensors=tensors, keep=keep
+    )
+
+
+def save_divided(
+    directory: Path,
+    step: int,
+    *,
+    write_model: Callable[[Path], None],
+    rest: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    keep: int,
+) -> Path:
+    """`save` with a state as `tensor_store.divided` returns it."""
     if keep < 1:
         raise ValueError(f"keep={keep}: must be at least 1")
-    _check_storable(dict(state), "state")
+    _check_storable(rest, "state")
     checkpoints = directory / "checkpoints"
     checkpoints.mkdir(parents=True, exist_ok=True)
     recover(checkpoints, clear=True)
@@ -57,7 +77,7 @@ def save(
     draft = hidden_sibling(final, "tmp")
     try:
         with writing(final):
-            _fill(draft, step, write_model, state)
+            _fill(draft, step, write_model, rest, tensors)
             _publish(draft, final)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -84,16 +104,23 @@ def latest(directory: Path) -> Path | None:
     return None
 
 
-def load_state(path: Path) -> dict[str, Any]:
-    """Verify the hash of every file, then load the checkpoint's `state` on the CPU.
+def load_state(path: Path, place: tensor_store.Place | None = None) -> dict[str, Any]:
+    """Verify the hash of every file, then load the checkpoint's `state`.
 
-    Raises DamagedCheckpointError naming the file and what to do.
+    Tensors that were on a GPU or sharded are read into those of `place`, all others on the CPU; see
+    `tensor_store.read`. Raises DamagedCheckpointError naming the file and what to do.
     """
     check_hashes(path)
+    name = STATE
     try:
-        return torch.load(path / STATE, map_location="cpu", weights_only=True)
+        rest = torch.load(path / STATE, map_location="cpu", weights_only=True)
+        name = tensor_store.FOLDER
+        folder = path / name
+        return tensor_store.joined(
+            rest, tensor_store.read(folder, place) if folder.is_dir() else {}
+        )
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as failure:
-        raise DamagedCheckpointError(path, STATE, f"does not load: {failure}") from failure
+        raise DamagedCheckpointError(path, name, f"does not load: {failure}") from failure
 
 
 def load_latest(directory: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -117,13 +144,21 @@ def load_latest(directory: Path) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
-def _fill(draft: Path, step: int, write_model: Callable[[Path], None], state: Any) -> None:
+def _fill(
+    draft: Path,
+    step: int,
+    write_model: Callable[[Path], None],
+    rest: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> None:
     draft.mkdir()
     write_model(draft)
-    for name in (STATE, MANIFEST):
+    for name in (STATE, tensor_store.FOLDER, MANIFEST):
         if (draft / name).exists():
             raise ValueError(f"write_model wrote {name!r}, which is reserved for the checkpoint")
-    torch.save(_on_cpu(dict(state)), draft / STATE)  # loadable without a GPU
+    torch.save(rest, draft / STATE)
+    if tensors:
+        tensor_store.write(draft / tensor_store.FOLDER, tensors)
     write_manifest(draft, step)
     for path in sorted(draft.rglob("*"), reverse=True):  # files before their folder
         fsync(path)
@@ -159,17 +194,6 @@ def _prune(checkpoints: Path, keep: int, spare: Path) -> None:
             removed = hidden_sibling(path, "tmp")  # a partly removed folder must not look damaged
             os.replace(path, removed)
             shutil.rmtree(removed)
-
-
-def _on_cpu(value: Any) -> Any:
-    """The value with its tensors on the CPU."""
-    if isinstance(value, torch.Tensor):
-        return value.cpu()
-    if isinstance(value, dict):
-        return type(value)((key, _on_cpu(inner)) for key, inner in value.items())
-    if isinstance(value, list | tuple):
-        return type(value)(map(_on_cpu, value))
-    return value
 
 
 def _check_storable(value: Any, where: str) -> None:

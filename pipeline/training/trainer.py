@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,8 +10,8 @@ from torch import Tensor
 
 from veriloop.pipeline.config.sections import CheckpointConfig
 from veriloop.pipeline.errors import Stopped
-from veriloop.pipeline.model.policy import save_policy
-from veriloop.pipeline.runs import checkpoint
+from veriloop.pipeline.model.policy import policy_weights, write_policy
+from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
 from veriloop.pipeline.runs.console import StageConsole
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.pipeline.training import rng
@@ -58,6 +59,7 @@ class Trainer:
         self._loop, self._recipe, self._model, self._deps = loop, recipe, model, deps
         self._stop = StopRequest()
         self._system = SystemUse(deps.directory, lambda text: deps.console.note(text))
+        self._writer = CheckpointWriter(deps.directory, recipe.checkpoint.keep)
         self._saved_step = -1
 
     @property
@@ -85,16 +87,17 @@ class Trainer:
         if self._loop.step:
             self._deps.record.write_resume(self._loop.step)
         every = self._recipe.checkpoint.every
-        with self._stop, self._system:
+        with self._stop, self._system, self._writer:
             for _ in steps:
                 if self._loop.finished:
                     continue
-                if self.stop_requested or (every and self._loop.step % every == 0):
-                    self.save(seconds())
                 if self.stop_requested:
+                    self.save(seconds())
                     raise Stopped(f"stopped after {self._loop.progress()}")
+                if every and self._loop.step % every == 0:
+                    self._begin_save(seconds())
             if save_last and self._saved_step != self._loop.step:
-                self.save(seconds())
+                self._begin_save(seconds())
 
     def _rewind_record(self) -> None:
         """Remove what this run repeats. Raises RecipeError if rows of earlier steps are lost."""
@@ -107,20 +110,23 @@ class Trainer:
 
     def save(self, seconds: float) -> Path:
         """Write a checkpoint of the current step and return its folder."""
-        path = checkpoint.save(
-            self._deps.directory,
+        self._begin_save(seconds)
+        return self._writer.finish()
+
+    def _begin_save(self, seconds: float) -> None:
+        """Write a checkpoint of the current step; of a model on a GPU beside the next steps."""
+        self._writer.begin(
             self._loop.step,
-            write_model=lambda folder: save_policy(self._model, self._deps.tokenizer, folder),
+            write_model=partial(write_policy, self._model, self._deps.tokenizer),
+            weights=policy_weights(self._model),
             state=self._loop.state()
             | {
                 "rng": rng.capture(),
                 "recipe": self._recipe.model_dump_json(),
                 "seconds": seconds,
             },
-            keep=self._recipe.checkpoint.keep,
         )
         self._saved_step = self._loop.step
-        return path
 
     def log(self, metrics: Mapping[str, float], samples: Sequence[Graded] = ()) -> None:
         """Write the metrics of the step that has just finished, and its use of the machine, to the

@@ -38,8 +38,8 @@ def recipe(**changes):
 @pytest.fixture
 def opened(tmp_path, monkeypatch):
     """Factory of loops on one weight; each loop with the batches it has seen."""
-    monkeypatch.setattr(trainer, "save_policy", lambda model, _, folder: torch.save(
-        model.state_dict(), folder / "model.pt"))  # fmt: skip
+    monkeypatch.setattr(trainer, "write_policy", lambda model, _, folder, *, weights: torch.save(
+        weights, folder / "model.pt"))  # fmt: skip
     with ExitStack() as stack:
 
         def build(asked, *, folder="run", count=10, evaluate=dict):

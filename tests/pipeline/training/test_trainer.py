@@ -57,8 +57,8 @@ def build(tmp_path, monkeypatch):
     """Factory of loops in `tmp_path`/name."""
     monkeypatch.setattr(
         trainer,
-        "save_policy",
-        lambda model, _, folder: torch.save(model.state_dict(), folder / "model.pt"),
+        "write_policy",
+        lambda model, _, folder, *, weights: torch.save(weights, folder / "model.pt"),
     )
     random.seed(1)
     return lambda name="run", every=2: CountingLoop(tmp_path / name, every)
