@@ -67,6 +67,7 @@ EXECUTION_SETTINGS = (
     "trainer.memory_gib",
     "sampler.apart",
     "sampler.deadline_s",
+    "sampler.device",
     "sampler.sleep",
     "sampler.graphs",
 )

@@ -22,7 +22,7 @@ from veriloop.pipeline.config.fields import (
     nearest_divisor,
 )
 from veriloop.pipeline.config.user_code import PromptTemplate, SystemMessage
-from veriloop.pipeline.errors import did_you_mean
+from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.sandbox import backends
 
 
@@ -141,14 +141,28 @@ class RolloutConfig(Part):
         return self
 
 
-TORCH_SUPPORTS = {"dtype": "float32", "sleep": False, "graphs": False}  # by the torch sampler
+CPU_SUPPORTS = {"dtype": "float32", "sleep": False}  # by the torch sampler on the CPU
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def _known_device(device: str) -> str:
+    kind, colon, number = device.partition(":")
+    if device not in DEVICES and not (kind == "cuda" and colon and number.isdecimal()):
+        hint = did_you_mean(device.lower(), DEVICES)
+        raise ValueError(f"device={device!r} is unknown.{hint} Known: {', '.join(DEVICES)}, cuda:N")
+    return device
+
+
+Device = Annotated[str, AfterValidator(_known_device)]
 
 
 class SamplerConfig(Part):
     engine: Literal["auto", "vllm", "torch"] = "auto"
     """Engine; auto: vllm if installed, else torch."""
+    device: Device = "auto"
+    """Torch sampler: cpu, cuda, cuda:N; auto: the first GPU, else cpu."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the sampler."""
+    """Precision of the sampler. The torch sampler rounds on a GPU alone."""
     cache_gib: Positive = 1.0
     """GiB of the engine's key-value cache."""
     max_batch: Count = 512
@@ -167,22 +181,27 @@ class SamplerConfig(Part):
     It counts while a request waits for any part of its reply.
     """
     sleep: bool = False
-    """vLLM on a GPU: release memory during the update."""
-    graphs: bool = False
-    """vLLM on a GPU: capture CUDA graphs at startup."""
+    """On a GPU: release memory during the update."""
+    graphs: bool = True
+    """On a GPU: decode by CUDA graphs. Compiled when first needed, or by vLLM at startup."""
 
     @model_validator(mode="after")
     def _engine_supports_settings(self) -> Self:
-        if self.engine == "torch":
-            self.require_torch()
+        if self.device != "auto" and self.engine == "vllm":
+            raise ValueError(
+                f"device={self.device!r}: vLLM runs on the device that it was built for; set auto"
+            )
+        if self.device == "cpu" and self.engine == "torch":
+            self.require_cpu()
         return self
 
-    def require_torch(self) -> None:
-        """Raise ValueError for a setting that the torch sampler does not support."""
-        for name, supported in TORCH_SUPPORTS.items():
+    def require_cpu(self) -> None:
+        """Raise RecipeError for a setting that the torch sampler does not support on the CPU."""
+        for name, supported in CPU_SUPPORTS.items():
             if getattr(self, name) != supported:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r}: the torch sampler supports {supported!r} only"
+                raise RecipeError(
+                    f"{name}={getattr(self, name)!r}: the torch sampler on the CPU supports "
+                    f"{supported!r} only"
                 )
 
 
@@ -366,11 +385,8 @@ class LoraConfig(Part):
     """Last parts of layer names, as q_proj. (): every linear layer."""
 
 
-DEVICES = ("auto", "cpu", "cuda")
-
-
 class TrainerConfig(Part):
-    device: str = "auto"
+    device: Device = "auto"
     """cpu, cuda, cuda:N; auto: the first GPU, else cpu."""
     threads: Whole = 0
     """Threads of torch; 0: one per core of this process."""
@@ -396,13 +412,3 @@ class TrainerConfig(Part):
     """Low-rank adapters."""
     skip_zero_advantages: bool = True
     """Skip the passes of rollouts with advantage 0."""
-
-    @model_validator(mode="after")
-    def _device_is_known(self) -> Self:
-        kind, colon, number = self.device.partition(":")
-        if self.device not in DEVICES and not (kind == "cuda" and colon and number.isdecimal()):
-            hint = did_you_mean(self.device.lower(), DEVICES)
-            raise ValueError(
-                f"device={self.device!r} is unknown.{hint} Known: {', '.join(DEVICES)}, cuda:N"
-            )
-        return self

@@ -18,17 +18,22 @@ Record = TypeVar("Record")
 
 
 def choose_device(name: str) -> torch.device:
-    """The device for `trainer.device`, which becomes CUDA's current device.
+    """The device for `trainer.device`, which becomes CUDA's current device; see `find_device`."""
+    device = find_device(name, "trainer.device")
+    if device != CPU:
+        torch.cuda.set_device(device.index)
+    return device
 
-    `auto` is the first GPU, else the CPU. Raises RecipeError for a GPU that torch does not see.
-    """
+
+def find_device(name: str, setting: str) -> torch.device:
+    """The device of a setting: `auto` is the first GPU, else the CPU. Raises RecipeError for a GPU
+    that torch does not see."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "cpu" or (name == "auto" and not gpus):
         return CPU
     index = int(name.partition(":")[2] or 0)
     if index >= gpus:
-        raise RecipeError(f"trainer.device={name}: {_available(gpus)}; auto and cpu are available")
-    torch.cuda.set_device(index)
+        raise RecipeError(f"{setting}={name}: {_available(gpus)}; auto and cpu are available")
     return torch.device("cuda", index)
 
 
@@ -40,14 +45,14 @@ def describe(device: torch.device) -> str:
     return f"{device} ({gpu.name}, {gpu.total_memory / 2**30:.0f} GiB)"
 
 
-def require_bfloat16(device: torch.device) -> None:
+def require_bfloat16(device: torch.device, setting: str = "trainer.compute") -> None:
     """Raise RecipeError for a GPU that cannot compute in bfloat16."""
     if device.type != "cuda":
         return
     capability = torch.cuda.get_device_capability(device)
     if capability < BFLOAT16:
         raise RecipeError(
-            f"trainer.compute=bfloat16: {describe(device)} has compute capability "
+            f"{setting}=bfloat16: {describe(device)} has compute capability "
             f"{capability[0]}.{capability[1]}, bfloat16 needs {BFLOAT16[0]}.{BFLOAT16[1]}; set "
             "float32"
         )

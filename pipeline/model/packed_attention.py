@@ -382,6 +382,16 @@ def _end_to_end(
     return attended_NHE.view(rows, width, heads, size)
 
 
+def suits(config: Any) -> bool:
+    """Whether every layer has plain causal attention over the whole sequence."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        whole = set(kinds) == {"full_attention"}
+    else:
+        whole = getattr(config, "sliding_window", None) is None
+    return whole and config.model_type in SUITED
+
+
 def register() -> None:
     """Make the implementation known to transformers under `NAME`, without a mask."""
     from transformers.masking_utils import AttentionMaskInterface

@@ -36,7 +36,7 @@ def prepare(model: Any, trainer: TrainerConfig) -> Any:
     if half:
         _require_following(model)
         model.get_input_embeddings().compute = DTYPES[trainer.compute]
-    if trainer.packed_attention and _suits(model.config):
+    if trainer.packed_attention and packed_attention.suits(model.config):
         packed_attention.register()
         model.set_attn_implementation(packed_attention.NAME)
     if trainer.gradient_checkpointing:
@@ -78,13 +78,3 @@ def _measure(model: Any) -> None:
             "%s mixes the sequences of a packed row: each gets a row of its own",
             type(model.base_model).__name__,
         )
-
-
-def _suits(config: Any) -> bool:
-    """Whether every layer has plain causal attention over the whole sequence."""
-    kinds = getattr(config, "layer_types", None)
-    if kinds:
-        whole = set(kinds) == {"full_attention"}
-    else:
-        whole = getattr(config, "sliding_window", None) is None
-    return whole and config.model_type in packed_attention.SUITED

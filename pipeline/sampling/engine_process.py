@@ -47,9 +47,11 @@ def start_engine(
     cache_gib: float,
     max_batch: int,
     sleep: bool = False,
-    graphs: bool = False,
+    graphs: bool = True,
+    device: str = "cpu",
 ) -> "Sampler":
-    """Load the checkpoint into an engine in this process; settings as in `SamplerConfig`."""
+    """Load the checkpoint into an engine in this process; settings as in `SamplerConfig`. The
+    device is for the torch engine."""
     if engine == "vllm":
         from veriloop.pipeline.sampling.vllm_engine import VllmSampler
 
@@ -64,7 +66,20 @@ def start_engine(
         )
     from veriloop.pipeline.sampling.torch_engine import TorchSampler
 
-    return TorchSampler(checkpoint, max_batch=max_batch)
+    if device == "cpu":
+        return TorchSampler(checkpoint, max_batch=max_batch)
+    import torch
+
+    from veriloop.pipeline.sampling.static_engine import StaticSampler
+
+    return StaticSampler(
+        checkpoint,
+        device=torch.device(device),
+        dtype=dtype,
+        cache_gib=cache_gib,
+        max_batch=max_batch,
+        graphs=graphs,
+    )
 
 
 _PR_SET_PDEATHSIG = 1

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.model.device import CPU, find_device
 from veriloop.pipeline.model.loading import require_files
 from veriloop.pipeline.sampling import engine_process
 from veriloop.pipeline.sampling.engine_cache import kept_warm
@@ -32,14 +33,16 @@ def open_sampler(
     engine = engine_of(config)
     if config.engine == "auto" and engine == "torch":
         say("sampler: vLLM is not installed; using the torch sampler (same contract)")
-    if engine == "vllm":
-        if importlib.util.find_spec("vllm") is None:
-            raise ModuleNotFoundError(
-                "sampler.engine=vllm, but vLLM is not installed in this environment; install it "
-                "(`make install` tries) or set sampler.engine to torch"
-            )
-    else:
-        config.require_torch()
+    if engine == "vllm" and importlib.util.find_spec("vllm") is None:
+        raise ModuleNotFoundError(
+            "sampler.engine=vllm, but vLLM is not installed in this environment; install it "
+            "(`make install` tries) or set sampler.engine to torch"
+        )
+    device = CPU
+    if engine == "torch":
+        device = find_device(config.device, "sampler.device")
+        if device == CPU:
+            config.require_cpu()
 
     require_files(checkpoint)  # before a process starts; the torch engine checks the tensors
 
@@ -51,6 +54,7 @@ def open_sampler(
             "max_batch": config.max_batch,
             "sleep": config.sleep,
             "graphs": config.graphs,
+            "device": str(device),
         }
         if config.apart or cores:
             process = taken(engine, cores)

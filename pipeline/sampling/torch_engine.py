@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from veriloop.pipeline.model.device import CPU
 from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer
+from veriloop.pipeline.model.prepare import DTYPES
 from veriloop.pipeline.sampling.digest import Digest, digests
 from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampling
 
@@ -20,14 +22,15 @@ COMPACT_BELOW = 7 / 8  # share of unfinished rows at which finished rows are dro
 
 
 class TorchSampler:
-    """The reference engine: exact and portable, but slower than vLLM on large models."""
+    """The reference engine, on the CPU: exact and portable, but slower than vLLM."""
 
     name = "torch"
-    dtype = "float32"
     pid: int | None = None
+    device = CPU
 
-    def __init__(self, checkpoint: str, *, max_batch: int = 512) -> None:
-        self._model = load_policy(checkpoint).eval()
+    def __init__(self, checkpoint: str, *, max_batch: int = 512, dtype: str = "float32") -> None:
+        self.dtype = dtype
+        self._model = load_policy(checkpoint, DTYPES[dtype]).eval()
         if getattr(self._model, "_is_stateful", False):
             kind = type(self._model).__name__
             raise ValueError(
@@ -64,6 +67,14 @@ class TorchSampler:
         sampling: Sampling,
         on_complete: OnComplete | None = None,
     ) -> list[list[Completion]]:
+        return self._sampled(prompts, sampling, on_complete)
+
+    def _sampled(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        on_complete: OnComplete | None,
+    ) -> list[list[Completion]]:
         room = self._model.config.max_position_embeddings
         for i, prompt in enumerate(prompts):
             if len(prompt) + sampling.max_tokens > room:
@@ -71,8 +82,8 @@ class TorchSampler:
                     f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
                     f"it exceeds the model's {room} positions"
                 )
-        noise = torch.Generator().manual_seed(sampling.seed)
-        batch = max(1, self._max_batch // sampling.per_prompt)
+        noise = torch.Generator(self.device).manual_seed(sampling.seed)
+        batch = self._prompts_at_once(prompts, sampling)
         groups: list[list[Completion]] = []
         for start in range(0, len(prompts), batch):
 
@@ -80,9 +91,18 @@ class TorchSampler:
                 if on_complete is not None:
                     on_complete(start + p, group)
 
-            decoding = _Decoding(self, prompts[start : start + batch], sampling, noise)
+            decoding = self._decoding(prompts[start : start + batch], sampling, noise)
             groups += decoding.run(report)
         return groups
+
+    def _prompts_at_once(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> int:
+        del prompts
+        return max(1, self._max_batch // sampling.per_prompt)
+
+    def _decoding(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, noise: torch.Generator
+    ) -> "Decoding":
+        return Decoding(self, prompts, sampling, noise)
 
     def sleep(self) -> None:
         raise NotImplementedError("the torch sampler has no GPU memory to release")
@@ -91,8 +111,8 @@ class TorchSampler:
         del self._model
 
 
-class _Decoding:
-    """The decoding state of one batch."""
+class Decoding:
+    """The decoding state of one batch. What it keeps of each row is on the CPU."""
 
     def __init__(
         self,
@@ -141,7 +161,7 @@ class _Decoding:
     def run(self, on_complete: OnComplete) -> list[list[Completion]]:
         for length in range(1, self.sampling.max_tokens + 1):
             token_N, logp_N = self._choose()
-            self._append(token_N, logp_N)
+            self._append(token_N.cpu(), logp_N.cpu())
             self._complete(on_complete)
             if length == self.sampling.max_tokens or not self.unfinished_N.any():
                 break

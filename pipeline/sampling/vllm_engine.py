@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load
 from veriloop.pipeline.sampling.digest import Digest, digests
 from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampling
 from veriloop.pipeline.sampling.vllm_weights import held_weights, output_head
+from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.gc_freeze import lasting
 
 QUIET = {
@@ -28,12 +29,15 @@ QUIET = {
 
 
 FREE_SHARE = 0.05  # of a GPU's memory, free at start; the cache size is set separately
+STEP_TOKENS = 16_384  # of prompts and responses in one step
 
 
 class VllmSampler:
-    """vLLM's `LLM` with processed log-probs; eager without `graphs`.
+    """vLLM's `LLM` with processed log-probs; on a GPU eager without `graphs`.
 
-    `sleep` and `graphs` need a GPU: raises RecipeError if vLLM runs on the CPU.
+    On a GPU one seed makes all tokens of a call, in the order in which they are sampled: with seeds
+    of their own vLLM samples row by row. On the CPU each response has its own seed, so its tokens
+    do not depend on the others. `sleep` needs a GPU: raises RecipeError if vLLM runs on the CPU.
     """
 
     name = "vllm"
@@ -48,11 +52,12 @@ class VllmSampler:
         cache_gib: float = 1.0,
         max_batch: int = 512,
         sleep: bool = False,
-        graphs: bool = False,
+        graphs: bool = True,
     ) -> None:
         from transformers import AutoConfig
 
-        gpu_settings = _gpu_settings(sleep=sleep, graphs=graphs)
+        self._on_gpu = _on_gpu(sleep=sleep)
+        graphs = graphs and self._on_gpu
         # Compiling one small function takes 2 s at the first token and gains nothing on a CPU.
         # CUDA graphs need compiled functions.
         dynamo.disable = not graphs
@@ -66,12 +71,10 @@ class VllmSampler:
             dtype=dtype,
             max_model_len=max_length,
             max_num_seqs=max_batch,
-            max_num_batched_tokens=max(max_length, 16_384),
-            enable_chunked_prefill=False,  # it rewinds seeded generators, which fails on a CPU
             kv_cache_memory_bytes=int(cache_gib * 2**30),
             enforce_eager=not graphs,  # compiling takes 10-20 s or more and gains little on a CPU
             logprobs_mode="processed_logprobs",  # after the temperature, as in the trainer
-            **gpu_settings,
+            **_settings(on_gpu=self._on_gpu, sleep=sleep, max_length=max_length),
         )
         self._asleep = False
         self.version = 0
@@ -108,6 +111,19 @@ class VllmSampler:
                     f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
                     f"it exceeds the engine's {self._max_length} positions"
                 )
+        with self._seeded(sampling.seed):
+            return self._sampled(prompts, sampling, on_complete)
+
+    def _seeded(self, seed: int) -> AbstractContextManager[None]:
+        """On a GPU, the seed of vLLM's generators in this process."""
+        return rng.seeded(seed) if self._on_gpu else nullcontext()
+
+    def _sampled(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        on_complete: OnComplete | None,
+    ) -> list[list[Completion]]:
         request_ids = self._engine.enqueue(
             [{"prompt_token_ids": list(prompt)} for prompt in prompts],
             [self._parameters(sampling, i) for i in range(len(prompts))],
@@ -130,13 +146,13 @@ class VllmSampler:
     def _parameters(self, sampling: Sampling, index: int) -> Any:
         from vllm import SamplingParams
 
-        greedy = sampling.temperature == 0
+        seeded = sampling.temperature > 0 and not self._on_gpu
         return SamplingParams(
             n=sampling.per_prompt,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
-            seed=None if greedy else sampling.seed * 1_000_003 + index * sampling.per_prompt,
+            seed=sampling.seed * 1_000_003 + index * sampling.per_prompt if seeded else None,
             stop=list(sampling.stop) or None,
             stop_token_ids=self._stop_ids,
             logprobs=0,  # of the sampled token only
@@ -169,19 +185,32 @@ def _ready(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]
         yield name, weight.detach()
 
 
-def _gpu_settings(*, sleep: bool, graphs: bool) -> dict[str, Any]:
+def _on_gpu(*, sleep: bool) -> bool:
+    """Whether vLLM runs on a GPU. Raises RecipeError if it cannot sleep."""
     imported()
     from vllm.platforms import current_platform
 
-    if current_platform.is_cuda():
-        return {"gpu_memory_utilization": FREE_SHARE, "enable_sleep_mode": sleep}
-    for name, enabled in (("sleep", sleep), ("graphs", graphs)):
-        if enabled:
-            raise RecipeError(
-                f"sampler.{name}=True needs a GPU, but vLLM runs on "
-                f"{current_platform.device_name}; set false"
-            )
-    return {}
+    gpu = current_platform.is_cuda()
+    if sleep and not gpu:
+        raise RecipeError(
+            f"sampler.sleep=True needs a GPU, but vLLM runs on {current_platform.device_name}; set "
+            "false"
+        )
+    return gpu
+
+
+def _settings(*, on_gpu: bool, sleep: bool, max_length: int) -> dict[str, Any]:
+    if on_gpu:
+        return {
+            "max_num_batched_tokens": STEP_TOKENS,
+            "enable_chunked_prefill": True,
+            "gpu_memory_utilization": FREE_SHARE,
+            "enable_sleep_mode": sleep,
+        }
+    return {  # chunked prefill rewinds generators of requests, which fails on a CPU
+        "max_num_batched_tokens": max(max_length, STEP_TOKENS),
+        "enable_chunked_prefill": False,
+    }
 
 
 def imported() -> Any:

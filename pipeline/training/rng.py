@@ -1,7 +1,8 @@
 """Seeds, saves and restores the state of all random generators of this process."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,17 @@ def seed(number: int) -> None:
     random.seed(number)
     np.random.seed(number % 2**32)
     torch.manual_seed(number)
+
+
+@contextmanager
+def seeded(number: int) -> Iterator[None]:
+    """Every generator begins with this seed in the block, and goes on after it as before."""
+    before = capture()
+    seed(number)
+    try:
+        yield
+    finally:
+        restore(before)
 
 
 def capture() -> dict[str, Any]:

@@ -132,21 +132,26 @@ def test_bounds_are_those_of_the_losses(field, allowed, refused):
             AlgorithmConfig(**{field: value})
 
 
-def test_the_torch_sampler_cannot_be_asked_for_bfloat16():
-    assert SamplerConfig(engine="vllm", dtype="bfloat16").dtype == "bfloat16"
-    with pytest.raises(
-        ValidationError, match="dtype='bfloat16': the torch sampler supports 'float32'"
+@pytest.mark.parametrize(
+    ("name", "value", "supported"), [("dtype", "bfloat16", "'float32'"), ("sleep", True, "False")]
+)
+def test_the_torch_sampler_on_the_cpu_cannot_be_asked_for_what_a_card_does(name, value, supported):
+    for others in (
+        {"engine": "vllm"},
+        {"engine": "torch"},
+        {"engine": "torch", "device": "cuda:1"},
     ):
-        SamplerConfig(engine="torch", dtype="bfloat16")
+        assert getattr(SamplerConfig(**others, **{name: value}), name) == value
+    said = f"{name}={value!r}: the torch sampler on the CPU supports {supported} only"
+    with pytest.raises(ValidationError, match=said):
+        SamplerConfig(engine="torch", device="cpu", **{name: value})
 
 
-@pytest.mark.parametrize("name", ["sleep", "graphs"])
-def test_the_torch_sampler_cannot_be_asked_for_what_a_card_does(name):
-    assert getattr(SamplerConfig(engine="vllm", **{name: True}), name)
-    with pytest.raises(
-        ValidationError, match=f"{name}=True: the torch sampler supports False only"
-    ):
-        SamplerConfig(engine="torch", **{name: True})
+def test_the_device_of_the_sampler_is_known_and_not_vllm_s():
+    with pytest.raises(ValidationError, match=r"device='gpu' is unknown.*Known: auto, cpu, cuda"):
+        SamplerConfig(device="gpu")
+    with pytest.raises(ValidationError, match=r"device='cuda': vLLM runs on the device that it"):
+        SamplerConfig(engine="vllm", device="cuda")
 
 
 def test_a_sampler_that_works_ahead_cannot_sleep_meanwhile():

@@ -4,12 +4,13 @@ Operations on tensors of both places are refused as on a real card, and the numb
 torch's flash kernel is written anew, as plain attention.
 """
 
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn.attention import varlen  # noqa: F401 - registers its kernels
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 aten, flash = torch.ops.aten, torch.ops.torch_attn
@@ -49,11 +50,12 @@ class OnCard(torch.Tensor):
 
 
 class Card(TorchDispatchMode):
-    """While it is entered there is a card. `ran` has the names of what ran on it."""
+    """While it is entered there is a card. `ran` has the names of what ran on it; `tape`, while a
+    graph is captured, the calls of kernels to play again."""
 
     def __init__(self):
         super().__init__()
-        self.ran = set()
+        self.ran, self.tape = set(), None
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -72,7 +74,11 @@ class Card(TorchDispatchMode):
             self.ran.add(func.overloadpacket.__name__)
         held = {id(x.numbers): x for x in given if isinstance(x, OnCard)}
         args, kwargs = tree_map(lambda x: getattr(x, "numbers", x), (args, kwargs))
-        out = KERNELS.get(func.overloadpacket, func)(*args, **kwargs)
+        kernel = KERNELS.get(func.overloadpacket, func)
+        out = kernel(*args, **kwargs)
+        if self.tape is not None and (here or place == CARD):
+            _refuse_in_graph(func, given, place)
+            self.tape.append((kernel, args, kwargs, out))
 
         def placed(x):
             if not isinstance(x, torch.Tensor) or place != CARD:
@@ -107,6 +113,31 @@ def _refuse_mixed(func, args, given):
     if any(isinstance(x, OnCard) for x in given) and any(strict or x.ndim for x in strange):
         raise RuntimeError(f"{func}: expected all tensors to be on the same device, found cuda:0 "
                            f"and cpu {[tuple(x.shape) for x in strange]}")  # fmt: skip
+
+
+def _refuse_in_graph(func, given, place):
+    """As a card does while it captures: nothing may wait for it, or come from elsewhere."""
+    if (
+        func is aten._local_scalar_dense.default
+        or place != CARD
+        or not all(isinstance(x, OnCard) or not x.ndim for x in given)
+    ):
+        raise RuntimeError(f"{func}: operation not permitted when stream is capturing")
+
+
+class Graph:
+    """What `torch.cuda.CUDAGraph` is: kernels, with the places of their inputs and outputs."""
+
+    def __init__(self):
+        self.tape = []
+
+    def replay(self):
+        with _disable_current_modes():
+            for kernel, args, kwargs, out in self.tape:
+                again = kernel(*args, **kwargs)
+                for old, new in zip(tree_leaves(out), tree_leaves(again), strict=True):
+                    if isinstance(old, torch.Tensor):
+                        old.copy_(new)
 
 
 def _pieces(query, key, value, edges, *rest):
@@ -160,6 +191,9 @@ def card(monkeypatch):
         ("is_available", True), ("is_initialized", True), ("device_count", 1),
         ("current_device", 0), ("get_device_capability", (9, 0)), ("set_device", None),
         ("get_device_properties", there), ("synchronize", None), ("empty_cache", None),
+        ("device", nullcontext()), ("stream", nullcontext()), ("graph_pool_handle", (0, 1)),
+        ("Stream", SimpleNamespace(wait_stream=lambda _: None)),
+        ("current_stream", SimpleNamespace(wait_stream=lambda _: None)),
     ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
@@ -175,7 +209,19 @@ def card(monkeypatch):
         torch.Tensor, "new_tensor", lambda own, x, **rest: moved(like(own, x, **rest), own.device)
     )
     monkeypatch.setattr(torch.__future__, "_overwrite_module_params_on_conversion", True)
+    generator = torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda device=HOST: generator())
     with Card() as mode:
+
+        @contextmanager
+        def graph(made, *, pool):
+            assert pool == (0, 1)
+            mode.tape = made.tape
+            yield
+            mode.tape = None
+
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        monkeypatch.setattr(torch.cuda, "graph", graph)
         yield mode
 
 

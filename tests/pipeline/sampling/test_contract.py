@@ -4,15 +4,18 @@ import pytest
 import torch
 
 from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.model.device import CPU
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, score
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.static_engine import StaticSampler
 
 ENDS = tuple(range(200, 260))  # many, so that an untrained model meets them
 PROMPTS = [(1, 40, 41, 42), (1, 50), (1, 60, 61, 62, 63, 64, 65, 66), (1, 40, 41, 42)]
 ENGINES = [
     "torch",
+    "static",
     pytest.param("torch apart", marks=pytest.mark.slow),
     pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.slow]),
     pytest.param("vllm apart", marks=[pytest.mark.vllm, pytest.mark.slow]),
@@ -25,12 +28,15 @@ def engine(request, tiny_checkpoint):
     if name == "vllm":
         pytest.importorskip("vllm")
     folder = tiny_checkpoint(ends=ENDS)
-    sampler = open_sampler(
-        SamplerConfig(engine=name, cache_gib=0.1, max_batch=64, apart=place == "apart"),
-        str(folder),
-        max_length=96,
-        say=print,
-    )
+    if name == "static":  # what runs on a GPU, without its graphs
+        sampler = StaticSampler(str(folder), device=CPU, cache_gib=0.1, max_batch=64)
+    else:
+        sampler = open_sampler(
+            SamplerConfig(engine=name, cache_gib=0.1, max_batch=64, apart=place == "apart"),
+            str(folder),
+            max_length=96,
+            say=print,
+        )
     yield sampler, load_policy(folder), load_tokenizer(folder)
     sampler.close()
 

@@ -1,7 +1,14 @@
 """What vLLM is handed, against an engine that only looks."""
 
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
 import torch
 
+from veriloop.pipeline.sampling import vllm_engine
+from veriloop.pipeline.sampling.sampler import Sampling
 from veriloop.pipeline.sampling.vllm_engine import VllmSampler
 
 
@@ -28,3 +35,62 @@ def test_weights_are_handed_over_one_by_one():
     sampler._tied, sampler._asleep, sampler._engine = False, False, Engine()
     sampler.load_weights(weights(), 7)
     assert made == list("abc") and sampler.version == 7
+
+
+class Seeded:
+    """An engine that answers each prompt with what its generators give and its seed."""
+
+    def __init__(self):
+        self.llm_engine, self.waiting = self, []
+
+    def enqueue(self, prompts, parameters, use_tqdm):
+        self.waiting = [(str(i), one.seed) for i, one in enumerate(parameters)]
+        return [f"{i}-0" for i, _ in self.waiting]
+
+    def has_unfinished_requests(self):
+        return bool(self.waiting)
+
+    def step(self):
+        place, seed = self.waiting.pop()
+        drawn = int(np.random.randint(2**20)), int(torch.randint(2**20, ()))
+        choice = SimpleNamespace(
+            finish_reason="length", token_ids=drawn, logprobs=SimpleNamespace(logprobs=[seed])
+        )
+        return [SimpleNamespace(request_id=place, outputs=[choice])]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Function: what an engine on a card, or on none, is asked for and answers."""
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=SimpleNamespace))
+    sampler = object.__new__(VllmSampler)
+    sampler._engine, sampler._stop_ids, sampler._max_length = Seeded(), [], 96
+
+    def ask(*, on_gpu, seed, temperature=1.0):
+        sampler._on_gpu = on_gpu
+        sampling = Sampling(per_prompt=2, temperature=temperature, max_tokens=4, seed=seed)
+        return [group[0] for group in sampler.sample([(1, 2), (3,)], sampling)]
+
+    return ask
+
+
+def test_on_a_card_one_seed_makes_all_tokens_of_a_call(asked):
+    first = asked(on_gpu=True, seed=3)
+    state = torch.get_rng_state()
+    assert asked(on_gpu=True, seed=3) == first != asked(on_gpu=True, seed=4)
+    assert [one.logp for one in first] == [(None,), (None,)]
+    assert torch.equal(torch.get_rng_state(), state), "the trainer's generators are left alone"
+
+
+def test_on_the_cpu_each_prompt_has_a_seed_and_greedy_answers_have_none(asked):
+    found = asked(on_gpu=False, seed=3)
+    assert [one.logp[0] for one in found] == [3_000_009, 3_000_011]
+    assert [one.logp[0] for one in asked(on_gpu=False, seed=3, temperature=0.0)] == [None, None]
+
+
+def test_chunked_prefill_is_for_cards():
+    on_card = vllm_engine._settings(on_gpu=True, sleep=True, max_length=40_000)
+    assert on_card["enable_chunked_prefill"] and on_card["max_num_batched_tokens"] == 16_384
+    assert on_card["enable_sleep_mode"]
+    elsewhere = vllm_engine._settings(on_gpu=False, sleep=False, max_length=40_000)
+    assert elsewhere == {"enable_chunked_prefill": False, "max_num_batched_tokens": 40_000}

@@ -1,4 +1,4 @@
-"""What vLLM is told when it sleeps and wakes; by an engine that only takes it down."""
+"""What vLLM is told on a card, by an engine that only takes it down."""
 
 import pytest
 import torch
@@ -56,18 +56,21 @@ def test_awake_it_is_only_sent_the_weights(sampler):
 
 def test_functions_are_compiled_for_graphs_alone(monkeypatch, tiny_checkpoint):
     opened = []
-    monkeypatch.setattr(vllm_engine, "_gpu_settings", lambda **_: {})
-    monkeypatch.setattr(vllm_engine, "_started", lambda *_, **__: opened.append(dynamo.disable))
+
+    def started(*_, enforce_eager, **__):
+        opened.append((dynamo.disable, enforce_eager))
+
+    monkeypatch.setattr(vllm_engine, "_started", started)
     with dynamo.patch(disable=None):
-        for graphs in (False, True):
+        for gpu, graphs in ((True, True), (True, False), (False, True)):
+            monkeypatch.setattr(vllm_engine, "_on_gpu", lambda gpu=gpu, **_: gpu)
             VllmSampler(str(tiny_checkpoint()), max_length=32, graphs=graphs)
-    assert opened == [True, False]
+    assert opened == [(False, False), (True, True), (True, True)]
 
 
 @pytest.mark.slow
 @pytest.mark.vllm
-@pytest.mark.parametrize("name", ["sleep", "graphs"])
-def test_what_needs_a_card_is_refused_without_one(name, tiny_checkpoint):
+def test_sleep_is_refused_without_a_card(tiny_checkpoint):
     pytest.importorskip("vllm")
-    with pytest.raises(RecipeError, match=rf"sampler.{name}=True needs a GPU, but vLLM runs on"):
-        VllmSampler(str(tiny_checkpoint()), max_length=32, **{name: True})
+    with pytest.raises(RecipeError, match=r"sampler.sleep=True needs a GPU, but vLLM runs on"):
+        VllmSampler(str(tiny_checkpoint()), max_length=32, sleep=True)

@@ -1,6 +1,7 @@
 """A restored generator goes on exactly where it was caught."""
 
 import random
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -90,3 +91,15 @@ def test_a_gpu_state_goes_back_to_the_gpu(monkeypatch):
     held.append(torch.zeros(16, dtype=torch.uint8))
     rng.restore(state)
     assert torch.equal(held[-1], torch.arange(16, dtype=torch.uint8))
+
+
+def test_a_seeded_block_draws_the_same_and_leaves_no_trace():
+    first = draws()
+    with rng.seeded(7):
+        inside = draws()
+    before, expected = rng.capture(), draws()
+    rng.restore(before)
+    with suppress(KeyError), rng.seeded(7):
+        assert draws() == inside
+        raise KeyError
+    assert draws() == expected and inside not in (first, expected)
