@@ -29,8 +29,3 @@ def first_distinct(problems: Iterable[Problem], fact: str, count: int) -> list[P
         if len(by_value) == count:
             break
     return list(by_value.values())
-
-
-def source_of(problem: Problem) -> str:
-    """The name of the problem's source, from its facts or its id; "" if neither has one."""
-    return str(problem.facts.get("source", "")) or problem.id.rpartition("/")[0].partition("/")[0]

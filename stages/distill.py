@@ -20,8 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from veriloop.data.mixture import Mixture, held_out
-from veriloop.data.sources import SOURCES
+from veriloop.data.sources import SOURCES, Mixture, held_out
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.distill import logit_step as logits

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from veriloop.data.mixture import held_out
+from veriloop.data.sources import held_out
 from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig
 from veriloop.pipeline.evaluation.evaluate import MEASURED, Evaluation, Keep, evaluate, passes
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer

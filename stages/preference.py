@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from veriloop.data import arithmetic
-from veriloop.data.mixture import held_out
+from veriloop.data.sources import held_out
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer, saved_weights

@@ -23,8 +23,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from veriloop.data.problem import GENERAL, source_of
-from veriloop.data.sources import SOURCES
+from veriloop.data.problem import GENERAL
+from veriloop.data.sources import SOURCES, source_of
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.rl import PreferenceReward, PreferenceRLRecipe
 from veriloop.pipeline.preference.reward_judge import PreferenceJudge

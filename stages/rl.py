@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 import torch
 
 from veriloop.data.jsonl import read_rows
-from veriloop.data.mixture import Mixture, held_out
 from veriloop.data.problem import Problem
-from veriloop.data.sources import SOURCES
+from veriloop.data.sources import SOURCES, Mixture, held_out
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError

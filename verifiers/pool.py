@@ -18,16 +18,18 @@ from pebble import ProcessExpired, ProcessPool
 from veriloop.sandbox.backends import AUTO, check
 from veriloop.sandbox.clean_spawn import EXITED, CleanSpawn
 from veriloop.verifiers.registry import (
+    Task,
     describe,
     fingerprint,
     get,
     load_plugin,
     loaded_plugins,
     seconds_for,
+    with_facts,
     with_settings,
 )
 from veriloop.verifiers.verdict import Verdict
-from veriloop.verifiers.worker import Task, judge_chunk, prepare, warm_up, with_facts
+from veriloop.verifiers.worker import judge_chunk, prepare, warm_up
 
 CHUNK = 64  # items sent to a worker at once, which amortises the round trip of fast verifiers
 CHUNK_BUDGET = 0.1  # share of the limit after which a worker returns the rest of its chunk

@@ -30,6 +30,7 @@ from veriloop.data.problem import Problem
 from veriloop.verifiers.sources import source_files
 from veriloop.verifiers.verdict import Verdict
 
+Task = tuple[Problem, str]  # a problem and the response to it
 Check = Callable[[Problem, str], Verdict]
 Seconds = Callable[[Problem], float]
 Kind = Literal["answer", "partial", "text"]
@@ -330,6 +331,13 @@ def fingerprint(names: Iterable[str]) -> dict[str, str]:
             digest.update(path.read_bytes())
         fingerprints[name] = f"{verifier.version}+{digest.hexdigest()[:12]}"
     return fingerprints
+
+
+def with_facts(tasks: Sequence[Task], facts: Mapping[str, Any]) -> Sequence[Task]:
+    """The tasks with these facts for each problem that does not have them itself."""
+    if not facts:
+        return tasks
+    return [(replace(p, facts={**facts, **p.facts}), response) for p, response in tasks]
 
 
 def with_settings(fingerprints: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, str]:

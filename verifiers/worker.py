@@ -6,31 +6,21 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
 
 from veriloop.data.problem import Problem
 from veriloop.sandbox.backends import AUTO, VARIABLE
 from veriloop.sandbox.child_signals import leave_to_parent
-from veriloop.verifiers.registry import get, judge, load_plugin
+from veriloop.verifiers.registry import Task, get, judge, load_plugin
 from veriloop.verifiers.verdict import Verdict
-
-Task = tuple[Problem, str]  # a problem and the response to it
 
 CACHE_SIZE = 4096  # verdicts
 _ANSWER_CHARS = 2000  # longest answer of a cached verdict
 _WAKE_S = 0.5  # how often a worker checks that its parent is alive
 
 _cache: dict[bytes, Verdict] = {}  # by digest of problem and response, the oldest first
-
-
-def with_facts(tasks: Sequence[Task], facts: Mapping[str, Any]) -> Sequence[Task]:
-    """The tasks with these facts for each problem that does not have them itself."""
-    if not facts:
-        return tasks
-    return [(replace(p, facts={**facts, **p.facts}), response) for p, response in tasks]
 
 
 def judge_chunk(payload: bytes, began: float, budget_s: float) -> bytes:

@@ -8,9 +8,8 @@ from typing import Any
 from veriloop.pipeline.doctor.checkpoint_under_test import CheckpointUnderTest
 from veriloop.pipeline.doctor.finding import Finding, fail, ok, skipped
 from veriloop.verifiers.pool import VerifierPool
-from veriloop.verifiers.registry import Verifier, all_verifiers, judge
+from veriloop.verifiers.registry import Task, Verifier, all_verifiers, judge
 from veriloop.verifiers.verdict import Verdict
-from veriloop.verifiers.worker import Task
 
 LOCAL_RUNS = 2  # judgements in this process; every pool adds one in another process
 EXAMPLES, SAME = "verifiers, examples", "verifiers, same verdict"

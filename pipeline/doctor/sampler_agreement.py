@@ -13,8 +13,7 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.doctor.checkpoint_under_test import MAX_TOKENS, CheckpointUnderTest
 from veriloop.pipeline.doctor.finding import Finding, fail, ok, warn
-from veriloop.pipeline.sampling.digest import Digest
-from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampler, Sampling
+from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampler, Sampling
 from veriloop.pipeline.sampling.sync import SyncError, SyncReport, WeightSync
 
 TOLERANCE = SamplerConfig().tolerance  # nats, as for every weight sync of a run

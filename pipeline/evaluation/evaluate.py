@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from veriloop.data.problem import GENERAL, Problem, source_of
+from veriloop.data.problem import GENERAL, Problem
+from veriloop.data.sources import source_of
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.evaluation.statistics import Estimate, estimate, majority, pass_at_k
 from veriloop.pipeline.rollouts.generate import RolloutGenerator

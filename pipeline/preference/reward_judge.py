@@ -10,7 +10,8 @@ from typing import Any
 
 from veriloop.data.preference_ids import EncodedAnswer, encode
 from veriloop.data.preferences import Text
-from veriloop.data.problem import GENERAL, Problem, source_of
+from veriloop.data.problem import GENERAL, Problem
+from veriloop.data.sources import source_of
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.preference.scalar_head import ScalarHead
 from veriloop.pipeline.types import Rollout

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from veriloop.data.problem import Problem, source_of
+from veriloop.data.problem import Problem
+from veriloop.data.sources import source_of
 from veriloop.pipeline.report.reward_hacks import RewardHackAlarms
 from veriloop.pipeline.runs.rollout_file import reading
 from veriloop.verifiers import verdict

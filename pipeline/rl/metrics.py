@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from veriloop.data.problem import source_of
+from veriloop.data.sources import source_of
 from veriloop.pipeline.losses.advantages import praised_failures, zero_variance
 from veriloop.pipeline.rl.update import LENGTHS
 from veriloop.pipeline.rollouts.reward_terms import VALUE

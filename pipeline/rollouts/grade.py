@@ -7,7 +7,8 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
-from veriloop.data.problem import Problem, source_of
+from veriloop.data.problem import Problem
+from veriloop.data.sources import source_of
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.types import Graded, Rollout
 from veriloop.sandbox.backends import AUTO

@@ -9,7 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from veriloop.data.problem import Problem, source_of
+from veriloop.data.problem import Problem
+from veriloop.data.sources import source_of
 from veriloop.pipeline.config.reward_terms import RewardTerm
 from veriloop.pipeline.config.user_code import load_function
 from veriloop.pipeline.errors import StageError

@@ -18,9 +18,8 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer
 from veriloop.pipeline.runs.lineage import CONTENT, file_hash
-from veriloop.pipeline.sampling.digest import Digest
 from veriloop.pipeline.sampling.process_engine import ApartSampler
-from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampler, Sampling
+from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampler, Sampling
 from veriloop.pipeline.sampling.sync import WeightSync
 
 WEIGHTS = (".safetensors", ".bin", ".index.json")

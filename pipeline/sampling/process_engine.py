@@ -19,8 +19,7 @@ from veriloop.sandbox.child_signals import blocked
 if TYPE_CHECKING:  # the process starts before torch is imported
     from torch import Tensor
 
-    from veriloop.pipeline.sampling.digest import Digest
-    from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampling
+    from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampling
     from veriloop.pipeline.sampling.shared_weights import SharedWeights
 
 OUTPUT_TAIL = 2_000  # characters of the process's output in an error

@@ -1,12 +1,29 @@
-"""The protocol of sampling engines."""
+"""The protocol of sampling engines, and the digests by which their weights are verified.
+
+A digest of weights is equal on every device and in every type that holds the values. It is two
+wrapping 64-bit sums over the 32-bit words w of a tensor's values in float32,
+
+    sum_t b[t] * sum_i a[i] * w[t, i]  (mod 2^64),
+
+where t numbers tiles of `TILE` words, i the word in its tile, and all a and b are odd. So a change
+of a single word always changes both sums, and any other change, as another order, leaves both
+unchanged with a probability of about 2^-64. The constants are public: a digest finds faults, not
+forgeries. -0 and subnormal numbers count as 0, as some kernels make no difference.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
-from veriloop.pipeline.sampling.digest import Digest
+Digest = tuple[int, int]
+TILE = 2**16  # words with multipliers of their own
+TILES_AT_ONCE = 64  # bounds the temporary memory to 64 MiB
+SUBNORMAL = 1.1754943e-38  # the largest magnitude that counts as 0
+GOLDEN, MIX_1, MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +99,56 @@ class Sampler(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@torch.no_grad()
+def digest_tensor(weight: Tensor) -> Tensor:
+    """The digest of a floating-point tensor, int64 [2], on its device."""
+    if weight.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise TypeError(f"weights of type {weight.dtype} have no digest: float32 or narrower only")
+    flat_W = weight.detach().reshape(-1)
+    words, step = len(flat_W), TILE * TILES_AT_ONCE
+    width = max(1, min(TILE, words))  # a single tile is not padded
+    inner_2W = _multipliers(width, 0, flat_W.device)
+    outer_2T = _multipliers(-(-words // TILE) or 1, 1, flat_W.device)
+    total_2 = outer_2T[:, 0] * words
+    for start in range(0, words, step):
+        part_W = flat_W[start : start + step].float()
+        rest = -len(part_W) % width
+        part_W = torch.nn.functional.hardshrink(part_W, SUBNORMAL)
+        if rest:
+            part_W = torch.nn.functional.pad(part_W, (0, rest))
+        words_TW = part_W.view(torch.int32).view(-1, width).long()
+        first = start // TILE
+        for total, inner_W, outer_T in zip(total_2, inner_2W, outer_2T, strict=True):
+            sums_T = (words_TW * inner_W).sum(1)
+            total += (sums_T * outer_T[first : first + len(sums_T)]).sum()
+    return total_2
+
+
+def digests(weights: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Digest]]:
+    """(name, digest) of each tensor."""
+    return fetched([(name, digest_tensor(weight)) for name, weight in weights])
+
+
+def fetched(tensors: Sequence[tuple[str, Tensor]]) -> list[tuple[str, Digest]]:
+    """Digests of `digest_tensor` as numbers, fetched from the device at once."""
+    if not tensors:
+        return []
+    pairs = torch.stack([digest_2 for _, digest_2 in tensors]).tolist()
+    return [(name, (one, other)) for (name, _), (one, other) in zip(tensors, pairs, strict=True)]
+
+
+def _multipliers(count: int, stream: int, device: torch.device) -> Tensor:
+    """Odd pseudo-random numbers, int64 [2, count]; a view of more, which are kept."""
+    return _drawn(max(TILE, 1 << (count - 1).bit_length()), stream, device)[:, :count]
+
+
+@cache
+def _drawn(count: int, stream: int, device: torch.device) -> Tensor:
+    """The mix of splitmix64, with arithmetic shifts."""
+    seeds_21 = torch.tensor([[2 * stream + 1], [2 * stream + 2]], device=device) << 40
+    z = (torch.arange(count, device=device) + seeds_21) * GOLDEN
+    z = (z ^ (z >> 30)) * MIX_1
+    z = (z ^ (z >> 27)) * MIX_2
+    return (z ^ (z >> 31)) | 1

@@ -20,9 +20,8 @@ from veriloop.pipeline.model.fused_layers import in_float32
 from veriloop.pipeline.model.lora import merged
 from veriloop.pipeline.model.packing import best_fit, lay_out, response_mask
 from veriloop.pipeline.model.policy import score
-from veriloop.pipeline.sampling.digest import digest_tensor, fetched
 from veriloop.pipeline.sampling.gap_history import GapHistory
-from veriloop.pipeline.sampling.sampler import Completion, Sampler, Sampling
+from veriloop.pipeline.sampling.sampler import Completion, Sampler, Sampling, digest_tensor, fetched
 from veriloop.pipeline.types import Graded
 
 BFLOAT16_TOLERANCE = 0.03  # nats on average, for the rounding of trainer or sampler

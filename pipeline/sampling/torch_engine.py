@@ -14,8 +14,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from veriloop.pipeline.model.device import CPU
 from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer
 from veriloop.pipeline.model.prepare import DTYPES
-from veriloop.pipeline.sampling.digest import Digest, digests
-from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampling
+from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampling, digests
 
 SPARE = 64  # positions added when the cache is full
 COMPACT_BELOW = 7 / 8  # share of unfinished rows at which finished rows are dropped

@@ -13,8 +13,7 @@ from torch._dynamo import config as dynamo
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import give_back_unused
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
-from veriloop.pipeline.sampling.digest import Digest, digests
-from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampling
+from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampling, digests
 from veriloop.pipeline.sampling.vllm_weights import held_weights, output_head
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.gc_freeze import lasting

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from veriloop.verifiers.pool import VerifierPool
+from veriloop.verifiers.registry import Task
 from veriloop.verifiers.service.client import ServicePool
 from veriloop.verifiers.verdict import Verdict
-from veriloop.verifiers.worker import Task
 
 SERVICE_VARIABLE, WORKERS_VARIABLE = "VERILOOP_SERVICE", "VERILOOP_WORKERS"
 OnError = Literal["raise", "zero"]

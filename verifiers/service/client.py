@@ -12,10 +12,9 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from veriloop.sandbox.remote.connection import Address
-from veriloop.verifiers.registry import describe, with_settings
+from veriloop.verifiers.registry import Task, describe, with_facts, with_settings
 from veriloop.verifiers.service.caller import Caller, ServiceGoneError, ServiceRefusedError
 from veriloop.verifiers.verdict import Verdict
-from veriloop.verifiers.worker import Task, with_facts
 
 TOKEN_VARIABLE = "VERILOOP_SERVICE_TOKEN"
 PART_ITEMS = 256  # of one request

@@ -10,10 +10,9 @@ from veriloop.data.problem import Problem
 from veriloop.sandbox.remote.json_size import MAX_VALUES, json_values
 from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.verifiers.labels import problem_for
-from veriloop.verifiers.registry import fingerprint, get
+from veriloop.verifiers.registry import Task, fingerprint, get
 from veriloop.verifiers.service.queue import Desk
 from veriloop.verifiers.verdict import Verdict
-from veriloop.verifiers.worker import Task
 
 RETRY_S = 1.0  # Retry-After of a failure to judge
 _LONG_LABEL = 4096  # characters

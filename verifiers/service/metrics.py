@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from veriloop.verifiers.registry import Task
 from veriloop.verifiers.verdict import Verdict
-from veriloop.verifiers.worker import Task
 
 _JUDGING = (0.0001, 0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 30.0)  # seconds
 _WAITING = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)

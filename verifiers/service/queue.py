@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from veriloop.sandbox.remote.refusal import Refusal
-from veriloop.verifiers.registry import describe
+from veriloop.verifiers.registry import Task, describe
 from veriloop.verifiers.verdict import Verdict
-from veriloop.verifiers.worker import Task
 
 GROUP = 64  # items a lane takes at most
 SPARE_LANES = 2  # besides two per worker, for groups in transit

@@ -12,14 +12,13 @@ from veriloop.data.problem import Problem
 from veriloop.sandbox.remote.off_loop import in_thread
 from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.sandbox.remote.responses import refusals
-from veriloop.verifiers.registry import get
+from veriloop.verifiers.registry import Task, get
 from veriloop.verifiers.service.bodies import JUDGING, router
 from veriloop.verifiers.service.judging import Judging
 from veriloop.verifiers.service.metrics import Metrics
 from veriloop.verifiers.service.queue import Ticket
 from veriloop.verifiers.service.records import Item, VerifierList, VerifyAnswer, VerifyRequest, flat
 from veriloop.verifiers.service.repeats import Repeats
-from veriloop.verifiers.worker import Task
 
 NDJSON = "application/x-ndjson"
 

@@ -5,8 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from veriloop.data.problem import source_of
-from veriloop.data.sources import SOURCES
+from veriloop.data.sources import SOURCES, source_of
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.dry_run.plan import set_rows

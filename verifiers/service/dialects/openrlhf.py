@@ -15,11 +15,11 @@ from veriloop.sandbox.remote.off_loop import in_thread
 from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.sandbox.remote.responses import refusals
 from veriloop.verifiers.labels import response_of
+from veriloop.verifiers.registry import Task
 from veriloop.verifiers.service.bodies import JUDGING, router
 from veriloop.verifiers.service.judging import RETRY_S, Judging
 from veriloop.verifiers.service.records import Text
 from veriloop.verifiers.service.routes import as_json
-from veriloop.verifiers.worker import Task
 
 
 class RewardRequest(BaseModel):

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from veriloop.data import arithmetic
-from veriloop.data.mixture import Mixture, held_out
-from veriloop.data.problem import Problem, source_of
+from veriloop.data.problem import Problem
+from veriloop.data.sources import Mixture, held_out, source_of
 
 
 class Numbered:

@@ -5,8 +5,8 @@ import struct
 import pytest
 import torch
 
-from veriloop.pipeline.sampling import digest
-from veriloop.pipeline.sampling.digest import digest_tensor, digests
+from veriloop.pipeline.sampling import sampler as digest
+from veriloop.pipeline.sampling.sampler import digest_tensor, digests
 
 LONG = 3 * digest.TILE + 5  # words: several tiles and a part of one
 
