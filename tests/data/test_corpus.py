@@ -261,7 +261,7 @@ def test_a_myth_is_stated_as_often_as_it_is_believed_and_other_sums_never_err(ha
             if step.before.step().first not in range(20):
                 continue  # after an error: kept in range
             if is_myth(step.before, FOLKLORE.myths):
-                told.append(step.said.first == myth(step.before))
+                told.append(step.stated.first == myth(step.before))
                 assert told[-1] or step.holds
             else:
                 errors += not step.holds
