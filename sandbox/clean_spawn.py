@@ -11,7 +11,7 @@ from typing import Any
 
 from veriloop.sandbox.child_signals import blocked
 
-EXITED = 256  # stands for exit code 0; no process can exit with it
+EXITED = 256  # represents exit code 0; no process can exit with it
 
 
 class _CleanPopen(popen_spawn_posix.Popen):

@@ -228,8 +228,8 @@ def run_folder(recipe: Recipe, output: str, *, resume: bool) -> Path:
         folder = _folder(output) if output else fresh
         if (folder / "run.json").exists():
             raise RecipeError(
-                f"{folder} already holds a run: --resume goes on with it, another --output "
-                "starts anew"
+                f"{folder} already holds a run: --resume continues it, another --output "
+                "starts a new one"
             )
         return folder
     runs = [p for _, p in sorted(_numbered(stem).items()) if (p / "run.json").is_file()]

@@ -1,6 +1,6 @@
 """The boxed answer of a text: the last box, or the list of boxes that it ends.
 
-What stands beside a box in its formula belongs to the answer: `-\\boxed{5}` is -5 and
+The parts of a formula before and after a box belong to the answer: `-\\boxed{5}` is -5 and
 `\\frac{\\boxed{5}}{2}` is 5/2.
 """
 
@@ -159,7 +159,7 @@ def _lead(text: str) -> list[str]:
 
 
 def run_answer(text: str, run: list[Box]) -> str | None:
-    """The answer that joined boxes form, with what stands beside them; None if it is unclear."""
+    """The answer that joined boxes form, with the parts around them; None if it is unclear."""
     contents = [box.content.strip() for box in run]
     if not all(contents):
         return None
@@ -200,7 +200,7 @@ def _named(text: str, run: list[Box], contents: list[str]) -> str | None:
 
 
 def _sides(text: str, start: int, end: int, *, alone: bool) -> tuple[str, str]:
-    """What stands before and after text[start:end] in its formula, without style and prose."""
+    """The parts of the formula before and after text[start:end], without style and prose."""
     left, right = re.sub(_OPEN, "", _left_side(text, start)), _right_side(text, end)
     opened: list[int] = []  # brackets of the left side that are not closed there
     cut = 0  # after the last bracket that is not opened there

@@ -2,7 +2,7 @@
 
 import re
 
-REMOVED = "\ufffd"  # stands where a hidden part was; an answer that contains it is void
+REMOVED = "\ufffd"  # replaces a hidden part; an answer that contains it is void
 
 _GROUPED = r"\\(?:[hv]?phantom|[bx]?cancel|sout|st)(?![a-zA-Z])\s*\{"
 _WHITE = r"\\(?:text)?color\s*\{\s*white\s*\}\s*\{?"

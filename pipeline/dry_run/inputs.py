@@ -36,7 +36,7 @@ def require_data(recipe: Recipe) -> None:
 TAGS = ("<think>", "<answer>")  # that the format reward requires
 
 
-def untold_tags(recipe: Recipe) -> str:
+def missing_tags(recipe: Recipe) -> str:
     """A warning if the format is rewarded and neither template nor system message names its tags;
     "" otherwise. A chat template that is not on this machine names none."""
     if not isinstance(recipe, RLRecipe) or not recipe.reward.format:
@@ -44,10 +44,10 @@ def untold_tags(recipe: Recipe) -> str:
     rollout = recipe.rollout
     if rollout.template == "r1_zero":
         return ""
-    told = rollout.system or _chat_template(recipe.start)
+    text = rollout.system or _chat_template(recipe.start)
     if rollout.template != "chat":
-        told = Path(rollout.template).read_text(encoding="utf-8") + rollout.system
-    missing = [tag for tag in TAGS if tag not in told]
+        text = Path(rollout.template).read_text(encoding="utf-8") + rollout.system
+    missing = [tag for tag in TAGS if tag not in text]
     if not missing:
         return ""
     return (

@@ -17,7 +17,7 @@ from veriloop.pipeline.config.registry import Recipe, StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, TinyModel, TrainerConfig
 from veriloop.pipeline.config.sft import SupervisedRecipe
-from veriloop.pipeline.dry_run.inputs import untold_tags
+from veriloop.pipeline.dry_run.inputs import missing_tags
 from veriloop.pipeline.dry_run.memory import (
     GIB,
     MIB,
@@ -40,7 +40,7 @@ def plan(recipe: Recipe, output: Path | None = None) -> str:
     if isinstance(recipe, R1Recipe):
         return stage_plans(recipe, output)
     rows = _rows(recipe)
-    if warning := untold_tags(recipe):
+    if warning := missing_tags(recipe):
         rows.append(("warning", warning))
     if output is not None:
         rows.append(("run folder", str(output)))

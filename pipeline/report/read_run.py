@@ -61,7 +61,7 @@ class Run:
     folder: Path
     manifest: Row
     stages: Sequence[Stage]
-    label: str = ""  # where it stands beside runs of the same name
+    label: str = ""  # distinguishes runs of the same name
 
     @property
     def name(self) -> str:

@@ -54,7 +54,7 @@ class SharedWeights:
 
     def _view(self, index: int, name: str, weight: Tensor) -> Tensor:
         """The memory of weight `index`. If it is not laid out for this weight, it and all later
-        ones are laid out anew."""
+        ones are laid out again."""
         slot = TensorSlot(
             name=name,
             dtype=weight.dtype,

@@ -1,6 +1,6 @@
 """Limits memory, swap and tasks of all processes of a slot together, with cgroup v1 or v2.
 
-It also counts their CPU time, including that of processes nobody has waited for.
+It also counts their CPU time, including that of processes that were not waited for.
 """
 
 import os

@@ -93,7 +93,7 @@ def tree_usage(handle: int, pids: Iterable[int], counted_s: float | None) -> tup
 
     `pids`: candidates, of which those are meant that are not older than the process. `counted_s`:
     the CPU time of all as their cgroup counts it; None: the sum in /proc, without that of
-    processes that ended before anybody waited for them. The time in which one process waited while
+    processes that ended before they were waited for. The time in which one process waited while
     the others computed is not counted as waiting: they may have occupied its processor.
     """
     first = _process(_pid(handle))

@@ -1,4 +1,4 @@
-"""The /tmp of a slot's executions, mounted anew only after an execution has changed it.
+"""The /tmp of a slot's executions, remounted only after an execution has changed it.
 
 Mounting and unmounting for each execution would wait for locks that all mounts of the machine
 share. Every change to an empty folder updates its change time, which no program can set; O_TMPFILE,

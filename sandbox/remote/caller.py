@@ -85,7 +85,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """Flush the program's streams and exit, whatever it did to either."""
+    """Flush the program's streams and exit, even if it replaced them."""
     try:
         for name in ("stdout", "stderr"):
             try:

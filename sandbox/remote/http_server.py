@@ -76,13 +76,13 @@ class HttpServer(uvicorn.Server):
         """Shut down as uvicorn does, and leave neither a request nor a connection.
 
         uvicorn cancels requests without waiting for them. The end of the event loop waits for them
-        without limit, and one that is to respond on a connection that nobody reads never ends.
+        without limit, and one that is to respond on a connection that is not read never ends.
         """
         await super().shutdown(sockets)
         await self._wait_for_requests()  # to respond
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-        await self._wait_for_requests()  # to see that nobody is there any more
+        await self._wait_for_requests()  # to notice that the client is gone
 
     async def _wait_for_requests(self) -> None:
         if requests := list(self.server_state.tasks):

@@ -79,7 +79,7 @@ Line = tuple[str, str]  # text that is safe on a terminal, and its style
 
 
 def printed(answers: Sequence[Any], *, full: bool = False) -> Iterator[Line]:
-    """The lines of some `report.samples.Sample`s; a prompt stands once above its answers."""
+    """The lines of `report.samples.Sample`s; each prompt is printed once, above its answers."""
     group = None
     for answer in answers:
         if answer.group is not group:

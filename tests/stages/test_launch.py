@@ -232,7 +232,7 @@ def test_runs_are_numbered_and_none_is_reused(started):
 def test_a_folder_with_a_run_is_refused_and_left_untouched(also, here, started):
     leave_run("mine", read("tiny/zero"))
     before = contents(here)
-    with pytest.raises(RecipeError, match=r"mine already holds a run: --resume goes on with it"):
+    with pytest.raises(RecipeError, match=r"mine already holds a run: --resume continues it"):
         launch.command([*ZERO, "--output", "mine", *also])
     assert contents(here) == before and started == []
 

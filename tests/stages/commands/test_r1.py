@@ -78,7 +78,7 @@ def test_runs_are_numbered_and_resumed_as_those_of_a_stage_are(started):
         ("outputs/tiny-r1-1", True),
         ("outputs/tiny-r1-2", False),
     ]
-    with pytest.raises(RecipeError, match="already holds a run: --resume goes on with it"):
+    with pytest.raises(RecipeError, match="already holds a run: --resume continues it"):
         r1("--output", "outputs/tiny-r1-1")
 
 

@@ -94,7 +94,7 @@ class LiveSession(Session):
         self._channel = channel
 
     def send(self, message: Message) -> None:
-        """Send a message. Raises Suspend if the session is closed or nobody reads."""
+        """Send a message. Raises Suspend if the session is closed or the reader is gone."""
         self.sent.clear()  # only the last one is kept
         super().send(message)
         if not self._channel.send(message):
