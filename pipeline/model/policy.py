@@ -54,14 +54,14 @@ def load_generation_config(path: str | Path) -> Any:
     return GenerationConfig.from_pretrained(str(path))
 
 
-def load_policy(path: str | Path) -> Any:
-    """Load a causal LM in float32, in training mode with dropout 0 so that scores are reproducible.
+def load_policy(path: str | Path, dtype: torch.dtype = torch.float32) -> Any:
+    """Load a causal LM in training mode, with dropout 0 so that scores are reproducible.
 
     Raises BadCheckpointError for a checkpoint that is not whole; see `load_whole`.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    model = load_whole(AutoModelForCausalLM, path, dtype=torch.float32)
+    model = load_whole(AutoModelForCausalLM, path, dtype=dtype)
     if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
         model.set_attn_implementation("eager")  # SDPA ignores the soft cap
     vars(model)["_stored_as"] = AutoConfig.from_pretrained(str(path)).dtype or torch.float32
