@@ -127,6 +127,7 @@ def test_a_saved_policy_comes_back_to_the_bit_and_ready_to_train(tiny_llama, tmp
         model.named_parameters(), loaded.named_parameters(), strict=True
     ):
         assert name == other and torch.equal(own, kept)
+    assert load_policy(tmp_path, torch.bfloat16).dtype == torch.bfloat16
 
 
 def test_how_a_tokenizer_was_found_is_not_saved(tiny_checkpoint, tmp_path):
