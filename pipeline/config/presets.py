@@ -20,6 +20,8 @@ class Preset:
 
 
 _ON_POLICY = {"objective": "policy_gradient", "minibatches": 1, "kl_coefficient": 0.0}
+# Their theorem is about a sum over tokens: a mean over each response would favour short ones.
+_ON_POLICY |= {"aggregation": "constant"}
 _PPO = {"advantage": "gae", "critic": "separate", "kl_coefficient": 0.0}
 _PPO |= {"aggregation": "token_mean", "minibatches": 4}
 

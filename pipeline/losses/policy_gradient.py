@@ -16,7 +16,9 @@ def importance_ratio(logp: Tensor, old_logp: Tensor) -> Tensor:
 def policy_gradient(logp: Tensor, advantages: Tensor) -> Tensor:
     """A log pi: REINFORCE (Williams 1992). Its value means nothing, its gradient everything.
 
-    Right only on tokens of the current policy: with several updates per rollout use a ratio.
+    Right only on tokens of the current policy: with several updates per rollout use a ratio. Summed
+    over a response's tokens its expected gradient is that of the expected reward; divided by the
+    response's own length it is not, and short responses gain. Aggregate it with a constant divisor.
     """
     return advantages.detach() * logp
 
