@@ -106,7 +106,9 @@ class AlgorithmConfig(Part):
     """Pre-training tokens per optimizer step."""
 
     minibatches: Count = 2
-    """Optimizer steps per rollout."""
+    """Optimizer steps per rollout and epoch."""
+    epochs: Count = 1
+    """Passes over a rollout, each in another order."""
     dynamic_sampling: Whole = 0
     """Most times that groups with tied scores are resampled."""
     truncated: Literal["train", "mask"] = "train"
@@ -172,11 +174,12 @@ class AlgorithmConfig(Part):
         return ""
 
     def _check_objective(self) -> str:
-        if self.objective == "policy_gradient" and self.minibatches > 1:
+        updates = self.minibatches * self.epochs
+        if self.objective == "policy_gradient" and updates > 1:
             return (
-                f"objective=policy_gradient has no ratio to correct for {self.minibatches} updates "
-                "per rollout; set minibatches: 1, or an objective with a ratio: "
-                f"{', '.join(_WITH_RATIO)}"
+                f"objective=policy_gradient has no ratio to correct for {updates} updates per "
+                f"rollout (minibatches={self.minibatches}, epochs={self.epochs}); set both to 1, "
+                f"or an objective with a ratio: {', '.join(_WITH_RATIO)}"
             )
         if self.objective.startswith("gspo") and self.aggregation != "sequence_mean":
             return (

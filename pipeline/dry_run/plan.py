@@ -118,12 +118,14 @@ def _rl_rows(recipe: RLRecipe, count: int | None) -> Rows:
     rollout, algorithm = recipe.rollout, recipe.algorithm
     rollouts = rollout.prompts * rollout.per_prompt
     minibatches = algorithm.minibatches
-    updates = recipe.steps * minibatches
+    depth = minibatches * algorithm.epochs  # optimizer steps a rollout
+    updates = recipe.steps * depth
     rows = [
         ("rollouts a step", f"{rollout.prompts} prompts x {rollout.per_prompt} responses = "
                             f"{rollouts:,}"),
-        ("optimizer steps", f"{minibatches} a rollout of {rollouts // minibatches} responses each"),
-        ("off-policy depth", f"{minibatches - 1} updates between sampling and the last mini-batch"),
+        ("optimizer steps", f"{depth} a rollout of {rollouts // minibatches} responses each"
+                            + f", in {algorithm.epochs} epochs" * (algorithm.epochs > 1)),
+        ("off-policy depth", f"{depth - 1} updates between sampling and the last mini-batch"),
         ("whole run", f"{recipe.steps} steps = {recipe.steps * rollouts:,} rollouts, "
                       f"{recipe.steps * rollout.prompts:,} prompts, {updates:,} optimizer steps"),
         ("tokens", f"at most {rollouts * rollout.max_tokens:,} sampled a step, "
@@ -141,12 +143,13 @@ def _rl_rows(recipe: RLRecipe, count: int | None) -> Rows:
 
 
 def _reference(recipe: RLRecipe, updates: int) -> str:
-    every, minibatches = recipe.algorithm.reference_every, recipe.algorithm.minibatches
+    every = recipe.algorithm.reference_every
+    depth = recipe.algorithm.minibatches * recipe.algorithm.epochs
     if not recipe.algorithm.kl_coefficient:
         return "none: the KL coefficient is 0"
     if not every:
         return "the starting policy, never replaced"
-    due = math.ceil(every / minibatches) * minibatches  # replaced between rollouts only
+    due = math.ceil(every / depth) * depth  # replaced between rollouts only
     rounded = "" if due == every else f" ({every} rounded up to whole rollouts)"
     return f"replaced every {due} optimizer steps{rounded}, {updates // due} times"
 

@@ -1,7 +1,7 @@
 """The policy learner: the updates of one turn, and the state its algorithm keeps across turns."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from random import Random
 from typing import Any
@@ -22,7 +22,7 @@ from veriloop.pipeline.rl.estimator import (
     score_parts,
     without_gradient,
 )
-from veriloop.pipeline.rl.minibatches import Minibatch, minibatches
+from veriloop.pipeline.rl.minibatches import Minibatch, minibatches, with_signals_of
 from veriloop.pipeline.rl.ptx import pretraining
 from veriloop.pipeline.rl.trust_region import distance
 from veriloop.pipeline.rl.update import TokenTrace, UpdateContext, update
@@ -81,22 +81,12 @@ class PolicyLearner:
     ) -> tuple[list[Update], Tensor]:
         """The updates of turn `step`, and each rollout's mean advantage, [N]."""
         algorithm, chunk = self.algorithm, self.context.chunk
-        trainer = self.recipe.trainer
         self.trace.clear()
         self.refused = []
         if self.reference is not None:
             self.reference.check(self.done)
         skipped = self._skipped(graded)
-        with span("assemble"):
-            parts = minibatches(
-                graded,
-                algorithm,
-                trainer,
-                max_tokens=self.recipe.rollout.max_tokens,
-                shuffle=shuffle,
-                select=lambda share: forwarded(share, graded, skipped),
-                share_prompts=trainer.share_prompts and supports_shared_prompts(self.policy),
-            )
+        parts = self._minibatches(graded, skipped, shuffle)
         reference = None if self.reference is None else self.reference.model
         with span("score"):
             parts = score_parts(self.policy, reference, self.critic, parts, algorithm, chunk)
@@ -106,10 +96,11 @@ class PolicyLearner:
             steps_N=self._steps(graded),
             bootstrap_N=self._bootstrap(graded),
         )
-        tolerance = batch_tolerance(trainer, self.recipe.sampler, graded, self.done)
+        tolerance = batch_tolerance(self.recipe.trainer, self.recipe.sampler, graded, self.done)
         updates: list[Update] = []
-        for i, part in enumerate(parts):
-            progress = (step + i / len(parts)) / self.recipe.steps
+        total = len(parts) * algorithm.epochs
+        for i, part in enumerate(self._epochs(parts, graded, skipped, shuffle)):
+            progress = (step + i / total) / self.recipe.steps
             updates += self._updated(part, progress, step, tolerance if i == 0 else None)
             self.done += 1
         if algorithm.old_kl_target and parts:
@@ -118,6 +109,35 @@ class PolicyLearner:
                 self.old_kl_coefficient, kl, algorithm.old_kl_target
             )
         return updates, advantages_N
+
+    def _minibatches(
+        self, graded: Sequence[Graded], skipped: frozenset[int], shuffle: Random
+    ) -> list[Minibatch]:
+        """The mini-batches of one pass over the rollouts, in an order drawn from `shuffle`."""
+        trainer = self.recipe.trainer
+        with span("assemble"):
+            return minibatches(
+                graded,
+                self.algorithm,
+                trainer,
+                max_tokens=self.recipe.rollout.max_tokens,
+                shuffle=shuffle,
+                select=lambda share: forwarded(share, graded, skipped),
+                share_prompts=trainer.share_prompts and supports_shared_prompts(self.policy),
+            )
+
+    def _epochs(
+        self,
+        parts: Sequence[Minibatch],
+        graded: Sequence[Graded],
+        skipped: frozenset[int],
+        shuffle: Random,
+    ) -> Iterator[Minibatch]:
+        """The mini-batches of every epoch. Each but the first deals the rollouts anew; advantages,
+        old log-probs and values stay those from before the first update."""
+        yield from parts
+        for _ in range(1, self.algorithm.epochs):
+            yield from with_signals_of(parts, self._minibatches(graded, skipped, shuffle))
 
     def _updated(
         self, part: Minibatch, progress: float, step: int, tolerance: float | None
@@ -141,7 +161,7 @@ class PolicyLearner:
         return [taken]
 
     def token_trace(self) -> Mapping[int, SeenTokens]:
-        """Per-token values of the last turn's updates, by index of the trained rollout."""
+        """Per-token values of the last turn by index of the trained rollout, in its last update."""
         return self.trace.seen
 
     def renew_reference(self) -> None:

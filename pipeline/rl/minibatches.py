@@ -1,10 +1,11 @@
 """Graded rollouts to mini-batches, each of micro-batches of packed rows."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from random import Random
 
 import torch
+from torch import Tensor
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import TrainerConfig
@@ -62,6 +63,38 @@ def minibatches(
         for share in shares
         if share
     ]
+
+
+def with_signals_of(scored: Sequence[Minibatch], fresh: Sequence[Minibatch]) -> list[Minibatch]:
+    """`fresh`, the same rollouts in another order, with the signals that `scored` has for them.
+
+    A rollout that is not in `scored` was left out because it has no gradient: its advantages are 0
+    and its old log-probs those of the sampler.
+    """
+    known: dict[str, dict[int, Tensor]] = {field.name: {} for field in fields(Signals)}
+    for part in scored:
+        for batch, signals in zip(part.batches, part.signals, strict=True):
+            for name, by_rollout in known.items():
+                if (values_M := getattr(signals, name)) is not None:
+                    by_rollout.update(_by_rollout(batch, values_M))
+
+    def signals_of(batch: Batch) -> Signals:
+        sampler_M = batch.sampler_logp_RT[batch.mask_RT]
+        order = _by_rollout(batch, sampler_M)
+        left_out = {"advantages_M": _by_rollout(batch, torch.zeros_like(sampler_M)), "old_M": order}
+        by_name = {name: left_out.get(name, {}) | own for name, own in known.items()}
+        return Signals(
+            **{name: torch.cat([own[n] for n in order]) for name, own in by_name.items() if own}
+        )
+
+    return [replace(part, signals=tuple(map(signals_of, part.batches))) for part in fresh]
+
+
+def _by_rollout(batch: Batch, values_M: Tensor) -> dict[int, Tensor]:
+    """The values of each rollout's tokens, in the order of the batch."""
+    owner_M = batch.rollout_B[batch.sequence_RT[batch.mask_RT]]
+    rollouts, counts = owner_M.unique_consecutive(return_counts=True)
+    return dict(zip(rollouts.tolist(), values_M.split(counts.tolist()), strict=True))
 
 
 def _minibatch(

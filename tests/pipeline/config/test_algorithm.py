@@ -51,6 +51,7 @@ def test_the_models_that_have_to_be_in_memory(preset, held):
         ({"advantage": "gae"}, "needs a critic; set critic to separate or shared"),
         ({"critic": "shared"}, "critic=shared is not used by advantage=group"),
         ({"objective": "policy_gradient"}, "no ratio to correct for 2 updates"),
+        ({"preset": "rloo", "epochs": 3}, r"3 updates per rollout \(minibatches=1, epochs=3\)"),
         ({"objective": "gspo", "aggregation": "token_mean"}, "favours long answers"),
         ({"old_kl_coefficient": 0.1}, "objective=clip does not use it"),
         ({"objective": "kl_penalty"}, "needs old_kl_coefficient > 0"),

@@ -42,6 +42,14 @@ def test_batch_arithmetic_by_hand():
     assert told["tokens"] == "at most 1,200 sampled a step, 12,000 in all"
 
 
+def test_epochs_multiply_the_optimizer_steps():
+    told = rows(zero(algorithm={"epochs": 2, "reference_every": 7}))
+    assert told["optimizer steps"] == "6 a rollout of 8 responses each, in 2 epochs"
+    assert told["off-policy depth"].startswith("5 updates")
+    assert told["whole run"].endswith("60 optimizer steps")
+    assert told["reference"].startswith("replaced every 12 optimizer steps")
+
+
 def test_one_minibatch_is_on_policy():
     assert rows(zero(algorithm={"minibatches": 1}))["off-policy depth"].startswith("0 updates")
 

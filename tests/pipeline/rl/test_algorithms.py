@@ -73,6 +73,17 @@ def bits(model):
 
 
 @pytest.mark.slow
+def test_several_epochs_over_a_rollout_go_on_after_a_stop_bit_for_bit(train):
+    told = recipe(preset="ppo", minibatches=2, epochs=2)
+    whole = train("whole", told)
+    train("cut", told, until=1)
+    resumed = train("cut", told, resume=True)
+    assert torch.equal(bits(whole.policy), bits(resumed.policy))
+    assert numbers(whole)[1:] == numbers(resumed)[1:]
+    assert whole.learner.done == 8
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_moves_the_policy_and_goes_on_after_a_stop_bit_for_bit(train, preset):
     told = recipe(preset=preset, ptx_tokens=64)

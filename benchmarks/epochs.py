@@ -1,0 +1,90 @@
+"""PPO and GRPO at 1, 2 and 4 epochs over each rollout: held-out accuracy, KL, clipping, seconds.
+
+    python benchmarks/epochs.py [--quick] [--json FILE] [--presets NAME ...] [--epochs K ...]
+                                [--seeds N ...] [--folder DIR] [--jobs N]
+
+Each run is `recipes/tiny/algorithms.yaml` with the preset, the flags that `algorithms.py` gives it
+and `--algorithm.epochs`: the same rollouts a step, so more optimizer steps with more epochs.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from algorithms import SEEDS, TUNED, told
+from learning_tables import spread
+from publish import arguments, publish, table
+from tiny_runs import OPTIONS, Ended, all_of, opened, run
+
+PRESETS = ("ppo", "grpo")
+EPOCHS = (1, 2, 4)
+Job = tuple[str, int, int]  # preset, epochs, seed
+
+
+def flags_of(preset: str, epochs: int) -> list[str]:
+    own = ["--algorithm.preset", preset, *TUNED.get(preset, ())]
+    return [*own, "--algorithm.epochs", str(epochs)]
+
+
+def ended(preset: str, epochs: int, seed: int, run: Ended) -> dict[str, Any]:
+    """What `algorithms.py` records of a run, and how far its updates went from the sampler."""
+    steps = run.steps
+    return told(preset, seed, run) | {
+        "epochs": epochs,
+        "optimizer_steps": steps[-1]["optimizer_steps"],
+        "old_kl": fmean(step["old_kl"] for step in steps),
+        "clipped": fmean(step["clip_ratio/region_mean"] for step in steps),
+    }
+
+
+def rows_of(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """One row for each preset and number of epochs, its seeds together."""
+    rows: list[list[str]] = []
+    for preset, epochs in dict.fromkeys((r["preset"], r["epochs"]) for r in results):
+        own = [r for r in results if (r["preset"], r["epochs"]) == (preset, epochs)]
+        curve = [fmean(v) for v in zip(*([a for _, a in r["held_out"]] for r in own), strict=True)]
+        rows.append(
+            [
+                f"`{preset}`",
+                str(epochs),
+                spread([r["after"]["pass@1"] for r in own]),
+                " ".join(f"{value:.2f}".removeprefix("0") for value in curve),
+                f"{fmean(r['optimizer_steps'] for r in own):.0f}",
+                f"{fmean(r['old_kl'] for r in own):.4f}",
+                f"{fmean(r['clipped'] for r in own):.3f}",
+                f"{fmean(r['seconds'] for r in own):.0f}",
+            ]
+        )
+    return rows
+
+
+HEADER = ["preset", "epochs", "pass@1", "on the way", "updates", "KL to old", "clipped", "s"]
+
+
+def main() -> int:
+    options = arguments(
+        __doc__ or "",
+        presets={"nargs": "+", "default": list(PRESETS), "choices": list(PRESETS)},
+        epochs={"nargs": "+", "type": int, "default": list(EPOCHS)},
+        seeds={"nargs": "+", "type": int, "default": list(SEEDS)},
+        **OPTIONS,
+    )
+    seeds = options.seeds[:1] if options.quick else options.seeds
+    folder = opened(options.folder, "epochs")
+    wanted = [(p, k, seed) for seed in seeds for p in options.presets for k in options.epochs]
+
+    def one(job: Job) -> Mapping[str, Any]:
+        preset, epochs, seed = job
+        name, record = f"{preset}-{epochs}-{seed}", partial(ended, preset, epochs, seed)
+        made = run(folder, name, flags_of(preset, epochs), seed, record, quick=options.quick)
+        print(f"{name}: pass@1 {made['after']['pass@1']:.3f}, {made['seconds']:.0f} s", flush=True)
+        return made
+
+    results = all_of(wanted, options.jobs, one)
+    return publish(options, table(HEADER, rows_of(results)), results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
