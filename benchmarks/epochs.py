@@ -13,10 +13,10 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from algorithms import SEEDS, TUNED, told
+from algorithms import SEEDS, TUNED, summary
 from learning_tables import spread
 from publish import arguments, publish, table
-from tiny_runs import OPTIONS, Ended, all_of, opened, run
+from tiny_runs import OPTIONS, Ended, all_of, run, work_folder
 
 PRESETS = ("ppo", "grpo")
 EPOCHS = (1, 2, 4)
@@ -31,7 +31,7 @@ def flags_of(preset: str, epochs: int) -> list[str]:
 def ended(preset: str, epochs: int, seed: int, run: Ended) -> dict[str, Any]:
     """What `algorithms.py` records of a run, and how far its updates went from the sampler."""
     steps = run.steps
-    return told(preset, seed, run) | {
+    return summary(preset, seed, run) | {
         "epochs": epochs,
         "optimizer_steps": steps[-1]["optimizer_steps"],
         "old_kl": fmean(step["old_kl"] for step in steps),
@@ -72,7 +72,7 @@ def main() -> int:
         **OPTIONS,
     )
     seeds = options.seeds[:1] if options.quick else options.seeds
-    folder = opened(options.folder, "epochs")
+    folder = work_folder(options.folder, "epochs")
     wanted = [(p, k, seed) for seed in seeds for p in options.presets for k in options.epochs]
 
     def one(job: Job) -> Mapping[str, Any]:

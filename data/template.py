@@ -1,4 +1,8 @@
-"""The prompt of R1-Zero, verbatim (DeepSeek-R1, table 1), as text and as a chat template."""
+"""The prompt of R1-Zero (DeepSeek-R1, table 1), as text and as a chat template.
+
+Verbatim but for the full stop after the prompt ("User: prompt. Assistant:"): questions bring their
+own punctuation, and the tiny models are pre-trained without it.
+"""
 
 INSTRUCTION = (
     "A conversation between User and Assistant. The user asks a question, and the Assistant "

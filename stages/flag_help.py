@@ -75,9 +75,10 @@ def _entry(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _section(flag: Flag) -> str:
-    """The section of the recipe; "" for mappings of names and fields of no section."""
+    """The section of the recipe; "" for mappings of names, sections of a single flag and fields of
+    no section."""
     head, _, rest = flag.path.partition(".")
-    return head if rest and head != "problems" else ""
+    return head if rest and head not in ("problems", "sandbox") else ""
 
 
 def _section_order(flag: Flag) -> bool:

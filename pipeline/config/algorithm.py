@@ -46,8 +46,8 @@ class AlgorithmConfig(Part):
     """Estimator of advantages. One of the names, or your function as path/to/file.py:name."""
     advantage_options: Options = Field(default_factory=dict)
     """Settings of your advantage function."""
-    advantage_scale: Literal["group", "batch", "none"] = "group"
-    """Std that advantages are divided by."""
+    advantage_scale: Literal["group", "sample", "batch", "none"] = "group"
+    """Std that advantages are divided by. sample: the group's, over G - 1 as in TRL."""
     credit: Literal["whole", "to_go"] = "whole"
     """Tokens a reward counts for. to_go: only rewards from a token on count for it."""
     discount: Share = 1.0

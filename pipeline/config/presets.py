@@ -99,12 +99,13 @@ PRESETS: dict[str, Preset] = {
     ),
     "dapo": Preset(
         paper="arXiv 2503.14476",
-        idea="clip-higher, token-level loss, dynamic sampling, a soft length penalty",
+        idea="clip-higher, token-level loss, dynamic sampling, soft and masked length limits",
         parts={
             "clip_high": 0.28,
             "aggregation": "token_mean",
             "kl_coefficient": 0.0,
             "dynamic_sampling": 3,
+            "truncated": "mask",
         },
     ),
     "gspo": Preset(

@@ -30,6 +30,7 @@ from veriloop.pipeline.config.sections import (
 )
 from veriloop.pipeline.errors import did_you_mean
 
+DAPO_SHARE = 5  # of max_tokens: 4,096 of 20,480 in arXiv 2503.14476, section 4.1
 Weights = dict[str, Positive]  # by source of problems; need not add up to 1
 
 
@@ -41,7 +42,10 @@ class RewardConfig(Part):
     format: NotNegative = 1.0
     """Weight of the required format."""
     overlong: Whole = 0
-    """Tokens of DAPO's soft length penalty. It grows over this many tokens before max_tokens."""
+    """Tokens of DAPO's soft length penalty. It grows over this many tokens before max_tokens.
+
+    With algorithm.preset dapo the default is a fifth of max_tokens, as in its paper.
+    """
     terms: dict[str, RewardTerm] = Field(default_factory=dict)
     """Further components, by name."""
     control: Literal["none", "random", "shuffled_groups"] = "none"
@@ -126,6 +130,20 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
         rewarded = reward.get("format", 1.0) if isinstance(reward, dict) else 0.0
         if isinstance(rollout, dict) and rollout.get("template") == "chat" and rewarded:
             return {**values, "rollout": {"system": "r1", **rollout}}
+        return values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dapo_has_a_soft_length_limit(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        algorithm, rollout = values.get("algorithm"), values.get("rollout")
+        reward, limit = values.get("reward", {}), 0
+        if isinstance(rollout, dict) and isinstance(rollout.get("max_tokens"), int):
+            limit = rollout["max_tokens"] // DAPO_SHARE
+        preset = algorithm.get("preset") if isinstance(algorithm, dict) else ""
+        if preset == "dapo" and isinstance(reward, dict) and limit > 0:
+            return {**values, "reward": {"overlong": limit, **reward}}
         return values
 
     @model_validator(mode="after")

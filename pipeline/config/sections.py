@@ -229,7 +229,7 @@ def require_plugins(plugins: Iterable[str]) -> None:
 
 class EvaluationConfig(Part):
     sources: tuple[str, ...] = ("arithmetic",)
-    """Sources of held-out problems."""
+    """Sources of held-out problems. By default those that the recipe trains on."""
     problems: Count = 512
     """Problems per source."""
     samples: Count = 4
@@ -265,6 +265,18 @@ class AsksQuestions(Part):
         plugins = values.get("plugins") if isinstance(values, dict) else ()
         if isinstance(plugins, list | tuple):
             require_plugins(plugin for plugin in plugins if isinstance(plugin, str))
+        return values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _evaluates_its_own_problems(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        collect, evaluation = values.get("collect"), values.get("evaluation", {})
+        collected = collect.get("problems") if isinstance(collect, dict) else None
+        problems = values.get("problems", collected)
+        if isinstance(problems, dict) and problems and isinstance(evaluation, dict):
+            return {**values, "evaluation": {"sources": tuple(problems), **evaluation}}
         return values
 
     @model_validator(mode="after")

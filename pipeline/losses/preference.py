@@ -110,9 +110,12 @@ def kto_reference_point(mismatched_N: Tensor, ref_mismatched_N: Tensor) -> Tenso
     return (mismatched_N - ref_mismatched_N).mean().clamp(min=0).detach()
 
 
+KTO_RANGE = (1.0, 1.5)  # of lambda_D n_D / (lambda_U n_U): arXiv 2402.01306v4, section 4.2
+
+
 def kto_weights(desirable: int, undesirable: int) -> tuple[float, float]:
     """(lambda_D, lambda_U) that weigh both kinds the same: lambda_D n_D = lambda_U n_U, the
-    smaller weight 1 (arXiv 2402.01306 wants their ratio in [1, 4/3]).
+    smaller weight 1. Their ratio is the lower end of `KTO_RANGE`.
 
     Raises ValueError if one of the kinds is missing.
     """

@@ -15,7 +15,7 @@ from veriloop.pipeline.model.reference import frozen_copy
 from veriloop.pipeline.preference.datasets import PreferenceDataset
 from veriloop.pipeline.preference.examples import Example, shuffled
 from veriloop.pipeline.preference.labelling import read_round, write_round
-from veriloop.pipeline.preference.objective import weights
+from veriloop.pipeline.preference.objective import imbalance, weights
 from veriloop.pipeline.preference.online import OnlineSampler
 from veriloop.pipeline.preference.reference_pass import (
     log_probs,
@@ -120,6 +120,8 @@ class PreferenceLoop:
             self._examples = self._sample(resumed)
         else:
             self._examples = list(self.dataset.rounds[self.round])
+        if warning := imbalance(self._examples, self.recipe.loss):
+            self.deps.console.note(f"WARNING: {warning}")
         self._reference = None
         if not (self.recipe.loss.has_reference and self._examples):
             return

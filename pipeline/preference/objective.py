@@ -6,6 +6,7 @@ Axes: P pairs, S segments of all answers in order (chosen, rejected, chosen, ...
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from veriloop.pipeline.config.preference import PreferenceLossConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.preference import (
+    KTO_RANGE,
     cpo,
     dpo,
     ipo,
@@ -157,3 +159,21 @@ def weights(examples: Sequence[Example], config: PreferenceLossConfig) -> tuple[
         return kto_weights(desirable, len(examples) - desirable)
     except ValueError as mistake:
         raise RecipeError(f"loss.desirable_weight, loss.undesirable_weight: {mistake}") from mistake
+
+
+def imbalance(examples: Sequence[Example], config: PreferenceLossConfig) -> str:
+    """A warning if KTO's weights do not balance these examples; "" if they do."""
+    liked, disliked = config.desirable_weight, config.undesirable_weight
+    if config.name != "kto" or liked is None or disliked is None:
+        return ""
+    desirable = sum(e.label for e in examples)
+    undesirable = len(examples) - desirable
+    ratio = liked * desirable / (disliked * undesirable) if undesirable else inf
+    low, high = KTO_RANGE
+    if low <= ratio <= high:
+        return ""
+    return (
+        f"KTO: desirable_weight * {desirable} desirable / (undesirable_weight * {undesirable} "
+        f"undesirable) = {liked:g} * {desirable} / ({disliked:g} * {undesirable}) = {ratio:.3g} is "
+        f"outside [{low:g}, {high:g}]; leave both weights out to balance them"
+    )

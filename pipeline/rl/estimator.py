@@ -94,7 +94,10 @@ class AdvantageEstimator:
             assert steps_N is not None, "advantage process needs the scores of steps"
             lengths = [len(g.rollout.response_ids) for g in tokens.graded]
             by_rollout = process_advantages(
-                steps_N, _groups(tokens.graded), lengths, scale=config.advantage_scale
+                steps_N,
+                _groups(tokens.graded),
+                lengths,
+                **_scaling(config),
             )
             return tokens.flatten(by_rollout)
         advantages_N, self.past = outcome_advantages(tokens.graded, config, self.past)
@@ -184,7 +187,7 @@ def outcome_advantages(
                 rewards_N,
                 _groups(graded),
                 scored_N,
-                scale=config.advantage_scale,
+                **_scaling(config),
                 leave_one_out=config.advantage == "leave_one_out",
             )
             return advantages_N, past
@@ -192,6 +195,13 @@ def outcome_advantages(
             return _of_user(graded, config, scored_N), past
         case _:
             raise ValueError(f"advantage {config.advantage!r} is not of whole rollouts")
+
+
+def _scaling(config: AlgorithmConfig) -> dict[str, Any]:
+    """The std that the losses divide by: which one, and what is subtracted from its count."""
+    if config.advantage_scale == "sample":
+        return {"scale": "group", "correction": 1}
+    return {"scale": config.advantage_scale}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -42,10 +42,10 @@ def test_quick_runs_each_number_of_epochs_once_and_prints_a_row_for_each(
 ):
     made = {}
 
-    def run(folder, name, flags, seed, told, *, quick):
+    def run(folder, name, flags, seed, summarize, *, quick):
         made[name] = flags
         assert (folder, seed, quick) == (tmp_path, 0, True)
-        return told(a_run(0.5 if name.startswith("ppo-1") else 0.75))
+        return summarize(a_run(0.5 if name.startswith("ppo-1") else 0.75))
 
     monkeypatch.setattr(script, "run", run)
     out = tmp_path / "epochs.json"
@@ -63,6 +63,6 @@ def test_quick_runs_each_number_of_epochs_once_and_prints_a_row_for_each(
     assert [(row[0], row[1]) for row in rows] == [
         (f"`{p}`", k) for p in ("ppo", "grpo") for k in "124"
     ]
-    assert rows[0][2:] == "0.500 (0.500 to 0.500) .20 .50 8 0.0100 0.200 3".split()
+    assert " ".join(rows[0][2:]) == "0.500 (0.500 to 0.500) .20 .50 8 0.0100 0.200 3"
     (first, *_) = json.loads(out.read_text())["results"]
     assert (first["preset"], first["epochs"], first["optimizer_steps"]) == ("ppo", 1, 8.0)

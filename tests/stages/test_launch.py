@@ -359,6 +359,8 @@ def test_a_stopped_run_says_how_to_go_on(words, told, monkeypatch):
 def test_a_preset_named_by_a_flag_brings_its_parts_and_the_files_own_stay():
     parts = parse("zero", ["tiny/algorithms", "--algorithm.preset", "dapo"]).recipe.algorithm
     assert (parts.clip_high, parts.dynamic_sampling, parts.kl_coefficient) == (0.28, 3, 0.0)
+    dapo = parse("zero", ["tiny/algorithms", "--algorithm.preset", "dapo"]).recipe
+    assert dapo.reward.overlong == dapo.rollout.max_tokens // 5 == 22
     over = parse("zero", ["tiny/zero", "--algorithm.preset", "dapo"]).recipe.algorithm
     assert (over.clip_high, over.dynamic_sampling, over.minibatches) == (0.2, 3, 4)
 

@@ -7,6 +7,7 @@ from veriloop.data.sources import SOURCES
 from veriloop.data.template import INSTRUCTION
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, ReasoningRecipe, RLRecipe, ZeroRecipe
 from veriloop.pipeline.config.sections import EvaluationConfig
+from veriloop.pipeline.config.sft import ColdStartRecipe
 
 FIXED = {
     "name": "n",
@@ -101,6 +102,49 @@ def test_an_evaluation_names_each_known_source_once(sources):
     assert EvaluationConfig(sources=("general", "arithmetic")).sources == ("general", "arithmetic")
     with pytest.raises(ValidationError, match=r"Did you mean 'general'|and each once"):
         ZeroRecipe.model_validate(FIXED | {"evaluation": {"sources": sources}})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reward", "expected"),
+    [
+        ({"preset": "dapo"}, {}, 8),
+        ({"preset": "dapo"}, {"accuracy": 2}, 8),
+        ({"preset": "dapo"}, {"overlong": 0}, 0),
+        ({"preset": "dapo"}, {"overlong": 3}, 3),
+        ({"preset": "grpo"}, {}, 0),
+        ({}, {}, 0),
+    ],
+)
+def test_dapo_has_its_soft_length_limit_unless_the_recipe_has_its_own(algorithm, reward, expected):
+    rollout = FIXED["rollout"] | {"max_tokens": 40}
+    values = FIXED | {"rollout": rollout, "algorithm": algorithm, "reward": reward}
+    recipe = ZeroRecipe.model_validate(values)
+    assert recipe.reward.overlong == expected
+    assert recipe.algorithm.truncated == ("mask" if algorithm.get("preset") == "dapo" else "train")
+    assert ZeroRecipe.model_validate(recipe.model_dump()) == recipe
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("arithmetic",)),
+        ({"problems": {"programs": 1.0}}, ("programs",)),
+        ({"problems": {"programs": 1.0}, "evaluation": {"problems": 3}}, ("programs",)),
+        (
+            {"problems": {"programs": 1.0}, "evaluation": {"sources": ["arithmetic"]}},
+            ("arithmetic",),
+        ),
+    ],
+)
+def test_a_recipe_is_measured_on_its_own_problems_unless_it_names_others(given, expected):
+    assert ZeroRecipe.model_validate(FIXED | given).evaluation.sources == expected
+
+
+def test_a_stage_that_collects_is_measured_on_what_it_collects():
+    collect = {"problems": {"programs": 2, "arithmetic": 1}, "questions": 4}
+    rest = {name: FIXED[name] for name in ("name", "start", "optimizer")} | {"teacher": "t"}
+    recipe = ColdStartRecipe.model_validate(rest | {"collect": collect})
+    assert recipe.evaluation.sources == ("programs", "arithmetic")
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,10 @@ def test_process_supervision_credits_a_token_with_the_steps_from_it_on(estimated
     scores = torch.tensor([1.0, 0.0, 1.0])
     up, down, other = ((scores - scores.mean()) / scores.std(correction=0)).tolist()
     close(found, [[up + down, down, down], [other, other]])
+    sample = algorithm(preset="grpo_process", advantage_scale="sample", kl_coefficient=0)
+    found, _, _ = estimated(sample, [1.0, 0.0], [3, 2], steps_N=steps)
+    up, down, other = ((scores - scores.mean()) / scores.std(correction=1)).tolist()
+    close(found, [[up + down, down, down], [other, other]])
     plain = algorithm(preset="grpo_process", advantage_scale="none", kl_coefficient=0)
     found, _, _ = estimated(plain, [1.0, 0.0], [3, 2], steps_N=steps)
     up, down, other = (scores - scores.mean()).tolist()
@@ -176,6 +180,7 @@ def test_process_supervision_credits_a_token_with_the_steps_from_it_on(estimated
     [
         ({"advantage_scale": "none"}, [0.75, -0.25, -0.25, -0.25]),
         ({"preset": "rloo"}, [1, -1 / 3, -1 / 3, -1 / 3]),
+        ({"advantage_scale": "sample"}, [1.5, -0.5, -0.5, -0.5]),
         ({"advantage_scale": "batch"}, [1.7321, -0.57735, -0.57735, -0.57735]),
     ],
 )

@@ -103,4 +103,6 @@ def test_a_baseline_does_not_mend_a_mean_over_each_response(expected_gradient):
     rewards = [0.0, 1.0, 0.0, 1.0, 2.0]
     by_length = AlgorithmConfig(preset="rloo", aggregation="sequence_mean")
     got, want = expected_gradient(by_length, SKEWED, rewards), true_gradient(SKEWED, rewards)
-    assert torch.nn.functional.cosine_similarity(got, want, dim=0) < 0.98
+    third = want / 3  # what tokens of the long responses weigh; the first is of the short one too
+    assert_close(got[1:], third[1:], atol=1e-6, rtol=0)
+    assert got[0] / want[0] == pytest.approx(0.6, abs=0.05)
