@@ -47,6 +47,7 @@ def users_of_splitlines():
                 yield path.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.slow
 def test_lines_are_split_by_splitlines_only_where_a_reason_is_given():
     assert set(users_of_splitlines()) == set(SPLITLINES), "read JSONL with veriloop.data.jsonl"
 

@@ -61,6 +61,7 @@ def weights(folder):
     return [path.read_bytes() for path in sorted(folder.rglob("model.safetensors"))][-1]
 
 
+@pytest.mark.slow
 def test_a_run_whose_disk_is_full_resumes_from_its_last_checkpoint(words, here, capsys):
     assert main(words("sft", here / "whole")) == 0
     disk = here / "disk"
@@ -88,6 +89,7 @@ def test_output_that_cannot_be_written_begins_nothing(words, here, capsys):
     assert os.listdir(here / "disk") == []
 
 
+@pytest.mark.slow
 def test_a_run_folder_that_has_become_read_only_is_named(words, here, capsys):
     (here / "disk").mkdir()
     assert main(words("sft", here / "disk" / "run")) == 0
@@ -99,6 +101,7 @@ def test_a_run_folder_that_has_become_read_only_is_named(words, here, capsys):
         assert "and repeat the command" in message(capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_that_diverges_fails_by_name_and_keeps_its_checkpoints(stage, words, here, capsys):
     assert main(words(stage, here / "run", 1e9)) == 1

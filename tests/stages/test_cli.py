@@ -50,6 +50,7 @@ def raising(failure):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["--help"], ["zero", "tiny/zero", "--dry-run"], ["zero", "--help"], ["recipes", "ls"]]
 )
@@ -207,6 +208,7 @@ def test_a_wrong_flag_is_a_mistake_and_starts_nothing(flag, stage, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_gets_no_traceback():
     asked = subprocess.Popen(
         [sys.executable, "-m", "veriloop.stages.cli", "config", "schema"],

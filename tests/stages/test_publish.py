@@ -119,6 +119,7 @@ def test_a_name_that_is_none_is_refused_before_anything_begins(hub, whole, words
     assert not Path("run").exists() and hub.repos == {}
 
 
+@pytest.mark.slow
 def test_a_whole_run_uploads_what_its_stages_and_its_end_name(hub, whole, capsys):
     whole()
     words = ["r1", "whole.yaml", "--output", "run", "--push-to-hub", "me/last"]

@@ -135,6 +135,7 @@ def test_every_stage_takes_a_name_and_notes_itself_under_it():
         assert list(parameters)[:4] == ["recipe", "output", "resume", "name"], kind
 
 
+@pytest.mark.slow
 def test_the_stages_run_in_order_each_from_what_it_takes(calls, capsys):
     made = go()
     assert names(calls) == ["base", "judge", "dpo", "dpo_2"]
@@ -166,6 +167,7 @@ def test_a_current_run_is_left_unchanged(finished, calls, capsys):
     assert before.keys() == after.keys() and not Path("run/aside").exists()
 
 
+@pytest.mark.slow
 def test_another_spelling_of_the_folder_is_the_same_run(finished, calls, here):
     r1.run(listed(), here / "run", resume=True)
     assert names(calls) == []
@@ -280,6 +282,7 @@ def test_other_verifiers_do_the_stage_again(finished, calls, monkeypatch, capsys
     assert "its verifiers changed (number: 1+abc -> 1+def)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_setting_that_changes_verdicts_is_a_change_of_verifiers(tmp_path):
     entry = {"lineage": {"verifiers": staleness.fingerprint(["math_answer"])}}
     usual = SimpleNamespace(verifier_facts={})

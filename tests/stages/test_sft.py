@@ -142,6 +142,7 @@ def test_a_run_does_not_go_on_with_other_data(recipe, file, tmp_path, stopping, 
     assert len(stage(tmp_path / "run")["outputs"]["data_sha256"]) == 64
 
 
+@pytest.mark.slow
 def test_a_failure_of_any_kind_is_recorded_and_the_stage_resumes(
     recipe, tmp_path, monkeypatch, stage
 ):

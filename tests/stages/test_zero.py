@@ -114,6 +114,7 @@ def torn(path):
     path.write_bytes(path.read_bytes()[:-5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "damage", "code", "named"),
     [

@@ -306,6 +306,7 @@ def test_bounds_are_positive(name):
         VerifierPool(plugins=["absent.py"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sandbox", "variable", "resolved"),
     [
@@ -352,6 +353,7 @@ def test_closing_frees_a_thread_that_waits():
     assert raised
 
 
+@pytest.mark.slow
 def test_warm_workers_do_not_bill_imports_to_the_first_item():
     one = get("math_answer")
     with VerifierPool(limit_s=20.0) as pool:
@@ -360,6 +362,7 @@ def test_warm_workers_do_not_bill_imports_to_the_first_item():
     assert verdict.score == 1.0 and verdict.exec_s < 0.2  # the import alone takes longer
 
 
+@pytest.mark.slow
 def test_who_begins_to_warm_does_not_wait_and_who_judges_then_does():
     one = get("math_answer")
     with VerifierPool(limit_s=20.0) as pool:

@@ -98,6 +98,7 @@ def test_padding_earns_nothing(padding, chain, answer, score):
     assert judge(get("unit_chain").problem({"value": 6}), response).score == score
 
 
+@pytest.mark.slow
 def test_long_texts_are_read_in_linear_time():
     assert len(steps("".join(f"{n}+1={n + 1}; " for n in range(2_000)))) == MAX_STEPS
     with cpu_budget(3):

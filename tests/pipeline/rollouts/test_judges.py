@@ -121,6 +121,7 @@ def test_workers_end_where_they_cannot_be_asked_to_warm_up(monkeypatch):
 HALF = Problem(id="m/0", prompt="", verifier="math_answer", reference={"answer": r"\int_0^1 x\,dx"})
 
 
+@pytest.mark.slow
 def test_the_setting_of_computer_algebra_reaches_local_workers_and_their_fingerprint():
     usual, never = recipe(), recipe(verifier_computer_algebra="never")
     assert (usual.verifier_facts, never.verifier_facts) == ({}, {"computer_algebra": "never"})
@@ -129,6 +130,7 @@ def test_the_setting_of_computer_algebra_reaches_local_workers_and_their_fingerp
         assert pool.fingerprint(["math_answer"])["math_answer"].endswith(",computer_algebra=never")
 
 
+@pytest.mark.slow
 def test_the_setting_of_computer_algebra_reaches_a_service():
     with (
         RewardService(Settings(verifiers=("math_answer",))) as service,

@@ -30,6 +30,7 @@ def run(here, tiny_checkpoint):
     return "run"
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_uploaded_by_a_command(hub, run):
     command = [sys.executable, "-m", "veriloop.stages.cli", "push", run, "--to", "me/zero"]
     told = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}

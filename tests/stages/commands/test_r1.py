@@ -68,6 +68,7 @@ def test_a_run_gets_the_recipe_the_folder_and_what_was_asked(started, capsys):
     assert "checkpoint: there/base\nlineage: veriloop lineage there" in shown
 
 
+@pytest.mark.slow
 def test_runs_are_numbered_and_resumed_as_those_of_a_stage_are(started):
     r1()
     r1("--resume")

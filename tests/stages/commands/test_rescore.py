@@ -163,6 +163,7 @@ def _with_reference(path, text):
     pq.write_table(table.set_column(at, "reference", pa.array([text] * len(table))), path)
 
 
+@pytest.mark.slow
 def test_verdicts_of_another_use_of_computer_algebra_lie_apart(run, capsys):
     plain = fingerprint(["math_answer"])["math_answer"]
     words = ["rescore", str(run), "--verifier", f"math_answer@{plain}"]

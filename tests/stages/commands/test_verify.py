@@ -40,6 +40,7 @@ def test_verdicts_come_in_the_order_of_the_lines(lines, capsys):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_gold_may_be_a_value_or_the_reference(lines, capsys):
     response = "<answer>(1 + 2) * 4</answer>"
     reference = {"numbers": [1, 2, 4], "target": 12}
@@ -55,6 +56,7 @@ def test_gold_may_be_a_value_or_the_reference(lines, capsys):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_file_holds_cases_of_many_verifiers(lines, capsys):
     path = lines(
         {"verifier": "choice", "gold": "C", "response": "The answer is C."},
@@ -69,6 +71,7 @@ def test_one_file_holds_cases_of_many_verifiers(lines, capsys):
     assert "Did you mean 'choice'?" in verdicts[-1]["detail"]
 
 
+@pytest.mark.slow
 def test_a_line_may_have_facts_and_a_prompt(lines, capsys):
     half = {"verifier": "think_format", "response": "a</think><answer>b</answer>"}
     path = lines(
@@ -113,6 +116,7 @@ def test_expected_results_are_compared_and_counted(lines, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_standard_input_is_read_from_a_dash(monkeypatch, capsys):
     text = '{"gold": "4", "response": "四</think><answer>4</answer>"}\n'
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
@@ -165,6 +169,7 @@ def test_an_unknown_verifier_file_or_plugin_is_a_mistake(lines, capsys):
     assert "no.py is not a file" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_verifier_that_cannot_work_here_is_a_failure(lines, capsys, monkeypatch):
     monkeypatch.delenv("VERILOOP_JUDGE_URL", raising=False)
     path = lines({"gold": "q", "response": "x"})
@@ -172,6 +177,7 @@ def test_a_verifier_that_cannot_work_here_is_a_failure(lines, capsys, monkeypatc
     assert "set VERILOOP_JUDGE_URL to" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("use", "expected"),
     [
@@ -191,6 +197,7 @@ def test_computer_algebra_is_used_as_the_flag_says(lines, capsys, use, expected)
     assert [(v["score"], v["status"]) for v in printed(capsys)] == expected
 
 
+@pytest.mark.slow
 def test_programs_run_in_the_sandbox_of_the_flag(lines, capsys, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     tests = {"tests": [{"args": [2], "expected": 4}], "function": "f"}

@@ -52,6 +52,7 @@ def nested(depth):
     return value
 
 
+@pytest.mark.slow
 @given(PLAIN)
 def test_plain_data_equals_itself(value):
     assert same_value(value, value) and same_value([value], (value,))

@@ -78,6 +78,7 @@ def test_a_worker_is_still_bounded_itself(pool):
     assert done.stderr.strip().endswith("MemoryError")
 
 
+@pytest.mark.slow
 def test_a_hard_limit_of_the_host_below_that_of_a_program_is_refused_and_not_a_wrong_answer():
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"

@@ -51,7 +51,14 @@ def no_cache():
     decide.cache_clear()
 
 
-@pytest.mark.parametrize("kind", sorted({row["category"] for row in ROWS}))
+SLOW = {"integral", "product", "series"}  # sympy takes seconds
+KINDS = [
+    pytest.param(kind, marks=pytest.mark.slow if kind in SLOW else ())
+    for kind in sorted({row["category"] for row in ROWS})
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_answers_to_golds_that_are_not_worked_out_are_judged_right(kind):
     for row in ROWS:
         if row["category"] != kind:
@@ -216,6 +223,7 @@ def test_the_process_that_judges_does_not_import_sympy():
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.slow
 def test_a_pool_judges_them_within_its_limits_and_leaves_no_process():
     tasks = [(problem_of(HALF), r"\boxed{\frac12}"), (problem_of(HALF), r"\boxed{2}"),
              (problem_of("2"), r"\boxed{2}"), (problem_of(r"\nabla f"), r"\boxed{2}")]  # fmt: skip
@@ -240,6 +248,7 @@ def sympy_children():
     }
 
 
+@pytest.mark.slow
 def test_a_pool_gives_its_facts_to_every_problem():
     never = {"computer_algebra": "never"}
     own = problem_of(HALF, computer_algebra="fallback")

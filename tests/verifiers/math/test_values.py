@@ -36,6 +36,7 @@ GOLDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gold", GOLDS)
 def test_repeated_notation_is_decided_soon_and_never_paid(gold):
     rng = random.Random(gold)

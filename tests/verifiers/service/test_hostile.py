@@ -31,6 +31,7 @@ BAD_TESTS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_body_past_the_bound_is_answered_after_it_is_read(ask, open_service):
     bounds = Bounds(body_bytes=100_000, body_s=10.0)
     with open_service(bounds=bounds) as service:
@@ -39,6 +40,7 @@ def test_a_body_past_the_bound_is_answered_after_it_is_read(ask, open_service):
     assert answer.headers["connection"] == "close"
 
 
+@pytest.mark.slow
 def test_the_client_takes_413_as_final_and_names_the_item(open_service):
     def task(response):
         return Problem(id="p", prompt="", verifier="number", reference={"value": "1"}), response
@@ -138,6 +140,7 @@ def test_long_numbers_are_searched_in_linear_time():
         assert parse(f'["{text}"]'.encode()) == [text]
 
 
+@pytest.mark.slow
 def test_many_tiny_values_are_refused_and_many_commas_in_a_text_are_not(ask, open_service, number):
     with open_service(bounds=Bounds()) as service:
         many = ask(service.url, "/v1/verify", b'{"items": [' + b"[]," * (4 << 20) + b"[]]}")
@@ -146,6 +149,7 @@ def test_many_tiny_values_are_refused_and_many_commas_in_a_text_are_not(ask, ope
     assert text.status == 200 and text.json["verdicts"][0]["score"] == 1.0
 
 
+@pytest.mark.slow
 def test_bodies_in_progress_are_bounded_together(ask, open_service, number):
     with open_service(bounds=Bounds(pending_bytes=1 << 20)) as service:
         large = ask(service.url, "/v1/verify", {"items": [number(1, prompt="x" * (2 << 20))]})
