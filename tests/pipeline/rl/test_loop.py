@@ -128,6 +128,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(train, whole, tied):
     assert one == other and [json.loads(x)["step"] for x in one.splitlines()] == [0, 4]
 
 
+@pytest.mark.slow
 def test_every_tenth_step_gives_its_responses_to_the_trackers(train, monkeypatch):
     monkeypatch.setattr("veriloop.pipeline.rl.loop.SAMPLES_EVERY", 2)
     sampled = {}
