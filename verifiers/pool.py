@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Self
 
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired
 
 from veriloop.sandbox.backends import AUTO, check
 from veriloop.sandbox.clean_spawn import EXITED, CleanSpawn
+from veriloop.sandbox.patient_pool import PatientPool
 from veriloop.verifiers.registry import (
     Task,
     describe,
@@ -45,8 +47,8 @@ class VerifierPool:
     """Judges batches in `workers` processes, from any thread.
 
     `limit_s` and `memory_mb` bound each judgement. Verifiers that run a candidate's program add the
-    time that the program may take to `limit_s`. Waiting for a worker never counts. macOS does not
-    enforce `memory_mb`.
+    time that the program may take to `limit_s`. Waiting for a worker never counts, nor does, on
+    Linux, the time in which the worker waits for a processor. macOS does not enforce `memory_mb`.
 
     An item past its limit is killed and becomes an `error` verdict, as does one whose worker dies;
     the other items of its chunk are judged again and the worker is replaced.
@@ -163,16 +165,19 @@ class VerifierPool:
 
     def schedule(
         self, function: Callable[..., Any], args: tuple[Any, ...], limit_s: float
-    ) -> tuple[ProcessPool, Future[Any]]:
+    ) -> tuple[PatientPool, Future[Any]]:
         """Queue a call. Returns its future and the process pool that holds it."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("this VerifierPool is closed")
-            if not self._pool.active:
-                broken, self._pool = self._pool, self._new_pool()
-                self.restarts += self.workers
-                threading.Thread(target=broken.join, daemon=True).start()
-            return self._pool, self._pool.schedule(function, args=args, timeout=limit_s)
+            for _ in range(ATTEMPTS):
+                if not self._pool.active:
+                    broken, self._pool = self._pool, self._new_pool()
+                    self.restarts += self.workers
+                    threading.Thread(target=broken.join, daemon=True).start()
+                with suppress(RuntimeError):  # it broke since
+                    return self._pool, self._pool.schedule(function, args=args, timeout=limit_s)
+            raise RuntimeError(f"the workers' pool broke {ATTEMPTS} times as it was given an item")
 
     def note(self, judged: Iterable[tuple[str, float]]) -> None:
         """Update the costs with (verifier, seconds) of judged items."""
@@ -183,13 +188,9 @@ class VerifierPool:
         with self._lock:
             self.restarts += 1
 
-    def _new_pool(self) -> ProcessPool:
-        return ProcessPool(
-            max_workers=self.workers,
-            initializer=prepare,
-            initargs=(os.getpid(), self._memory_mb, self._plugins, self._warm, self._sandbox),
-            context=CleanSpawn(),  # pyright: ignore[reportArgumentType]
-        )
+    def _new_pool(self) -> PatientPool:
+        settings = (os.getpid(), self._memory_mb, self._plugins, self._warm, self._sandbox)
+        return PatientPool(self.workers, prepare, settings, CleanSpawn())
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ class _Sent:
     indices: Sequence[int]  # of the tasks, in the order the worker judges them
     attempt: int
     limit_s: float
-    pool: ProcessPool
+    pool: PatientPool
 
 
 class _Batch:
@@ -291,7 +292,7 @@ class _Batch:
         )
 
 
-def _join(pool: ProcessPool) -> None:
+def _join(pool: PatientPool) -> None:
     """Wait for a stopped pool in a thread, since pebble's own `join` then has no limit."""
     thread = threading.Thread(target=pool.join, daemon=True)
     thread.start()

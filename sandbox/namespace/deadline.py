@@ -88,6 +88,12 @@ def usage(handle: int) -> tuple[float, float]:
     return (process.cpu_s, process.waited_s) if process else (0.0, 0.0)
 
 
+def waited_s(pid: int) -> float:
+    """Seconds of waiting for a processor, as `usage` counts them, of a process by its id."""
+    process = _process(pid)
+    return process.waited_s if process else 0.0
+
+
 def tree_usage(handle: int, pids: Iterable[int], counted_s: float | None) -> tuple[float, float]:
     """The same of a process and all that it started.
 

@@ -13,10 +13,11 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from typing import Any, TypeVar
 
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired
 
 from veriloop.sandbox.child_signals import leave_to_parent
 from veriloop.sandbox.clean_spawn import CleanSpawn
+from veriloop.sandbox.patient_pool import PatientPool
 from veriloop.sandbox.remote.refusal import Refusal
 
 INLINE_BYTES = 64 << 10  # bodies up to this size are handled in the event loop
@@ -65,12 +66,8 @@ class _Processes:
                 threading.Thread(target=broken.join, daemon=True).start()
             return self._pool.schedule(function, args=args, timeout=LIMIT_S)
 
-    def _new_pool(self) -> ProcessPool:
-        return ProcessPool(
-            max_workers=WORKERS,
-            initializer=_begin,
-            context=CleanSpawn(),  # pyright: ignore[reportArgumentType]
-        )
+    def _new_pool(self) -> PatientPool:
+        return PatientPool(WORKERS, _begin, (), CleanSpawn())
 
 
 def _begin() -> None:

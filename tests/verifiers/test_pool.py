@@ -13,6 +13,7 @@ import pytest
 
 from tests.cpu_budget import cpu_budget
 from veriloop.data.problem import Problem
+from veriloop.sandbox.namespace.deadline import PATIENCE
 from veriloop.verifiers import worker
 from veriloop.verifiers.pool import CHUNK, VerifierPool
 from veriloop.verifiers.registry import get, seconds_for
@@ -73,8 +74,8 @@ def test_a_hang_is_killed_in_time_and_the_next_batch_works(pool, how):
     took = time.monotonic() - began
     assert (verdict.score, verdict.status) == (None, "error")
     assert verdict.detail == f"verifier exceeded its {LIMIT_S} s limit"
-    assert LIMIT_S <= took < LIMIT_S + 5.0
-    assert verdict.exec_s == LIMIT_S and verdict.queue_s < 0.5
+    assert LIMIT_S <= took < PATIENCE * LIMIT_S + 5.0
+    assert verdict.exec_s == LIMIT_S and verdict.queue_s < took  # also waiting for a processor
     assert_whole(pool)
 
 
