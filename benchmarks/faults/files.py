@@ -2,8 +2,8 @@
 
     python benchmarks/faults/files.py [--faults N] [--seed N] [--stages A,B] [--quick] [--json FILE]
 
-At the n-th operation on a file of the run folder, counted over opening for writing, creating and
-removing folders, renaming, deleting and flushing to disk:
+At the n-th operation on a file of the run folder or of the cache, counted over opening for writing,
+creating and removing folders, renaming, deleting and flushing to disk:
 
     full       the disk is full from here on           error    this operation fails with EIO
     read only  nothing can be written from here on     torn     half of the file is written, then
@@ -61,10 +61,11 @@ class FileFault:
 
 
 class FileLayer:
-    """Counts the operations of this process on files below `folder` and breaks one of them."""
+    """Counts the operations of this process on files below `folders` and breaks one of them."""
 
-    def __init__(self, folder: Path, fault: FileFault | None) -> None:
-        self.folder, self.fault, self.count = str(folder.resolve()), fault, 0
+    def __init__(self, fault: FileFault | None, *folders: Path) -> None:
+        self.folders, self.fault = tuple(str(folder.resolve()) for folder in folders), fault
+        self.count = 0
 
     def install(self) -> None:
         """Replace the functions of os and io by counting ones."""
@@ -97,7 +98,7 @@ class FileLayer:
         """Count an operation and fail it if it is the chosen one. Returns whether to tear the
         opened file."""
         absolute = os.path.abspath(os.fsdecode(path))
-        if not absolute.startswith(self.folder):
+        if not absolute.startswith(self.folders):
             return False
         self.count += 1
         fault = self.fault
@@ -158,6 +159,11 @@ def _jump(seconds: float) -> None:
     time.time = lambda: real() + seconds
 
 
+def written(folder: Path) -> tuple[Path, Path]:
+    """Where a run writes: its own folder, and the cache of base models."""
+    return folder / "run", folder / "outputs"
+
+
 def operations(stage: str, folder: Path, values: dict[str, Any]) -> int:
     """Run the stage undisturbed; returns the number of its file operations."""
     command = stage_command(stage, folder, values)
@@ -165,7 +171,7 @@ def operations(stage: str, folder: Path, values: dict[str, Any]) -> int:
     def counting() -> None:
         import atexit
 
-        layer = FileLayer(folder / "run", None)
+        layer = FileLayer(None, *written(folder))
         layer.install()
         atexit.register(lambda: (folder / COUNTED).write_text(str(layer.count)))
 
@@ -178,7 +184,7 @@ def operations(stage: str, folder: Path, values: dict[str, Any]) -> int:
 def broken(fault: FileFault, folder: Path, values: dict[str, Any], expected: Any) -> None:
     """Run with the fault, then without; records the outcome in `fault`."""
     command = stage_command(fault.stage, folder, values)
-    command.before = FileLayer(folder / "run", fault).install
+    command.before = FileLayer(fault, *written(folder)).install
     fault.code = command.start().ended()
     output = command.said
     fault.said = (output.strip().splitlines() or [""])[-1][:300]
@@ -202,8 +208,8 @@ def main() -> int:
     folder = (options.folder or Path(tempfile.mkdtemp(prefix="files-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     preload()
-    paths = models(folder / "models")
     stages = ["sft"] if options.quick else options.stages.split(",")
+    paths = models(folder / "models", stages)
     draw, counts, whole = random.Random(options.seed), {}, {}
     for stage in stages:
         counts[stage] = operations(stage, folder / "whole" / stage, recipe(stage, paths))

@@ -294,7 +294,7 @@ def main() -> int:
     for kind, number in plan:
         if kind not in LIGHT and not inputs.models:
             preload()
-            inputs.models = models(folder / "models")
+            inputs.models = models(folder / "models", ["zero"])
             whole = stage_command("zero", folder / "whole", recipe("zero", inputs.models))
             if whole.start().ended() != 0:
                 raise SystemExit(f"the run whose records are changed failed: {whole.said[-2000:]}")

@@ -112,8 +112,8 @@ def main() -> int:
     folder = (options.folder or Path(tempfile.mkdtemp(prefix="kills-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     preload()
-    paths = models(folder / "models")
     stages = ["sft"] if options.quick else options.stages.split(",")
+    paths = models(folder / "models", stages)
     count = 3 if options.quick else options.kills
     draw, whole, durations = random.Random(options.seed), {}, {}
     for stage in stages:

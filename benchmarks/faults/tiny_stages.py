@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 LIMIT_S = 300.0  # for a run to end
-COMMON = {"name": "faults", "checkpoint": {"every": 2, "keep": 2}, "tensorboard": False}
+COMMON = {"start": "start", "checkpoint": {"every": 2, "keep": 2}, "tensorboard": False}
+SHAPE = {"hidden": 32, "layers": 1, "heads": 1, "feed_forward": 48, "vocabulary": 400}
 ROLLOUTS = {
     "steps": 6,
     "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 12},
@@ -25,26 +26,39 @@ ROLLOUTS = {
     "evaluation": {"problems": 4, "samples": 2},
 }
 PAIRS = {"data": {"rows": 24, "held_out": 8}, "optimizer": {"learning_rate": 3e-3}, "batch": 4}
-# Recipes; "start", "teacher" and "judge" name models of `models`.
-STAGES: dict[str, dict[str, Any]] = {
-    "sft": {
-        "data": {"source": "arithmetic", "rows": 20, "held_out": 4},
-        "batch": 4,
-        "optimizer": {"learning_rate": 3e-3},
-        "sampler": {"engine": "torch"},
-        "examine": False,
+TUNING = {
+    "batch": 4,
+    "optimizer": {"learning_rate": 3e-3},
+    "sampler": {"engine": "torch"},
+    "examine": False,
+}
+COLLECTING = TUNING | {
+    "teacher": "taught",
+    "sets": {
+        "sums": {
+            "path": "sums.jsonl",
+            "question": ["{question}"],
+            "answer": "answer",
+            "verifier": "number",
+            "held_out": 0.2,
+        }
     },
+    "collect": {"problems": {"sums": 1.0}, "questions": 16, "per_prompt": 2, "at_once": 4},
+    "filters": {"consistency": 0.0, "distinct": 0.0, "overlap": 0},
+    "evaluation": {"problems": 4},
+    "max_tokens": 60,
+}
+# Recipes; "start", "teacher", "judge", "taught" and names of files stand for what `models` writes.
+STAGES: dict[str, dict[str, Any]] = {
+    "sft": TUNING | {"data": {"source": "arithmetic", "rows": 20, "held_out": 4}},
     "reward_model": PAIRS,
     "preference": PAIRS,
-    "distill": {
+    "distill": TUNING
+    | {
         "teacher": "teacher",
         "method": "logits",
         "top_k": 40,
         "data": {"source": "arithmetic", "rows": 20, "held_out": 4},
-        "batch": 4,
-        "optimizer": {"learning_rate": 3e-3},
-        "sampler": {"engine": "torch"},
-        "examine": False,
     },
     "zero": ROLLOUTS | {"rollout": {**ROLLOUTS["rollout"], "ahead": 1}},
     "reasoning_rl": ROLLOUTS,
@@ -53,13 +67,35 @@ STAGES: dict[str, dict[str, Any]] = {
         "problems": {"arithmetic": 0.5, "general": 0.5},
         "reward": {"reward_model": "judge", "control": "random"},
     },
+    "cold_start": COLLECTING,
+    "rejection_sft": COLLECTING,
+    "base": {
+        "steps": 12,
+        "tokens_per_step": 256,
+        "tokenizer_documents": 200,
+        "step_accuracy": 0.0,
+        "model": SHAPE,
+        "optimizer": {"learning_rate": 3e-3},
+    },
+    "r1": {
+        "stages": [
+            {"name": "base", "recipe": "base.yaml"},
+            {"name": "zero", "recipe": "zero.yaml", "take": {"start": "base.checkpoint"}},
+            {"name": "sft", "recipe": "sft.yaml", "take": {"start": "zero.checkpoint"}},
+        ]
+    },
 }
+BARE = ("base", "r1")  # without a start, checkpoints and trackers
+ANSWER = "<think>two</think><answer>2</answer>"  # to all of SUMS
+SUMS = [f"What is {n}-{n - 2}?" for n in range(2, 42)]
+LESSONS = 240  # that teach it
 # Files of a run that another run of the same recipe need not have byte by byte.
 OWN = {"console.log", "resumes.jsonl", "versions.json", ".lock", "README.md", "manifest.json"}
 
 
-def models(folder: Path) -> dict[str, Path]:
-    """Untrained models of a few thousand weights, written to `folder`: start, teacher, judge."""
+def models(folder: Path, stages: Collection[str]) -> dict[str, Path]:
+    """What these stages read, written to `folder`: untrained models of a few thousand weights,
+    start, teacher and judge; taught, which answers SUMS; these sums; and the recipes of r1."""
     from random import Random
 
     import torch
@@ -72,27 +108,61 @@ def models(folder: Path) -> dict[str, Path]:
 
     random = Random(0)
     spelling = tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(600)), 400)
-    shape = TinyModel(hidden=32, layers=1, heads=1, feed_forward=48, vocabulary=400)
-    paths = {name: folder / name for name in ("start", "teacher", "judge")}
+    shape = TinyModel.model_validate(SHAPE)
+    files = ("sums.jsonl", *(f"{step['name']}.yaml" for step in STAGES["r1"]["stages"]))
+    paths = {name: folder / name for name in ("start", "teacher", "judge", "taught", *files)}
     for seed, name in enumerate(("start", "teacher")):
         torch.manual_seed(seed)
         save_policy(untrained(shape, spelling), spelling, paths[name])
     judge = load_classifier(paths["start"], spelling)
     judge.config.eos_token_id = [spelling.eos_token_id]
     save_policy(judge, spelling, paths["judge"])
+    if not {"cold_start", "rejection_sft"}.isdisjoint(stages):
+        teach = Command(words=[], folder=folder, name="taught.log")
+        teach.answer = lambda: _teach(untrained(shape, spelling), spelling, paths["taught"])
+        if teach.start().ended() != 0:  # apart: a process that computed gradients must not fork
+            raise SystemExit(f"there is no teacher: {teach.said[-2000:]}")
+    rows = [json.dumps({"question": question, "answer": "2"}) + "\n" for question in SUMS]
+    paths["sums.jsonl"].write_text("".join(rows))
+    for name, path in paths.items():
+        if name.endswith(".yaml"):
+            path.write_text(yaml.safe_dump(recipe(name.removesuffix(".yaml"), paths)))
     return paths
+
+
+def _teach(model: Any, spelling: Any, folder: Path) -> int:
+    """Train the model to give ANSWER to SUMS and save it. Returns an exit code."""
+    import torch
+
+    from veriloop.data.problem import Problem
+    from veriloop.pipeline.model.policy import save_policy
+    from veriloop.pipeline.rollouts.generate import prompt_ids
+
+    answer = [*spelling(ANSWER, add_special_tokens=False).input_ids, spelling.eos_token_id]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for lesson in range(LESSONS):
+        problem = Problem(id="", prompt=SUMS[lesson % len(SUMS)], verifier="number", reference={})
+        prompt = list(prompt_ids(problem, spelling))
+        ids, labels = prompt + answer, [-100] * len(prompt) + answer
+        optimizer.zero_grad()
+        model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss.backward()
+        optimizer.step()
+    save_policy(model, spelling, folder)
+    return 0
 
 
 def recipe(stage: str, paths: Mapping[str, Path]) -> dict[str, Any]:
     """The recipe of a stage with the paths of the models."""
-    values = {"stage": stage, "start": "start", **COMMON, **STAGES[stage]}
-    return {key: value if key == "name" else _placed(value, paths) for key, value in values.items()}
+    values = STAGES[stage] if stage in BARE else COMMON | STAGES[stage]
+    return {"stage": stage, "name": "faults", **_placed(values, paths)}
 
 
 def _placed(value: Any, paths: Mapping[str, Path]) -> Any:
     """The value with names of models replaced by their paths."""
     if isinstance(value, Mapping):
         return {key: _placed(inner, paths) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_placed(inner, paths) for inner in value]
     return str(paths[value]) if isinstance(value, str) and value in paths else value
 
 
@@ -199,20 +269,19 @@ def result(folder: Path) -> dict[str, Any]:
     """What a run in `folder` must reproduce bit for bit, by file name.
 
     Of the checkpoints only the last one: a stop saves an additional one, and earlier ones hold
-    prefetched rollouts with their times.
+    prefetched rollouts with their times. Of the cache the base models that the run has published.
     """
-    run = folder / "run"
+    run, cache = folder / "run", folder / "outputs" / "cache"
     earlier = {
         step
         for checkpoints in run.glob("*/checkpoints")
         for step in sorted(checkpoints.glob("step_*"))[:-1]
     }
-    files = sorted(
-        path for path in run.rglob("*") if path.is_file() and earlier.isdisjoint(path.parents)
-    )
+    cached = [path for entry in cache.glob("[!.]*") for path in entry.rglob("*")]
     return {
-        path.relative_to(run).as_posix(): _content(path)
-        for path in files
+        path.relative_to(folder).as_posix(): _content(path)
+        for path in sorted([*run.rglob("*"), *cached])
+        if path.is_file() and earlier.isdisjoint(path.parents)
         if path.name not in OWN and not path.name.startswith("report.")
     }
 
@@ -230,6 +299,9 @@ def differences(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> list[
 def _content(path: Path) -> Any:
     if path.name == "run.json":
         return [_outcome(entry) for entry in json.loads(path.read_bytes())["stages"]]
+    if path.name == "base.json":
+        facts = json.loads(path.read_bytes())
+        return {key: facts[key] for key in ("recipe", "loss", "step_accuracy", "sha256")}
     if path.name in ("metrics.jsonl", "evaluations.jsonl"):
         return [_timeless(json.loads(line)) for line in path.read_bytes().splitlines()]
     if path.suffix == ".pt":

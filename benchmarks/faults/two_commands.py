@@ -77,10 +77,11 @@ def main() -> int:
     folder = (options.folder or Path(tempfile.mkdtemp(prefix="two-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     preload()
-    paths = models(folder / "models")
+    stages = ["sft"] if options.quick else options.stages.split(",")
+    paths = models(folder / "models", stages)
     count = 3 if options.quick else options.offsets
     pairs: list[Pair] = []
-    for stage in ["sft"] if options.quick else options.stages.split(","):
+    for stage in stages:
         began, values = time.monotonic(), recipe(stage, paths)
         command = stage_command(stage, folder / "whole" / stage, values).start()
         if command.ended() != 0:

@@ -59,6 +59,20 @@ def test_changed_inputs_are_accepted_or_refused(tmp_path):
     assert results["cases"] > 100 and results["bad"] == []
 
 
+def test_every_stage_has_a_tiny_recipe(harness, tmp_path):
+    from veriloop.pipeline.config.load import validate
+    from veriloop.pipeline.config.registry import STAGES
+
+    tiny = harness("tiny_stages")
+    assert tiny.STAGES.keys() == STAGES.keys()
+    names = ("start", "teacher", "judge", "taught", "sums.jsonl", "base.yaml", "zero.yaml")
+    paths = {name: tmp_path / name for name in names}
+    for stage in STAGES:
+        assert validate(tiny.recipe(stage, paths), stage).stage == stage
+    assert tiny.recipe("r1", paths)["stages"][1]["recipe"] == str(tmp_path / "zero.yaml")
+    assert tiny.recipe("cold_start", paths)["sets"]["sums"]["path"] == str(tmp_path / "sums.jsonl")
+
+
 def test_a_difference_is_told(harness, tmp_path):
     tiny = harness("tiny_stages")
     expected = {"a": 1, "b": [float("nan")], "c": 3}
@@ -109,7 +123,7 @@ def test_the_file_layer_fails_the_operation_it_was_told_to(tmp_path, kind):
         "import sys; sys.path[:0] = ['benchmarks', 'benchmarks/faults'];"
         "import files, os; from pathlib import Path; root = Path(sys.argv[1]);"
         f"fault = files.FileFault(stage='', kind={kind!r}, at=3, size=1);"
-        "layer = files.FileLayer(root, fault); layer.install();"
+        "layer = files.FileLayer(fault, root); layer.install();"
         "(root / 'a').mkdir(); (root / 'b').write_text('x'); print(layer.count);"
         "(root / 'c').write_text('y')"
     )
