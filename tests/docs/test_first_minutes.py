@@ -56,10 +56,20 @@ def test_a_student_with_a_laptop(reader):
     assert entry["inputs"]["recipe"]["rollout"]["prompts"] == 16
     (checkpoint,) = re.findall(r"^checkpoint: (.*)$", said, re.MULTILINE)
     assert (reader.here / checkpoint / "config.json").is_file()
+    (reader.here / "models/mine").symlink_to(reader.here / checkpoint)
+    examines(reader, reader.command("veriloop doctor --model models/mine"))
     (reader.here / "outputs/tiny-zero-1").rename(reader.here / "outputs/mine")
     (reader.here / "outputs/mine/report.html").unlink()
     assert "report.html" in reader.types("veriloop report outputs/mine")
     assert "<html" in (reader.here / "outputs/mine/report.html").read_text()
+
+
+def examines(reader, command):
+    """The doctor finds no fault in this machine and the model, and names its checks of both."""
+    said = reader.runs(command)
+    verdicts = dict(re.findall(r"^(\S.*?) {2,}(ok|warn|fail|skipped)\b", said, re.MULTILINE))
+    assert {"python", "sandbox", "weights", "log-probs, T=1"} <= verdicts.keys(), said
+    assert verdicts["python"] == "ok" and ", 0 fail, " in said.splitlines()[-1]
 
 
 def write_gsm8k(folder):
@@ -77,6 +87,8 @@ def test_a_researcher_with_one_gpu(reader):
     fetch = "hf download Qwen/Qwen2.5-0.5B --local-dir models/Qwen2.5-0.5B"
     reader.types(fetch)
     assert fetch in reader.types("veriloop recipes show real/zero_gsm8k_qwen2.5_0.5b")
+    doctor = "veriloop doctor --model models/Qwen2.5-0.5B --sampler vllm --dtype bfloat16"
+    examines(reader, reader.command(doctor).replace("vllm", "torch"))
     plan = reader.types("veriloop zero real/zero_gsm8k_qwen2.5_0.5b --dry-run")
     assert "bytes a parameter" in plan
     begin = reader.command(
