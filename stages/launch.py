@@ -17,6 +17,7 @@ import yaml
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
 from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.cluster import launched_rank
 from veriloop.pipeline.config.load import (
     FOLDER,
     flat,
@@ -29,7 +30,7 @@ from veriloop.pipeline.config.load import (
 )
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.registry import STAGES, Recipe
-from veriloop.pipeline.config.rl import PreferenceRLRecipe
+from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, Part, require_plugins
 from veriloop.pipeline.dry_run.inputs import require_data
 from veriloop.pipeline.dry_run.plan import plan
@@ -170,6 +171,11 @@ def command(words: Sequence[str]) -> int:
     """
     stage = words[0].replace("-", "_")
     options = parse(stage, words[1:])
+    if not options.dry_run and launched_rank(options.recipe):
+        from veriloop.stages.follow import follow
+
+        assert isinstance(options.recipe, RLRecipe), "other recipes have one rank"
+        return follow(options.recipe)
     repo = repo_of(options.recipe)
     output = run_folder(options.recipe, options.output, resume=options.resume)
     if options.dry_run:
@@ -189,12 +195,28 @@ def command(words: Sequence[str]) -> int:
     with held_folder(options.recipe, options.output, resume=options.resume) as output:
         if options.resume and not (output / "run.json").exists():
             print(f"{output} holds no run yet: starting one", flush=True)
-        prelaunch.begin_for(options.recipe)
-        try:
-            with reported(output):
-                return _run(words, options, output)
-        finally:
-            prelaunch.forget()
+        with _joined(options.recipe):
+            prelaunch.begin_for(options.recipe)
+            try:
+                with reported(output):
+                    return _run(words, options, output)
+            finally:
+                prelaunch.forget()
+
+
+@contextmanager
+def _joined(recipe: Recipe) -> Iterator[None]:
+    """Lead the ranks of the recipe's `cluster`, if it has several."""
+    if not isinstance(recipe, RLRecipe) or recipe.cluster.ranks == 1:
+        yield
+        return
+    from veriloop.pipeline.cluster.gang import join, leave
+
+    join(recipe.trainer.device, recipe.cluster.deadlines.rank_s)
+    try:
+        yield
+    finally:
+        leave()
 
 
 def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:
@@ -203,7 +225,10 @@ def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:
         with allowing(options.allow_changed):
             checkpoint = module.run(options.recipe, output, resume=options.resume)
     except (Stopped, KeyboardInterrupt) as stop:
-        raise stopped(stop, _resume_command(words, output)) from stop
+        resume = _resume_command(words, output)
+        if isinstance(options.recipe, RLRecipe) and options.recipe.cluster.ranks > 1:
+            resume = resume.replace("veriloop", options.recipe.cluster.launcher, 1)
+        raise stopped(stop, resume) from stop
     print(f"{table(output)}\n\ncheckpoint: {checkpoint}", flush=True)
     if (repo := repo_of(options.recipe)) is not None:
         push_all(output, [(options.recipe.stage, repo)])

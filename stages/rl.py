@@ -14,8 +14,10 @@ import torch
 from veriloop.data.jsonl import read_rows
 from veriloop.data.problem import Problem
 from veriloop.data.sources import SOURCES, Mixture, held_out
+from veriloop.pipeline.cluster.ranks import ALONE, Ranks, joined
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.rl import RLRecipe
+from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.evaluation.evaluate import MEASURED
 from veriloop.pipeline.losses.dapo import soft_overlong_penalty
@@ -46,7 +48,7 @@ from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.trackers.open import open_record
 from veriloop.pipeline.sampling.engine_cache import abandon
 from veriloop.pipeline.sampling.open import open_sampler
-from veriloop.pipeline.sampling.prelaunch import halves
+from veriloop.pipeline.sampling.prelaunch import engine_of, halves
 from veriloop.pipeline.sampling.sampler import Sampler
 from veriloop.pipeline.types import Rollout
 from veriloop.sandbox.host import affinity, bind
@@ -185,6 +187,8 @@ def open_loop(
 
     `saved` is the checkpoint to resume from and its state.
     """
+    ranks = _ranks_of(recipe, build_learner)
+    stack.push(ranks.dismiss)
     cores = _reserve_sampler_cores(stack) if recipe.rollout.ahead else ()
     rollout = recipe.rollout
     console = stack.enter_context(
@@ -199,13 +203,14 @@ def open_loop(
     names = verifier_names({**MEASURED, **task.verifiers}, [*task.kinds, *task.held_out])
     pool = open_verifiers(stack, recipe, names, directory)
     sampler = open_sampler(
-        recipe.sampler,
+        _sampler_config(recipe.sampler, ranks),
         str(start),
         max_length=rollout.max_prompt + rollout.max_tokens,
         say=console.note,
         cores=cores,
     )
     stack.callback(sampler.close)
+    ranks.tell("open", str(start), None if saved is None else str(saved[0]))
     policy = prepare(load_policy(start), recipe.trainer)
     tokenizer = load_tokenizer(start)
     generator = RolloutGenerator(
@@ -215,7 +220,7 @@ def open_loop(
         learner = build_learner(policy, generator, start)
     else:
         assert isinstance(recipe, RLRecipe), "other recipes have no rewards and bring a learner"
-        learner = PolicyLearner(recipe, policy, generator, task.step_scores)
+        learner = _policy_learner(recipe, ranks, policy, generator, task)
     record = stack.enter_context(open_record(recipe, directory))
     after = recipe.warn_zero_reward_after if isinstance(recipe, RLRecipe) else 0
     deps = LoopDeps(
@@ -228,6 +233,7 @@ def open_loop(
         reward_alarm=ZeroRewardAlarm(after, record.metrics_path, console.note, unweighted(recipe)),
         directory=directory,
         bound_gib=recipe.trainer.memory_gib,
+        tell=ranks.tell,
     )
     loop = Loop(recipe, task, policy, deps, learner)
     if loop.prefetcher is not None:
@@ -236,6 +242,40 @@ def open_loop(
     if saved is not None:
         loop.trainer.resume(saved[1], saved_weights(policy, saved[0]))
     return loop
+
+
+def _ranks_of(recipe: RolloutRecipe, build_learner: LearnerBuilder | None) -> Ranks:
+    """The ranks that train. Raises RecipeError if they are not those of the recipe."""
+    ranks = joined()
+    wanted = recipe.cluster.ranks if isinstance(recipe, RLRecipe) else 1
+    if ranks.count != wanted or (ranks.count > 1 and build_learner is not None):
+        raise RecipeError(
+            f"cluster asks for {wanted} ranks, this command trains with {ranks.count}: several are "
+            "for `torchrun -m veriloop` with zero, reasoning-rl and preference-rl"
+        )
+    return ranks
+
+
+def _sampler_config(config: SamplerConfig, ranks: Ranks) -> SamplerConfig:
+    """The recipe's sampler; vLLM beside other ranks is a process of its own, or it would join
+    them."""
+    if ranks.count == 1 or engine_of(config) != "vllm":
+        return config
+    return config.model_copy(update={"apart": True})
+
+
+def _policy_learner(
+    recipe: RLRecipe, ranks: Ranks, policy: Any, generator: RolloutGenerator, task: Task
+) -> PolicyLearner:
+    """The learner that the loop drives: on several ranks the one that leads them."""
+    if ranks is ALONE:
+        return PolicyLearner(recipe, policy, generator, task.step_scores)
+    # Loads FSDP, which one process has no use for.
+    from veriloop.pipeline.cluster.gang import Gang
+    from veriloop.pipeline.rl.crew import LeadingLearner
+
+    assert isinstance(ranks, Gang), "several ranks are a gang"
+    return LeadingLearner(recipe, policy, generator, task.step_scores, ranks)
 
 
 def _give_up_prefetching(sampler: Sampler, pool: Judges) -> Callable[..., None]:

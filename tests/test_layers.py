@@ -28,12 +28,16 @@ ROOMS = {
     "runs": "errors types config",
     "protocols": "types config",
     "model": "errors types config",
+    "cluster": "errors types model",
     "training": "errors types config runs model",
     "losses": "types model",
     "sampling": "errors types config runs model training",
     "rollouts": "errors types protocols config model training losses sampling",
     "evaluation": "errors types config model sampling rollouts",
-    "rl": "errors types protocols config runs model training losses sampling rollouts evaluation",
+    "rl": (
+        "errors types protocols config runs model cluster training losses sampling rollouts "
+        "evaluation"
+    ),
     "sft": "errors types config runs model training sampling rollouts",
     "preference": "errors types config runs model training losses sampling rollouts evaluation",
     "distill": "errors types config runs model training losses sampling rl sft",

@@ -65,6 +65,7 @@ EXECUTION_SETTINGS = (
     "trainer.device",
     "trainer.threads",
     "trainer.memory_gib",
+    "cluster",  # the sums of a step are the same up to rounding
     "sampler.apart",
     "sampler.deadline_s",
     "sampler.device",

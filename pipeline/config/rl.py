@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from veriloop.data.problem import GENERAL
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.fields import (
     Count,
     NotNegative,
@@ -102,6 +103,8 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
     """Device, packing and precision of the update."""
     sampler: SamplerConfig = SamplerConfig()
     """Engine that samples answers."""
+    cluster: ClusterConfig = ClusterConfig()
+    """Processes that train together, started by torchrun."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When checkpoints are written and how many are kept."""
     tensorboard: bool = True
@@ -167,6 +170,21 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
                 f"reward.overlong={self.reward.overlong} tokens exceed "
                 f"rollout.max_tokens={self.rollout.max_tokens}; nearest valid: "
                 f"{self.rollout.max_tokens}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ranks_suit(self) -> Self:
+        if self.cluster.ranks > 1 and self.trainer.device.startswith("cuda:"):
+            raise ValueError(
+                f"trainer.device={self.trainer.device} with {self.cluster.ranks} ranks in cluster: "
+                "each rank takes the GPU of its number; set auto, cuda or cpu"
+            )
+        if self.cluster.ranks > 1 and self.algorithm.epochs > 1:
+            raise ValueError(
+                f"algorithm.epochs={self.algorithm.epochs} with {self.cluster.ranks} ranks in "
+                "cluster: a rollout is on another rank in each epoch, and its recorded log-probs "
+                "could be those of an earlier one; set epochs: 1"
             )
         return self
 

@@ -17,6 +17,7 @@ from veriloop.pipeline.config.registry import Recipe, StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, TinyModel, TrainerConfig
 from veriloop.pipeline.config.sft import SupervisedRecipe
+from veriloop.pipeline.dry_run.cluster import cluster_rows
 from veriloop.pipeline.dry_run.inputs import missing_tags
 from veriloop.pipeline.dry_run.memory import (
     GIB,
@@ -139,7 +140,8 @@ def _rl_rows(recipe: RLRecipe, count: int | None) -> Rows:
     if algorithm.kl_coefficient and not adapters:
         copies = {"reference": 4, **copies}
     cache = {f"{recipe.sampler.cache_gib:g} GiB of cache": recipe.sampler.cache_gib * GIB}
-    return rows + memory_rows(recipe.start, recipe.trainer, count, copies, cache)
+    rows += memory_rows(recipe.start, recipe.trainer, count, copies, cache)
+    return rows + cluster_rows(recipe, count)
 
 
 def _reference(recipe: RLRecipe, updates: int) -> str:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from veriloop.pipeline.config.sections import LoraConfig
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.pipeline.model.fused_layers import FastLinear
+from veriloop.pipeline.model.sharded import whole
 
 FOLDER = "adapter"  # in a checkpoint: the adapters in peft's layout
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
@@ -39,7 +40,8 @@ class LoraLinear(FastLinear):
 
     def merged(self) -> Tensor:
         """[O, I]: the weight of an equivalent plain linear layer."""
-        return torch.addmm(self.weight, self.lora_B, self.lora_A, alpha=self.lora_scale)
+        b_Or, a_rI = whole(self.lora_B), whole(self.lora_A)
+        return torch.addmm(whole(self.weight), b_Or, a_rI, alpha=self.lora_scale)
 
 
 def add(model: Any, config: LoraConfig) -> None:
@@ -87,23 +89,40 @@ def adapted(model: Any) -> LoraConfig | None:
 
 @torch.no_grad()
 def merged(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """(name, weight) of every parameter, with adapters merged and names as without them."""
+    """(name, weight) of every parameter, with adapters merged and names as without them.
+
+    Sharded weights are gathered one at a time: all ranks iterate.
+    """
     layers = {id(m.weight): m for m in model.modules() if isinstance(m, LoraLinear)}
     for name, parameter in model.named_parameters():
         if not _is_adapter(name):
             layer = layers.get(id(parameter))
-            yield name, parameter if layer is None else layer.merged()
+            yield name, whole(parameter) if layer is None else layer.merged()
 
 
 @torch.no_grad()
 def merged_state(
-    model: Any, convert: Callable[[Tensor], Tensor] = lambda weight: weight
+    model: Any,
+    convert: Callable[[Tensor], Tensor] = lambda weight: weight,
+    state: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """`model.state_dict()` with adapters merged; each weight is converted before the next one."""
-    layers = {f"{n}.weight": m for n, m in model.named_modules() if isinstance(m, LoraLinear)}
+    """`model.state_dict()`, or the given state of it, with adapters merged.
+
+    Each weight is converted before the next one is merged.
+    """
+    weights: Mapping[str, Tensor] = model.state_dict() if state is None else state
+    layers = {f"{n}.": m for n, m in model.named_modules() if isinstance(m, LoraLinear)}
+
+    def plain(name: str, weight: Tensor) -> Tensor:
+        prefix = name.removesuffix("weight")
+        if prefix not in layers:
+            return weight
+        b_Or, a_rI = weights[f"{prefix}lora_B"], weights[f"{prefix}lora_A"]
+        return torch.addmm(weight, b_Or, a_rI, alpha=layers[prefix].lora_scale)
+
     return {
-        name: convert(layers[name].merged() if name in layers else weight)
-        for name, weight in model.state_dict().items()
+        name: convert(plain(name, weight))
+        for name, weight in weights.items()
         if not _is_adapter(name)
     }
 

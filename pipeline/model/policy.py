@@ -6,6 +6,7 @@ Axes: R packed rows, T positions, M positions picked by a mask, D width, V vocab
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from veriloop.pipeline.model.loading import BadCheckpointError, first_line, load
 from veriloop.pipeline.model.logprob import logp_and_entropy_from_hidden
 from veriloop.pipeline.model.packed_attention import segments
 from veriloop.pipeline.model.probe import attention_kwargs, output_head, supports_packing
+from veriloop.pipeline.model.sharded import whole_state
 from veriloop.pipeline.types import Batch
 
 MASTERS = "masters"  # in a checkpoint of a narrower dtype: the float32 weights
@@ -76,13 +78,14 @@ def save_policy(model: Any, tokenizer: Any, directory: Path) -> None:
 def policy_weights(model: Any) -> dict[str, Tensor]:
     """The weights that `write_policy` writes: the model's own, or merged copies and adapters.
 
-    The copies are made one at a time, in the dtype and on the CPU where they will be written.
+    The copies are made one at a time, in the dtype and on the CPU where they will be written. Those
+    of a sharded model are gathered: all ranks take part.
     """
-    state = model.state_dict()
+    state = whole_state(model)
     if lora.adapted(model) is None:
         return state
     stored_as = _stored_as(model)
-    merged = lora.merged_state(model, lambda weight: _rounded(weight, stored_as).cpu())
+    merged = lora.merged_state(model, lambda weight: _rounded(weight, stored_as).cpu(), state)
     return merged | lora.adapters(state)
 
 
@@ -200,6 +203,20 @@ def score(
 
     A position 0 begins a new sequence; attention does not cross.
     """
+    through = vars(model).get(SCORE, MethodType(_score, model))
+    return through(ids_RT, positions_RT, targets_RT, mask_RT, temperature=temperature, chunk=chunk)
+
+
+def _score(
+    model: Any,
+    ids_RT: Tensor,
+    positions_RT: Tensor,
+    targets_RT: Tensor,
+    mask_RT: Tensor,
+    *,
+    temperature: float,
+    chunk: int,
+) -> tuple[Tensor, Tensor]:
     hidden_RTD = hidden_states(model.base_model, ids_RT, positions_RT)
     mask_RT = brought(mask_RT, hidden_RTD.device)
     targets_M = brought(targets_RT, hidden_RTD.device)[mask_RT]
@@ -221,6 +238,22 @@ def score_hidden(
         scale=head.scale,
         cap=head.cap,
     )
+
+
+def trunk_states(model: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
+    """`hidden_states` of a model's trunk, [R, T, D]."""
+    through = vars(model).get(STATES, MethodType(_trunk_states, model))
+    return through(ids_RT, positions_RT)
+
+
+def _trunk_states(model: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
+    return hidden_states(model.base_model, ids_RT, positions_RT)
+
+
+# Forward passes that begin at the whole model. A sharded model has its own methods of these names,
+# which gather its weights.
+SCORE, STATES = "sharded_score", "sharded_trunk_states"
+FORWARDS = {SCORE: _score, STATES: _trunk_states}
 
 
 def hidden_states(trunk: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.model.sharded import own_part, sharded_state, summed_like
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a weight
 _CHUNK = 1 << 22  # weights hashed at a time
@@ -21,20 +22,27 @@ class StaleReferenceError(StageError):
 
 @torch.no_grad()
 def fingerprint(model: Any) -> str:
-    """Hash of every parameter's bits and their positions, computed on the parameters' device."""
+    """Hash of every parameter's bits and their positions, computed on the parameters' device.
+
+    The same for shards on any number of ranks.
+    """
     named = [(name, _checksum(parameter)) for name, parameter in model.named_parameters()]
     digest = sha256("".join(f"{name};" for name, _ in named).encode())
-    digest.update(torch.stack([bits for _, bits in named]).cpu().numpy().tobytes())
+    sums_P = summed_like(next(model.parameters()), torch.stack([bits for _, bits in named]))
+    digest.update(sums_P.cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
 def _checksum(parameter: Tensor) -> Tensor:
-    """Sum of the bit patterns, each times an odd number by index, modulo 2^64; a scalar."""
-    bits_P = parameter.reshape(-1).view(_BITS[parameter.element_size()])
-    total = torch.zeros((), dtype=torch.int64, device=parameter.device)
+    """Sum of the bit patterns, each times an odd number by index, modulo 2^64; a scalar. Of a
+    sharded parameter this is its shard's part of the sum."""
+    own, offset = own_part(parameter)
+    bits_P = own.reshape(-1).view(_BITS[own.element_size()])
+    total = torch.zeros((), dtype=torch.int64, device=own.device)
     for first in range(0, len(bits_P), _CHUNK):
         part_C = bits_P[first : first + _CHUNK].to(torch.int64)
-        index_C = torch.arange(first, first + len(part_C), device=parameter.device)
+        start = offset + first
+        index_C = torch.arange(start, start + len(part_C), device=own.device)
         total += (part_C * ((index_C * _SPREAD) | 1)).sum()
     return total
 
@@ -96,6 +104,7 @@ class Reference:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self.model.load_state_dict(self.model.state_dict() | state["weights"])
+        weights = sharded_state(self.model, state["weights"])
+        self.model.load_state_dict(self.model.state_dict() | weights)
         self.replaced_at = state["replaced_at"]
         self.fingerprint = state["fingerprint"]

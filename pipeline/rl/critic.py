@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from veriloop.pipeline.cluster.ranks import ALONE, Ranks
 from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.model.packing import best_fit, lay_out
-from veriloop.pipeline.model.policy import hidden_states
+from veriloop.pipeline.model.policy import hidden_states, trunk_states
 from veriloop.pipeline.model.reference import sharing_copy
+from veriloop.pipeline.model.sharded import sharded_state, whole
 from veriloop.pipeline.training.optimizer import load_moments
 from veriloop.pipeline.types import Batch, Graded
 
@@ -24,22 +26,32 @@ class Critic:
     the policy's hidden states, and its loss is added to the policy's. The head starts at 0.
     """
 
-    def __init__(self, policy: Any, *, own_trunk: bool, learning_rate: float) -> None:
+    def __init__(
+        self, policy: Any, *, own_trunk: bool, learning_rate: float, ranks: Ranks = ALONE
+    ) -> None:
+        """The policy is not sharded yet; trunk and head are divided among `ranks`."""
+        self.ranks = ranks
         self.trunk = sharing_copy(policy.base_model) if own_trunk else None
         width = policy.get_input_embeddings().embedding_dim
         self.head = nn.Linear(width, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.head.to(next(policy.parameters()).device)
+        for module in filter(None, (self.trunk, self.head)):
+            ranks.shard(module)
         self.optimizer = torch.optim.AdamW(
             self._parameters(), lr=learning_rate, weight_decay=0.0, fused=True
         )
 
     def values(self, policy: Any, batch: Batch) -> Tensor:
         """The value of the state before each masked-in token, [M]; differentiable."""
-        trunk = policy.base_model if self.trunk is None else self.trunk
-        hidden_MD = hidden_states(trunk, batch.ids_RT, batch.positions_RT)[batch.mask_RT]
-        return self.head(hidden_MD.float())[:, 0]
+        hidden_RTD = self._states(policy, batch.ids_RT, batch.positions_RT)
+        return self.head(hidden_RTD[batch.mask_RT].float())[:, 0]
+
+    def _states(self, policy: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
+        if self.trunk is None:
+            return trunk_states(policy, ids_RT, positions_RT)
+        return hidden_states(self.trunk, ids_RT, positions_RT)
 
     @torch.no_grad()
     def bootstrap_values(
@@ -50,26 +62,29 @@ class Critic:
         Processes `rows` packed rows of `row` positions at a time.
         """
         values_N = torch.zeros(len(graded))
-        trunk = policy.base_model if self.trunk is None else self.trunk
         cut = [n for n, g in enumerate(graded) if g.rollout.finish == "length"]
         # The last token of a packed sequence is only a target; the 0 makes room for the state after
         # the response.
         ids = [(*graded[n].rollout.prompt_ids, *graded[n].rollout.response_ids, 0) for n in cut]
         sizes = [len(sequence) - 1 for sequence in ids]
         layout = best_fit(sizes, max([row, *sizes]))
-        for first in range(0, len(layout), rows):
-            packed = lay_out(ids, layout[first : first + rows])
-            hidden_RTD = hidden_states(trunk, packed.ids_RT, packed.positions_RT)
+        parts = [layout[first : first + rows] for first in range(0, len(layout), rows)]
+        # A rank without a part of its own repeats the first and leaves its values out.
+        for part in self.ranks.deal([(part, True) for part in parts], lambda: (parts[0], False)):
+            packed = lay_out(ids, part[0])
+            hidden_RTD = self._states(policy, packed.ids_RT, packed.positions_RT)
             sequence_RT = packed.sequence_RT.clamp(min=0)
             ends_RT = packed.positions_RT == torch.tensor(sizes)[sequence_RT] - 1
             ends_RT &= packed.sequence_RT >= 0
             rollouts = torch.tensor(cut)[packed.sequence_RT[ends_RT]]
-            values_N[rollouts] = self.head(hidden_RTD[ends_RT].float())[:, 0].cpu()
-        return values_N
+            values_E = self.head(hidden_RTD[ends_RT].float())[:, 0].cpu()
+            if part[1]:
+                values_N[rollouts] = values_E
+        return self.ranks.summed(values_N)
 
     def step(self, max_grad_norm: float) -> None:
         """Clip and step with the accumulated gradient, then clear it."""
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters(), max_grad_norm)
+        norm = whole(torch.nn.utils.clip_grad_norm_(self._parameters(), max_grad_norm))
         if not torch.isfinite(norm):
             self.optimizer.zero_grad()
             raise NonFiniteError(f"the critic's gradient norm is {norm.item()}")
@@ -85,9 +100,9 @@ class Critic:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self.head.load_state_dict(state["head"])
+        self.head.load_state_dict(sharded_state(self.head, state["head"]))
         if self.trunk is not None:
-            self.trunk.load_state_dict(state["trunk"])
+            self.trunk.load_state_dict(sharded_state(self.trunk, state["trunk"]))
         load_moments(self.optimizer, state["optimizer"])
 
     def _parameters(self) -> list[Tensor]:

@@ -5,12 +5,15 @@ Axes: N rollouts of a step, M masked-in tokens of a batch, A masked-in tokens of
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import nan
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from veriloop.pipeline.cluster.deal import exchanged, nothing
+from veriloop.pipeline.cluster.ranks import ALONE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.user_code import Options, is_function, load_function
 from veriloop.pipeline.errors import StageError
@@ -298,10 +301,12 @@ def score_parts(
     parts: Sequence[Minibatch],
     algorithm: AlgorithmConfig,
     chunk: int,
+    ranks: Ranks = ALONE,
 ) -> list[Minibatch]:
     """The parts with the models' scores of their tokens before the first update, on the CPU.
 
-    All parts are queued on the device before the first result is fetched. Advantages are 0.
+    All parts are queued on the device before the first result is fetched. Advantages are 0. Each of
+    `ranks` scores its share of the batches, and gets all scores.
     """
     trainer = algorithm.old_logp == "trainer"
     needs_models = trainer or reference is not None or critic is not None
@@ -317,12 +322,14 @@ def score_parts(
             values_M=None if critic is None else critic.values(policy, batch),
         )
 
+    batches = [batch for part in parts for batch in part.batches]
+    deals = needs_models and ranks.count > 1
+    mine = ranks.deal(batches, lambda: nothing(batches[0])) if deals else batches
     with torch.no_grad():
-        by_part = [[scored(batch) for batch in part.batches] for part in parts]
-    return [
-        replace(part, signals=tuple(onto(signals, CPU) for signals in scores))
-        for part, scores in zip(parts, by_part, strict=True)
-    ]
+        scores = [scored(batch) for batch in mine]
+    scores = [onto(signals, CPU) for signals in scores]
+    signals = iter(exchanged(ranks, batches, scores) if deals else scores)
+    return [replace(part, signals=tuple(islice(signals, len(part.batches)))) for part in parts]
 
 
 def _rewards(graded: Sequence[Graded]) -> Tensor:

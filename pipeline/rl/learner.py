@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from veriloop.pipeline.cluster.ranks import ALONE, Ranks
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import NonFiniteError, RecipeError
 from veriloop.pipeline.losses.advantages import RunningMean
@@ -43,7 +44,10 @@ class PolicyLearner:
         policy: Any,
         generator: RolloutGenerator,
         step_scores: StepScores | None,
+        ranks: Ranks = ALONE,
     ) -> None:
+        """Divides the policy among `ranks`, after reference and critic have copied it."""
+        self.ranks = ranks
         self.recipe, self.policy = recipe, policy
         self.generator, self.step_scores = generator, step_scores
         self.algorithm = algorithm = recipe.algorithm
@@ -58,7 +62,11 @@ class PolicyLearner:
                 policy,
                 own_trunk=algorithm.critic == "separate",
                 learning_rate=algorithm.critic_learning_rate,
+                ranks=ranks,
             )
+        if self.reference is not None:
+            ranks.shard(self.reference.model)
+        ranks.shard(policy)
         self.estimator = AdvantageEstimator(algorithm)
         self.trace = TokenTrace()
         self.old_kl_coefficient = algorithm.old_kl_coefficient
@@ -69,8 +77,9 @@ class PolicyLearner:
             chunk=recipe.trainer.logits_chunk,
             critic=self.critic,
             trace=self.trace,
+            ranks=ranks,
             pretraining=(
-                pretraining(recipe, policy, generator.tokenizer)
+                pretraining(recipe, policy, generator.tokenizer, ranks)
                 if algorithm.ptx_coefficient
                 else None
             ),
@@ -89,7 +98,9 @@ class PolicyLearner:
         parts = self._minibatches(graded, skipped, shuffle)
         reference = None if self.reference is None else self.reference.model
         with span("score"):
-            parts = score_parts(self.policy, reference, self.critic, parts, algorithm, chunk)
+            parts = score_parts(
+                self.policy, reference, self.critic, parts, algorithm, chunk, self.ranks
+            )
         parts, advantages_N = self.estimator(
             graded,
             parts,
@@ -104,7 +115,8 @@ class PolicyLearner:
             updates += self._updated(part, progress, step, tolerance if i == 0 else None)
             self.done += 1
         if algorithm.old_kl_target and parts:
-            kl = sum(distance(self.policy, part, chunk) for part in parts) / len(parts)
+            kls = [distance(self.policy, part, chunk, self.ranks) for part in parts]
+            kl = sum(kls) / len(parts)
             self.old_kl_coefficient = adapted_beta(
                 self.old_kl_coefficient, kl, algorithm.old_kl_target
             )
@@ -124,6 +136,7 @@ class PolicyLearner:
                 shuffle=shuffle,
                 select=lambda share: forwarded(share, graded, skipped),
                 share_prompts=trainer.share_prompts and supports_shared_prompts(self.policy),
+                ranks=self.ranks.count,
             )
 
     def _epochs(

@@ -74,6 +74,7 @@ class Loop:
             deps.sampler,
             temperature=recipe.rollout.temperature,
             tolerance=recipe.sampler.tolerance,
+            tell=deps.tell,
         )
         self.evaluations = deps.directory / EVALUATIONS
 

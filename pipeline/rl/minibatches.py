@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from random import Random
 
 import torch
 from torch import Tensor
 
+from veriloop.pipeline.cluster.deal import no_work
+from veriloop.pipeline.cluster.ranks import ALONE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.device import onto
@@ -14,7 +17,7 @@ from veriloop.pipeline.model.packing import best_fit, families, lay_out, respons
 from veriloop.pipeline.types import Batch, Graded, Rollout, Signals, StepCounts
 
 Rows = list[list[int]]  # the sequences in each row of a micro-batch
-Layout = Callable[[Sequence[Rollout], TrainerConfig], tuple[list[Rows], list[int]]]
+Layout = Callable[..., tuple[list[Rows], list[int]]]  # of rollouts, trainer and ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,9 +29,12 @@ class Minibatch:
     signals: tuple[Signals, ...] = ()  # of each batch, once the models have scored it
 
 
-def on_device(part: Minibatch, device: torch.device) -> Iterator[tuple[Batch, Signals]]:
-    """Each batch with its signals, moved to the device one at a time."""
-    for batch, signals in zip(part.batches, part.signals, strict=True):
+def on_device(
+    part: Minibatch, device: torch.device, ranks: Ranks = ALONE
+) -> Iterator[tuple[Batch, Signals]]:
+    """This rank's batches with their signals, moved to the device one at a time."""
+    pairs = [*zip(part.batches, part.signals, strict=True)]
+    for batch, signals in ranks.deal(pairs, lambda: no_work(*pairs[0])):
         yield onto(batch, device), onto(signals, device)
 
 
@@ -41,13 +47,14 @@ def minibatches(
     shuffle: Random,
     select: Callable[[Sequence[int]], Sequence[int]] = tuple,
     share_prompts: bool = False,
+    ranks: int = 1,
 ) -> list[Minibatch]:
     """`config.minibatches` random, nearly equal shares of the rollouts that are trained on.
 
     Excludes rollouts whose verifier failed, and with `truncated: mask` those cut by max_tokens.
     `select` picks the rollouts of a share that go through the forward pass; its counts include the
     whole share. With `share_prompts` a micro-batch is one long row, in which a prompt stands once
-    before all its responses.
+    before all its responses. Several `ranks` get shorter micro-batches where that gives each one.
     """
     usable = [
         i
@@ -59,7 +66,7 @@ def minibatches(
     shares = [usable[part :: config.minibatches] for part in range(config.minibatches)]
     layout = _long_rows if share_prompts else _rows
     return [
-        _minibatch(graded, share, select(share), trainer, max_tokens, layout)
+        _minibatch(graded, share, select(share), trainer, max_tokens, partial(layout, ranks=ranks))
         for share in shares
         if share
     ]
@@ -120,22 +127,34 @@ def _minibatch(
     )
 
 
-def _rows(rollouts: Sequence[Rollout], trainer: TrainerConfig) -> tuple[list[Rows], list[int]]:
+def _rows(
+    rollouts: Sequence[Rollout], trainer: TrainerConfig, *, ranks: int
+) -> tuple[list[Rows], list[int]]:
     """The rows of each micro-batch; every sequence is whole."""
     lengths = [len(r.prompt_ids) + len(r.response_ids) - 1 for r in rollouts]
     rows = best_fit(lengths, max(trainer.row, *lengths))
-    pieces = [rows[i : i + trainer.rows] for i in range(0, len(rows), trainer.rows)]
+    count = trainer.rows
+    if ranks > 1:  # a multiple of `ranks` micro-batches, of nearly equal size
+        rounds = -(-len(rows) // (trainer.rows * ranks))
+        count = -(-len(rows) // (rounds * ranks))
+    pieces = [rows[i : i + count] for i in range(0, len(rows), count)]
     return pieces, [0] * len(rollouts)
 
 
-def _long_rows(rollouts: Sequence[Rollout], trainer: TrainerConfig) -> tuple[list[Rows], list[int]]:
+def _long_rows(
+    rollouts: Sequence[Rollout], trainer: TrainerConfig, *, ranks: int
+) -> tuple[list[Rows], list[int]]:
     """One long row for each micro-batch, with the responses to a prompt adjacent.
 
     Also returns how many positions each sequence borrows from the first of its prompt.
     """
     lengths = [len(r.prompt_ids) + len(r.response_ids) - 1 for r in rollouts]
+    prompts = [r.prompt_ids for r in rollouts]
     capacity = max(trainer.row * trainer.rows, *lengths)
-    groups, borrowed = families([r.prompt_ids for r in rollouts], lengths, capacity)
+    groups, borrowed = families(prompts, lengths, capacity)
+    if ranks > 1:
+        capacity = min(capacity, max(-(-(sum(lengths) - sum(borrowed)) // ranks), *lengths))
+        groups, borrowed = families(prompts, lengths, capacity)
     sizes = [sum(lengths[b] - borrowed[b] for b in group) for group in groups]
     rows = best_fit(sizes, capacity)
     return [[[b for g in row for b in groups[g]]] for row in rows], borrowed

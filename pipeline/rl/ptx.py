@@ -6,10 +6,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from veriloop.data import corpus
 from veriloop.data.jsonl import read_rows
+from veriloop.pipeline.cluster.ranks import ALONE, Ranks
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.ptx import pretraining_loss
@@ -17,8 +19,11 @@ from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import score
 
 
-def pretraining(recipe: RLRecipe, policy: Any, tokenizer: Any) -> Callable[[int], Tensor]:
+def pretraining(
+    recipe: RLRecipe, policy: Any, tokenizer: Any, ranks: Ranks = ALONE
+) -> Callable[[int], Tensor]:
     """The weighted loss on text as a function of the optimizer step; text depends on step and seed.
+    Each of `ranks` gets its share of the loss.
 
     Raises RecipeError for a file without text.
     """
@@ -28,9 +33,13 @@ def pretraining(recipe: RLRecipe, policy: Any, tokenizer: Any) -> Callable[[int]
     def loss(done: int) -> Tensor:
         random = Random(f"pretraining/{recipe.seed}/{done}")
         pieces = list(_pieces(tokenizer, documents(random), row, algorithm.ptx_tokens))
-        rows = best_fit([len(piece) - 1 for piece in pieces], row)
-        packed = lay_out(pieces, rows)
-        mask_RT = packed.sequence_RT >= 0
+        sizes = [len(piece) - 1 for piece in pieces]
+        rows = best_fit(sizes, row)
+        # A rank without a row repeats the first one under a mask that leaves it out.
+        share = ranks.deal([(row, True) for row in rows], lambda: (rows[0], False))
+        packed = lay_out(pieces, [row for row, _ in share])
+        kept_R = torch.tensor([kept for _, kept in share])
+        mask_RT = (packed.sequence_RT >= 0) & kept_R[:, None]
         logp_M, _ = score(
             policy,
             packed.ids_RT,
@@ -40,7 +49,7 @@ def pretraining(recipe: RLRecipe, policy: Any, tokenizer: Any) -> Callable[[int]
             temperature=1.0,
             chunk=recipe.trainer.logits_chunk,
         )
-        return pretraining_loss(logp_M, tokens=len(logp_M), weight=algorithm.ptx_coefficient)
+        return pretraining_loss(logp_M, tokens=sum(sizes), weight=algorithm.ptx_coefficient)
 
     return loss
 

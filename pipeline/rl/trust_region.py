@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from veriloop.pipeline.cluster.ranks import ALONE, Ranks
 from veriloop.pipeline.losses.kl import old_policy_kl
 from veriloop.pipeline.losses.trust_region import judge_step
 from veriloop.pipeline.model.device import device_of
@@ -21,6 +22,7 @@ def step_within(
     minibatch: Minibatch,
     chunk: int,
     step: Callable[[], tuple[float, float]],
+    ranks: Ranks = ALONE,
 ) -> tuple[float, float, float]:
     """Take `step` and keep the share of it that moves the policy by at most `bound` nats per token.
 
@@ -35,7 +37,7 @@ def step_within(
     after = [p.clone() for p in parameters]
     share = 1.0
     for attempt in range(1, ATTEMPTS + 1):
-        kl = distance(policy, minibatch, chunk)
+        kl = distance(policy, minibatch, chunk, ranks)
         trial = judge_step(kl, bound, scale=share, attempt=attempt, attempts=ATTEMPTS)
         if trial.accepted:
             break
@@ -46,11 +48,11 @@ def step_within(
 
 
 @torch.no_grad()
-def distance(policy: Any, minibatch: Minibatch, chunk: int) -> float:
+def distance(policy: Any, minibatch: Minibatch, chunk: int, ranks: Ranks = ALONE) -> float:
     """Mean KL(old || policy) in nats, estimated on tokens sampled by the old policy."""
     device = device_of(policy)
     total = torch.zeros((), dtype=torch.float64, device=device)
-    for batch, signals in on_device(minibatch, device):
+    for batch, signals in on_device(minibatch, device, ranks):
         logp_M, _ = logp_entropy(policy, batch, chunk)
         total += old_policy_kl(logp_M, signals.old_M).double().sum()
-    return (total / max(minibatch.counts.tokens, 1)).item()
+    return (ranks.summed(total) / max(minibatch.counts.tokens, 1)).item()

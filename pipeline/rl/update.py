@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from veriloop.pipeline.cluster.ranks import ALONE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.errors import NonFiniteError, StageError
 from veriloop.pipeline.losses.aggregate import aggregate
@@ -90,6 +91,7 @@ class UpdateContext:
     critic: Critic | None = None
     pretraining: Callable[[int], Tensor] | None = None  # PPO-ptx loss by optimizer step
     trace: TokenTrace | None = None  # records per-token values
+    ranks: Ranks = ALONE  # which share the micro-batches
 
 
 @dataclass(slots=True)
@@ -98,6 +100,15 @@ class _Sums:
 
     tally: Tally = field(default_factory=Tally)
     dropped: DroppedByLength | None = None
+
+    def totals(self, ranks: Ranks) -> dict[str, float]:
+        """The sums of all ranks."""
+        if self.dropped is not None:
+            self.dropped = DroppedByLength(
+                tokens_L=ranks.summed(self.dropped.tokens_L),
+                dropped_L=ranks.summed(self.dropped.dropped_L),
+            )
+        return self.tally.totals(ranks.stacked if ranks.count > 1 else None)
 
 
 def update(
@@ -119,8 +130,8 @@ def update(
     exceeds it. (The mean and not the maximum: float32 alone moves one token in many thousands by
     1e-4.)
     """
-    sums, counts = _Sums(), minibatch.counts
-    for batch, signals in on_device(minibatch, device_of(context.policy)):
+    sums, counts, ranks = _Sums(), minibatch.counts, context.ranks
+    for batch, signals in on_device(minibatch, device_of(context.policy), ranks):
         with span("forward"):
             loss = _loss(context, batch, signals, counts, old_kl_coefficient, sums)
             if context.critic is not None:
@@ -131,7 +142,7 @@ def update(
     scored = sum(int(batch.mask_RT.sum()) for batch in minibatch.batches)
     tokens = max(scored, 1)
     with span("backward"):  # fetching the totals waits for the backward pass
-        totals = defaultdict(float, sums.tally.totals())
+        totals = defaultdict(float, sums.totals(ranks))
     gap, widest = totals["gap"] / tokens, totals["widest"]
     _check_finite(context, done, {"loss": totals["loss"], "log-prob difference": gap})
     check_mismatch(context.optimizer, gap, widest, tokens, tolerance, done)
@@ -254,6 +265,7 @@ def _step(
             minibatch,
             context.chunk,
             lambda: optimizer.step(progress, done),
+            context.ranks,
         )
     return *optimizer.step(progress, done), 1.0
 

@@ -7,7 +7,7 @@ there an unusual difference is a warning.
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from veriloop.pipeline.model.fused_layers import in_float32
 from veriloop.pipeline.model.lora import merged
 from veriloop.pipeline.model.packing import best_fit, lay_out, response_mask
 from veriloop.pipeline.model.policy import score
+from veriloop.pipeline.model.sharded import alone
 from veriloop.pipeline.sampling.gap_history import GapHistory
 from veriloop.pipeline.sampling.sampler import Completion, Sampler, Sampling, digest_tensor, fetched
 from veriloop.pipeline.types import Graded
@@ -71,11 +72,13 @@ class WeightSync:
         temperature: float,
         tolerance: float,
         max_tokens: int = 8,
+        tell: Callable[..., None] = alone,
     ) -> None:
-        """`tolerance` is that of `SamplerConfig`, in nats."""
+        """`tolerance` is that of `SamplerConfig`, in nats. `tell` calls the other ranks of a
+        sharded policy to take part in what needs its weights."""
         self._policy, self._sampler = policy, sampler
         self._temperature, self._tolerance = temperature, tolerance
-        self._max_tokens = max_tokens
+        self._max_tokens, self._tell = max_tokens, tell
         self._last: _Tokens | None = None
         self._gaps = GapHistory(max(tolerance, BFLOAT16_TOLERANCE))
         self._unread = ""  # what the sampler holds of the weights that no digest covers
@@ -102,6 +105,7 @@ class WeightSync:
     ) -> Iterator[tuple[str, Tensor]]:
         """The weights in the sampler's precision, one at a time; adds their shapes and digests."""
         dtype = getattr(torch, self._sampler.dtype)
+        self._tell("send_weights")
         for name, parameter in merged(self._policy):
             weight = parameter.detach().to(dtype)
             shapes[name] = tuple(weight.shape)
@@ -225,6 +229,7 @@ class WeightSync:
         rows = best_fit(sizes, max(sizes))
         packed = lay_out(sequences, rows)
         mask_RT = response_mask(packed, prompts)
+        self._tell("score_nothing")
         with in_float32(self._policy):  # compares weights, not rounding
             scores = score(
                 self._policy,

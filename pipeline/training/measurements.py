@@ -34,6 +34,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._scalars: dict[str, Tensor] = {}
+        self._maxima = set[str]()
 
     def add(self, name: str, value: Tensor) -> None:
         """Add the detached scalar `value` to the sum of this name."""
@@ -41,16 +42,25 @@ class Tally:
 
     def add_max(self, name: str, values_M: Tensor) -> None:
         """Raise the maximum of this name, at least 0, to the largest of `values_M`; NaN stays."""
+        self._maxima.add(name)
         values_M = values_M.detach().double()
         highest = self._scalars.get(name, values_M.new_zeros(()))
         self._scalars[name] = torch.cat([highest[None], values_M]).max()
 
-    def totals(self) -> dict[str, float]:
-        """All sums and maxima by name."""
+    def totals(self, stacked: Callable[[Tensor], Tensor] | None = None) -> dict[str, float]:
+        """All sums and maxima by name.
+
+        `stacked` turns the values of this rank, [K], into those of all ranks, [ranks, K].
+        """
         if not self._scalars:
             return {}
-        values = torch.stack([*self._scalars.values()]).tolist()
-        return dict(zip(self._scalars, values, strict=True))
+        values_K = torch.stack([*self._scalars.values()])
+        if stacked is not None:
+            maxima_K = torch.tensor([name in self._maxima for name in self._scalars])
+            by_rank = stacked(values_K)
+            maxima_K = maxima_K.to(by_rank.device)
+            values_K = torch.where(maxima_K, by_rank.amax(0), by_rank.sum(0))
+        return dict(zip(self._scalars, values_K.tolist(), strict=True))
 
 
 class Clock:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from veriloop.pipeline.model.sharded import shard_like, whole
+
 BATCH_ELEMENTS = 2**22  # elements of a batch, which has at least one matrix
 
 
@@ -46,7 +48,8 @@ class Muon(torch.optim.Muon):
         return loss
 
     def _step_batch(self, group: dict[str, Any], weights: Sequence[Tensor]) -> None:
-        directions = [_wide(self._direction(group, weight)) for weight in weights]
+        # Shards are gathered once, before the iterations, which would gather them in each product.
+        directions = [_wide(whole(self._direction(group, weight))) for weight in weights]
         updates_BMN = orthogonal(
             torch.stack(directions), group["ns_coefficients"], group["ns_steps"], group["eps"]
         )
@@ -54,7 +57,8 @@ class Muon(torch.optim.Muon):
             rows, columns = weight.shape
             weight.mul_(1 - group["lr"] * group["weight_decay"])
             rate = group["lr"] * math.sqrt(max(1, rows / columns))
-            weight.add_(update_MN.T if rows > columns else update_MN, alpha=-rate)
+            update = update_MN.T if rows > columns else update_MN
+            weight.add_(shard_like(update, weight), alpha=-rate)
 
     def _direction(self, group: dict[str, Any], weight: Tensor) -> Tensor:
         """Update the momentum with the gradient; returns the (Nesterov) momentum."""

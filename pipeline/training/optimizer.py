@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from veriloop.pipeline.config.sections import OptimizerConfig
 from veriloop.pipeline.errors import NonFiniteError
+from veriloop.pipeline.model.sharded import is_sharded, shard_like, whole
 from veriloop.pipeline.training.muon import Muon
 
 
@@ -42,7 +43,7 @@ class Optimizer:
 
         `progress` in [0, 1] is the share of training done, `done` the optimizer steps so far.
         """
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm))
         if not torch.isfinite(norm):
             self.forget()
             raise NonFiniteError(f"gradient norm is {norm.item()} at optimizer step {done}")
@@ -73,9 +74,26 @@ class Optimizer:
 def load_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
     """Load a state into an optimizer whose settings are its own, not those it was saved with."""
     settings = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
-    optimizer.load_state_dict(dict(state))
+    optimizer.load_state_dict(_laid_out(optimizer, dict(state)))
     for group, own in zip(optimizer.param_groups, settings, strict=True):
         group.update(own)
+
+
+def _laid_out(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """The state with whole moments sharded as their parameters are."""
+    own = [p for group in optimizer.param_groups for p in group["params"]]
+    if not any(map(is_sharded, own)):
+        return state
+    saved = [number for group in state["param_groups"] for number in group["params"]]
+    moments = {
+        number: {
+            name: shard_like(value, parameter) if value.shape == parameter.shape else value
+            for name, value in state["state"][number].items()
+        }
+        for number, parameter in zip(saved, own, strict=True)
+        if number in state["state"]
+    }
+    return {**state, "state": moments}
 
 
 def schedule(config: OptimizerConfig, progress: float, done: int) -> float:

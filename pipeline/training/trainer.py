@@ -11,6 +11,7 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import CheckpointConfig
 from veriloop.pipeline.errors import Stopped
 from veriloop.pipeline.model.policy import policy_weights, write_policy
+from veriloop.pipeline.model.sharded import alone, sharded_state
 from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
 from veriloop.pipeline.runs.console import StageConsole
 from veriloop.pipeline.runs.record import StageRecord
@@ -48,6 +49,7 @@ class TrainerDeps:
     record: StageRecord
     console: StageConsole
     directory: Path
+    tell: Callable[..., None] = alone  # calls the other ranks to what this one does next
 
 
 class Trainer:
@@ -69,7 +71,7 @@ class Trainer:
 
     def resume(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         """Continue the run whose last checkpoint has this state and these weights."""
-        self._model.load_state_dict(weights)
+        self._model.load_state_dict(sharded_state(self._model, weights))
         self._loop.load(state)
         rng.restore(state["rng"])
         self._saved_step = self._loop.step
@@ -115,11 +117,13 @@ class Trainer:
 
     def _begin_save(self, seconds: float) -> None:
         """Write a checkpoint of the current step; of a model on a GPU beside the next steps."""
+        state = self._loop.state()
+        self._deps.tell("gather_weights")
         self._writer.begin(
             self._loop.step,
             write_model=partial(write_policy, self._model, self._deps.tokenizer),
             weights=policy_weights(self._model),
-            state=self._loop.state()
+            state=state
             | {
                 "rng": rng.capture(),
                 "recipe": self._recipe.model_dump_json(),

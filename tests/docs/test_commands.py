@@ -41,6 +41,8 @@ NOT_TRIED = {  # first word: why not
     "ssh": "wants another machine",
     "sh": "tests/requirements runs these scripts",
     "pip": "installs a package of others",
+    "torchrun": "starts several ranks, which tests/stages/test_cluster.py does",
+    "srun": "wants a cluster",
     "lm_eval": "needs lm-evaluation-harness, which is no dependency",
 }
 

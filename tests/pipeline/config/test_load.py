@@ -202,7 +202,7 @@ KEYS = [key for key, _ in flat(read("tiny/zero").model_dump(mode="json"))]
 def test_only_what_training_never_sees_may_change(key):
     recipe = read("tiny/zero")
     old = json.dumps(altered(recipe.model_dump(mode="json"), key))
-    if key in RESUMABLE or key.partition(".")[0] in ("evaluation", "checkpoint"):
+    if key in RESUMABLE or key.partition(".")[0] in ("evaluation", "checkpoint", "cluster"):
         refuse_changes(old, recipe)
     else:
         with pytest.raises(RecipeError, match=rf"\({key}: 'another' -> .*another --output"):

@@ -83,6 +83,20 @@ def test_the_loop_replaces_the_reference_as_often_as_planned(every, done):
     assert sum(reference.replace_when_due(policy, n) for n in range(3, 31, 3)) == done
 
 
+def test_a_cluster_is_planned_by_rank(tmp_path):
+    saved(tmp_path / "model.safetensors", a=[1024, 1024])
+    found = rows(zero(tmp_path, cluster={"trainer": {"nodes": 2, "ranks": 4}}))
+    launcher = "torchrun --nnodes 2 --nproc-per-node 4 -m veriloop"
+    assert found["cluster"].startswith(f"2 x 4 = 8 ranks; on each machine `{launcher}`")
+    # (16 + 4) * 2^20 / 8 / 2^20: policy and reference, over 8
+    assert found["a rank holds"].startswith(
+        "2.5 MiB in shards (weights, gradients, two moments: 16"
+    )
+    assert "4.0 MiB while the start loads" in found["a rank holds"]
+    assert found["weight sync"].startswith("4.0 MiB gathered tensor by tensor, 4.0 MiB to")
+    assert not {"cluster", "a rank holds", "weight sync"} & rows(zero(tmp_path)).keys()
+
+
 def test_evaluations_at_the_ends_and_between():
     asked = {"problems": 100, "samples": 8, "every": 3, "during": 40}
     said = "100 held-out problems x (8 samples + 1 greedy) at both ends"

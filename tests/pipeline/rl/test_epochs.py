@@ -133,8 +133,8 @@ def test_the_weight_of_the_kl_penalty_follows_the_distance_after_the_last_epoch(
     measured = []
     plain = learning.distance
 
-    def distance(policy, part, chunk):
-        measured.append((weights(policy), plain(policy, part, chunk)))
+    def distance(policy, part, chunk, *ranks):
+        measured.append((weights(policy), plain(policy, part, chunk, *ranks)))
         return measured[-1][1]
 
     monkeypatch.setattr(learning, "distance", distance)

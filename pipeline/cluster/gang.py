@@ -1,0 +1,117 @@
+"""The ranks that torchrun started: one process group for tensors, one for orders from rank 0."""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+
+from veriloop.pipeline.cluster.ranks import ALONE, Ranks, joined, set_joined
+from veriloop.pipeline.cluster.shard import shard
+from veriloop.pipeline.errors import StageError, Stopped
+from veriloop.pipeline.model.device import CPU, choose_device
+
+Item = TypeVar("Item")
+
+CLOSE = "close"
+# Sampling, grading and evaluating take as long as they take; a rank 0 that ends closes its sockets.
+PATIENCE = timedelta(days=365)
+LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_")  # beginnings of torchrun's variables
+VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+             "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # fmt: skip
+
+
+class LostRankError(StageError):
+    """A rank does not take part any more."""
+
+
+class Gang(Ranks):
+    """This process's place among several. Rank 0 gives orders, the others `hear` them."""
+
+    def __init__(self, device: torch.device, deadline: timedelta) -> None:
+        self.rank, self.count = dist.get_rank(), dist.get_world_size()
+        self._deadline = deadline
+        self._mesh = init_device_mesh(device.type, (self.count,))
+        orders = dist.new_group(backend="gloo", timeout=PATIENCE)
+        assert isinstance(orders, dist.ProcessGroup), "every rank is in this group"
+        self._orders = orders
+
+    def shard(self, model: Any) -> None:
+        shard(model, self._mesh)
+
+    def deal(self, items: Sequence[Item], empty: Callable[[], Item]) -> Sequence[Item]:
+        mine = items[self.rank :: self.count]
+        short = -(-len(items) // self.count) - len(mine)
+        return [*mine, *(empty() for _ in range(short))]
+
+    def summed(self, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    def stacked(self, values_K: Tensor) -> Tensor:
+        gathered = [torch.empty_like(values_K) for _ in range(self.count)]
+        dist.all_gather(gathered, values_K.contiguous())
+        return torch.stack(gathered)
+
+    def tell(self, *order: Any) -> None:
+        """Raises LostRankError, naming the ranks, if some do not listen within the deadline."""
+        try:
+            dist.monitored_barrier(self._orders, self._deadline, wait_all_ranks=True)
+        except RuntimeError as failure:
+            reason = str(failure).partition("\n")[0]
+            raise LostRankError(f"cluster: a rank has ended or hangs: {reason}") from failure
+        dist.broadcast_object_list([order], src=0, group=self._orders)
+
+    def hear(self) -> tuple[Any, ...]:
+        """Wait for rank 0's next order: its verb and arguments."""
+        order: list[Any] = [None]
+        dist.monitored_barrier(self._orders, PATIENCE)
+        dist.broadcast_object_list(order, src=0, group=self._orders)
+        return order[0]
+
+    def collect(self, value: Any) -> list[Any]:
+        """The values of all ranks on rank 0, [] on the others."""
+        values = [None] * self.count if self.rank == 0 else None
+        dist.gather_object(value, values, dst=0, group=self._orders)
+        return values or []
+
+    def dismiss(self, failure: type[BaseException] | None = None, *_: object) -> None:
+        """An exit callback: the other ranks end. After a failure they may be waiting inside of a
+        collective; they end when this process does."""
+        if failure is None or issubclass(failure, Stopped):
+            self.tell(CLOSE)
+
+
+def join(device: str, rank_s: float) -> Gang:
+    """Join the processes that torchrun started beside this one; its variables leave the
+    environment, or engines and workers that this process starts would join as well.
+
+    `rank_s` bounds every wait for a rank. Each rank takes the GPU of its number on its machine.
+    """
+    local = os.environ.get("LOCAL_RANK", "0")
+    auto = device != "cpu" and torch.cuda.is_available()
+    chosen = choose_device(f"cuda:{local}") if auto else choose_device(device)
+    backend = "gloo" if chosen == CPU else "cpu:gloo,cuda:nccl"
+    # Of a trunk whose outputs are views; nothing here writes into them.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module")
+    deadline = timedelta(seconds=rank_s)
+    dist.init_process_group(backend, timeout=deadline)
+    for name in list(os.environ):
+        if name in VARIABLES or name.startswith(LAUNCHERS):
+            del os.environ[name]
+    gang = Gang(chosen, deadline)
+    set_joined(gang)
+    return gang
+
+
+def leave() -> None:
+    """Close the process groups."""
+    if joined() is not ALONE:
+        set_joined(ALONE)
+        dist.destroy_process_group()

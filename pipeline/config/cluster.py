@@ -1,0 +1,58 @@
+"""The section `cluster` of a recipe: the processes that train together, started by torchrun."""
+
+import os
+from typing import Any
+
+from veriloop.pipeline.config.fields import Count, Part, Positive
+from veriloop.pipeline.errors import RecipeError
+
+
+class ClusterTrainer(Part):
+    nodes: Count = 1
+    """Machines that train."""
+    ranks: Count = 1
+    """Processes of each machine. One for each of its GPUs."""
+
+
+class Deadlines(Part):
+    rank_s: Positive = 600.0
+    """Seconds that a rank may be late in an update."""
+
+
+class ClusterConfig(Part):
+    trainer: ClusterTrainer = ClusterTrainer()
+    """Processes that divide weights, optimizer and micro-batches among them."""
+    deadlines: Deadlines = Deadlines()
+    """Bounds on waiting for other processes."""
+
+    @property
+    def ranks(self) -> int:
+        return self.trainer.nodes * self.trainer.ranks
+
+    @property
+    def launcher(self) -> str:
+        """The command that starts the ranks on each machine, without what finds the others."""
+        nodes = f" --nnodes {self.trainer.nodes}" if self.trainer.nodes > 1 else ""
+        return f"torchrun{nodes} --nproc-per-node {self.trainer.ranks} -m veriloop"
+
+
+def launched_rank(recipe: Any) -> int:
+    """This process's rank among those of the recipe; 0 if it is the only one.
+
+    Raises RecipeError if torchrun started another number of processes than the recipe asks for.
+    """
+    cluster = getattr(recipe, "cluster", ClusterConfig())
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == cluster.ranks:
+        return int(os.environ.get("RANK", "0")) if world > 1 else 0
+    if world > 1 and not hasattr(recipe, "cluster"):
+        raise RecipeError(
+            f"WORLD_SIZE={world}: the stage {recipe.stage!r} trains in one process; start it "
+            "without torchrun"
+        )
+    trainer = cluster.trainer
+    raise RecipeError(
+        f"cluster.trainer asks for {trainer.nodes} x {trainer.ranks} = {cluster.ranks} ranks, but "
+        f"WORLD_SIZE={world}: start it with `{cluster.launcher} ...`, or set "
+        "--cluster.trainer.nodes and --cluster.trainer.ranks"
+    )

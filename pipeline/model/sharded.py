@@ -1,0 +1,92 @@
+"""Tensors that lie in shards on several ranks (DTensor), and what makes them whole.
+
+Plain tensors pass through every function unchanged. Whatever makes a tensor whole is a collective:
+all ranks call it for the same tensors in the same order.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+
+def alone(*order: Any) -> None:
+    """Stands where rank 0 calls other ranks, in a process that has none."""
+
+
+def is_sharded(tensor: Any) -> bool:
+    """Whether this is a DTensor; asked without importing torch.distributed."""
+    return hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Any) -> Tensor:
+    """All of a tensor, on every rank."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
+
+
+def own_part(tensor: Any) -> tuple[Tensor, int]:
+    """This rank's part of a tensor and the index of its first element in the flattened whole."""
+    if not is_sharded(tensor):
+        return tensor, 0
+    mesh = tensor.device_mesh
+    rows = -(-len(tensor) // mesh.size())  # as torch.chunk divides; the last ranks may get fewer
+    first = min(rows * mesh.get_local_rank(), len(tensor))
+    return tensor.to_local(), first * (tensor.numel() // len(tensor))
+
+
+def summed_like(tensor: Any, values: Tensor) -> Tensor:
+    """The sum of `values` over the ranks among which `tensor` is divided."""
+    if is_sharded(tensor):
+        import torch.distributed as dist
+
+        dist.all_reduce(values, group=tensor.device_mesh.get_group())
+    return values
+
+
+def shard_like(values: Tensor, like: Any) -> Tensor:
+    """This rank's shard of `values`, which every rank holds whole, laid out as `like` is."""
+    if not is_sharded(like) or is_sharded(values):
+        return values
+    from torch.distributed.tensor import distribute_tensor
+
+    values = values.detach().to(like.device)
+    return distribute_tensor(values, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def sharded_state(module: nn.Module, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A state of whole tensors, laid out as the module's own."""
+    own = module.state_dict()
+    if not any(map(is_sharded, own.values())):
+        return state
+    return {name: shard_like(values, own.get(name)) for name, values in state.items()}
+
+
+def whole_state(module: nn.Module) -> dict[str, Tensor]:
+    """`module.state_dict()`; that of a sharded one with whole tensors on the CPU."""
+    state = module.state_dict()
+    if not any(map(is_sharded, state.values())):
+        return state
+    return gathered(module.state_dict(keep_vars=True))  # the same object for tied weights
+
+
+def gathered(state: Any, *, keep: bool = True) -> Any:
+    """Nested dicts, lists and tuples with whole tensors on the CPU in place of sharded ones.
+
+    One tensor at a time is whole on the device. A rank that does not `keep` the result takes part
+    and gets its sharded tensors replaced by None.
+    """
+    seen: dict[int, Tensor | None] = {}
+
+    def visit(value: Any) -> Any:
+        if is_sharded(value):
+            if id(value) not in seen:
+                full = whole(value.detach())
+                seen[id(value)] = full.cpu() if keep else None
+            return seen[id(value)]
+        if isinstance(value, dict):
+            return {key: visit(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(map(visit, value))
+        return value.detach() if isinstance(value, Tensor) else value
+
+    return visit(state)

@@ -1,0 +1,86 @@
+"""How micro-batches are dealt, without processes: equally many, all of them, none twice."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+import torch
+
+from veriloop.pipeline.cluster.deal import exchanged, no_work, nothing
+from veriloop.pipeline.cluster.gang import Gang
+from veriloop.pipeline.cluster.ranks import ALONE, Ranks
+from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.model.policy import logp_entropy
+from veriloop.pipeline.rl.minibatches import minibatches
+
+
+class Place(Ranks):
+    """A rank without the others: tensors of all are those of this one."""
+
+    deal = Gang.deal
+
+    def __init__(self, rank, count):
+        self.rank, self.count = rank, count
+
+
+@pytest.mark.parametrize("items", [0, 1, 4, 5, 7])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_every_rank_gets_as_many_and_each_item_once(items, count):
+    dealt = [Place(rank, count).deal(range(items), lambda: -1) for rank in range(count)]
+    assert len({len(mine) for mine in dealt}) == 1
+    assert sorted(i for mine in dealt for i in mine if i >= 0) == list(range(items))
+    assert sum(i < 0 for mine in dealt for i in mine) < count
+
+
+@pytest.mark.parametrize("share_prompts", [True, False])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_micro_batches_are_shorter_where_that_gives_each_rank_one(graded, ranks, share_prompts):
+    rollouts = [
+        graded((1, 2, 3 + i // 4), (5,) * (3 + i % 4), group=str(i // 4)) for i in range(16)
+    ]
+
+    def parts(count):
+        settings = AlgorithmConfig(minibatches=1), TrainerConfig(row=64, rows=2)
+        (part,) = minibatches(
+            rollouts,
+            *settings,
+            max_tokens=9,
+            shuffle=Random(0),
+            share_prompts=share_prompts,
+            ranks=count,
+        )
+        return part
+
+    alone, shared = parts(1), parts(ranks)
+    assert len(alone.batches) == 1 and len(shared.batches) >= ranks - 1 + share_prompts
+    assert shared.counts == alone.counts
+    members = [i for batch in shared.batches for i in batch.rollout_B.tolist()]
+    assert sorted(members) == list(range(16))
+
+
+def test_a_micro_batch_of_nothing_changes_no_gradient(tiny_llama, sampled, whole, stepped):
+    model = tiny_llama()
+    rollouts = sampled(model, 4)
+    part = whole(rollouts, torch.tensor([1.0, -1.0, 0.5, 2.0]))
+    algorithm = AlgorithmConfig(kl_coefficient=0.0)
+    gradient, done = stepped(model, part, algorithm)
+    batch, signals = no_work(part.batches[0], part.signals[0])
+    more = replace(part, batches=(*part.batches, batch), signals=(*part.signals, signals))
+    again, done_again = stepped(model, more, algorithm)
+    assert torch.equal(gradient, again) and done == done_again
+    logp_M, entropy_M = logp_entropy(model, nothing(part.batches[0]), 8)
+    assert len(logp_M) == len(entropy_M) == 0 and logp_M.requires_grad
+
+
+def test_scores_of_a_rank_reach_their_own_batches(whole, graded):
+    part = whole([graded((1, 2), (3,) * n) for n in (5, 9, 4)], torch.ones(3), row=10, rows=1)
+    assert len(part.batches) == 3
+    scores = [replace(signals, old_M=signals.old_M - i) for i, signals in enumerate(part.signals)]
+    ranks = Place(1, 2)
+    mine = ranks.deal(scores, lambda: None)
+    found = exchanged(ranks, part.batches, mine)
+    assert [len(signals.old_M) for signals in found] == [len(s.old_M) for s in scores]
+    assert torch.equal(found[1].old_M, scores[1].old_M) and not found[0].old_M.any()
+    assert found[1].reference_M is None
+    assert exchanged(ALONE, part.batches, scores)[2].old_M.equal(scores[2].old_M)

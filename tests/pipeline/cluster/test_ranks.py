@@ -1,0 +1,49 @@
+"""Real processes over gloo learn what one process learns, under a table of settings."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.pipeline.cluster.cases import CASES
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = Path(__file__).with_name("ranks.py")
+CLOSE = 1e-6  # relative, in float32
+TABLE = [(2, case) for case in CASES]
+# What depends on how many there are: uneven shares, ranks without work, and shards of fewer rows.
+SOME = ("grpo", "tied", "reference", "separate critic", "adapters", "muon", "one row in all")
+TABLE += [(count, case) for count in (3, 4) for case in SOME]
+pytestmark = pytest.mark.slow
+LATER = 1e-4  # once AdamW has divided by gradients near 0, whose rounding differs
+
+
+@cache
+def results(count):
+    """{case: {quantity: relative difference}} of `count` ranks."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "results.json"
+        cases = [case for ranks, case in TABLE if ranks == count]
+        ran = subprocess.run(
+            [*torchrun, "--nproc-per-node", str(count), SCRIPT, file, *cases],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr[-4000:]
+        return json.loads(file.read_text())
+
+
+@pytest.mark.parametrize(("count", "case"), TABLE)
+def test_ranks_learn_what_one_process_learns(count, case):
+    found = results(count)[case]
+    assert found["gradient"] <= CLOSE
+    for quantity, difference in found.items():
+        assert difference <= (LATER if quantity.startswith("later") else CLOSE), quantity

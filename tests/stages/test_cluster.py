@@ -1,0 +1,186 @@
+"""A stage under torchrun: two ranks on this machine, from start to end, stopped and resumed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from veriloop.pipeline.config.cluster import ClusterConfig, launched_rank
+from veriloop.pipeline.config.load import validate
+from veriloop.pipeline.config.rl import ZeroRecipe
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.stages.cli import main
+
+ROOT = Path(__file__).parents[2]
+TWO = ("--cluster.trainer.ranks", "2")
+
+
+@pytest.fixture
+def words(tiny_checkpoint, tmp_path):
+    """Function: the words of a small run into `tmp_path`/name."""
+    values = {
+        "stage": "zero",
+        "name": "test",
+        "start": str(tiny_checkpoint()),
+        "steps": 4,
+        "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 12},
+        "optimizer": {"learning_rate": 0.01},
+        "algorithm": {"minibatches": 2, "reference_every": 4},
+        "reward": {"control": "random"},  # an untrained model earns nothing else
+        "sampler": {"engine": "torch"},
+        "evaluation": {"problems": 4, "samples": 2},
+        "checkpoint": {"every": 1, "keep": 9},
+        "tensorboard": False,
+    }
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(values))
+    return lambda name, *more: ["zero", str(recipe), "--output", str(tmp_path / name), *more]
+
+
+def started(words, ranks=2):
+    """The command under torchrun, which can be signalled."""
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    return subprocess.Popen(
+        [sys.executable, "-m", *torchrun, "-m", "veriloop", *words],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finished(process):
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, said[-4000:]
+    return said
+
+
+def weights(folder, step=4):
+    return load_file(folder / f"zero/checkpoints/step_{step:06d}/model.safetensors")
+
+
+def rows(folder):
+    return read_metrics(folder / "zero/metrics.jsonl")
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_two_ranks_train_as_one_process_and_one_of_them_speaks(words, tmp_path, one_pool):
+    del one_pool
+    said = finished(started(words("two", *TWO)))
+    assert said.count("zero 4/4") == 1 and said.count("checkpoint: ") == 1
+    assert main(words("one")) == 0
+    one, two = rows(tmp_path / "one"), rows(tmp_path / "two")
+    for name in ("loss", "kl", "entropy", "grad_norm", "reward", "sync/mean"):
+        assert two[0][name] == pytest.approx(one[0][name], rel=1e-4, abs=1e-6), name
+    assert two[0].keys() == one[0].keys()
+    assert [row["step"] for row in two] == [1, 2, 3, 4]
+    (stage,) = json.loads((tmp_path / "two/run.json").read_text())["stages"]
+    assert stage["status"] == "done"
+    first = weights(tmp_path / "one", 1), weights(tmp_path / "two", 1)
+    for name, weight in first[0].items():
+        assert torch.allclose(weight, first[1][name], atol=1e-5), name
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on_bit_for_bit_and_on_one_rank_too(words, tmp_path, one_pool):
+    del one_pool
+    finished(started(words("whole", *TWO)))
+    process = started(words("broken", *TWO))
+    while not (tmp_path / "broken/zero/checkpoints/step_000001").exists():
+        assert process.poll() is None, process.communicate()[0][-4000:]
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=120)
+    assert (
+        "go on with: torchrun --nproc-per-node 2 -m veriloop zero" in said
+        and process.returncode != 0
+    )
+    shutil.copytree(tmp_path / "broken", tmp_path / "alone")
+    finished(started(words("broken", *TWO, "--resume")))
+    assert same(weights(tmp_path / "broken"), weights(tmp_path / "whole"))
+    assert main(words("alone", "--resume")) == 0
+    assert [row["step"] for row in rows(tmp_path / "alone")] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_ends_the_run(words, tmp_path):
+    process = started(words("killed", *TWO))
+    while not (tmp_path / "killed/zero/checkpoints/step_000001").exists():
+        assert process.poll() is None, process.communicate()[0][-4000:]
+        time.sleep(0.01)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[-1]), signal.SIGKILL)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode != 0 and "SIGKILL" in said
+    finished(started(words("killed", *TWO, "--resume")))
+
+
+def recipe(**cluster):
+    return ZeroRecipe.model_validate(
+        {
+            "name": "t",
+            "start": "given",
+            "steps": 1,
+            "rollout": {"prompts": 2, "per_prompt": 2, "max_tokens": 8},
+            "optimizer": {"learning_rate": 0.1},
+            "cluster": {"trainer": cluster},
+        }
+    )
+
+
+def test_the_rank_is_torchruns(monkeypatch):
+    assert launched_rank(recipe()) == 0
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "3")
+    assert launched_rank(recipe(nodes=2, ranks=2)) == 3
+
+
+def test_another_number_of_ranks_is_refused(monkeypatch, capsys):
+    with pytest.raises(RecipeError, match="torchrun --nnodes 2 --nproc-per-node 3 -m veriloop"):
+        launched_rank(recipe(nodes=2, ranks=3))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RecipeError, match="1 x 1 = 1 ranks, but WORLD_SIZE=2"):
+        launched_rank(recipe())
+    assert main(["sft", "tiny/sft"]) == 2
+    assert "the stage 'sft' trains in one process" in capsys.readouterr().err
+
+
+def test_a_command_without_ranks_refuses_a_recipe_that_asks_for_them(tiny_checkpoint, tmp_path):
+    from contextlib import ExitStack
+
+    from veriloop.stages import rl, zero
+
+    asked = recipe(ranks=2)
+    with ExitStack() as stack, pytest.raises(RecipeError, match="asks for 2 ranks, this command"):
+        rl.open_loop(stack, asked, zero.task(asked), tmp_path, tiny_checkpoint(), None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"trainer": {"device": "cuda:1"}}, "each rank takes the GPU of its number"),
+        ({"algorithm": {"epochs": 2}}, "set epochs: 1"),
+    ],
+)
+def test_settings_for_one_process_are_refused_on_several_ranks(settings, reason):
+    several = {"cluster": {"trainer": {"ranks": 2}}}
+    alone = validate(recipe().model_dump() | settings, "here")
+    assert alone.cluster == ClusterConfig()
+    with pytest.raises(RecipeError, match=reason):
+        validate(recipe().model_dump() | settings | several, "here")
