@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -42,6 +43,7 @@ def own_plugins():
                 sys.modules.pop(module, None)
 
 
+PUBLISHED = Path(__file__).parents[1] / "models/SmolLM2-135M-Instruct"
 TRACKERS = ("wandb", "mlflow", "trackio")
 LANGUAGE_TOOLS = ("gcc", "g++", "node", "bash", "awk")
 
@@ -78,6 +80,7 @@ OPTIONAL = {
     "docker": lambda: not _no_docker(),
     "browser": lambda: find_chromium() is not None,
     "trackers": _trackers,
+    "published": lambda: (PUBLISHED / "model.safetensors").is_file(),
 }
 FOLDERS = {
     "tests/sandbox": "namespaces",
