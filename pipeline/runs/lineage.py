@@ -4,6 +4,7 @@ Every byte is hashed, as sizes and dates do not show every change. A file whose 
 unchanged is hashed once per process.
 """
 
+import errno
 import json
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
@@ -59,12 +60,22 @@ def traced(path: Path) -> dict[str, str] | None:
 
     A snapshot of a model on the hub also has its "commit".
     """
-    if (path / "config.json").is_file():
+    if _is_file(path / "config.json"):
         commit = {"commit": commit_of(path)} if commit_of(path) else {}
         return {"path": str(path), "kind": "checkpoint", "sha256": checkpoint_hash(path)} | commit
-    if path.is_file():
+    if _is_file(path):
         return {"path": str(path), "kind": "file", "sha256": file_hash(path)}
     return None
+
+
+def _is_file(path: Path) -> bool:
+    """Also of a text that is too long for a path, such as a system message."""
+    try:
+        return path.is_file()
+    except OSError as failure:
+        if failure.errno != errno.ENAMETOOLONG:
+            raise
+        return False
 
 
 def state(recorded: Mapping[str, str]) -> State:

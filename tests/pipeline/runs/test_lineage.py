@@ -80,6 +80,11 @@ def test_what_is_neither_a_checkpoint_nor_a_file_is_not_traced(model, tmp_path):
     }
 
 
+@pytest.mark.parametrize("length", [200, 256, 5000])  # of a name, and of a path, at most 255, 4095
+def test_a_text_that_is_too_long_for_a_path_is_not_traced(length):
+    assert lineage.inputs({"rollout": {"system": "x" * length}}) == {}
+
+
 def test_the_state_of_what_was_traced(model):
     told = lineage.traced(model)
     assert lineage.state(told) == ""
