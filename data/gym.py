@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from veriloop.data.arithmetic import Split
+from veriloop.data.expressions import number_text, sentences, work_out
 from veriloop.data.problem import Problem
 
 PREFIX = "reasoning_gym/"  # of a source name, followed by the task
@@ -55,6 +56,16 @@ class GymSource:
             if len(problems) == count:
                 break
         return list(problems.values())
+
+    def worked(self, problem: Problem) -> str:
+        """The steps to the answer, one operation after the other; "" for a task that is no
+        expression of numbers, or whose answer these steps do not reach."""
+        entry = problem.reference["entry"]
+        try:
+            lines, value = work_out(str(entry["metadata"].get("expression", "")))
+        except ValueError:
+            return ""
+        return sentences(lines) if number_text(value) == entry["answer"] else ""
 
     def _draw(self, split: Split, random: Random) -> dict[str, Any]:
         for _ in range(ATTEMPTS):

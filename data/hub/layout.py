@@ -39,6 +39,7 @@ class Layout:
     reference: Mapping[str, str] = field(default_factory=dict)  # key: column
     fixed: Mapping[str, Any] = field(default_factory=dict)  # constant parts of the reference
     solution: str = ""  # column of a solution, or of several as a JSON list
+    worked: str = ""  # name in veriloop.data.hub.worked.READERS, for the steps to the answer
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # column: accepted values
     facts: Mapping[str, str] = field(default_factory=dict)  # fact: column
     language: str = "en"  # of the questions, ISO 639-1
@@ -78,12 +79,13 @@ def _resolve(row: Row, path: str) -> tuple[bool, Any]:
 
 
 def text(row: Row, column: str) -> str:
-    """A column as stripped text; integers are converted. Raises UnusableRow for anything else."""
+    """A column as stripped text; integers are converted, 3.0 too. Raises UnusableRow for anything
+    else."""
     content = value(row, column)
     if isinstance(content, str):
         content = content.strip()
-    elif isinstance(content, int) and not isinstance(content, bool):
-        content = str(content)
+    elif isinstance(content, int | float) and not isinstance(content, bool) and content % 1 == 0:
+        content = str(int(content))
     if content in (None, ""):
         raise UnusableRow(f"no {column.split('|')[0]}")
     if not isinstance(content, str):

@@ -14,6 +14,7 @@ from veriloop.data.hub.layout import Layout, Row, UnusableRow, question, value
 from veriloop.data.hub.reference_readers import READERS
 from veriloop.data.hub.sets import SETS
 from veriloop.data.hub.trainer_formats import layout_of, problem_of
+from veriloop.data.hub.worked import READERS as WORKED
 from veriloop.data.problem import Problem
 
 
@@ -23,6 +24,7 @@ class Entry:
 
     problem: Problem
     solutions: tuple[str, ...] = ()  # programs; none if the reference is the answer
+    worked: str = ""  # steps to the answer, as lines of text
 
 
 class ProblemReader:
@@ -60,7 +62,7 @@ class ProblemReader:
             reference=reference,
             facts={"source": self.name, "language": layout.language} | _json_facts(facts),
         )
-        return Entry(problem=problem, solutions=solutions)
+        return Entry(problem=problem, solutions=solutions, worked=_worked(row, layout))
 
 
 class ChatRowReader(ProblemReader):
@@ -126,6 +128,14 @@ def _solutions(row: Row, layout: Layout) -> tuple[str, ...]:
             content = json.loads(content)
     solutions = content if isinstance(content, list) else [content]
     return tuple(text for text in solutions if isinstance(text, str) and text.strip())
+
+
+def _worked(row: Row, layout: Layout) -> str:
+    """The steps in the row; "" if it has none that can be read."""
+    if layout.worked:
+        with suppress(UnusableRow):
+            return WORKED[layout.worked](row)
+    return ""
 
 
 def _json_facts(facts: Mapping[str, Any]) -> dict[str, Any]:

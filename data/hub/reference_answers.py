@@ -17,14 +17,15 @@ def reference_answers(entry: Entry, most: int = 1) -> list[str]:
     problem = entry.problem
     if problem.verifier == "code_tests":
         return [f"```python\n{program.strip()}\n```" for program in entry.solutions[:most]]
-    answer = _answer(problem)
+    answer = plain_answer(problem)
     if answer is None:
         return []
     boxed = problem.verifier in BOXED
     return [f"\\boxed{{{answer}}}" if boxed else f"<answer>{answer}</answer>"]
 
 
-def _answer(problem: Problem) -> str | None:
+def plain_answer(problem: Problem) -> str | None:
+    """The answer of the reference as text, without tags or box. None if it has no single one."""
     reference = problem.reference
     if problem.verifier == "countdown":
         return countdown_solution(reference["numbers"], int(reference["target"]))

@@ -52,6 +52,17 @@ SETS: Mapping[str, Layout] = {
         verifier="math_answer",
         read="hashes",
         reference={"answer": "answer"},
+        worked="annotated",
+    ),
+    "svamp": Layout(
+        repo="ChilleD/SVAMP",
+        test="test",
+        ask=("{Body}", "{Question}"),
+        verifier="math_answer",
+        read="number",
+        reference={"answer": "Answer"},
+        worked="equation",
+        facts={"subject": "Type", "row": "ID"},
     ),
     "math": replace(
         _MATH,

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -37,8 +37,15 @@ class SourceSpec:
 class SetSource:
     """Random access to the questions of a data set, repeated endlessly."""
 
-    def __init__(self, name: str, training: Sequence[Problem], held_out: Sequence[Problem]) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        training: Sequence[Problem],
+        held_out: Sequence[Problem],
+        worked: Mapping[str, str] = {},
+    ) -> None:
+        """`worked` has the steps to the answers, by problem id."""
+        self.name, self._worked = name, worked
         self._training, self._held_out = training, held_out
         self._orders: dict[tuple[Split, int, int], list[int]] = {}
 
@@ -55,6 +62,10 @@ class SetSource:
         """The first `count` questions, or all if there are fewer."""
         problems = self._problems(split)
         return [problems[i] for i in self._order(split, seed, 0)[:count]]
+
+    def worked(self, problem: Problem) -> str:
+        """The steps to the answer in the problem's row; "" if it has none."""
+        return self._worked.get(problem.id, "")
 
     def kinds(self) -> list[Problem]:
         """One question for each verifier."""
@@ -91,12 +102,14 @@ def open_source(
     layout = layout_for(spec.name, spec.path, spec.layout)
     require_problems(spec.name, layout)
     dropped: Counter[str] = Counter()
-    candidates = _read(spec, layout, spec.path, spec.train or layout.train, spec.rows, dropped)
+    worked: dict[str, str] = {}
+    split = spec.train or layout.train
+    candidates = _read(spec, layout, spec.path, split, spec.rows, dropped, worked)
     if spec.held_out:
         held_out = [p for p in candidates if hash_fraction(p.prompt) < spec.held_out]
         candidates = [p for p in candidates if hash_fraction(p.prompt) >= spec.held_out]
     else:
-        held_out = _read(spec, layout, *_held_out_split(spec, layout), 0, dropped)
+        held_out = _read(spec, layout, *_held_out_split(spec, layout), 0, dropped, {})
     held_out_keys = {_key(problem) for problem in held_out}
     training: list[Problem] = []
     for problem in candidates:
@@ -113,7 +126,7 @@ def open_source(
         "dropped": dict(dropped),
         "sha256": fingerprint([*training, *held_out]),
     }
-    return SetSource(spec.name, training, held_out), facts
+    return SetSource(spec.name, training, held_out, worked), facts
 
 
 def require_rows(spec: SourceSpec) -> None:
@@ -146,9 +159,18 @@ def _held_out_split(spec: SourceSpec, layout: Layout) -> tuple[str, str]:
 
 
 def _read(
-    spec: SourceSpec, layout: Layout, path: str, split: str, limit: int, dropped: Counter[str]
+    spec: SourceSpec,
+    layout: Layout,
+    path: str,
+    split: str,
+    limit: int,
+    dropped: Counter[str],
+    worked: dict[str, str],
 ) -> list[Problem]:
-    """The distinct questions of a split that fit, from its first `limit` rows (0: all)."""
+    """The distinct questions of a split that fit, from its first `limit` rows (0: all).
+
+    Adds to `dropped`, and to `worked` the steps of their rows by problem id.
+    """
     if not split:
         return []
     reader = read(
@@ -163,6 +185,8 @@ def _read(
             dropped["prompt too long"] += 1
         else:
             problems[key] = entry.problem
+            if entry.worked:
+                worked[entry.problem.id] = entry.worked
         if limit and reader.rows >= limit:
             break
     dropped.update(reader.dropped)

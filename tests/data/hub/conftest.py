@@ -53,6 +53,21 @@ ROWS = {
         {"question": "Ann has 70 and 2. All?", "answer": "She has 70+2=<<70+2=72>>72.\n#### 72"},
         {"question": "Bob owes 1,200.", "answer": "#### -1,200"},
     ],
+    "svamp": [
+        {
+            "ID": "chal-1", "Type": "Common-Division", "Equation": "( 290.0 / 2.0 )",
+            "Body": "Ann has 290 pears in 2 groups", "Question": "How big is a group?",
+            "Answer": 145.0,
+        },
+        {
+            "ID": "chal-2", "Type": "Subtraction", "Equation": "4.0 -", "Body": "Bob had $ 4.",
+            "Question": "How many are left of 4.5?", "Answer": "0.5",
+        },
+        {
+            "ID": "chal-3", "Type": "Addition", "Equation": "( 4.0 + 3.0 )", "Body": "Cat has 4.",
+            "Question": "How many are one?", "Answer": 1.0,
+        },
+    ],
     "math": [
         {
             "problem": "What is $\\frac12+\\frac14$?", "level": "Level 2", "type": "Algebra",

@@ -12,6 +12,7 @@ STDIN = [{"stdin": "1 2\n", "expected_stdout": "3\n"}, {"stdin": "4 5\n", "expec
 CALLS = [{"args": [1, 2], "expected": 3}, {"args": [4, 5], "expected": 9}]
 EXPECTED = {
     "gsm8k": [("math_answer", {"answer": "72"}), ("math_answer", {"answer": "-1200"})],
+    "svamp": [("math_answer", {"answer": n}) for n in ("145", "0.5", "1")],
     "math": [("math_answer", {"answer": r"\frac{3}{4}"})],
     "math500": [("math_answer", {"answer": r"(3,\pi)"})],
     "aime24": [("math_answer", {"answer": "033"})],
@@ -63,6 +64,24 @@ def test_tests_that_refuse_the_sets_own_solution_give_no_verdict(name, tests, ro
     (entry,) = read(name, path=written([rows[name][0] | {tests: wrong}]))
     for program in (entry.solutions[0], "def add(a, b=0):\n    return 0\ntotal = add"):
         assert judge(entry.problem, f"```python\n{program}\n```").status == "error"
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("gsm8k", ["She has 70+2=72.", ""]),
+        ("svamp", ["First 290 / 2 = 145.", "", ""]),
+        ("math", [""]),
+    ],
+)
+def test_the_steps_of_a_row_are_read_where_it_has_any(name, steps, rows, written):
+    assert [entry.worked for entry in read(name, path=written(rows[name]))] == steps
+
+
+def test_the_question_of_svamp_follows_its_story(rows, written):
+    (first, *_) = read("svamp", path=written(rows["svamp"]))
+    assert first.problem.prompt == "Ann has 290 pears in 2 groups\n\nHow big is a group?"
+    assert first.problem.facts["subject"] == "Common-Division"
 
 
 def test_every_set_of_problems_has_rows_here_and_a_verifier_that_reads_them(rows, written):

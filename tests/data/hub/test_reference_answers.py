@@ -14,7 +14,18 @@ def entry(verifier, reference, *solutions):
 
 
 @pytest.mark.parametrize(
-    "name", ["gsm8k", "math", "math500", "aime24", "aime25", "deepscaler", "dapo_math", "countdown"]
+    "name",
+    [
+        "gsm8k",
+        "svamp",
+        "math",
+        "math500",
+        "aime24",
+        "aime25",
+        "deepscaler",
+        "dapo_math",
+        "countdown",
+    ],
 )
 def test_a_sets_own_answer_is_right_by_its_own_verifier(name, rows, written):
     for one in read(name, path=written(rows[name])):

@@ -1,0 +1,61 @@
+"""Rows for supervised fine-tuning from questions that come with a worked solution.
+
+They are drawn from the split that reinforcement learning asks, so no held-out question is among
+them.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from veriloop.data.hub.reference_answers import plain_answer
+from veriloop.data.mixture import Mixture
+from veriloop.data.problem import Problem
+from veriloop.data.sources import Source
+
+DRAWS = 20  # for each row
+
+
+@runtime_checkable
+class WorkedSource(Protocol):
+    """A source that knows the steps to the answers of its own questions."""
+
+    def worked(self, problem: Problem) -> str:
+        """The steps as lines of text; "" for a question without any."""
+        ...
+
+
+def worked_rows(
+    sources: Mapping[str, Source], weights: Mapping[str, float], seed: int, count: int
+) -> list[dict[str, Any]]:
+    """`count` rows with different questions, in TRL's layout, mixed by weight.
+
+    The answer follows the steps, in the tags of R1-Zero. Raises ValueError for a source without
+    worked solutions, and for too few different questions.
+    """
+    for name in weights:
+        if not isinstance(sources[name], WorkedSource):
+            raise ValueError(f"source {name!r} has no worked solutions")
+    mixture = Mixture(weights, "rl", seed, sources)
+    rows: dict[str, dict[str, Any]] = {}
+    for number in range(DRAWS * count):
+        name, _ = mixture.position(number)
+        problem = mixture(number)
+        source = sources[name]
+        assert isinstance(source, WorkedSource)
+        steps, answer = source.worked(problem), plain_answer(problem)
+        if steps and answer is not None and problem.prompt not in rows:
+            rows[problem.prompt] = _row(problem.prompt, steps, answer) | {"source": name}
+        if len(rows) == count:
+            return list(rows.values())
+    raise ValueError(
+        f"{', '.join(weights)}: {len(rows)} different questions with worked solutions in "
+        f"{DRAWS * count} draws; rows={count} are too many"
+    )
+
+
+def _row(prompt: str, steps: str, answer: str) -> dict[str, Any]:
+    said = f"<think>{steps}</think><answer>{answer}</answer>"
+    return {
+        "prompt": [{"role": "user", "content": prompt}],
+        "completion": [{"role": "assistant", "content": said}],
+    }
