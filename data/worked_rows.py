@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from veriloop.data.hub.reference_answers import plain_answer
-from veriloop.data.mixture import Mixture
 from veriloop.data.problem import Problem
-from veriloop.data.sources import Source
+from veriloop.data.sources import Mixture, Source
 
 DRAWS = 20  # for each row
 

@@ -36,26 +36,28 @@ def evaluate_checkpoint(
 ) -> Evaluation:
     """Open a sampler and verifiers, evaluate, close them.
 
-    `max_tokens` limits a response and `max_prompt` a prompt, in tokens. `judging` are further
+    `max_tokens` limits a response, in tokens; the sampler has room for prompts of `max_prompt`
+    tokens, or of the longest one if that is more. `judging` are further
     arguments of `open_judges`. `sources` are needed if the recipe defines sets of its own. Raises
     StageError if verification fails on every sample.
     """
     names = evaluation.sources
     problems = held_out(names, evaluation.problems, sources or sources_of(names)[0])
+    generator = RolloutGenerator(
+        load_tokenizer(checkpoint), load_generation_config(checkpoint), template, system
+    )
     with ExitStack() as stack:
         pool = stack.enter_context(
             open_judges(verifier_names(MEASURED, problems), verifier_service, **judging)
         )
-        engine = open_sampler(sampler, str(checkpoint), max_length=max_prompt + max_tokens, say=say)
+        room = max(max_prompt, *(len(generator.prompt(problem)) for problem in problems))
+        engine = open_sampler(sampler, str(checkpoint), max_length=room + max_tokens, say=say)
         stack.callback(engine.close)
         sampling = Sampling(
             per_prompt=evaluation.samples,
             temperature=evaluation.temperature,
             max_tokens=max_tokens,
             seed=seed,
-        )
-        generator = RolloutGenerator(
-            load_tokenizer(checkpoint), load_generation_config(checkpoint), template, system
         )
         with activity("evaluating", passes(problems)) as part:
             return evaluate(

@@ -14,11 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from veriloop.data import arithmetic
-from veriloop.data.sources import held_out
+from veriloop.data.sources import Mixture, held_out
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.preference import PreferenceRecipe
-from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer, saved_weights
+from veriloop.pipeline.model.policy import (
+    eos_ids,
+    load_generation_config,
+    load_policy,
+    load_tokenizer,
+    saved_weights,
+)
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.preference.datasets import PreferenceDataset, build_dataset
 from veriloop.pipeline.preference.labelling import VERIFIERS, Labeller, by_rewards, by_verifiers
@@ -27,7 +32,7 @@ from veriloop.pipeline.preference.online import OnlineDeps, OnlineSampler
 from veriloop.pipeline.preference.scalar_head import ScalarHead
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import verifier_names
-from veriloop.pipeline.rollouts.sources import sources_of
+from veriloop.pipeline.rollouts.sources import one_of_each, sources_of
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.training.trainer import TrainerDeps
 from veriloop.stages.stage_run import StageRun, open_verifiers, run_stage
@@ -59,7 +64,7 @@ def open_loop(stack: ExitStack, recipe: PreferenceRecipe, stage: StageRun) -> Pr
     dataset = build_dataset(recipe.data, recipe.loss, recipe.schedule, tokenizer, ends, print)
     deps = stage.open_deps(stack, recipe, tokenizer, _steps(recipe, dataset), KEY_METRICS)
     online = None
-    if recipe.problems is not None:
+    if recipe.problems:
         online = OnlineSampler(recipe, policy, _open_online(stack, recipe, stage.start, deps))
     loop = PreferenceLoop(recipe, dataset, policy, deps, online)
     if stage.saved is not None:
@@ -80,11 +85,20 @@ def _open_online(
     stack: ExitStack, recipe: PreferenceRecipe, start: Path, deps: TrainerDeps
 ) -> OnlineDeps:
     """The sampler, verifiers and labeller of a recipe with problems; closed by `stack`."""
-    sources, _ = sources_of(recipe.evaluation.sources, recipe.sets)
+    rollout, tokenizer = recipe.rollout, load_tokenizer(start)
+    generator = RolloutGenerator(
+        tokenizer, load_generation_config(start), rollout.template, rollout.system
+    )
+    sources, _ = sources_of(
+        [*recipe.problems, *recipe.evaluation.sources],
+        recipe.sets,
+        lambda problem: len(generator.prompt(problem)) <= rollout.max_prompt,
+    )
     problems = held_out(recipe.evaluation.sources, recipe.evaluation.problems, sources)
-    names = verifier_names(VERIFIERS, [*problems, arithmetic.problem("rl", recipe.problem_seed, 0)])
-    pool = open_verifiers(stack, recipe, names, deps.directory)
-    rollout = recipe.rollout
+    kinds = one_of_each(sources, recipe.problems, recipe.problem_seed)
+    pool = open_verifiers(
+        stack, recipe, verifier_names(VERIFIERS, [*problems, *kinds]), deps.directory
+    )
     sampler = open_sampler(
         recipe.sampler,
         str(start),
@@ -92,13 +106,10 @@ def _open_online(
         say=deps.console.note,
     )
     stack.callback(sampler.close)
-    tokenizer = load_tokenizer(start)
     return OnlineDeps(
-        problem=lambda number: arithmetic.problem("rl", recipe.problem_seed, number),
+        problem=Mixture(recipe.problems, "rl", recipe.problem_seed, sources),
         held_out=problems,
-        generator=RolloutGenerator(
-            tokenizer, load_policy(start).generation_config, rollout.template, rollout.system
-        ),
+        generator=generator,
         sampler=sampler,
         pool=pool,
         label=labeller(recipe, pool, tokenizer),

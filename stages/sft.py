@@ -10,7 +10,7 @@ tenth.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -22,17 +22,20 @@ from veriloop.data.card import hash_of
 from veriloop.data.sft_ids import EncodedExample
 from veriloop.data.sft_rows import Row
 from veriloop.data.template import CHAT
+from veriloop.data.worked_rows import worked_rows
+from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.sft import (
     SFTDataConfig,
     SFTExamplesConfig,
     SFTRecipe,
     SupervisedRecipe,
+    WorkedDataConfig,
 )
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer, saved_weights
 from veriloop.pipeline.model.prepare import prepare
-from veriloop.pipeline.rollouts.sources import sources_of
+from veriloop.pipeline.rollouts.sources import sources_of, summary_lines
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sft.dataset import SFTDataset, build_dataset
 from veriloop.pipeline.sft.step import gradient, measure
@@ -66,19 +69,21 @@ def run(recipe: SFTRecipe, output: Path, *, resume: bool, name: str = "") -> Pat
 
     Resumes as `run_stage` does. Raises Stopped after Ctrl-C, with everything saved.
     """
-    rows = load_rows(recipe.data)
+    rows = load_rows(recipe.data, recipe.sets)
 
     def train(stage: StageRun) -> Path:
-        outputs = {"data": recipe.data.source}
-        if recipe.data.source != "arithmetic":
+        outputs = {"data": recipe.data.source or ", ".join(recipe.data.problems)}
+        if Path(recipe.data.source).is_file():
             outputs["data_sha256"] = hash_of(Path(recipe.data.source))
         return fine_tune(stage, recipe, rows, outputs)
 
     return run_stage(recipe, output, train, resume=resume, name=name)
 
 
-def load_rows(config: SFTDataConfig) -> list[Row]:
-    """The rows of `data.source`. Raises RecipeError with line and column of a malformed one."""
+def load_rows(config: SFTDataConfig, sets: Mapping[str, SetConfig] = {}) -> list[Row]:
+    """The rows of `data`. Raises RecipeError with line and column of a malformed one."""
+    if isinstance(config, WorkedDataConfig) and config.problems:
+        return _worked_rows(config, sets)
     try:
         if config.source == "arithmetic":
             generated = generated_rows.worked_sums(config.seed, config.rows)
@@ -89,6 +94,17 @@ def load_rows(config: SFTDataConfig) -> list[Row]:
     if config.rows > len(rows):
         raise RecipeError(f"data.rows={config.rows}: {config.source} has {len(rows)} rows")
     return list(islice(rows, config.rows or None))
+
+
+def _worked_rows(config: WorkedDataConfig, sets: Mapping[str, SetConfig]) -> list[Row]:
+    sources, facts = sources_of(config.problems, sets)
+    for line in summary_lines(facts):
+        print(f"data: {line}")
+    try:
+        rows = worked_rows(sources, config.problems, config.seed, config.rows)
+    except ValueError as mistake:
+        raise RecipeError(f"data.problems: {mistake}") from mistake
+    return sft_rows.parse_rows(rows, "worked solutions, row")
 
 
 def fine_tune(
@@ -179,6 +195,7 @@ def _evaluated(
     """Metrics on held-out rows and, with `examine`, accuracy on held-out problems."""
     metrics: dict[str, Any] = dict(objective.measure())
     if recipe.examine:
+        own = recipe.data.template == "own" and loop.deps.tokenizer.chat_template
         metrics |= evaluate_checkpoint(
             checkpoint,
             recipe.evaluation,
@@ -187,6 +204,7 @@ def _evaluated(
             say=loop.deps.console.note,
             keep=lambda answers: loop.deps.record.write_evaluated(loop.step, answers),
             sources=sources_of(recipe.evaluation.sources, recipe.sets)[0],
+            template="chat" if own else "r1_zero",  # as the rows
         ).flat()
     return metrics
 

@@ -22,7 +22,7 @@ from veriloop.pipeline.config.sft import (
 )
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
-from veriloop.pipeline.rollouts.generate import RolloutGenerator, prompt_ids
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.sources import Sources, sources_of
 from veriloop.pipeline.runs.checkpoint_files import MANIFEST
 from veriloop.pipeline.runs.console import activity, say
@@ -89,10 +89,13 @@ def _sample(
     """The accepted rows and, for the card, how they were sampled."""
     tokenizer = load_tokenizer(teacher)
     config = recipe.collect
+    generator = RolloutGenerator(
+        tokenizer, load_generation_config(teacher), config.template, config.system
+    )
     sources, sets = sources_of(
         config.problems,
         recipe.sets,
-        lambda problem: len(prompt_ids(problem, tokenizer)) <= config.max_prompt,
+        lambda problem: len(generator.prompt(problem)) <= config.max_prompt,
     )
     problems = _problems(config, sources)
     held_out = _held_out(recipe, sources)
@@ -107,7 +110,7 @@ def _sample(
         )
         stack.callback(sampler.close)
         model = Teacher(
-            generator=RolloutGenerator(tokenizer, load_generation_config(teacher)),
+            generator=generator,
             sampler=sampler,
             pool=pool,
             max_tokens=recipe.max_tokens,
@@ -181,6 +184,9 @@ def _data_key(recipe: CollectRecipe, teacher: Path) -> str:
     )  # fmt: skip
     for setting in ("verifier_workers", "verifier_service", "sandbox"):  # they change no row
         values["collect"].pop(setting)
+    if recipe.collect.template == "r1_zero":  # the only one once, when neither was in the hash
+        values["collect"].pop("template")
+        values["collect"].pop("system")
     if not values["sets"]:
         values.pop("sets")
     values["evaluation"] = values["evaluation"]["problems"]

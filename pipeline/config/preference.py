@@ -16,6 +16,7 @@ from veriloop.pipeline.config.sections import (
     SamplerConfig,
     Trackers,
     TrainerConfig,
+    require_known_sources,
 )
 
 LossName = Literal["dpo", "ipo", "kto", "cpo", "simpo", "orpo", "two_d_dpo"]
@@ -184,8 +185,8 @@ class PreferenceRecipe(AsksQuestions, Judged, Pushed):
     """Pairs to train and measure on."""
     batch: Count = 64
     """Pairs per optimizer step; KTO: answers."""
-    problems: Literal["arithmetic"] | None = None
-    """Problems that are sampled for and evaluated on."""
+    problems: dict[str, Positive] = Field({})
+    """Weight per source of problems to sample answers to. {}: nothing is sampled or evaluated."""
     problem_seed: int = 0
     """Seed of the problems that are drawn."""
     rollout: RolloutConfig = RolloutConfig(prompts=32, per_prompt=8, max_tokens=112)
@@ -207,7 +208,8 @@ class PreferenceRecipe(AsksQuestions, Judged, Pushed):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        if self.schedule.samples and self.problems is None:
+        require_known_sources(self.problems, self.sets)
+        if self.schedule.samples and not self.problems:
             raise ValueError(f"schedule {self.schedule.name!r} samples answers: set problems")
         if self.schedule.samples and self.loss.name == "two_d_dpo":
             raise ValueError(

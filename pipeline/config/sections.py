@@ -136,9 +136,14 @@ class RolloutConfig(Part):
 
     @model_validator(mode="after")
     def _system_is_used(self) -> Self:
-        if self.system and self.template == "r1_zero":
-            raise ValueError(f"system={self.system!r:.40} requires template: chat, or your own")
+        require_used(self.system, self.template)
         return self
+
+
+def require_used(system: str, template: str) -> None:
+    """Raise ValueError for a system message beside a template that takes none."""
+    if system and template == "r1_zero":
+        raise ValueError(f"system={system!r:.40} requires template: chat, or your own")
 
 
 CPU_SUPPORTS = {"dtype": "float32", "sleep": False}  # by the torch sampler on the CPU

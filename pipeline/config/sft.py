@@ -14,7 +14,10 @@ from veriloop.pipeline.config.sections import (
     SamplerConfig,
     Trackers,
     TrainerConfig,
+    require_known_sources,
+    require_used,
 )
+from veriloop.pipeline.config.user_code import PromptTemplate, SystemMessage
 
 
 class SFTExamplesConfig(Part):
@@ -44,6 +47,26 @@ class SFTDataConfig(SFTExamplesConfig):
     def _generated_rows_are_counted(self) -> Self:
         if self.source == "arithmetic" and not self.rows:
             raise ValueError("rows=0: generated data has no end; set the number of rows")
+        return self
+
+
+class WorkedDataConfig(SFTDataConfig):
+    source: str = ""
+    """Source of rows. As in `SFTDataConfig`; "" with `problems`."""
+    problems: dict[str, Positive] = Field({})
+    """Weight per source whose own worked solutions are the rows.
+
+    Published sets with steps in their rows, and reasoning-gym tasks on expressions of numbers.
+    """
+
+    @model_validator(mode="after")
+    def _rows_have_one_origin(self) -> Self:
+        if bool(self.source) is bool(self.problems):
+            raise ValueError(
+                f"source={self.source!r} and problems={self.problems}: set exactly one of them"
+            )
+        if self.problems and not self.rows:
+            raise ValueError("rows=0: set the number of rows to take from `problems`")
         return self
 
 
@@ -83,10 +106,15 @@ class SFTRecipe(Supervised):
 
     stage: Literal["sft"] = "sft"
     """Kind of the recipe."""
-    data: SFTDataConfig
+    data: WorkedDataConfig
     """Rows with prompts and answers."""
     examine: bool = False
     """Evaluate on held-out problems before and after."""
+
+    @model_validator(mode="after")
+    def _rows_are_of_known_sources(self) -> Self:
+        require_known_sources(self.data.problems, self.sets)
+        return self
 
 
 class CollectConfig(Judged):
@@ -106,10 +134,19 @@ class CollectConfig(Judged):
     """Most answers kept in total; 0: no limit."""
     temperature: Positive = 1.0
     """Temperature of sampling."""
+    template: PromptTemplate = "r1_zero"
+    """Prompt template. chat: the teacher's own; or a file ending in .jinja."""
+    system: SystemMessage = ""
+    """System message, as in `rollout.system`. r1_zero takes none."""
     max_prompt: Count = 256
     """Tokens of a prompt; longer ones are skipped. The template is included."""
     at_once: Count = 128
     """Questions per round. Its verified answers are saved."""
+
+    @model_validator(mode="after")
+    def _system_is_used(self) -> Self:
+        require_used(self.system, self.template)
+        return self
 
 
 class FilterConfig(Part):

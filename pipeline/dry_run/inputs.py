@@ -8,9 +8,10 @@ from veriloop.data.hub.files import FILES
 from veriloop.data.template import INSTRUCTION
 from veriloop.pipeline.config.checkpoints import cached
 from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.config.registry import Recipe
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, Supervised
+from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SFTRecipe, Supervised
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.rollouts.sources import require_sources
 
@@ -71,13 +72,16 @@ def source_names(recipe: Recipe) -> list[str]:
 
 
 def _source_names(recipe: Recipe) -> Iterator[str]:
-    if isinstance(recipe, RLRecipe) or (
-        isinstance(recipe, DistillRecipe) and recipe.method == "on_policy"
-    ):
-        yield from recipe.problems
-        yield from recipe.evaluation.sources
-    elif isinstance(recipe, Supervised) and recipe.examine:
-        yield from recipe.evaluation.sources
+    match recipe:
+        case RLRecipe() | PreferenceRecipe() | DistillRecipe(method="on_policy"):
+            yield from recipe.problems
+            yield from recipe.evaluation.sources if recipe.problems else ()
+        case Supervised(examine=True):
+            yield from recipe.evaluation.sources
+        case _:
+            pass
+    if isinstance(recipe, SFTRecipe):
+        yield from recipe.data.problems
     if isinstance(recipe, ColdStartRecipe | RejectionRecipe):
         yield from recipe.collect.problems
 

@@ -15,6 +15,7 @@ from veriloop.pipeline.config.sft import (
     SFTDataConfig,
     SFTRecipe,
     SupervisedRecipe,
+    WorkedDataConfig,
 )
 from veriloop.pipeline.dry_run.memory import Rows, memory_rows, missing_model
 
@@ -97,7 +98,7 @@ def preference_rows(recipe: PreferenceRecipe | RewardModelRecipe, parameters: in
     """(quantity, derivation) rows; `parameters` is None where the start is not found."""
     rows = _preference(recipe) if isinstance(recipe, PreferenceRecipe) else _reward(recipe)
     copies: dict[str, int] = {}
-    if isinstance(recipe, PreferenceRecipe) and recipe.problems is not None:
+    if isinstance(recipe, PreferenceRecipe) and recipe.problems:
         copies["sampler"] = 4
         if recipe.schedule.name == "online" and recipe.loss.has_reference:
             copies["reference"] = 4
@@ -143,6 +144,8 @@ def _reward(recipe: RewardModelRecipe) -> Rows:
 
 
 def _data(data: SFTDataConfig) -> str:
+    if isinstance(data, WorkedDataConfig) and data.problems:
+        return f"{data.rows:,} worked solutions of {', '.join(data.problems)}"
     rows = f"{data.rows:,} rows" if data.rows else "every row"
     missing = data.source != "arithmetic" and not Path(data.source).is_file()
     return f"{rows} of {data.source}{' (not found)' if missing else ''}"

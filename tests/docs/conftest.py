@@ -24,6 +24,7 @@ CHECKPOINTS = (
     "models/mine",
     "models/liking",
     "models/Qwen2.5-0.5B",
+    "models/SmolLM2-135M-Instruct",
     "outputs/first/zero/checkpoints/step_000050",
     "outputs/mine/zero/checkpoints/step_000050",
     "outputs/tiny-zero-1/zero/checkpoints/step_000050",
@@ -38,6 +39,14 @@ LINES = {
     "mine.jsonl": ROWS,
     "samples.jsonl": ROWS,
     "general.jsonl": ROWS,
+    "svamp.jsonl": {
+        "ID": "1",
+        "Body": "Ann has 1.",
+        "Question": "And 1?",
+        "Equation": "1 + 1",
+        "Answer": 2.0,
+        "Type": "Addition",
+    },
 }
 
 
@@ -115,7 +124,8 @@ def workplace(tmp_path, monkeypatch, tiny_checkpoint, recorded):
         (tmp_path / "rootfs.tar").write_bytes(b"")
         (tmp_path / "DIR").mkdir()
         (tmp_path / "DIR/train.jsonl").write_text("".join(json.dumps(s) + "\n" for s in SUMS))
-        parquet.write_table(pyarrow.Table.from_pylist(SUMS), tmp_path / "train.parquet")
+        for name in ("train.parquet", "test.parquet"):
+            parquet.write_table(pyarrow.Table.from_pylist(SUMS), tmp_path / name)
         monkeypatch.chdir(tmp_path)
         return tmp_path
 

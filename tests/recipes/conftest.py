@@ -6,12 +6,13 @@ import runpy
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import torch
 import yaml
 
-from veriloop.pipeline.config.load import read, read_values, with_flags
+from veriloop.pipeline.config.load import read, read_values, validate, with_flags
 from veriloop.pipeline.model.policy import load_tokenizer, save_policy
 from veriloop.pipeline.preference.scalar_head import load_classifier
 from veriloop.pipeline.rollouts import grade
@@ -38,6 +39,9 @@ ARCHITECTURES = {  # as the config.json of the published model has them
     "1.7B": ("qwen3", {"hidden_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16,
                        "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 6144,
                        "vocab_size": 151936, "tie_word_embeddings": True}),
+    "135M": ("llama", {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9,
+                       "num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49152,
+                       "tie_word_embeddings": True}),
     "zephyr": ("mistral", {"hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 32000,
                            "num_attention_heads": 32, "num_key_value_heads": 8,
                            "intermediate_size": 14336, "sliding_window": 4096,
@@ -50,6 +54,8 @@ MODELS = {
     "models/Qwen2.5-7B-Instruct-1M": "7B", "models/Qwen3-1.7B-Base": "1.7B",
     "models/zephyr-7b-sft-full": "zephyr", "models/r1-zero": "1.5B", "models/r1-sft": "1.5B",
     "models/r1-cold-start": "1.5B", "models/r1-reasoning": "1.5B",
+    "models/SmolLM2-135M-Instruct": "135M", "models/smollm2-cold-start": "135M",
+    "models/smollm2-reasoning": "135M",
 }  # fmt: skip
 SMALL = {
     "vocab_size": 400, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -79,7 +85,13 @@ def asked(n):
 
 
 CHANGES = {  # what makes row n of a set another one; the other columns are as they were
-    "gsm8k": lambda n: {"question": f"Ann has one pear, and then {n}?", "answer": f"#### {n + 1}"},
+    "gsm8k": lambda n: {
+        "question": f"Ann has one pear, and then {n}?", "answer": f"1+{n}={n + 1}\n#### {n + 1}",
+    },
+    "svamp": lambda n: {
+        "Question": f"How many pears are one and {n}?", "Equation": f"( {n}.0 + 1.0 )",
+        "Answer": n + 1.0,
+    },
     "math": lambda n: {
         "problem": f"What is $1+{n}$?", "solution": f"\\boxed{{{n + 1}}}",
         "level": f"Level {n % 5 + 1}",
@@ -235,18 +247,33 @@ SIZES = {
     },
     "pairs": {"data.held_out": 4, "batch": 8},
     "distilled": {"data.held_out": 1, "data.max_tokens": 2000, "batch": 4, "max_tokens": 12},
+    "worked": {"data.rows": 8, "data.held_out": 1, "data.max_tokens": 2000, "batch": 4,
+               "max_tokens": 12},
+    "sampled pairs": {"rollout.prompts": 4, "rollout.per_prompt": 2, "rollout.max_tokens": 12,
+                      "rollout.max_prompt": 1200, "batch": 2},
+    "on policy": {"steps": 2, "rollout.prompts": 2, "rollout.per_prompt": 2,
+                  "rollout.max_tokens": 12, "rollout.max_prompt": 1200},
 }  # fmt: skip
 KINDS = {
     "zero": "rl", "reasoning_rl": "rl", "preference_rl": "rl", "cold_start": "collected",
     "rejection_sft": "collected", "preference": "pairs", "reward_model": "pairs",
-    "distill": "distilled",
+    "distill": "distilled", "sft": "worked",
 }  # fmt: skip
 
 
-def cut_down(name):
-    """The keys of a recipe with its sizes cut down, and its sets in files."""
-    values, recipe = read_values(name), read(name)
-    small = dict(SIZES[KINDS[recipe.stage]])
+def kind_of(recipe):
+    """The key of SIZES for a recipe."""
+    if recipe.stage == "preference" and recipe.schedule.samples:
+        return "sampled pairs"
+    on_policy = recipe.stage == "distill" and recipe.method == "on_policy"
+    return "on policy" if on_policy else KINDS[recipe.stage]
+
+
+def cut_down(name, changes=MappingProxyType({})):
+    """The keys of a recipe with these changes, its sizes cut down, and its sets in files."""
+    values = with_flags(read_values(name), changes)
+    recipe = validate(values, name)
+    small = dict(SIZES[kind_of(recipe)])
     small |= {"trainer.row": 256, "trainer.rows": 2, "checkpoint.every": 0, "tensorboard": False}
     if "epochs" in values:
         small["epochs"] = 1
@@ -265,10 +292,13 @@ def cut_down(name):
 def in_files(values, recipe):
     """Each source of the recipe from the folder that `place` has written for it."""
     given = values.get("sets", {})
-    problems = values.get("problems") or values.get("collect", {}).get("problems", {})
-    names = {*problems, *recipe.evaluation.sources}
+    parts = (values, values.get("collect", {}), values.get("data", {}))
+    names = {*recipe.evaluation.sources, *(n for part in parts for n in part.get("problems", ()))}
     names |= {other for one in given.values() for other in one.get("against", ())}
-    sets = {name: given.get(name, {}) | {"path": f"sets/{name}"} for name in sorted(names)}
+    sets = {
+        name: one if "gym" in one else one | {"path": f"sets/{name}"}
+        for name, one in ((name, given.get(name, {})) for name in sorted(names))
+    }
     return {n: one | ({"held_out": 0.4} if "held_out" in one else {}) for n, one in sets.items()}
 
 
@@ -296,6 +326,6 @@ def whole(name, place):
     values = read_values(name)
     for stage in values["stages"]:
         path = place / f"{stage['name']}.yaml"
-        path.write_text(yaml.safe_dump(cut_down(stage["recipe"])))
+        path.write_text(yaml.safe_dump(cut_down(stage["recipe"], stage.pop("set", {}))))
         stage["recipe"] = str(path)
     return values

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from veriloop.pipeline.config.load import read, validate
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.rollouts.sources import sources_of
+from veriloop.pipeline.rollouts.sources import gym_task, sources_of
 from veriloop.stages.cli import main
 from veriloop.verifiers.registry import judge
 
@@ -38,7 +38,8 @@ def test_its_sets_are_read_by_their_own_columns(name, miniature, capsys):
     counts = re.findall(
         r"data +\w+: (\d+) questions to learn from, (\d+) held out", capsys.readouterr().out
     )
-    assert len(counts) >= len(read(name).problems)
+    recipe = read(name)
+    assert len(counts) >= sum(gym_task(one, recipe.sets) is None for one in recipe.problems)
     assert all(int(learned) + int(held_out) >= 30 for learned, held_out in counts)
 
 
@@ -46,8 +47,9 @@ def test_its_sets_are_read_by_their_own_columns(name, miniature, capsys):
 def test_every_stage_of_a_whole_run_is_planned(name, place, capsys):
     assert main(["r1", name, "--dry-run"]) == 0
     told = capsys.readouterr().out
-    assert [f"{n}/7 " in told for n in range(1, 8)] == [True] * 7
-    assert "takes reward.reward_model from reward_model.checkpoint" in told
+    stages = read(name).stages
+    assert all(f"{n}/{len(stages)} {stage.name}: " in told for n, stage in enumerate(stages, 1))
+    assert all(f"takes {key} from {v}" in told for one in stages for key, v in one.take.items())
 
 
 @pytest.mark.parametrize(
@@ -70,8 +72,13 @@ def test_a_whole_run_hands_on_from_stage_to_stage(name, miniature, place):
     told = json.loads((place / "run/run.json").read_text())["stages"]
     assert [one["name"] for one in told] == [one.name for one in read(name).stages]
     assert {one["status"] for one in told} == {"done"}
-    rows = told[3]["outputs"]["data"]
-    assert told[-1]["inputs"]["recipe"]["data"]["source"] == rows
+    by_name = {one["name"]: one for one in told}
+    for stage in read(name).stages:
+        for key, (source, output) in stage.taken.items():
+            taken = by_name[stage.name]["inputs"]["recipe"]
+            for part in key.split("."):
+                taken = taken[part]
+            assert taken == by_name[source]["outputs"][output]
 
 
 def recipe_of(miniature):

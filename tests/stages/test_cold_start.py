@@ -106,6 +106,24 @@ def test_other_filters_or_another_teacher_ask_for_other_data(recipe, teacher, tm
     assert teacher_data._data_key(recipe(), tmp_path) not in keys
 
 
+def test_the_teacher_is_asked_in_its_own_template_where_the_recipe_says_so(
+    recipe, teacher, tmp_path, monkeypatch
+):
+    folder, engine = teacher
+    sample, texts = engine.sample, []
+
+    def reading(prompts, sampling, told=None):
+        texts.extend(engine.tokenizer.decode(list(prompt)) for prompt in prompts)
+        return sample(prompts, sampling, told)
+
+    monkeypatch.setattr(engine, "sample", reading)
+    collect = recipe().collect.model_dump() | {"template": "chat", "system": "Be brief."}
+    asked = recipe(collect=collect)
+    cold_start.run(asked, tmp_path, resume=False)
+    assert len(texts) == 12 and all(text.startswith("<bos>Be brief. User:") for text in texts)
+    assert teacher_data._data_key(asked, folder) != teacher_data._data_key(recipe(), folder)
+
+
 def test_no_good_answer_ends_the_stage_with_the_reasons(recipe, tmp_path, stage):
     with pytest.raises(StageError, match=r'none was good enough .*"short": 12, "wrong": 12'):
         cold_start.run(recipe(filters={"min_words": 99}), tmp_path, resume=False)

@@ -1,5 +1,7 @@
 """A checkpoint examined by any stage: the sources asked, and everything closed behind it."""
 
+from dataclasses import replace
+
 import pytest
 
 from veriloop.data.problem import Problem
@@ -39,6 +41,27 @@ def test_each_source_is_asked_and_the_sampler_closed(tiny_checkpoint, monkeypatc
     assert result.estimates["general"].value > 0.0 == result.estimates["pass@1"].value
     assert result.estimates["pass@1"].n == 3 and result.estimates["language"].n == 6
     assert len(closed) == 1
+
+
+def test_the_sampler_has_room_for_the_longest_prompt(tiny_checkpoint, monkeypatch):
+    rooms = []
+
+    def opened(config, checkpoint, *, max_length, say):
+        rooms.append(max_length)
+        return TorchSampler(checkpoint)
+
+    monkeypatch.setattr("veriloop.stages.held_out.open_sampler", opened)
+
+    class Long(Anything):
+        def distinct(self, split, seed, count):
+            return [replace(p, prompt="1+" * 200 + "1") for p in super().distinct(split, seed, 1)]
+
+    for source in (Anything(), Long()):
+        evaluate_checkpoint(
+            tiny_checkpoint(), EvaluationConfig(sources=("general",), problems=1, samples=1),
+            SamplerConfig(engine="torch"), max_tokens=4, say=print, sources={"general": source},
+        )  # fmt: skip
+    assert rooms[0] == 256 + 4 < 400 < rooms[1]
 
 
 @pytest.mark.slow

@@ -32,10 +32,14 @@ SCHEDULES = {
     "curriculum": {"schedule": {"name": "curriculum", "rounds": 3}},
     "iterative": {
         "schedule": {"name": "iterative", "rounds": 2, "epochs": 2},
-        "problems": "arithmetic",
+        "problems": {"arithmetic": 1.0},
         "batch": 2,
     },
-    "online": {"schedule": {"name": "online", "rounds": 3}, "problems": "arithmetic", "batch": 2},
+    "online": {
+        "schedule": {"name": "online", "rounds": 3},
+        "problems": {"arithmetic": 1.0},
+        "batch": 2,
+    },
 }
 pytestmark = pytest.mark.usefixtures("one_pool")
 
@@ -112,6 +116,36 @@ def test_every_loss_trains_from_a_recipe(recipe, tmp_path, name):
     assert told["after"]["loss"] < told["before"]["loss"]
     referenced = name not in ("cpo", "simpo", "orpo")
     assert (tmp_path / "cache").exists() is referenced
+
+
+def test_a_round_asks_the_questions_of_any_source(recipe, tmp_path, judged_by_length, monkeypatch):
+    build, seen = preference.labeller, set()
+
+    def labeller(*arguments):
+        label = build(*arguments)
+
+        def noting(rollouts):
+            seen.update(rollout.problem.id.partition("/")[0] for rollout in rollouts)
+            assert max(len(rollout.prompt_ids) for rollout in rollouts) <= 256
+            return label(rollouts)
+
+        return noting
+
+    monkeypatch.setattr(preference, "labeller", labeller)
+    rows = [{"question": f"What is {n}+{n}?", "answer": f"#### {2 * n}"} for n in range(1, 30)]
+    rows.append({"question": "What is " + "1+" * 400 + "1?", "answer": "#### 401"})
+    path = tmp_path / "gsm8k.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = recipe(
+        problems={"gsm8k": 1.0, "arithmetic": 1.0},
+        sets={"gsm8k": {"path": str(path), "held_out": 0.3}},
+        schedule={"name": "online", "rounds": 2},
+        rollout={"prompts": 8, "per_prompt": 2, "max_tokens": 4},
+        evaluation={"sources": ["gsm8k"], "problems": 3, "samples": 1},
+        batch=2,
+    )
+    preference.run(asked, tmp_path / "run", resume=False)
+    assert seen == {"gsm8k", "arithmetic"}
 
 
 @pytest.mark.slow

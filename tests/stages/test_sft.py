@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -110,6 +111,44 @@ def test_the_template_is_the_models_own_or_that_of_the_rl_stages(recipe, tmp_pat
         assert sft.open_tokenizer(other, asked.data).chat_template == wanted
 
 
+@pytest.mark.parametrize(
+    ("rows", "chat", "asked"),
+    [("own", CHAT, "chat"), ("own", None, "r1_zero"), ("r1_zero", CHAT, "r1_zero")],
+)
+def test_held_out_problems_are_asked_in_the_template_of_the_rows(
+    recipe, monkeypatch, tmp_path, rows, chat, asked
+):
+    templates = []
+
+    def fake(*_, template, **__):
+        templates.append(template)
+        return SimpleNamespace(flat=dict)
+
+    monkeypatch.setattr(sft, "evaluate_checkpoint", fake)
+    changed = recipe(examine=True, data={"source": "arithmetic", "rows": 4, "template": rows})
+    tokenizer, console = SimpleNamespace(chat_template=chat), SimpleNamespace(note=print)
+    deps = SimpleNamespace(tokenizer=tokenizer, console=console)
+    objective = sft.SFTObjective(gradient=lambda _: {}, measure=dict)
+    sft._evaluated(SimpleNamespace(deps=deps), objective, changed, tmp_path)
+    assert templates == [asked]
+
+
+def test_worked_solutions_of_a_source_are_learned(recipe, tmp_path, stage):
+    sets = {"sums": {"gym": "chain_sum", "settings": {"max_terms": 3, "max_digits": 1}}}
+    data = {"problems": {"sums": 1.0}, "rows": 20, "held_out": 4}
+    sft.run(recipe(sets=sets, data=data), tmp_path, resume=False)
+    told = stage(tmp_path)["outputs"]
+    assert (told["data"], told["rows"], told["held_out"]) == ("sums", 16, 4)
+
+
+def test_too_few_worked_solutions_begin_no_run(recipe, tmp_path):
+    sets = {"sums": {"gym": "chain_sum", "settings": {"max_terms": 2, "max_digits": 1}}}
+    asked = recipe(sets=sets, data={"problems": {"sums": 1.0}, "rows": 5000})
+    with pytest.raises(RecipeError, match=r"data\.problems: sums: \d+ different questions"):
+        sft.run(asked, tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping, stage):
     whole = sft.run(recipe(), tmp_path / "whole", resume=False)
@@ -194,9 +233,9 @@ def test_an_unavailable_gpu_begins_no_run(recipe, tmp_path, monkeypatch):
 def test_evaluations_at_both_ends_are_recorded(recipe, tmp_path, monkeypatch, stage):
     asked = []
 
-    def fake(checkpoint, evaluation, sampler, *, max_tokens, say, keep, sources):
+    def fake(checkpoint, evaluation, sampler, *, max_tokens, say, keep, sources, template):
         keep([])
-        assert list(sources) == ["arithmetic"]
+        assert list(sources) == ["arithmetic"] and template == "chat"
         asked.append((checkpoint, evaluation.problems, sampler.engine, max_tokens))
         flat = {"pass@1": len(asked) / 10, "format": 0.5}
         return type("Evaluation", (), {"flat": lambda _: flat})()

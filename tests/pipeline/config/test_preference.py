@@ -61,16 +61,16 @@ def test_a_number_that_the_loss_does_not_read_is_refused(loss, message):
         ({"schedule": {"name": "online"}}, "schedule 'online' samples answers: set problems"),
         ({"schedule": {"rounds": 2}}, "offline has 1 round; set epochs"),
         (
-            {"schedule": {"name": "online", "epochs": 2}, "problems": "arithmetic"},
+            {"schedule": {"name": "online", "epochs": 2}, "problems": {"arithmetic": 1.0}},
             "online trains on a sample once",
         ),
         (
-            {"schedule": {"name": "iterative"}, "problems": "arithmetic",
+            {"schedule": {"name": "iterative"}, "problems": {"arithmetic": 1.0},
              "loss": {"name": "two_d_dpo"}},
             "two_d_dpo needs scored segments",
         ),
         (
-            {"schedule": {"name": "online"}, "problems": "arithmetic",
+            {"schedule": {"name": "online"}, "problems": {"arithmetic": 1.0},
              "rollout": {"prompts": 4, "per_prompt": 1, "max_tokens": 8}},
             "leaves nothing to compare",
         ),

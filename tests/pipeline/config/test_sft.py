@@ -15,6 +15,29 @@ def test_generated_rows_must_be_counted():
     assert SFTRecipe.model_validate(SFT | {"data": {"source": "a.jsonl"}}).data.rows == 0
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, "source='' and problems={}: set exactly one"),
+        ({"source": "a.jsonl", "problems": {"gsm8k": 1.0}, "rows": 4}, "set exactly one"),
+        ({"problems": {"gsm8k": 1.0}}, "rows=0: set the number of rows"),
+        ({"problems": {"gsm9k": 1.0}, "rows": 4}, "no source 'gsm9k'. Did you mean 'gsm8k'?"),
+    ],
+)
+def test_rows_come_from_one_place_that_is_known(data, message):
+    with pytest.raises(ValidationError) as refused:
+        SFTRecipe.model_validate(SFT | {"data": data})
+    assert message in str(refused.value)
+
+
+def test_a_teacher_asked_in_the_template_of_r1_zero_takes_no_system_message():
+    collect = {"questions": 4, "system": "r1"}
+    with pytest.raises(ValidationError, match="requires template: chat"):
+        ColdStartRecipe.model_validate(COLLECTS | {"collect": collect})
+    chat = ColdStartRecipe.model_validate(COLLECTS | {"collect": collect | {"template": "chat"}})
+    assert "<think>" in chat.collect.system
+
+
 def test_epochs_and_proportions_are_the_papers_unless_told():
     cold, rejection = (k.model_validate(COLLECTS) for k in (ColdStartRecipe, RejectionRecipe))
     assert (cold.epochs, rejection.epochs) == (3, 2)
