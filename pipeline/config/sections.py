@@ -25,6 +25,8 @@ from veriloop.pipeline.config.user_code import PromptTemplate, SystemMessage
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.sandbox import backends
 
+Compute = Literal["float32", "bfloat16"]
+
 
 class OptimizerConfig(Part):
     learning_rate: Positive
@@ -94,6 +96,8 @@ class BaseRecipe(Part):
     """Tokens per optimizer step."""
     row: Count = 128
     """Positions per packed row."""
+    compute: Compute = "float32"
+    """Precision of both passes; weights stay float32."""
     optimizer: OptimizerConfig
     """Learning rates, decay and schedule."""
     step_accuracy: Share = 0.7
@@ -413,7 +417,7 @@ class TrainerConfig(Part):
     """Rows per micro-batch."""
     logits_chunk: Count = 4096
     """Positions per tile of logits. A tile spans 1,024 vocabulary tokens."""
-    compute: Literal["float32", "bfloat16"] = "float32"
+    compute: Compute = "float32"
     """Precision of both passes; weights stay float32."""
     fused: bool = True
     """CPU: fused layers, equal up to rounding. These are oneDNN linear layers and fused norms."""

@@ -54,6 +54,33 @@ def test_another_recipe_is_another_model_and_the_same_one_the_same_bits(tmp_path
     assert (again / "model.safetensors").read_bytes() == (first / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
+def test_in_bfloat16_both_passes_compute_in_it_and_the_saved_weights_are_float32(monkeypatch):
+    seen, scored = [], base.score
+
+    def watched(model, *args, **rest):
+        hook = model.model.layers[0].mlp.register_forward_hook(
+            lambda _, __, made: seen.append(made.dtype)
+        )
+        try:
+            return scored(model, *args, **rest)
+        finally:
+            hook.remove()
+
+    monkeypatch.setattr(base, "score", watched)
+    half, whole = (base.ensure(recipe(compute=c)) for c in ("bfloat16", "float32"))
+    assert seen == [torch.bfloat16] * 3 + [torch.float32] * 3 and half != whole
+    one, other = (
+        AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (half, whole)
+    )
+    for name, weight in one.items():
+        assert weight.dtype == torch.float32
+        torch.testing.assert_close(weight, other[name], atol=0.05, rtol=0)
+    assert not torch.equal(one["lm_head.weight"], other["lm_head.weight"])
+    losses = [json.loads((folder / "base.json").read_text())["loss"] for folder in (half, whole)]
+    assert losses[0] == pytest.approx(losses[1], abs=0.02)
+
+
 def test_a_corpus_that_reads_otherwise_is_another_model(monkeypatch):
     first = base.fingerprint(recipe())
     assert base.fingerprint(recipe()) == first

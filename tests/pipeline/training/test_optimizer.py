@@ -73,6 +73,17 @@ def test_without_muon_adamw_has_every_parameter_once(tiny_llama):
     assert sorted(held) == sorted(id(p) for p in model.parameters())
 
 
+def test_every_weight_of_adamw_decays(tiny_llama):
+    model = tiny_llama()
+    optimizer = Optimizer(model, OptimizerConfig(learning_rate=0.01, weight_decay=0.5))
+    before = parameters(model)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step(0.0, 0)
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p.detach(), before[name] * (1 - 0.01 * 0.5))
+
+
 def test_each_part_has_its_own_peak_rate_and_both_follow_one_schedule(tiny_llama):
     model = tiny_llama()
     optimizer = Optimizer(model, BOTH)
