@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from veriloop.pipeline.config.r1 import ASIDE, R1Recipe
+from veriloop.pipeline.config.r1 import ASIDE, Goal, R1Recipe
 from veriloop.pipeline.config.r1_stages import Settings, Step, longest, steps
 from veriloop.pipeline.config.registry import MAKES, StageRecipe
 from veriloop.pipeline.config.sections import BaseRecipe
@@ -160,12 +160,18 @@ def _move_aside(name: str, output: Path, entry: Mapping[str, Any] | None) -> Non
 def _check_goals(step: Step, output: Path) -> None:
     """Record the goals of a stage in run.json. Raises MissedGoalError with every shortfall."""
     goals = step.stage.bounds
-    after = recorded(output / "run.json")[step.name]["after"]
+    entry = recorded(output / "run.json")[step.name]
+    before, after = entry["before"] or {}, entry["after"]
+    shortfalls = {
+        metric: goal.shortfall(after[metric], _rise(metric, before, after))
+        for metric, goal in goals.items()
+        if metric in after and (goal.gain is None or metric in before)
+    }
     results = {
         metric: {
             **goal.model_dump(exclude_none=True),
             "value": after.get(metric),
-            "met": metric in after and goal.shortfall(after[metric]) == 0,
+            "met": shortfalls.get(metric) == 0,
         }
         for metric, goal in goals.items()
     }
@@ -174,10 +180,10 @@ def _check_goals(step: Step, output: Path) -> None:
     if results and not isinstance(step.recipe, BaseRecipe):
         model_card.write_card(step.name, lambda: read_run(output))
     missed = [
-        f"it reports no {metric}; there are {', '.join(after)}"
-        if metric not in after
-        else f"{metric} is {after[metric]:.4g}, the goal is {goals[metric]}: "
-        f"short by {goals[metric].shortfall(after[metric]):.3g}"
+        f"it reports no {metric}{' before' * (metric in after)}; there are {', '.join(after)}"
+        if metric not in shortfalls
+        else f"{metric} is {after[metric]:.4g}{_start(goals[metric], metric, before)}, the goal is "
+        f"{goals[metric]}: short by {shortfalls[metric]:.3g}"
         for metric, result in results.items()
         if not result["met"]
     ]
@@ -187,6 +193,19 @@ def _check_goals(step: Step, output: Path) -> None:
             f"{output / step.name} (metrics.jsonl, evaluations). After changing its recipe or the "
             "goal, --resume runs only what that affects"
         )
+
+
+def _rise(metric: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
+    """The rise of a metric over a stage: from the upper end of its 95 % interval to the lower one
+    after, or from value to value without intervals. 0 if it was not measured before."""
+    if metric not in before:
+        return 0.0
+    key = f"{metric} 95%"
+    return (after.get(key) or [after[metric]])[0] - (before.get(key) or [before[metric]])[-1]
+
+
+def _start(goal: Goal, metric: str, before: Mapping[str, Any]) -> str:
+    return "" if goal.gain is None else f", from {before[metric]:.4g} before"
 
 
 if __name__ == "__main__":

@@ -19,21 +19,24 @@ class Goal(Part):
     """Least value of the metric."""
     at_most: float | None = None
     """Largest value of the metric."""
+    gain: float | None = None
+    """Least rise of the metric over the stage. With 95 % intervals, between their nearest ends."""
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> Self:
-        if self.at_least is None and self.at_most is None:
-            raise ValueError("needs at_least, at_most or both")
+        if self.at_least is None and self.at_most is None and self.gain is None:
+            raise ValueError("needs at_least, at_most or gain")
         return self
 
-    def shortfall(self, value: float) -> float:
-        """How far the value misses its bound; 0 if the goal is met."""
+    def shortfall(self, value: float, rise: float = 0.0) -> float:
+        """How far the value, or its rise, misses a bound; 0 if the goal is met."""
         below = 0.0 if self.at_least is None else self.at_least - value
         above = 0.0 if self.at_most is None else value - self.at_most
-        return max(below, above, 0.0)
+        lacking = 0.0 if self.gain is None else self.gain - rise
+        return max(below, above, lacking, 0.0)
 
     def __str__(self) -> str:
-        bounds = {"at least": self.at_least, "at most": self.at_most}
+        bounds = {"at least": self.at_least, "at most": self.at_most, "a gain of": self.gain}
         return " and ".join(f"{label} {n:g}" for label, n in bounds.items() if n is not None)
 
 

@@ -117,6 +117,7 @@ def bounds(goal: Mapping[str, Any]) -> str:
     """The target of a goal, such as ≥ 0.9."""
     low, high = goal.get("at_least"), goal.get("at_most")
     parts = [f"≥ {low:g}" if low is not None else "", f"≤ {high:g}" if high is not None else ""]
+    parts.append(f"gain ≥ {goal['gain']:g}" if goal.get("gain") is not None else "")
     return " ".join(part for part in parts if part)
 
 

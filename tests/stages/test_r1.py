@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.r1 import R1Stage
+from veriloop.pipeline.config.r1_stages import Step
 from veriloop.pipeline.config.registry import STAGES
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.preference import loop as preference_loop
@@ -328,6 +330,38 @@ def test_a_missed_goal_ends_the_run_and_says_what_fell_short(calls):
     go(listed(judge={"goals": {"accuracy": 0.0}}))
     assert re.search(r"\| accuracy \| ≥ 0 \| [0-9.]+ \| met \|", card.read_text())
     assert names(calls) == ["dpo", "dpo_2"]
+
+
+@pytest.fixture
+def judged_stage(tmp_path):
+    """Function: check the goals of a stage that ended with these numbers; returns their record."""
+
+    def check(goals, before, after):
+        manifest = run_json.RunManifest(tmp_path / "run.json")
+        manifest.begin_stage("one", {"recipe": {}}, {})
+        manifest.end_stage("one", 1.0, None, before, after, {})
+        stage = R1Stage(name="one", recipe="r", goals=goals)
+        step = Step(stage=stage, recipe=read("tiny/base"), values={})
+        r1._check_goals(step, tmp_path)
+        return recorded(tmp_path / "run.json")["one"]["goals"]
+
+    return check
+
+
+def test_a_gain_is_counted_between_the_nearest_ends_of_the_intervals(judged_stage):
+    before = {"general": 0.5, "general 95%": [0.4, 0.6], "reward": 1.0}
+    after = {"general": 0.8, "general 95%": [0.72, 0.88], "reward": 1.5}
+    goals = {"general": {"gain": 0.12}, "reward": {"gain": 0.5}}
+    told = judged_stage(goals, before, after)
+    assert told["general"] == {"gain": 0.12, "value": 0.8, "met": True} and told["reward"]["met"]
+    said = r"general is 0.8, from 0.5 before, the goal is a gain of 0.2: short by 0.08"
+    with pytest.raises(MissedGoalError, match=said):
+        judged_stage({"general": {"gain": 0.2}}, before, after)
+
+
+def test_a_gain_over_a_start_that_was_not_measured_is_missed(judged_stage):
+    with pytest.raises(MissedGoalError, match="it reports no general before; there are general"):
+        judged_stage({"general": {"gain": 0.1}}, {}, {"general": 0.9})
 
 
 def test_a_goal_for_a_figure_that_the_stage_does_not_report_is_missed():

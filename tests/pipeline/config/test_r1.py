@@ -124,7 +124,7 @@ def test_two_stages_of_one_kind_go_by_their_names():
             "start: recipes/tiny/base.yaml would train a base model outside the run",
         ),
         ([BASE | {"recipe": "tiny/r1"}], "is itself a list of stages"),
-        ([BASE | {"goals": {"loss": {}}}], "needs at_least, at_most or both"),
+        ([BASE | {"goals": {"loss": {}}}], "needs at_least, at_most or gain"),
         (
             [BASE | {"goals": {"loss": {"at_leest": 1}}}],
             "at_leest: unknown key. Did you mean 'at_least'? Allowed: at_least, at_most",
@@ -165,6 +165,14 @@ def test_a_number_is_the_least_value_and_bounds_can_be_either():
 )
 def test_by_how_much_a_goal_is_missed(goal, value, short):
     assert goal.shortfall(value) == pytest.approx(short)
+
+
+def test_a_gain_is_missed_by_what_the_rise_lacks():
+    goal = Goal(gain=0.15, at_least=0.5)
+    assert goal.shortfall(0.9, 0.15) == 0
+    assert goal.shortfall(0.9, 0.1) == pytest.approx(0.05)
+    assert goal.shortfall(0.3, 0.2) == pytest.approx(0.2)
+    assert str(goal) == "at least 0.5 and a gain of 0.15"
 
 
 def test_every_kind_of_stage_says_what_it_makes():
