@@ -26,14 +26,15 @@ from veriloop.pipeline.config.user_code import (
 from veriloop.pipeline.errors import did_you_mean
 
 ADVANTAGES = ("group", "leave_one_out", "batch", "running", "none", "global", "gae", "process")
-OBJECTIVES = ("clip", "ratio", "policy_gradient", "kl_penalty", "gspo", "gspo_token", "cispo")
+OBJECTIVES = ("clip", "ratio", "natural_gradient", "policy_gradient", "kl_penalty", "gspo",
+              "gspo_token", "cispo")  # fmt: skip
 Advantage = Annotated[
     str, one_of_or_function(ADVANTAGES), names_or_pattern(ADVANTAGES, FUNCTION_PATTERN)
 ]
 ObjectiveName = Annotated[
     str, one_of_or_function(OBJECTIVES), names_or_pattern(OBJECTIVES, FUNCTION_PATTERN)
 ]
-_WITH_RATIO = ("clip", "ratio", "kl_penalty", "gspo", "gspo_token", "cispo")
+_WITH_RATIO = ("clip", "ratio", "natural_gradient", "kl_penalty", "gspo", "gspo_token", "cispo")
 
 
 class AlgorithmConfig(Part):
@@ -187,11 +188,27 @@ class AlgorithmConfig(Part):
                 "sequence's ratio once per token, which favours long answers; set aggregation: "
                 "sequence_mean"
             )
+        if problem := self._check_natural_gradient():
+            return problem
         if self.old_kl_coefficient and self.objective != "kl_penalty":
             return f"old_kl_coefficient is set but objective={self.objective} does not use it"
         if self.objective == "kl_penalty" and not self.old_kl_coefficient:
             return "objective=kl_penalty needs old_kl_coefficient > 0: nothing else bounds a step"
         return ""
+
+    def _check_natural_gradient(self) -> str:
+        if self.objective != "natural_gradient":
+            return ""
+        if not self.trust_region:
+            return "objective=natural_gradient needs trust_region > 0, the length of its steps"
+        shared, ptx = self.critic == "shared", self.ptx_coefficient
+        if not (shared or ptx):
+            return ""
+        return (
+            "objective=natural_gradient with "
+            f"{'critic=shared' if shared else f'ptx_coefficient={ptx:g}'}: the loss that must fall "
+            "at each step is the policy's alone; set objective: ratio"
+        )
 
     def _check_kl(self) -> str:
         if self.reference_every and not self.kl_coefficient:

@@ -78,9 +78,9 @@ PRESETS: dict[str, Preset] = {
             "ptx_coefficient": 0.1,
         },
     ),
-    "trpo": Preset(
-        paper="arXiv 1502.05477",
-        idea="a step whose KL exceeds a bound is undone and shortened",
+    "line_search": Preset(
+        paper="arXiv 1502.05477, appendix C",
+        idea="an optimizer step whose KL exceeds a bound is undone and shortened",
         parts=_PPO | {"objective": "ratio", "trust_region": 0.01},
     ),
     "grpo": Preset(

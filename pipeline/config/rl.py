@@ -165,6 +165,12 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
                 f"rollout.per_prompt=1 with advantage={self.algorithm.advantage}: the advantages "
                 "of a group of one are 0; set at least 2"
             )
+        natural = self.algorithm.objective == "natural_gradient"
+        if natural and self.trainer.compute != "float32":
+            raise ValueError(
+                f"algorithm.objective=natural_gradient with trainer.compute={self.trainer.compute}:"
+                " differences of log-probs need float32"
+            )
         if self.reward.overlong > self.rollout.max_tokens:
             raise ValueError(
                 f"reward.overlong={self.reward.overlong} tokens exceed "

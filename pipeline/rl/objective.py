@@ -79,7 +79,7 @@ def objective(
         case "kl_penalty":
             value_M, _ = penalised_surrogate(logp_M, old_M, advantages_M, old_kl_coefficient)
             terms = value_M, never_M, never_M
-        case "ratio":
+        case "ratio" | "natural_gradient":
             terms = importance_ratio(logp_M, old_M) * advantages_M, never_M, never_M
         case "policy_gradient":
             terms = policy_gradient(logp_M, advantages_M), never_M, never_M

@@ -27,9 +27,9 @@ def step_within(
     """Take `step` and keep the share of it that moves the policy by at most `bound` nats per token.
 
     The distance is KL(old || policy) on the minibatch's tokens: the line search of TRPO (arXiv
-    1502.05477, appendix C) without its conjugate gradient. Returns what `step` returns and the
-    share, a power of a half, or 0 when none was short enough and the policy is as it was. The
-    optimizer keeps the moments of the whole step.
+    1502.05477, appendix C) along the optimizer's own step; `natural_step` has TRPO's direction.
+    Returns what `step` returns and the share, a power of a half, or 0 when none was short enough
+    and the policy is as it was. The optimizer keeps the moments of the whole step.
     """
     parameters = [p for p in policy.parameters() if p.requires_grad]
     before = [p.clone() for p in parameters]

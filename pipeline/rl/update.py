@@ -6,7 +6,7 @@ Axes: R packed rows, T positions, M masked-in tokens of a micro-batch.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from veriloop.pipeline.model.device import device_of
 from veriloop.pipeline.model.policy import logp_entropy
 from veriloop.pipeline.rl.critic import Critic
 from veriloop.pipeline.rl.minibatches import Minibatch, on_device
+from veriloop.pipeline.rl.natural_step import Fisher, natural_step
 from veriloop.pipeline.rl.objective import correction, drift, objective
 from veriloop.pipeline.rl.trust_region import step_within
 from veriloop.pipeline.training.measurements import Tally, span
@@ -149,7 +150,17 @@ def update(
     if context.pretraining is not None and not critic_only:
         context.pretraining(done).backward()
     with span("optimizer"):
-        grad_norm, learning_rate, kept = _step(context, minibatch, progress, done, critic_only)
+        if context.critic is not None:
+            context.critic.step(context.optimizer.config.max_grad_norm)
+        if critic_only:
+            context.optimizer.forget()
+            grad_norm, learning_rate, kept = 0.0, 0.0, 0.0
+        elif context.algorithm.objective == "natural_gradient":
+            grad_norm, learning_rate, kept = _natural_step(
+                context, minibatch, totals["loss"], old_kl_coefficient, done
+            )
+        else:
+            grad_norm, learning_rate, kept = _step(context, minibatch, progress, done)
     return Update(
         loss=totals["loss"],
         value_loss=totals["value_loss"],
@@ -248,16 +259,34 @@ def _aggregate(
     )
 
 
+def _natural_step(
+    context: UpdateContext,
+    minibatch: Minibatch,
+    loss: float,
+    old_kl_coefficient: float,
+    done: int,
+) -> tuple[float, float, float]:
+    """`_step` along the natural gradient, without the optimizer; `loss` is that before it."""
+    untraced = replace(context, trace=None)
+
+    @torch.no_grad()
+    def measure() -> tuple[float, float]:
+        sums = _Sums()
+        for batch, signals in on_device(minibatch, device_of(context.policy)):
+            _loss(untraced, batch, signals, minibatch.counts, old_kl_coefficient, sums)
+        totals = sums.tally.totals()
+        return totals["old_kl"] / max(minibatch.counts.tokens, 1), totals["loss"]
+
+    fisher = Fisher(policy=context.policy, minibatch=minibatch, chunk=context.chunk)
+    bound = context.algorithm.trust_region
+    return natural_step(fisher, bound, loss=loss, measure=measure, done=done)
+
+
 def _step(
-    context: UpdateContext, minibatch: Minibatch, progress: float, done: int, critic_only: bool
+    context: UpdateContext, minibatch: Minibatch, progress: float, done: int
 ) -> tuple[float, float, float]:
     """Returns (gradient norm, learning rate, share of the step kept by the trust region)."""
-    optimizer, critic = context.optimizer, context.critic
-    if critic is not None:
-        critic.step(optimizer.config.max_grad_norm)
-    if critic_only:
-        optimizer.forget()
-        return 0.0, 0.0, 0.0
+    optimizer = context.optimizer
     if context.algorithm.trust_region:
         return step_within(
             context.algorithm.trust_region,

@@ -6,6 +6,8 @@ from pydantic import ValidationError
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.presets import PRESETS
 
+NATURAL = {"preset": "line_search", "objective": "natural_gradient"}
+
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_a_sound_composition_that_says_where_it_is_from(preset):
@@ -53,6 +55,9 @@ def test_the_models_that_have_to_be_in_memory(preset, held):
         ({"objective": "policy_gradient"}, "no ratio to correct for 2 updates"),
         ({"preset": "rloo", "epochs": 3}, r"3 updates per rollout \(minibatches=1, epochs=3\)"),
         ({"objective": "gspo", "aggregation": "token_mean"}, "favours long answers"),
+        ({"objective": "natural_gradient"}, "natural_gradient needs trust_region > 0"),
+        (NATURAL | {"critic": "shared"}, "objective=natural_gradient with critic=shared"),
+        (NATURAL | {"ptx_coefficient": 0.1}, "natural_gradient with ptx_coefficient=0.1"),
         ({"old_kl_coefficient": 0.1}, "objective=clip does not use it"),
         ({"objective": "kl_penalty"}, "needs old_kl_coefficient > 0"),
         ({"kl_estimator": "k1"}, "kl_placement=loss: .* 0: it adds only noise"),

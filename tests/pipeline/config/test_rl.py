@@ -124,6 +124,13 @@ def test_dapo_has_its_soft_length_limit_unless_the_recipe_has_its_own(algorithm,
     assert ZeroRecipe.model_validate(recipe.model_dump()) == recipe
 
 
+def test_the_natural_gradient_needs_the_digits_of_float32():
+    algorithm = {"objective": "natural_gradient", "trust_region": 0.01}
+    values = FIXED | {"algorithm": algorithm, "trainer": {"compute": "bfloat16"}}
+    with pytest.raises(ValidationError, match=r"natural_gradient with trainer.compute=bfloat16"):
+        ZeroRecipe.model_validate(values)
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

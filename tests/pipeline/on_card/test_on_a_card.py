@@ -86,7 +86,7 @@ def learned(tiny_llama, rollouts):
 
 CHANGES = {
     name: {"preset": name}
-    for name in ("grpo", "gspo", "cispo", "reinforce_pp", "ppo", "ppo_klpen", "trpo")
+    for name in ("grpo", "gspo", "cispo", "reinforce_pp", "ppo", "ppo_klpen", "line_search")
 } | {
     "a shared critic": {"preset": "ppo", "critic": "shared"},
     "a new reference each turn": {"kl_coefficient": 0.1, "reference_every": 1},

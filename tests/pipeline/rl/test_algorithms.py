@@ -84,6 +84,17 @@ def test_several_epochs_over_a_rollout_go_on_after_a_stop_bit_for_bit(train):
 
 
 @pytest.mark.slow
+def test_the_natural_gradient_moves_the_policy_and_goes_on_after_a_stop_bit_for_bit(train):
+    told = recipe(preset="line_search", objective="natural_gradient", minibatches=1)
+    whole = train("whole", told)
+    train("cut", told, until=1)
+    resumed = train("cut", told, resume=True)
+    assert torch.equal(bits(whole.policy), bits(resumed.policy))
+    assert numbers(whole)[1:] == numbers(resumed)[1:]
+    assert all(row["old_kl"] + row["trust_region/kept"] > 0 for row in numbers(whole))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_moves_the_policy_and_goes_on_after_a_stop_bit_for_bit(train, preset):
     told = recipe(preset=preset, ptx_tokens=64, truncated="train")  # untrained, it never ends
@@ -95,7 +106,7 @@ def test_every_preset_moves_the_policy_and_goes_on_after_a_stop_bit_for_bit(trai
     rows = numbers(whole)
     assert all(row["sync/moved"] > 0 for row in rows if "sync/moved" in row)
     critic = whole.learner.critic
-    assert (critic is not None) is preset.startswith(("ppo", "trpo"))
+    assert (critic is not None) is preset.startswith(("ppo", "line"))
     if critic is not None:
         assert torch.equal(critic.head.weight, resumed.learner.critic.head.weight)
         assert critic.head.weight.abs().sum() > 0 and rows[0]["value_loss"] > 0

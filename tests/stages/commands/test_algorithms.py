@@ -26,7 +26,7 @@ def test_compositions_name_what_sets_presets_apart(capsys):
     assert "critic: shared" in told["ppo_shared"]
     assert "KL: 0.001 k1 in the reward" in told["reinforce_pp"]
     assert "clip: 0.2/0.28" in told["dapo"] and "refills: 3" in told["dapo"]
-    assert "pre-training: 0.1" in told["ppo_ptx"] and "trust region: 0.01" in told["trpo"]
+    assert "pre-training: 0.1" in told["ppo_ptx"] and "trust region: 0.01" in told["line_search"]
     assert "KL" not in told["dr_grpo"].split("mean over")[0]
 
 

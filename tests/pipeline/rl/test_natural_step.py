@@ -1,0 +1,173 @@
+"""TRPO's step on a small policy, against the explicit Fisher matrix of its tokens."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.sections import OptimizerConfig
+from veriloop.pipeline.errors import NonFiniteError
+from veriloop.pipeline.model.policy import logp_entropy
+from veriloop.pipeline.rl.natural_step import (
+    DAMPING,
+    Fisher,
+    gradient_of,
+    natural_step,
+    trained,
+)
+from veriloop.pipeline.rl.trust_region import distance
+from veriloop.pipeline.rl.update import UpdateContext, update
+from veriloop.pipeline.training.optimizer import Optimizer
+
+CHUNK = 16
+TRPO = AlgorithmConfig(
+    objective="natural_gradient", trust_region=0.01, minibatches=1, aggregation="token_mean",
+    kl_coefficient=0.0,
+)  # fmt: skip
+
+
+@pytest.fixture
+def small(tiny_llama, sampled, whole):
+    """(model, part): a policy of which 96 weights are trained, those of its norms."""
+    model = tiny_llama(spread=0.2)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("norm" in name)
+    advantages = torch.tensor([1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, -0.25])
+    return model, whole(sampled(model, 8, temperature=0.8), advantages, row=16, rows=2)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def jacobian(model, part):
+    """The gradient of each token's log-prob, [M, P]."""
+    rows = []
+    for batch in part.batches:
+        logp_M, _ = logp_entropy(model, batch, CHUNK)
+        for logp in logp_M:
+            gradients = torch.autograd.grad(logp, trained(model), retain_graph=True)
+            rows.append(torch.cat([g.flatten() for g in gradients]))
+    return torch.stack(rows).double()
+
+
+def explicit(model, part, damping=DAMPING):
+    tokens = jacobian(model, part)
+    identity = torch.eye(tokens.shape[1], dtype=torch.float64)
+    return tokens.T @ tokens / len(tokens) + damping * identity
+
+
+def fisher(model, part, damping=DAMPING):
+    return Fisher(policy=model, minibatch=part, chunk=CHUNK, damping=damping)
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.7])
+def test_products_are_those_of_the_explicit_matrix_and_leave_the_policy_alone(small, damping):
+    model, part = small
+    assert len(part.batches) > 1
+    matrix, before = explicit(model, part, damping), weights(model)
+    product = fisher(model, part, damping)
+    generator = torch.Generator().manual_seed(1)
+    for size in (1.0, 1e-4, 1e3):
+        vector = size * torch.randn(matrix.shape[0], generator=generator)
+        want = matrix @ vector.double()
+        assert (product(vector).double() - want).norm() < 2e-3 * want.norm()
+    assert not product(torch.zeros(matrix.shape[0])).any()
+    assert torch.equal(weights(model), before)
+    assert all(p.grad is None for p in model.parameters())
+
+
+def surrogate(model, part):
+    """(KL(old || policy), -mean over tokens of ratio * advantage)."""
+    total, tokens = 0.0, 0
+    for batch, signals in zip(part.batches, part.signals, strict=True):
+        logp_M, _ = logp_entropy(model, batch, CHUNK)
+        total = total - ((logp_M - signals.old_M).exp() * signals.advantages_M).sum()
+        tokens += len(logp_M)
+    return distance(model, part, CHUNK), total / tokens
+
+
+def test_a_step_goes_along_the_natural_gradient_as_far_as_the_bound_allows(small):
+    model, part = small
+    bound, before = 1e-3, weights(model)
+    _, loss = surrogate(model, part)
+    loss.backward()
+    gradient = gradient_of(model)
+    natural = torch.linalg.solve(explicit(model, part), -gradient.double())
+
+    def measure():
+        kl, now = surrogate(model, part)
+        return kl, now.item()
+
+    norm, factor, share = natural_step(
+        fisher(model, part), bound, iterations=40, loss=loss.item(), measure=measure, done=0
+    )
+    places = torch.cat([torch.full((p.numel(),), p.requires_grad) for p in model.parameters()])
+    moved = (weights(model) - before)[places].double()
+    assert torch.nn.functional.cosine_similarity(moved, natural, dim=0) > 0.999
+    quadratic = (natural @ explicit(model, part) @ natural).item()
+    assert norm == pytest.approx(gradient.norm().item())
+    assert factor == pytest.approx(share * math.sqrt(2 * bound / quadratic), rel=0.02)
+    kl, after = measure()
+    assert 0.2 * bound < kl <= bound and after < loss.item()
+    assert torch.equal(weights(model)[~places], before[~places])
+
+
+def test_a_longer_step_than_the_quadratic_model_foresees_is_halved(small):
+    model, part = small
+    _, loss = surrogate(model, part)
+    loss.backward()
+    kls = iter([0.3, 0.2, 0.1])
+    *_, share = natural_step(
+        fisher(model, part), 0.1, iterations=2, loss=0.0, measure=lambda: (next(kls), -1.0), done=0
+    )
+    assert share == 0.25
+
+
+@pytest.mark.parametrize("measured", [(1.0, -1.0), (0.0, 1.0), (0.0, 0.0), (math.nan, -1.0)])
+def test_a_step_that_never_suits_is_taken_back(small, measured):
+    """Too far, or no gain of the surrogate, or no number."""
+    model, part = small
+    before = weights(model)
+    surrogate(model, part)[1].backward()
+    told = natural_step(
+        fisher(model, part), 0.1, iterations=2, loss=0.0, measure=lambda: measured, done=0
+    )
+    assert told[1:] == (0.0, 0.0) and torch.equal(weights(model), before)
+
+
+def test_a_gradient_that_is_no_number_stops_before_the_step(small):
+    model, part = small
+    before = weights(model)
+    trained(model)[0].grad = torch.full_like(trained(model)[0], math.inf)
+    with pytest.raises(NonFiniteError, match="gradient norm is inf at optimizer step 7"):
+        natural_step(
+            fisher(model, part), 0.1, iterations=2, loss=0.0, measure=lambda: (0.0, 0.0), done=7
+        )
+    assert torch.equal(weights(model), before)
+
+
+def test_an_update_of_the_preset_raises_the_surrogate_within_its_bound(small):
+    model, part = small
+    optimizer = Optimizer(model, OptimizerConfig(learning_rate=1.0))
+    context = UpdateContext(policy=model, optimizer=optimizer, algorithm=TRPO, chunk=CHUNK)
+    _, before = surrogate(model, part)
+    done = update(context, part, progress=0.0, done=0)
+    kl, after = surrogate(model, part)
+    assert after < before and 0.1 * TRPO.trust_region < kl <= TRPO.trust_region
+    assert done.kept in {2.0**-n for n in range(10)} and done.learning_rate > 0
+    assert done.grad_norm > 0 and all(p.grad is None for p in model.parameters())
+    assert not optimizer.state()[0]["state"]  # the optimizer took no step
+
+
+def test_without_advantages_there_is_no_direction_and_no_step(small):
+    model, part = small
+    before = weights(model)
+    optimizer = Optimizer(model, OptimizerConfig(learning_rate=1.0))
+    context = UpdateContext(policy=model, optimizer=optimizer, algorithm=TRPO, chunk=CHUNK)
+    still = tuple(replace(s, advantages_M=torch.zeros_like(s.advantages_M)) for s in part.signals)
+    done = update(context, replace(part, signals=still), progress=0.0, done=0)
+    assert (done.kept, done.learning_rate, done.grad_norm) == (0.0, 0.0, 0.0)
+    assert torch.equal(weights(model), before)
