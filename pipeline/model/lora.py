@@ -38,6 +38,7 @@ class LoraLinear(FastLinear):
         added = nn.functional.linear(inner, self.lora_B.to(input.dtype))
         return super().forward(input) + self.lora_scale * added
 
+    @torch.no_grad()
     def merged(self) -> Tensor:
         """[O, I]: the weight of an equivalent plain linear layer."""
         b_Or, a_rI = whole(self.lora_B), whole(self.lora_A)
@@ -88,16 +89,21 @@ def adapted(model: Any) -> LoraConfig | None:
 
 
 @torch.no_grad()
+def _gathered(parameter: Tensor) -> Tensor:
+    return whole(parameter)
+
+
 def merged(model: Any) -> Iterator[tuple[str, Tensor]]:
     """(name, weight) of every parameter, with adapters merged and names as without them.
 
-    Sharded weights are gathered one at a time: all ranks iterate.
+    Sharded weights are gathered one at a time: all ranks iterate. None is held while the next is
+    computed, as it would be under a decorator.
     """
     layers = {id(m.weight): m for m in model.modules() if isinstance(m, LoraLinear)}
     for name, parameter in model.named_parameters():
         if not _is_adapter(name):
             layer = layers.get(id(parameter))
-            yield name, whole(parameter) if layer is None else layer.merged()
+            yield name, _gathered(parameter) if layer is None else layer.merged()
 
 
 @torch.no_grad()

@@ -93,8 +93,10 @@ class _Engine:
         self._sampler: Any = None
         self._weights: Any = None
 
-    def open(self, engine: str, checkpoint: str, settings: dict[str, Any]) -> None:
+    def open(self, engine: str, checkpoint: str, settings: dict[str, Any]) -> bool:
+        """Whether the engine computes on a GPU."""
         self._sampler = start_engine(engine, checkpoint, **settings)
+        return self._sampler.on_gpu
 
     def map_weights(self, layout: Any) -> None:
         from veriloop.pipeline.sampling.shared_weights import mapped
@@ -107,6 +109,16 @@ class _Engine:
 
     def load_weights(self, version: int) -> None:
         self._sampler.load_weights(self._weights, version)
+
+    def load_from_card(self, version: int) -> None:
+        """Ask for each weight by a part of the reply."""
+        from veriloop.pipeline.sampling.card_weights import received
+
+        def next_one() -> Any:
+            self._channel.send(("part", None))
+            return self._channel.recv()
+
+        self._sampler.load_weights(received(next_one), version)
 
     def digests(self, shapes: Any) -> Any:
         return self._sampler.digests(shapes)

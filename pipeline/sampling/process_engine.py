@@ -81,8 +81,12 @@ class EngineProcess:
     def ask(self, method: str, *arguments: Any) -> None:
         """Send a request; replies come in order. Raises EngineGoneError and EngineStuckError."""
         self._requests.append(method)
+        self.tell((method, arguments))
+
+    def tell(self, message: Any) -> None:
+        """Send what a request waits for. Raises EngineGoneError and EngineStuckError."""
         try:
-            self._channel.send((method, arguments))
+            self._channel.send(message)
         except BlockingIOError as failure:
             raise self._stuck() from failure
         except OSError as failure:
@@ -167,7 +171,8 @@ class EngineProcess:
 
 
 class ApartSampler:
-    """A sampler whose engine runs in another process. Weights are sent through shared memory."""
+    """A sampler whose engine runs in another process. Weights are sent through shared memory; that
+    is the GPU's if they and the engine are on one."""
 
     def __init__(
         self,
@@ -186,17 +191,35 @@ class ApartSampler:
         self.version = 0
         self._process = process
         self._weights: SharedWeights | None = None
-        self._loading, self._asleep = True, False
+        self._loading, self._asleep, self._on_gpu = True, False, False
         process.ask("open", process.engine, checkpoint, {"dtype": dtype, **settings})
 
     def load_weights(self, weights: "Iterable[tuple[str, Tensor]]", version: int) -> None:
         from veriloop.pipeline.model.device import give_back_unused
-        from veriloop.pipeline.sampling.shared_weights import SharedWeights
+        from veriloop.pipeline.sampling.card_weights import peeked
 
         self._wait_until_loaded()
         if self._asleep:
             give_back_unused()
             self._asleep = False
+        device, weights = peeked(weights)
+        if self._on_gpu and device is not None and device.type == "cuda":
+            self._send_on_card(weights, version)
+        else:
+            self._send_through_host(weights, version)
+        self.version = version
+
+    def _send_on_card(self, weights: "Iterable[tuple[str, Tensor]]", version: int) -> None:
+        from veriloop.pipeline.sampling.card_weights import release, staged
+
+        sending = staged(weights)
+        self._process.ask("load_from_card", version)
+        self._process.answer(lambda _: self._process.tell(next(sending, None)))
+        release()
+
+    def _send_through_host(self, weights: "Iterable[tuple[str, Tensor]]", version: int) -> None:
+        from veriloop.pipeline.sampling.shared_weights import SharedWeights
+
         if self._weights is None:
             self._weights = SharedWeights()
         if self._weights.write(weights):
@@ -205,7 +228,6 @@ class ApartSampler:
             self._process.answer()
         self._process.ask("load_weights", version)
         self._process.answer()
-        self.version = version
 
     def digests(self, shapes: "Mapping[str, tuple[int, ...]]") -> "list[tuple[str, Digest]]":
         self._process.ask("digests", dict(shapes))
@@ -255,7 +277,7 @@ class ApartSampler:
     def _wait_until_loaded(self) -> None:
         if self._loading:
             self._loading = False
-            self._process.answer()
+            self._on_gpu = self._process.answer()
 
     def _close_weights(self) -> None:
         if self._weights is not None:

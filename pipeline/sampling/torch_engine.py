@@ -41,6 +41,10 @@ class TorchSampler:
         self._max_batch = max_batch
         self.version = 0
 
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
     @torch.no_grad()
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         own = dict(self._model.named_parameters())

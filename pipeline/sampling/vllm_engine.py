@@ -55,8 +55,8 @@ class VllmSampler:
     ) -> None:
         from transformers import AutoConfig
 
-        self._on_gpu = _on_gpu(sleep=sleep)
-        graphs = graphs and self._on_gpu
+        self.on_gpu = _on_gpu(sleep=sleep)
+        graphs = graphs and self.on_gpu
         # Compiling one small function takes 2 s at the first token and gains nothing on a CPU.
         # CUDA graphs need compiled functions.
         dynamo.disable = not graphs
@@ -73,7 +73,7 @@ class VllmSampler:
             kv_cache_memory_bytes=int(cache_gib * 2**30),
             enforce_eager=not graphs,  # compiling takes 10-20 s or more and gains little on a CPU
             logprobs_mode="processed_logprobs",  # after the temperature, as in the trainer
-            **_settings(on_gpu=self._on_gpu, sleep=sleep, max_length=max_length),
+            **_settings(on_gpu=self.on_gpu, sleep=sleep, max_length=max_length),
         )
         self._asleep = False
         self.version = 0
@@ -115,7 +115,7 @@ class VllmSampler:
 
     def _seeded(self, seed: int) -> AbstractContextManager[None]:
         """On a GPU, the seed of vLLM's generators in this process."""
-        return rng.seeded(seed) if self._on_gpu else nullcontext()
+        return rng.seeded(seed) if self.on_gpu else nullcontext()
 
     def _sampled(
         self,
@@ -145,7 +145,7 @@ class VllmSampler:
     def _parameters(self, sampling: Sampling, index: int) -> Any:
         from vllm import SamplingParams
 
-        seeded = sampling.temperature > 0 and not self._on_gpu
+        seeded = sampling.temperature > 0 and not self.on_gpu
         return SamplingParams(
             n=sampling.per_prompt,
             temperature=sampling.temperature,

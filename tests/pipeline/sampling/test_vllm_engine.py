@@ -67,7 +67,7 @@ def asked(monkeypatch):
     sampler._engine, sampler._stop_ids, sampler._max_length = Seeded(), [], 96
 
     def ask(*, on_gpu, seed, temperature=1.0):
-        sampler._on_gpu = on_gpu
+        sampler.on_gpu = on_gpu
         sampling = Sampling(per_prompt=2, temperature=temperature, max_tokens=4, seed=seed)
         return [group[0] for group in sampler.sample([(1, 2), (3,)], sampling)]
 
