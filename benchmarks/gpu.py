@@ -12,6 +12,7 @@ without a GPU.
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 from publish import ROOT, arguments, publish, table
@@ -29,7 +30,8 @@ MINIATURE = {"length": 64, "count": 8, "repeats": 1}
 NEEDS_A_CARD = (
     "peak memory of an update, and the prediction held against it",
     "peak memory against the vocabulary",
-    "CUDA graphs of the sampler",
+    "CUDA graphs of the samplers",
+    "R1-Zero on the GPU beside the CPU",
     "sleeping and waking",
 )
 
@@ -41,8 +43,12 @@ def section(name: str, device: str, quick: bool) -> Any:
     if name == "vocabularies":
         return sections.vocabularies(VOCABULARIES[:2] if quick else VOCABULARIES, device, 2048)
     kind, _, what = name.partition(":")
+    small = device == "cpu"
+    if kind in ("torch", "zero"):
+        return _of_torch(kind, what, device, quick)
     if kind == "sampler":
-        small = device == "cpu"
+        if not small and find_spec("vllm") is None:
+            return {"left_out": "vLLM is not installed"}
         return sections.sampler(
             "tiny" if small else "1.5B",
             device,
@@ -54,6 +60,23 @@ def section(name: str, device: str, quick: bool) -> Any:
     if device == "cpu":
         return sections.update(what, device, **MINIATURE)
     return _fitting(sections, what, device, quick)
+
+
+def _of_torch(kind: str, what: str, device: str, quick: bool) -> dict[str, Any]:
+    """A section of the torch sampler."""
+    import gpu_sampling
+
+    small = device == "cpu"
+    if kind == "zero":
+        return gpu_sampling.zero(device, small=quick)
+    return gpu_sampling.speed(
+        "tiny" if small else "0.5B",
+        device,
+        graphs=what == "graphs",
+        prompts=8 if small else PROMPTS,
+        tokens=8 if small else TOKENS // (8 if quick else 1),
+        cache_gib=CACHE_GIB,
+    )
 
 
 def _fitting(sections: Any, name: str, device: str, quick: bool) -> dict[str, Any]:
@@ -105,7 +128,9 @@ def shortfalls(results: dict[str, Any]) -> list[str]:
         if grown > FLAT_GIB:
             failed.append(f"memory: {grown:.2f} GiB more at a vocabulary of "
                           f"{rows[-1]['vocabulary']}, at most {FLAT_GIB}")  # fmt: skip
-    return failed + _of_the_sampler(results)
+    from gpu_sampling import shortfalls as of_torch
+
+    return failed + _of_the_sampler(results) + of_torch(results)
 
 
 def _of_the_sampler(results: dict[str, Any]) -> list[str]:
@@ -134,8 +159,8 @@ def shown(results: dict[str, Any]) -> str:
     names = ("start_s", "tokens_s", "sleep_s", "wake_s", "freed_gib")
     text += "\n\n" + table(
         ["sampler", "graphs", *names],
-        [[r.get("engine", "-"), str(r.get("graphs")), *(_cell(r.get(n)) for n in names)]
-         for r in kept],
+        [[r.get("engine") or r.get("left_out", "-"), str(r.get("graphs")),
+          *(_cell(r.get(n)) for n in names)] for r in kept],
     )  # fmt: skip
     rows = results.get("vocabularies", [])
     if isinstance(rows, list) and rows:
@@ -143,7 +168,9 @@ def shown(results: dict[str, Any]) -> str:
         text += "\n\n" + table(
             ["vocabulary", *names], [[str(r["vocabulary"]), *(r[n] for n in names)] for r in rows]
         )
-    return text
+    from gpu_sampling import shown as of_torch
+
+    return f"{text}\n\n{of_torch(results)}"
 
 
 def _cell(value: float | None) -> float | str:
@@ -165,11 +192,13 @@ def main() -> int:
     if device == "cpu":
         if options.device == "auto":
             raise SystemExit("no card is here; --device cpu runs a miniature that measures none")
-        results = {name: section(name, device, True) for name in ("update:tiny", "sampler:eager")}
+        names = ["update:tiny", "sampler:eager", "torch:eager", "zero"]
+        results = {name: section(name, device, True) for name in names}
         refused = [f"not measured on cpu: {what}" for what in NEEDS_A_CARD]
         return publish(options, "\n".join([shown(results), "", *refused]), results)
     names = [f"update:{name}" for name in MODELS]
     names += ["vocabularies", "sampler:eager", "sampler:graphs"]
+    names += ["torch:eager", "torch:graphs", "zero"]
     results = {name: measured(name, device, options.quick) for name in names}
     failed = shortfalls(results)
     return publish(options, shown(results), results, failed=[] if options.quick else failed)

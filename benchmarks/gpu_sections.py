@@ -25,6 +25,11 @@ from veriloop.pipeline.sampling.sampler import Sampling
 
 GIB = 2**30
 SHAPES: dict[str, dict[str, Any]] = {  # as Qwen2.5 has them
+    "0.5B": {
+        "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+        "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936,
+        "tie_word_embeddings": True,
+    },
     "1.5B": {
         "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28,
         "num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 151_936,
@@ -164,7 +169,7 @@ def sampler(
         graphs=graphs,
     )
     model = model_of(name, device)
-    with _saved(model) as folder:
+    with saved(model) as folder:
         began = time.monotonic()
         engine = open_sampler(config, str(folder), max_length=64 + tokens, say=print)
         started = time.monotonic() - began
@@ -198,7 +203,7 @@ def _slept(engine: Any, model: Any) -> dict[str, float]:
 
 
 @contextmanager
-def _saved(model: Any) -> Iterator[Path]:
+def saved(model: Any) -> Iterator[Path]:
     """The model as a checkpoint with a small tokenizer, in bfloat16."""
     random = Random(0)
     texts = (corpus.document(random, corpus.Mix()) for _ in range(200))

@@ -40,6 +40,10 @@ def test_the_miniature_measures_what_a_processor_can_and_names_the_rest(
     update, sampler = found["update:tiny"], found["sampler:eager"]
     assert 0 < update["mfu"] < 1 and update["roof"] == "measured" and update["peak_gib"] is None
     assert update["tokens_s"] > 0 and sampler["tokens_s"] > 0 and "sleep_s" not in sampler
+    own, zero = found["torch:eager"], found["zero"]
+    assert own["tokens_s"] > 0 and own["mean_nats"] < 1e-5 and not own["graphs"]
+    assert list(zero) == ["cpu"] and len(zero["cpu"]["curve"]) == 2
+    assert not gpu.shortfalls(found) and "R1-Zero: reward at step" in said
 
 
 def test_without_a_card_nothing_runs_unless_the_processor_is_asked_for(gpu, monkeypatch):
@@ -77,7 +81,10 @@ def good():
         "vocabularies": [{"vocabulary": 1, "rest_gib": 1.0}, {"vocabulary": 2, "rest_gib": 1.1}],
         "sampler:eager": {"tokens_s": 100.0, "wake_s": 1.0},
         "sampler:graphs": {"tokens_s": 200.0, "wake_s": 1.0},
-    }
+        "torch:graphs": {"model": "0.5B", "dtype": "bfloat16", "graphs": True, "tokens_s": 9000.0,
+                         "mean_nats": 0.01},
+        "zero": {"cpu": {"curve": [0.1] * 10}, "gpu": {"curve": [0.12] * 10}},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -87,6 +94,9 @@ def good():
         ("update:1.5B", {"peak_gib": 30.0}, "memory of 1.5B: 30.0 GiB, predicted 21.0"),
         ("sampler:graphs", {"tokens_s": 110.0}, "CUDA graphs: 1.10 times"),
         ("sampler:eager", {"wake_s": 9.0}, "waking with new weights: 9.0 s, aim 5.0"),
+        ("torch:graphs", {"tokens_s": 7000.0}, "torch sampler: 7000 tokens/s at 0.5B, aim 8000"),
+        ("torch:graphs", {"mean_nats": 0.1}, "torch sampler: 1.0e-01 nats from the trainer in bfl"),
+        ("zero", {"gpu": {"curve": [0.9] * 3}}, "R1-Zero: reward 0.900 on the GPU, 0.100 on the"),
         ("update:7B", {"failed": "update:7B: out of memory"}, "update:7B: out of memory"),
     ],
 )
@@ -102,3 +112,18 @@ def test_memory_that_grows_with_the_vocabulary_is_said(gpu):
     found = good()
     found["vocabularies"][1]["rest_gib"] = 1.5
     assert gpu.shortfalls(found) == ["memory: 0.50 GiB more at a vocabulary of 2, at most 0.25"]
+
+
+def test_without_vllm_its_sections_are_left_out_and_said_to_be(gpu, monkeypatch):
+    monkeypatch.setattr(gpu, "find_spec", lambda _: None)
+    left = gpu.section("sampler:graphs", "cuda:0", quick=True)
+    assert left == {"left_out": "vLLM is not installed"}
+    found = {"sampler:eager": left, "sampler:graphs": left}
+    assert gpu.shortfalls(found) == [] and "vLLM is not installed" in gpu.shown(found)
+
+
+def test_curves_of_both_runs_are_shown_side_by_side(gpu):
+    run = {"before": 0.1, "after": 0.5, "seconds": 9.0}
+    runs = {"cpu": run | {"curve": [0.1, 0.2]}, "gpu": run | {"curve": [0.1, 0.3]}}
+    said = gpu.shown({"zero": runs})
+    assert [line.split() for line in said.splitlines()[-4:-3]] == [["1", "0.2", "0.3"]]
