@@ -3,10 +3,11 @@
     python benchmarks/gpu.py [--device auto|cuda:N|cpu] [--quick] [--json FILE]
 
 Updates are of whole sequences of 8,192 tokens, one per row, in bfloat16 over float32 weights, with
-gradient checkpointing. `mfu` is the model's FLOPs (6 per weight and position, and attention;
-recomputation is not counted) as a share of the GPU's dense bfloat16 peak. Memory is compared with
-the prediction of `--dry-run`. `--device cpu` runs a miniature and names what it cannot measure
-without a GPU.
+gradient checkpointing, of cheap operations alone if the GPU has room for it. `mfu` is the model's
+FLOPs (6 per weight and position, and attention; recomputation is not counted) as a share of the
+GPU's dense bfloat16 peak. Each update has a waterfall: its time by part, by kind of kernel, and of
+the output head. Memory is compared with the prediction of `--dry-run`. vLLM is left out where it is
+not installed. `--device cpu` runs a miniature and names what it cannot measure without a GPU.
 """
 
 import json
@@ -17,13 +18,14 @@ from typing import Any
 
 from publish import ROOT, arguments, publish, table
 
-MODELS = ("1.5B", "7B+adapters", "7B")  # of those that fit
+MODELS = ("0.5B", "1.5B", "7B+adapters", "7B")  # of those that fit
 LENGTH, COUNT, REPEATS = 8192, 8, 5
 VOCABULARIES = (32_768, 65_536, 131_072, 262_144)
+ROOM = 0.9  # of the card's memory that a plan may fill
 PROMPTS, TOKENS, CACHE_GIB = 256, 1024, 8.0
-LEAST_MFU = {"1.5B": 0.45, "7B": 0.45}
+LEAST_MFU = dict.fromkeys(MODELS, 0.40)
 FLAT_GIB = 0.25  # that peak memory may grow by from the smallest to the largest vocabulary
-NEAR = 0.2  # of the predicted peak: how far the measured one may be off
+NEAR = 0.15  # of the predicted peak: how far the measured one may be off
 WAKE_S = 5.0
 GRAPHS = 1.5  # times the tokens a second without them, at least
 MINIATURE = {"length": 64, "count": 8, "repeats": 1}
@@ -52,6 +54,7 @@ def section(name: str, device: str, quick: bool) -> Any:
         return sections.sampler(
             "tiny" if small else "1.5B",
             device,
+            engine="torch" if small else "vllm",
             graphs=what == "graphs",
             prompts=8 if small else PROMPTS,
             tokens=8 if small else TOKENS // (8 if quick else 1),
@@ -83,15 +86,18 @@ def _fitting(sections: Any, name: str, device: str, quick: bool) -> dict[str, An
     """The settings of an update, or why it does not fit."""
     import torch
 
-    trainer = sections.trainer_of(device, LENGTH, adapters="+" in name)
-    prediction = sections.predicted(name, trainer, LENGTH)
     room = torch.cuda.get_device_properties(device).total_memory / sections.GIB
-    if prediction["predicted_gib"] > room:
-        return prediction | {
-            "left_out": f"needs {prediction['predicted_gib']:.0f} GiB, there are {room:.0f}"
-        }
     count, repeats = (2, 1) if quick else (COUNT, REPEATS)
-    return sections.update(name, device, length=LENGTH, count=count, repeats=repeats)
+    for recompute in ("cheap", "all"):
+        trainer = sections.trainer_of(device, LENGTH, adapters="+" in name, recompute=recompute)
+        prediction = sections.predicted(name, trainer, LENGTH)
+        if prediction["predicted_gib"] < ROOM * room:
+            return sections.update(
+                name, device, length=LENGTH, count=count, repeats=repeats,
+                recompute=recompute,
+            )  # fmt: skip
+    needed = f"needs {prediction['predicted_gib']:.0f} GiB, there are {room:.0f}"
+    return prediction | {"left_out": needed}
 
 
 def measured(name: str, device: str, quick: bool) -> Any:
@@ -151,8 +157,9 @@ def shown(results: dict[str, Any]) -> str:
     updates = [result for name, result in results.items() if name.startswith("update:")]
     names = ("seconds", "tokens_s", "mfu", "roof_tflops", "predicted_gib", "peak_gib")
     text = table(
-        ["update of", *names, "roof"],
-        [[result.get("model", "-"), *(_cell(result.get(n)) for n in names),
+        ["update of", "recompute", *names, "roof"],
+        [[result.get("model", "-"), result.get("recompute", "-"),
+          *(_cell(result.get(n)) for n in names),
           result.get("roof") or result.get("left_out", "-")] for result in updates],
     )  # fmt: skip
     kept = [result for name, result in results.items() if name.startswith("sampler:")]
@@ -170,7 +177,14 @@ def shown(results: dict[str, Any]) -> str:
         )
     from gpu_sampling import shown as of_torch
 
-    return f"{text}\n\n{of_torch(results)}"
+    waterfalls = [_waterfall(u["model"], u) for u in updates if "kinds" in u]
+    return "\n\n".join([text, of_torch(results), *waterfalls])
+
+
+def _waterfall(name: str, one: dict[str, Any]) -> str:
+    import gpu_waterfall
+
+    return gpu_waterfall.shown(name, one)
 
 
 def _cell(value: float | None) -> float | str:

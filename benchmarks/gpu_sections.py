@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import gpu_waterfall
 import torch
 from grpo_steps import answers, stepper
 
@@ -63,37 +64,56 @@ def model_of(name: str, device: str, **changes: int) -> Any:
         return without_dropout(Qwen2ForCausalLM(config)).train()
 
 
-def trainer_of(device: str, length: int, *, adapters: bool = False) -> TrainerConfig:
+def trainer_of(
+    device: str, length: int, *, adapters: bool = False, recompute: str = "all"
+) -> TrainerConfig:
     """Rows of one sequence, one row per pass, as for large models on one GPU."""
     return TrainerConfig.model_validate({
         "device": device, "compute": "bfloat16", "gradient_checkpointing": True,
+        "recompute": recompute,
         "row": length, "rows": 1, "lora": {"rank": 32 if adapters else 0},
     })  # fmt: skip
 
 
-def update(name: str, device: str, *, length: int, count: int, repeats: int) -> dict[str, Any]:
-    """Seconds, tokens per second, MFU and memory of whole updates on `count` sequences of `length`
-    tokens."""
+def update(
+    name: str,
+    device: str,
+    *,
+    length: int,
+    count: int,
+    repeats: int,
+    recompute: str = "cheap",
+) -> dict[str, Any]:
+    """Seconds, tokens per second, MFU, memory and waterfall of updates on `count` sequences of
+    `length` tokens."""
     shape, adapters = name.partition("+")[::2]
     model = model_of(shape, device)
     prompt = min(PROMPT, length // 2)
     graded = answers(count, prompt, length - prompt, SHAPES[shape]["vocab_size"])
-    trainer = trainer_of(device, length, adapters=bool(adapters))
+    trainer = trainer_of(device, length, adapters=bool(adapters), recompute=recompute)
     prediction = predicted(name, trainer, length)
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
     step = stepper(model, graded, trainer)
     step()
     seconds = statistics.median(timed(step, device) for _ in range(repeats))
+    peak_gib = torch.cuda.max_memory_allocated() / GIB if device != "cpu" else None
     tokens, least = count * (length - 1), operations(model, length)
     speed, source = roof(model, device)
+    passes = gpu_waterfall.head(model, trainer, length - prompt)
+    passes()
     return prediction | {
+        "recompute": recompute,
         "seconds": seconds,
         "tokens_s": tokens / seconds,
         "mfu": least * tokens / seconds / speed,
         "roof_tflops": speed / 1e12,
         "roof": source,
-        "peak_gib": torch.cuda.max_memory_allocated() / GIB if device != "cpu" else None,
+        "roof_s": least * tokens / speed,
+        "peak_gib": peak_gib,
+        "parts": gpu_waterfall.by_part(step),
+        "head_s": count * timed(passes, device),
+        "kinds": gpu_waterfall.by_kind(step, device, seconds),
     }
 
 
@@ -157,12 +177,20 @@ def vocabularies(sizes: tuple[int, ...], device: str, length: int) -> list[dict[
 
 
 def sampler(
-    name: str, device: str, *, graphs: bool, prompts: int, tokens: int, cache_gib: float
+    name: str,
+    device: str,
+    *,
+    engine: str,
+    graphs: bool,
+    prompts: int,
+    tokens: int,
+    cache_gib: float,
 ) -> dict[str, Any]:
     """Tokens per second, and on a GPU the seconds to sleep and to wake with new weights."""
     card = device != "cpu"
     config = SamplerConfig(
-        engine="vllm" if card else "torch",
+        engine="vllm" if engine == "vllm" else "torch",
+        device="auto" if engine == "vllm" else device,
         dtype="bfloat16" if card else "float32",
         cache_gib=cache_gib,
         sleep=card,
@@ -171,25 +199,25 @@ def sampler(
     model = model_of(name, device)
     with saved(model) as folder:
         began = time.monotonic()
-        engine = open_sampler(config, str(folder), max_length=64 + tokens, say=print)
+        opened = open_sampler(config, str(folder), max_length=64 + tokens, say=print)
         started = time.monotonic() - began
         prompt_ids = [[1 + i % 200, 5, 9, 7] for i in range(prompts)]
         sampling = Sampling(per_prompt=1, temperature=1.0, max_tokens=tokens, seed=0)
-        engine.sample(prompt_ids[:2], sampling)  # warms
+        opened.sample(prompt_ids[:2], sampling)  # warms
         began = time.monotonic()
-        groups = engine.sample(prompt_ids, sampling)
+        groups = opened.sample(prompt_ids, sampling)
         seconds = time.monotonic() - began
         row = {
             "model": name,
-            "engine": engine.name,
+            "engine": opened.name,
             "graphs": graphs,
             "start_s": started,
             "tokens_s": sum(len(completion.ids) for group in groups for completion in group)
             / seconds,
         }
         if card:
-            row |= _slept(engine, prepare(model, TrainerConfig(device=device)))
-        engine.close()
+            row |= _slept(opened, prepare(model, TrainerConfig(device=device)))
+        opened.close()
     return row
 
 

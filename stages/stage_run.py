@@ -152,6 +152,8 @@ def begin_stage(
     torch.set_num_threads(recipe.trainer.threads or CORES)
     require_installed(recipe.trackers)
     trainer_device = device.choose_device(recipe.trainer.device)
+    if trainer_device.type == "cuda":
+        device.set_expandable_segments(not _sleeps_in_this_process(recipe))
     manifest, directory = RunManifest(output / "run.json"), output / name
     if not resume:
         forget(directory)
@@ -180,6 +182,11 @@ def begin_stage(
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "recipe.yaml").write_text(yaml.safe_dump(values))
     return stage
+
+
+def _sleeps_in_this_process(recipe: TrainingRecipe) -> bool:
+    sampler = getattr(recipe, "sampler", None)
+    return sampler is not None and sampler.sleep and not sampler.apart
 
 
 def open_verifiers(

@@ -416,20 +416,38 @@ class TrainerConfig(Part):
     rows: Count = 32
     """Rows per micro-batch."""
     logits_chunk: Count = 4096
-    """Positions per tile of logits. A tile spans 1,024 vocabulary tokens."""
+    """Positions per tile of logits. A tile spans 1,024 vocabulary tokens, on a GPU 16,384."""
     compute: Compute = "float32"
     """Precision of both passes; weights stay float32."""
     fused: bool = True
-    """CPU: fused layers, equal up to rounding. These are oneDNN linear layers and fused norms."""
+    """Fused layers, equal up to rounding.
+
+    On the CPU oneDNN linear layers and fused norms; in bfloat16 on a GPU torch.compile of each
+    block and of the head's tiles.
+    """
     packed_attention: bool = True
     """Attend per sequence, not per row under a mask."""
     share_prompts: bool = True
     """Compute a prompt once for all its answers. Needs packed_attention."""
     gradient_checkpointing: bool = False
     """Recompute blocks in the backward pass. Only each block's input is stored."""
+    recompute: Literal["all", "cheap"] = "all"
+    """What gradient_checkpointing recomputes.
+
+    cheap: results of matrix products and attention are stored too, and only the rest is recomputed.
+    """
     memory_gib: NotNegative = 0.0
     """GiB of peak memory that stop the run; 0: no limit."""
     lora: LoraConfig = LoraConfig()
     """Low-rank adapters."""
     skip_zero_advantages: bool = True
     """Skip the passes of rollouts with advantage 0."""
+
+    @model_validator(mode="after")
+    def _recomputes(self) -> Self:
+        if self.recompute != "all" and not self.gradient_checkpointing:
+            raise ValueError(
+                f"recompute={self.recompute!r} without gradient_checkpointing: nothing is "
+                "recomputed; set gradient_checkpointing to true"
+            )
+        return self

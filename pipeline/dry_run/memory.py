@@ -15,7 +15,7 @@ from veriloop.pipeline.errors import RecipeError, did_you_mean
 Rows = list[tuple[str, str]]  # (quantity, value and how it is derived)
 
 MIB, GIB = 2**20, 2**30
-TILE = 1024  # vocabulary tokens whose logits exist at one time; as in model/logprob.py
+TILE, GPU_TILE = 1024, 16_384  # tokens whose logits exist at one time; as in model/logprob.py
 BACKWARD_BUFFERS = 3  # feed-forward-wide tensors that the backward pass of one layer holds
 LOGIT_BUFFERS = 3  # tensors of the size of a logits tile
 WEIGHT_BYTES: dict[str, int] = {"float32": 4, "bf16": 2}
@@ -94,14 +94,22 @@ def trainer_bytes(shape: Shape, trainer: TrainerConfig, positions: int) -> dict[
     trained = _adapter_parameters(shape, trainer) if frozen else shape.parameters
     # A tied embedding gets a gradient from the head and one from the input: one is a copy.
     copies = 1 if shape.tied and not frozen else 0
+    on_gpu = half_on_gpu(trainer)
+    tile = min(GPU_TILE, shape.vocabulary) if on_gpu else TILE
     return {
-        "weights": 4 * shape.parameters + (4 * trained if frozen else 0),
+        "weights": (2 if frozen and on_gpu else 4) * shape.parameters
+        + (4 * trained if frozen else 0),
         "gradients": 4 * trained,
         "moments": 8 * trained,
         "activations": _activations(shape, trainer, positions),
         "head": 4 * copies * shape.vocabulary * shape.hidden
-        + 4 * LOGIT_BUFFERS * TILE * min(positions, trainer.logits_chunk),
+        + 4 * LOGIT_BUFFERS * tile * min(positions, trainer.logits_chunk),
     }
+
+
+def half_on_gpu(trainer: TrainerConfig) -> bool:
+    """Whether passes are in bfloat16 on a GPU, which is assumed unless the device is the CPU."""
+    return trainer.compute == "bfloat16" and trainer.device != "cpu"
 
 
 def peak_row(shape: Shape, trainer: TrainerConfig, longest: int) -> tuple[str, str]:
@@ -123,7 +131,8 @@ def kept_by_layer(shape: Shape, trainer: TrainerConfig, positions: int) -> int:
     numbers = 4 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 4 * shape.feed_forward
     if not half:
         numbers += shape.queries  # attention outputs are copied back into their rows
-    rounded = 2 * sum(i * o for i, o in shape.linear.values()) if half else 0
+    rounds = half and not (trainer.lora.rank and half_on_gpu(trainer))  # else rounded for good
+    rounded = 2 * sum(i * o for i, o in shape.linear.values()) if rounds else 0
     return (2 if half else 4) * numbers * positions + rounded
 
 
@@ -131,7 +140,10 @@ def _activations(shape: Shape, trainer: TrainerConfig, positions: int) -> int:
     """What all layers keep, and what the backward pass of one layer adds."""
     size = 2 if trainer.compute == "bfloat16" else 4
     layer = kept_by_layer(shape, trainer, positions)
-    if trainer.gradient_checkpointing:
+    if trainer.gradient_checkpointing and trainer.recompute == "cheap":
+        costly = 3 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 2 * shape.feed_forward
+        layers = layer + shape.layers * size * costly * positions
+    elif trainer.gradient_checkpointing:
         layers = layer + shape.layers * size * shape.hidden * positions
     else:
         layers = shape.layers * layer

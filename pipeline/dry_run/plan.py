@@ -23,6 +23,7 @@ from veriloop.pipeline.dry_run.memory import (
     GIB,
     MIB,
     Rows,
+    half_on_gpu,
     memory_rows,
     peak_row,
     shape_of,
@@ -138,7 +139,7 @@ def _rl_rows(recipe: RLRecipe, count: int | None) -> Rows:
     adapters = recipe.trainer.lora.rank > 0
     copies = {"sampler": {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype]}
     if algorithm.kl_coefficient and not adapters:
-        copies = {"reference": 4, **copies}
+        copies = {"reference": 2 if half_on_gpu(recipe.trainer) else 4, **copies}
     cache = {f"{recipe.sampler.cache_gib:g} GiB of cache": recipe.sampler.cache_gib * GIB}
     rows += memory_rows(recipe.start, recipe.trainer, count, copies, cache)
     return rows + cluster_rows(recipe, count)

@@ -4,6 +4,7 @@ A model is moved to its device by `prepare`. Batches are assembled on the CPU an
 time to the model that reads them.
 """
 
+import os
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -45,6 +46,17 @@ def describe(device: torch.device) -> str:
     return f"{device} ({gpu.name}, {gpu.total_memory / 2**30:.0f} GiB)"
 
 
+def set_expandable_segments(on: bool) -> None:
+    """Let the allocator grow its segments, which rows of many lengths would fragment.
+
+    Memory pools, with which vLLM sleeps, need it off. A user's own setting stays.
+    """
+    own = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    if "expandable_segments" not in own:
+        settings = [*filter(None, [own]), f"expandable_segments:{on}"]  # others would be reset
+        torch._C._accelerator_setAllocatorSettings(",".join(settings))
+
+
 def require_bfloat16(device: torch.device, setting: str = "trainer.compute") -> None:
     """Raise RecipeError for a GPU that cannot compute in bfloat16."""
     if device.type != "cuda":
@@ -56,6 +68,18 @@ def require_bfloat16(device: torch.device, setting: str = "trainer.compute") -> 
             f"{capability[0]}.{capability[1]}, bfloat16 needs {BFLOAT16[0]}.{BFLOAT16[1]}; set "
             "float32"
         )
+
+
+def require_wide_product(device: torch.device) -> None:
+    """Raise RecipeError where torch lacks the output head's product."""
+    ones = torch.ones(16, 16, dtype=torch.bfloat16, device=device)
+    try:
+        torch.mm(ones, ones, out_dtype=torch.float32)
+    except RuntimeError as failure:
+        raise RecipeError(
+            f"trainer.compute=bfloat16: torch {torch.__version__} has no product of bfloat16 "
+            f"matrices in float32 (mm with out_dtype) on {describe(device)}; set float32"
+        ) from failure
 
 
 def device_of(model: Any) -> torch.device:

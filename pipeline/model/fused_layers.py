@@ -3,12 +3,13 @@
 Activations carry the compute dtype and weights follow it: if the embedding emits bfloat16, each
 layer rounds its float32 weights for the product and accumulates its gradient in float32.
 Linear layers use oneDNN where torch would use another library, which on AMD CPUs multiplies
-float32 at half to four fifths of oneDNN's speed.
+float32 at half to four fifths of oneDNN's speed. torch.compile sees plain operations instead of
+these functions and fuses them itself.
 Axes: N positions, D width, I inputs, O outputs.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ NORMS = (  # classes that compute weight * x / rms
 class FastLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         bias = self.bias
-        if input.dtype == self.weight.dtype:
+        if input.dtype == self.weight.dtype and not torch.compiler.is_compiling():
             return _Linear.apply(input, self.weight, bias)
         bias = None if bias is None else bias.to(input.dtype)
         return nn.functional.linear(input, self.weight.to(input.dtype), bias)
@@ -37,7 +38,11 @@ class FastNorm(nn.Module):
     variance_epsilon: float
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        return _RMSNorm.apply(hidden_states, self.weight, self.variance_epsilon)
+        if not torch.compiler.is_compiling():
+            return _RMSNorm.apply(hidden_states, self.weight, self.variance_epsilon)
+        x = hidden_states.to(torch.promote_types(hidden_states.dtype, torch.float32))
+        scale = (x.square().mean(-1, keepdim=True) + self.variance_epsilon).rsqrt()
+        return (x * scale * self.weight).to(hidden_states.dtype)
 
 
 class TypedEmbedding(nn.Embedding):
@@ -75,6 +80,7 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight_D: Tensor, epsilon: float) -> Tensor:
         x_ND = _rows(x)
+        weight_D = weight_D.to(x_ND.dtype)
         norm_N = torch.linalg.vector_norm(x_ND, dim=-1)
         scale_N = norm_N.square().div_(x.shape[-1]).add_(epsilon).rsqrt_()
         ctx.save_for_backward(x, weight_D, scale_N)
@@ -139,13 +145,18 @@ def _uses_onednn(*tensors: Tensor) -> bool:
 
 @contextmanager
 def in_float32(model: Any) -> Iterator[None]:
-    """Compute in float32 inside the block, whatever `trainer.compute` is, to compare weights."""
+    """Compute in float32 inside the block, whatever `trainer.compute` is, to compare weights.
+
+    Not compiled: what is compiled is half precision of another attention.
+    """
     embeddings = [m for m in model.modules() if isinstance(m, TypedEmbedding)]
     dtypes = [m.compute for m in embeddings]
+    compiled = getattr(model, "_compiled", False)
     try:
         for embedding in embeddings:
             embedding.compute = torch.float32
-        yield
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            yield
     finally:
         for embedding, dtype in zip(embeddings, dtypes, strict=True):
             embedding.compute = dtype

@@ -3,12 +3,14 @@
 The temperature divides the *logits*; dividing log-probs would not give a distribution. From hidden
 states they are computed in tiles of positions and vocabulary: activation memory does not grow with
 the vocabulary, and a tile fits the CPU's cache. Each position saves only its normaliser; the
-backward pass recomputes the logits.
+backward pass recomputes the logits. On a GPU hidden states in half precision are multiplied by the
+rounded head on tensor cores, with sums and logits in float32.
 Axes: X any leading shape, M positions, C those of a chunk, D hidden width, V vocabulary, S a tile
 of it, K tiles.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +25,8 @@ from veriloop.pipeline.model.fused_layers import (
 )
 
 TILE = 1024  # tokens of the vocabulary whose logits exist at one time
-NO_GRADIENTS = (None,) * 4  # of targets and settings
+GPU_TILE = 16_384  # on a GPU, for hidden states in half precision
+NO_GRADIENTS = (None,) * 5  # of targets and settings
 _LEAST = -1e30  # replaces -inf before a product: 0 * -inf would be NaN
 _IN_PLACE = "gradient_in_place"  # attribute of a weight
 
@@ -35,6 +38,7 @@ class Head(NamedTuple):
     bias_V: Tensor | None
     scale: float = 1.0
     cap: float = 0.0  # 0: none
+    compiled: bool = False  # torch.compile of what is computed from a tile's logits
 
 
 def token_logp(logits_XV: Tensor, targets_X: Tensor, temperature: float) -> Tensor:
@@ -61,14 +65,16 @@ def logp_and_entropy_from_hidden(
     chunk: int,
     scale: float = 1.0,
     cap: float = 0.0,
+    compiled: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """(`token_logp`, `entropy`), each [M], of `head_logits`, `chunk` positions at a time.
 
-    No [M, V] or [chunk, V] tensor is allocated, see `lm_head`. Both outputs are differentiable; an
+    No [M, V] or [chunk, V] tensor is allocated. Both outputs are differentiable; an
     unused entropy costs nothing in the backward pass. The product runs in the wider dtype of hidden
-    and head, regardless of autocast; everything after it, and the sum of the head's gradient over
-    chunks, in float32 or wider. The gradient's products run in half precision if the hidden states
-    are. Raises ValueError for a chunk below 1 or a temperature that is not above 0.
+    and head, on a GPU in that of the hidden states, regardless of autocast; everything after it,
+    and the sum of the head's gradient over chunks, in float32 or wider. The gradient's products run
+    in half precision if the hidden states are. Raises ValueError for a chunk below 1 or a
+    temperature that is not above 0.
     """
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1 position, got {chunk}")
@@ -81,6 +87,7 @@ def logp_and_entropy_from_hidden(
         temperature / scale,
         cap / temperature,
         chunk,
+        compiled,
     )
     return logp_M, entropy_M
 
@@ -91,9 +98,10 @@ def head_logits(
     bias_V: Tensor | None,
     scale: float = 1.0,
     cap: float = 0.0,
+    compiled: bool = False,
 ) -> Tensor:
     """z = scale * linear(hidden, weight, bias), [C, V], or cap * tanh(z / cap) if `cap` is set; in
-    the wider dtype of hidden and head, without autocast."""
+    the wider dtype of hidden and head, without autocast. `compiled` has no effect on all logits."""
     dtype = torch.promote_types(hidden_CD.dtype, weight_VD.dtype)
     with torch.autocast(hidden_CD.device.type, enabled=False):
         bias_V = None if bias_V is None else bias_V.to(dtype)
@@ -156,16 +164,28 @@ class HeadTiles(torch.autograd.Function):
         temperature: float,
         cap: float,
         chunk: int,
+        compiled: bool,
     ) -> tuple[Tensor, Tensor]:
-        ctx.temperature, ctx.cap = temperature, cap
+        ctx.temperature, ctx.cap, ctx.compiled = temperature, cap, compiled
         ctx.parts = _slices(len(hidden_MD), chunk)
         logp_M = hidden_MD.new_zeros(len(hidden_MD), dtype=wide(hidden_MD, weight_VD))
         entropy_M, normaliser_M = torch.zeros_like(logp_M), torch.zeros_like(logp_M)
+        statistics = _fused(_statistics) if compiled else _statistics
         for part in ctx.parts:
-            logp_M[part], entropy_M[part], normaliser_M[part] = _scored(
-                _tiles(hidden_MD[part], weight_VD, bias_V, temperature, cap),
-                targets_M[part],
-                logp_M.new_empty(4, len(_slices(len(weight_VD), TILE)), len(targets_M[part])),
+            tiles = _slices(len(weight_VD), _tile_size(hidden_MD))
+            target_KC, top_KC, sum_KC, dot_KC = logp_M.new_empty(
+                4, len(tiles), len(targets_M[part])
+            )
+            products = _products(hidden_MD[part], weight_VD, bias_V, tiles)
+            for k, (tile, product_CS) in enumerate(products):
+                # Written into one buffer: small tensors that outlive a tile would fragment the
+                # memory of the next one.
+                target_KC[k], top_KC[k], sum_KC[k], dot_KC[k] = statistics(
+                    product_CS, targets_M[part] - tile.start, temperature, cap
+                )
+                del product_CS  # free it before the next tile
+            logp_M[part], entropy_M[part], normaliser_M[part] = _joined(
+                target_KC, top_KC, sum_KC, dot_KC
             )
         ctx.save_for_backward(hidden_MD, weight_VD, bias_V, targets_M, normaliser_M, entropy_M)
         ctx.set_materialize_grads(False)
@@ -180,7 +200,6 @@ class HeadTiles(torch.autograd.Function):
         accumulated in place."""
         hidden_MD, weight_VD, bias_V, targets_M, normaliser_M, entropy_M = ctx.saved_tensors
         grad_M, entropy_grad_M = grad_outputs
-        temperature, cap = ctx.temperature, ctx.cap
         if grad_M is None:
             grad_M = torch.zeros_like(normaliser_M)
         needs, dtype = ctx.needs_input_grad, normaliser_M.dtype
@@ -191,50 +210,51 @@ class HeadTiles(torch.autograd.Function):
                 ctx.saved_tensors[:3], (None, in_place_VD, None), needs[:3], strict=True
             )
         )
+        by_product = _fused(_by_product) if ctx.compiled else _by_product
+        tiles = _slices(len(weight_VD), _tile_size(hidden_MD))
         for part in ctx.parts:
             inputs_CD = narrow(hidden_MD[part], weight_VD)
-            for tile, logits_CS in _tiles(hidden_MD[part], weight_VD, bias_V, temperature, cap):
-                slope_CS = 1 - (logits_CS / cap).square() if cap else None
-                logp_CS = logits_CS.sub_(normaliser_M[part, None])
-                by_entropy_CS = None
-                if entropy_grad_M is not None:
-                    scale_C = entropy_grad_M[part] / temperature
-                    by_entropy_CS = _by_entropy(logp_CS, entropy_M[part], scale_C)
-                scale_C = grad_M[part] / temperature
-                by_CS = _by_logp(logp_CS, targets_M[part] - tile.start, scale_C)
-                if by_entropy_CS is not None:
-                    by_CS.sub_(by_entropy_CS)
-                if slope_CS is not None:
-                    by_CS.mul_(slope_CS)
-                by_product_CS = by_CS.to(inputs_CD.dtype)
+            for tile, product_CS in _products(hidden_MD[part], weight_VD, bias_V, tiles):
+                by_product_CS, by_bias_S = by_product(
+                    product_CS,
+                    targets_M[part] - tile.start,
+                    ctx.temperature,
+                    ctx.cap,
+                    normaliser_M[part],
+                    grad_M[part],
+                    None if entropy_grad_M is None else (entropy_M[part], entropy_grad_M[part]),
+                    inputs_CD.dtype,
+                    by_bias_V is not None,
+                )
                 if by_hidden_MD is not None:
                     weight_SD = weight_VD[tile].to(inputs_CD.dtype)
-                    by_hidden_MD[part] += linear_input_grad(by_product_CS, weight_SD)
+                    by_hidden_MD[part] += _input_grad(by_product_CS, weight_SD)
                 if by_weight_VD is not None:
-                    by_weight_VD[tile] += linear_weight_grad(by_product_CS, inputs_CD)
-                if by_bias_V is not None:
-                    by_bias_V[tile] += by_CS.sum(0)
+                    by_weight_VD[tile] += _weight_grad(by_product_CS, inputs_CD)
+                if by_bias_V is not None and by_bias_S is not None:
+                    by_bias_V[tile] += by_bias_S
         by_weight_VD = None if by_weight_VD is in_place_VD else by_weight_VD
         return by_hidden_MD, by_weight_VD, by_bias_V, *NO_GRADIENTS
 
 
-def _scored(
-    tiles: Iterator[tuple[slice, Tensor]], targets_C: Tensor, buffers_4KC: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-prob of the targets, entropy, and log of the sum of exp(logit), each [C].
+def _statistics(
+    product_CS: Tensor, indices_C: Tensor, temperature: float, cap: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of a tile's logits z, each [C]: that of the index, the largest, the sum of w = exp(z - top),
+    and that of w (z - top). Overwrites the product."""
+    logits_CS = _scaled(product_CS, temperature, cap)
+    target_C = _picked(logits_CS, indices_C)
+    top_C = logits_CS.amax(1).clamp_(min=_LEAST)
+    below_CS = logits_CS.sub_(top_C[:, None]).clamp_(min=_LEAST)
+    weight_CS = below_CS.exp()
+    return target_C, top_C, weight_CS.sum(1), torch.linalg.vecdot(weight_CS, below_CS)
 
-    Results of each tile are written into `buffers_4KC`: small tensors that outlive a tile would
-    fragment the memory of the next one.
-    """
-    target_KC, top_KC, sum_KC, dot_KC = buffers_4KC
-    for k, (tile, logits_CS) in enumerate(tiles):
-        target_KC[k] = _picked(logits_CS, targets_C - tile.start)
-        top_KC[k] = logits_CS.amax(1).clamp_(min=_LEAST)
-        below_CS = logits_CS.sub_(top_KC[k, :, None]).clamp_(min=_LEAST)
-        weight_CS = below_CS.exp()
-        sum_KC[k] = weight_CS.sum(1)
-        dot_KC[k] = torch.linalg.vecdot(weight_CS, below_CS)
-        del logits_CS, below_CS, weight_CS  # free them before the next tile
+
+def _joined(
+    target_KC: Tensor, top_KC: Tensor, sum_KC: Tensor, dot_KC: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-prob of the targets, entropy, and log of the sum of exp(logit), each [C], from the
+    statistics of all tiles."""
     top_C = top_KC.amax(0)
     lower_KC = top_KC - top_C
     scale_KC = lower_KC.exp()
@@ -242,6 +262,45 @@ def _scored(
     dot_C = (scale_KC * (dot_KC + lower_KC * sum_KC)).sum(0)
     normaliser_C = top_C + sum_C.log()
     return target_KC.amax(0) - normaliser_C, sum_C.log() - dot_C / sum_C, normaliser_C
+
+
+def _by_product(
+    product_CS: Tensor,
+    indices_C: Tensor,
+    temperature: float,
+    cap: float,
+    normaliser_C: Tensor,
+    grad_C: Tensor,
+    entropy_and_grad_C: tuple[Tensor, Tensor] | None,
+    dtype: torch.dtype,
+    sums: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The gradient by a tile's product, [C, S] in `dtype`, and if asked for its sum over positions,
+    [S]. Overwrites the product."""
+    logits_CS = _scaled(product_CS, temperature, cap)
+    slope_CS = 1 - (logits_CS / cap).square() if cap else None
+    logp_CS = logits_CS.sub_(normaliser_C[:, None])
+    by_entropy_CS = None
+    if entropy_and_grad_C is not None:
+        entropy_C, entropy_grad_C = entropy_and_grad_C
+        by_entropy_CS = _by_entropy(logp_CS, entropy_C, entropy_grad_C / temperature)
+    by_CS = _by_logp(logp_CS, indices_C, grad_C / temperature)
+    if by_entropy_CS is not None:
+        by_CS.sub_(by_entropy_CS)
+    if slope_CS is not None:
+        by_CS.mul_(slope_CS)
+    return by_CS.to(dtype), by_CS.sum(0) if sums else None
+
+
+@cache
+def _fused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a tile compiled to few passes over it. It reads a copy, which the compiler
+    removes, so that the product is not written back."""
+
+    def of_copy(product_CS: Tensor, *rest: Any) -> Any:
+        return function(product_CS.clone(), *rest)
+
+    return torch.compile(of_copy, fullgraph=True, dynamic=True)
 
 
 def _picked(logits_CS: Tensor, indices_C: Tensor) -> Tensor:
@@ -265,30 +324,54 @@ def _by_entropy(logp_CS: Tensor, entropy_C: Tensor, scale_C: Tensor) -> Tensor:
     return scale_C[:, None] * logp_CS.exp() * surprise_CS
 
 
-def _tiles(
-    hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, temperature: float, cap: float
-) -> Iterator[tuple[slice, Tensor]]:
-    """(tile of the vocabulary, its logits / temperature [C, S], which the caller may overwrite).
+def _on_tensor_cores(hidden_CD: Tensor) -> bool:
+    return hidden_CD.device.type == "cuda" and hidden_CD.dtype.itemsize == 2
 
-    A nonzero `cap`, also divided by the temperature, applies the soft cap. Without autocast: the
-    backward pass must recompute the same logits as the forward pass.
+
+def _tile_size(hidden_CD: Tensor) -> int:
+    return GPU_TILE if _on_tensor_cores(hidden_CD) else TILE
+
+
+def _products(
+    hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, tiles: list[slice]
+) -> Iterator[tuple[slice, Tensor]]:
+    """(tile of the vocabulary, its product [C, S] in float32 or wider, which the caller may
+    overwrite).
+
+    Without autocast: the backward pass must recompute the same logits as the forward pass.
     """
-    dtype = torch.promote_types(hidden_CD.dtype, weight_VD.dtype)
+    half = _on_tensor_cores(hidden_CD)
+    dtype = hidden_CD.dtype if half else torch.promote_types(hidden_CD.dtype, weight_VD.dtype)
     hidden_CD = hidden_CD.to(dtype)
     with torch.autocast(hidden_CD.device.type, enabled=False):
-        for tile in _slices(len(weight_VD), TILE):
-            bias_S = None if bias_V is None else bias_V[tile].to(dtype)
-            yield tile, _logits(hidden_CD, weight_VD[tile].to(dtype), bias_S, temperature, cap)
+        for tile in tiles:
+            weight_SD = weight_VD[tile].to(dtype)
+            if half:
+                product_CS = torch.mm(hidden_CD, weight_SD.t(), out_dtype=torch.float32)
+                yield tile, product_CS if bias_V is None else product_CS.add_(bias_V[tile])
+            else:
+                bias_S = None if bias_V is None else bias_V[tile].to(dtype)
+                product_CS = linear_forward(hidden_CD, weight_SD, bias_S)
+                yield tile, product_CS.to(wide(product_CS))
 
 
-def _logits(
-    hidden_CD: Tensor, weight_SD: Tensor, bias_S: Tensor | None, temperature: float, cap: float
-) -> Tensor:
-    """[C, S], in float32 or wider."""
-    logits_CS = linear_forward(hidden_CD, weight_SD, bias_S)
-    logits_CS = logits_CS.to(wide(logits_CS))
+def _scaled(logits_CS: Tensor, temperature: float, cap: float) -> Tensor:
+    """Logits / temperature in place; a nonzero `cap`, also divided by the temperature, is applied
+    as the soft cap."""
     logits_CS = logits_CS if temperature == 1 else logits_CS.div_(temperature)
     return logits_CS.div_(cap).tanh_().mul_(cap) if cap else logits_CS
+
+
+def _input_grad(grad_CS: Tensor, weight_SD: Tensor) -> Tensor:
+    if _on_tensor_cores(grad_CS):
+        return torch.mm(grad_CS, weight_SD, out_dtype=torch.float32)
+    return linear_input_grad(grad_CS, weight_SD)
+
+
+def _weight_grad(grad_CS: Tensor, inputs_CD: Tensor) -> Tensor:
+    if _on_tensor_cores(grad_CS):
+        return torch.mm(grad_CS.t(), inputs_CD, out_dtype=torch.float32)
+    return linear_weight_grad(grad_CS, inputs_CD)
 
 
 def narrow(hidden_CD: Tensor, weight_VD: Tensor) -> Tensor:

@@ -42,7 +42,8 @@ class LoraLinear(FastLinear):
     def merged(self) -> Tensor:
         """[O, I]: the weight of an equivalent plain linear layer."""
         b_Or, a_rI = whole(self.lora_B), whole(self.lora_A)
-        return torch.addmm(whole(self.weight), b_Or, a_rI, alpha=self.lora_scale)
+        weight_OI = whole(self.weight).to(a_rI.dtype)  # frozen weights may be narrower
+        return torch.addmm(weight_OI, b_Or, a_rI, alpha=self.lora_scale)
 
 
 def add(model: Any, config: LoraConfig) -> None:

@@ -3,10 +3,11 @@
 Sequences of similar length are batched, each causal and padded to the longest: compute is the sum
 of squared lengths and memory is linear in tokens. A sequence may borrow its first positions from an
 earlier one in its row, so a prompt is stored once for all its answers. In half precision on a GPU,
-flash kernels read the sequences end to end without padding.
+flash kernels read the sequences end to end without padding; borrowed keys are copied before the own
+keys of each borrower.
 
-A query that borrows attends causally to its own sequence and to all borrowed keys; the two
-softmaxes are merged by their normalisers, as flash attention merges blocks of keys (arXiv
+On the CPU a query that borrows attends causally to its own sequence and to all borrowed keys; the
+two softmaxes are merged by their normalisers, as flash attention merges blocks of keys (arXiv
 2205.14135, 3.1). Borrowed keys are not copied. This uses torch's CPU kernels.
 
 Axes: R rows, T positions, N = R * T, P slots of all padded sequences, B sequences of a bucket, L
@@ -16,10 +17,14 @@ width of a head.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
+
+from veriloop.pipeline.model.device import brought
 
 NAME = "packed"  # among the attention implementations of transformers
 SUITED = (  # model types with plain causal attention when no window is set
@@ -28,6 +33,10 @@ SUITED = (  # model types with plain causal attention when no window is set
 )  # fmt: skip
 HALF = (torch.bfloat16, torch.float16)  # dtypes of torch's flash kernels
 FILLED = 0.75  # least length of a sequence, as a share of the longest of its bucket
+# Flash kernels take grouped heads; since torch 2.12 their caller has to say so.
+_GROUPED: dict[str, Any] = (
+    {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+)
 _attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # (out, log of normaliser)
 _back = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
@@ -54,26 +63,80 @@ class Loans:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Edges:
-    """Boundaries of the sequences when all rows are laid end to end, for flash kernels."""
+    """Boundaries of the sequences when all rows are laid end to end, for flash kernels.
 
-    at_B1: Tensor  # int32 in [0, N], B + 1 boundaries of B sequences
-    longest: int  # positions
+    The last query of a sequence is that of its last key; with loans there are more keys.
+    """
+
+    at_B1: Tensor  # int32 in [0, N], B + 1 boundaries of the queries of B sequences
+    longest: int  # queries
+    key_S: Tensor | None = None  # int64 in [0, N), position of each key; None: those of the queries
+    key_at_B1: Tensor | None = None  # int32 in [0, S], boundaries of the keys
+    longest_keys: int = 0
 
 
-def attention_layout(positions_RT: Tensor, dtype: torch.dtype) -> Segments | Edges:
-    """The layout for attention in this dtype on the positions' device."""
+def attention_layout(
+    positions_RT: Tensor, dtype: torch.dtype, ids_RT: Tensor | None = None
+) -> Segments | Edges:
+    """The layout for attention in this dtype on the positions' device; see `edges` for the ids."""
     if positions_RT.device.type == "cuda" and dtype in HALF:
-        return edges(positions_RT)
+        return edges(positions_RT, ids_RT)
     return segments(positions_RT)
 
 
-def edges(positions_RT: Tensor) -> Edges:
-    """The boundaries of the sequences of `segments`."""
-    starting_RT = positions_RT == 0
-    starting_RT[:, 0] = True
+def edges(positions_RT: Tensor, ids_RT: Tensor | None = None) -> Edges:
+    """The boundaries of the sequences of `segments`, and of the keys where some are borrowed.
+
+    With the ids, one-token sequences of the same token in succession, as padding is, are one
+    sequence: all their keys and values are equal, so each attends to its own value as if alone.
+    """
+    device, width = positions_RT.device, positions_RT.shape[1]
+    positions_RT = positions_RT.cpu()
+    starting_RT = _starting(positions_RT)
+    if ids_RT is not None:
+        starting_RT &= ~_repeating(positions_RT, ids_RT.cpu())
     starts_B = starting_RT.flatten().nonzero().squeeze(1)
-    at_B1 = torch.cat([starts_B, starts_B.new_tensor([positions_RT.numel()])])
-    return Edges(at_B1=at_B1.to(torch.int32), longest=int(at_B1.diff().max()))
+    lengths_B = torch.diff(starts_B, append=torch.tensor([positions_RT.numel()]))
+    whole = {"at_B1": _boundaries(lengths_B).to(device), "longest": int(lengths_B.max())}
+    first_B = positions_RT.flatten()[starts_B]
+    borrowed_B = first_B.where(starts_B % width != 0, 0)
+    if not borrowed_B.any():
+        return Edges(**whole)
+    lender_B = torch.arange(len(starts_B)).where(borrowed_B == 0, 0).cummax(0).values
+    for borrowed, available in zip(borrowed_B, lengths_B[lender_B], strict=True):
+        if borrowed > available:
+            raise ValueError(_too_much(int(borrowed), int(available)))
+    keys_B = borrowed_B + lengths_B
+    sequence_S = torch.arange(len(keys_B)).repeat_interleave(keys_B)
+    index_S = torch.arange(len(sequence_S)) - (keys_B.cumsum(0) - keys_B)[sequence_S]
+    own_S = index_S - borrowed_B[sequence_S]
+    key_S = torch.where(own_S < 0, starts_B[lender_B][sequence_S] + index_S,
+                        starts_B[sequence_S] + own_S)  # fmt: skip
+    return Edges(
+        **whole,
+        key_S=brought(key_S, device),
+        key_at_B1=_boundaries(keys_B).to(device),
+        longest_keys=int(keys_B.max()),
+    )
+
+
+def _boundaries(lengths_B: Tensor) -> Tensor:
+    return nn.functional.pad(lengths_B.cumsum(0), (1, 0)).to(torch.int32)
+
+
+def _starting(positions_RT: Tensor) -> Tensor:
+    """Bool [R, T], true where a sequence begins."""
+    starting_RT = positions_RT == 0
+    starting_RT[:, 1:] |= _leaps(positions_RT)
+    starting_RT[:, 0] = True
+    return starting_RT
+
+
+def _repeating(positions_RT: Tensor, ids_RT: Tensor) -> Tensor:
+    """Bool [R, T], true where a sequence of one token repeats the one before it in its row."""
+    alone_RT = (positions_RT == 0) & (nn.functional.pad(positions_RT[:, 1:], (0, 1)) == 0)
+    same_RT = alone_RT[:, 1:] & alone_RT[:, :-1] & (ids_RT[:, 1:] == ids_RT[:, :-1])
+    return nn.functional.pad(same_RT, (1, 0))
 
 
 def segments(positions_RT: Tensor) -> Segments:
@@ -85,10 +148,7 @@ def segments(positions_RT: Tensor) -> Segments:
     """
     device = positions_RT.device
     positions_RT = positions_RT.cpu()
-    starting_RT = positions_RT == 0
-    starting_RT[:, 1:] |= _leaps(positions_RT)
-    starting_RT[:, 0] = True
-    starts_B = starting_RT.flatten().nonzero().squeeze(1)
+    starts_B = _starting(positions_RT).flatten().nonzero().squeeze(1)
     total = positions_RT.numel()
     lengths_B = torch.diff(starts_B, append=torch.tensor([total]))
     loans = list(_loans(positions_RT, starts_B, lengths_B))
@@ -132,11 +192,15 @@ def _loans(
         if not first or start % width == 0:
             lender, available = start, length
         elif first > available:
-            raise ValueError(f"a sequence borrows {first} positions of one that has {available}")
+            raise ValueError(_too_much(first, available))
         else:
             borrowers.setdefault((lender, first), []).append(torch.arange(start, start + length))
     for (start, count), borrowing in borrowers.items():
         yield torch.arange(start, start + count), torch.cat(borrowing)
+
+
+def _too_much(borrowed: int, available: int) -> str:
+    return f"a sequence borrows {borrowed} positions of one that has {available}"
 
 
 def _joined(loans: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> Loans:
@@ -360,23 +424,23 @@ def _end_to_end(
     scaling: float | None,
 ) -> Tensor:
     """[R, T, H, E], by torch's variable-length flash kernel."""
-    from torch.nn.attention.varlen import varlen_attn
-
     rows, heads, width, size = query_RHTE.shape
     query, key, value = (
         x.transpose(1, 2).flatten(0, 1) for x in (query_RHTE, key_RKTE, value_RKTE)
     )
+    if where.key_S is not None:
+        key, value = (x.index_select(0, where.key_S) for x in (key, value))
     attended_NHE = varlen_attn(
         query,
         key,
         value,
         where.at_B1,
-        where.at_B1,
+        where.at_B1 if where.key_at_B1 is None else where.key_at_B1,
         where.longest,
-        where.longest,
+        where.longest_keys or where.longest,
         scale=scaling,
-        window_size=(-1, 0),  # causal
-        enable_gqa=heads != key_RKTE.shape[1],
+        window_size=(-1, 0),  # causal, aligned at the last query and key
+        **(_GROUPED if heads != key_RKTE.shape[1] else {}),
     )
     assert isinstance(attended_NHE, Tensor), "only the output is requested"
     return attended_NHE.view(rows, width, heads, size)

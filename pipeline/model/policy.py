@@ -237,6 +237,7 @@ def score_hidden(
         chunk=chunk,
         scale=head.scale,
         cap=head.cap,
+        compiled=head.compiled,
     )
 
 
@@ -263,7 +264,7 @@ def hidden_states(trunk: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
     ids_RT, positions_RT = brought(ids_RT, device), brought(positions_RT, device)
     if not supports_packing(trunk):
         return _one_sequence_per_row(trunk, ids_RT, positions_RT)
-    kwargs = attention_kwargs(trunk, positions_RT)
+    kwargs = attention_kwargs(trunk, positions_RT, ids_RT)
     outputs = trunk(input_ids=ids_RT, position_ids=positions_RT, use_cache=False, **kwargs)
     return outputs.last_hidden_state
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError, did_you_mean
-from veriloop.pipeline.model import device, fused_layers, lora, packed_attention
+from veriloop.pipeline.model import blocks, device, fused_layers, lora, packed_attention
 from veriloop.pipeline.model.fused_layers import NORMS, FastLinear, FastNorm, TypedEmbedding
 from veriloop.pipeline.model.logprob import accumulate_in_place
 from veriloop.pipeline.model.probe import output_head, supports_packing
@@ -22,12 +22,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def prepare(model: Any, trainer: TrainerConfig) -> Any:
-    """Set the model's device, dtype, fused layers, attention and adapters as in the recipe.
+    """Set the model's device, dtype, fused layers, attention, blocks and adapters as in the recipe.
 
-    Raises RecipeError for a missing device, or a layer whose weights cannot follow bfloat16.
+    Frozen weights are rounded to bfloat16 where a GPU computes in it. Raises RecipeError for a
+    missing device, a layer whose weights cannot follow bfloat16, or blocks that cannot be compiled.
     """
     half, target = trainer.compute == "bfloat16", device.choose_device(trainer.device)
-    model.to(target)
     if half:
         device.require_bfloat16(target)
     if half or (trainer.fused and fused_layers.ONEDNN_LINEAR and target.type == "cpu"):
@@ -39,12 +39,25 @@ def prepare(model: Any, trainer: TrainerConfig) -> Any:
     if trainer.packed_attention and packed_attention.suits(model.config):
         packed_attention.register()
         model.set_attn_implementation(packed_attention.NAME)
-    if trainer.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+    blocks.set_up(
+        model,
+        recomputed=trainer.recompute if trainer.gradient_checkpointing else "",
+        compiles=trainer.fused and half and target.type == "cuda",
+    )
     if trainer.lora.rank:
         lora.add(model, trainer.lora)
+    if half and target.type == "cuda":
+        device.require_wide_product(target)
+        _round_frozen(model)
+    model.to(target)
     _measure(model)
     return model
+
+
+def _round_frozen(model: Any) -> None:
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.bfloat16)
 
 
 def _swap(module: nn.Module) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model import packed_attention
 from veriloop.pipeline.model.logprob import Head
-from veriloop.pipeline.model.packed_attention import attention_layout, borrowing
+from veriloop.pipeline.model.packed_attention import HALF, attention_layout, borrowing
 
 FIRST, SECOND = 5, 4  # lengths of two sequences in one row
 CLOSE = {2: 0.05, 4: 1e-3, 8: 1e-3}  # relative tolerance, by bytes of a number
@@ -33,7 +33,9 @@ def output_head(model: Any) -> Head:
         raise UnknownHeadError(f"{type(model).__name__} has no output embeddings to score with")
     if "_head_rule" not in vars(model):
         model._head_rule = _head_rule(model, layer)
-    return Head(layer.weight, getattr(layer, "bias", None), *model._head_rule)
+    scale, cap = model._head_rule
+    compiled = getattr(model, "_compiled", False)
+    return Head(layer.weight, getattr(layer, "bias", None), scale, cap, compiled)
 
 
 def supports_packing(trunk: Any) -> bool:
@@ -47,23 +49,34 @@ def supports_packing(trunk: Any) -> bool:
 
 
 def supports_shared_prompts(*trunks: Any) -> bool:
-    """Whether a sequence may borrow its first positions: with packed attention on the CPU."""
-    return all(_is_packed(trunk) and trunk.device.type == "cpu" for trunk in trunks)
+    """Whether a sequence may borrow its first positions: with packed attention, on the CPU or in
+    half precision."""
+    return all(
+        _is_packed(trunk) and (trunk.device.type == "cpu" or compute_dtype(trunk) in HALF)
+        for trunk in trunks
+    )
 
 
-def attention_kwargs(trunk: Any, positions_RT: Tensor) -> dict[str, Any]:
+def compute_dtype(trunk: Any) -> torch.dtype:
+    """The dtype of the embedding's activations, which later layers follow."""
+    embedding = trunk.get_input_embeddings()
+    return getattr(embedding, "compute", embedding.weight.dtype)
+
+
+def attention_kwargs(
+    trunk: Any, positions_RT: Tensor, ids_RT: Tensor | None = None
+) -> dict[str, Any]:
     """Keyword arguments for a trunk's attention, computed once for all layers.
 
     Raises ValueError if a sequence borrows positions and the attention does not support it.
     """
     if not supports_shared_prompts(trunk) and borrowing(positions_RT):
-        kind = f"{trunk.config._attn_implementation!r} on {trunk.device.type}"
+        dtype = str(compute_dtype(trunk)).removeprefix("torch.")
+        kind = f"{trunk.config._attn_implementation!r} in {dtype} on {trunk.device.type}"
         raise ValueError(f"attention {kind} cannot read rows whose sequences share a prompt")
     if not _is_packed(trunk):
         return {}
-    embedding = trunk.get_input_embeddings()
-    dtype = getattr(embedding, "compute", embedding.weight.dtype)  # later layers follow it
-    return {"segments_of_rows": attention_layout(positions_RT, dtype)}
+    return {"segments_of_rows": attention_layout(positions_RT, compute_dtype(trunk), ids_RT)}
 
 
 def _is_packed(trunk: Any) -> bool:

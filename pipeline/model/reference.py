@@ -6,9 +6,11 @@ from hashlib import sha256
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.model.device import device_of
+from veriloop.pipeline.model.probe import compute_dtype
 from veriloop.pipeline.model.sharded import own_part, sharded_state, summed_like
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a weight
@@ -48,8 +50,16 @@ def _checksum(parameter: Tensor) -> Tensor:
 
 
 def frozen_copy(policy: Any) -> Any:
-    """A frozen copy of the policy; parameters frozen already are shared."""
-    return sharing_copy(policy).eval().requires_grad_(False)
+    """A frozen copy of the policy; parameters frozen already are shared. On a GPU in the dtype that
+    it computes in."""
+    dtype = compute_dtype(policy) if device_of(policy).type == "cuda" else None
+    copies = {
+        id(p): nn.Parameter(p.detach().clone().to(dtype or p.dtype), requires_grad=False)
+        if p.requires_grad
+        else p
+        for p in policy.parameters()
+    }
+    return copy.deepcopy(policy, copies).eval()
 
 
 def sharing_copy(model: Any) -> Any:
@@ -73,7 +83,7 @@ class Reference:
             return False
         self._copy(policy)
         self.replaced_at = done
-        self.fingerprint = fingerprint(policy)
+        self.fingerprint = fingerprint(self.model)
         return True
 
     def check(self, done: int) -> None:
@@ -104,7 +114,8 @@ class Reference:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        weights = sharded_state(self.model, state["weights"])
-        self.model.load_state_dict(self.model.state_dict() | weights)
+        own = self.model.state_dict()
+        self.model.load_state_dict(own | sharded_state(self.model, state["weights"]))
         self.replaced_at = state["replaced_at"]
-        self.fingerprint = state["fingerprint"]
+        same = all(own[name].dtype == weight.dtype for name, weight in state["weights"].items())
+        self.fingerprint = state["fingerprint"] if same else fingerprint(self.model)

@@ -2,7 +2,8 @@
 
 Inside `with warm_samplers():` a closed sampler is parked and reused for a checkpoint of the same
 shape, with that checkpoint's weights, verified as after every sync, and version 0. At most one
-engine is parked, and no second one is started while one waits.
+engine is parked, and no second one is started while one waits. On a machine with a GPU an engine
+that can sleep is parked asleep and any other is closed: the next stage needs the memory.
 """
 
 import json
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from veriloop.pipeline.config.sections import SamplerConfig
@@ -82,14 +84,18 @@ class _Park:
             return None
         return kept
 
-    def leave(self, kept: "_Kept") -> None:
+    def leave(self, kept: "_Kept", *, asleep: bool) -> None:
         """Park an engine; if one is parked already, close both. Closing one of two vLLM engines
         would end both anyway."""
         if self.waiting is not None:
             self.waiting.engine.close()
             self.waiting = None
             kept.engine.close()
+        elif torch.cuda.is_available() and not kept.fit.settings.sleep:
+            kept.engine.close()
         else:
+            if kept.fit.settings.sleep and not asleep:
+                kept.engine.sleep()
             self.waiting = kept
 
 
@@ -105,7 +111,7 @@ class WarmSampler:
 
     def __init__(self, kept: _Kept, park: _Park) -> None:
         self._kept: _Kept | None = kept
-        self._park = park
+        self._park, self._asleep = park, False
         self.name, self.dtype = kept.engine.name, kept.engine.dtype
         self.pid = kept.engine.pid
 
@@ -123,6 +129,7 @@ class WarmSampler:
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         self._engine.load_weights(weights, version)
+        self._asleep = False
 
     def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:
         return self._engine.digests(shapes)
@@ -137,10 +144,11 @@ class WarmSampler:
 
     def sleep(self) -> None:
         self._engine.sleep()
+        self._asleep = True
 
     def close(self) -> None:
         if self._kept is not None:
-            self._park.leave(self._kept)
+            self._park.leave(self._kept, asleep=self._asleep)
             self._kept = None
 
     def abandon(self) -> None:

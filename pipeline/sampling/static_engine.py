@@ -202,7 +202,7 @@ class _Steps:
 
     def _logits(self, hidden_ND: Tensor) -> Tensor:
         """In float32, as in the trainer: rounded logits would change the distribution."""
-        weight_VD, bias_V, scale, cap = self._head
+        weight_VD, bias_V, scale, cap, _ = self._head
         if hidden_ND.is_cuda and hidden_ND.dtype != torch.float32:
             logits_NV = torch.mm(hidden_ND, weight_VD.t(), out_dtype=torch.float32)
         else:

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -39,6 +40,8 @@ def test_the_miniature_measures_what_a_processor_can_and_names_the_rest(
     found = json.loads((tmp_path / "made.json").read_text())["results"]
     update, sampler = found["update:tiny"], found["sampler:eager"]
     assert 0 < update["mfu"] < 1 and update["roof"] == "measured" and update["peak_gib"] is None
+    assert sum(update["parts"].values()) > 0 and update["kinds"]["matrix products"] > 0
+    assert "part: backward" in said and "output head, both passes" in said
     assert update["tokens_s"] > 0 and sampler["tokens_s"] > 0 and "sleep_s" not in sampler
     own, zero = found["torch:eager"], found["zero"]
     assert own["tokens_s"] > 0 and own["mean_nats"] < 1e-5 and not own["graphs"]
@@ -76,6 +79,35 @@ def test_a_card_is_known_by_its_whole_name(sections, monkeypatch, name, flops):
     assert sections.roof(None, "cuda:0")[0] == flops
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("void cutlass::device_kernel<flash::FlashAttnBwdSm90>", "attention"),
+        ("nvjet_tst_192x192_64x4_2x1_v_bz_TNT", "matrix products"),
+        ("aten::addmm", "matrix products"),
+        ("triton_red_fused__to_copy_add_mul_12", "compiled"),
+        ("void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>", "optimizer"),
+        ("Memcpy HtoD (Pinned -> Device)", "copies"),
+        ("void at::native::index_elementwise_kernel", "other"),
+    ],
+)
+def test_a_kernel_is_of_the_kind_that_its_name_tells(gpu, name, kind):
+    import gpu_waterfall
+
+    assert gpu_waterfall.kind_of(name) == kind
+
+
+def test_a_model_that_fills_the_card_recomputes_more_or_is_left_out(gpu, sections, monkeypatch):
+    card = SimpleNamespace(total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    monkeypatch.setattr(sections, "update", lambda name, device, **told: told["recompute"])
+    found = [gpu._fitting(sections, name, "cuda:0", False) for name in ("0.5B", "7B+adapters")]
+    assert found == ["cheap", "cheap"]
+    assert "there are 80" in gpu._fitting(sections, "7B", "cuda:0", False)["left_out"]
+    monkeypatch.setattr(card, "total_memory", 40 * 2**30)
+    assert gpu._fitting(sections, "7B+adapters", "cuda:0", False) == "all"
+
+
 def good():
     update = {"model": "1.5B", "mfu": 0.5, "peak_gib": 20.0, "predicted_gib": 21.0}
     return {
@@ -92,7 +124,7 @@ def good():
 @pytest.mark.parametrize(
     ("section", "change", "said"),
     [
-        ("update:1.5B", {"mfu": 0.2}, "update of 1.5B: mfu 0.20, aim 0.45"),
+        ("update:1.5B", {"mfu": 0.2}, "update of 1.5B: mfu 0.20, aim 0.4"),
         ("update:1.5B", {"peak_gib": 30.0}, "memory of 1.5B: 30.0 GiB, predicted 21.0"),
         ("sampler:graphs", {"tokens_s": 110.0}, "CUDA graphs: 1.10 times"),
         ("sampler:eager", {"wake_s": 9.0}, "waking with new weights: 9.0 s, aim 5.0"),

@@ -61,7 +61,7 @@ def seeing_what_came_before(score):
 def test_attention_that_leaks_between_sequences_gives_each_a_row(checkpoint, findings, monkeypatch):
     laid = ways.attention_layout
 
-    def one_segment(positions_RT, dtype):
+    def one_segment(positions_RT, dtype, _ids_RT):
         return laid(torch.arange(positions_RT.shape[1]).expand_as(positions_RT), dtype)
 
     monkeypatch.setattr(ways, "attention_layout", one_segment)

@@ -86,6 +86,34 @@ def test_bfloat16_on_a_card_without_it_is_refused(monkeypatch):
     device.require_bfloat16(torch.device("cpu"))
 
 
+def test_a_torch_without_the_heads_product_on_a_device_is_refused():
+    """As that of processors is."""
+    with pytest.raises(
+        RecipeError, match=r"no product of bfloat16 .* \(mm with out_dtype\) on CPU"
+    ):
+        device.require_wide_product(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("own", "given"),
+    [
+        ({}, ["expandable_segments:True"]),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"},
+         ["max_split_size_mb:64,expandable_segments:True"]),
+        ({"PYTORCH_ALLOC_CONF": "expandable_segments:False"}, []),
+    ],
+)  # fmt: skip
+def test_segments_expand_unless_a_user_has_chosen(monkeypatch, own, given):
+    told = []
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", told.append)
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    device.set_expandable_segments(True)
+    assert told == given
+
+
 @dataclass(frozen=True)
 class Held:
     there: Tensor

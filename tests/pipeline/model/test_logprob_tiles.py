@@ -159,7 +159,7 @@ def test_a_gradient_that_is_added_up_in_place_is_autograds_and_needs_no_copy(chu
     assert marked[1].grad.data_ptr() == place
     node = logp_and_entropy_from_hidden(*marked, targets, temperature=0.7, chunk=chunk)[0].grad_fn
     returned = node.apply(torch.ones(M, dtype=torch.float64), None)
-    settings = [True] * 4  # targets, temperature, cap, chunk
+    settings = [True] * 5  # targets, temperature, cap, chunk, compiled
     assert [one is None for one in returned] == [False, True, False, *settings]
 
 

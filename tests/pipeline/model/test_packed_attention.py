@@ -6,7 +6,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from veriloop.pipeline.model import packed_attention
-from veriloop.pipeline.model.packed_attention import FILLED, segments
+from veriloop.pipeline.model.packed_attention import FILLED, edges, segments
 
 HEADS, KEYS, SIZE = 4, 2, 8
 
@@ -74,10 +74,11 @@ def test_each_sequence_is_attended_to_as_if_it_were_alone_and_so_is_its_gradient
         assert_close(one, other)
 
 
+CONTINUED = "an answer that goes on where the first one ended"
 BRANCHES = {  # (borrowed, own) of each sequence of a row
     "one prompt, three answers": [[(0, 6), (4, 3), (4, 1)]],
     "two prompts, and one sequence whole": [[(0, 5), (3, 3), (0, 2), (0, 9), (7, 1), (7, 4)]],
-    "an answer that goes on where the first one ended": [[(0, 3), (3, 4), (3, 2)]],
+    CONTINUED: [[(0, 3), (3, 4), (3, 2)]],
     "two rows": [[(0, 4), (2, 4)], [(0, 2), (1, 1), (1, 5)]],
 }
 
@@ -196,3 +197,52 @@ def test_a_mask_a_cache_and_missing_positions_are_refused():
         attended(query[:, :, :1], key, value, torch.zeros(1, 1, dtype=torch.int64))
     with pytest.raises(ValueError, match="whole rows with positions"):
         attended(query, key, value, None)
+
+
+def test_padding_of_a_row_is_one_sequence_of_the_flash_kernels():
+    places = positions((3, 2, 6), (4,), (5, 1, 1))
+    ids = torch.zeros_like(places)
+    ids[0], ids[1, :4], ids[2, :7] = torch.arange(11) + 1, torch.arange(4) + 1, torch.arange(7) + 1
+    found = edges(places, ids)
+    assert found.at_B1.tolist() == [0, 3, 5, 11, 15, 22, 27, 28, 29, 33]
+    assert found.longest == 7 and found.key_S is None and found.at_B1.dtype == torch.int32
+    alone = edges(places)  # without ids every position of padding is a sequence
+    assert len(alone.at_B1) == 3 + 1 + 7 + 3 + 4 + 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "places", "starts"),
+    [
+        ([7, 7, 7], [0, 0, 0], [0]),
+        ([7, 7, 8, 8], [0, 0, 0, 0], [0, 2]),
+        ([7, 7, 7, 5], [0, 0, 0, 1], [0, 2]),  # the last 7 begins a longer sequence
+        ([7, 7, 7, 5], [0, 1, 0, 0], [0, 2, 3]),
+    ],
+)
+def test_equal_sequences_of_one_token_are_joined_and_no_others(ids, places, starts):
+    found = edges(torch.tensor([places]), torch.tensor([ids]))
+    assert found.at_B1.tolist() == [*starts, len(ids)]
+
+
+@pytest.mark.parametrize("name", BRANCHES.keys() - {CONTINUED})
+def test_the_flash_kernels_get_the_borrowed_keys_before_a_sequences_own(name):
+    places, sequences = branched(BRANCHES[name])
+    found = edges(places, torch.arange(places.numel()).view_as(places))
+    keys = found.key_at_B1.diff().tolist()
+    parts = found.key_S.split(keys)
+    got = [part.tolist() for part in parts if int(part[0]) not in padded(places, sequences)]
+    width = places.shape[1]
+    assert got == [[row * width + place for place in here] for row, here, _ in sequences]
+    assert len(parts) - len(got) == len(padded(places, sequences))
+    assert found.longest_keys == max(keys)
+
+
+def padded(places, sequences):
+    width = places.shape[1]
+    filled = {row * width + place for row, here, _ in sequences for place in here}
+    return set(range(places.numel())) - filled
+
+
+def test_the_flash_kernels_too_refuse_a_loan_of_more_than_there_is():
+    with pytest.raises(ValueError, match="borrows 4 positions of one that has 2"):
+        edges(torch.tensor([[0, 1, 4, 5]]))

@@ -1,7 +1,8 @@
 """A card that is none: tensors that say they lie on cuda:0 and compute on the processor.
 
 Operations on tensors of both places are refused as on a real card, and the numbers are real. Only
-torch's flash kernel is written anew, as plain attention.
+torch's flash kernel is written anew, as plain attention, and its product of bfloat16 in float32.
+Nothing is compiled: torch.compile takes no functions under a mode of this kind.
 """
 
 from contextlib import contextmanager, nullcontext
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers.models.llama.modeling_llama  # noqa: F401 - before torch.cuda is replaced
 from torch.nn.attention import varlen  # noqa: F401 - registers its kernels
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
@@ -74,7 +76,7 @@ class Card(TorchDispatchMode):
             self.ran.add(func.overloadpacket.__name__)
         held = {id(x.numbers): x for x in given if isinstance(x, OnCard)}
         args, kwargs = tree_map(lambda x: getattr(x, "numbers", x), (args, kwargs))
-        kernel = KERNELS.get(func.overloadpacket, func)
+        kernel = KERNELS.get(func, func)
         out = kernel(*args, **kwargs)
         if self.tape is not None and (here or place == CARD):
             _refuse_in_graph(func, given, place)
@@ -140,36 +142,39 @@ class Graph:
                         old.copy_(new)
 
 
-def _pieces(query, key, value, edges, *rest):
+def _pieces(query, key, value, edges, key_edges, *rest):
     """Query, key and value of each sequence, [heads, tokens, size], float32; key-value heads as
-    often as there are heads to read them. With what else there is of as many tokens."""
+    often as there are heads to read them. With what else there is of as many queries. The last
+    query is that of the last key."""
     groups = query.shape[1] // key.shape[1]
-    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        q, *more = (x[first:last].transpose(0, 1).float() for x in (query, *rest))
-        k, v = (x[first:last].transpose(0, 1).float().repeat_interleave(groups, 0)
-                for x in (key, value))  # fmt: skip
-        later = torch.ones(last - first, last - first).triu(1).bool()
-        yield q, k, v, later, *more
+    cut = [x.diff().tolist() for x in (edges, key_edges)]
+    parts = [x.split(n) for x, n in zip((query, key, value), (cut[0], cut[1], cut[1]), strict=True)]
+    more = [x.split(cut[0]) for x in rest]
+    for q, k, v, *others in zip(*parts, *more, strict=True):
+        later = torch.ones(len(q), len(k)).triu(1 + len(k) - len(q)).bool()
+        k, v = (x.transpose(0, 1).float().repeat_interleave(groups, 0) for x in (k, v))
+        yield q.transpose(0, 1).float(), k, v, later, *(x.transpose(0, 1).float() for x in others)
 
 
 def _weights(q, k, later, scale):
     return (scale * q @ k.mT).masked_fill(later, -torch.inf).softmax(-1)
 
 
-def _varlen(query, key, value, edges, _, longest, __, causal, scale, *rest):
+def _varlen(query, key, value, edges, key_edges, longest, longest_keys, causal, scale, *rest):
     assert causal and query.dtype in (torch.bfloat16, torch.float16)
-    assert edges.dtype == torch.int32 and edges.diff().max() == longest
+    for at, most in ((edges, longest), (key_edges, longest_keys)):
+        assert at.dtype == torch.int32 and at.diff().max() == most
     made = [
         (_weights(q, k, later, scale) @ v).transpose(0, 1)
-        for q, k, v, later in _pieces(query, key, value, edges)
+        for q, k, v, later in _pieces(query, key, value, edges, key_edges)
     ]
     out = torch.cat(made).to(query.dtype)
     return out, torch.zeros(query.shape[1], len(query)), torch.zeros(2, dtype=torch.uint64)
 
 
-def _varlen_backward(grad, query, key, value, _, __, edges, *rest):
-    scale, made = rest[5], []
-    for q, k, v, later, up in _pieces(query, key, value, edges, grad):
+def _varlen_backward(grad, query, key, value, _, __, edges, key_edges, *rest):
+    scale, made = rest[4], []
+    for q, k, v, later, up in _pieces(query, key, value, edges, key_edges, grad):
         weights, by_weights = _weights(q, k, later, scale), up @ v.mT
         slope = scale * weights * (by_weights - (weights * by_weights).sum(-1, keepdim=True))
         by = slope @ k, slope.mT @ q, weights.mT @ up
@@ -180,7 +185,17 @@ def _varlen_backward(grad, query, key, value, _, __, edges, *rest):
     return tuple(torch.cat(x).to(query.dtype) for x in zip(*made, strict=True))
 
 
-KERNELS = {flash._varlen_attn: _varlen, flash._varlen_attn_backward: _varlen_backward}
+def wide_product(one, other, dtype):
+    """`mm` with out_dtype, which torch has for cards alone."""
+    assert one.dtype == other.dtype == torch.bfloat16 and dtype == torch.float32
+    return one.to(dtype) @ other.to(dtype)
+
+
+KERNELS = {
+    flash._varlen_attn.default: _varlen,
+    flash._varlen_attn_backward.default: _varlen_backward,
+    aten.mm.dtype: wide_product,
+}
 
 
 @pytest.fixture
@@ -211,7 +226,7 @@ def card(monkeypatch):
     monkeypatch.setattr(torch.__future__, "_overwrite_module_params_on_conversion", True)
     generator = torch.Generator
     monkeypatch.setattr(torch, "Generator", lambda device=HOST: generator())
-    with Card() as mode:
+    with torch.compiler.set_stance("force_eager"), Card() as mode:
 
         @contextmanager
         def graph(made, *, pool):

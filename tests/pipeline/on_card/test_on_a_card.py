@@ -15,10 +15,11 @@ from veriloop.pipeline.distill.on_policy import OnPolicyDistiller
 from veriloop.pipeline.dry_run.memory import kept_by_layer, shape_of
 from veriloop.pipeline.losses.ptx import pretraining_loss
 from veriloop.pipeline.model.device import device_of
+from veriloop.pipeline.model.lora import merged
 from veriloop.pipeline.model.packing import lay_out
 from veriloop.pipeline.model.policy import hidden_states, score
 from veriloop.pipeline.model.prepare import prepare
-from veriloop.pipeline.model.reference import fingerprint
+from veriloop.pipeline.model.reference import Reference, fingerprint
 from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.sampling.sync import WeightSync
@@ -138,6 +139,54 @@ def test_half_precision_attends_end_to_end_by_the_flash_kernel(on_both, card, ti
 
     on_both(passed, ran="_varlen_attn_backward", close=0.02)
     assert not {name for name in card.ran if name.startswith("_scaled_dot_product")}
+
+
+HALF_WAYS = {
+    "shared prompts": {},
+    "whole sequences": {"share_prompts": False},
+    "cheap recomputed": {"gradient_checkpointing": True, "recompute": "cheap"},
+    "adapters": {"lora": {"rank": 2}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", HALF_WAYS.values(), ids=HALF_WAYS)
+def test_reinforcement_learning_in_half_precision(on_both, card, learned, trainer):
+    """Within its rounding; AdamW may move a weight whose gradient is nearly 0 either way."""
+
+    def work(device):
+        found = learned(device, trainer={"compute": "bfloat16", **trainer}, kl_coefficient=0.1)
+        return {name: found[name] for name in found if name.startswith(("entropy", "kl", "loss"))}
+
+    on_both(work, ran="_varlen_attn_backward", close=0.03)
+    assert "mm" in card.ran
+
+
+@pytest.mark.slow
+def test_frozen_weights_are_in_half_precision_and_merged_in_float32(card, tiny_llama):
+    trainer = {"device": "cuda", "compute": "bfloat16"}
+    model = tiny_llama(spread=0.2)
+    want = {name: p.detach().bfloat16().float() for name, p in model.named_parameters()}
+    adapted = prepare(model, TrainerConfig(**trainer, lora={"rank": 2}))
+    kinds = {p.dtype: p.requires_grad for p in adapted.parameters()}
+    assert kinds == {torch.bfloat16: False, torch.float32: True}
+    for name, weight in merged(adapted):
+        assert torch.equal(weight.detach().cpu().float(), want[name])
+    policy = prepare(tiny_llama(spread=0.2), TrainerConfig(**trainer))
+    reference = Reference(policy, every=1)
+    assert {p.dtype for p in reference.model.parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in policy.parameters()} == {torch.float32}
+    reference.replace_when_due(policy, 1)
+    reference.check(1)
+    saved = {
+        name: {k: v.cpu() for k, v in value.items()} if name == "weights" else value
+        for name, value in reference.state().items()
+    }
+    elsewhere = Reference(tiny_llama(seed=4), every=1)
+    elsewhere.load(saved)
+    elsewhere.check(1)
+    for one, other in zip(elsewhere.model.parameters(), reference.model.parameters(), strict=True):
+        assert torch.equal(one, other.cpu().float())
 
 
 @pytest.mark.slow

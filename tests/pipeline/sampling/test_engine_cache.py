@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -209,3 +210,31 @@ def test_a_warm_engine_is_told_to_sleep(tiny_checkpoint):
         sampler._engine.sleep = lambda: told.append("sleep")
         sampler.sleep()
         assert told == ["sleep"]
+
+
+def test_on_a_machine_with_a_gpu_an_engine_that_cannot_sleep_is_closed(
+    tiny_checkpoint, started, monkeypatch
+):
+    with warm_samplers():
+        sampler = opened(tiny_checkpoint())
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        sampler.close()
+        assert started[0]["closed"]
+
+
+@pytest.mark.parametrize("before", ["awake", "asleep", "woken"])
+def test_an_engine_that_can_sleep_waits_asleep(tiny_checkpoint, started, monkeypatch, before):
+    with warm_samplers():
+        sampler = opened(tiny_checkpoint())
+        settings = sampler._kept.fit.settings.model_copy(update={"sleep": True})
+        sampler._kept = replace(sampler._kept, fit=replace(sampler._kept.fit, settings=settings))
+        told = []
+        sampler._engine.sleep = lambda: told.append("sleep")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        if before != "awake":
+            sampler.sleep()
+        if before == "woken":
+            sampler.load_weights(load_policy(tiny_checkpoint()).named_parameters(), 1)
+        sampler.close()
+        assert told == ["sleep"] * (2 if before == "woken" else 1)
+        assert not started[0]["closed"]
