@@ -52,9 +52,10 @@ class CheckpointWriter:
         on_gpu = {name: w for name, w in weights.items() if w.device.type != "cpu"}
         save = partial(checkpoint.save_divided, self._directory, step, keep=self._keep)
         if not (tensors or on_gpu):
+            self._last = None  # so that a failure here is not waited for
+            path = save(write_model=partial(write_model, weights=weights), rest=rest, tensors={})
             self._last = Future()
-            model = partial(write_model, weights=weights)
-            self._last.set_result(save(write_model=model, rest=rest, tensors={}))
+            self._last.set_result(path)
             return
         if self._stager is None or self._thread is None:
             self._stager, self._thread = tensor_store.stager(), ThreadPoolExecutor(max_workers=1)

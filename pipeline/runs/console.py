@@ -9,7 +9,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
 
@@ -159,7 +159,8 @@ class _Heartbeat:
         while not self._ended.wait(max(_board.printed + PERIOD - time.monotonic(), PERIOD / 100)):
             if current() is self._part and time.monotonic() - _board.printed >= PERIOD:
                 touch()
-                _board.outputs[-1](self._part.line())
+                with suppress(OSError):  # a full disk; the next step of the run reports it
+                    _board.outputs[-1](self._part.line())
 
 
 class StageConsole:

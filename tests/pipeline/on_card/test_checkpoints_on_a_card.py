@@ -104,6 +104,16 @@ def test_on_the_cpu_nothing_is_copied_and_the_checkpoint_is_there_at_once(writer
     assert writer.finish() == path and not (path / "trainer_state").exists()
 
 
+def test_on_the_cpu_a_failure_to_write_is_raised_at_once_and_leaving_waits_for_nothing(writer):
+    def full(folder, *, weights):
+        raise OSError(28, "No space left on device", str(folder))
+
+    writer.begin(1, write_model=keep_weights, weights={"w": torch.ones(3)}, state={})
+    with pytest.raises(OSError, match="No space left"), writer:
+        writer.begin(2, write_model=full, weights={"w": torch.ones(3)}, state={})
+    assert checkpoint.latest(writer._directory).name == "step_000001"
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 def test_the_folder_of_the_policy_is_the_one_that_the_cpu_writes(
     card, writer, tiny_llama, tmp_path, rank
