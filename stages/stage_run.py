@@ -128,10 +128,13 @@ def run_stage(
 ) -> Path:
     """Begin or resume a stage as `begin_stage` does and `train` it; returns its final checkpoint.
 
-    Whatever `train` raises is recorded in run.json as the failure of the stage.
+    Whatever `train` raises is recorded in run.json as the failure of the stage. A finished stage
+    whose model card could not be written gets it now.
     """
     stage = begin_stage(recipe, output, resume=resume, name=name)
     if isinstance(stage, Path):
+        if not (stage / model_card.CARD).is_file():
+            model_card.write_card(name or recipe.stage, lambda: read_run(output))
         return stage
     with stage.record_failure():
         return train(stage)

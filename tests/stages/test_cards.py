@@ -76,7 +76,7 @@ def test_a_card_is_no_part_of_what_a_checkpoint_is_known_by(learned, tmp_path, s
     assert checkpoint_hash(made) == hashed and load_state(made)["done"] == 2
 
 
-def test_a_card_that_cannot_be_written_is_told_of_and_the_stage_is_done(
+def test_a_card_that_cannot_be_written_is_told_of_and_written_on_resume(
     learned, tmp_path, monkeypatch, capsys, stage
 ):
     def broken(*_):
@@ -86,6 +86,9 @@ def test_a_card_that_cannot_be_written_is_told_of_and_the_stage_is_done(
     made = sft.run(learned, tmp_path, resume=False)
     assert "no model card of sft: KeyError: 'a bug'" in capsys.readouterr().err
     assert stage(tmp_path)["status"] == "done" and not (made / "README.md").exists()
+    monkeypatch.undo()
+    assert sft.run(learned, tmp_path, resume=True) == made
+    assert checkpoint_hash(made) in (made / "README.md").read_text()
 
 
 @pytest.mark.slow
