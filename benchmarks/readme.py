@@ -71,6 +71,24 @@ def proofs() -> list[tuple[str, str, str]]:
     ]
 
 
+def endured() -> list[tuple[str, str, str]]:
+    """The same for inputs that are changed at random, and for two commands at once."""
+    inputs, pairs = (load(f"faults/{name}")["results"] for name in ("inputs", "two_commands"))
+    return [
+        (
+            "changed recipes, data, commands, plugins, checkpoints and records: tracebacks, hangs "
+            "or silent acceptance of what is certainly wrong",
+            f"{len(inputs['bad'])} of {inputs['cases']:,}",
+            "faults/inputs",
+        ),
+        (
+            "a second command on the folder of a running one: one refused, the other whole",
+            f"{sum(not pair['wrong'] for pair in pairs)} of {len(pairs)}",
+            "faults/two_commands",
+        ),
+    ]
+
+
 def printed_by(name: str) -> str:
     """The script with its flags, the measured commit, and whether the tree was clean."""
     result = load(name)
@@ -229,7 +247,7 @@ def section() -> str:
         path.stem: json.loads(path.read_text()).get("results") for path in RESULTS.glob("*.json")
     }
     rows = [*recipe_tables.proofs(results), *speed_tables.proofs(results)]
-    rows += [*proofs(), *learning_proofs(), *sandbox_proofs()]
+    rows += [*proofs(), *endured(), *learning_proofs(), *sandbox_proofs()]
     rows += [*verifier_proofs(), peer_tables.proof(load("peers")["results"])]
     table += [line([what, figure, printed_by(name)]) for what, figure, name in rows]
     return "\n".join(
