@@ -4,9 +4,10 @@ import importlib
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ import tyro
 import yaml
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
-from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.checkpoints import find_checkpoint, require_config
 from veriloop.pipeline.config.cluster import launched_rank
 from veriloop.pipeline.config.load import (
     FOLDER,
@@ -28,11 +29,11 @@ from veriloop.pipeline.config.load import (
     with_flags,
     with_plugins,
 )
-from veriloop.pipeline.config.r1 import R1Recipe
+from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
-from veriloop.pipeline.config.sections import BaseRecipe, Part, require_plugins
-from veriloop.pipeline.dry_run.inputs import require_data
+from veriloop.pipeline.config.sections import Part, require_plugins
+from veriloop.pipeline.dry_run.inputs import require_data, require_files
 from veriloop.pipeline.dry_run.plan import plan
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.runs.console import activity
@@ -179,12 +180,13 @@ def command(words: Sequence[str]) -> int:
     repo = repo_of(options.recipe)
     output = run_folder(options.recipe, options.output, resume=options.resume)
     if options.dry_run:
-        # May raise RecipeError, so it comes before anything is printed.
+        refused = refusals(options.recipe)  # first: it fetches a config.json that the plan reads
         stage_plan = plan(options.recipe, output)
         if repo is not None:
             require_token(repo)
         print(yaml.safe_dump(options.recipe.model_dump(mode="json"), sort_keys=False), end="")
         print(stage_plan)
+        require_none(refused)
         return 0
     require_start(options.recipe)
     require_installed(getattr(options.recipe, "trackers", ()))
@@ -321,25 +323,57 @@ def _check_recorded(path: Path, recipe: Recipe) -> None:
         refuse_changes(json.dumps(recorded[recipe.stage]), recipe)
 
 
-def require_start(recipe: Recipe) -> None:
+def refusals(recipe: Recipe, taken: Collection[str] = ()) -> list[str]:
+    """Why a run of the recipe would be refused before it starts, on any machine.
+
+    The settings in `taken` come from earlier stages. Nothing is downloaded but a config.json.
+    """
+    reasons: list[str] = []
+    checks = [lambda: require_files(recipe)]
+    checks += [lambda: require_installed(getattr(recipe, "trackers", ()))]
+    for key, name, hint in checkpoints_of(recipe):
+        if key not in taken:
+            checks += [partial(_require, require_config, name, key, hint)]
+    for check in checks:
+        try:
+            check()
+        except RecipeError as reason:
+            reasons.append(str(reason))
+    return reasons
+
+
+def require_none(refused: Sequence[str]) -> None:
+    """Raise RecipeError with all refusals of a dry run."""
+    if refused:
+        raise RecipeError("\n".join(["a run of this recipe would be refused:", *refused]))
+
+
+def require_start(recipe: Recipe, taken: Collection[str] = ()) -> None:
     """Raise RecipeError if the checkpoint to start from, or the reward model, does not exist."""
+    for key, name, hint in checkpoints_of(recipe):
+        if key not in (*taken, "teacher"):  # the stage looks for its teacher
+            _require(find_checkpoint, name, key, hint)
+
+
+def checkpoints_of(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """(key, value, hint) of the checkpoints that a recipe names; base recipes are none."""
     if isinstance(recipe, PreferenceRLRecipe):
-        _require_checkpoint(
-            recipe.reward.reward_model, "reward.reward_model", "`veriloop reward-model` makes one"
-        )
-    if isinstance(recipe, BaseRecipe | R1Recipe) or recipe.start.endswith((".yaml", ".yml")):
-        return
-    name = f"{recipe.start}.yaml"
-    if (FOLDER / name).is_file() and not Path(recipe.start).exists():
-        raise RecipeError(
-            f"start: {recipe.start} is a recipe. Did you mean recipes/{name}? {_ALLOWED}"
-        )
-    _require_checkpoint(recipe.start, "start", _ALLOWED)
+        hint = "`veriloop reward-model` makes one"
+        yield "reward.reward_model", recipe.reward.reward_model, hint
+    if isinstance(recipe, PreferenceRecipe) and recipe.label.reward_model:
+        yield "label.reward_model", recipe.label.reward_model, "`veriloop reward-model` makes one"
+    for key in ("start", "teacher"):
+        name = getattr(recipe, key, "")
+        if name and not name.endswith((".yaml", ".yml")):
+            yield key, name, _ALLOWED
 
 
-def _require_checkpoint(name: str, key: str, hint: str) -> None:
+def _require(find: Callable[[str, str], object], name: str, key: str, hint: str) -> None:
+    recipe = f"{name}.yaml"
+    if (FOLDER / recipe).is_file() and not Path(name).exists():
+        raise RecipeError(f"{key}: {name} is a recipe. Did you mean recipes/{recipe}? {_ALLOWED}")
     try:
-        find_checkpoint(name, key)
+        find(name, key)
     except RecipeError as refusal:
         raise RecipeError(f"{refusal}. {hint}") from refusal
 

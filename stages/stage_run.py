@@ -33,6 +33,7 @@ from veriloop.pipeline.runs.manifest import RunManifest, recorded, write_version
 from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.runs.trackers.open import forget, open_record
 from veriloop.pipeline.training import rng
+from veriloop.pipeline.training.optimizer import require_moments
 from veriloop.pipeline.training.trainer import TrainerDeps
 from veriloop.sandbox import backends
 from veriloop.sandbox.probe import SandboxUnavailableError
@@ -154,6 +155,7 @@ def begin_stage(
     rng.seed(recipe.seed)
     torch.set_num_threads(recipe.trainer.threads or CORES)
     require_installed(recipe.trackers)
+    require_moments(recipe.optimizer)
     trainer_device = device.choose_device(recipe.trainer.device)
     if trainer_device.type == "cuda":
         device.set_expandable_segments(not _sleeps_in_this_process(recipe))

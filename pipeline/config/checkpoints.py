@@ -32,6 +32,30 @@ def find_checkpoint(name: str, key: str = "--model") -> Path:
     return cached(name) or _downloaded(name, refusal)
 
 
+def require_config(name: str, key: str) -> None:
+    """Raise RecipeError as `find_checkpoint` does, without asking for weights: a config.json is
+    enough, and the hub is asked for that file alone."""
+    if config_file(name) is not None:
+        return
+    if Path(name).exists() or split(name) is None:
+        find_checkpoint(name, key)
+    refusal = f"{key}: {name} holds no Hugging Face checkpoint (no config.json in it)"
+    _downloaded(name, refusal, ("config.json",))
+
+
+def config_file(name: str) -> Path | None:
+    """The config.json of a folder, or of an id on the hub in the local cache; None without one."""
+    path = Path(name) / "config.json"
+    if path.is_file():
+        return path
+    if (hub := split(name)) is None:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    held = try_to_load_from_cache(hub[0], "config.json", revision=hub[1])
+    return Path(held) if isinstance(held, str) else None
+
+
 def split(name: str) -> tuple[str, str | None] | None:
     """Repository and revision of an id on the hub; None for a path.
 
@@ -84,7 +108,7 @@ def commit_of(folder: Path) -> str:
     return name if folder.parent.name == "snapshots" and _COMMIT.fullmatch(name) else ""
 
 
-def _downloaded(name: str, refusal: str) -> Path:
+def _downloaded(name: str, refusal: str, files: tuple[str, ...] = FILES) -> Path:
     from huggingface_hub import constants, snapshot_download
 
     hub = split(name)
@@ -99,7 +123,7 @@ def _downloaded(name: str, refusal: str) -> Path:
             f"{searched}; HF_HUB_OFFLINE forbids downloads. Unset it, or name a folder"
         )
     try:
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=list(FILES)))
+        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=list(files)))
     except Exception as failure:  # network, authentication, unknown id or revision
         reason = f"{type(failure).__name__}: {failure}".partition("\n")[0]
         raise RecipeError(

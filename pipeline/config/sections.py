@@ -35,6 +35,8 @@ class OptimizerConfig(Part):
     """Peak rate of Muon; 0: AdamW for all. Muon trains the matrices of the blocks."""
     betas: tuple[Share, Share] = (0.9, 0.95)
     """Decay rates of AdamW's moments."""
+    moments: Literal["float32", "8bit"] = "float32"
+    """Precision of AdamW's moments. 8bit: a quarter of their memory, by torchao."""
     weight_decay: NotNegative = 0.0
     """Weight decay of AdamW. It is multiplied by the learning rate."""
     muon_weight_decay: NotNegative = 0.0

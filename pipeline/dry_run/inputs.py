@@ -24,6 +24,12 @@ def require_data(recipe: Recipe) -> None:
 
     Sets of the hub are downloaded into the cache.
     """
+    require_files(recipe)
+    require_sources(source_names(recipe), getattr(recipe, "sets", {}))
+
+
+def require_files(recipe: Recipe) -> None:
+    """Raise RecipeError for the first file that the recipe names and that is missing."""
     for name, config in getattr(recipe, "sets", {}).items():
         if config.path and not Path(config.path).exists():
             raise RecipeError(f"sets.{name}: {config.path} is not a file or folder")
@@ -31,7 +37,6 @@ def require_data(recipe: Recipe) -> None:
         value = _value(recipe, key)
         if Path(value).suffix in FILES and not Path(value).is_file():
             raise RecipeError(f"{key}: {value} is not a file")
-    require_sources(source_names(recipe), getattr(recipe, "sets", {}))
 
 
 TAGS = ("<think>", "<answer>")  # that the format reward requires

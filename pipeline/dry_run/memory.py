@@ -5,17 +5,18 @@ architectures keep about as much. The CUDA context and allocator fragmentation a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from veriloop.pipeline.config.presets import Model
-from veriloop.pipeline.config.sections import TinyModel, TrainerConfig
+from veriloop.pipeline.config.sections import OptimizerConfig, TinyModel, TrainerConfig
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 
 Rows = list[tuple[str, str]]  # (quantity, value and how it is derived)
 
 MIB, GIB = 2**20, 2**30
 TILE, GPU_TILE = 1024, 16_384  # tokens whose logits exist at one time; as in model/logprob.py
+EIGHT_BIT = 2 * (1 + 4 / 256)  # bytes of two moments: a code each, and a scale for 256 of them
 BACKWARD_BUFFERS = 3  # feed-forward-wide tensors that the backward pass of one layer holds
 LOGIT_BUFFERS = 3  # tensors of the size of a logits tile
 WEIGHT_BYTES: dict[str, int] = {"float32": 4, "bf16": 2}
@@ -40,6 +41,11 @@ class Shape:
     tied: bool
 
     @property
+    def head(self) -> int:
+        """Parameters of an output head of its own."""
+        return 0 if self.tied else self.vocabulary * self.hidden
+
+    @property
     def linear(self) -> dict[str, tuple[int, int]]:
         """(inputs, outputs) of a block's linear layers, by name."""
         d, f = self.hidden, self.feed_forward
@@ -54,14 +60,17 @@ class Shape:
         }
 
 
-def shape_of(config: Mapping[str, Any], parameters: int) -> Shape | None:
-    """The shape in the values of a config.json; None for an architecture without these keys."""
+def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> Shape | None:
+    """The shape in the values of a config.json; None for an architecture without these keys.
+
+    `parameters` are counted from the shape if they are not given.
+    """
     config = config.get("text_config", config)
     try:
         heads = config["num_attention_heads"]
         head_dim = config.get("head_dim") or config["hidden_size"] // heads
-        return Shape(
-            parameters=parameters,
+        shape = Shape(
+            parameters=0,
             layers=config["num_hidden_layers"],
             hidden=config["hidden_size"],
             feed_forward=config["intermediate_size"],
@@ -72,6 +81,38 @@ def shape_of(config: Mapping[str, Any], parameters: int) -> Shape | None:
         )
     except KeyError:
         return None
+    if parameters is None:
+        parameters = _counted(shape, config, head_dim)
+    return None if parameters is None else replace(shape, parameters=parameters)
+
+
+def _counted(shape: Shape, config: Mapping[str, Any], head_dim: int) -> int | None:
+    """Parameters of a causal model; None for a kind that transformers does not know either."""
+    kind = config.get("model_type")
+    if kind not in ("llama", "mistral", "qwen2", "qwen3"):
+        return _built(config)
+    width, linear = shape.hidden, shape.linear
+    biased = {"q_proj", "k_proj", "v_proj"} if kind == "qwen2" else set[str]()
+    if config.get("attention_bias"):
+        biased = {"q_proj", "k_proj", "v_proj", "o_proj"}
+    if config.get("mlp_bias"):
+        biased |= {"gate_proj", "up_proj", "down_proj"}
+    norms = 2 * width + (2 * head_dim if kind == "qwen3" else 0)
+    layer = sum(i * o for i, o in linear.values()) + sum(linear[name][1] for name in biased) + norms
+    return shape.vocabulary * width + shape.head + shape.layers * layer + width
+
+
+def _built(config: Mapping[str, Any]) -> int | None:
+    """Parameters of the model that transformers builds, without memory for them."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+    except (KeyError, ValueError, TypeError):
+        return None
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def tiny_shape(model: TinyModel, parameters: int) -> Shape:
@@ -88,20 +129,33 @@ def tiny_shape(model: TinyModel, parameters: int) -> Shape:
     )
 
 
-def trainer_bytes(shape: Shape, trainer: TrainerConfig, positions: int) -> dict[str, int]:
-    """Bytes of policy, optimizer and activations, by part, for passes over `positions` tokens."""
+def trainer_bytes(
+    shape: Shape,
+    trainer: TrainerConfig,
+    positions: int,
+    optimizer: OptimizerConfig | None = None,
+) -> dict[str, int]:
+    """Bytes of policy, optimizer and activations, by part, for passes over `positions` tokens.
+
+    Without `optimizer` it is AdamW for all weights.
+    """
     frozen = trainer.lora.rank > 0
-    trained = _adapter_parameters(shape, trainer) if frozen else shape.parameters
+    trained = adapter_parameters(shape, trainer) if frozen else shape.parameters
     # A tied embedding gets a gradient from the head and one from the input: one is a copy.
     copies = 1 if shape.tied and not frozen else 0
     on_gpu = half_on_gpu(trainer)
     tile = min(GPU_TILE, shape.vocabulary) if on_gpu else TILE
+    matrices = 0  # that Muon trains
+    if optimizer is not None and optimizer.muon_learning_rate:
+        blocks = shape.layers * sum(i * o for i, o in shape.linear.values())
+        matrices = trained if frozen else blocks
+    adamw = EIGHT_BIT if optimizer is not None and optimizer.moments == "8bit" else 8
     return {
         "weights": (2 if frozen and on_gpu else 4) * shape.parameters
         + (4 * trained if frozen else 0),
         "gradients": 4 * trained,
-        "moments": 8 * trained,
-        "activations": _activations(shape, trainer, positions),
+        "moments": round(adamw * (trained - matrices) + 4 * matrices),
+        "activations": trunk_activations(shape, trainer, positions),
         "head": 4 * copies * shape.vocabulary * shape.hidden
         + 4 * LOGIT_BUFFERS * tile * min(positions, trainer.logits_chunk),
     }
@@ -110,18 +164,6 @@ def trainer_bytes(shape: Shape, trainer: TrainerConfig, positions: int) -> dict[
 def half_on_gpu(trainer: TrainerConfig) -> bool:
     """Whether passes are in bfloat16 on a GPU, which is assumed unless the device is the CPU."""
     return trainer.compute == "bfloat16" and trainer.device != "cpu"
-
-
-def peak_row(shape: Shape, trainer: TrainerConfig, longest: int) -> tuple[str, str]:
-    """The plan's row of the trainer's peak; `longest` is the positions of the longest sequence."""
-    width = max(trainer.row, longest)
-    sizes = trainer_bytes(shape, trainer, trainer.rows * width)
-    parts = ", ".join(f"{name} {size / MIB:,.1f}" for name, size in sizes.items())
-    return (
-        "trainer's peak",
-        f"at most about {sum(sizes.values()) / MIB:,.1f} MiB with {trainer.rows} rows of {width:,} "
-        f"positions in a pass ({parts})",
-    )
 
 
 def kept_by_layer(shape: Shape, trainer: TrainerConfig, positions: int) -> int:
@@ -136,7 +178,7 @@ def kept_by_layer(shape: Shape, trainer: TrainerConfig, positions: int) -> int:
     return (2 if half else 4) * numbers * positions + rounded
 
 
-def _activations(shape: Shape, trainer: TrainerConfig, positions: int) -> int:
+def trunk_activations(shape: Shape, trainer: TrainerConfig, positions: int) -> int:
     """What all layers keep, and what the backward pass of one layer adds."""
     size = 2 if trainer.compute == "bfloat16" else 4
     layer = kept_by_layer(shape, trainer, positions)
@@ -151,42 +193,11 @@ def _activations(shape: Shape, trainer: TrainerConfig, positions: int) -> int:
     return layers + ends + BACKWARD_BUFFERS * size * shape.feed_forward * positions
 
 
-def _adapter_parameters(shape: Shape, trainer: TrainerConfig) -> int:
+def adapter_parameters(shape: Shape, trainer: TrainerConfig) -> int:
+    """Parameters of the adapters; 0 without."""
     names = trainer.lora.targets or shape.linear
     widths = sum(sum(shape.linear.get(name, (0, 0))) for name in names)
     return trainer.lora.rank * shape.layers * widths
-
-
-def memory_rows(
-    start: str,
-    trainer: TrainerConfig,
-    parameters: int | None,
-    copies: Mapping[str, int] = {},
-    fixed: Mapping[str, float] = {},
-) -> Rows:
-    """The plan's rows of parameters and memory. `parameters` is None where `start` is not found.
-
-    `copies`: bytes per parameter of further copies of the model, by role; `fixed`: further bytes.
-    """
-    if parameters is None:
-        return [missing_model(start)]
-    if trainer.lora.rank:
-        per_parameter = {"weights, adapters not counted": 4, **copies}
-    else:
-        per_parameter = {"weights, gradients, two moments": 16, **copies}
-    rate = sum(per_parameter.values())
-    parts = "; ".join(f"{role}: {size}" for role, size in per_parameter.items())
-    more = "".join(f" + {label}" for label, size in fixed.items() if size)
-    total = (rate * parameters + sum(fixed.values())) / MIB
-    return [
-        ("parameters", f"{parameters:,}"),
-        ("memory", f"{rate} bytes a parameter ({parts}){more} = {total:,.1f} MiB, and activations"),
-    ]
-
-
-def missing_model(path: str) -> tuple[str, str]:
-    """The plan's memory row where a model is not found."""
-    return "memory", f"unknown: {path} is not found"
 
 
 def bytes_per_parameter(model: Model, dtype: str, optimizer: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from veriloop.data.sources import SOURCES
-from veriloop.pipeline.config.checkpoints import cached
+from veriloop.pipeline.config.checkpoints import config_file
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
@@ -15,33 +15,26 @@ from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.r1_stages import Settings, Step, steps
 from veriloop.pipeline.config.registry import Recipe, StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.config.sections import BaseRecipe, TinyModel, TrainerConfig
+from veriloop.pipeline.config.sections import BaseRecipe, TinyModel
 from veriloop.pipeline.config.sft import SupervisedRecipe
+from veriloop.pipeline.dry_run.budget import Shapes, budget_rows, evaluated
 from veriloop.pipeline.dry_run.cluster import cluster_rows
 from veriloop.pipeline.dry_run.inputs import missing_tags
-from veriloop.pipeline.dry_run.memory import (
-    GIB,
-    MIB,
-    Rows,
-    half_on_gpu,
-    memory_rows,
-    peak_row,
-    shape_of,
-    tiny_shape,
-)
+from veriloop.pipeline.dry_run.memory import MIB, Rows, Shape, shape_of, tiny_shape
 from veriloop.pipeline.dry_run.tuning import distill_rows, preference_rows, supervised_rows
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.rollouts.sources import gym_task, sources_of, summary_lines
 
 
-def plan(recipe: Recipe, output: Path | None = None) -> str:
+def plan(recipe: Recipe, output: Path | None = None, made: Mapping[str, Shape] = {}) -> str:
     """A table with one quantity per line and how it is derived.
 
-    Raises RecipeError when the recipe's start is no base recipe and no checkpoint.
+    `made` has the shapes of models that earlier stages make, by STAGE.checkpoint. Raises
+    RecipeError when the start is a recipe for another stage, or its config.json is damaged.
     """
     if isinstance(recipe, R1Recipe):
         return stage_plans(recipe, output)
-    rows = _rows(recipe)
+    rows = _rows(recipe, lambda start: made[start] if start in made else shape_at(start))
     if warning := missing_tags(recipe):
         rows.append(("warning", warning))
     if output is not None:
@@ -53,11 +46,20 @@ def plan(recipe: Recipe, output: Path | None = None) -> str:
 def stage_plans(recipe: R1Recipe, output: Path | None = None, over: Settings | None = None) -> str:
     """The plan of each stage of a whole run, in order. Raises as `plan` does."""
     stages = steps(recipe, over)
-    plans = [
-        f"{_headline(number, len(stages), step)}{plan(step.recipe)}"
-        for number, step in enumerate(stages, 1)
-    ]
+    plans: list[str] = []
+    made: dict[str, Shape] = {}
+    for number, step in enumerate(stages, 1):
+        plans.append(f"{_headline(number, len(stages), step)}{plan(step.recipe, made=made)}")
+        if (shape := _made_by(step.recipe, made)) is not None:
+            made[f"{step.name}.checkpoint"] = shape
     return "\n\n".join(["", *plans, *([f"run folder  {output}"] if output else [])])
+
+
+def _made_by(recipe: StageRecipe, made: Mapping[str, Shape]) -> Shape | None:
+    """The shape of a stage's checkpoint: that of its start."""
+    if isinstance(recipe, BaseRecipe):
+        return tiny_shape(recipe.model, tiny_parameters(recipe.model))
+    return made.get(recipe.start) or shape_at(recipe.start)
 
 
 def _headline(number: int, count: int, step: Step) -> str:
@@ -69,40 +71,40 @@ def _headline(number: int, count: int, step: Step) -> str:
     ])  # fmt: skip
 
 
-def _rows(recipe: StageRecipe) -> Rows:
+def _rows(recipe: StageRecipe, shapes: Shapes) -> Rows:
     if isinstance(recipe, BaseRecipe):
         return _pretraining_rows(recipe)
-    count = parameters(recipe.start)
     if isinstance(recipe, RLRecipe):
-        rows = _rl_rows(recipe, count)
-        longest = recipe.rollout.max_prompt + recipe.rollout.max_tokens
+        shape = shapes(recipe.start)
+        rows = _rl_rows(recipe) + cluster_rows(recipe, shape.parameters if shape else None)
     elif isinstance(recipe, DistillRecipe):
-        rows = distill_rows(recipe, count, parameters(recipe.teacher) if recipe.teacher else None)
-        longest = recipe.data.max_tokens
-        if recipe.method == "on_policy":
-            longest = recipe.rollout.max_prompt + recipe.rollout.max_tokens
+        rows = distill_rows(recipe)
     elif isinstance(recipe, SupervisedRecipe):
-        rows, longest = supervised_rows(recipe, count), recipe.data.max_tokens
+        rows = supervised_rows(recipe)
     else:
-        rows = preference_rows(recipe, count)
-        longest = recipe.data.max_prompt + recipe.data.max_completion
-    # A sequence of n tokens has n - 1 predicted positions.
-    return rows + _peak(recipe.start, count, recipe.trainer, longest - 1)
+        rows = preference_rows(recipe)
+    return rows + budget_rows(recipe, shapes)
 
 
-def _peak(start: str, count: int | None, trainer: TrainerConfig, longest: int) -> Rows:
-    """The trainer's peak; no row where the start's shape is unknown."""
-    if count is None:
-        return []
+def shape_at(start: str) -> Shape | None:
+    """The shape of a base recipe's model, or of the model whose config.json is in a folder or in
+    the hub's cache; None without one."""
     if start.endswith((".yaml", ".yml")):
         base = read(start)
-        assert isinstance(base, BaseRecipe), "its parameters have been counted"
-        shape = tiny_shape(base.model, count)
-    else:
-        config = (cached(start) or Path(start)) / "config.json"
-        text = config.read_text(encoding="utf-8") if config.is_file() else "{}"
-        shape = shape_of(json.loads(text), count)
-    return [] if shape is None else [peak_row(shape, trainer, longest)]
+        if not isinstance(base, BaseRecipe):
+            raise RecipeError(
+                f"start: {start} is a recipe for {base.stage!r}; only a base recipe can be "
+                "started from, or a folder with a checkpoint"
+            )
+        return tiny_shape(base.model, tiny_parameters(base.model))
+    path = config_file(start)
+    if path is None:
+        return None
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as failure:
+        raise RecipeError(f"{path} is not JSON ({failure})") from failure
+    return shape_of(config, parameters(path.parent)) if isinstance(config, dict) else None
 
 
 def _pretraining_rows(recipe: BaseRecipe) -> Rows:
@@ -116,13 +118,13 @@ def _pretraining_rows(recipe: BaseRecipe) -> Rows:
     ]
 
 
-def _rl_rows(recipe: RLRecipe, count: int | None) -> Rows:
+def _rl_rows(recipe: RLRecipe) -> Rows:
     rollout, algorithm = recipe.rollout, recipe.algorithm
     rollouts = rollout.prompts * rollout.per_prompt
     minibatches = algorithm.minibatches
     depth = minibatches * algorithm.epochs  # optimizer steps a rollout
     updates = recipe.steps * depth
-    rows = [
+    return [
         ("rollouts a step", f"{rollout.prompts} prompts x {rollout.per_prompt} responses = "
                             f"{rollouts:,}"),
         ("optimizer steps", f"{depth} a rollout of {rollouts // minibatches} responses each"
@@ -136,13 +138,6 @@ def _rl_rows(recipe: RLRecipe, count: int | None) -> Rows:
         ("evaluation", _evaluation(recipe)),
         *set_rows([*recipe.problems, *recipe.evaluation.sources], recipe.sets),
     ]  # fmt: skip
-    adapters = recipe.trainer.lora.rank > 0
-    copies = {"sampler": {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype]}
-    if algorithm.kl_coefficient and not adapters:
-        copies = {"reference": 2 if half_on_gpu(recipe.trainer) else 4, **copies}
-    cache = {f"{recipe.sampler.cache_gib:g} GiB of cache": recipe.sampler.cache_gib * GIB}
-    rows += memory_rows(recipe.start, recipe.trainer, count, copies, cache)
-    return rows + cluster_rows(recipe, count)
 
 
 def _reference(recipe: RLRecipe, updates: int) -> str:
@@ -160,13 +155,13 @@ def _reference(recipe: RLRecipe, updates: int) -> str:
 def _evaluation(recipe: RLRecipe) -> str:
     evaluation = recipe.evaluation
     ends = (
-        f"{evaluation.problems} held-out problems x ({evaluation.samples} samples + 1 greedy) "
-        "at both ends"
+        f"{evaluated(evaluation.problems, evaluation.sources)} held-out problems x "
+        f"({evaluation.samples} samples + 1 greedy) at both ends"
     )
     if not evaluation.every:
         return ends
     times = (recipe.steps - 1) // evaluation.every
-    problems = min(evaluation.during, evaluation.problems)
+    problems = min(evaluation.during, evaluation.problems * len(evaluation.sources))
     return f"{ends}, {problems} x 1 sample every {evaluation.every} steps between, {times} times"
 
 
@@ -200,17 +195,9 @@ def tiny_parameters(model: TinyModel) -> int:
     return heads * model.vocabulary * d + model.layers * block + d
 
 
-def parameters(start: str) -> int | None:
-    """Parameter count of a base recipe or of the safetensors in a folder; None without either."""
-    if start.endswith((".yaml", ".yml")):
-        recipe = read(start)
-        if not isinstance(recipe, BaseRecipe):
-            raise RecipeError(
-                f"start: {start} is a recipe for {recipe.stage!r}; only a base recipe can be "
-                "started from, or a folder with a checkpoint"
-            )
-        return tiny_parameters(recipe.model)
-    files = sorted((cached(start) or Path(start)).glob("*.safetensors"))
+def parameters(folder: Path) -> int | None:
+    """Parameter count of the safetensors in a folder; None without any."""
+    files = sorted(folder.glob("*.safetensors"))
     return sum(map(_safetensors_parameters, files)) if files else None
 
 

@@ -17,17 +17,19 @@ from veriloop.pipeline.config.sft import (
     SupervisedRecipe,
     WorkedDataConfig,
 )
-from veriloop.pipeline.dry_run.memory import Rows, memory_rows, missing_model
+from veriloop.pipeline.dry_run.budget import evaluated
+from veriloop.pipeline.dry_run.memory import Rows
 
 
-def supervised_rows(recipe: SupervisedRecipe, parameters: int | None) -> Rows:
-    """(quantity, derivation) rows; `parameters` is None where the start is not found."""
+def supervised_rows(recipe: SupervisedRecipe) -> Rows:
+    """(quantity, derivation) rows."""
     rows = [("data", _data(recipe.data))] if isinstance(recipe, SFTRecipe) else _collected(recipe)
     rows += _optimizer(recipe)
     rows.append(("held out", f"{recipe.data.held_out} rows"))
     if recipe.examine:
-        rows.append(("evaluation", f"{recipe.evaluation.problems} problems at both ends"))
-    return rows + memory_rows(recipe.start, recipe.trainer, parameters)
+        problems = evaluated(recipe.evaluation.problems, recipe.evaluation.sources)
+        rows.append(("evaluation", f"{problems} problems at both ends"))
+    return rows
 
 
 def _collected(recipe: ColdStartRecipe | RejectionRecipe) -> Rows:
@@ -48,21 +50,13 @@ def _collected(recipe: ColdStartRecipe | RejectionRecipe) -> Rows:
     return rows
 
 
-def distill_rows(recipe: DistillRecipe, student: int | None, teacher: int | None) -> Rows:
-    """(quantity, derivation) rows; parameter counts are None for models that are not found."""
-    name = recipe.teacher or "none: the answers of a file"
+def distill_rows(recipe: DistillRecipe) -> Rows:
+    """(quantity, derivation) rows."""
     rows = [
         ("method", recipe.method),
-        ("teacher", f"{name}, {teacher:,} parameters" if teacher else name),
+        ("teacher", recipe.teacher or "none: the answers of a file"),
     ]
-    rows += _on_policy(recipe) if recipe.method == "on_policy" else _offline(recipe)
-    if recipe.teacher and teacher is None and student is not None:
-        return [*rows, missing_model(recipe.teacher)]
-    copies: dict[str, int] = {}
-    if recipe.method == "on_policy":
-        copies["sampler"] = {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype]
-    fixed = {"4 bytes per teacher parameter": 4 * (teacher or 0)}
-    return rows + memory_rows(recipe.start, recipe.trainer, student, copies, fixed)
+    return rows + (_on_policy(recipe) if recipe.method == "on_policy" else _offline(recipe))
 
 
 def _on_policy(recipe: DistillRecipe) -> Rows:
@@ -94,15 +88,9 @@ def _offline(recipe: DistillRecipe) -> Rows:
     return rows + _optimizer(recipe)
 
 
-def preference_rows(recipe: PreferenceRecipe | RewardModelRecipe, parameters: int | None) -> Rows:
-    """(quantity, derivation) rows; `parameters` is None where the start is not found."""
-    rows = _preference(recipe) if isinstance(recipe, PreferenceRecipe) else _reward(recipe)
-    copies: dict[str, int] = {}
-    if isinstance(recipe, PreferenceRecipe) and recipe.problems:
-        copies["sampler"] = 4
-        if recipe.schedule.name == "online" and recipe.loss.has_reference:
-            copies["reference"] = 4
-    return rows + memory_rows(recipe.start, recipe.trainer, parameters, copies)
+def preference_rows(recipe: PreferenceRecipe | RewardModelRecipe) -> Rows:
+    """(quantity, derivation) rows."""
+    return _preference(recipe) if isinstance(recipe, PreferenceRecipe) else _reward(recipe)
 
 
 def _preference(recipe: PreferenceRecipe) -> Rows:

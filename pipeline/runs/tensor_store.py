@@ -29,7 +29,8 @@ Place = Callable[[str, torch.Size, torch.dtype], Tensor]  # of a tensor's name, 
 def divided(state: Any) -> tuple[Any, dict[str, Tensor]]:
     """The state with names instead of tensors that are on a GPU or sharded, and these tensors.
 
-    A name is the keys that lead to the tensor, joined by dots.
+    A name is the keys that lead to the tensor, joined by dots. Quantized tensors stay in the state,
+    on the CPU.
     """
     tensors: dict[str, Tensor] = {}
 
@@ -38,6 +39,8 @@ def divided(state: Any) -> tuple[Any, dict[str, Tensor]]:
             return _mapped(rest, value, name)
         if value.device.type == "cpu" and not hasattr(value, "device_mesh"):
             return value
+        if hasattr(value, "__tensor_flatten__") and not hasattr(value, "device_mesh"):
+            return value.detach().cpu()  # quantized: DCP would read it back as plain numbers
         assert name not in tensors, f"two tensors of the state are called {name}"
         tensors[name] = value.detach()
         return {_NAME: name}

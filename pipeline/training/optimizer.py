@@ -1,5 +1,9 @@
-"""AdamW for every parameter, or Muon for the matrices inside the blocks and AdamW for the rest."""
+"""AdamW for every parameter, or Muon for the matrices inside the blocks and AdamW for the rest.
 
+AdamW is torch's, or torchao's with moments of 8 bits, which compiles its step for each shape.
+"""
+
+import importlib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from veriloop.pipeline.config.sections import OptimizerConfig
-from veriloop.pipeline.errors import NonFiniteError
+from veriloop.pipeline.errors import NonFiniteError, RecipeError
 from veriloop.pipeline.model.sharded import is_sharded, shard_like, whole
 from veriloop.pipeline.training.muon import Muon
 
@@ -19,20 +23,12 @@ class Optimizer:
     def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
         self.config = config
         matrices, others = _divided(model.named_parameters(), bool(config.muon_learning_rate))
-        self._parts: list[torch.optim.Optimizer] = [
-            torch.optim.AdamW(
-                others,
-                lr=config.learning_rate,
-                betas=config.betas,
-                weight_decay=config.weight_decay,
-                fused=True,
-            )
-        ]
+        self._parts = [_adamw(others, config)]
         if matrices:
             self._parts.append(
                 Muon(matrices, lr=config.muon_learning_rate, weight_decay=config.muon_weight_decay)
             )
-        self._peaks = [part.param_groups[0]["lr"] for part in self._parts]
+        self._peaks = [float(part.param_groups[0]["lr"]) for part in self._parts]
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -50,7 +46,10 @@ class Optimizer:
         factor = schedule(self.config, progress, done)
         for part, peak in zip(self._parts, self._peaks, strict=True):
             for group in part.param_groups:
-                group["lr"] = peak * factor
+                if isinstance(group["lr"], Tensor):  # an input of a compiled step
+                    group["lr"].fill_(peak * factor)
+                else:
+                    group["lr"] = peak * factor
             part.step()
             part.zero_grad()
         return norm.item(), self._peaks[0] * factor
@@ -69,6 +68,35 @@ class Optimizer:
             raise ValueError(f"{len(states)} optimizer states for {len(self._parts)} optimizers")
         for part, state in zip(self._parts, states, strict=True):
             load_moments(part, state)
+
+
+def require_moments(config: OptimizerConfig) -> None:
+    """Raise RecipeError if AdamW with moments of this precision is not installed.
+
+    A checkpoint with moments of 8 bits loads after this alone.
+    """
+    if config.moments == "8bit":
+        _adamw_8bit()
+
+
+def _adamw(parameters: list[Tensor], config: OptimizerConfig) -> torch.optim.Optimizer:
+    settings: dict[str, Any] = {
+        "lr": config.learning_rate,
+        "betas": config.betas,
+        "weight_decay": config.weight_decay,
+    }
+    if config.moments == "8bit":
+        return _adamw_8bit()(parameters, **settings)
+    return torch.optim.AdamW(parameters, **settings, fused=True)
+
+
+def _adamw_8bit() -> type[torch.optim.Optimizer]:
+    try:
+        return importlib.import_module("torchao.optim").AdamW8bit
+    except ImportError as failure:
+        raise RecipeError(
+            f"optimizer.moments=8bit needs torchao ({failure}): pip install torchao, or set float32"
+        ) from failure
 
 
 def load_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:

@@ -22,7 +22,14 @@ from veriloop.pipeline.sampling import prelaunch
 from veriloop.pipeline.training.gc_freeze import lasting
 from veriloop.stages.commands.parse import PluginOptions, parse_options
 from veriloop.stages.commands.report import reported
-from veriloop.stages.launch import held_folder, require_start, run_folder, stopped
+from veriloop.stages.launch import (
+    held_folder,
+    refusals,
+    require_none,
+    require_start,
+    run_folder,
+    stopped,
+)
 from veriloop.stages.publish import push_all, pushes_of
 from veriloop.stages.summary import stage_table
 
@@ -78,11 +85,16 @@ def command(words: Sequence[str]) -> int:
     if options.dry_run:
         for _, repo in pushes:
             require_token(repo)
+        refused = [
+            f"stage {step.name}: {reason}"
+            for step in todo
+            for reason in refusals(step.recipe, step.stage.take)
+        ]
         print(stage_plans(recipe, output, overrides))
+        require_none(refused)
         return 0
     for step in todo:
-        if "start" not in step.stage.take:
-            require_start(step.recipe)
+        require_start(step.recipe, step.stage.take)
         require_installed(getattr(step.recipe, "trackers", ()))
         with activity("looking up the data sets"):
             require_data(step.recipe)

@@ -191,6 +191,7 @@ def simply(words, _):
 def planned(words, place):
     for module in ("launch", "commands.r1"):
         place.patch(f"veriloop.stages.{module}.require_token", lambda _: None)
+        place.patch(f"veriloop.stages.{module}.refusals", lambda *_: [])
     assert run(*words, *([] if {"--help", "--dry-run"} & set(words) else ["--dry-run"])) == 0
 
 

@@ -1,6 +1,7 @@
 """Flags on top of a recipe, and where a run goes: refused before anything is touched."""
 
 import json
+import re
 import shutil
 import sys
 from importlib import import_module
@@ -182,14 +183,53 @@ def test_a_recipe_of_another_stage_names_its_command():
         parse("zero", ["tiny/base"])
 
 
+NAMED = r"^ *(start|teacher|reward_model): (models|outputs)/|source: \S+\.(jsonl|parquet)"
+
+
 @pytest.mark.parametrize("path", shipped(), ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_every_shipped_recipe_dry_runs_and_writes_nothing(path, here, started, capsys):
+def test_every_shipped_recipe_dry_runs_and_writes_nothing(path, here, started, capsys, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     stage = read(str(path)).stage
     module = import_module(COMMANDS[stage.replace("_", "-")][0])
-    assert module.command([stage, str(path), "--dry-run"]) == 0
+    refused = ""
+    try:
+        assert module.command([stage, str(path), "--dry-run"]) == 0
+    except RecipeError as refusal:
+        refused = str(refusal)
+    names = re.search(NAMED, path.read_text(), re.MULTILINE)
+    expected = names if stage != "r1" else path.parent.name != "tiny"
+    assert refused.startswith("a run of this recipe would be refused:\n") is bool(expected)
     shown = capsys.readouterr().out
     assert (f"stage: {stage}\n" in shown) is (stage != "r1") and "run folder" in shown
     assert started == [] and list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (["zero", "tiny/zero", "--start", "models/nothing"], "start: models/nothing holds no"),
+        (["zero", "tiny/zero", "--start", "tiny/base"], "Did you mean recipes/tiny/base.yaml?"),
+        (["distill", "tiny/distill_on_policy", "--teacher", "nothing/at/all"],
+         "teacher: nothing/at/all holds no Hugging Face checkpoint"),
+        (["sft", "tiny/sft", "--data.source", "none.jsonl"], "data.source: none.jsonl is not a"),
+    ],
+)  # fmt: skip
+def test_a_dry_run_shows_the_plan_and_refuses_what_a_run_would(
+    words, refused, here, capsys, monkeypatch
+):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(RecipeError) as refusal:
+        launch.command([*words, "--dry-run"])
+    assert refused in str(refusal.value) and "run folder" in capsys.readouterr().out
+
+
+def test_a_config_is_enough_for_a_dry_run(here, capsys):
+    (here / "mine").mkdir()
+    config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "vocab_size": 99,
+              "num_hidden_layers": 2, "num_attention_heads": 2}  # fmt: skip
+    (here / "mine/config.json").write_text(json.dumps(config))
+    assert launch.command([*ZERO, "--start", "mine", "--dry-run"]) == 0
+    assert "- sampler weights" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def test_only_three_losses_have_no_reference():
         ("orpo", "orpo, without a reference"),
         ("curry_dpo", "curriculum: 3 rounds x 1 epochs"),
         ("iterative_dpo", "128 prompts x 8 answers a round, at most 256 pairs, judged by the"),
-        ("online_dpo", "moments: 16; sampler: 4; reference: 4) = 13.2 MiB"),
+        ("online_dpo", "- reference"),
         ("kto", "of 64 answers each"),
         ("reward_model", "mean reward of the best held-out answers"),
     ],
@@ -106,4 +106,4 @@ def test_the_plan_says_what_a_shipped_recipe_will_do(name, said):
 
 
 def test_a_start_that_is_not_here_is_told():
-    assert "unknown: nowhere is not found" in plan(recipe())
+    assert "unknown: no config.json of a known layout for nowhere" in plan(recipe())

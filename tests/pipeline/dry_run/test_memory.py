@@ -7,12 +7,10 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from veriloop.pipeline.config.sections import TinyModel, TrainerConfig
+from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.dry_run.memory import (
     kept_by_layer,
-    peak_row,
     shape_of,
-    tiny_shape,
     trainer_bytes,
 )
 from veriloop.pipeline.model.policy import hidden_states
@@ -33,6 +31,11 @@ PUBLISHED = {  # Qwen2.5's config.json of these sizes, and parameters
         "vocab_size": 152_064, "num_attention_heads": 28, "num_key_value_heads": 4,
         "tie_word_embeddings": False,
     }, 7_615_616_512),
+    "0.5B": ({
+        "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+        "vocab_size": 151_936, "num_attention_heads": 14, "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+    }, 494_032_768),
 }  # fmt: skip
 GPU_PAGE = (Path(__file__).parents[3] / "docs/gpu.md").read_text()
 
@@ -98,13 +101,6 @@ def test_layers_keep_about_what_is_planned():
     assert kept(model, ids, torch.arange(512)[None]) == pytest.approx(planned, rel=0.1)
 
 
-def test_a_row_of_the_plan_counts_the_longest_sequence():
-    shape = tiny_shape(TinyModel(), 1_000_000)
-    name, told = peak_row(shape, TrainerConfig(row=64, rows=2), 100)
-    assert name == "trainer's peak" and "2 rows of 100 positions" in told
-    assert "gradients 3.8" in told and "moments 7.6" in told
-
-
 def test_a_config_of_another_kind_has_no_shape():
     assert shape_of(json.loads("{}"), 5) is None
     assert shape_of({"text_config": CONFIG}, 5) == shape_of(CONFIG, 5)
@@ -118,3 +114,45 @@ def test_the_starting_points_of_the_gpu_page_are_what_is_planned(size, rank):
     peak = sum(trainer_bytes(shape_of(config, parameters), trainer, 8192).values()) / 2**30
     adapters = f"`{{rank: {rank}}}`" if rank else "none"
     assert f"| {size} | {peak:.1f} GiB | {adapters} |" in GPU_PAGE
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_parameters_of_published_models_follow_from_their_config_alone(size):
+    config, parameters = PUBLISHED[size]
+    assert shape_of(config | {"model_type": "qwen2"}).parameters == parameters
+
+
+KINDS = {  # of whose layers biases and norms differ; the last two are built by transformers
+    "llama": {}, "llama with biases": {"attention_bias": True, "mlp_bias": True}, "mistral": {},
+    "qwen2": {}, "qwen3": {"head_dim": 24}, "olmo2": {}, "qwen2_moe": {"num_experts": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_counts_from_a_config_are_those_of_the_model(kind, tied):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    values = CONFIG | KINDS[kind] | {"tie_word_embeddings": tied, "model_type": kind.split()[0]}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values))
+    assert shape_of(values).parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_a_kind_of_model_that_nobody_knows_has_no_count():
+    assert shape_of(CONFIG | {"model_type": "of tomorrow"}) is None
+    assert shape_of(CONFIG) is None
+
+
+HAND = {  # GiB of (weights, gradients, moments), four, four and eight bytes of each parameter
+    "0.5B": (1.84, 1.84, 3.68), "1.5B": (5.75, 5.75, 11.5), "7B": (28.37, 28.37, 56.74),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", HAND)
+def test_what_full_training_holds_is_what_a_hand_reckons(size):
+    config, parameters = PUBLISHED[size]
+    trainer = TrainerConfig(compute="bfloat16", gradient_checkpointing=True)
+    sizes = trainer_bytes(shape_of(config, parameters), trainer, 8192)
+    held = [sizes[name] / 2**30 for name in ("weights", "gradients", "moments")]
+    assert held == pytest.approx(HAND[size], rel=0.005)

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import PreferenceRecipe
-from veriloop.pipeline.config.rl import ZeroRecipe
+from veriloop.pipeline.config.rl import PreferenceRLRecipe, ZeroRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, TinyModel
-from veriloop.pipeline.dry_run.plan import parameters, plan, tiny_parameters
+from veriloop.pipeline.dry_run.plan import parameters, plan, shape_at, tiny_parameters
 from veriloop.pipeline.errors import RecipeError
 
 
@@ -19,8 +20,8 @@ def rows(recipe, output=None):
     return {name: value.strip() for name, _, value in (line.partition("  ") for line in lines)}
 
 
-def zero(start="nowhere", steps=10, algorithm=(), **parts):
-    return ZeroRecipe.model_validate(
+def zero(start="nowhere", steps=10, algorithm=(), kind=ZeroRecipe, **parts):
+    return kind.model_validate(
         {
             "name": "n",
             "start": str(start),
@@ -84,7 +85,7 @@ def test_the_loop_replaces_the_reference_as_often_as_planned(every, done):
 
 
 def test_a_cluster_is_planned_by_rank(tmp_path):
-    saved(tmp_path / "model.safetensors", a=[1024, 1024])
+    saved(model_at(tmp_path) / "model.safetensors", a=[1024, 1024])
     found = rows(zero(tmp_path, cluster={"trainer": {"nodes": 2, "ranks": 4}}))
     launcher = "torchrun --nnodes 2 --nproc-per-node 4 -m veriloop"
     assert found["cluster"].startswith(f"2 x 4 = 8 ranks; on each machine `{launcher}`")
@@ -139,7 +140,8 @@ def test_parameters_are_those_of_a_real_model(tied, shard, tmp_path):
     files = list(tmp_path.glob("*.safetensors"))
     real = sum(p.numel() for p in model.parameters())
     assert (len(files) > 1) == (shard == "60KB")
-    assert parameters(str(tmp_path)) == tiny_parameters(shape) == real
+    assert parameters(tmp_path) == tiny_parameters(shape) == real
+    assert shape_at(str(tmp_path)).parameters == real
 
 
 def saved(path, **shapes):
@@ -152,14 +154,14 @@ def saved(path, **shapes):
 def test_headers_are_added_up(tmp_path):
     saved(tmp_path / "a.safetensors", one=[3, 5], scalar=[])
     saved(tmp_path / "b.safetensors", two=[2, 2, 2], empty=[0, 9])
-    assert parameters(str(tmp_path)) == 15 + 1 + 8 + 0
+    assert parameters(tmp_path) == 15 + 1 + 8 + 0
 
 
 @pytest.mark.parametrize("content", [b"", b"\x10", b"version https://git-lfs.github.com/spec/v1\n"])
 def test_a_file_that_is_no_safetensors_is_named(content, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(RecipeError, match=r"model.safetensors has no safetensors header"):
-        parameters(str(tmp_path))
+        parameters(tmp_path)
 
 
 BASE = (
@@ -170,8 +172,9 @@ BASE = (
 def test_parameters_of_a_base_recipe_and_of_nothing(tmp_path):
     (tmp_path / "base.yaml").write_text(BASE)
     expected = tiny_parameters(TinyModel(hidden=12, heads=2))
-    assert parameters(str(tmp_path / "base.yaml")) == expected
-    assert parameters(str(tmp_path)) is None and parameters("nowhere") is None
+    assert shape_at(str(tmp_path / "base.yaml")).parameters == expected
+    assert parameters(tmp_path) is None
+    assert shape_at(str(tmp_path)) is None and shape_at("nowhere") is None
 
 
 def test_only_a_base_recipe_can_be_started_from(tmp_path):
@@ -183,35 +186,127 @@ def test_only_a_base_recipe_can_be_started_from(tmp_path):
         plan(zero(tmp_path / "none.yaml"))
 
 
+CONFIG = {
+    "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 2,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 4096,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+# embedding and head, 2 x 4; a layer's 1 + .5 + .5 + 1 of attention and 3 x 2, all of 2**20; norms
+COUNT = (8 + 2 * 9) * 2**20 + 5 * 1024
+MIB = {"bf16": 2 * COUNT / 2**20, "float32": 4 * COUNT / 2**20}
+
+
+def amount(told):
+    """The MiB that a row of memory begins with."""
+    number, unit = told.split(":")[0].split()[:2]
+    return float(number.replace(",", "")) * {"MiB": 1, "GiB": 1024}[unit]
+
+
+def model_at(folder, **changes):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG | changes))
+    return folder
+
+
+def test_memory_by_hand_from_a_config_alone(tmp_path):
+    sampler = {"engine": "vllm", "dtype": "bfloat16", "cache_gib": 0.5}
+    told = rows(zero(model_at(tmp_path), sampler=sampler, trainer={"row": 64, "rows": 2}))
+    assert told["parameters"] == f"{COUNT:,}"
+    whole = {"- weights": 1, "- gradients": 1, "- optimizer moments": 2, "- reference": 1}
+    for name, times in whole.items():
+        assert amount(told[name]) == pytest.approx(times * MIB["float32"], abs=0.06), name
+    assert amount(told["- sampler weights"]) == pytest.approx(MIB["bf16"], abs=0.06)
+    assert told["- sampler cache"] == "512.0 MiB: sampler.cache_gib"
+    assert amount(told["- sync staging"]) == 2 * 4  # embedding or head, two bytes a weight
+    assert "2 rows, 610 positions" in told["- activations"]  # of 256 + 50 tokens
+    parts = [amount(rest) for name, rest in told.items() if name[:2] == "- " and "sync" not in name]
+    total = sum(parts) - amount(told["- checkpoint staging"])
+    assert amount(told["memory"].removeprefix("at most about ")) == pytest.approx(total, rel=0.01)
+    assert told["memory"].endswith("on the trainer's device, during update")
+
+
 @pytest.mark.parametrize(
-    ("changes", "per", "mib"),
+    ("changes", "name", "mib"),
     [
-        ({}, 24, 24 + 512),
-        ({"algorithm": {"kl_coefficient": 0}}, 20, 20 + 512),
-        ({"sampler": {"cache_gib": 0.25, "dtype": "bfloat16"}}, 22, 22 + 256),
-        ({"trainer": {"lora": {"rank": 4}}}, 8, 8 + 512),
+        ({"algorithm": {"kl_coefficient": 0}}, "- reference", None),
+        ({"algorithm": {"preset": "ppo"}}, "- critic", 4 * (MIB["float32"] - 16)),  # without a head
+        ({"algorithm": {"preset": "ppo_shared"}}, "- critic", None),
+        ({"trainer": {"lora": {"rank": 4}}}, "- gradients", 4 * 4 * 2 * 16384 / 2**20),
+        ({"trainer": {"lora": {"rank": 4}}}, "- reference", 4 * 4 * 2 * 16384 / 2**20),
+        ({"sampler": {"engine": "vllm", "apart": True}}, "- shared weights", MIB["float32"]),
+        ({"sampler": {"engine": "vllm"}}, "- shared weights", None),
+        # keys and values of two layers, each 512 wide, of 4 sequences of 306 tokens
+        ({"sampler": {"engine": "torch", "max_batch": 4}}, "- sampler cache",
+         2 * 4 * 2 * 512 * 306 * 4 / 2**20),
+        ({"trainer": {"device": "cpu"}}, "- checkpoint staging", None),
+        ({"optimizer": {"learning_rate": 1, "muon_learning_rate": 1}}, "- optimizer moments",
+         2 * MIB["float32"] - 4 * 18),
+        ({"optimizer": {"learning_rate": 1, "moments": "8bit"}}, "- optimizer moments",
+         MIB["float32"] / 2 * (1 + 4 / 256)),
     ],
-)
-def test_memory_by_hand(changes, per, mib, tmp_path):
-    saved(tmp_path / "model.safetensors", weight=[1024, 1024])  # one MiB for each of its bytes
-    told = rows(zero(tmp_path, **({"sampler": {"cache_gib": 0.5}} | changes)))
-    assert told["parameters"] == "1,048,576"
-    assert told["memory"].startswith(f"{per} bytes a parameter")
-    assert f"= {mib:,}.0 MiB" in told["memory"]
+)  # fmt: skip
+def test_a_part_by_hand(changes, name, mib, tmp_path):
+    told = rows(zero(model_at(tmp_path), **changes))
+    if mib is None:
+        assert name not in told
+    else:
+        assert amount(told[name]) == pytest.approx(mib, abs=0.06)
 
 
-@pytest.mark.parametrize(("rank", "per"), [(0, 16), (4, 4)])
-def test_memory_of_preferences_by_hand(rank, per, tmp_path):
-    saved(tmp_path / "model.safetensors", weight=[1024, 1024])
-    values = {"name": "n", "start": str(tmp_path), "optimizer": {"learning_rate": 1e-3}}
-    made = PreferenceRecipe.model_validate(values | {"trainer": {"lora": {"rank": rank}}})
-    assert f"= {per}.0 MiB" in rows(made)["memory"]
+def test_a_sampler_that_sleeps_is_not_there_in_the_update(tmp_path):
+    sampler = {"engine": "vllm", "cache_gib": 64.0}
+    awake = rows(zero(model_at(tmp_path), sampler=sampler))
+    asleep = rows(zero(model_at(tmp_path), sampler=sampler | {"sleep": True}))
+    assert awake["memory"].endswith("during update")
+    assert asleep["memory"].endswith("during sampling")
+    assert amount(awake["- sampler cache"]) == amount(asleep["- sampler cache"]) == 64 * 1024
+
+
+def test_a_teacher_and_a_reward_model_are_counted_by_their_own_configs(tmp_path):
+    start, other = model_at(tmp_path / "start"), model_at(tmp_path / "other", num_hidden_layers=4)
+    larger = 4 * (COUNT + 2 * (9 * 2**20 + 2048)) / 2**20
+    distill = {"name": "n", "start": str(start), "optimizer": {"learning_rate": 1}, "steps": 1,
+               "method": "on_policy", "teacher": str(other)}  # fmt: skip
+    told = rows(DistillRecipe.model_validate(distill))
+    assert amount(told["- teacher"]) == pytest.approx(larger, abs=0.06)
+    general = {"problems": {"general": 1.0}, "reward": {"reward_model": str(other)}}
+    told = rows(zero(start, kind=PreferenceRLRecipe, **general))
+    assert amount(told["- reward model"]) == pytest.approx(larger - 16, abs=0.06)  # without a head
+    (other / "config.json").unlink()
+    told = rows(zero(start, kind=PreferenceRLRecipe, **general))
+    assert f"without {other}, whose config.json is not found" in told["memory"]
+
+
+def test_memory_of_preferences_by_hand(tmp_path):
+    start = model_at(tmp_path)
+    values = {"name": "n", "start": str(start), "optimizer": {"learning_rate": 1e-3}}
+    values |= {"data": {"rows": 9, "max_prompt": 100, "max_completion": 301}}
+    told = rows(PreferenceRecipe.model_validate(values))
+    assert "32 rows, 12,800 positions" in told["- activations"]
+    assert not {"- reference", "- sampler weights"} & told.keys()
+    online = {"problems": "arithmetic", "schedule": {"name": "online"}}
+    told = rows(PreferenceRecipe.model_validate(values | online))
+    assert amount(told["- reference"]) == pytest.approx(MIB["float32"], abs=0.06)
+    assert amount(told["- sampler weights"]) == pytest.approx(MIB["float32"], abs=0.06)
 
 
 def test_memory_is_unknown_where_the_model_is_not_here():
     told = rows(zero("models/none"))
-    assert told["memory"] == "unknown: models/none is not found"
+    assert told["memory"] == "unknown: no config.json of a known layout for models/none"
     assert "parameters" not in told
+
+
+def test_a_damaged_config_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(RecipeError, match=r"config.json is not JSON"):
+        plan(zero(tmp_path))
+
+
+def test_problems_of_an_evaluation_are_counted_for_each_source():
+    asked = {"sources": ["arithmetic", "programs"], "problems": 40, "during": 60, "every": 3}
+    told = rows(zero(evaluation=asked))["evaluation"]
+    assert told.startswith("40 of each of 2 sources = 80 held-out problems x")
+    assert "60 x 1 sample every 3 steps" in told
 
 
 def test_the_run_folder_is_told_when_there_is_one(tmp_path):

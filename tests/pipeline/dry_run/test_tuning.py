@@ -1,7 +1,5 @@
 """Plans of distillation and SFT: sizes and memory, by hand."""
 
-import pytest
-
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.sections import LoraConfig
@@ -11,8 +9,8 @@ from veriloop.pipeline.dry_run.tuning import distill_rows
 PLAIN = {"name": "n", "start": "student", "teacher": "large", "optimizer": {"learning_rate": 1e-3}}
 
 
-def rows(student=1000, teacher=5000, **changes):
-    return dict(distill_rows(DistillRecipe.model_validate(PLAIN | changes), student, teacher))
+def rows(**changes):
+    return dict(distill_rows(DistillRecipe.model_validate(PLAIN | changes)))
 
 
 def test_on_policy_by_hand():
@@ -22,18 +20,11 @@ def test_on_policy_by_hand():
         rollout={"prompts": 6, "per_prompt": 4, "max_tokens": 50},
         minibatches=3,
     )
-    assert told["teacher"] == "large, 5,000 parameters"
+    assert told["teacher"] == "large"
     assert told["loss"] == "reverse KL, estimated from the sampled token"
     assert told["rollouts a step"] == "6 prompts x 4 responses = 24"
     assert told["optimizer steps"] == "3 a rollout of 8 responses each"
     assert told["whole run"] == "10 steps = 240 rollouts"
-    assert told["memory"].startswith("20 bytes a parameter")
-    assert f"= {(20 * 1000 + 4 * 5000) / 2**20:,.1f} MiB" in told["memory"]
-
-
-def test_adapters_leave_four_bytes_a_parameter():
-    told = rows(method="on_policy", steps=1, trainer={"lora": {"rank": 2}})
-    assert told["memory"].startswith("8 bytes a parameter (weights, adapters not counted: 4; ")
 
 
 def test_a_divergence_is_named_with_its_beta():
@@ -48,22 +39,16 @@ def test_logits_tell_what_is_kept_on_disk(tmp_path):
     told = rows(method="logits", top_k=10, data={"source": str(data), "held_out": 4, "rows": 1500})
     assert told["data"] == f"1,500 rows of {data}"
     assert told["teacher's scores"].endswith("84 bytes on disk")
-    assert told["memory"].startswith("16 bytes a parameter")
 
 
-@pytest.mark.parametrize(
-    ("student", "teacher", "missing"), [(None, 5, "student"), (5, None, "large")]
-)
-def test_a_model_that_is_not_here_is_said_to_be_missing(student, teacher, missing):
-    data = {"source": "nowhere.jsonl", "held_out": 4}
-    told = rows(student, teacher, method="logits", data=data)
-    assert told["memory"] == f"unknown: {missing} is not found"
+def test_a_file_that_is_not_here_is_said_to_be_missing():
+    told = rows(method="logits", data={"source": "nowhere.jsonl", "held_out": 4})
     assert told["data"] == "every row of nowhere.jsonl (not found)"
 
 
 def test_verified_samples_by_hand():
     told = rows(
-        teacher=None,
+        teacher="",
         method="sft",
         data={"source": "nowhere.jsonl", "held_out": 4},
         epochs=3,
@@ -105,7 +90,7 @@ def test_the_papers_numbers_are_the_papers():
         assert told["learning rate"] == "5e-05, on a cosine to 5e-06"
         assert told["optimizer steps"] == f"of 128 rows each, {epochs} epochs"
         assert recipe.data.max_tokens == 32_768 and recipe.collect.temperature == 1.0
-        assert told["memory"].startswith("unknown: models/base")
+        assert told["memory"].endswith("for models/base")
     assert read("paper/rejection_sft").general.reasoning == 3
 
 
@@ -113,4 +98,4 @@ def test_adapters_leave_the_weights_alone_to_be_held():
     recipe = read("tiny/sft")
     trainer = recipe.trainer.model_copy(update={"lora": LoraConfig(rank=4)})
     told = lines(recipe.model_copy(update={"trainer": trainer}))
-    assert told["memory"].startswith("4 bytes a parameter (weights, adapters not counted: 4) = 2.2")
+    assert told["- weights"].startswith("2.3 MiB") and told["- gradients"].startswith("0.1 MiB")

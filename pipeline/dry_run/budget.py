@@ -1,0 +1,233 @@
+"""The memory of a recipe part by part, reckoned from the `config.json` of its models alone.
+
+The CUDA context, the engine's own buffers and the allocator's fragments are not counted.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
+from veriloop.pipeline.config.rl import PreferenceReward, RLRecipe
+from veriloop.pipeline.config.sections import OptimizerConfig, SamplerConfig, TrainerConfig
+from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SupervisedRecipe
+from veriloop.pipeline.dry_run.memory import (
+    GIB,
+    MIB,
+    Rows,
+    Shape,
+    adapter_parameters,
+    half_on_gpu,
+    trainer_bytes,
+    trunk_activations,
+)
+
+Recipe = RLRecipe | SupervisedRecipe | DistillRecipe | PreferenceRecipe | RewardModelRecipe
+Shapes = Callable[[str], Shape | None]  # of a start, teacher or reward model; None: unknown
+Phase = Literal["update", "sampling", "sync", "scoring by the teacher"]
+PHASES: tuple[Phase, ...] = ("update", "sampling", "sync", "scoring by the teacher")
+PROMPT = 256  # tokens of a prompt of stages without `rollout`
+SHORT = {"float32": "float32", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Memory that one purpose takes in some phases of a stage."""
+
+    name: str
+    size: float  # bytes
+    note: str = ""
+    during: tuple[Phase, ...] = PHASES
+    host: bool = False  # in the host's memory, where the rest may be on a GPU
+
+
+def peak(parts: Iterable[Part]) -> tuple[float, Phase]:
+    """Bytes on the trainer's device in the phase that takes most, and that phase."""
+    held = [part for part in parts if not part.host]
+
+    def size(phase: Phase) -> float:
+        return sum(part.size for part in held if phase in part.during)
+
+    largest = max(PHASES, key=size)
+    return size(largest), largest
+
+
+def budget_rows(recipe: Recipe, shapes: Shapes) -> Rows:
+    """The plan's rows of memory; one that names the model if its shape is unknown."""
+    shape = shapes(recipe.start)
+    if shape is None:
+        return [unknown(recipe.start)]
+    parts, missing = parts_of(recipe, shape, shapes)
+    size, phase = peak(parts)
+    incomplete = "".join(f", without {name}, whose config.json is not found" for name in missing)
+    return [
+        ("parameters", f"{shape.parameters:,}"),
+        ("memory", f"at most about {shown(size)} on the trainer's device, during {phase}"
+                   f"{incomplete}"),
+        *((f"- {part.name}", _note(part)) for part in parts if part.size),
+    ]  # fmt: skip
+
+
+def unknown(start: str) -> tuple[str, str]:
+    """The plan's memory row of a model whose config.json is not there, or has another layout."""
+    return "memory", f"unknown: no config.json of a known layout for {start}"
+
+
+def shown(size: float) -> str:
+    return f"{size / GIB:,.2f} GiB" if size >= GIB else f"{size / MIB:,.1f} MiB"
+
+
+def _note(part: Part) -> str:
+    when = "" if part.during == PHASES else f"during {' and '.join(part.during)}"
+    where = "in the host's memory" if part.host else ""
+    notes = ", ".join(note for note in (part.note, when, where) if note)
+    return f"{shown(part.size)}: {notes}" if notes else shown(part.size)
+
+
+def parts_of(recipe: Recipe, shape: Shape, shapes: Shapes) -> tuple[list[Part], list[str]]:
+    """Every part, and the names of the models whose shape is unknown."""
+    trainer = recipe.trainer
+    positions = trainer.rows * max(trainer.row, longest(recipe) - 1)
+    parts = _trainer(shape, trainer, recipe.optimizer, positions)
+    others = [*_reference(recipe, shape), *_critic(recipe, shape, positions)]
+    missing: list[str] = []
+    for name, role, during in _further_models(recipe):
+        other = shapes(name)
+        if other is None:
+            missing.append(name)
+            continue
+        size = 4 * (other.parameters - (other.head if role == "reward model" else 0))
+        others.append(Part(name=role, size=size, note=f"{name}, float32", during=during))
+    parts += others + _sampler(recipe, shape, shapes)
+    if trainer.device != "cpu":
+        state = sum(part.size for part in parts if part.name in ("optimizer moments", "reference"))
+        state += sum(part.size * 3 / 4 for part in parts if part.name == "critic")
+        weights = next(part.size for part in parts if part.name == "weights")
+        parts.append(Part(name="checkpoint staging", size=weights + state, host=True,
+                          note="pinned copies on a GPU"))  # fmt: skip
+    return parts, missing
+
+
+def longest(recipe: Recipe) -> int:
+    """Tokens of the longest sequence of an update."""
+    if isinstance(recipe, RLRecipe) or _on_policy(recipe):
+        return recipe.rollout.max_prompt + recipe.rollout.max_tokens  # type: ignore[union-attr]
+    if isinstance(recipe, PreferenceRecipe | RewardModelRecipe):
+        return recipe.data.max_prompt + recipe.data.max_completion
+    return recipe.data.max_tokens
+
+
+def _on_policy(recipe: Recipe) -> bool:
+    return isinstance(recipe, DistillRecipe) and recipe.method == "on_policy"
+
+
+def _trainer(
+    shape: Shape, trainer: TrainerConfig, optimizer: OptimizerConfig, positions: int
+) -> list[Part]:
+    sizes = trainer_bytes(shape, trainer, positions, optimizer)
+    updating: tuple[Phase, ...] = ("update",)
+    frozen = trainer.lora.rank and half_on_gpu(trainer)
+    weights = "bf16, adapters in float32" if frozen else "float32"
+    passes = f"{trainer.rows} rows, {positions:,} positions, {SHORT[trainer.compute]}"
+    return [
+        Part(name="weights", size=sizes["weights"], note=weights),
+        Part(name="gradients", size=sizes["gradients"], note="float32", during=updating),
+        Part(name="optimizer moments", size=sizes["moments"]),
+        Part(name="activations", size=sizes["activations"], note=passes, during=updating),
+        Part(name="logits tiles", size=sizes["head"], during=updating,
+             note="and the second gradient of a tied embedding"),
+    ]  # fmt: skip
+
+
+def _reference(recipe: Recipe, shape: Shape) -> list[Part]:
+    """With adapters it is the model without them, and only a copy of these."""
+    held = False
+    if isinstance(recipe, RLRecipe):
+        held = bool(recipe.algorithm.kl_coefficient)
+    elif isinstance(recipe, PreferenceRecipe):
+        held = recipe.schedule.name == "online" and recipe.loss.has_reference
+    own = adapter_parameters(shape, recipe.trainer) or shape.parameters
+    width, dtype = (2, "bf16") if half_on_gpu(recipe.trainer) else (4, "float32")
+    return [Part(name="reference", size=width * own, note=dtype)] if held else []
+
+
+def _critic(recipe: Recipe, shape: Shape, positions: int) -> list[Part]:
+    """A second pass through a trunk, whose graph exists beside the policy's."""
+    if not isinstance(recipe, RLRecipe) or recipe.algorithm.critic == "none":
+        return []
+    kept = trunk_activations(shape, recipe.trainer, positions)
+    parts = [Part(name="critic's activations", size=kept, during=("update",))]
+    if recipe.algorithm.critic == "shared":
+        return parts
+    own = adapter_parameters(shape, recipe.trainer) or shape.parameters - shape.head
+    return [Part(name="critic", size=16 * own, note="weights, gradients, moments"), *parts]
+
+
+def _further_models(recipe: Recipe) -> list[tuple[str, str, tuple[Phase, ...]]]:
+    """(folder, role, phases) of models that only score."""
+    if isinstance(recipe, RLRecipe) and isinstance(recipe.reward, PreferenceReward):
+        return [(recipe.reward.reward_model, "reward model", PHASES)]
+    if isinstance(recipe, PreferenceRecipe) and recipe.label.reward_model:
+        return [(recipe.label.reward_model, "reward model", PHASES)]
+    if isinstance(recipe, DistillRecipe) and recipe.teacher:
+        phases = PHASES if _on_policy(recipe) else ("scoring by the teacher",)
+        return [(recipe.teacher, "teacher", phases)]
+    return []
+
+
+def _sampler(recipe: Recipe, shape: Shape, shapes: Shapes) -> list[Part]:
+    """The engine of the policy, which stays while it is trained, or of a teacher or an evaluation,
+    which is closed before."""
+    config: SamplerConfig | None = getattr(recipe, "sampler", None)
+    if config is None:
+        return []
+    stays = isinstance(recipe, RLRecipe) or _on_policy(recipe)
+    if isinstance(recipe, PreferenceRecipe):
+        stays = bool(recipe.problems)
+    collects = isinstance(recipe, ColdStartRecipe | RejectionRecipe)
+    if not stays and not collects and not getattr(recipe, "examine", False):
+        return []
+    sampled, tokens = shape, PROMPT + getattr(recipe, "max_tokens", 0)
+    if collects:
+        sampled = shapes(recipe.teacher) or shape
+    if stays:
+        tokens = recipe.rollout.max_prompt + recipe.rollout.max_tokens  # type: ignore[union-attr]
+    width = {"float32": 4, "bfloat16": 2}[config.dtype]
+    during: tuple[Phase, ...] = PHASES if stays and not config.sleep else ("sampling",)
+    awake: tuple[Phase, ...] = (*during, "sync") if stays and config.sleep else during
+    weights = width * sampled.parameters
+    parts = [Part(name="sampler weights", size=weights, note=SHORT[config.dtype], during=awake)]
+    cache, note = config.cache_gib * GIB, "sampler.cache_gib"
+    if not _is_vllm(config):
+        cache = 2 * width * sampled.layers * sampled.keys * tokens * config.max_batch
+        note = f"{config.max_batch} sequences of {tokens:,} tokens at most"
+        during = ("sampling",)
+    parts.append(Part(name="sampler cache", size=cache, note=note, during=during))
+    return parts + (_staging(recipe.trainer, config, shape, width) if stays else [])
+
+
+def _staging(trainer: TrainerConfig, config: SamplerConfig, shape: Shape, width: int) -> list[Part]:
+    """Weights are merged, cast and sent one at a time; another process receives them in memory that
+    both map."""
+    merged = 4 if trainer.lora.rank else 0
+    largest = max(shape.vocabulary, shape.feed_forward) * shape.hidden
+    parts = [Part(name="sync staging", size=(width + merged) * largest, during=("sync",),
+                  note="the largest weight")]  # fmt: skip
+    if config.apart:
+        parts.append(Part(name="shared weights", size=width * shape.parameters, host=True))
+    return parts
+
+
+def _is_vllm(config: SamplerConfig) -> bool:
+    if config.engine == "auto":
+        return importlib.util.find_spec("vllm") is not None
+    return config.engine == "vllm"
+
+
+def evaluated(problems: int, sources: Sequence[str]) -> str:
+    """How many problems an evaluation has: so many of each source."""
+    if len(sources) == 1:
+        return f"{problems:,}"
+    return f"{problems:,} of each of {len(sources)} sources = {problems * len(sources):,}"

@@ -1,0 +1,102 @@
+"""The plan of memory against what torch's allocator hands out while a tiny model is trained."""
+
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from tests.rollouts import graded
+from veriloop.pipeline.config.rl import ZeroRecipe
+from veriloop.pipeline.config.sections import TinyModel
+from veriloop.pipeline.dry_run.budget import parts_of, peak
+from veriloop.pipeline.dry_run.memory import shape_of, tiny_shape
+from veriloop.pipeline.dry_run.plan import tiny_parameters
+from veriloop.pipeline.model.policy import without_dropout
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.rl.learner import PolicyLearner
+
+PROMPT, ANSWER, ROWS = 64, 192, 4
+CONFIG = {
+    "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 6, "vocab_size": 8000,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "model_type": "qwen2",
+}  # fmt: skip
+
+
+def recipe_of(**changes):
+    trainer = {"device": "cpu", "row": PROMPT + ANSWER - 1, "rows": ROWS, "share_prompts": False}
+    values = {
+        "name": "n", "start": "here", "steps": 9, "optimizer": {"learning_rate": 1e-4},
+        "rollout": {"prompts": 2, "per_prompt": 4, "max_prompt": PROMPT, "max_tokens": ANSWER},
+        "algorithm": {"minibatches": 1, "kl_coefficient": 0.0},
+    }  # fmt: skip
+    return ZeroRecipe.model_validate(
+        values | changes | {"trainer": trainer | changes.get("trainer", {})}
+    )
+
+
+def answers(recipe):
+    random = Random(0)
+    ids = lambda count: tuple(random.randrange(1, 8000) for _ in range(count))  # noqa: E731
+    return [  # of an older policy: their log-probs are not compared
+        graded(ids(PROMPT), ids(ANSWER), logp=(-9.0,) * ANSWER, group=f"1/{i // 4}",
+               reward=float(i % 2), policy_version=-1)
+        for i in range(8)
+    ]  # fmt: skip
+
+
+def measured(recipe, config):
+    """Bytes that the allocator had given out at most, from the model on, over three updates."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    rollouts = answers(recipe)
+    torch.manual_seed(0)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        built = without_dropout(Qwen2ForCausalLM(Qwen2Config(**config))).train()
+        policy = prepare(built, recipe.trainer)
+        learner = PolicyLearner(recipe, policy, SimpleNamespace(tokenizer=None), None)
+        for step in range(3):
+            learner.learn(step, rollouts, Random(0))
+    held = highest = 0
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        highest = max(highest, held)
+    return highest
+
+
+CASES = {
+    "plain": {},
+    "untied": {"config": {"tie_word_embeddings": False}},
+    "checkpointing": {
+        "trainer": {"gradient_checkpointing": True},
+        "config": {"num_hidden_layers": 12},
+    },
+    "reference": {"algorithm": {"minibatches": 1, "kl_coefficient": 0.01}},
+    "critic": {"algorithm": {"preset": "ppo", "minibatches": 1}},
+    "adapters": {"trainer": {"lora": {"rank": 8}}},
+    "muon": {"optimizer": {"learning_rate": 1e-4, "muon_learning_rate": 1e-3}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_the_peak_of_an_update_is_within_15_percent_of_the_plan(case):
+    changes = dict(CASES[case])
+    config = {**CONFIG, "tie_word_embeddings": True, **changes.pop("config", {})}
+    recipe = recipe_of(**changes)
+    parts, _ = parts_of(recipe, shape_of(config), lambda _: None)
+    trained = [part for part in parts if not part.name.startswith(("sampler", "sync"))]
+    planned, phase = peak(trained)
+    assert phase == "update"
+    assert measured(recipe, config) == pytest.approx(planned, rel=0.15)
+
+
+def test_the_tiny_models_of_recipes_are_counted_as_llama_is():
+    tiny = TinyModel(hidden=96, layers=3, heads=3, feed_forward=200, vocabulary=700, tied=True)
+    config = {
+        "model_type": "llama", "hidden_size": 96, "num_hidden_layers": 3, "vocab_size": 700,
+        "num_attention_heads": 3, "intermediate_size": 200, "tie_word_embeddings": True,
+    }  # fmt: skip
+    assert shape_of(config) == tiny_shape(tiny, tiny_parameters(tiny))
