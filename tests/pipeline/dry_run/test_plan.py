@@ -284,7 +284,7 @@ def test_memory_of_preferences_by_hand(tmp_path):
     told = rows(PreferenceRecipe.model_validate(values))
     assert "32 rows, 12,800 positions" in told["- activations"]
     assert not {"- reference", "- sampler weights"} & told.keys()
-    online = {"problems": "arithmetic", "schedule": {"name": "online"}}
+    online = {"problems": {"arithmetic": 1}, "schedule": {"name": "online"}}
     told = rows(PreferenceRecipe.model_validate(values | online))
     assert amount(told["- reference"]) == pytest.approx(MIB["float32"], abs=0.06)
     assert amount(told["- sampler weights"]) == pytest.approx(MIB["float32"], abs=0.06)
