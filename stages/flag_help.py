@@ -17,8 +17,8 @@ RUN_FLAGS = {  # of every stage command, besides the fields of its recipe
     "--resume": "Continue from the last complete checkpoint",
     "--allow-changed KIND": "With --resume: verifier, start or file may differ",
     "--dry-run": "Print the plan and start nothing",
-    "-h, --help": "Print this help",
 }
+UNGROUPED = ("problems", "sandbox", "cluster", "checkpoint")  # mappings of names, and few flags
 _METAVARS = {"integer": "INT", "number": "FLOAT", "string": "TEXT", "object": "KEY VALUE ..."}
 
 
@@ -35,7 +35,7 @@ def stage_help(recipe: Recipe, name: str) -> str:
     command = recipe.stage.replace("_", "-")
     about = (STAGES[recipe.stage].__doc__ or "").partition("\n")[0]
     lines = [
-        f"usage: veriloop {command} RECIPE [--FLAG VALUE ...]\n\n{about}",
+        f"usage: veriloop {command} RECIPE [--FLAG VALUE ...]\n{about}",
         f"Flags override the recipe. In parentheses: the values of {name}.",
         "\nrun",
         *(_line(flag, text, "") for flag, text in RUN_FLAGS.items()),
@@ -75,10 +75,9 @@ def _entry(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _section(flag: Flag) -> str:
-    """The section of the recipe; "" for mappings of names, sections of a single flag and fields of
-    no section."""
+    """The section of the recipe; "" for mappings of names, small sections and other fields."""
     head, _, rest = flag.path.partition(".")
-    return head if rest and head not in ("problems", "sandbox") else ""
+    return head if rest and head not in UNGROUPED else ""
 
 
 def _section_order(flag: Flag) -> bool:
