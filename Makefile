@@ -34,7 +34,7 @@ trackers: install  ## wandb, mlflow and trackio beside .venv, to test their mirr
 	@sh requirements/trackers.sh
 
 test: install lint languages docker browser trackers  ## everything; what measures time runs by itself
-	$(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
+	VERILOOP_EXERCISE=ranks $(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
 	VERILOOP_EXERCISE=browser $(PYTEST) $(BY_FILE) -m browser tests/pipeline tests/docs
 	VERILOOP_EXERCISE=trackers PYTHONPATH=outputs/cache/trackers $(PYTEST) -m trackers tests/stages
 	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 6 $(BY_TEST) -m "not docker" tests/sandbox

@@ -73,6 +73,12 @@ def _trackers() -> bool:
     return all(map(installed, TRACKERS))
 
 
+def _gloo() -> bool:
+    import torch.distributed
+
+    return torch.distributed.is_available() and torch.distributed.is_gloo_available()
+
+
 OPTIONAL = {
     "vllm": lambda: importlib.util.find_spec("vllm") is not None,
     "namespaces": _namespaces,
@@ -80,12 +86,14 @@ OPTIONAL = {
     "docker": lambda: not _no_docker(),
     "browser": lambda: find_chromium() is not None,
     "trackers": _trackers,
+    "ranks": _gloo,
     "published": lambda: (PUBLISHED / "model.safetensors").is_file(),
 }
 FOLDERS = {
     "tests/sandbox": "namespaces",
     "tests/sandbox/languages": "languages",
-}  # whole folders that exercise a part
+    "tests/pipeline/cluster/test_ranks.py": "ranks",
+}  # whole folders and files that exercise a part
 
 _exercised = dict.fromkeys(OPTIONAL, 0)
 

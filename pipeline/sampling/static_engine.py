@@ -54,7 +54,6 @@ class StaticSampler(TorchSampler):
                 "sampler.device to cpu, or sampler.engine to vllm"
             )
         self.device = device
-        self.device = device
         self._model.to(device)
         self._head = output_head(self._model)
         static_cache.register()
