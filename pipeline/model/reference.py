@@ -23,12 +23,19 @@ class StaleReferenceError(StageError):
 
 
 @torch.no_grad()
-def fingerprint(model: Any) -> str:
+def fingerprint(model: Any, rounded_like: Any = None) -> str:
     """Hash of every parameter's bits and their positions, computed on the parameters' device.
 
-    The same for shards on any number of ranks.
+    The same for shards on any number of ranks. `rounded_like`: a copy of the model, to whose dtypes
+    the parameters are rounded first.
     """
-    named = [(name, _checksum(parameter)) for name, parameter in model.named_parameters()]
+    like = model if rounded_like is None else rounded_like
+    named = [
+        (name, _checksum(parameter.to(other.dtype)))
+        for (name, parameter), other in zip(
+            model.named_parameters(), like.parameters(), strict=True
+        )
+    ]
     digest = sha256("".join(f"{name};" for name, _ in named).encode())
     sums_P = summed_like(next(model.parameters()), torch.stack([bits for _, bits in named]))
     digest.update(sums_P.cpu().numpy().tobytes())
@@ -83,7 +90,7 @@ class Reference:
             return False
         self._copy(policy)
         self.replaced_at = done
-        self.fingerprint = fingerprint(self.model)
+        self.fingerprint = fingerprint(policy, rounded_like=self.model)
         return True
 
     def check(self, done: int) -> None:

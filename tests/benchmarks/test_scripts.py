@@ -14,6 +14,7 @@ PARTS |= {"suite_child.py", "language_sentences.py", "bare_forks.py", "timed_pro
 PARTS |= {"tiny_runs.py", "worked_steps.py", "learning_tables.py", "recipe_tables.py"}
 PARTS |= {"grpo_steps.py", "grpo_turns.py", "tuning_turns.py", "update_turns.py", "chromium.py"}
 PARTS |= {"contenders.py", "paired.py", "speed_tables.py", "gpu_sections.py", "gpu_sampling.py"}
+PARTS |= {"gpu_waterfall.py"}
 PARTS |= {"peer_homes.py", "peer_checkpoint.py", "peer_tables.py"}  # no scripts of their own
 PARTS |= {"faults/tiny_stages.py", "faults/mutations.py", "faults/traffic.py"}
 FAULTS = sorted(f"faults/{p.name}" for p in (ROOT / "benchmarks/faults").glob("[!_]*.py"))

@@ -33,7 +33,7 @@ def test_a_browser_that_is_there_is_enough(ran, tmp_path, name):
 def test_it_is_installed_where_we_are_root(ran, tmp_path):
     assert ran(id="echo 0", apt_get='echo "$@" >> $HERE/asked') == ""
     asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked == ["update -q", "install -yq --no-install-recommends chromium"]
+    assert asked == ["update -q", "install -yq --no-install-recommends chromium fonts-wqy-microhei"]
 
 
 OTHERS, ROOT = {"id": "echo 1000"}, {"id": "echo 0"}

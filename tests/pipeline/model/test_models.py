@@ -240,7 +240,7 @@ def build(kind, **rest):
 
 
 def test_the_head_is_measured_whatever_the_config_calls_its_numbers():
-    assert output_head(build("llama"))[2:] == (1.0, 0.0)
+    assert output_head(build("llama"))[2:] == (1.0, 0.0, False)
     assert output_head(build("cohere", logit_scale=0.25)).scale == pytest.approx(0.25)
     assert output_head(build("granite", logits_scaling=3.0)).scale == pytest.approx(1 / 3)
     capped = output_head(build("gemma2", **CAPS))

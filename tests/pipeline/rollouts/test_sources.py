@@ -55,7 +55,7 @@ def test_a_published_set_is_named_like_any_source():
         ({"problems": {"gsm8": 1}}, r"no source 'gsm8'\. Did you mean 'gsm8k'\?"),
         ({"problems": {"hh_rlhf": 1}}, "no source 'hh_rlhf'"),
         ({"evaluation": {"sources": ["mine"]}}, "no source 'mine'"),
-        ({"sets": {"mine": {}}}, r"sets\.mine: 'mine' is no known set.* Known: gsm8k, math"),
+        ({"sets": {"mine": {}}}, r"sets\.mine: 'mine' is no known set.* Known: gsm8k, svamp, math"),
         (
             {"sets": {"mine": {"of": "gms8k", "path": "x"}}},
             r"sets\.mine: 'gms8k' is no known set\. Did you mean 'gsm8k'\?",
