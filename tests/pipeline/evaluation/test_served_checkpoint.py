@@ -18,6 +18,6 @@ def test_vllm_serves_our_checkpoint_with_our_answers(tiny_checkpoint, tmp_path, 
     folder = shutil.copytree(tiny_checkpoint(ends=tuple(range(200, 220))), tmp_path / "made")
     importlib.import_module("peer_checkpoint").expect(folder)
     vllm = next(one for one in peers.PEERS if one.name == "vLLM")
-    told = homes.told_by(vllm, homes.copy_of(tmp_path / "code", folder, None), {})
-    assert [claim for claim in told["claims"] if not claim["holds"]] == []
-    assert len(told["claims"]) == 4
+    claims = homes.claims_of(vllm, homes.copy_of(tmp_path / "code", folder, None), {})
+    assert [claim for claim in claims["claims"] if not claim["holds"]] == []
+    assert len(claims["claims"]) == 4
