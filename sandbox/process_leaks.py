@@ -1,6 +1,7 @@
 """Finds processes that outlive a run: by name, inherited environment, cgroup or pid namespace."""
 
 import os
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from veriloop.sandbox.namespace.cgroup import PREFIX
 
 MARK = "rlvrmark"  # name prefix of processes that attacks leave running
+_OWNER = re.compile(rf"/{PREFIX}(\d+)-")  # in the path of a cgroup
 _SETTLE_S = 0.15  # for killed processes to leave the process table
 _RUN_DEPTH = 2  # pid namespaces below ours: one of the slot, one of the run
 
@@ -22,6 +24,7 @@ class _Process:
     started: str  # clock ticks since boot; distinguishes reused pids
     name: str
     groups: frozenset[str]  # its cgroups that belong to executors of this process
+    elsewhere: bool  # whether it is in a cgroup of an executor of another living process
 
     @property
     def identity(self) -> tuple[int, str]:
@@ -53,7 +56,7 @@ class ProcessSnapshot:
 
     def _is_leaked(self, process: _Process, living: dict[int, _Process]) -> bool:
         if process.name.startswith(MARK):
-            return True
+            return not process.elsewhere
         if process.identity in self._before:
             return False
         if process.groups & self._groups:  # an idle slot has no new processes
@@ -75,6 +78,7 @@ def _process(pid: str) -> _Process | None:
     if not words or words[0] in "ZX":
         return None
     groups = _read(int(pid), "cgroup").decode(errors="replace").splitlines()
+    owners = {int(owner) for line in groups for owner in _OWNER.findall(line)}
     ours = f"/{PREFIX}{os.getpid()}-"
     return _Process(
         pid=int(pid),
@@ -82,6 +86,7 @@ def _process(pid: str) -> _Process | None:
         started=words[19],
         name=before.partition("(")[2],
         groups=frozenset(line for line in groups if ours in line),
+        elsewhere=any(Path("/proc", str(owner)).exists() for owner in owners - {os.getpid()}),
     )
 
 

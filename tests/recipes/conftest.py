@@ -10,6 +10,7 @@ from types import MappingProxyType
 import pytest
 import torch
 import yaml
+from datasets import Dataset
 
 from veriloop.pipeline.config.load import read, read_values, validate, with_flags
 from veriloop.pipeline.model.policy import load_tokenizer, save_policy
@@ -224,7 +225,9 @@ def place(tmp_path, checkpoints, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pairs = ["--path", "sets/general", "--to", "trl", "--output", "data/ultrafeedback.jsonl"]
     assert main(["data", "export", "ultrafeedback_binarized", *pairs]) == 0
-    lines = [json.dumps({"messages": talk(n)["chosen"]}) + "\n" for n in range(9)]
+    talks = [{"messages": talk(n)["chosen"]} for n in range(9)]
+    Dataset.from_list(talks).to_parquet(tmp_path / "data/general.parquet")
+    lines = [json.dumps(one) + "\n" for one in talks]
     (tmp_path / "data/general.jsonl").write_text("".join(lines))
     (tmp_path / "data/rejection.jsonl").write_text("".join(lines))
     return tmp_path

@@ -54,6 +54,21 @@ def test_a_process_of_the_mark_survives_and_a_zombie_does_not(mark):
     ended(process)
 
 
+@pytest.mark.parametrize(("owner", "survives"), [(1, False), (2**22 + 1, True)])
+def test_what_a_living_executor_of_another_process_runs_is_no_survivor(
+    mark, monkeypatch, owner, survives
+):
+    process, read = child(f"{mark}_x"), process_leaks._read
+
+    def in_a_group(pid, file):
+        group = f"0::/{process_leaks.PREFIX}{owner}-slot0\n".encode()
+        return group if (pid, file) == (process.pid, "cgroup") else read(pid, file)
+
+    monkeypatch.setattr(process_leaks, "_read", in_a_group)
+    assert ProcessSnapshot("").leaked_pids() == [process.pid] * survives
+    ended(process)
+
+
 def test_a_process_that_inherited_our_secret_survives(mark):
     earlier = child(ANY="tag-0123")
     watch = ProcessSnapshot("tag-0123")
