@@ -203,7 +203,7 @@ def whole(words, place):
         place.patch("veriloop.stages.commands.r1.prelaunch.begin_for", lambda *_: None)
         checks = ("require_start", "require_installed", "require_data", "require_access")
         for check in checks:
-            place.patch(f"veriloop.stages.commands.r1.{check}", lambda _: None)
+            place.patch(f"veriloop.stages.commands.r1.{check}", lambda *_: None)
         with pytest.raises(Begun):
             run(*words)
 
