@@ -6,8 +6,9 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q
 # tests/conftest.py sorts: files with slow tests first
 BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 BY_TEST := --dist load --maxschedchunk 1
+PARTS := test-core test-browser test-trackers test-sandbox test-docker test-vllm
 
-.PHONY: install languages docker browser trackers demo test check quick lint docs mutation peers clean
+.PHONY: install languages docker browser trackers demo test $(PARTS) check quick lint docs mutation peers clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
@@ -33,12 +34,25 @@ browser:  ## a Chromium to open reports in, where we are root and can have one
 trackers: install  ## wandb, mlflow and trackio beside .venv, to test their mirrors; says so where not
 	@sh requirements/trackers.sh
 
-test: install lint languages docker browser trackers  ## everything; what measures time runs by itself
+test: install languages docker browser trackers  ## everything; each part runs though another failed
+	@$(MAKE) --no-print-directory --keep-going lint $(PARTS)
+
+test-core:
 	VERILOOP_EXERCISE=ranks $(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
+
+test-browser:
 	VERILOOP_EXERCISE=browser $(PYTEST) $(BY_FILE) -m browser tests/pipeline tests/docs
+
+test-trackers:
 	VERILOOP_EXERCISE=trackers PYTHONPATH=outputs/cache/trackers $(PYTEST) -m trackers tests/stages
+
+test-sandbox:  # in part what measures time
 	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 6 $(BY_TEST) -m "not docker" tests/sandbox
+
+test-docker:
 	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker tests/sandbox
+
+test-vllm:
 	VERILOOP_EXERCISE=vllm $(PYTEST) $(BY_FILE) -m vllm tests/pipeline
 
 lint: install

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -250,6 +251,20 @@ def append(path: Path, line: str) -> None:
 def _open_curves(path: Path, purge_step: int | None) -> "SummaryWriter":
     from torch.utils.tensorboard import SummaryWriter  # slow to import
 
+    _await_next_second(path)
     curves = SummaryWriter(str(path), purge_step=purge_step)
     curves.flush()
     return curves
+
+
+def _await_next_second(path: Path) -> None:
+    """Wait until a new event file sorts after those of `path`, at most a second.
+
+    TensorBoard reads event files in the order of their names, which hold the second, the host, the
+    process and an unpadded counter: within one second "10" comes before "9".
+    """
+    seconds = (file.name.split(".")[3] for file in path.glob("events.out.tfevents.*"))
+    last = max(map(int, seconds), default=0)
+    now = time.time()
+    if int(now) == last:
+        time.sleep(last + 1 - now)

@@ -163,8 +163,13 @@ def test_files_beside_the_rollouts_are_not_ours_to_remove(tmp_path):
     ]
 
 
-def test_tensorboard_mirrors_the_metrics_and_forgets_what_was_rewound(tmp_path):
+def test_tensorboard_mirrors_the_metrics_and_forgets_what_was_rewound(tmp_path, monkeypatch):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.summary.writer import event_file_writer
+
+    # the ninth and tenth event file of a process, whose names sort the other way in one second
+    counter = event_file_writer.AtomicCounter(9)
+    monkeypatch.setattr(event_file_writer, "_global_uid", counter)
 
     def curve(name):
         events = EventAccumulator(str(tmp_path / "tensorboard"))
