@@ -173,10 +173,10 @@ def command(words: Sequence[str]) -> int:
     stage = words[0].replace("-", "_")
     options = parse(stage, words[1:])
     if not options.dry_run and launched_rank(options.recipe):
-        from veriloop.stages.follow import follow
+        from veriloop.stages.rank_worker import run_worker
 
         assert isinstance(options.recipe, RLRecipe), "other recipes have one rank"
-        return follow(options.recipe)
+        return run_worker(options.recipe)
     repo = repo_of(options.recipe)
     output = run_folder(options.recipe, options.output, resume=options.resume)
     if options.dry_run:
@@ -197,7 +197,7 @@ def command(words: Sequence[str]) -> int:
     with held_folder(options.recipe, options.output, resume=options.resume) as output:
         if options.resume and not (output / "run.json").exists():
             print(f"{output} holds no run yet: starting one", flush=True)
-        with _joined(options.recipe):
+        with _joined_ranks(options.recipe):
             prelaunch.begin_for(options.recipe)
             try:
                 with reported(output):
@@ -207,12 +207,12 @@ def command(words: Sequence[str]) -> int:
 
 
 @contextmanager
-def _joined(recipe: Recipe) -> Iterator[None]:
+def _joined_ranks(recipe: Recipe) -> Iterator[None]:
     """Lead the ranks of the recipe's `cluster`, if it has several."""
     if not isinstance(recipe, RLRecipe) or recipe.cluster.ranks == 1:
         yield
         return
-    from veriloop.pipeline.cluster.gang import join, leave
+    from veriloop.pipeline.cluster.rank_group import join, leave
 
     join(recipe.trainer.device, recipe.cluster.deadlines.rank_s)
     try:

@@ -14,7 +14,7 @@ import torch
 from veriloop.data.jsonl import read_rows
 from veriloop.data.problem import Problem
 from veriloop.data.sources import SOURCES, Mixture, held_out
-from veriloop.pipeline.cluster.ranks import ALONE, Ranks, joined
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks, current_ranks
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sections import SamplerConfig
@@ -188,7 +188,7 @@ def open_loop(
     `saved` is the checkpoint to resume from and its state.
     """
     ranks = _ranks_of(recipe, build_learner)
-    stack.push(ranks.dismiss)
+    stack.push(ranks.close)
     cores = _reserve_sampler_cores(stack) if recipe.rollout.ahead else ()
     rollout = recipe.rollout
     console = stack.enter_context(
@@ -210,7 +210,7 @@ def open_loop(
         cores=cores,
     )
     stack.callback(sampler.close)
-    ranks.tell("open", str(start), None if saved is None else str(saved[0]))
+    ranks.command("open", str(start), None if saved is None else str(saved[0]))
     policy = prepare(load_policy(start), recipe.trainer)
     tokenizer = load_tokenizer(start)
     generator = RolloutGenerator(
@@ -233,7 +233,7 @@ def open_loop(
         reward_alarm=ZeroRewardAlarm(after, record.metrics_path, console.note, unweighted(recipe)),
         directory=directory,
         bound_gib=recipe.trainer.memory_gib,
-        tell=ranks.tell,
+        command=ranks.command,
     )
     loop = Loop(recipe, task, policy, deps, learner)
     if loop.prefetcher is not None:
@@ -246,7 +246,7 @@ def open_loop(
 
 def _ranks_of(recipe: RolloutRecipe, build_learner: LearnerBuilder | None) -> Ranks:
     """The ranks that train. Raises RecipeError if they are not those of the recipe."""
-    ranks = joined()
+    ranks = current_ranks()
     wanted = recipe.cluster.ranks if isinstance(recipe, RLRecipe) else 1
     if ranks.count != wanted or (ranks.count > 1 and build_learner is not None):
         raise RecipeError(
@@ -268,14 +268,14 @@ def _policy_learner(
     recipe: RLRecipe, ranks: Ranks, policy: Any, generator: RolloutGenerator, task: Task
 ) -> PolicyLearner:
     """The learner that the loop drives: on several ranks the one that leads them."""
-    if ranks is ALONE:
+    if ranks is SINGLE:
         return PolicyLearner(recipe, policy, generator, task.step_scores)
     # Loads FSDP, which one process has no use for.
-    from veriloop.pipeline.cluster.gang import Gang
-    from veriloop.pipeline.rl.crew import LeadingLearner
+    from veriloop.pipeline.cluster.rank_group import RankGroup
+    from veriloop.pipeline.rl.ranked_learner import RankZeroLearner
 
-    assert isinstance(ranks, Gang), "several ranks are a gang"
-    return LeadingLearner(recipe, policy, generator, task.step_scores, ranks)
+    assert isinstance(ranks, RankGroup), "several ranks form a group"
+    return RankZeroLearner(recipe, policy, generator, task.step_scores, ranks)
 
 
 def _give_up_prefetching(sampler: Sampler, pool: Judges) -> Callable[..., None]:

@@ -21,7 +21,7 @@ import httpx2
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # of publish.py
 sys.path.append(str(Path(__file__).resolve().parent))
 from publish import arguments, publish
-from traffic import OPTIONS, Request, Target, failures, missed, refused, shape, soak, told
+from traffic import OPTIONS, Request, Target, failures, missed, refused, shape, soak, summary_line
 
 SUM = "import sys\nprint(sum(map(int, sys.stdin.read().split())))\n"
 ECHO = "import sys\nsys.stdout.write(sys.stdin.read())\n"
@@ -111,7 +111,7 @@ def main() -> int:
     )
     result = soak(target, *shape(options))
     failed = failures(result, ENDS) + ([] if options.quick else missed(result))
-    return publish(options, told(result), result, failed=failed)
+    return publish(options, summary_line(result), result, failed=failed)
 
 
 if __name__ == "__main__":

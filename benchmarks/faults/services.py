@@ -20,7 +20,7 @@ import httpx2
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # of publish.py
 sys.path.append(str(Path(__file__).resolve().parent))
 from publish import ROOT, arguments, publish
-from traffic import OPTIONS, Request, Target, failures, missed, refused, shape, soak, told
+from traffic import OPTIONS, Request, Target, failures, missed, refused, shape, soak, summary_line
 
 PLUGIN = ROOT / "tests" / "verifiers" / "misbehaving.py"
 HOSTILE = ("hang", "exit 7", "exit 0", "raise", "bomb", "none", "score two", "odd answer")
@@ -98,7 +98,7 @@ def main() -> int:
     options = arguments(__doc__ or "", **OPTIONS)
     result = soak(TARGET, *shape(options))
     failed = failures(result, ENDS) + ([] if options.quick else missed(result))
-    return publish(options, told(result), result, failed=failed)
+    return publish(options, summary_line(result), result, failed=failed)
 
 
 if __name__ == "__main__":

@@ -359,7 +359,7 @@ def shape(options: Any) -> tuple[float, float, int, int]:
     return 60 * options.minutes, options.restart_s, 10**6, options.seed
 
 
-def told(result: Mapping[str, Any]) -> str:
+def summary_line(result: Mapping[str, Any]) -> str:
     """The result in one line."""
     ends = ", ".join(f"{name} {count}" for name, count in sorted(result["ends"].items()))
     events = ", ".join(f"{count} {name}" for name, count in sorted(result["events"].items()))

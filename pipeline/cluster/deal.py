@@ -14,7 +14,7 @@ from veriloop.pipeline.types import Batch, Signals
 SCORED = ("old_M", "reference_M", "values_M")  # signals that models compute
 
 
-def nothing(like: Batch) -> Batch:
+def empty_batch(like: Batch) -> Batch:
     """A micro-batch of one position and no sequence. Its loss is 0 and has a gradient of 0, so a
     rank without work takes part in the collectives of a forward and a backward pass."""
     blank_RT = torch.zeros(1, 1, dtype=torch.int64)
@@ -32,11 +32,11 @@ def nothing(like: Batch) -> Batch:
     )
 
 
-def no_work(like: Batch, signals: Signals) -> tuple[Batch, Signals]:
-    """`nothing`, with the signals that a micro-batch of this step has."""
+def empty_pair(like: Batch, signals: Signals) -> tuple[Batch, Signals]:
+    """`empty_batch`, with the signals that a micro-batch of this step has."""
     values = {field.name: getattr(signals, field.name) for field in fields(signals)}
     cut = {name: values_M[:0] for name, values_M in values.items() if values_M is not None}
-    return nothing(like), replace(signals, **cut)
+    return empty_batch(like), replace(signals, **cut)
 
 
 def exchanged(ranks: Ranks, batches: Sequence[Batch], mine: Sequence[Signals]) -> list[Signals]:

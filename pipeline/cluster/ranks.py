@@ -1,4 +1,4 @@
-"""The processes that take an optimizer step together. Without torchrun it is this one alone."""
+"""The processes that take an optimizer step together; without torchrun, one process."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 class Ranks:
-    """One process, which shares nothing. `Gang` has the same methods for several."""
+    """A single process. `RankGroup` has the same methods for several."""
 
     rank = 0
     count = 1
@@ -31,23 +31,23 @@ class Ranks:
         """The values of all ranks, [ranks, K]."""
         return values_K[None]
 
-    def dismiss(self, failure: type[BaseException] | None = None, *_: object) -> None:
+    def close(self, failure: type[BaseException] | None = None, *_: object) -> None:
         """End the other ranks, as an exit callback."""
 
-    def tell(self, *order: Any) -> None:
-        """Call the other ranks to what this one does next."""
+    def command(self, *message: Any) -> None:
+        """Have the other ranks take part in what this one does next."""
 
 
-ALONE = Ranks()
-_joined: Ranks = ALONE
+SINGLE = Ranks()
+_current: Ranks = SINGLE
 
 
-def joined() -> Ranks:
+def current_ranks() -> Ranks:
     """The ranks that this process trains with."""
-    return _joined
+    return _current
 
 
-def set_joined(ranks: Ranks) -> None:
+def set_current_ranks(ranks: Ranks) -> None:
     """Make these the ranks of this process."""
-    global _joined
-    _joined = ranks
+    global _current
+    _current = ranks

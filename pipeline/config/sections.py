@@ -173,7 +173,7 @@ class SamplerConfig(Part):
     device: Device = "auto"
     """Torch sampler: cpu, cuda, cuda:N; auto: the first GPU, else cpu."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the sampler. The torch sampler rounds on a GPU alone."""
+    """Precision of the sampler; the torch sampler uses it on a GPU only."""
     cache_gib: Positive = 1.0
     """GiB of the engine's key-value cache."""
     max_batch: Count = 512

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 
-def alone(*order: Any) -> None:
-    """Stands where rank 0 calls other ranks, in a process that has none."""
+def no_command(*message: Any) -> None:
+    """Commands to other ranks, in a process that has none: does nothing."""
 
 
 def is_sharded(tensor: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from veriloop.pipeline.cluster.ranks import ALONE, Ranks
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import hidden_states, trunk_states
@@ -27,7 +27,7 @@ class Critic:
     """
 
     def __init__(
-        self, policy: Any, *, own_trunk: bool, learning_rate: float, ranks: Ranks = ALONE
+        self, policy: Any, *, own_trunk: bool, learning_rate: float, ranks: Ranks = SINGLE
     ) -> None:
         """The policy is not sharded yet; trunk and head are divided among `ranks`."""
         self.ranks = ranks

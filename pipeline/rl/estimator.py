@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.cluster.deal import exchanged, nothing
-from veriloop.pipeline.cluster.ranks import ALONE, Ranks
+from veriloop.pipeline.cluster.deal import empty_batch, exchanged
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.user_code import Options, is_function, load_function
 from veriloop.pipeline.errors import StageError
@@ -301,7 +301,7 @@ def score_parts(
     parts: Sequence[Minibatch],
     algorithm: AlgorithmConfig,
     chunk: int,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE,
 ) -> list[Minibatch]:
     """The parts with the models' scores of their tokens before the first update, on the CPU.
 
@@ -324,7 +324,7 @@ def score_parts(
 
     batches = [batch for part in parts for batch in part.batches]
     deals = needs_models and ranks.count > 1
-    mine = ranks.deal(batches, lambda: nothing(batches[0])) if deals else batches
+    mine = ranks.deal(batches, lambda: empty_batch(batches[0])) if deals else batches
     with torch.no_grad():
         scores = [scored(batch) for batch in mine]
     scores = [onto(signals, CPU) for signals in scores]

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from veriloop.pipeline.cluster.ranks import ALONE, Ranks
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import NonFiniteError, RecipeError
 from veriloop.pipeline.losses.advantages import RunningMean
@@ -44,7 +44,7 @@ class PolicyLearner:
         policy: Any,
         generator: RolloutGenerator,
         step_scores: StepScores | None,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE,
     ) -> None:
         """Divides the policy among `ranks`, after reference and critic have copied it."""
         self.ranks = ranks

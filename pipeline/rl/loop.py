@@ -74,7 +74,7 @@ class Loop:
             deps.sampler,
             temperature=recipe.rollout.temperature,
             tolerance=recipe.sampler.tolerance,
-            tell=deps.tell,
+            command=deps.command,
         )
         self.evaluations = deps.directory / EVALUATIONS
 

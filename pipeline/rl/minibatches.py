@@ -8,8 +8,8 @@ from random import Random
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.cluster.deal import no_work
-from veriloop.pipeline.cluster.ranks import ALONE, Ranks
+from veriloop.pipeline.cluster.deal import empty_pair
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.device import onto
@@ -30,11 +30,11 @@ class Minibatch:
 
 
 def on_device(
-    part: Minibatch, device: torch.device, ranks: Ranks = ALONE
+    part: Minibatch, device: torch.device, ranks: Ranks = SINGLE
 ) -> Iterator[tuple[Batch, Signals]]:
     """This rank's batches with their signals, moved to the device one at a time."""
     pairs = [*zip(part.batches, part.signals, strict=True)]
-    for batch, signals in ranks.deal(pairs, lambda: no_work(*pairs[0])):
+    for batch, signals in ranks.deal(pairs, lambda: empty_pair(*pairs[0])):
         yield onto(batch, device), onto(signals, device)
 
 

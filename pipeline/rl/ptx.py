@@ -11,7 +11,7 @@ from torch import Tensor
 
 from veriloop.data import corpus
 from veriloop.data.jsonl import read_rows
-from veriloop.pipeline.cluster.ranks import ALONE, Ranks
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.ptx import pretraining_loss
@@ -20,7 +20,7 @@ from veriloop.pipeline.model.policy import score
 
 
 def pretraining(
-    recipe: RLRecipe, policy: Any, tokenizer: Any, ranks: Ranks = ALONE
+    recipe: RLRecipe, policy: Any, tokenizer: Any, ranks: Ranks = SINGLE
 ) -> Callable[[int], Tensor]:
     """The weighted loss on text as a function of the optimizer step; text depends on step and seed.
     Each of `ranks` gets its share of the loss.

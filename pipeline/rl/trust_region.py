@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from veriloop.pipeline.cluster.ranks import ALONE, Ranks
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.losses.kl import old_policy_kl
 from veriloop.pipeline.losses.trust_region import judge_step
 from veriloop.pipeline.model.device import device_of
@@ -22,7 +22,7 @@ def step_within(
     minibatch: Minibatch,
     chunk: int,
     step: Callable[[], tuple[float, float]],
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE,
 ) -> tuple[float, float, float]:
     """Take `step` and keep the share of it that moves the policy by at most `bound` nats per token.
 
@@ -48,7 +48,7 @@ def step_within(
 
 
 @torch.no_grad()
-def distance(policy: Any, minibatch: Minibatch, chunk: int, ranks: Ranks = ALONE) -> float:
+def distance(policy: Any, minibatch: Minibatch, chunk: int, ranks: Ranks = SINGLE) -> float:
     """Mean KL(old || policy) in nats, estimated on tokens sampled by the old policy."""
     device = device_of(policy)
     total = torch.zeros((), dtype=torch.float64, device=device)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.cluster.ranks import ALONE, Ranks
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.errors import NonFiniteError, StageError
 from veriloop.pipeline.losses.aggregate import aggregate
@@ -92,7 +92,7 @@ class UpdateContext:
     critic: Critic | None = None
     pretraining: Callable[[int], Tensor] | None = None  # PPO-ptx loss by optimizer step
     trace: TokenTrace | None = None  # records per-token values
-    ranks: Ranks = ALONE  # which share the micro-batches
+    ranks: Ranks = SINGLE  # which share the micro-batches
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from veriloop.pipeline.model.fused_layers import in_float32
 from veriloop.pipeline.model.lora import merged
 from veriloop.pipeline.model.packing import best_fit, lay_out, response_mask
 from veriloop.pipeline.model.policy import score
-from veriloop.pipeline.model.sharded import alone
+from veriloop.pipeline.model.sharded import no_command
 from veriloop.pipeline.sampling.gap_history import GapHistory
 from veriloop.pipeline.sampling.sampler import Completion, Sampler, Sampling, digest_tensor, fetched
 from veriloop.pipeline.types import Graded
@@ -72,13 +72,13 @@ class WeightSync:
         temperature: float,
         tolerance: float,
         max_tokens: int = 8,
-        tell: Callable[..., None] = alone,
+        command: Callable[..., None] = no_command,
     ) -> None:
-        """`tolerance` is that of `SamplerConfig`, in nats. `tell` calls the other ranks of a
+        """`tolerance` is that of `SamplerConfig`, in nats. `command` calls the other ranks of a
         sharded policy to take part in what needs its weights."""
         self._policy, self._sampler = policy, sampler
         self._temperature, self._tolerance = temperature, tolerance
-        self._max_tokens, self._tell = max_tokens, tell
+        self._max_tokens, self._command = max_tokens, command
         self._last: _Tokens | None = None
         self._gaps = GapHistory(max(tolerance, BFLOAT16_TOLERANCE))
         self._unread = ""  # what the sampler holds of the weights that no digest covers
@@ -105,7 +105,7 @@ class WeightSync:
     ) -> Iterator[tuple[str, Tensor]]:
         """The weights in the sampler's precision, one at a time; adds their shapes and digests."""
         dtype = getattr(torch, self._sampler.dtype)
-        self._tell("send_weights")
+        self._command("send_weights")
         for name, parameter in merged(self._policy):
             weight = parameter.detach().to(dtype)
             shapes[name] = tuple(weight.shape)
@@ -229,7 +229,7 @@ class WeightSync:
         rows = best_fit(sizes, max(sizes))
         packed = lay_out(sequences, rows)
         mask_RT = response_mask(packed, prompts)
-        self._tell("score_nothing")
+        self._command("score_empty")
         with in_float32(self._policy):  # compares weights, not rounding
             scores = score(
                 self._policy,

@@ -11,7 +11,7 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import CheckpointConfig
 from veriloop.pipeline.errors import Stopped
 from veriloop.pipeline.model.policy import policy_weights, write_policy
-from veriloop.pipeline.model.sharded import alone, sharded_state
+from veriloop.pipeline.model.sharded import no_command, sharded_state
 from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
 from veriloop.pipeline.runs.console import StageConsole
 from veriloop.pipeline.runs.record import StageRecord
@@ -49,7 +49,7 @@ class TrainerDeps:
     record: StageRecord
     console: StageConsole
     directory: Path
-    tell: Callable[..., None] = alone  # calls the other ranks to what this one does next
+    command: Callable[..., None] = no_command  # calls the other ranks to what this one does next
 
 
 class Trainer:
@@ -118,7 +118,7 @@ class Trainer:
     def _begin_save(self, seconds: float) -> None:
         """Write a checkpoint of the current step; of a model on a GPU beside the next steps."""
         state = self._loop.state()
-        self._deps.tell("gather_weights")
+        self._deps.command("gather_weights")
         self._writer.begin(
             self._loop.step,
             write_model=partial(write_policy, self._model, self._deps.tokenizer),

@@ -176,6 +176,10 @@ def test_a_command_without_ranks_refuses_a_recipe_that_asks_for_them(tiny_checkp
     [
         ({"trainer": {"device": "cuda:1"}}, "each rank takes the GPU of its number"),
         ({"algorithm": {"epochs": 2}}, "set epochs: 1"),
+        (
+            {"algorithm": {"objective": "natural_gradient", "trust_region": 0.01}},
+            "its step is computed in one process; set another objective or ranks: 1",
+        ),
     ],
 )
 def test_settings_for_one_process_are_refused_on_several_ranks(settings, reason):

@@ -16,8 +16,8 @@ import torch
 
 from tests.pipeline.cluster.cases import CASES
 from tests.rollouts import graded
-from veriloop.pipeline.cluster.gang import join, leave
-from veriloop.pipeline.cluster.ranks import ALONE
+from veriloop.pipeline.cluster.rank_group import join, leave
+from veriloop.pipeline.cluster.ranks import SINGLE
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.model.policy import without_dropout
 from veriloop.pipeline.model.prepare import prepare
@@ -160,16 +160,16 @@ def joint_gap(one, other):
     return gap([flat], [other_flat])
 
 
-def compare(case, gang):
+def compare(case, group):
     """{quantity: difference} on rank 0; quantities of later steps begin with "later"."""
-    learner, own, own_updates, own_advantages_N = learned(case, gang)
+    learner, own, own_updates, own_advantages_N = learned(case, group)
     weights = whole_state(learner.policy)
-    traces = gang.collect(dict(learner.trace.seen))
+    traces = group.collect(dict(learner.trace.seen))
     mark = fingerprint(learner.policy)
-    resumed = not CASES[case].get("resumes") or same_after_resumption(case, learner, weights, gang)
-    if gang.rank:
+    resumed = not CASES[case].get("resumes") or same_after_resumption(case, learner, weights, group)
+    if group.rank:
         return {}
-    alone, gradients, updates, advantages_N = learned(case, ALONE)
+    alone, gradients, updates, advantages_N = learned(case, SINGLE)
     first = len(gradients) // len(updates)
     result = {
         "gradient": gap(gradients[:first], own[:first]),
@@ -194,10 +194,10 @@ def compare(case, gang):
     return result
 
 
-def same_after_resumption(case, learner, weights, gang):
+def same_after_resumption(case, learner, weights, group):
     """Whether a learner with the saved state learns what the one that saved it learns next."""
     state = copy.deepcopy(gathered(learner.state()))  # the numbers of steps would be shared
-    again, rollouts = learner_of(case, gang)
+    again, rollouts = learner_of(case, group)
     again.policy.load_state_dict(sharded_state(again.policy, weights))
     again.load(state)
     turns = []
@@ -222,17 +222,17 @@ def orthogonal(x_BMN, coefficients, steps, eps):
 
 def main(file, cases):
     torch.set_num_threads(1)
-    gang = join("cpu", 300.0)
+    group = join("cpu", 300.0)
     muon.orthogonal = orthogonal
     results = {}
     for case in cases or CASES:
         try:
-            results[case] = compare(case, gang)
+            results[case] = compare(case, group)
         except Exception as failure:
-            raise RuntimeError(f"case {case!r} failed on rank {gang.rank}") from failure
-        if gang.rank == 0:
+            raise RuntimeError(f"case {case!r} failed on rank {group.rank}") from failure
+        if group.rank == 0:
             print(case, results[case], flush=True)
-    if gang.rank == 0:
+    if group.rank == 0:
         Path(file).write_text(json.dumps(results))
     leave()
 

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 import torch
 
-from veriloop.pipeline.cluster.deal import exchanged, no_work, nothing
-from veriloop.pipeline.cluster.gang import Gang
-from veriloop.pipeline.cluster.ranks import ALONE, Ranks
+from veriloop.pipeline.cluster.deal import empty_batch, empty_pair, exchanged
+from veriloop.pipeline.cluster.rank_group import RankGroup
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.policy import logp_entropy
@@ -18,7 +18,7 @@ from veriloop.pipeline.rl.minibatches import minibatches
 class Place(Ranks):
     """A rank without the others: tensors of all are those of this one."""
 
-    deal = Gang.deal
+    deal = RankGroup.deal
 
     def __init__(self, rank, count):
         self.rank, self.count = rank, count
@@ -65,11 +65,11 @@ def test_a_micro_batch_of_nothing_changes_no_gradient(tiny_llama, sampled, whole
     part = whole(rollouts, torch.tensor([1.0, -1.0, 0.5, 2.0]))
     algorithm = AlgorithmConfig(kl_coefficient=0.0)
     gradient, done = stepped(model, part, algorithm)
-    batch, signals = no_work(part.batches[0], part.signals[0])
+    batch, signals = empty_pair(part.batches[0], part.signals[0])
     more = replace(part, batches=(*part.batches, batch), signals=(*part.signals, signals))
     again, done_again = stepped(model, more, algorithm)
     assert torch.equal(gradient, again) and done == done_again
-    logp_M, entropy_M = logp_entropy(model, nothing(part.batches[0]), 8)
+    logp_M, entropy_M = logp_entropy(model, empty_batch(part.batches[0]), 8)
     assert len(logp_M) == len(entropy_M) == 0 and logp_M.requires_grad
 
 
@@ -83,4 +83,4 @@ def test_scores_of_a_rank_reach_their_own_batches(whole, graded):
     assert [len(signals.old_M) for signals in found] == [len(s.old_M) for s in scores]
     assert torch.equal(found[1].old_M, scores[1].old_M) and not found[0].old_M.any()
     assert found[1].reference_M is None
-    assert exchanged(ALONE, part.batches, scores)[2].old_M.equal(scores[2].old_M)
+    assert exchanged(SINGLE, part.batches, scores)[2].old_M.equal(scores[2].old_M)

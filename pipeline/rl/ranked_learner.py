@@ -1,4 +1,4 @@
-"""The learner on several ranks: rank 0 runs the loop and gives orders, the others follow.
+"""The learner on several ranks: rank 0 runs the loop, the others carry out its commands.
 
 Every rank assembles the whole turn from the same rollouts and the same seed and takes its share of
 the micro-batches, so counts, advantages and metrics are those of one process.
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.cluster.gang import CLOSE, Gang
+from veriloop.pipeline.cluster.rank_group import CLOSE, RankGroup
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.model.lora import merged
@@ -28,7 +28,7 @@ from veriloop.pipeline.types import Graded, SeenTokens, Update
 RAISED_BY_ALL = (NonFiniteError, MismatchError, StaleReferenceError)
 
 
-class LeadingLearner(PolicyLearner):
+class RankZeroLearner(PolicyLearner):
     """The learner of rank 0: calls the other ranks to take part in what it does."""
 
     def __init__(
@@ -37,42 +37,42 @@ class LeadingLearner(PolicyLearner):
         policy: Any,
         generator: RolloutGenerator,
         step_scores: StepScores | None,
-        gang: Gang,
+        group: RankGroup,
     ) -> None:
-        super().__init__(recipe, policy, generator, step_scores, gang)
-        self._gang = gang
+        super().__init__(recipe, policy, generator, step_scores, group)
+        self._group = group
 
     def learn(
         self, step: int, graded: Sequence[Graded], shuffle: Random
     ) -> tuple[list[Update], Tensor]:
-        self._gang.tell("learn", step, graded, shuffle)
+        self._group.command("learn", step, graded, shuffle)
         return super().learn(step, graded, shuffle)
 
     def token_trace(self) -> Mapping[int, SeenTokens]:
-        self._gang.tell("gather_trace")
-        traces = self._gang.collect(self.trace.seen)
+        self._group.command("gather_trace")
+        traces = self._group.collect(self.trace.seen)
         return {number: seen for trace in traces for number, seen in trace.items()}
 
     def renew_reference(self) -> None:
-        self._gang.tell("renew_reference")
+        self._group.command("renew_reference")
         super().renew_reference()
 
     def state(self) -> dict[str, Any]:
-        self._gang.tell("gather_state")
+        self._group.command("gather_state")
         return gathered(super().state())
 
 
-class Follower:
-    """Every other rank: does what rank 0 orders, a method for each order."""
+class RankWorker:
+    """Every other rank: carries out the commands of rank 0, one method each."""
 
-    def __init__(self, gang: Gang, policy: Any, learner: PolicyLearner) -> None:
-        self._gang, self._policy, self._learner = gang, policy, learner
+    def __init__(self, group: RankGroup, policy: Any, learner: PolicyLearner) -> None:
+        self._group, self._policy, self._learner = group, policy, learner
 
-    def follow(self) -> None:
-        """Obey until the order to close."""
-        while (order := self._gang.hear())[0] != CLOSE:
-            verb, *values = order
-            getattr(self, verb)(*values)
+    def run(self) -> None:
+        """Run until the command to close."""
+        while (message := self._group.receive())[0] != CLOSE:
+            name, *values = message
+            getattr(self, name)(*values)
 
     def learn(self, step: int, graded: Sequence[Graded], shuffle: Random) -> None:
         try:
@@ -81,7 +81,7 @@ class Follower:
             return
 
     def gather_trace(self) -> None:
-        self._gang.collect(dict(self._learner.trace.seen))
+        self._group.collect(dict(self._learner.trace.seen))
 
     def renew_reference(self) -> None:
         try:
@@ -100,7 +100,7 @@ class Follower:
             pass
 
     @torch.no_grad()
-    def score_nothing(self) -> None:
+    def score_empty(self) -> None:
         """Take part in a forward pass of rank 0."""
         blank_RT = torch.zeros(1, 1, dtype=torch.int64)
         mask_RT = torch.zeros(1, 1, dtype=torch.bool)

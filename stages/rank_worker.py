@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from veriloop.pipeline.cluster.gang import CLOSE, Gang, join, leave
+from veriloop.pipeline.cluster.rank_group import CLOSE, RankGroup, join, leave
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, saved_weights
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.sharded import sharded_state
-from veriloop.pipeline.rl.crew import Follower
 from veriloop.pipeline.rl.learner import PolicyLearner
+from veriloop.pipeline.rl.ranked_learner import RankWorker
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.training import rng
@@ -22,31 +22,31 @@ from veriloop.pipeline.training.stop import NUMBERS
 from veriloop.stages.rl import step_scores
 
 
-def follow(recipe: RLRecipe) -> int:
+def run_worker(recipe: RLRecipe) -> int:
     """Train along with rank 0 until it closes; returns the exit code.
 
     Signals are for rank 0, which finishes and saves the step and then closes.
     """
     for number in NUMBERS:
         signal.signal(number, signal.SIG_IGN)
-    gang = join(recipe.trainer.device, recipe.cluster.deadlines.rank_s)
+    group = join(recipe.trainer.device, recipe.cluster.deadlines.rank_s)
     try:
         with open(os.devnull, "w") as silent, contextlib.redirect_stdout(silent):
-            _follow(recipe, gang)
+            _run(recipe, group)
     except RuntimeError as failure:
         # Whatever rank 0 ended with, it has reported itself.
-        print(f"veriloop: rank {gang.rank} ends: {failure}", file=sys.stderr)
+        print(f"veriloop: rank {group.rank} ends: {failure}", file=sys.stderr)
         return 1
     finally:
         leave()
     return 0
 
 
-def _follow(recipe: RLRecipe, gang: Gang) -> None:
-    order = gang.hear()
-    if order[0] == CLOSE:
+def _run(recipe: RLRecipe, group: RankGroup) -> None:
+    message = group.receive()
+    if message[0] == CLOSE:
         return
-    _, start, saved = order
+    _, start, saved = message
     torch.set_num_threads(recipe.trainer.threads or torch.get_num_threads())
     rng.seed(recipe.seed)
     policy = prepare(load_policy(start), recipe.trainer)
@@ -54,8 +54,8 @@ def _follow(recipe: RLRecipe, gang: Gang) -> None:
     generator = RolloutGenerator(
         load_tokenizer(start), policy.generation_config, rollout.template, rollout.system
     )
-    learner = PolicyLearner(recipe, policy, generator, step_scores, gang)
+    learner = PolicyLearner(recipe, policy, generator, step_scores, group)
     if saved is not None:
         policy.load_state_dict(sharded_state(policy, saved_weights(policy, Path(saved))))
         learner.load(checkpoint.load_state(Path(saved))["learning"])
-    Follower(gang, policy, learner).follow()
+    RankWorker(group, policy, learner).run()

@@ -1,4 +1,4 @@
-"""The ranks that torchrun started: one process group for tensors, one for orders from rank 0."""
+"""The ranks that torchrun started: one process group for tensors, one for commands of rank 0."""
 
 import os
 import warnings
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
-from veriloop.pipeline.cluster.ranks import ALONE, Ranks, joined, set_joined
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks, current_ranks, set_current_ranks
 from veriloop.pipeline.cluster.shard import shard
 from veriloop.pipeline.errors import StageError, Stopped
 from veriloop.pipeline.model.device import CPU, choose_device
@@ -30,16 +30,16 @@ class LostRankError(StageError):
     """A rank does not take part any more."""
 
 
-class Gang(Ranks):
-    """This process's place among several. Rank 0 gives orders, the others `hear` them."""
+class RankGroup(Ranks):
+    """This process as one of several. Rank 0 sends commands, the others `receive` them."""
 
     def __init__(self, device: torch.device, deadline: timedelta) -> None:
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
         self._deadline = deadline
         self._mesh = init_device_mesh(device.type, (self.count,))
-        orders = dist.new_group(backend="gloo", timeout=PATIENCE)
-        assert isinstance(orders, dist.ProcessGroup), "every rank is in this group"
-        self._orders = orders
+        commands = dist.new_group(backend="gloo", timeout=PATIENCE)
+        assert isinstance(commands, dist.ProcessGroup), "every rank is in this group"
+        self._commands = commands
 
     def shard(self, model: Any) -> None:
         shard(model, self._mesh)
@@ -59,37 +59,37 @@ class Gang(Ranks):
         dist.all_gather(gathered, values_K.contiguous())
         return torch.stack(gathered)
 
-    def tell(self, *order: Any) -> None:
-        """Raises LostRankError, naming the ranks, if some do not listen within the deadline."""
+    def command(self, *message: Any) -> None:
+        """Raises LostRankError, naming the ranks, if some do not answer within the deadline."""
         try:
-            dist.monitored_barrier(self._orders, self._deadline, wait_all_ranks=True)
+            dist.monitored_barrier(self._commands, self._deadline, wait_all_ranks=True)
         except RuntimeError as failure:
             reason = str(failure).partition("\n")[0]
             raise LostRankError(f"cluster: a rank has ended or hangs: {reason}") from failure
-        dist.broadcast_object_list([order], src=0, group=self._orders)
+        dist.broadcast_object_list([message], src=0, group=self._commands)
 
-    def hear(self) -> tuple[Any, ...]:
-        """Wait for rank 0's next order: its verb and arguments."""
-        order: list[Any] = [None]
-        dist.monitored_barrier(self._orders, PATIENCE)
-        dist.broadcast_object_list(order, src=0, group=self._orders)
-        return order[0]
+    def receive(self) -> tuple[Any, ...]:
+        """Wait for the next command of rank 0: the name of a method and its arguments."""
+        message: list[Any] = [None]
+        dist.monitored_barrier(self._commands, PATIENCE)
+        dist.broadcast_object_list(message, src=0, group=self._commands)
+        return message[0]
 
     def collect(self, value: Any) -> list[Any]:
         """The values of all ranks on rank 0, [] on the others."""
         values = [None] * self.count if self.rank == 0 else None
-        dist.gather_object(value, values, dst=0, group=self._orders)
+        dist.gather_object(value, values, dst=0, group=self._commands)
         return values or []
 
-    def dismiss(self, failure: type[BaseException] | None = None, *_: object) -> None:
+    def close(self, failure: type[BaseException] | None = None, *_: object) -> None:
         """An exit callback: the other ranks end. After a failure they may be waiting inside of a
         collective; they end when this process does."""
         if failure is None or issubclass(failure, Stopped):
-            self.tell(CLOSE)
+            self.command(CLOSE)
 
 
-def join(device: str, rank_s: float) -> Gang:
-    """Join the processes that torchrun started beside this one; its variables leave the
+def join(device: str, rank_s: float) -> RankGroup:
+    """Join the processes that torchrun started with this one; its variables leave the
     environment, or engines and workers that this process starts would join as well.
 
     `rank_s` bounds every wait for a rank. Each rank takes the GPU of its number on its machine.
@@ -105,13 +105,13 @@ def join(device: str, rank_s: float) -> Gang:
     for name in list(os.environ):
         if name in VARIABLES or name.startswith(LAUNCHERS):
             del os.environ[name]
-    gang = Gang(chosen, deadline)
-    set_joined(gang)
-    return gang
+    group = RankGroup(chosen, deadline)
+    set_current_ranks(group)
+    return group
 
 
 def leave() -> None:
     """Close the process groups."""
-    if joined() is not ALONE:
-        set_joined(ALONE)
+    if current_ranks() is not SINGLE:
+        set_current_ranks(SINGLE)
         dist.destroy_process_group()
