@@ -115,3 +115,7 @@ def test_every_picture_is_shown_somewhere_and_small():
     pictures = {path for path in (ROOT / "docs/images").rglob("*") if path.is_file()}
     assert pictures == shown
     assert [path.name for path in pictures if path.stat().st_size >= LARGEST] == []
+
+
+def test_the_readme_is_read_in_five_minutes():
+    assert len((ROOT / "README.md").read_text().split()) <= 900
