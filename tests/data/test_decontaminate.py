@@ -22,6 +22,13 @@ def test_ten_words_in_a_row_are_enough_and_nine_are_not():
     assert Overlap([LONG], size=9).overlaps(f"Once upon a time: {nine}, they say.")
 
 
+def test_the_first_and_the_last_ten_words_of_a_text_count():
+    before, after = LONG.split()[:10], LONG.split()[-10:]
+    for held_out, text in ((LONG, " ".join(before)), (LONG, " ".join(after))):
+        assert Overlap([held_out]).overlaps(f"They say: {text}")
+        assert Overlap([f"They say: {text}"]).overlaps(held_out)
+
+
 def test_solutions_count_like_questions():
     solution = "Nine are left because all but nine means that nine did not run anywhere"
     assert Overlap([LONG, solution]).overlaps("He says: " + solution)

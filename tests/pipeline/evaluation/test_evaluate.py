@@ -119,6 +119,17 @@ def test_samples_that_no_verifier_could_judge_count_nowhere(ask, pool, monkeypat
     assert result.estimates["pass@1"].value == 0.75  # 1/1 of the first, 1/2 of the second
 
 
+def test_an_answer_that_is_partly_right_is_not_right(ask, pool, monkeypatch):
+    from veriloop.verifiers.verdict import Verdict
+
+    def halved(tasks):
+        return [Verdict(score=0.5, status="graded") for _ in tasks]
+
+    monkeypatch.setattr(pool, "judge_all", halved)
+    result, _ = ask([[RIGHT, RIGHT]], greedy=False)
+    assert result.estimates["pass@1"].value == result.estimates["pass@2"].value == 0.0
+
+
 class Judges:
     """Scores by what the response says, in the order of the components."""
 

@@ -1,5 +1,7 @@
 """The reference is scored once, kept under what it depends on, and taken up where it stopped."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -79,6 +81,13 @@ def test_an_interrupted_pass_continues(tiny_llama, pairs, tmp_path):
     assert "2 of 10 examples scored now" in said[0] and 0 < model.asked < asked / 2
 
 
+def in_other_segments(example):
+    """The same ids, with the last token's log-prob in another sum."""
+    first, *others = example.answers
+    segments = (*first.segments[:-1], first.segments[-1] + 1)
+    return replace(example, answers=(replace(first, segments=segments), *others))
+
+
 def test_the_key_is_of_the_weights_the_ids_and_the_tokenizer(tiny_llama, pairs, tokenizer):
     examples = pairs(3)
     key = pass_key(tiny_llama(), tokenizer, examples)
@@ -91,8 +100,11 @@ def test_the_key_is_of_the_weights_the_ids_and_the_tokenizer(tiny_llama, pairs, 
         pass_key(tiny_llama(), tokenizer, examples[:2]),
         pass_key(tiny_llama(), tokenizer, examples[::-1]),
         pass_key(tiny_llama(), tokenizer, pairs(3, seed=1)),
+        pass_key(
+            tiny_llama(), tokenizer, [examples[0], examples[1], in_other_segments(examples[2])]
+        ),
     ]
-    assert len({key, *others}) == 5
+    assert len({key, *others}) == 6
 
 
 def test_another_tokenizer_is_another_key(tiny_llama, pairs, tokenizer):

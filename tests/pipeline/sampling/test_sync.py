@@ -68,6 +68,20 @@ def test_a_sampler_that_was_not_given_the_weights_is_found_out(tiny_checkpoint):
         sync.prove(1, PROMPTS)
 
 
+def test_one_token_out_of_many_is_enough(tiny_checkpoint):
+    policy, sampler = load_policy(tiny_checkpoint()), opened("torch", tiny_checkpoint())
+    sample = sampler.sample
+
+    def off_by_a_little(prompts, how):
+        [first, *others], *more = sample(prompts, how)
+        return [[replace(first, logp=(first.logp[0] + 3e-4, *first.logp[1:])), *others], *more]
+
+    sampler.sample = off_by_a_little
+    sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)
+    with pytest.raises(SyncError, match=r"max 3\.0\de-04, mean \d\.\d+e-0[56] nats, allowed 1e-04"):
+        sync.prove(0, PROMPTS)
+
+
 def test_a_sampler_of_another_version_is_found_out(tiny_checkpoint):
     policy, sampler = load_policy(tiny_checkpoint()), opened("torch", tiny_checkpoint())
     sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)

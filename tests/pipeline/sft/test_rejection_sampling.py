@@ -122,6 +122,15 @@ def test_the_longest_good_answer_of_each_question_is_kept_and_the_rest_counted(c
     assert sum(found.dropped.values()) + len(found.rows) == found.sampled
 
 
+def test_an_answer_that_was_cut_off_is_dropped(collecting):
+    class CutOff(RolloutGenerator):
+        def rollouts(self, *arguments):
+            return [replace(rollout, finish="length") for rollout in super().rollouts(*arguments)]
+
+    found = collecting(CutOff())
+    assert found.dropped == {"wrong": 5, "mixed_language": 5, "too_long": 10}
+
+
 def test_a_round_that_is_there_is_not_sampled_again(collecting, tmp_path):
     first, again = RolloutGenerator(), RolloutGenerator()
     found = collecting(first)
