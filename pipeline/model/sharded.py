@@ -80,7 +80,9 @@ def gathered(state: Any, *, keep: bool = True) -> Any:
     def visit(value: Any) -> Any:
         if is_sharded(value):
             if id(value) not in seen:
-                full = whole(value.detach())  # of one rank: its shard itself, which training changes
+                full = whole(
+                    value.detach()
+                )  # of one rank: its shard itself, which training changes
                 seen[id(value)] = full.to("cpu", copy=True) if keep else None
             return seen[id(value)]
         if isinstance(value, dict):

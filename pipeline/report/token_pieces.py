@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.report.read_run import Stage
+from veriloop.pipeline.runs.json_file import RESTORE
 
 HALF = "\ufffd"  # decoded from bytes that are no complete character
 MAX_TOKENS = 6  # per character
@@ -62,9 +64,17 @@ def open_pieces(stage: Stage) -> TokenPieces | None:
     path = tokenizer_of(stage)
     if path is None:
         return None
+    return TokenPieces(read_tokenizer(path))
+
+
+def read_tokenizer(path: Path) -> Any:
+    """The tokenizer of a tokenizer.json. Raises RecipeError if the file is damaged."""
     from tokenizers import Tokenizer
 
-    return TokenPieces(Tokenizer.from_file(str(path)))
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as failure:  # the library raises no narrower class
+        raise RecipeError(f"{path} is no tokenizer ({failure}). {RESTORE}") from failure
 
 
 def tokenizer_of(stage: Stage) -> Path | None:

@@ -12,7 +12,7 @@ from typing import Any
 from veriloop.pipeline.report.read_run import Stage, step_files
 from veriloop.pipeline.report.rollout_stats import groups_of, scalar_rows
 from veriloop.pipeline.report.sample import sampled
-from veriloop.pipeline.report.token_pieces import TokenPieces, tokenizer_of
+from veriloop.pipeline.report.token_pieces import TokenPieces, read_tokenizer, tokenizer_of
 
 STEPS = 8  # the latest ones, which are sent
 CACHED = 2 * STEPS  # samples kept to be sent to further clients
@@ -59,9 +59,7 @@ class SampleCache:
         if path is None:
             return None
         if self._tokenizer is None or self._tokenizer[0] != path:
-            from tokenizers import Tokenizer
-
-            self._tokenizer = path, Tokenizer.from_file(str(path))
+            self._tokenizer = path, read_tokenizer(path)
         return TokenPieces(self._tokenizer[1])
 
 

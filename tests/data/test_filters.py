@@ -66,6 +66,12 @@ def test_words_are_needed_even_where_no_limit_asks_for_them():
     assert sifted(wordless, limits=Limits()) == ([], {"unreadable": 1})
 
 
+def test_limits_of_0_drop_nothing_and_those_of_1_almost_everything():
+    assert sifted(GOOD, limits=Limits()) == ([GOOD], {})
+    assert sifted(GOOD, limits=Limits(max_tokens=1)) == ([], {"too_long": 1})
+    assert sifted(GOOD, limits=Limits(max_paragraph=1)) == ([], {"long_paragraph": 1})
+
+
 def test_a_cut_off_answer_is_too_long_whatever_the_limit():
     assert sifted(replace(GOOD, cut_off=True), limits=Limits())[1] == {"too_long": 1}
 

@@ -129,6 +129,13 @@ def test_wilsons_interval_of_a_published_example():
     )
 
 
+def test_two_problems_that_differ_little_count_as_more_trials():
+    """Shares of 1/4 and 3/4: variance of the mean 1/16, as of 4 trials of which 2 succeed."""
+    got, four = estimate([0.25, 0.75]), estimate([1.0, 0.0, 1.0, 0.0])
+    assert (got.value, got.n) == (0.5, 2)
+    assert (got.low, got.high) == (pytest.approx(four.low), pytest.approx(four.high))
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_unanimous_problems_still_leave_room_for_doubt(value):
     got = estimate([value] * 20)
