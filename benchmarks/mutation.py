@@ -44,7 +44,12 @@ OF_A_STEP = (
     *("rl/critic", "training/measurements", "training/optimizer"),
 )
 OF_CODE = ("compare", "outcome", "answer", "split/values")
-ALSO = (*(f"pipeline/{n}.py" for n in OF_A_STEP), *(f"verifiers/code/{n}.py" for n in OF_CODE))
+OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
+ALSO = (
+    *(f"pipeline/{n}.py" for n in OF_A_STEP),
+    *(f"verifiers/code/{n}.py" for n in OF_CODE),
+    *(f"{n}.py" for n in OF_SAMPLES),
+)
 QUICK = 12  # mutants of a quick run
 LIMIT_S = 120.0  # for the tests of one mutant: one that hangs counts as noticed
 PASSED, FAILED, INTERRUPTED, USAGE, FOREIGN = 0, 1, 2, 4, 90  # pytest's exit codes, and ours
@@ -269,7 +274,8 @@ def summary(
 ) -> str:
     lines = [table(results["per_file"])]
     for mutant, entry in left_out:
-        lines.append(f"equivalent {difference(root, mutant)}\n    because {entry.reason}")
+        kind = "untestable" if entry.untestable else "equivalent"
+        lines.append(f"{kind} {difference(root, mutant)}\n    because {entry.reason}")
     lines += [f"not mutated: {keyword}=, {why}" for keyword, why in KEYWORDS_LEFT.items()]
     return "\n".join([*lines, f"{results['killed']} of {results['mutants']} mutants killed"])
 
