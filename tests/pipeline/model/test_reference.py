@@ -7,6 +7,7 @@ import torch
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.rl import ZeroRecipe
+from veriloop.pipeline.model import reference
 from veriloop.pipeline.model.reference import Reference, StaleReferenceError, fingerprint
 from veriloop.pipeline.rl.learner import PolicyLearner
 
@@ -124,6 +125,29 @@ def test_a_fingerprint_depends_on_weights_alone(tiny_llama):
     assert fingerprint(policy) == fingerprint(tiny_llama()) != fingerprint(tiny_llama(seed=1))
     assert fingerprint(policy.eval().requires_grad_(False)) == fingerprint(tiny_llama())
     assert fingerprint(policy.bfloat16()) != fingerprint(tiny_llama())
+
+
+def of_weights(values, dtype=torch.float32):
+    layer = torch.nn.Linear(len(values), 1, bias=False, dtype=dtype)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([values]))
+    return fingerprint(layer)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_one_weight_at_any_place_changes_a_fingerprint(dtype, monkeypatch):
+    weights = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    changed = [[*weights[:i], -0.5, *weights[i + 1 :]] for i in range(7)]
+    swapped = [2.0, 1.0, *weights[2:]]
+    whole = [of_weights(values, dtype) for values in (weights, swapped, *changed)]
+    assert len(set(whole)) == 9
+    monkeypatch.setattr(reference, "_CHUNK", 3)  # weights hashed at a time
+    assert [of_weights(values, dtype) for values in (weights, swapped, *changed)] == whole
+
+
+def test_a_fingerprint_rounded_like_a_copy_is_that_of_the_copy(tiny_llama):
+    policy, copied = tiny_llama(), tiny_llama().bfloat16()
+    assert fingerprint(policy, rounded_like=copied) == fingerprint(copied) != fingerprint(policy)
 
 
 def test_a_resumed_reference_is_the_old_one_and_not_the_policy(tiny_llama, tmp_path):

@@ -14,9 +14,9 @@ CHUNK = 16
 def moved(tiny_llama, sampled, whole):
     """Function: (model, part, step), where the step moves every weight by noise of this size."""
 
-    def build(size):
+    def build(size, count=4, longest=6):
         model = tiny_llama(spread=0.2)
-        part = whole(sampled(model, 4), torch.ones(4))
+        part = whole(sampled(model, count, longest=longest), torch.ones(count))
 
         def step():
             torch.manual_seed(3)
@@ -63,8 +63,9 @@ def test_a_step_that_is_too_long_at_every_length_is_taken_back(moved):
     assert torch.equal(weights(model), before)
 
 
-def test_the_distance_is_the_mean_kl_of_old_to_new_per_token(moved):
-    model, part, step = moved(0.05)
+@pytest.mark.parametrize(("count", "longest"), [(4, 6), (1, 1)])
+def test_the_distance_is_the_mean_kl_of_old_to_new_per_token(count, longest, moved):
+    model, part, step = moved(0.05, count, longest)
     assert distance(model, part, CHUNK) == pytest.approx(0.0, abs=1e-9)
     step()
     from veriloop.pipeline.model.policy import logp_entropy
