@@ -37,7 +37,7 @@ def stage_help(recipe: Recipe, name: str) -> str:
     lines = [
         f"usage: veriloop {command} RECIPE [--FLAG VALUE ...]\n{about}",
         f"Flags override the recipe. In parentheses: the values of {name}.",
-        "\nrun",
+        "run",
         *(_line(flag, text, "") for flag, text in RUN_FLAGS.items()),
     ]
     by_section = groupby(sorted(recipe_flags(recipe), key=_section_order), key=_section)

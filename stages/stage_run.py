@@ -19,7 +19,7 @@ from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, Judged
 from veriloop.pipeline.config.sft import SupervisedRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
-from veriloop.pipeline.model import device
+from veriloop.pipeline.model import device, nf4
 from veriloop.pipeline.model.loading import require_files
 from veriloop.pipeline.report import model_card
 from veriloop.pipeline.report.read_run import read_run
@@ -156,6 +156,7 @@ def begin_stage(
     torch.set_num_threads(recipe.trainer.threads or CORES)
     require_installed(recipe.trackers)
     require_moments(recipe.optimizer)
+    nf4.require_library(recipe.trainer)
     trainer_device = device.choose_device(recipe.trainer.device)
     if trainer_device.type == "cuda":
         device.set_expandable_segments(not _sleeps_in_this_process(recipe))

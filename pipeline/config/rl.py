@@ -192,6 +192,11 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
                 "cluster: a rollout is on another rank in each epoch, and its recorded log-probs "
                 "could be those of an earlier one; set epochs: 1"
             )
+        if self.cluster.ranks > 1 and self.trainer.lora.base != "full":
+            raise ValueError(
+                f"trainer.lora.base={self.trainer.lora.base} with {self.cluster.ranks} ranks in "
+                "cluster: weights in 4 bits are not divided; set full or ranks: 1"
+            )
         if self.cluster.ranks > 1 and self.algorithm.objective == "natural_gradient":
             raise ValueError(
                 f"algorithm.objective=natural_gradient with {self.cluster.ranks} ranks in cluster: "

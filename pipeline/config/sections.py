@@ -173,7 +173,7 @@ class SamplerConfig(Part):
     device: Device = "auto"
     """Torch sampler: cpu, cuda, cuda:N; auto: the first GPU, else cpu."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the sampler; the torch sampler uses it on a GPU only."""
+    """Precision of the sampler. The torch sampler uses it on a GPU only."""
     cache_gib: Positive = 1.0
     """GiB of the engine's key-value cache."""
     max_batch: Count = 512
@@ -406,6 +406,16 @@ class LoraConfig(Part):
     """Adapter outputs are scaled by alpha / rank."""
     targets: tuple[str, ...] = ()
     """Last parts of layer names, as q_proj. (): every linear layer."""
+    base: Literal["full", "nf4"] = "full"
+    """Frozen weights under adapters. nf4: in 4 bits, by bitsandbytes (QLoRA)."""
+
+    @model_validator(mode="after")
+    def _base_has_adapters(self) -> Self:
+        if self.base != "full" and not self.rank:
+            raise ValueError(
+                f"base={self.base!r} without adapters: no weight is frozen; set rank, or base: full"
+            )
+        return self
 
 
 class TrainerConfig(Part):

@@ -29,6 +29,7 @@ Shapes = Callable[[str], Shape | None]  # of a start, teacher or reward model; N
 Phase = Literal["update", "sampling", "sync", "scoring by the teacher"]
 PHASES: tuple[Phase, ...] = ("update", "sampling", "sync", "scoring by the teacher")
 PROMPT = 256  # tokens of a prompt of stages without `rollout`
+STRIDE = 256  # positions by which a static cache grows; as in sampling/static_engine.py
 SHORT = {"float32": "float32", "bfloat16": "bf16"}
 
 
@@ -105,6 +106,8 @@ def parts_of(recipe: Recipe, shape: Shape, shapes: Shapes) -> tuple[list[Part], 
         state = sum(part.size for part in parts if part.name in ("optimizer moments", "reference"))
         state += sum(part.size * 3 / 4 for part in parts if part.name == "critic")
         weights = next(part.size for part in parts if part.name == "weights")
+        if trainer.lora.base != "full":  # saved merged, and in the start's own type
+            weights = 2 * shape.parameters
         parts.append(Part(name="checkpoint staging", size=weights + state, host=True,
                           note="pinned copies on a GPU"))  # fmt: skip
     return parts, missing
@@ -130,6 +133,8 @@ def _trainer(
     updating: tuple[Phase, ...] = ("update",)
     frozen = trainer.lora.rank and half_on_gpu(trainer)
     weights = "bf16, adapters in float32" if frozen else "float32"
+    if trainer.lora.base != "full":
+        weights = f"nf4 under adapters in float32, others {'bf16' if frozen else 'float32'}"
     passes = f"{trainer.rows} rows, {positions:,} positions, {SHORT[trainer.compute]}"
     return [
         Part(name="weights", size=sizes["weights"], note=weights),
@@ -201,9 +206,16 @@ def _sampler(recipe: Recipe, shape: Shape, shapes: Shapes) -> list[Part]:
     parts = [Part(name="sampler weights", size=weights, note=SHORT[config.dtype], during=awake)]
     cache, note = config.cache_gib * GIB, "sampler.cache_gib"
     if not _is_vllm(config):
-        cache = 2 * width * sampled.layers * sampled.keys * tokens * config.max_batch
-        note = f"{config.max_batch} sequences of {tokens:,} tokens at most"
-        during = ("sampling",)
+        on_gpu, rows = _on_gpu(recipe, config), config.max_batch
+        length = -(-tokens // STRIDE) * STRIDE if on_gpu else tokens
+        each = 2 * width * sampled.layers * sampled.keys * length
+        rows = min(rows, int(cache // each)) if on_gpu else rows
+        cache, note = each * rows, f"{rows} sequences of {length:,} tokens at most"
+        if on_gpu:
+            logits = 4 * rows * sampled.vocabulary
+            parts.append(Part(name="sampler logits", size=logits, note="float32", during=during))
+        else:
+            during = ("sampling",)
     parts.append(Part(name="sampler cache", size=cache, note=note, during=during))
     return parts + (_staging(recipe.trainer, config, shape, width) if stays else [])
 
@@ -224,6 +236,14 @@ def _is_vllm(config: SamplerConfig) -> bool:
     if config.engine == "auto":
         return importlib.util.find_spec("vllm") is not None
     return config.engine == "vllm"
+
+
+def _on_gpu(recipe: Recipe, config: SamplerConfig) -> bool:
+    """Whether the torch sampler has its static cache, on a GPU: named, or of the trainer."""
+    if config.device != "auto":
+        return config.device != "cpu"
+    named = recipe.trainer.device.startswith("cuda")
+    return named or config.dtype == "bfloat16" or half_on_gpu(recipe.trainer)
 
 
 def evaluated(problems: int, sources: Sequence[str]) -> str:

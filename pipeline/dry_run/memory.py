@@ -17,6 +17,7 @@ Rows = list[tuple[str, str]]  # (quantity, value and how it is derived)
 MIB, GIB = 2**20, 2**30
 TILE, GPU_TILE = 1024, 16_384  # tokens whose logits exist at one time; as in model/logprob.py
 EIGHT_BIT = 2 * (1 + 4 / 256)  # bytes of two moments: a code each, and a scale for 256 of them
+NF4 = 0.5 + 4 / 64  # bytes of a weight in 4 bits: a code, and a scale for 64 of them
 BACKWARD_BUFFERS = 3  # feed-forward-wide tensors that the backward pass of one layer holds
 LOGIT_BUFFERS = 3  # tensors of the size of a logits tile
 WEIGHT_BYTES: dict[str, int] = {"float32": 4, "bf16": 2}
@@ -150,8 +151,11 @@ def trainer_bytes(
         blocks = shape.layers * sum(i * o for i, o in shape.linear.values())
         matrices = trained if frozen else blocks
     adamw = EIGHT_BIT if optimizer is not None and optimizer.moments == "8bit" else 8
+    packed = quantized_parameters(shape, trainer)
+    width = 2 if frozen and on_gpu else 4
     return {
-        "weights": (2 if frozen and on_gpu else 4) * shape.parameters
+        "weights": width * (shape.parameters - packed)
+        + round(NF4 * packed)
         + (4 * trained if frozen else 0),
         "gradients": 4 * trained,
         "moments": round(adamw * (trained - matrices) + 4 * matrices),
@@ -173,7 +177,8 @@ def kept_by_layer(shape: Shape, trainer: TrainerConfig, positions: int) -> int:
     numbers = 4 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 4 * shape.feed_forward
     if not half:
         numbers += shape.queries  # attention outputs are copied back into their rows
-    rounds = half and not (trainer.lora.rank and half_on_gpu(trainer))  # else rounded for good
+    for_good = trainer.lora.rank and (half_on_gpu(trainer) or trainer.lora.base != "full")
+    rounds = half and not for_good
     rounded = 2 * sum(i * o for i, o in shape.linear.values()) if rounds else 0
     return (2 if half else 4) * numbers * positions + rounded
 
@@ -190,7 +195,18 @@ def trunk_activations(shape: Shape, trainer: TrainerConfig, positions: int) -> i
     else:
         layers = shape.layers * layer
     ends = positions * shape.hidden * (3 * size + 4)
-    return layers + ends + BACKWARD_BUFFERS * size * shape.feed_forward * positions
+    unpacked = 0  # of one weight, in float32 and in the passes' type
+    if trainer.lora.base != "full":
+        unpacked = (6 if size == 2 else 4) * max(i * o for i, o in shape.linear.values())
+    return layers + ends + unpacked + BACKWARD_BUFFERS * size * shape.feed_forward * positions
+
+
+def quantized_parameters(shape: Shape, trainer: TrainerConfig) -> int:
+    """Frozen weights in 4 bits: those under adapters."""
+    if trainer.lora.base == "full":
+        return 0
+    sizes = {name: i * o for name, (i, o) in shape.linear.items()}
+    return shape.layers * sum(sizes.get(name, 0) for name in trainer.lora.targets or sizes)
 
 
 def adapter_parameters(shape: Shape, trainer: TrainerConfig) -> int:

@@ -100,15 +100,44 @@ def head_logits(
     cap: float = 0.0,
     compiled: bool = False,
 ) -> Tensor:
-    """z = scale * linear(hidden, weight, bias), [C, V], or cap * tanh(z / cap) if `cap` is set; in
-    the wider dtype of hidden and head, without autocast. `compiled` has no effect on all logits."""
+    """z = scale * linear(hidden, weight, bias), [C, V], or cap * tanh(z / cap) if `cap` is set;
+    without autocast. In the wider dtype of hidden and head; of hidden states in half precision on a
+    GPU in float32, by tensor cores. `compiled` has no effect on all logits."""
     dtype = torch.promote_types(hidden_CD.dtype, weight_VD.dtype)
     with torch.autocast(hidden_CD.device.type, enabled=False):
-        bias_V = None if bias_V is None else bias_V.to(dtype)
-        logits_CV = linear(hidden_CD.to(dtype), weight_VD.to(dtype), bias_V)
+        if _on_tensor_cores(hidden_CD):
+            logits_CV = WideProduct.apply(hidden_CD, weight_VD)
+            logits_CV = logits_CV if bias_V is None else logits_CV + bias_V
+        else:
+            bias_V = None if bias_V is None else bias_V.to(dtype)
+            logits_CV = linear(hidden_CD.to(dtype), weight_VD.to(dtype), bias_V)
     if scale != 1:
         logits_CV = logits_CV * scale
     return cap * (logits_CV / cap).tanh() if cap else logits_CV
+
+
+class WideProduct(torch.autograd.Function):
+    """hidden W' in float32, [C, V], from hidden states and a rounded head in half precision; the
+    gradient's products are such, too."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden_CD: Tensor, weight_VD: Tensor) -> Tensor:
+        ctx.save_for_backward(hidden_CD, weight_VD)
+        return torch.mm(hidden_CD, weight_VD.to(hidden_CD.dtype).t(), out_dtype=torch.float32)
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, Tensor | None]:
+        hidden_CD, weight_VD = ctx.saved_tensors
+        grad_CV, dtype = grad_outputs[0].to(hidden_CD.dtype), hidden_CD.dtype
+        by_hidden = by_weight = None
+        if ctx.needs_input_grad[0]:
+            by_hidden = _input_grad(grad_CV, weight_VD.to(dtype)).to(dtype)
+        if ctx.needs_input_grad[1]:
+            by_weight = _weight_grad(grad_CV, hidden_CD).to(weight_VD.dtype)
+        return by_hidden, by_weight
 
 
 def log_probs(logits_XV: Tensor, temperature: float) -> Tensor:

@@ -17,13 +17,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from veriloop.pipeline.config.sections import LoraConfig
-from veriloop.pipeline.errors import RecipeError, did_you_mean
+from veriloop.pipeline.errors import RecipeError, StageError, did_you_mean
 from veriloop.pipeline.model.fused_layers import FastLinear
 from veriloop.pipeline.model.sharded import whole
 
 FOLDER = "adapter"  # in a checkpoint: the adapters in peft's layout
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 PREFIX = "base_model.model."  # of parameter names
+ROUNDING = 1e-5  # of a product in float32, relative
+
+
+class MergeError(StageError):
+    """A merged weight is not what its layer computes with."""
 
 
 class LoraLinear(FastLinear):
@@ -34,16 +39,32 @@ class LoraLinear(FastLinear):
     lora_scale: float
 
     def forward(self, input: Tensor) -> Tensor:
-        inner = nn.functional.linear(input, self.lora_A.to(input.dtype))
-        added = nn.functional.linear(inner, self.lora_B.to(input.dtype))
-        return super().forward(input) + self.lora_scale * added
+        return self.frozen(input) + self.added(input, self.lora_A, self.lora_B)
+
+    def frozen(self, input: Tensor) -> Tensor:
+        """The layer without its adapter."""
+        return super().forward(input)
+
+    def plain_weight(self, held: Tensor) -> Tensor:
+        """[O, I], from what the layer holds of it."""
+        return held
+
+    def added(self, input: Tensor, a_rI: Tensor, b_Or: Tensor) -> Tensor:
+        inner = nn.functional.linear(input, a_rI.to(input.dtype))
+        return self.lora_scale * nn.functional.linear(inner, b_Or.to(input.dtype))
 
     @torch.no_grad()
     def merged(self) -> Tensor:
         """[O, I]: the weight of an equivalent plain linear layer."""
-        b_Or, a_rI = whole(self.lora_B), whole(self.lora_A)
-        weight_OI = whole(self.weight).to(a_rI.dtype)  # frozen weights may be narrower
-        return torch.addmm(weight_OI, b_Or, a_rI, alpha=self.lora_scale)
+        weight_OI = self.plain_weight(whole(self.weight))
+        return _sum(weight_OI, whole(self.lora_A), whole(self.lora_B), self.lora_scale)
+
+
+def _sum(weight_OI: Tensor, a_rI: Tensor, b_Or: Tensor, scale: float) -> Tensor:
+    """W + scale B A in the adapters' dtype, with one temporary matrix at most."""
+    if weight_OI.dtype == a_rI.dtype:
+        return torch.addmm(weight_OI, b_Or, a_rI, alpha=scale)
+    return weight_OI.to(a_rI.dtype).addmm_(b_Or, a_rI, alpha=scale)
 
 
 def add(model: Any, config: LoraConfig) -> None:
@@ -98,13 +119,37 @@ def merged(model: Any) -> Iterator[tuple[str, Tensor]]:
     """(name, weight) of every parameter, with adapters merged and names as without them.
 
     Sharded weights are gathered one at a time: all ranks iterate. None is held while the next is
-    computed, as it would be under a decorator.
+    computed, as it would be under a decorator. Raises MergeError for a merged weight that does not
+    compute what its layer does.
     """
     layers = {id(m.weight): m for m in model.modules() if isinstance(m, LoraLinear)}
     for name, parameter in model.named_parameters():
         if not _is_adapter(name):
             layer = layers.get(id(parameter))
-            yield name, _gathered(parameter) if layer is None else layer.merged()
+            yield name, _gathered(parameter) if layer is None else _proved(name, layer)
+
+
+@torch.no_grad()
+def _proved(name: str, layer: LoraLinear) -> Tensor:
+    """The merged weight, after its product with a random input was compared with the layer's.
+
+    A digest shows that a weight arrived, not that it was the right one, and a lost update of
+    adapters is far below the rounding of a sampler in bfloat16.
+    """
+    a_rI, b_Or = whole(layer.lora_A), whole(layer.lora_B)
+    noise = torch.Generator().manual_seed(0)
+    input_1I = torch.randn(1, layer.in_features, generator=noise).to(a_rI)
+    want_1O = input_1I @ layer.plain_weight(whole(layer.weight)).to(a_rI.dtype).t()
+    want_1O += layer.added(input_1I, a_rI, b_Or)
+    weight_OI = layer.merged()
+    gap, size = (input_1I @ weight_OI.t() - want_1O).norm().item(), want_1O.norm().item()
+    if not gap <= ROUNDING * size:
+        raise MergeError(
+            f"{name} merged with its adapter gives a product of size {size:.2e} that differs by "
+            f"{gap:.1e} from the layer's, allowed {ROUNDING * size:.1e}: the adapter is lost, old "
+            "or scaled otherwise"
+        )
+    return weight_OI
 
 
 @torch.no_grad()
@@ -124,8 +169,8 @@ def merged_state(
         prefix = name.removesuffix("weight")
         if prefix not in layers:
             return weight
-        b_Or, a_rI = weights[f"{prefix}lora_B"], weights[f"{prefix}lora_A"]
-        return torch.addmm(weight, b_Or, a_rI, alpha=layers[prefix].lora_scale)
+        layer, (a_rI, b_Or) = layers[prefix], (weights[f"{prefix}lora_{x}"] for x in "AB")
+        return _sum(layer.plain_weight(weight), a_rI, b_Or, layer.lora_scale)
 
     return {
         name: convert(plain(name, weight))

@@ -12,7 +12,7 @@ from torch import nn
 
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError, did_you_mean
-from veriloop.pipeline.model import blocks, device, fused_layers, lora, packed_attention
+from veriloop.pipeline.model import blocks, device, fused_layers, lora, nf4, packed_attention
 from veriloop.pipeline.model.fused_layers import NORMS, FastLinear, FastNorm, TypedEmbedding
 from veriloop.pipeline.model.logprob import accumulate_in_place
 from veriloop.pipeline.model.probe import output_head, supports_packing
@@ -25,7 +25,8 @@ def prepare(model: Any, trainer: TrainerConfig) -> Any:
     """Set the model's device, dtype, fused layers, attention, blocks and adapters as in the recipe.
 
     Frozen weights are rounded to bfloat16 where a GPU computes in it. Raises RecipeError for a
-    missing device, a layer whose weights cannot follow bfloat16, or blocks that cannot be compiled.
+    missing device or library, a layer whose weights cannot follow bfloat16, or blocks that cannot
+    be compiled.
     """
     half, target = trainer.compute == "bfloat16", device.choose_device(trainer.device)
     if half:
@@ -46,6 +47,9 @@ def prepare(model: Any, trainer: TrainerConfig) -> Any:
     )
     if trainer.lora.rank:
         lora.add(model, trainer.lora)
+    if trainer.lora.base == nf4.KIND:
+        nf4.require_library(trainer)
+        nf4.quantize(model, target)
     if half and target.type == "cuda":
         device.require_wide_product(target)
         _round_frozen(model)
@@ -56,7 +60,7 @@ def prepare(model: Any, trainer: TrainerConfig) -> Any:
 
 def _round_frozen(model: Any) -> None:
     for parameter in model.parameters():
-        if not parameter.requires_grad:
+        if parameter.is_floating_point() and not parameter.requires_grad:
             parameter.data = parameter.data.to(torch.bfloat16)
 
 

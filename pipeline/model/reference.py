@@ -13,7 +13,7 @@ from veriloop.pipeline.model.device import device_of
 from veriloop.pipeline.model.probe import compute_dtype
 from veriloop.pipeline.model.sharded import own_part, sharded_state, summed_like
 
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a weight
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a weight
 _CHUNK = 1 << 22  # weights hashed at a time
 _SPREAD = 0x9E3779B97F4A7C1  # mixes the bits of neighbouring indices
 

@@ -108,10 +108,11 @@ class WeightSync:
         self._command("send_weights")
         for name, parameter in merged(self._policy):
             weight = parameter.detach().to(dtype)
+            del parameter  # a merged weight is a copy
             shapes[name] = tuple(weight.shape)
             noted.append((name, digest_tensor(weight)))
             yield name, weight
-            del parameter, weight  # before the next is computed
+            del weight  # before the next is computed
 
     def _check_digests(
         self, version: int, shapes: dict[str, tuple[int, ...]], noted: list[tuple[str, Tensor]]

@@ -4,6 +4,8 @@ import json
 import random
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ def harness(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.syspath_prepend(str(BENCHMARKS / "faults"))
     yield lambda name: __import__(name)
-    for name in ("publish", "tiny_stages", "mutations", "kills", "files", "inputs"):
+    for name in ("publish", "tiny_stages", "mutations", "kills", "files", "inputs", "planted"):
         sys.modules.pop(name, None)
 
 
@@ -57,6 +59,86 @@ def test_runs_whose_files_fail_end_in_a_message_and_resume(tmp_path):
 def test_changed_inputs_are_accepted_or_refused(tmp_path):
     results = quick("inputs.py", tmp_path)
     assert results["cases"] > 100 and results["bad"] == []
+
+
+@pytest.fixture
+def planted(harness, one_pool, monkeypatch, tmp_path):
+    """The module. A sampler in bfloat16 is the torch sampler of a GPU, on the CPU."""
+    from veriloop.pipeline.model.device import CPU
+    from veriloop.pipeline.sampling.static_engine import StaticSampler
+    from veriloop.stages import rl
+
+    opened = rl.open_sampler
+
+    def open_any(config, start, **rest):
+        if config.dtype == "float32":
+            return opened(config, start, **rest)
+        return StaticSampler(start, device=CPU, dtype=config.dtype, cache_gib=0.1)
+
+    monkeypatch.setattr(rl, "open_sampler", open_any)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return harness("planted")
+
+
+def small_zero():
+    from veriloop.pipeline.config.rl import ZeroRecipe
+
+    return ZeroRecipe.model_validate(
+        {
+            "name": "test", "start": "given", "steps": 2,
+            "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 12},
+            "algorithm": {"minibatches": 2, "reference_every": 2, "kl_coefficient": 0.01},
+            "optimizer": {"learning_rate": 1e-3},
+            "evaluation": {"problems": 2, "samples": 1},
+            "tensorboard": False,
+        }
+    )  # fmt: skip
+
+
+def low_ids(rollout, verdicts):
+    """A reward that an untrained model gets: the share of ids under 150."""
+    del verdicts
+    return sum(i < 150 for i in rollout.response_ids) / len(rollout.response_ids)
+
+
+def outcomes(planted, family, start):
+    """What caught each fault, and what should have."""
+    recipe, found = planted.at(small_zero(), family), {}
+    for name, (fault, wanted) in planted.faults(family).items():
+
+        def broken(loop, fault=fault):
+            loop.collector.task = replace(loop.task, reward=low_ids)
+            fault(loop)
+
+        found[name] = planted.caught(recipe, start, broken)[0], wanted
+    return found
+
+
+HARDEST = {"sampler": "bfloat16", "trainer": "bfloat16", "tolerance": 1e-4}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"sampler": "float32", "trainer": "float32", "tolerance": 1e-4,
+         "adapters": True, "old_logp": "sampler"},
+        HARDEST | {"adapters": True, "old_logp": "trainer"},
+        pytest.param(HARDEST | {"adapters": False, "old_logp": "trainer"}, marks=pytest.mark.slow),
+        pytest.param(HARDEST | {"tolerance": 0.1, "adapters": False, "old_logp": "sampler"},
+                     marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_each_planted_fault_is_caught_in_families_of_shipped_recipes(
+    planted, tiny_checkpoint, told
+):
+    family = planted.Family(**told)
+    if told["sampler"] == "bfloat16":
+        assert planted.families()[family] > 0
+    found = outcomes(planted, family, tiny_checkpoint())
+    assert len(found) == 8 + told["adapters"]
+    assert {name: caught for name, (caught, _) in found.items()} == {
+        name: wanted for name, (_, wanted) in found.items()
+    }
 
 
 def test_every_stage_has_a_tiny_recipe(harness, tmp_path):

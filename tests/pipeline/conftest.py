@@ -1,7 +1,10 @@
 """A Llama small enough for many steps a second, and rollouts that it might have sampled."""
 
+import importlib.util
+import sys
 from dataclasses import replace
 from random import Random
+from types import ModuleType
 
 import pytest
 import torch
@@ -204,3 +207,52 @@ def tokenizer():
 
     random = Random(0)
     return tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(300)), 300)
+
+
+CODES = [  # of NF4: arXiv 2305.14314, appendix E
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+]  # fmt: skip
+
+
+def _quantized(values, block, kind, storage):
+    assert (kind, storage) == ("nf4", torch.uint8)
+    numbers = torch.nn.functional.pad(values.flatten(), (0, -values.numel() % block))
+    scales = numbers.view(-1, block).abs().amax(1)
+    shares = numbers.view(-1, block) / scales[:, None]
+    codes = (shares.flatten()[: values.numel(), None] - torch.tensor(CODES)).abs().argmin(1)
+    return (codes[0::2] * 16 + codes[1::2]).to(torch.uint8)[:, None], scales
+
+
+def _dequantized(packed, scales, block, kind, shape, dtype):
+    assert kind == "nf4"
+    codes = torch.stack([packed.flatten() // 16, packed.flatten() % 16], 1).flatten().long()
+    scale = scales.repeat_interleave(block)[: len(codes)]
+    return (torch.tensor(CODES)[codes] * scale).view(shape).to(dtype)
+
+
+@pytest.fixture(scope="session")
+def operations_of_four_bits():
+    """Those of bitsandbytes, or where it is not installed the two in torch. Whether they are
+    stand-ins."""
+    if importlib.util.find_spec("bitsandbytes"):
+        importlib.import_module("bitsandbytes")
+        yield False
+        return
+    with torch.library._scoped_library("bitsandbytes", "DEF") as library:
+        library.define("quantize_4bit(Tensor A, int blocksize, str quant_type, ScalarType "
+                       "quant_storage) -> (Tensor, Tensor)")  # fmt: skip
+        library.define("dequantize_4bit(Tensor A, Tensor absmax, int blocksize, str quant_type, "
+                       "int[] shape, ScalarType dtype) -> Tensor")  # fmt: skip
+        library.impl("quantize_4bit", _quantized, "CPU")
+        library.impl("dequantize_4bit", _dequantized, "CPU")
+        yield True
+
+
+@pytest.fixture
+def four_bits(operations_of_four_bits, monkeypatch):
+    """A library for weights in 4 bits."""
+    if operations_of_four_bits:
+        monkeypatch.setitem(sys.modules, "bitsandbytes", ModuleType("bitsandbytes"))

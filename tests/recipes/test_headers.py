@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.load import read, read_values
 from veriloop.pipeline.config.r1_stages import steps
 from veriloop.pipeline.dry_run import plan
 from veriloop.stages.launch import parse
@@ -16,6 +16,7 @@ NAMES = sorted(
 )
 WHOLE = [name for name in NAMES if read(name).stage == "r1"]
 STAGES = [name for name in NAMES if name not in WHOLE]
+SAMPLED = [name for name in STAGES if "sampler" in read_values(name)]
 FIELDS = ("Reproduces", "Source", "Expected", "Hardware", "Memory", "Differs", "Begin", "Smaller")
 FLAG = r"--[a-z_.-]+ [\w./-]*\w"
 
@@ -76,12 +77,35 @@ def test_the_memory_that_is_stated_is_what_is_planned_and_fits_the_card(name, pu
     stated, room = map(int, re.search(r"(\d+) of (\d+) GiB", told["Memory"]).groups())
     if recipe.stage == "preference_rl":  # its reward model is an earlier stage's
         recipe = with_reward_model(recipe, "models/r1-sft")
-    (size,) = planned(plan.plan(recipe))
+    text = plan.plan(recipe)
+    print(name, text)
+    (size,) = planned(text)
     assert size < stated <= room <= card
     assert stated < size + 4  # CUDA and engines
     if "parameters" in told["Memory"]:
         stated = float(re.search(r"([\d.]+) G parameters", told["Memory"])[1])
         assert stated == pytest.approx(plan.shape_at(recipe.start).parameters / 1e9, abs=0.006)
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_the_torch_samplers_static_cache_is_planned_within_what_the_recipe_allows(name, published):
+    recipe = read(name)
+    torch_sampler = recipe.sampler.model_copy(update={"engine": "torch"})
+    text = plan.plan(recipe.model_copy(update={"sampler": torch_sampler}))
+    print(name, text)
+    told = re.search(
+        r"- sampler cache +([\d.,]+) ([GM])iB: (\d+) sequences of ([\d,]+) tokens", text
+    )
+    size, rows, tokens = (float(told[n].replace(",", "")) for n in (1, 3, 4))
+    gib = size / (1024 if told[2] == "M" else 1)
+    assert 0 < gib <= torch_sampler.cache_gib and 0 < rows <= torch_sampler.max_batch
+    assert tokens % 256 == 0 and "- sampler logits" in text
+
+
+@pytest.mark.parametrize("name", [n for n in SAMPLED if not n.startswith("real/smollm2/")])
+def test_on_one_card_the_engine_is_apart_and_asleep_while_the_policy_learns(name):
+    sampler = read(name).sampler
+    assert sampler.apart and sampler.sleep
 
 
 def with_reward_model(recipe, folder):

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 
+from tests.memory_peak import memory_peak
 from tests.rollouts import graded
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.config.sections import TinyModel
@@ -52,18 +52,15 @@ def measured(recipe, config):
 
     rollouts = answers(recipe)
     torch.manual_seed(0)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+
+    def train():
         built = without_dropout(Qwen2ForCausalLM(Qwen2Config(**config))).train()
         policy = prepare(built, recipe.trainer)
         learner = PolicyLearner(recipe, policy, SimpleNamespace(tokenizer=None), None)
         for step in range(3):
             learner.learn(step, rollouts, Random(0))
-    held = highest = 0
-    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        highest = max(highest, held)
-    return highest
+
+    return memory_peak(train)
 
 
 CASES = {

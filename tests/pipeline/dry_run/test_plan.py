@@ -238,6 +238,17 @@ def test_memory_by_hand_from_a_config_alone(tmp_path):
         # keys and values of two layers, each 512 wide, of 4 sequences of 306 tokens
         ({"sampler": {"engine": "torch", "max_batch": 4}}, "- sampler cache",
          2 * 4 * 2 * 512 * 306 * 4 / 2**20),
+        # on a GPU of 512 tokens, two multiples of 256; as many as there is room for
+        ({"sampler": {"engine": "torch", "dtype": "bfloat16", "max_batch": 4}}, "- sampler cache",
+         2 * 2 * 2 * 512 * 512 * 4 / 2**20),
+        ({"sampler": {"engine": "torch", "device": "cuda", "cache_gib": 0.01}}, "- sampler cache",
+         2 * 4 * 2 * 512 * 512 * 2 / 2**20),
+        ({"sampler": {"engine": "torch", "device": "cuda", "max_batch": 64}}, "- sampler logits",
+         4 * 64 * 4096 / 2**20),
+        ({"sampler": {"engine": "torch", "device": "cpu"}}, "- sampler logits", None),
+        # 18 * 2**20 weights of four and a half bits, and the adapters
+        ({"trainer": {"lora": {"rank": 4, "base": "nf4"}}}, "- weights",
+         MIB["float32"] - 4 * 18 + 18 * 4.5 / 8 + 4 * 4 * 2 * 16384 / 2**20),
         ({"trainer": {"device": "cpu"}}, "- checkpoint staging", None),
         ({"optimizer": {"learning_rate": 1, "muon_learning_rate": 1}}, "- optimizer moments",
          2 * MIB["float32"] - 4 * 18),
@@ -260,6 +271,14 @@ def test_a_sampler_that_sleeps_is_not_there_in_the_update(tmp_path):
     assert awake["memory"].endswith("during update")
     assert asleep["memory"].endswith("during sampling")
     assert amount(awake["- sampler cache"]) == amount(asleep["- sampler cache"]) == 64 * 1024
+
+
+def test_a_static_cache_stays_until_its_sampler_sleeps(tmp_path):
+    sampler = {"engine": "torch", "device": "cuda", "cache_gib": 64.0}
+    awake = rows(zero(model_at(tmp_path), sampler=sampler))
+    asleep = rows(zero(model_at(tmp_path), sampler=sampler | {"sleep": True}))
+    assert "during" not in awake["- sampler cache"]
+    assert asleep["- sampler cache"].endswith("during sampling")
 
 
 def test_a_teacher_and_a_reward_model_are_counted_by_their_own_configs(tmp_path):

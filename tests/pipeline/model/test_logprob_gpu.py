@@ -9,7 +9,12 @@ from torch.testing import assert_close
 
 from tests.pipeline.on_card.conftest import wide_product
 from veriloop.pipeline.model import logprob
-from veriloop.pipeline.model.logprob import entropy, logp_and_entropy_from_hidden, token_logp
+from veriloop.pipeline.model.logprob import (
+    entropy,
+    head_logits,
+    logp_and_entropy_from_hidden,
+    token_logp,
+)
 
 M, D, V = 11, 6, 23
 HALF = torch.bfloat16
@@ -60,6 +65,25 @@ def test_both_passes_are_those_of_the_rounded_head_but_for_the_gradients_roundin
     for one, other in zip(leaves, rounded, strict=True):
         assert one.grad.dtype == one.dtype
         assert (one.grad.double() - other.grad).norm() < 0.01 * other.grad.norm()
+
+
+@pytest.mark.usefixtures("on_tensor_cores")
+@pytest.mark.parametrize("weight_type", [torch.float32, HALF])
+def test_all_logits_are_those_of_the_rounded_head_in_float32(weight_type):
+    leaves, _ = head(weight_type)
+    leaves = [x.requires_grad_() for x in leaves]
+    rounded = as_exact(leaves)
+    got, want = head_logits(*leaves, 0.5, 3.0), head_logits(*rounded, 0.5, 3.0)
+    assert got.dtype == torch.float32
+    assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+    up = torch.randn(M, V)
+    (got * up).sum().backward()
+    (want * up).sum().backward()
+    for one, other in zip(leaves, rounded, strict=True):
+        assert one.grad.dtype == one.dtype
+        assert (one.grad.double() - other.grad).norm() < 0.01 * other.grad.norm()
+    hidden, *rest = leaves
+    assert_close(head_logits(hidden.float(), *rest), hidden.float() @ rest[0].float().t() + rest[1])
 
 
 @pytest.mark.usefixtures("on_tensor_cores")

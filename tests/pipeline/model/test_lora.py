@@ -3,10 +3,12 @@
 import json
 from contextlib import ExitStack
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tests.memory_peak import memory_peak
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.config.sections import LoraConfig, OptimizerConfig, TrainerConfig
 from veriloop.pipeline.errors import RecipeError
@@ -23,6 +25,8 @@ from veriloop.pipeline.model.reference import Reference
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.sampling import sync as sync_module
+from veriloop.pipeline.sampling.sync import WeightSync
 from veriloop.pipeline.training.optimizer import Optimizer
 from veriloop.stages import rl, zero
 
@@ -68,6 +72,50 @@ def test_merged_weights_compute_what_the_adapters_do(tiny_checkpoint, compute):
     assert [n for n, _ in lora.merged(model)] == [n for n, _ in plain.named_parameters()]
     for (_, one), other in zip(lora.merged(model), plain.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda layer: layer.weight.detach().clone(),
+        lambda layer: torch.addmm(layer.weight, layer.lora_B, layer.lora_A),
+        lambda layer: lora.LoraLinear.merged(layer).roll(1, 0),
+    ],
+    ids=["without", "unscaled", "misplaced"],
+)
+def test_a_merged_weight_that_its_layer_does_not_compute_with_is_not_sent(tiny_checkpoint, wrong):
+    model = trained(tiny_checkpoint(), size=3e-4)
+    list(lora.merged(model))
+    layer = model.model.layers[1].mlp.up_proj
+    layer.merged = lambda: wrong(layer)
+    with pytest.raises(lora.MergeError, match=r"layers.1.mlp.up_proj.weight merged"):
+        list(lora.merged(model))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_merged_weight_at_a_time_is_in_the_senders_memory(dtype):
+    size, layers = 512, 6
+    model = torch.nn.Sequential(*(torch.nn.Linear(size, size) for _ in range(layers)))
+    for layer in model:
+        lora._adapt(layer, LoraConfig(rank=2), seed=1)
+    model.to(dtype)  # a layer whose frozen weight is narrower has wide adapters
+    for name, parameter in model.named_parameters():
+        if "lora" in name:
+            parameter.data = parameter.data.float()
+    sync = WeightSync(model, SimpleNamespace(dtype="bfloat16"), temperature=1.0, tolerance=1e-4)
+    received = []
+
+    def send():
+        for name, weight in sync._outgoing({}, []):
+            received.append((name, weight.dtype, weight.numel()))
+            del weight
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sync_module, "digest_tensor", lambda weight: torch.zeros(2))
+        peak = memory_peak(send)
+    assert {dtype for _, dtype, _ in received} == {torch.bfloat16}
+    assert sum(n == size**2 for *_, n in received) == layers
+    assert peak < 1.1 * (4 + 2) * size**2  # a merged weight, and what is cast of it
 
 
 def test_an_update_leaves_every_other_weight_and_keeps_moments_for_adapters_alone(

@@ -15,9 +15,9 @@ from veriloop.pipeline.distill.on_policy import OnPolicyDistiller
 from veriloop.pipeline.dry_run.memory import kept_by_layer, shape_of
 from veriloop.pipeline.losses.ptx import pretraining_loss
 from veriloop.pipeline.model.device import device_of
-from veriloop.pipeline.model.lora import merged
+from veriloop.pipeline.model.lora import adapters, merged
 from veriloop.pipeline.model.packing import lay_out
-from veriloop.pipeline.model.policy import hidden_states, score
+from veriloop.pipeline.model.policy import hidden_states, policy_weights, score
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.reference import Reference, fingerprint
 from veriloop.pipeline.rl.learner import PolicyLearner
@@ -146,10 +146,12 @@ HALF_WAYS = {
     "whole sequences": {"share_prompts": False},
     "cheap recomputed": {"gradient_checkpointing": True, "recompute": "cheap"},
     "adapters": {"lora": {"rank": 2}},
+    "adapters over 4 bits": {"lora": {"rank": 2, "base": "nf4"}},
 }
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("four_bits")
 @pytest.mark.parametrize("trainer", HALF_WAYS.values(), ids=HALF_WAYS)
 def test_reinforcement_learning_in_half_precision(on_both, card, learned, trainer):
     """Within its rounding; AdamW may move a weight whose gradient is nearly 0 either way."""
@@ -160,6 +162,7 @@ def test_reinforcement_learning_in_half_precision(on_both, card, learned, traine
 
     on_both(work, ran="_varlen_attn_backward", close=0.03)
     assert "mm" in card.ran
+    assert ("nf4_product" in card.ran) == ("base" in trainer.get("lora", {}))
 
 
 @pytest.mark.slow
@@ -172,6 +175,8 @@ def test_frozen_weights_are_in_half_precision_and_merged_in_float32(card, tiny_l
     assert kinds == {torch.bfloat16: False, torch.float32: True}
     for name, weight in merged(adapted):
         assert torch.equal(weight.detach().cpu().float(), want[name])
+    for name, weight in policy_weights(adapted).items():  # what a checkpoint gets
+        assert name in adapters(adapted.state_dict()) or torch.equal(weight.float(), want[name])
     policy = prepare(tiny_llama(spread=0.2), TrainerConfig(**trainer))
     reference = Reference(policy, every=1)
     assert {p.dtype for p in reference.model.parameters()} == {torch.bfloat16}

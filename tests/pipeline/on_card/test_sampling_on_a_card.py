@@ -82,6 +82,18 @@ def test_a_sync_is_proved_on_the_card(opened, checkpoint, card):
     assert sampler.version == 2
 
 
+def test_asleep_it_holds_no_weights_and_no_cache_and_the_next_sync_wakes_it(
+    opened, checkpoint, card
+):
+    sampler, policy = opened("cuda", sleep=True), load_policy(checkpoint).to("cuda:0")
+    sync = WeightSync(policy, sampler, temperature=0.7, tolerance=1e-4)
+    assert sync(1, PROMPTS).max < 1e-4
+    sampler.sleep()
+    assert sampler._steps is None
+    assert sum(p.numel() for p in sampler._model.parameters()) == 0
+    assert sync(2, PROMPTS).max < 1e-4
+
+
 def test_in_bfloat16_logits_are_made_in_float32(opened, checkpoint, card, monkeypatch):
     policy = load_policy(checkpoint)  # the trainer's, in float32 and elsewhere
     asked = []
