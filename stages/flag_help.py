@@ -42,7 +42,7 @@ def stage_help(recipe: Recipe, name: str) -> str:
     ]
     by_section = groupby(sorted(recipe_flags(recipe), key=_section_order), key=_section)
     for section, flags in by_section:
-        lines += [f"\n{section or 'recipe'}", *map(_flag_line, flags)]
+        lines += [section or "recipe", *map(_flag_line, flags)]
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ A stage adds its verifiers and the formula that combines their scores into a rew
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,7 +48,7 @@ from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.trackers.open import open_record
 from veriloop.pipeline.sampling.engine_cache import abandon
 from veriloop.pipeline.sampling.open import open_sampler
-from veriloop.pipeline.sampling.prelaunch import engine_of, halves
+from veriloop.pipeline.sampling.prelaunch import engine_of, halves, served
 from veriloop.pipeline.sampling.sampler import Sampler
 from veriloop.pipeline.types import Rollout
 from veriloop.sandbox.host import affinity, bind
@@ -189,7 +189,8 @@ def open_loop(
     """
     ranks = _ranks_of(recipe, build_learner)
     stack.push(ranks.close)
-    cores = _reserve_sampler_cores(stack) if recipe.rollout.ahead else ()
+    local = not served(recipe)
+    cores = _reserve_sampler_cores(stack) if recipe.rollout.ahead and local else ()
     rollout = recipe.rollout
     console = stack.enter_context(
         StageConsole(
@@ -202,13 +203,7 @@ def open_loop(
     # Verifiers first: their processes import what they need while the engine loads.
     names = verifier_names({**MEASURED, **task.verifiers}, [*task.kinds, *task.held_out])
     pool = open_verifiers(stack, recipe, names, directory)
-    sampler = open_sampler(
-        _sampler_config(recipe.sampler, ranks),
-        str(start),
-        max_length=rollout.max_prompt + rollout.max_tokens,
-        say=console.note,
-        cores=cores,
-    )
+    sampler = _open_sampler(recipe, ranks, directory, start, console.note, cores)
     stack.callback(sampler.close)
     ranks.command("open", str(start), None if saved is None else str(saved[0]))
     policy = prepare(load_policy(start), recipe.trainer)
@@ -254,6 +249,26 @@ def _ranks_of(recipe: RolloutRecipe, build_learner: LearnerBuilder | None) -> Ra
             "for `torchrun -m veriloop` with zero, reasoning-rl and preference-rl"
         )
     return ranks
+
+
+def _open_sampler(
+    recipe: RolloutRecipe,
+    ranks: Ranks,
+    directory: Path,
+    start: Path,
+    say: Callable[[str], None],
+    cores: Collection[int],
+) -> Sampler:
+    """The engine of the recipe, or the servers of its `cluster`."""
+    length = recipe.rollout.max_prompt + recipe.rollout.max_tokens
+    if isinstance(recipe, RLRecipe) and served(recipe):
+        from veriloop.pipeline.sampling.served import ServedSampler  # imports an HTTP client
+
+        return ServedSampler(
+            recipe.cluster, recipe.sampler, str(start), directory, max_length=length, say=say
+        )
+    config = _sampler_config(recipe.sampler, ranks)
+    return open_sampler(config, str(start), max_length=length, say=say, cores=cores)
 
 
 def _sampler_config(config: SamplerConfig, ranks: Ranks) -> SamplerConfig:

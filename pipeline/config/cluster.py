@@ -1,7 +1,9 @@
-"""The section `cluster` of a recipe: the processes that train together, started by torchrun."""
+"""The section `cluster` of a recipe: ranks that train together, and servers that sample."""
 
 import os
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator
 
 from veriloop.pipeline.config.fields import Count, Part, Positive
 from veriloop.pipeline.errors import RecipeError
@@ -14,14 +16,41 @@ class ClusterTrainer(Part):
     """Processes of each machine. One for each of its GPUs."""
 
 
+def _servers(urls: tuple[str, ...]) -> tuple[str, ...]:
+    """The base URLs without trailing slashes. Raises ValueError for anything else."""
+    if not urls:
+        return urls
+    from veriloop.sandbox.remote.connection import Address  # imports an HTTP client
+
+    found = tuple(Address.read(url).url for url in urls)
+    if twice := [url for url in found if found.count(url) > 1]:
+        raise ValueError(f"urls={urls}: {twice[0]} is named twice; name each server once")
+    return found
+
+
+class ClusterSamplers(Part):
+    urls: Annotated[tuple[str, ...], AfterValidator(_servers)] = ()
+    """vLLM servers that sample. (): the engine of `sampler`, started by the run."""
+    weights: Literal["auto", "files"] = "auto"
+    """How they get new weights; auto: files."""
+    folder: str = ""
+    """Shared folder for these files. "": the run folder; every server must see it."""
+
+
 class Deadlines(Part):
     rank_s: Positive = 600.0
     """Seconds that a rank may be late in an update."""
+    answer_s: Positive = 900.0
+    """Seconds for one answer of a server. After that others are asked."""
+    sync_s: Positive = 120.0
+    """Seconds for a server to be reached and to load weights."""
 
 
 class ClusterConfig(Part):
     trainer: ClusterTrainer = ClusterTrainer()
     """Processes that divide weights, optimizer and micro-batches among them."""
+    samplers: ClusterSamplers = ClusterSamplers()
+    """Servers that sample instead of an engine of this run."""
     deadlines: Deadlines = Deadlines()
     """Bounds on waiting for other processes."""
 

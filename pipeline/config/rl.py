@@ -104,7 +104,7 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
     sampler: SamplerConfig = SamplerConfig()
     """Engine that samples answers."""
     cluster: ClusterConfig = ClusterConfig()
-    """Processes that train together, started by torchrun."""
+    """Ranks that train together, and servers that sample."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When checkpoints are written and how many are kept."""
     tensorboard: bool = True
@@ -202,6 +202,23 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
                 f"algorithm.objective=natural_gradient with {self.cluster.ranks} ranks in cluster: "
                 "its step is computed in one process; set another objective or ranks: 1"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _servers_suit(self) -> Self:
+        if not self.cluster.samplers.urls:
+            return self
+        if self.sampler.engine == "torch":
+            raise ValueError(
+                "sampler.engine=torch with cluster.samplers.urls: the servers are vLLM's; set "
+                "engine: auto or vllm"
+            )
+        for name in ("apart", "sleep"):
+            if getattr(self.sampler, name):
+                raise ValueError(
+                    f"sampler.{name}=True with cluster.samplers.urls: it is for an engine that the "
+                    "run starts; set false"
+                )
         return self
 
     @model_validator(mode="after")

@@ -1,11 +1,35 @@
-"""The plan's rows of a recipe that trains on several ranks."""
+"""The plan's rows of a recipe that trains on several ranks or samples on servers."""
 
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.dry_run.memory import MIB, Rows
 
 
 def cluster_rows(recipe: RLRecipe, parameters: int | None) -> Rows:
-    """Placement, memory of each rank and bytes of a weight sync; none for one process."""
+    """Placement, memory of each rank and bytes of a weight sync; none without `cluster`."""
+    sent = (parameters or 0) * {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype] / MIB
+    return _server_rows(recipe, sent) + _rank_rows(recipe, parameters, sent)
+
+
+def _server_rows(recipe: RLRecipe, sent: float) -> Rows:
+    samplers, deadlines = recipe.cluster.samplers, recipe.cluster.deadlines
+    if not samplers.urls:
+        return []
+    size = f"{sent:,.1f} MiB" if sent else "weights"
+    return [
+        (
+            "servers",
+            f"{len(samplers.urls)} vLLM: {', '.join(samplers.urls)}; up to "
+            f"{recipe.sampler.max_batch} asks each, {deadlines.answer_s:g} s for an answer",
+        ),
+        (
+            "weight files",
+            f"{size} a sync in {samplers.folder or 'the run folder'}, loaded by each server within "
+            f"{deadlines.sync_s:g} s",
+        ),
+    ]
+
+
+def _rank_rows(recipe: RLRecipe, parameters: int | None, sent: float) -> Rows:
     cluster, trainer = recipe.cluster, recipe.cluster.trainer
     if cluster.ranks == 1:
         return []
@@ -26,7 +50,6 @@ def cluster_rows(recipe: RLRecipe, parameters: int | None) -> Rows:
         roles["critic"] = 16
     size = sum(roles.values()) * parameters / cluster.ranks / MIB
     parts = "; ".join(f"{role}: {count}" for role, count in roles.items())
-    sent = parameters * {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype]
     start = 4 * parameters / MIB
     return [
         *rows,
@@ -37,7 +60,7 @@ def cluster_rows(recipe: RLRecipe, parameters: int | None) -> Rows:
         ),
         (
             "weight sync",
-            f"{4 * parameters / MIB:,.1f} MiB gathered tensor by tensor, {sent / MIB:,.1f} MiB to "
+            f"{4 * parameters / MIB:,.1f} MiB gathered tensor by tensor, {sent:,.1f} MiB to "
             "the sampler",
         ),
     ]

@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Collection
 
+from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.sampling.process_engine import EngineProcess
 from veriloop.sandbox.host import affinity
@@ -31,11 +32,19 @@ def begin(config: SamplerConfig, cores: Collection[int] = ()) -> None:
     _waiting = EngineProcess(engine_of(config), cores)
 
 
+def served(recipe: object) -> bool:
+    """Whether servers of its section `cluster` sample for the recipe."""
+    cluster = getattr(recipe, "cluster", None)
+    return isinstance(cluster, ClusterConfig) and bool(cluster.samplers.urls)
+
+
 def begin_for(*recipes: object) -> None:
     """Start the process of the first recipe whose sampler runs in a separate one."""
     for recipe in recipes:
         sampler, rollout = getattr(recipe, "sampler", None), getattr(recipe, "rollout", None)
         ahead = getattr(rollout, "ahead", 0)
+        if served(recipe):
+            continue
         if isinstance(sampler, SamplerConfig) and (sampler.apart or ahead):
             begin(sampler, halves()[1] if ahead else ())
             return

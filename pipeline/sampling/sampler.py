@@ -14,7 +14,7 @@ forgeries. -0 and subnormal numbers count as 0, as some kernels make no differen
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -99,6 +99,23 @@ class Sampler(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class HasCopies(Protocol):
+    """A sampler of several engines; the weights of each have to be verified."""
+
+    def digests_of_each(
+        self, shapes: Mapping[str, tuple[int, ...]]
+    ) -> list[tuple[str, list[tuple[str, Digest]]]]:
+        """(name, digests) of each engine."""
+        ...
+
+    def sample_of_each(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[tuple[str, list[list[Completion]]]]:
+        """(name, what it samples after all of the prompts) of each engine."""
+        ...
 
 
 @torch.no_grad()

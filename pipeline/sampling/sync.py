@@ -7,8 +7,10 @@ there an unusual difference is a warning.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -22,7 +24,15 @@ from veriloop.pipeline.model.packing import best_fit, lay_out, response_mask
 from veriloop.pipeline.model.policy import score
 from veriloop.pipeline.model.sharded import no_command
 from veriloop.pipeline.sampling.gap_history import GapHistory
-from veriloop.pipeline.sampling.sampler import Completion, Sampler, Sampling, digest_tensor, fetched
+from veriloop.pipeline.sampling.sampler import (
+    Completion,
+    Digest,
+    HasCopies,
+    Sampler,
+    Sampling,
+    digest_tensor,
+    fetched,
+)
 from veriloop.pipeline.types import Graded
 
 BFLOAT16_TOLERANCE = 0.03  # nats on average, for the rounding of trainer or sampler
@@ -52,6 +62,12 @@ class Fresh:
     version: int
     prompts: tuple[tuple[int, ...], ...]
     completions: tuple[Completion, ...]
+    engines: tuple[str, ...]  # names; each has as many of the completions, in this order
+
+    def engine_at(self, token: int) -> str:
+        """The name of the engine that sampled a token, counted over all completions."""
+        ends = list(accumulate(len(completion.ids) for completion in self.completions))
+        return self.engines[bisect_right(ends, token) * len(self.engines) // len(ends)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,9 +134,22 @@ class WeightSync:
         self, version: int, shapes: dict[str, tuple[int, ...]], noted: list[tuple[str, Tensor]]
     ) -> None:
         sent = dict(fetched(noted))
-        held = self._sampler.digests(shapes)
+        self._unread = ""
+        for engine, held in self._held(shapes):
+            self._check_held(f"after {version} optimizer steps the {engine} sampler", sent, held)
+
+    def _held(
+        self, shapes: dict[str, tuple[int, ...]]
+    ) -> Sequence[tuple[str, list[tuple[str, Digest]]]]:
+        """(name, digests) of each engine."""
+        if isinstance(self._sampler, HasCopies):
+            return self._sampler.digests_of_each(shapes)
+        return [(self._sampler.name, self._sampler.digests(shapes))]
+
+    def _check_held(
+        self, where: str, sent: dict[str, Digest], held: list[tuple[str, Digest]]
+    ) -> None:
         wrong = dict.fromkeys(name for name, digest in held if sent[name] != digest)
-        where = f"after {version} optimizer steps the {self._sampler.name} sampler"
         if wrong:
             raise SyncError(
                 f"{where} holds other weights than were sent: {_named(wrong, sent)} differ. "
@@ -128,8 +157,10 @@ class WeightSync:
                 "something else changed"
             )
         unread = sent.keys() - {name for name, _ in held}
-        self._unread = _named([name for name in sent if name in unread], sent) if unread else ""
-        if unread and not self._exact:
+        if not unread:
+            return
+        self._unread = _named([name for name in sent if name in unread], sent)
+        if not self._exact:
             raise SyncError(
                 f"{where} cannot read back {self._unread}, and tokens sampled in "
                 f"{self._sampler.dtype} do not prove their sync: set sampler.dtype to float32, or "
@@ -151,11 +182,15 @@ class WeightSync:
             max_tokens=self._max_tokens,
             seed=version,
         )
-        completions = (group[0] for group in self._sampler.sample(prompts, sampling))
+        if isinstance(self._sampler, HasCopies):
+            found = self._sampler.sample_of_each(prompts, sampling)
+        else:
+            found = [(self._sampler.name, self._sampler.sample(prompts, sampling))]
         return Fresh(
             version=version,
-            prompts=tuple(map(tuple, prompts)),
-            completions=tuple(completions),
+            prompts=tuple(map(tuple, prompts)) * len(found),
+            completions=tuple(group[0] for _, groups in found for group in groups),
+            engines=tuple(name for name, _ in found),
         )
 
     def compare(self, fresh: Fresh) -> SyncReport:
@@ -181,7 +216,7 @@ class WeightSync:
         report = SyncReport(
             tokens=len(gap_M), max=gap_M.max().item(), mean=gap_M.mean().item(), moved=moved
         )
-        self._check(report, fresh.version)
+        self._check(report, fresh, fresh.engine_at(int(gap_M.argmax())))
         if not self._exact:
             slope_M = trained_M + entropy_M[: len(trained_M)]
             self._check_temperature(sampled_M - trained_M, slope_M, fresh.version)
@@ -197,7 +232,9 @@ class WeightSync:
         if not self._exact and (unusual := self._gaps.judge(gap_M, moved)):
             yield unusual
 
-    def _check(self, report: SyncReport, version: int) -> None:
+    def _check(self, report: SyncReport, fresh: Fresh, worst: str) -> None:
+        """`worst`: the engine with the largest difference."""
+        version = fresh.version
         if self._sampler.version != version:
             raise SyncError(
                 f"the sampler holds version {self._sampler.version} of the policy, not {version}"
@@ -205,7 +242,7 @@ class WeightSync:
         unequal = self._exact and report.max > self._tolerance
         if unequal or not math.isfinite(report.max):
             raise SyncError(
-                f"after {version} optimizer steps the {self._sampler.name} sampler and the trainer "
+                f"after {version} optimizer steps the {worst} sampler and the trainer "
                 f"disagree on {report.tokens} fresh tokens: max {report.max:.2e}, mean "
                 f"{report.mean:.2e} nats, allowed {self._tolerance:.0e}. Possible causes: stale "
                 f"weights, a temperature other than {self._temperature}, or a lower precision"

@@ -14,7 +14,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import give_back_unused
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
 from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampling, digests
-from veriloop.pipeline.sampling.vllm_weights import held_weights, output_head
+from veriloop.pipeline.sampling.vllm_weights import held_weights, repack_head
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.gc_freeze import lasting
 
@@ -259,11 +259,7 @@ def _completion(choice: Any) -> Completion:
 
 
 def _repack_head(worker: Any) -> None:
-    """Repack the tied head: on a CPU it multiplies with a packed copy of the embedding, which
-    reloading does not update."""
-    head = output_head(worker.model_runner.get_model())
-    with torch.no_grad():
-        head.quant_method.process_weights_after_loading(head)
+    repack_head(worker.model_runner.get_model())
 
 
 def _held_digests(

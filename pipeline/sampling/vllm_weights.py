@@ -22,6 +22,14 @@ def output_head(model: Any) -> Any:
 
 
 @torch.no_grad()
+def repack_head(model: Any) -> None:
+    """Repack the tied head: on a CPU it multiplies with a packed copy of the embedding, which
+    reloading does not update."""
+    head = output_head(model)
+    head.quant_method.process_weights_after_loading(head)
+
+
+@torch.no_grad()
 def held_weights(
     model: Any, shapes: Mapping[str, tuple[int, ...]], *, tied: bool
 ) -> Iterator[tuple[str, Tensor]]:

@@ -98,6 +98,15 @@ def test_a_cluster_is_planned_by_rank(tmp_path):
     assert not {"cluster", "a rank holds", "weight sync"} & rows(zero(tmp_path)).keys()
 
 
+def test_servers_that_sample_are_named_with_the_bytes_that_they_load(tmp_path):
+    saved(model_at(tmp_path) / "model.safetensors", a=[1024, 1024])
+    urls = ["http://a:8000", "http://b:8000"]
+    found = rows(zero(tmp_path, cluster={"samplers": {"urls": urls}}))
+    assert found["servers"].startswith("2 vLLM: http://a:8000, http://b:8000; up to 512 asks each")
+    assert found["weight files"].startswith("4.0 MiB a sync in the run folder")
+    assert not {"servers", "weight files"} & rows(zero(tmp_path)).keys()
+
+
 def test_evaluations_at_the_ends_and_between():
     asked = {"problems": 100, "samples": 8, "every": 3, "during": 40}
     said = "100 held-out problems x (8 samples + 1 greedy) at both ends"

@@ -1,0 +1,270 @@
+"""A sampler of vLLM servers, reached by URL. Its door is the ask: one response to one prompt.
+
+An ask that a server fails on, or does not answer in time, is asked again of another one, with the
+same seed; it has one answer whatever happens. Weights are loaded from a shared folder. A version is
+only a label of the server, so it also names this process: an answer under another label comes from
+a server that was restarted, or that somebody else has loaded weights into.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import httpx2
+from torch import Tensor
+
+from veriloop.pipeline.config.cluster import ClusterConfig
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
+from veriloop.pipeline.sampling.fleet import Fleet
+from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampling
+from veriloop.pipeline.sampling.vllm_server import ServerFaultError, VllmServer
+from veriloop.pipeline.sampling.weight_files import WeightFiles
+
+Result = TypeVar("Result")
+
+
+class ServedSampler:
+    """Several vLLM servers as one sampler. `load_weights` is the first to contact them."""
+
+    name = "served"
+    pid: int | None = None
+
+    def __init__(
+        self,
+        cluster: ClusterConfig,
+        config: SamplerConfig,
+        checkpoint: str,
+        run: Path,
+        *,
+        max_length: int,
+        say: Callable[[str], None],
+    ) -> None:
+        """`run`: the folder of the run. `max_length` counts prompt and response tokens."""
+        urls, self._deadlines = cluster.samplers.urls, cluster.deadlines
+        self.dtype, self.version = config.dtype, 0
+        self.fleet = Fleet(urls, config.max_batch)
+        self._servers = {url: VllmServer(url, self._deadlines) for url in urls}
+        self._files = WeightFiles(cluster.samplers.folder, run)
+        self._max_length, self._say = max_length, say
+        self._stop_ids = list(
+            eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint))
+        )
+        self._run_id = uuid4().hex[:8]
+        self._started = False  # servers had their time to start
+        self._work: dict[str, set[asyncio.Task[Completion]]] = {url: set() for url in urls}
+        self._waiting: deque[asyncio.Future[None]] = deque()  # asks without a server
+        self._lock = threading.Lock()
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._closed = False
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """All servers that are there load them, also those that were left out before."""
+        self.version = version
+        with self._files.written(weights, self._label) as folder:
+            self._run(lambda: self._load(str(folder)))
+
+    def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:
+        return [pair for _, held in self.digests_of_each(shapes) for pair in held]
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        on_complete: OnComplete | None = None,
+    ) -> list[list[Completion]]:
+        bodies = self._bodies(prompts, sampling)
+
+        async def group(index: int) -> list[Completion]:
+            completions = await _gathered(map(self.ask, bodies[index]))
+            if on_complete is not None:
+                on_complete(index, completions)
+            return completions
+
+        return self._run(lambda: _gathered(map(group, range(len(bodies)))))
+
+    def sleep(self) -> None:
+        raise NotImplementedError("recipes with servers and sampler.sleep are refused")
+
+    def close(self) -> None:
+        """End also a request in another thread. The servers go on."""
+        with self._lock:
+            self._closed = True
+            if self._running is not None:
+                loop, main = self._running
+                loop.call_soon_threadsafe(main.cancel)
+
+    def digests_of_each(
+        self, shapes: Mapping[str, tuple[int, ...]]
+    ) -> list[tuple[str, list[tuple[str, Digest]]]]:
+        return self._run(lambda: self._of_each(lambda server: server.digests(shapes)))
+
+    def sample_of_each(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[tuple[str, list[list[Completion]]]]:
+        bodies = self._bodies(prompts, sampling)
+
+        async def sampled(server: VllmServer) -> list[list[Completion]]:
+            return await _gathered(
+                _gathered(server.generate(body, self._label) for body in group) for group in bodies
+            )
+
+        return self._run(lambda: self._of_each(sampled))
+
+    async def ask(self, body: Mapping[str, Any]) -> Completion:
+        """The response to one request, from whichever server."""
+        while True:
+            url = await self._free()
+            work = asyncio.create_task(self._servers[url].generate(body, self._label))
+            self._work[url].add(work)
+            try:
+                await asyncio.wait([work])
+            finally:
+                work.cancel()
+                self._work[url].discard(work)
+                failure = CANCELLED if work.cancelled() or not work.done() else work.exception()
+                self.fleet.end(url, answered=failure is None)
+                self._wake(1)
+            if failure is None:
+                return work.result()
+            if failure is CANCELLED:  # the server was dropped
+                continue
+            if not isinstance(failure, ServerFaultError):
+                raise failure
+            if failure.refused:
+                raise StageError(f"the server {url} refused a request: {failure}")
+            self._drop(url, str(failure))
+
+    async def _free(self) -> str:
+        """The server that takes the next ask, once one has room."""
+        while (url := self.fleet.next()) is None:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+        self.fleet.begin(url)
+        return url
+
+    def _wake(self, count: int) -> None:
+        """Let so many asks look for a server again."""
+        for _ in range(min(count, len(self._waiting))):
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def _drop(self, url: str, reason: str) -> None:
+        """Leave the server out until it has loaded weights again; others take its asks."""
+        if self.fleet.drop(url, reason):
+            self._say(f"WARNING: the server {url} is left out until the next sync: {reason}")
+        for work in self._work[url]:
+            work.cancel()
+        self._wake(len(self._waiting))
+
+    async def _load(self, folder: str) -> None:
+        async def load(url: str, server: VllmServer) -> None:
+            patience_s = 0.0 if self._started else self._deadlines.sync_s
+            try:
+                if url in self.fleet.left_out:
+                    await server.meet(patience_s, dtype=self.dtype, max_length=self._max_length)
+                await server.load(folder, self._label)
+            except ServerFaultError as failure:
+                self._drop(url, str(failure))
+            else:
+                if self.fleet.admit(url):
+                    self._say(f"the server {url} samples")
+
+        await _gathered(load(url, server) for url, server in self._servers.items())
+        self._started = True
+        self.fleet.require_one()
+
+    async def _of_each(
+        self, call: Callable[[VllmServer], Coroutine[Any, Any, Result]]
+    ) -> list[tuple[str, Result]]:
+        """(name, result) of each ready server; those that fail are left out."""
+
+        async def result(url: str) -> list[tuple[str, Result]]:
+            try:
+                return [(f"{self.name} ({url})", await call(self._servers[url]))]
+            except ServerFaultError as failure:
+                self._drop(url, str(failure))
+                return []
+
+        found = await _gathered(map(result, self.fleet.ready))
+        self.fleet.require_one()
+        return [pair for pairs in found for pair in pairs]
+
+    @property
+    def _label(self) -> str:
+        """Of the current weights on the servers."""
+        return f"{self._run_id}-{self.version}"
+
+    def _bodies(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[dict[str, Any]]]:
+        """The requests of each prompt's responses, each with a seed of its own."""
+        for i, prompt in enumerate(prompts):
+            if len(prompt) + sampling.max_tokens > self._max_length:
+                raise ValueError(
+                    f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
+                    f"it exceeds the engine's {self._max_length} positions"
+                )
+        first, count = sampling.seed * 1_000_003, sampling.per_prompt
+        parameters = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "stop": list(sampling.stop) or None,
+            "stop_token_ids": self._stop_ids,
+            "logprobs": 0,  # of the sampled token only
+            "detokenize": bool(sampling.stop),
+            "skip_special_tokens": False,
+        }
+
+        def body(place: int) -> dict[str, Any]:
+            seed = first + place if sampling.temperature > 0 else None
+            return {
+                "request_id": f"{self._label}-{first + place}",
+                "token_ids": list(prompts[place // count]),
+                "sampling_params": {**parameters, "seed": seed},
+            }
+
+        return [[body(i * count + k) for k in range(count)] for i in range(len(prompts))]
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Run a method in an event loop of its own, which `close` in another thread can end."""
+
+        async def main() -> Result:
+            task = asyncio.current_task()
+            assert task is not None, "a coroutine runs in a task"
+            with self._lock:
+                if self._closed:
+                    raise asyncio.CancelledError
+                self._running = asyncio.get_running_loop(), task
+            self._waiting.clear()
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+            try:
+                async with httpx2.AsyncClient(
+                    timeout=None, limits=limits, trust_env=False
+                ) as client:
+                    for server in self._servers.values():
+                        server.client = client
+                    return await call()
+            finally:
+                with self._lock:
+                    self._running = None
+
+        try:
+            return asyncio.run(main())
+        except asyncio.CancelledError as failure:
+            raise StageError("the sampler was closed while it worked") from failure
+
+
+CANCELLED = asyncio.CancelledError()
+
+
+async def _gathered(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    return list(await asyncio.gather(*calls))

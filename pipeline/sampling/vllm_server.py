@@ -1,0 +1,144 @@
+"""One vLLM server by URL: what it is asked, and which of its answers are refused."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+
+from veriloop.pipeline.config.cluster import Deadlines
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.sampling.sampler import Completion, Digest
+
+EXTENSION = "veriloop.pipeline.sampling.vllm_worker.VeriloopWorker"
+HEALTH_S = 5.0  # for the answer that it is there
+RETRY_S = 1.0  # between attempts to reach one that may still be starting
+DETAIL = 300  # characters of an error response that are shown
+
+
+class ServerFaultError(Exception):
+    """A server failed to do what was asked."""
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        """`refused`: the request was wrong, so that other servers would refuse it too."""
+        super().__init__(reason)
+        self.refused = refused
+
+
+class VllmServer:
+    """Every method raises ServerFaultError if the server fails, or is late."""
+
+    client: httpx2.AsyncClient  # of the event loop that runs
+
+    def __init__(self, url: str, deadlines: Deadlines) -> None:
+        self.url, self._deadlines = url, deadlines
+        self._extended = False  # has our worker extension
+
+    async def meet(self, patience_s: float, *, dtype: str, max_length: int) -> None:
+        """See what the server is, waiting `patience_s` for it to listen.
+
+        Raises StageError if its settings are not those of the recipe.
+        """
+        clock = asyncio.get_running_loop().time
+        end = clock() + patience_s
+        while True:
+            try:
+                await self._request("GET", "/health", None, HEALTH_S)
+                break
+            except ServerFaultError:
+                if clock() + RETRY_S > end:
+                    raise
+                await asyncio.sleep(RETRY_S)
+        found = await self._control("/server_info?config_format=json", method="GET")
+        model = found["vllm_config"]["model_config"]
+        for flag, value, right in (
+            ("--dtype", str(model["dtype"]).removeprefix("torch."), dtype),
+            ("--logprobs-mode", model["logprobs_mode"], "processed_logprobs"),
+            ("--max-model-len", min(model["max_model_len"], max_length), max_length),
+        ):
+            if value != right:
+                raise StageError(
+                    f"the server {self.url} runs with {flag} {value}; the recipe needs {right}"
+                )
+        parallel = found["vllm_config"]["parallel_config"]
+        self._extended = parallel["worker_extension_cls"] == EXTENSION
+
+    async def load(self, folder: str, label: str) -> None:
+        """Replace the weights by those in `folder`, under this label."""
+        await self._control("/pause?mode=abort")  # what a run that was killed has asked
+        if self._extended:
+            await self._workers("veriloop_load", args=[folder])
+        else:
+            await self._workers("reload_weights", kwargs={"weights_path": folder})
+        if not (await self._control("/reset_prefix_cache"))["success"]:
+            raise ServerFaultError("it kept its prefix cache: stale keys and values would be used")
+        await self._control("/update_weight_version", {"new_version": label})
+        await self._control("/resume")
+
+    async def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:
+        """Of the weights that it computes with; none without our worker extension."""
+        if not self._extended:
+            return []
+        by_worker = await self._workers("veriloop_digests", args=[dict(shapes)])
+        return [(name, (one, two)) for part in by_worker for name, (one, two) in part]
+
+    async def generate(self, body: Mapping[str, Any], label: str) -> Completion:
+        """The response to one request, of weights with this label."""
+        reply = await self._request(
+            "POST", "/inference/v1/generate", body, self._deadlines.answer_s, "answer_s"
+        )
+        try:
+            (choice,) = reply["choices"]
+            labels = [span["version"] for span in choice["weight_versions"] or ()]
+            completion = Completion(
+                ids=tuple(choice["token_ids"]),
+                logp=tuple(token["logprob"] for token in choice["logprobs"]["content"]),
+                finish=choice["finish_reason"],
+            )
+        except (KeyError, TypeError, ValueError) as failure:
+            raise ServerFaultError(f"an answer that makes no sense ({failure!r})") from failure
+        tokens, finish = (len(completion.ids), len(completion.logp)), completion.finish
+        if labels != [label]:
+            raise ServerFaultError(
+                f"it answered with weights labelled {labels}, not {label!r}: it was restarted, or "
+                "somebody else loads weights into it"
+            )
+        if finish not in ("stop", "length") or tokens[0] != tokens[1]:
+            raise ServerFaultError(f"a response with {tokens} tokens and log-probs, end {finish!r}")
+        return completion
+
+    async def _workers(self, method: str, **arguments: Any) -> Any:
+        """The results of a method of all workers."""
+        reply = await self._control("/collective_rpc", {"method": method, **arguments})
+        return reply and reply["results"]
+
+    async def _control(self, path: str, body: Any = None, method: str = "POST") -> Any:
+        try:
+            return await self._request(method, path, body, self._deadlines.sync_s, "sync_s")
+        except ServerFaultError as failure:
+            missing = "HTTP status 404" in str(failure)
+            hint = "; start it with VLLM_SERVER_DEV_MODE=1" if missing else ""
+            raise ServerFaultError(f"{failure}{hint}") from failure
+
+    async def _request(
+        self, method: str, path: str, body: Any, seconds: float, key: str = ""
+    ) -> Any:
+        """The JSON of the response; None for an empty one."""
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self.client.request(method, self.url + path, json=body)
+        except TimeoutError as failure:
+            bound = f"{seconds:g} s" + (f" (cluster.deadlines.{key})" if key else "")
+            raise ServerFaultError(f"{path}: no answer within {bound}") from failure
+        except httpx2.HTTPError as failure:
+            raise ServerFaultError(f"{path}: {type(failure).__name__} {failure}") from failure
+        if response.status_code != 200:
+            raise ServerFaultError(
+                f"{path}: HTTP status {response.status_code}: {response.text[:DETAIL]}",
+                refused=400 <= response.status_code < 500,
+            )
+        try:
+            return json.loads(response.content) if response.content else None
+        except ValueError as failure:
+            raise ServerFaultError(f"{path}: an answer that is no JSON") from failure

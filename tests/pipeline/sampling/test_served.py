@@ -1,0 +1,283 @@
+"""Servers that sample by URL: stand-ins that are honest, lie, hang and die."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import vllm_stand_in
+from tests.vllm_stand_in import StandIn, serving
+from veriloop.pipeline.config.cluster import ClusterConfig
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.model.policy import load_policy
+from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.served import ServedSampler
+from veriloop.pipeline.sampling.sync import SyncError, WeightSync
+from veriloop.pipeline.sampling.torch_engine import TorchSampler
+
+PROMPTS = [(1, 40, 41, 42), (1, 50), (1, 60, 61, 62, 63)]
+MANY = [(1, *range(2, 2 + n)) for n in range(24)]
+SAMPLING = Sampling(per_prompt=4, temperature=1.0, max_tokens=8, seed=3)
+WEIGHTS = [("a", torch.ones(2, 3)), ("b", torch.zeros(1))]
+
+
+@pytest.fixture
+def fleet(tiny_checkpoint, tmp_path):
+    """Function: a sampler of these servers, and what it says."""
+    with ExitStack() as stack:
+
+        def build(*servers, room=8, deadlines=(), **samplers):
+            for server in servers:
+                if isinstance(server, StandIn) and not server.url:
+                    stack.enter_context(serving(server))
+            said = []
+            urls = [server.url for server in servers]
+            cluster = ClusterConfig.model_validate(
+                {
+                    "samplers": {"urls": urls, **samplers},
+                    "deadlines": {"answer_s": 20, "sync_s": 20, **dict(deadlines)},
+                }
+            )
+            sampler = ServedSampler(
+                cluster,
+                SamplerConfig(max_batch=room),
+                str(tiny_checkpoint()),
+                tmp_path,
+                max_length=96,
+                say=said.append,
+            )
+            stack.callback(sampler.close)
+            return sampler, said
+
+        yield build
+
+
+@pytest.fixture
+def honest(tiny_checkpoint):
+    """Function: a stand-in with the model itself."""
+    return lambda: StandIn(TorchSampler(str(tiny_checkpoint())))
+
+
+def expected(prompts, sampling):
+    """What the stand-ins without a model answer."""
+    first = sampling.seed * 1_000_003
+    return [
+        [((first + i * sampling.per_prompt + k) % 389, len(prompt)) for k in range(4)]
+        for i, prompt in enumerate(prompts)
+    ]
+
+
+def shake(policy, seed):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in policy.parameters():
+            p.add_(torch.randn(p.shape, generator=generator) * 0.05)
+
+
+def ids(groups):
+    return [[one.ids for one in group] for group in groups]
+
+
+@pytest.mark.parametrize("extension", [vllm_stand_in.EXTENSION, ""])
+def test_weights_are_loaded_and_proved_on_each_server(extension, honest, fleet, tiny_checkpoint):
+    servers = honest(), honest()
+    for server in servers:
+        server.extension = extension
+    sampler, said = fleet(*servers)
+    policy = load_policy(tiny_checkpoint())
+    sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)
+    for version in range(2):
+        report = sync(version, PROMPTS)
+        assert report.max <= 1e-4 and sampler.version == version
+        assert all(len(server.asked) == (version + 1) * len(PROMPTS) for server in servers)
+        assert bool(report.warnings) == (not extension and version == 0)  # no digests
+        shake(policy, version)
+    assert sorted(said) == sorted(f"the server {server.url} samples" for server in servers)
+    assert not any(folder.exists() for server in servers for folder in server.told)
+
+
+def test_answers_do_not_depend_on_the_server(honest, fleet, tiny_checkpoint):
+    one, _ = fleet(honest())
+    two, _ = fleet(honest(), honest(), room=2)
+    weights = list(load_policy(tiny_checkpoint()).named_parameters())
+    heard = {}
+    one.load_weights(weights, 0)
+    two.load_weights(weights, 0)
+    groups = two.sample(PROMPTS, SAMPLING, lambda index, found: heard.update({index: found}))
+    assert ids(groups) == ids(one.sample(PROMPTS, SAMPLING))
+    assert heard == dict(enumerate(groups)) and len(set(ids(groups)[0])) > 1
+    assert min(two.fleet.answered.values()) > 0
+
+
+@pytest.mark.parametrize("extension", [vllm_stand_in.EXTENSION, ""])
+def test_a_server_that_lies_about_its_weights_is_named_at_the_first_proof(
+    extension, honest, fleet, tiny_checkpoint
+):
+    right, liar = honest(), honest()
+    right.extension = liar.extension = extension
+    sampler, _ = fleet(right, liar)
+    policy = load_policy(tiny_checkpoint())
+    sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)
+    sync(0, PROMPTS)
+    shake(policy, 1)
+    liar.loads = False
+    wrong = "holds other weights" if extension else "and the trainer disagree"
+    with pytest.raises(SyncError, match=rf"1 optimizer steps the served \({liar.url}\).*{wrong}"):
+        sync(1, PROMPTS)
+
+
+def test_a_server_that_hangs_is_replaced_at_its_deadline(fleet):
+    good, bad = StandIn(), StandIn()
+    sampler, said = fleet(good, bad, deadlines={"answer_s": 0.5})
+    sampler.load_weights(WEIGHTS, 0)
+    bad.hangs = True
+    assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
+    assert bad.asked and set(sampler.fleet.left_out) == {bad.url}
+    assert "no answer within 0.5 s (cluster.deadlines.answer_s)" in said[-1]
+    bad.hangs = False
+    sampler.load_weights(WEIGHTS, 1)  # it is back with new weights, not before
+    assert not sampler.fleet.left_out and said[-1] == f"the server {bad.url} samples"
+
+
+def started():
+    """A stand-in in a process of its own; it has `url` and `pid`."""
+    process = subprocess.Popen(
+        [sys.executable, vllm_stand_in.__file__], stdout=subprocess.PIPE, text=True
+    )
+    process.url = process.stdout.readline().strip()
+    return process
+
+
+@pytest.fixture
+def processes():
+    found = [started(), started()]
+    yield found
+    for process in found:
+        process.kill()
+        process.communicate()
+
+
+def test_a_killed_server_s_asks_are_answered_once_each_by_another(processes, fleet):
+    sampler, said = fleet(*processes)
+    sampler.load_weights(WEIGHTS, 0)
+    heard = []
+
+    def told(index, completions):
+        heard.append(index)
+        if len(heard) == 3:
+            os.kill(processes[0].pid, signal.SIGKILL)
+
+    groups = sampler.sample(MANY, SAMPLING, told)
+    assert ids(groups) == expected(MANY, SAMPLING)
+    assert sorted(heard) == list(range(len(MANY)))
+    assert sum(sampler.fleet.answered.values()) == len(MANY) * SAMPLING.per_prompt
+    assert said[-1].startswith(f"WARNING: the server {processes[0].url} is left out")
+    os.kill(processes[1].pid, signal.SIGKILL)
+    with pytest.raises(StageError, match="no server") as failure:
+        sampler.sample(MANY, SAMPLING)
+    assert all(process.url in str(failure.value) for process in processes)
+
+
+def test_a_server_restarted_between_asks_is_left_out(fleet):
+    good, bad = StandIn(), StandIn()
+    sampler, said = fleet(good, bad)
+    sampler.load_weights(WEIGHTS, 0)
+    bad.label = "default"  # what a new process says
+    assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
+    assert "weights labelled ['default']" in said[-1] and bad.url in said[-1]
+
+
+def test_a_server_that_is_not_there_is_left_out_and_named(processes, fleet):
+    os.kill(processes[0].pid, signal.SIGKILL)
+    processes[0].wait()
+    sampler, said = fleet(*processes, deadlines={"sync_s": 1.5})
+    sampler.load_weights(WEIGHTS, 0)
+    assert f"{processes[0].url} is left out until the next sync: /health: ConnectError" in said[-1]
+    assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
+
+
+def test_without_weights_no_server_is_asked(fleet):
+    server = StandIn()
+    sampler, _ = fleet(server)
+    with pytest.raises(StageError, match=f"{server.url}: it holds no weights of this run"):
+        sampler.sample(PROMPTS, SAMPLING)
+    assert not server.asked
+
+
+def test_a_request_that_every_server_would_refuse_ends_the_run(fleet):
+    server, other = StandIn(), StandIn()
+    sampler, _ = fleet(server, other)
+    sampler.load_weights(WEIGHTS, 0)
+    server.refuses = other.refuses = True
+    with pytest.raises(StageError, match=r"refused a request.*stop strings are not supported"):
+        sampler.sample(PROMPTS, SAMPLING)
+    assert not sampler.fleet.left_out
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("dtype", "torch.bfloat16", "--dtype bfloat16; the recipe needs float32"),
+        ("logprobs_mode", "raw_logprobs", "raw_logprobs; the recipe needs processed_logprobs"),
+        ("room", 64, "--max-model-len 64; the recipe needs 96"),
+    ],
+)
+def test_a_server_with_other_settings_is_refused_by_name(name, value, told, fleet):
+    server = StandIn()
+    setattr(server, name, value)
+    sampler, _ = fleet(server)
+    with pytest.raises(StageError, match=f"the server {server.url} runs with .*{told}"):
+        sampler.load_weights(WEIGHTS, 0)
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_by_number(fleet):
+    sampler, _ = fleet(StandIn())
+    sampler.load_weights(WEIGHTS, 0)
+    with pytest.raises(ValueError, match="prompt 1 has 96 tokens; with max_tokens=8"):
+        sampler.sample([PROMPTS[0], (1,) * 96], SAMPLING)
+
+
+def test_closing_ends_a_request_in_another_thread(fleet):
+    server = StandIn()
+    sampler, _ = fleet(server)
+    sampler.load_weights(WEIGHTS, 0)
+    server.hangs, failures = True, []
+
+    def sample():
+        try:
+            sampler.sample(PROMPTS, SAMPLING)
+        except StageError as failure:
+            failures.append(str(failure))
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    while not server.asked:
+        thread.join(0.01)
+    sampler.close()
+    thread.join(20)
+    assert failures == ["the sampler was closed while it worked"]
+
+
+def test_large_weights_are_in_several_files_and_what_a_killed_run_left_goes(
+    fleet, tmp_path, monkeypatch
+):
+    from veriloop.pipeline.sampling import weight_files
+
+    monkeypatch.setattr(weight_files, "FILE_BYTES", 20)
+    left = Path(tmp_path / "sent" / "old")
+    left.mkdir(parents=True)
+    sampler, _ = fleet(StandIn())
+    assert not left.exists()
+    with sampler._files.written(iter(WEIGHTS), "label") as folder:
+        assert [path.name for path in sorted(folder.iterdir())] == [
+            "model-00000.safetensors",
+            "model-00001.safetensors",
+        ]
+    assert not folder.exists()

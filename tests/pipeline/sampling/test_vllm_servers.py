@@ -1,0 +1,115 @@
+"""Two vLLM servers on this machine's CPU, started by the command of the documentation."""
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from veriloop.pipeline.config.cluster import ClusterConfig
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.model.packing import best_fit, lay_out
+from veriloop.pipeline.model.policy import load_policy, score
+from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.served import ServedSampler
+from veriloop.pipeline.sampling.sync import WeightSync
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+SERVER = "vllm.entrypoints.openai.api_server"
+ROOT = Path(__file__).parents[3]
+PROMPTS = [(1, 40, 41, 42), (1, 50), (1, 60, 61, 62, 63), (1, 70)]
+SAMPLING = Sampling(per_prompt=6, temperature=0.8, max_tokens=40, seed=5)
+OF_A_CPU = ["--enforce-eager", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "16384"]
+
+
+def documented(folder, port):
+    """The command of docs/cluster.md for this folder and port, and on a CPU."""
+    page = (ROOT / "docs/cluster.md").read_text().replace("\\\n", " ")
+    assert " ".join(OF_A_CPU) in page
+    words = shlex.split(re.search(r"^VLLM_SERVER_DEV_MODE=1 vllm serve \S+ (.*)$", page, re.M)[1])
+    words[words.index("--port") + 1] = str(port)
+    assert "python -m vllm.entrypoints.openai.api_server --model" in page  # as vllm-cpu needs it
+    here = ["--kv-cache-memory-bytes", str(2**27), "--host", "127.0.0.1"]
+    return ["--model", str(folder), *words, *OF_A_CPU, *here]
+
+
+@pytest.fixture(scope="module")
+def servers(tiny_checkpoint, tmp_path_factory):
+    """(folder of their checkpoint, URLs)."""
+    pytest.importorskip("vllm")
+    folder, logs = tiny_checkpoint(tied=True), tmp_path_factory.mktemp("logs")
+    settings = {
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    processes, urls = [], []
+    for number in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        with (logs / f"{number}.log").open("wb") as log:
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", SERVER, *documented(folder, port)],
+                    env={**os.environ, **settings},
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+        urls.append(f"http://127.0.0.1:{port}")
+    yield folder, urls
+    for process in processes:
+        process.terminate()
+    for number, process in enumerate(processes):
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        print((logs / f"{number}.log").read_text()[-3000:])  # shown if a test failed
+
+
+@torch.no_grad()
+def scored(policy, prompt, completion):
+    sequence = (*prompt, *completion.ids)
+    packed = lay_out([sequence], best_fit([len(sequence) - 1], 96))
+    mask = packed.positions_RT + 1 >= len(prompt)
+    return score(
+        policy, packed.ids_RT, packed.positions_RT, packed.targets_RT, mask,
+        temperature=SAMPLING.temperature, chunk=64,
+    )[0]  # fmt: skip
+
+
+def test_every_token_of_two_servers_is_of_the_version_that_the_trainer_sent(servers, tmp_path):
+    folder, urls = servers
+    policy, said = load_policy(folder), []
+    cluster = ClusterConfig.model_validate(
+        {"samplers": {"urls": urls}, "deadlines": {"sync_s": 300}}  # on a busy machine
+    )
+    config = SamplerConfig(max_batch=8)
+    sampler = ServedSampler(cluster, config, str(folder), tmp_path, max_length=96, say=said.append)
+    sync = WeightSync(policy, sampler, temperature=0.8, tolerance=1e-4)
+    for version in range(3):
+        report = sync(version, PROMPTS)
+        assert not report.warnings  # every weight is read back
+        assert version == 0 or report.moved > 1e-3  # old weights would show
+        groups = sampler.sample(PROMPTS, SAMPLING)
+        again = sampler.sample(PROMPTS, SAMPLING)
+        assert [[one.ids for one in g] for g in again] == [[one.ids for one in g] for g in groups]
+        for prompt, group in zip(PROMPTS, groups, strict=True):
+            for one in group:
+                gap = torch.tensor(one.logp) - scored(policy, prompt, one)
+                assert gap.abs().max() <= 1e-4
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.02)
+    assert sorted(said) == [f"the server {url} samples" for url in sorted(urls)]
+    assert min(sampler.fleet.answered.values()) >= 0.4 * sum(sampler.fleet.answered.values())

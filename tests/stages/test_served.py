@@ -1,0 +1,76 @@
+"""A stage that samples on servers, from start to end; the servers are stand-ins without vLLM."""
+
+import pytest
+import yaml
+
+from tests.vllm_stand_in import StandIn, serving
+from veriloop.pipeline.config.load import validate
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.sampling.torch_engine import TorchSampler
+from veriloop.stages.cli import main
+
+URLS = ("http://a:8000", "http://b:8000")
+
+
+def values(start="nowhere", **more):
+    return {
+        "stage": "zero",
+        "name": "test",
+        "start": str(start),
+        "steps": 3,
+        "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 12},
+        "optimizer": {"learning_rate": 0.01},
+        "reward": {"control": "random"},  # an untrained model earns nothing else
+        "evaluation": {"problems": 4, "samples": 2},
+        "tensorboard": False,
+        **more,
+    }
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_stage_samples_on_two_servers_and_proves_every_sync(ahead, tiny_checkpoint, tmp_path):
+    start = tiny_checkpoint()
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(values(start)))
+    servers = [StandIn(TorchSampler(str(start))) for _ in range(2)]
+    with serving(servers[0]) as one, serving(servers[1]) as two:
+        words = ["zero", str(recipe), "--output", str(tmp_path / "run")]
+        words += ["--cluster.samplers.urls", one.url, two.url, "--rollout.ahead", str(ahead)]
+        assert main(words) == 0
+    rows = read_metrics(tmp_path / "run/zero/metrics.jsonl")
+    assert len(rows) == 3 and all(row["sync/max"] <= 1e-4 for row in rows)
+    assert all(len(server.told) == 4 for server in servers)  # before each step and at the end
+    assert min(len(server.asked) for server in servers) > 50
+    assert not (tmp_path / "run/zero/sent").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"sampler": {"engine": "torch"}}, "sampler.engine=torch with cluster.samplers.urls"),
+        ({"sampler": {"apart": True}}, "sampler.apart=True with cluster.samplers.urls"),
+        ({"sampler": {"sleep": True}}, "sampler.sleep=True with cluster.samplers.urls"),
+    ],
+)
+def test_settings_of_an_own_engine_are_refused_beside_servers(changes, told):
+    with pytest.raises(RecipeError, match=told):
+        validate(values(cluster={"samplers": {"urls": URLS}}, **changes), "recipe")
+
+
+@pytest.mark.parametrize(
+    ("samplers", "told"),
+    [
+        ({"urls": ["a:8000"]}, "'a:8000' is no address of a server"),
+        ({"urls": ["http://a:8000", "http://a:8000/"]}, "http://a:8000 is named twice"),
+        ({"urls": URLS, "weights": "nccl"}, "nccl"),
+    ],
+)
+def test_urls_that_name_no_servers_and_unknown_transfers_are_refused(samplers, told):
+    with pytest.raises(RecipeError, match=told):
+        validate(values(cluster={"samplers": samplers}), "recipe")
+
+
+def test_a_url_is_taken_without_its_last_slash():
+    recipe = validate(values(cluster={"samplers": {"urls": ["http://a:8000/"]}}), "recipe")
+    assert recipe.cluster.samplers.urls == ("http://a:8000",)
