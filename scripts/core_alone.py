@@ -81,6 +81,8 @@ def try_all(python: Path, folder: Path) -> int:
 def environment(home: Path, version: str, *words: str) -> Path:
     """The interpreter of a new environment with this checkout, for whose installation uv gets
     these words; prints what is in it."""
+    if not shutil.which("uv"):
+        sys.exit("uv is not on the path; `pip install uv` installs it")
     python, source = home / "bin/python", home / "source"
     subprocess.run(["uv", "venv", "-q", "--python", version, home], check=True)
     shutil.copytree(ROOT / "src", source / "src")  # building in place leaves a folder behind

@@ -8,6 +8,7 @@ any peer. Nothing is installed. Needs `uv` and a package index.
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -43,6 +44,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", default="3.11", help="version of Python to resolve for")
     python = parser.parse_args().python
+    if not shutil.which("uv"):
+        sys.exit("uv is not on the path; `pip install uv` installs it")
     failures = 0
     for extra in ("", "train"):
         for peer in ("", *PEERS):

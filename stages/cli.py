@@ -27,7 +27,7 @@ GROUPS = {  # group: {name: (module with `command(words) -> exit code`, one line
         "r1": (f"{PACKAGE}.r1", "the whole recipe: all stages in order, with goals"),
     },
     "inspect a run": {
-        "report": (f"{PACKAGE}.report", "write an HTML page about a run, or about two"),
+        "report": (f"{PACKAGE}.report", "write an HTML page about a run, or compare runs"),
         "watch": (f"{PACKAGE}.watch", "the same curves and rollouts live in the browser"),
         "samples": (f"{PACKAGE}.samples", "print rollouts with their verdicts"),
         "lineage": (f"{PACKAGE}.lineage", "print the inputs and outputs of every stage"),

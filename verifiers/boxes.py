@@ -80,6 +80,8 @@ _OUTER_SCALE = re.compile(
 _OUTER_SIGN = re.compile(r"\b(?:minus|negative|moins|menos)\s+\$*\Z", re.IGNORECASE)
 _DASH = re.compile(r"[A-Za-z\"'*:,](?<!\bis)(?<!\bare)(?<!\bbe)(?<!equals)\s+[-\u2013]\s+\Z")
 _EMPHASIS = re.compile(r"(?:^|(?<=\s))[*_]+\Z|\A[*_]+(?=\s|\Z|[.,])")
+_BAR_BEFORE = re.compile(r"(?:\\left\s*|\\[bB]igg?l?\s*)?(?<!\\)\|\s*\Z")
+_BAR_AFTER = re.compile(r"\s*(?:\\right\s*|\\[bB]igg?r?\s*)?\|")
 _DIGIT_AFTER = re.compile(r"[.,]?\d")
 _SIDE_CHARS = 200
 _CLOSERS = {")": "(", "]": "[", "}": "{"}
@@ -168,13 +170,30 @@ def run_answer(text: str, run: list[Box]) -> str | None:
     answer = ", ".join(dict.fromkeys(contents))
     if _DIGIT_AFTER.match(text, run[-1].end):
         return None
-    left, right = _sides(text, run[0].start, run[-1].end, alone=len(run) == 1)
+    start, end = run[0].start, run[-1].end
+    if bars := _bars(text, start, end):
+        left, right = _sides(text, *bars, alone=len(run) == 1)
+        return f"{left}|{answer}|{right}" if left or right else answer
+    left, right = _sides(text, start, end, alone=len(run) == 1)
     if not left and not right:
         return answer
     if re.search(r"[\d.]\Z", left) or re.match(r"\.?\d", right):
         return None
     plain = len(run) > 1 or re.fullmatch(r"\w+", answer)
     return left + (answer if plain else f"{{{answer}}}") + right
+
+
+def _bars(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """The bounds of text[start:end] with the bars of an absolute value around it.
+
+    None without them, and in a line of a table, whose bars separate columns.
+    """
+    line = text[max(text.rfind("\n", 0, start) + 1, start - _SIDE_CHARS) : start]
+    opened = _BAR_BEFORE.search(line)
+    closed = _BAR_AFTER.match(text, end)
+    if not opened or not closed or re.match(r"\s*\|", line) or not re.search(r"\$|\\[(\[]", line):
+        return None
+    return start - len(line) + opened.start(), closed.end()
 
 
 def _named(text: str, run: list[Box], contents: list[str]) -> str | None:

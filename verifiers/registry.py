@@ -211,7 +211,7 @@ def _import_plugin(label: str, load: Callable[[], Any]) -> None:
         # Standard output belongs to the command, which may print JSON lines.
         with redirect_stdout(sys.stderr):
             load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ImportError(
             f"verifier plugin {label!r} cannot be imported: {describe(error)}"
         ) from error

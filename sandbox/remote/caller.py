@@ -44,6 +44,7 @@ def _execute(
     """Run the program and return its exit code, as the embedded executor does."""
     solution = types.ModuleType("solution")
     solution.__dict__["__builtins__"] = builtins
+    solution.__dict__["__file__"] = f"/tmp/{FILE_NAME}"
     sys.modules["__main__"] = sys.modules["solution"] = solution
     sys.argv[:] = [FILE_NAME]
     linecache.clearcache()

@@ -17,7 +17,7 @@ from veriloop.data.template import R1_ZERO
 from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.commands import data_export
 from veriloop.stages.commands.data_rows import Rows, Tokens, open_rows, tokens_of
-from veriloop.stages.commands.parse import PluginOptions, Verbs, run_verb
+from veriloop.stages.commands.parse import Verbs, run_verb
 
 if TYPE_CHECKING:
     from veriloop.stages.commands.data_check import Checked
@@ -38,7 +38,7 @@ class Show(Rows):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check(Rows, PluginOptions):
+class Check(Rows):
     """Verify every answer of a set with the set's verifier, and answers of other problems."""
 
     rows: int = 0  # check only the first rows; 0: all

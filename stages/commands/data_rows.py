@@ -9,12 +9,13 @@ import tyro
 
 from veriloop.data.hub.load import ProblemReader, read
 from veriloop.pipeline.config.datasets import SetConfig
+from veriloop.stages.commands.parse import PluginOptions
 
 Tokens = Callable[[str], int]  # of a text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class Rows(PluginOptions):
     """Rows of a known set, or of a file whose columns are given."""
 
     name: Annotated[

@@ -23,7 +23,7 @@ Verbs = Mapping[str, tuple[type, Callable[[Any], int]]]  # verb: (options, funct
 
 @dataclass(frozen=True, kw_only=True)
 class PluginOptions:
-    """Options of a command that verifies responses; parsing loads the plugins."""
+    """Options of a command that knows verifiers by name; parsing loads the plugins."""
 
     plugin: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]],

@@ -16,12 +16,12 @@ from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.offline.profile import bars, waterfall
 from veriloop.pipeline.sampling import prelaunch
-from veriloop.stages.commands.parse import parse_known_options
+from veriloop.stages.commands.parse import PluginOptions, parse_known_options
 from veriloop.stages.launch import module_of, parse, require_start
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(PluginOptions):
     """Run a few steps of a recipe in a temporary folder and print where the time goes.
 
     Fields of the recipe are flags, as in `veriloop zero --help`: --trainer.compute bfloat16
@@ -40,7 +40,14 @@ def command(words: Sequence[str]) -> int:
     options, flags = parse_known_options(Options, words)
     if options.turns < 1:
         raise RecipeError(f"--turns {options.turns}: must be at least 1")
-    recipe = parse(read(options.recipe).stage, [options.recipe, *flags]).recipe
+    parsed = parse(read(options.recipe).stage, [options.recipe, *flags])
+    recipe = parsed.recipe
+    for name in ("output", "resume", "allow_changed", "dry_run"):
+        if getattr(parsed, name):
+            raise RecipeError(
+                f"--{name.replace('_', '-')}: profile keeps no run; only fields of the recipe are "
+                "flags beside --turns, --json and --plugin"
+            )
     if not isinstance(recipe, RLRecipe):
         raise RecipeError(
             f"{options.recipe} is a recipe for {recipe.stage!r}; profile needs a recipe of "

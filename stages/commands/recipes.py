@@ -14,7 +14,7 @@ from veriloop.pipeline.config.load import FOLDER, locate, read, shipped
 from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.dry_run.plan import plan
 from veriloop.pipeline.errors import RecipeError
-from veriloop.stages.commands.parse import Verbs, run_verb
+from veriloop.stages.commands.parse import PluginOptions, Verbs, run_verb
 
 _NAME = tyro.conf.arg(metavar="NAME", help="a shipped recipe such as tiny/zero, or a file")
 
@@ -41,8 +41,8 @@ class Copy:
     ]
 
 
-@dataclass(frozen=True)
-class Validate:
+@dataclass(frozen=True, kw_only=True)
+class Validate(PluginOptions):
     """Check keys, values and batch arithmetic of recipes."""
 
     names: Annotated[

@@ -140,8 +140,8 @@ optimizer: {{learning_rate: 1.6e-4, warmup_steps: 5}}
 """
 
 
-@dataclass(frozen=True)
-class List:
+@dataclass(frozen=True, kw_only=True)
+class List(PluginOptions):
     """List the verifiers: name, kind and components."""
 
 

@@ -50,11 +50,30 @@ def test_a_box_that_is_never_closed_makes_all_of_them_doubtful():
         (r"$\boxed{3}x+\boxed{5}$", "{3}x+5"),
         (r"$10^{\boxed{5}}$", "10^{5}"),
         (r"$\boxed{5}!$", "5!"),
+        (r"$|\boxed{5}|-1$", "|5|-1"),
+        (r"$3\left|\boxed{5}\right|$", "3|5|"),
+        (r"\(-|\boxed{5}|\)", "-|5|"),
         (r"$\boxed{x+1}^2$", "{x+1}^2"),
     ],
 )
 def test_what_changes_the_value_of_a_box_belongs_to_the_answer(text, answer):
     assert answer_of(text) == answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"$|\boxed{5}|$",
+        r"$|x| = \boxed{5}$",
+        r"so $|A| = \boxed{5}$ and $|B| = 3$",
+        "| $n$ | value |\n|---|---|\n| $2$ | \\boxed{5} | $-1$ |",
+        "|$2$|\\boxed{5}|-1|",
+        r"$x = \boxed{5}$",
+        r"$x \in \boxed{5}$",
+    ],
+)
+def test_bars_that_change_nothing_leave_the_box_alone(text):
+    assert answer_of(text) == "5"
 
 
 @pytest.mark.parametrize("text", [r"\boxed{5}0", r"2\boxed{5}", r"\boxed{5}.7", r"\boxed{5},000"])

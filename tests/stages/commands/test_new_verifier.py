@@ -41,6 +41,24 @@ def test_the_flag_adds_a_plugin_to_a_recipe_that_names_its_verifier(run, tmp_pat
     assert "- mine/backwards.py" in run(*words, "--plugin=mine/backwards.py")
 
 
+def test_every_command_that_reads_names_of_verifiers_takes_the_flag(run, tmp_path):
+    run("verifier", "new", "backwards", "--folder", "mine")
+    recipe = (tmp_path / "mine/backwards.yaml").read_text().splitlines(keepends=True)
+    bare = "".join(line for line in recipe if not line.startswith("plugins"))
+    (tmp_path / "bare.yaml").write_text(bare)
+    plugin = ["--plugin", "mine/backwards.py"]
+    columns = ["--question", "{question}", "--answer", "text", "--verifier", "backwards"]
+    for words in (
+        ["verifier", "check", "backwards"],
+        ["recipes", "validate", "bare.yaml"],
+        ["data", "show", "mine/backwards.jsonl", *columns],
+    ):
+        run(*words, code=2)
+        run(*words, *plugin)
+    assert "\nbackwards " not in run("verifier", "ls")
+    assert "\nbackwards " in run("verifier", "ls", *plugin)
+
+
 def test_what_a_plugin_prints_stays_out_of_the_verdicts(run, tmp_path):
     run("verifier", "new", "backwards", "--folder", "mine")
     path = tmp_path / "mine/backwards.py"

@@ -53,3 +53,10 @@ def test_what_is_no_reinforcement_learning_is_refused_and_so_is_no_step(recipe, 
     )
     assert main(["profile", recipe, "--turns", "0"]) == 2
     assert "--turns 0: must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--dry-run", "--resume", "--output=mine"])
+def test_flags_of_a_run_that_is_kept_are_refused(recipe, flag, capsys):
+    assert main(["profile", recipe, flag]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{flag.partition('=')[0]}: profile keeps no run" in said

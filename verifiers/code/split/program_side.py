@@ -52,6 +52,7 @@ def _answer_all(session: Session) -> None:
 
 def _load(source: str, needed: Sequence[str]) -> types.ModuleType:
     program = types.ModuleType("solution")
+    program.__dict__["__file__"] = "/tmp/solution.py"  # as in other executions; no such file
     sys.modules["solution"] = program
     exec(compile(source, "solution.py", "exec", dont_inherit=True), program.__dict__)
     for name in needed:
