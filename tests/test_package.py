@@ -1,5 +1,6 @@
 """The wheel, installed into an environment of its own and used from an empty folder."""
 
+import ast
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import tomllib
 import zipfile
 from functools import cache
 from importlib.metadata import distribution
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.request import urlopen
@@ -251,6 +253,31 @@ def test_the_core_requires_no_training_package():
     }
     core = {Requirement(line).name for line in project["dependencies"]}
     assert not core & {"torch", "transformers", "datasets", "numpy", "tokenizers", "pyarrow"}
+
+
+def test_every_package_that_is_imported_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    declared = {Requirement(line).name for line in lines} | {"yaml", "pydantic_core", "veriloop"}
+    imported = {
+        name.split(".")[0]
+        for folder in ("data", "sandbox", "verifiers", "pipeline", "stages")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in named(node)
+    }
+    assert {"torch", "starlette", "huggingface_hub"} <= imported
+    known = {name.replace("-", "_") for name in declared} | sys.stdlib_module_names
+    assert not imported - known
+
+
+def named(node):
+    """The modules that a statement imports by an absolute name."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return [node.module]
+    return []
 
 
 def test_modules_of_the_user_and_other_distributions_keep_their_names(installed, tmp_path):

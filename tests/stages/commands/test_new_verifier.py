@@ -55,8 +55,8 @@ def test_every_command_that_reads_names_of_verifiers_takes_the_flag(run, tmp_pat
     ):
         run(*words, code=2)
         run(*words, *plugin)
-    assert "\nbackwards " not in run("verifier", "ls")
-    assert "\nbackwards " in run("verifier", "ls", *plugin)
+    assert "backwards " not in run("verifier", "ls")
+    assert "backwards " in run("verifier", "ls", *plugin)
 
 
 def test_what_a_plugin_prints_stays_out_of_the_verdicts(run, tmp_path):
