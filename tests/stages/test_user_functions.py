@@ -1,4 +1,4 @@
-"""A loss, an advantage and a template in files of the user, through the loop and through a kill."""
+"""A loss, an advantage, a reward and a template in files of the user: in the loop, after a kill."""
 
 import json
 import signal
@@ -33,12 +33,16 @@ def centred(inputs):
         advantages_N[member_N] = inputs.rewards_N[member_N] - inputs.rewards_N[member_N].mean()
     return advantages_N
 
+def brevity(prompts, completions, **columns):
+    return [-float(len(text)) for text in completions]
+
 def wrong_shape(inputs):
     return inputs.logp_M.sum()
 
 def constant(inputs):
     return torch.zeros_like(inputs.logp_M)
 '''
+RANDOM = {"control": "random"}
 TEMPLATE = (
     "{{ bos_token }}A conversation between User and Assistant. "
     "User: {{ prompt }} Assistant: "
@@ -51,7 +55,7 @@ def words(tiny_checkpoint, tmp_path):
     (tmp_path / "mine.py").write_text(FUNCTIONS)
     (tmp_path / "mine.jinja").write_text(TEMPLATE)
 
-    def function(name, *more, template="r1_zero", **algorithm):
+    def function(name, *more, template="r1_zero", reward=RANDOM, **algorithm):
         values = {
             "stage": "zero",
             "name": "test",
@@ -60,7 +64,7 @@ def words(tiny_checkpoint, tmp_path):
             "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 12, "template": template},
             "optimizer": {"learning_rate": 0.01},
             "algorithm": {"minibatches": 2, **algorithm},
-            "reward": {"control": "random"},
+            "reward": reward,
             "sampler": {"engine": "torch"},
             "evaluation": {"problems": 4, "samples": 1},
             "checkpoint": {"every": 2},
@@ -101,6 +105,7 @@ def test_a_run_with_them_is_killed_and_resumes_bit_for_bit(words, tmp_path):
         "objective_options": {"width": 0.1},
         "advantage": f"{tmp_path}/mine.py:centred",
         "template": f"{tmp_path}/mine.jinja",
+        "reward": {"terms": {"brevity": {"function": f"{tmp_path}/mine.py:brevity"}}},
     }
     assert main(words("whole", **mine)) == 0
     command = [sys.executable, "-m", "veriloop.stages.cli"]
@@ -112,28 +117,18 @@ def test_a_run_with_them_is_killed_and_resumes_bit_for_bit(words, tmp_path):
     process.wait()
     assert main(words("broken", "--resume", **mine)) == 0
     assert metrics(tmp_path / "broken") == metrics(tmp_path / "whole")
+    assert all(row["rewards/brevity/value"] < -1.0 for row in metrics(tmp_path / "whole"))
     assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
 
 
 def test_reward_terms_are_recorded_and_trained_on(words, tmp_path):
-    (tmp_path / "rewards.py").write_text(
-        "def brevity(prompts, completions, **columns):\n"
-        "    return [-float(len(text)) for text in completions]\n"
-    )
-    folder = tmp_path / "run"
-    command = words("run", "--reward.control", "none", "--steps", "2")
-    recipe = yaml.safe_load((tmp_path / "run.yaml").read_text())
-    recipe["reward"] = {
-        "accuracy": 0.0,
-        "format": 0.0,
-        "terms": {
-            "brevity": {"function": f"{tmp_path}/rewards.py:brevity", "weight": 0.1},
-            "repeats": {"verifier": "repetition", "weight": -0.5},
-        },
+    terms = {
+        "brevity": {"function": f"{tmp_path}/mine.py:brevity", "weight": 0.1},
+        "repeats": {"verifier": "repetition", "weight": -0.5},
     }
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(recipe))
-    assert main(command) == 0
-    for row in metrics(folder):
+    reward = {"accuracy": 0.0, "format": 0.0, "terms": terms}
+    assert main(words("run", "--steps", "2", reward=reward)) == 0
+    for row in metrics(tmp_path / "run"):
         assert row["rewards/brevity/value"] < -1.0 and row["grad_norm"] > 0.0
         expected = 0.1 * row["rewards/brevity/value"] - 0.5 * row["rewards/repeats/mean"]
         assert row["reward"] == pytest.approx(expected, abs=1e-6)
