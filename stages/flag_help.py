@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from veriloop.pipeline.config.registry import STAGES, Recipe
+from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.pipeline.runs.console import clip
 
 WIDTH = 100  # columns
@@ -18,7 +19,8 @@ RUN_FLAGS = {  # of every stage command, besides the fields of its recipe
     "--allow-changed KIND": "With --resume: verifier, start or file may differ",
     "--dry-run": "Print the plan and start nothing",
 }
-UNGROUPED = ("problems", "sandbox", "cluster", "checkpoint")  # mappings of names, and few flags
+UNGROUPED = ("problems", "sandbox", "checkpoint")  # mappings of names, and few flags
+FOLDED = {"cluster"}  # sections of which the whole help shows one line
 _METAVARS = {"integer": "INT", "number": "FLOAT", "string": "TEXT", "object": "KEY VALUE ..."}
 
 
@@ -30,19 +32,33 @@ class Flag(NamedTuple):
     value: Any  # in the recipe
 
 
-def stage_help(recipe: Recipe, name: str) -> str:
-    """The help of the stage of `recipe`, with the values of this recipe as defaults."""
+def stage_help(recipe: Recipe, name: str, section: str = "") -> str:
+    """The help of the stage of `recipe`, with the values of this recipe as defaults.
+
+    With `section`: of its flags only. Raises RecipeError for a section that the recipe has not.
+    """
     command = recipe.stage.replace("_", "-")
     about = (STAGES[recipe.stage].__doc__ or "").partition("\n")[0]
     lines = [
         f"usage: veriloop {command} RECIPE [--FLAG VALUE ...]\n{about}",
         f"Flags override the recipe. In parentheses: the values of {name}.",
-        "run",
-        *(_line(flag, text, "") for flag, text in RUN_FLAGS.items()),
     ]
-    by_section = groupby(sorted(recipe_flags(recipe), key=_section_order), key=_section)
-    for section, flags in by_section:
-        lines += [section or "recipe", *map(_flag_line, flags)]
+    by_section = {"run": [_line(flag, text, "") for flag, text in RUN_FLAGS.items()]}
+    for title, flags in groupby(sorted(recipe_flags(recipe), key=_section_order), key=_section):
+        by_section[title or "recipe"] = list(map(_flag_line, flags))
+    if section and section not in by_section:
+        hint = did_you_mean(section, by_section)
+        known = ", ".join(by_section)
+        raise RecipeError(f"no section of flags {section!r}.{hint} Known: {known}")
+    if section:
+        shown = {section: by_section[section]}
+    else:
+        shown = {title: flags for title, flags in by_section.items() if title not in FOLDED}
+        for title in sorted(by_section.keys() & FOLDED):
+            text = f"Shows the {len(by_section[title])} flags of {title}"
+            shown["recipe"].append(_line(f"--help {title}", text, ""))
+    for title, flags in shown.items():
+        lines += [f"\n{title}", *flags]
     return "\n".join(lines)
 
 

@@ -88,7 +88,7 @@ def parse(stage: str, words: Sequence[str]) -> Options[Recipe]:
             f"veriloop {recipe.stage.replace('_', '-')} {words[0]}"
         )
     if _HELP & set(words):
-        print(stage_help(recipe, words[0]))
+        print(stage_help(recipe, words[0], _section_after_help(words)))
         raise SystemExit(0)
     others, mapped = split_flags(words[1:], recipe)
     kind = STAGES[stage]
@@ -114,12 +114,18 @@ def _with_recipe(stage: str, words: Sequence[str]) -> Sequence[str]:
         return words
     example = EXAMPLES.get(stage, f"tiny/{stage}")
     if _HELP & set(words):
-        return [example, "--help"]
+        return [example, *words]
     command = f"veriloop {stage.replace('_', '-')}"
     raise RecipeError(
         f"{command} needs a recipe first: {command} {example} [--field value ...]; `veriloop "
         "recipes ls` lists them"
     )
+
+
+def _section_after_help(words: Sequence[str]) -> str:
+    """cluster of `--help cluster`."""
+    after = [word for flag, word in pairwise([*words, ""]) if flag in _HELP]
+    return "" if after[0].startswith("-") else after[0]
 
 
 def _load_plugins(words: Sequence[str]) -> None:

@@ -48,7 +48,9 @@ def test_the_help_of_a_stage_fits_150_lines_of_100_columns(name, capsys):
 def test_every_flag_has_one_line_with_a_description(path, capsys):
     recipe = read(path)
     text = stage_help(recipe, path)
-    assert listed_flags(text) == parsed_flags(recipe, capsys) - {"--help", "--stage"}
+    for section in re.findall(r"--help (\w+)", text):
+        text += "\n" + stage_help(recipe, path, section)
+    assert listed_flags(text) - {"--help"} == parsed_flags(recipe, capsys) - {"--help", "--stage"}
     for line in text.splitlines():
         if line.startswith("  "):
             assert re.search(r"\S  +\w", line.strip()), f"{line} has no description"
@@ -69,6 +71,17 @@ def test_defaults_are_the_values_of_the_recipe(tmp_path, capsys):
 def test_a_long_value_is_cut_to_the_width():
     recipe = read("tiny/zero").model_copy(update={"start": "models/" + "a" * 200})
     assert max(map(len, stage_help(recipe, "mine.yaml").splitlines())) <= WIDTH
+
+
+def test_a_section_of_the_help_is_shown_alone(capsys):
+    assert main(["zero", "--help", "cluster"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3:5] == ["", "cluster"]
+    assert all(line.startswith("  --cluster.") for line in lines[5:]) and len(lines) > 8
+    assert main(["zero", "tiny/zero", "--help", "clutser"]) == 2
+    assert "no section of flags 'clutser'. Did you mean 'cluster'? Known: run, recipe, " in (
+        capsys.readouterr().err
+    )
 
 
 def test_help_has_a_group_per_section(capsys):
