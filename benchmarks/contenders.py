@@ -19,7 +19,8 @@ from typing import Any
 
 from publish import ROOT
 
-from veriloop.data import corpus, tokenizer
+from veriloop.data import corpus
+from veriloop.data.tokenizer import train
 from veriloop.pipeline.model.policy import save_policy
 
 TRL = "trl==1.16.0"
@@ -52,9 +53,9 @@ def model_of(path: Path, shape: Mapping[str, Any], *, seed: int = 0) -> Path:
 
     random = Random(0)
     documents = (corpus.document(random, corpus.DEFAULT_MIX) for _ in range(4_000))
-    spelling = tokenizer.train(documents, VOCABULARY)
+    tokenizer = train(documents, VOCABULARY)
     ends = {
-        f"{end}_token_id": getattr(spelling, f"{end}_token_id") for end in ("bos", "eos", "pad")
+        f"{end}_token_id": getattr(tokenizer, f"{end}_token_id") for end in ("bos", "eos", "pad")
     }
     set_seed(seed)
     settings: dict[str, Any] = {
@@ -65,7 +66,7 @@ def model_of(path: Path, shape: Mapping[str, Any], *, seed: int = 0) -> Path:
     config = Qwen2Config(num_attention_heads=heads, num_key_value_heads=heads, **ends, **settings)
     model = Qwen2ForCausalLM(config)
     model.generation_config = GenerationConfig(**ends)
-    save_policy(model, spelling, path)
+    save_policy(model, tokenizer, path)
     return path
 
 

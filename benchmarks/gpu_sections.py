@@ -13,7 +13,8 @@ import gpu_waterfall
 import torch
 from grpo_steps import answers, stepper
 
-from veriloop.data import corpus, tokenizer
+from veriloop.data import corpus
+from veriloop.data.tokenizer import train
 from veriloop.pipeline.config.sections import SamplerConfig, TrainerConfig
 from veriloop.pipeline.dry_run.memory import shape_of, trainer_bytes
 from veriloop.pipeline.model.device import device_of
@@ -235,11 +236,11 @@ def saved(model: Any) -> Iterator[Path]:
     """The model as a checkpoint with a small tokenizer, in bfloat16."""
     random = Random(0)
     texts = (corpus.document(random, corpus.Mix()) for _ in range(200))
-    spelling = tokenizer.train(texts, 300)
-    model.config.eos_token_id = model.generation_config.eos_token_id = spelling.eos_token_id
-    model.generation_config.pad_token_id = spelling.pad_token_id
+    tokenizer = train(texts, 300)
+    model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
     with tempfile.TemporaryDirectory(prefix="gpu-") as folder:
-        save_policy(model, spelling, Path(folder))
+        save_policy(model, tokenizer, Path(folder))
         yield Path(folder)
 
 

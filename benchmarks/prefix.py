@@ -20,7 +20,8 @@ from typing import Any
 from grpo_steps import qwen2
 from publish import arguments, publish, table
 
-from veriloop.data import corpus, tokenizer
+from veriloop.data import corpus
+from veriloop.data.tokenizer import train
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.model.policy import save_policy
 from veriloop.pipeline.sampling.open import open_sampler
@@ -40,10 +41,10 @@ def checkpoint(folder: Path) -> Path:
     """A model with random weights and the tiny tokenizer."""
     random = Random(0)
     documents = (corpus.document(random, corpus.DEFAULT_MIX) for _ in range(4_000))
-    spelling, model = tokenizer.train(documents, VOCABULARY), qwen2(**SHAPE)
+    tokenizer, model = train(documents, VOCABULARY), qwen2(**SHAPE)
     for end in ("bos", "eos", "pad"):
-        setattr(model.generation_config, f"{end}_token_id", getattr(spelling, f"{end}_token_id"))
-    save_policy(model, spelling, folder)
+        setattr(model.generation_config, f"{end}_token_id", getattr(tokenizer, f"{end}_token_id"))
+    save_policy(model, tokenizer, folder)
     return folder
 
 

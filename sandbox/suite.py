@@ -248,7 +248,7 @@ class _Run:
             yield runs
 
     def _other(self, case: Case, file: str) -> Case:
-        """The case of a partner; without a line of its own it has the tests of `case`."""
+        """The case of a partner; without its own line it has the tests of `case`."""
         if file in self.by_file:
             return self.by_file[file]
         return replace(case, file=file, source=case.partners[file], run_after="", run_beside="")

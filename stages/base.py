@@ -46,8 +46,7 @@ from veriloop.pipeline.rollouts.generate import prompt_ids, response_text
 from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import fsync
 from veriloop.pipeline.runs.console import activity, say
-from veriloop.pipeline.runs.failure import failure_recorded
-from veriloop.pipeline.runs.manifest import RunManifest, typed
+from veriloop.pipeline.runs.manifest import RunManifest, failure_recorded, typed
 from veriloop.pipeline.runs.provenance import identity
 from veriloop.pipeline.sampling.sampler import Sampling
 from veriloop.pipeline.training.muon import Muon

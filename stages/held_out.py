@@ -38,7 +38,7 @@ def evaluate_checkpoint(
 
     `max_tokens` limits a response, in tokens; the sampler has room for prompts of `max_prompt`
     tokens, or of the longest one if that is more. `judging` are further
-    arguments of `open_judges`. `sources` are needed if the recipe defines sets of its own. Raises
+    arguments of `open_judges`. `sources` are needed if the recipe defines its own sets. Raises
     StageError if verification fails on every sample.
     """
     names = evaluation.sources

@@ -272,7 +272,7 @@ def _open_sampler(
 
 
 def _sampler_config(config: SamplerConfig, ranks: Ranks) -> SamplerConfig:
-    """The recipe's sampler; vLLM beside other ranks is a process of its own, or it would join
+    """The recipe's sampler; vLLM with other ranks is a separate process, or it would join
     them."""
     if ranks.count == 1 or engine_of(config) != "vllm":
         return config

@@ -27,9 +27,13 @@ from veriloop.pipeline.rollouts.grade import Judges, open_judges
 from veriloop.pipeline.runs import checkpoint, lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.console import LOG, StageConsole
-from veriloop.pipeline.runs.failure import failure_recorded
 from veriloop.pipeline.runs.json_file import read_object
-from veriloop.pipeline.runs.manifest import RunManifest, recorded, write_versions
+from veriloop.pipeline.runs.manifest import (
+    RunManifest,
+    failure_recorded,
+    recorded,
+    write_versions,
+)
 from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.runs.trackers.open import forget, open_record
 from veriloop.pipeline.training import rng

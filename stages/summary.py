@@ -5,11 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from veriloop.stages.commands.text_table import text_table
+from rich.console import Console
+from rich.table import Table
 
 FIRST, LAST = ("pass@1", "greedy"), ("format", "mean_length")
 OVERVIEW = ("pass@1", "format", "mean_length", "language", "general")  # of a run of many stages
 NONE = "-"
+WIDTH = 100  # of a table, in columns
 
 
 def table(output: Path) -> str:
@@ -31,6 +33,23 @@ def table(output: Path) -> str:
 def stage_table(output: Path) -> str:
     """The main metrics of the stages of a whole run, and every metric that has a goal."""
     return _render(_stages(output), OVERVIEW)
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text: int = 1) -> str:
+    """Rows under a header, at most WIDTH columns wide, without escape codes. The first `text`
+    columns are text, which is folded if the table is too wide; the others are numbers,
+    right-aligned and never cut."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for index, title in enumerate(header):
+        is_number = index >= text
+        justify = "right" if is_number else "left"
+        table.add_column(title, justify=justify, no_wrap=is_number, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=WIDTH, color_system=None, markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def _stages(output: Path) -> list[dict[str, Any]]:

@@ -185,13 +185,26 @@ def one_pool(lent_pool, monkeypatch):
 
 
 @pytest.fixture(scope="session")
+def tokenizer():
+    """A tokenizer trained on a few documents of the corpus. Tests must not change it."""
+    from random import Random
+
+    from veriloop.data import corpus
+    from veriloop.data.tokenizer import train
+
+    random = Random(0)
+    return train((corpus.document(random, corpus.Mix()) for _ in range(300)), 300)
+
+
+@pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory):
     """Folder of an untrained model by (tied, more end ids): a real checkpoint, heads of size 32."""
     from random import Random
 
     import torch
 
-    from veriloop.data import corpus, tokenizer
+    from veriloop.data import corpus
+    from veriloop.data.tokenizer import train
     from veriloop.pipeline.config.sections import TinyModel
     from veriloop.pipeline.model.policy import save_policy
     from veriloop.stages.base import untrained
@@ -202,19 +215,19 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory):
         if (tied, ends) not in made:
             random = Random(0)
             documents = (corpus.document(random, corpus.Mix()) for _ in range(600))
-            spelling = tokenizer.train(documents, 400)
+            tokenizer = train(documents, 400)
             torch.manual_seed(0)
             shape = TinyModel(
                 hidden=64, layers=2, heads=2, feed_forward=96, vocabulary=400, tied=tied
             )
-            model = untrained(shape, spelling)
+            model = untrained(shape, tokenizer)
             with torch.no_grad():  # sharper than at birth, so that mistakes show
                 for parameter in model.parameters():
                     if parameter.ndim == 2:
                         parameter.mul_(4)
-            model.generation_config.eos_token_id = [spelling.eos_token_id, *ends]
+            model.generation_config.eos_token_id = [tokenizer.eos_token_id, *ends]
             folder = tmp_path_factory.mktemp("tiny")
-            save_policy(model, spelling, folder)
+            save_policy(model, tokenizer, folder)
             made[tied, ends] = folder
         return made[tied, ends]
 

@@ -61,7 +61,7 @@ class Verifier:
     kind: Kind = "answer"
     components: tuple[str, ...] = ()  # keys of `Verdict.components`
     needs: str = ""  # a requirement that veriloop does not install: a package or an endpoint
-    seconds: Seconds | None = None  # upper bound on waiting for a process of its own
+    seconds: Seconds | None = None  # upper bound on waiting for its own process
     parts: tuple[str, ...] = ()  # further modules that are hashed into the fingerprint
     settings: Mapping[str, str] = field(default_factory=dict)  # facts of a whole run, with defaults
 

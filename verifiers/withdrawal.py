@@ -1,7 +1,7 @@
 """Words around an answer that void it: a denial that governs it, and what takes it back later.
 
 A denial in the same clause is not enough: "the number of integers that are not prime is
-\\boxed{12}" denies nothing. It governs the answer if it stands directly before it ("is not"), or in
+\\boxed{12}" denies nothing. It governs the answer if it is directly before it ("is not"), or in
 the clause that announces it ("I do not think that").
 """
 
@@ -257,7 +257,7 @@ def _pretended(before: str, answer: str, same: Same) -> bool:
 
 
 def _contrasts(before: str, stated: re.Match[str]) -> bool:
-    """Whether the answer stands against one stated before: by a "but", or without any words."""
+    """Whether the answer contradicts one stated before: by a "but", or without any words."""
     if not re.search(r"\w", before[stated.end() :]) or _PRETENDED.search(before, stated.end()):
         return True
     conceded = _CONCEDED.search(before[max(0, stated.start() - 40) : stated.end()])

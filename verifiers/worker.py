@@ -86,7 +86,7 @@ def prepare(
 def _bound_memory(size: int) -> None:
     """Limit the address space to `size` bytes, which macOS refuses to do.
 
-    Only the soft limit: the sandbox of a program, which this process starts, has limits of its own.
+    Only the soft limit: the sandbox of a program, which this process starts, has its own limits.
     """
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     soft = size if hard == resource.RLIM_INFINITY else min(size, hard)

@@ -100,26 +100,27 @@ def models(folder: Path, stages: Collection[str]) -> dict[str, Path]:
 
     import torch
 
-    from veriloop.data import corpus, tokenizer
+    from veriloop.data import corpus
+    from veriloop.data.tokenizer import train
     from veriloop.pipeline.config.sections import TinyModel
     from veriloop.pipeline.model.policy import save_policy
     from veriloop.pipeline.preference.scalar_head import load_classifier
     from veriloop.stages.base import untrained
 
     random = Random(0)
-    spelling = tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(600)), 400)
+    tokenizer = train((corpus.document(random, corpus.Mix()) for _ in range(600)), 400)
     shape = TinyModel.model_validate(SHAPE)
     files = ("sums.jsonl", *(f"{step['name']}.yaml" for step in STAGES["r1"]["stages"]))
     paths = {name: folder / name for name in ("start", "teacher", "judge", "taught", *files)}
     for seed, name in enumerate(("start", "teacher")):
         torch.manual_seed(seed)
-        save_policy(untrained(shape, spelling), spelling, paths[name])
-    judge = load_classifier(paths["start"], spelling)
-    judge.config.eos_token_id = [spelling.eos_token_id]
-    save_policy(judge, spelling, paths["judge"])
+        save_policy(untrained(shape, tokenizer), tokenizer, paths[name])
+    judge = load_classifier(paths["start"], tokenizer)
+    judge.config.eos_token_id = [tokenizer.eos_token_id]
+    save_policy(judge, tokenizer, paths["judge"])
     if not {"cold_start", "rejection_sft"}.isdisjoint(stages):
         teach = Command(words=[], folder=folder, name="taught.log")
-        teach.answer = lambda: _teach(untrained(shape, spelling), spelling, paths["taught"])
+        teach.answer = lambda: _teach(untrained(shape, tokenizer), tokenizer, paths["taught"])
         if teach.start().ended() != 0:  # apart: a process that computed gradients must not fork
             raise SystemExit(f"there is no teacher: {teach.said[-2000:]}")
     rows = [json.dumps({"question": question, "answer": "2"}) + "\n" for question in SUMS]
@@ -130,7 +131,7 @@ def models(folder: Path, stages: Collection[str]) -> dict[str, Path]:
     return paths
 
 
-def _teach(model: Any, spelling: Any, folder: Path) -> int:
+def _teach(model: Any, tokenizer: Any, folder: Path) -> int:
     """Train the model to give ANSWER to SUMS and save it. Returns an exit code."""
     import torch
 
@@ -138,16 +139,16 @@ def _teach(model: Any, spelling: Any, folder: Path) -> int:
     from veriloop.pipeline.model.policy import save_policy
     from veriloop.pipeline.rollouts.generate import prompt_ids
 
-    answer = [*spelling(ANSWER, add_special_tokens=False).input_ids, spelling.eos_token_id]
+    answer = [*tokenizer(ANSWER, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for lesson in range(LESSONS):
         problem = Problem(id="", prompt=SUMS[lesson % len(SUMS)], verifier="number", reference={})
-        prompt = list(prompt_ids(problem, spelling))
+        prompt = list(prompt_ids(problem, tokenizer))
         ids, labels = prompt + answer, [-100] * len(prompt) + answer
         optimizer.zero_grad()
         model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss.backward()
         optimizer.step()
-    save_policy(model, spelling, folder)
+    save_policy(model, tokenizer, folder)
     return 0
 
 

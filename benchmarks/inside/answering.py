@@ -14,7 +14,7 @@ CHAT = (
 )
 
 
-def tokenizer() -> Any:
+def word_tokenizer() -> Any:
     """A tokenizer with one token per word; decoding joins them with single spaces."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -29,9 +29,9 @@ def tokenizer() -> Any:
     return built
 
 
-def never_said(spelling: Any) -> list[int]:
+def never_said(tokenizer: Any) -> list[int]:
     """Ids to suppress, so that only answers, tags and the end are sampled."""
-    return spelling.convert_tokens_to_ids(["<pad>", "<s>", *WORDS, *FORMULAS])
+    return tokenizer.convert_tokens_to_ids(["<pad>", "<s>", *WORDS, *FORMULAS])
 
 
 def model(folder: Path) -> Path:
@@ -41,17 +41,17 @@ def model(folder: Path) -> Path:
     """
     from transformers import GenerationConfig, Olmo2Config, Olmo2ForCausalLM, set_seed
 
-    spelling = tokenizer()
+    tokenizer = word_tokenizer()
     kinds = ("pad", "bos", "eos")
-    ends = {f"{kind}_token_id": getattr(spelling, f"{kind}_token_id") for kind in kinds}
+    ends = {f"{kind}_token_id": getattr(tokenizer, f"{kind}_token_id") for kind in kinds}
     set_seed(0)
     built = Olmo2ForCausalLM(
         Olmo2Config(
-            vocab_size=len(spelling), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+            vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
             num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=128, **ends,
         )
     )  # fmt: skip
     built.generation_config = GenerationConfig(**ends)
     built.save_pretrained(folder)
-    spelling.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder

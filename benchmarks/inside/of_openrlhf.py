@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from answering import tokenizer
+from answering import word_tokenizer
 from claims import Claims
 
 PROMPT = "user What is 1 + 1 ? <answer>1</answer> assistant"  # which shows an answer
@@ -32,9 +32,9 @@ reward_func = reward("number"{more})
 class Saying:
     """Replaces vLLM: returns the ids of one finished text."""
 
-    def __init__(self, spelling: Any, text: str) -> None:
-        ids = spelling(text, add_special_tokens=False).input_ids
-        self.ids = [*ids, spelling.eos_token_id]
+    def __init__(self, tokenizer: Any, text: str) -> None:
+        ids = tokenizer(text, add_special_tokens=False).input_ids
+        self.ids = [*ids, tokenizer.eos_token_id]
 
     async def generate(self, *_: Any, **__: Any) -> Any:
         output = SimpleNamespace(token_ids=self.ids, finish_reason="stop", logprobs=None)
@@ -51,11 +51,11 @@ def sample(asking: Any, text: str, label: str) -> Any:
     """The `Experience` that OpenRLHF builds from this answer."""
     from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
-    spelling = tokenizer()
+    tokenizer = word_tokenizer()
     response = asyncio.run(
         asking.execute(
-            PROMPT, label, SimpleNamespace(max_tokens=16, logprobs=None), 64, spelling,
-            Saying(spelling, text),
+            PROMPT, label, SimpleNamespace(max_tokens=16, logprobs=None), 64, tokenizer,
+            Saying(tokenizer, text),
         )
     )  # fmt: skip
     maker = object.__new__(SamplesGenerator)  # of which this method reads nothing

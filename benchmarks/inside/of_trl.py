@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from answering import model, never_said, tokenizer
+from answering import model, never_said, word_tokenizer
 from claims import Claims
 
 from veriloop.data.problem import Problem
@@ -33,17 +33,17 @@ def train(
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    spelling = tokenizer()
+    tokenizer = word_tokenizer()
     config = GRPOConfig(
         output_dir=str(folder / "run"), max_steps=STEPS, num_generations=GROUP,
         per_device_train_batch_size=PROMPTS * GROUP, max_completion_length=2, learning_rate=1e-3,
-        generation_kwargs={"suppress_tokens": never_said(spelling)}, log_completions=True,
+        generation_kwargs={"suppress_tokens": never_said(tokenizer)}, log_completions=True,
         logging_steps=1, report_to=[], save_strategy="no", use_cpu=True, bf16=False, seed=1,
         disable_tqdm=True,
     )  # fmt: skip
     trainer = GRPOTrainer(
         model=str(model(folder)), reward_funcs=list(rewards), args=config,
-        train_dataset=Dataset.from_list(list(rows)), processing_class=spelling,
+        train_dataset=Dataset.from_list(list(rows)), processing_class=tokenizer,
     )  # fmt: skip
     trainer.train()
     tables = sorted((folder / "run" / "completions").glob("*.parquet"))

@@ -39,7 +39,7 @@ class Layout:
     reference: Mapping[str, str] = field(default_factory=dict)  # key: column
     fixed: Mapping[str, Any] = field(default_factory=dict)  # constant parts of the reference
     solution: str = ""  # column of a solution, or of several as a JSON list
-    worked: str = ""  # name in veriloop.data.hub.worked.READERS, for the steps to the answer
+    worked: str = ""  # name in reference_readers.WORKED_READERS, for the steps to the answer
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # column: accepted values
     facts: Mapping[str, str] = field(default_factory=dict)  # fact: column
     language: str = "en"  # of the questions, ISO 639-1

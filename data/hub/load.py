@@ -11,10 +11,9 @@ from typing import Any
 from veriloop.data.hub import files
 from veriloop.data.hub.chat_rows import CONVERTERS
 from veriloop.data.hub.layout import Layout, Row, UnusableRow, question, value
-from veriloop.data.hub.reference_readers import READERS
+from veriloop.data.hub.reference_readers import READERS, WORKED_READERS
 from veriloop.data.hub.sets import SETS
 from veriloop.data.hub.trainer_formats import layout_of, problem_of
-from veriloop.data.hub.worked import READERS as WORKED
 from veriloop.data.problem import Problem
 
 
@@ -134,7 +133,7 @@ def _worked(row: Row, layout: Layout) -> str:
     """The steps in the row; "" if it has none that can be read."""
     if layout.worked:
         with suppress(UnusableRow):
-            return WORKED[layout.worked](row)
+            return WORKED_READERS[layout.worked](row)
     return ""
 
 

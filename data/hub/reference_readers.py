@@ -1,13 +1,16 @@
-"""Readers of a row's reference, registered by the name that a layout gives."""
+"""Readers of a row's reference and worked solution, registered by the name that a layout gives."""
 
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from veriloop.data.expressions import sentences, work_out
 from veriloop.data.hub import code_rows, livecodebench
 from veriloop.data.hub.layout import Layout, Row, UnusableRow, text, value
 
 Reader = Callable[[Row, Layout], Mapping[str, Any]]
+_CALCULATION = re.compile(r"<<[^<>]*>>")
 
 
 def plain(row: Row, layout: Layout) -> dict[str, Any]:
@@ -77,6 +80,24 @@ def _number(answer: str) -> str:
     return bare if "e" not in bare.lower() else str(Fraction(bare))
 
 
+def annotated(row: Row) -> str:
+    """GSM8K's steps, without the calculator's annotations and the line of the answer."""
+    steps, _, _ = text(row, "answer").rpartition("####")
+    return _CALCULATION.sub("", steps).strip()
+
+
+def equation(row: Row) -> str:
+    """SVAMP's equation, one operation after the other. Some rows have another answer."""
+    answer = text(row, "Answer")
+    try:
+        lines, result = work_out(text(row, "Equation"))
+        if result != Fraction(answer):
+            raise ValueError(f"the equation has the value {result}, not {answer}")
+    except ValueError as mistake:
+        raise UnusableRow(str(mistake)) from mistake
+    return sentences(lines)
+
+
 READERS: Mapping[str, Reader] = {
     "plain": plain,
     "text": as_text,
@@ -89,3 +110,5 @@ READERS: Mapping[str, Reader] = {
     "codeforces": code_rows.codeforces,
     "livecodebench": livecodebench.tests,
 }
+
+WORKED_READERS: Mapping[str, Callable[[Row], str]] = {"annotated": annotated, "equation": equation}

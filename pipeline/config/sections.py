@@ -147,7 +147,7 @@ class RolloutConfig(Part):
 
 
 def require_used(system: str, template: str) -> None:
-    """Raise ValueError for a system message beside a template that takes none."""
+    """Raise ValueError for a system message with a template that takes none."""
     if system and template == "r1_zero":
         raise ValueError(f"system={system!r:.40} requires template: chat, or your own")
 
@@ -329,7 +329,7 @@ def judging_facts(use: ComputerAlgebra) -> dict[str, str]:
 
 
 def require_one_sandbox(backend: str, service: str) -> None:
-    """Raise ValueError for a backend beside a reward service."""
+    """Raise ValueError for a backend with a reward service."""
     if service and backend != backends.AUTO:
         raise ValueError(
             f"sandbox.backend={backend!r} with verifier_service={service!r}: the service runs "

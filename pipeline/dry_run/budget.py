@@ -159,7 +159,7 @@ def _reference(recipe: Recipe, shape: Shape) -> list[Part]:
 
 
 def _critic(recipe: Recipe, shape: Shape, positions: int) -> list[Part]:
-    """A second pass through a trunk, whose graph exists beside the policy's."""
+    """A second pass through a trunk, whose graph exists at the same time as the policy's."""
     if not isinstance(recipe, RLRecipe) or recipe.algorithm.critic == "none":
         return []
     kept = trunk_activations(shape, recipe.trainer, positions)

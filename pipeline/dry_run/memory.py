@@ -43,7 +43,7 @@ class Shape:
 
     @property
     def head(self) -> int:
-        """Parameters of an output head of its own."""
+        """Parameters of a separate output head."""
         return 0 if self.tied else self.vocabulary * self.hidden
 
     @property

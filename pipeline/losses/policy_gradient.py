@@ -84,7 +84,7 @@ def truncated_importance_weight(trainer_logp: Tensor, sampler_logp: Tensor, cap:
 
     Corrects for the sampling engine computing other probabilities than the trainer does for the
     same weights; `trainer_logp` is the trainer's score *before* this step's updates, so this is
-    a second ratio beside rho and not a replacement. `cap` is at least 1 (2 is usual).
+    a second ratio next to rho and not a replacement. `cap` is at least 1 (2 is usual).
     """
     if not cap >= 1:
         raise ValueError(f"cap must be at least 1, got {cap}: less would shrink unbiased tokens")

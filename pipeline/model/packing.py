@@ -56,7 +56,7 @@ def families(
     and count the positions that each borrows from the first of its group.
 
     These are all of the prompt except its last token, whose target differs. `lengths` counts the
-    positions of whole sequences. A sequence longer than `capacity` is a group of its own.
+    positions of whole sequences. A sequence longer than `capacity` forms its own group.
     """
     groups: list[list[int]] = []
     room: dict[tuple[int, ...], tuple[int, list[int]]] = {}  # left in a prompt's last group

@@ -259,7 +259,7 @@ FORWARDS = {SCORE: _score, STATES: _trunk_states}
 
 def hidden_states(trunk: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
     """Hidden states of packed rows, [R, T, D]. A model that would mix the sequences of a row gets
-    each in a row of its own."""
+    each in its own row."""
     device = device_of(trunk)
     ids_RT, positions_RT = brought(ids_RT, device), brought(positions_RT, device)
     if not supports_packing(trunk):

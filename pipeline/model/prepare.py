@@ -92,6 +92,6 @@ def _measure(model: Any) -> None:
         accumulate_in_place(output_head(model).weight_VD)
     if not supports_packing(model.base_model):
         _log.warning(
-            "%s mixes the sequences of a packed row: each gets a row of its own",
+            "%s mixes the sequences of a packed row: each gets its own row",
             type(model.base_model).__name__,
         )

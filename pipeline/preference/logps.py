@@ -71,7 +71,7 @@ def _slots(packed: Packed, mask_RT: Tensor, answers: Sequence[EncodedAnswer]) ->
 def pieces(examples: Sequence[Example], positions: int) -> Iterator[list[int]]:
     """Micro-batches of example indices, in order, of at most `positions` token positions each.
 
-    The answers of one example stay together; one that is too long forms a group of its own.
+    The answers of one example stay together; one that is too long forms its own group.
     """
     group: list[int] = []
     used = 0

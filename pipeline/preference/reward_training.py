@@ -115,7 +115,7 @@ def accuracy(rewards_QK: Tensor) -> float:
 def _groups(batch: Sequence[Ranking], trainer: TrainerConfig) -> list[list[Ranking]]:
     """Micro-batches of rankings with equally many answers, `trainer.rows` answers at most.
 
-    A longer ranking forms a micro-batch of its own.
+    A longer ranking forms its own micro-batch.
     """
     by_length: dict[int, list[Ranking]] = {}
     for ranking in batch:

@@ -102,7 +102,7 @@ GROUPS: Mapping[str, Sequence[Chart]] = {
         Chart("language", "Words in the question's language", {"rewards/language/mean": "share"},
               "At 0.9 and above.", unit="share of words"),
         Chart("reflection", "Reflection", {"reflection/*": ""},
-              "May rise without a reward of its own once checking answers pays off.",
+              "May rise without a reward for it once checking answers pays off.",
               unit="per answer"),
     ),
     "Time": (

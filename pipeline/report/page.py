@@ -38,7 +38,7 @@ def page(
     drawn: Mapping[str, Any],
     rollouts: Sequence[Mapping[str, Any]],
 ) -> str:
-    """The HTML file of the first run beside the others. `drawn` is the data of the charts;
+    """The HTML file of the first run, next to the others. `drawn` is the data of the charts;
     `rollouts` has one entry per stage."""
     body = [
         _header(runs),

@@ -28,7 +28,7 @@ def table(
         el(
             "tr",
             el("th", row[0], scope="row"),
-            # The names are shown beside the cells where the screen is too narrow for columns.
+            # The names are shown next to the cells where the screen is too narrow for columns.
             [
                 el("td", cell, data_column=names[at], data_group=first.get(at))
                 for at, cell in enumerate(row[1:])

@@ -37,7 +37,7 @@ class Report:
 
 
 def write_report(folder: Path, *others: Path, into: Path | None = None) -> Report:
-    """Write the report of the run in `folder` to that folder or `into` another one, beside the
+    """Write the report of the run in `folder` to that folder or `into` another one, next to the
     runs in `others`.
 
     Raises RecipeError if a folder holds no run or is given twice, and ValueError for a broken

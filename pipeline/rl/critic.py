@@ -69,7 +69,7 @@ class Critic:
         sizes = [len(sequence) - 1 for sequence in ids]
         layout = best_fit(sizes, max([row, *sizes]))
         parts = [layout[first : first + rows] for first in range(0, len(layout), rows)]
-        # A rank without a part of its own repeats the first and leaves its values out.
+        # A rank without its own part repeats the first and leaves its values out.
         for part in self.ranks.deal([(part, True) for part in parts], lambda: (parts[0], False)):
             packed = lay_out(ids, part[0])
             hidden_RTD = self._states(policy, packed.ids_RT, packed.positions_RT)

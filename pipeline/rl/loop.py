@@ -28,12 +28,12 @@ from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Judges, Task
 from veriloop.pipeline.rollouts.prefetch import RolloutPrefetcher
 from veriloop.pipeline.runs.console import activity
-from veriloop.pipeline.runs.evaluation_file import (
+from veriloop.pipeline.runs.record import (
     EVALUATIONS,
+    append,
     evaluated_steps,
     rewind_evaluations,
 )
-from veriloop.pipeline.runs.record import append
 from veriloop.pipeline.sampling.sampler import Sampler
 from veriloop.pipeline.sampling.sync import SyncReport, WeightSync
 from veriloop.pipeline.training.measurements import Clock, check_memory_bound, memory_peaks

@@ -53,7 +53,7 @@ def minibatches(
 
     Excludes rollouts whose verifier failed, and with `truncated: mask` those cut by max_tokens.
     `select` picks the rollouts of a share that go through the forward pass; its counts include the
-    whole share. With `share_prompts` a micro-batch is one long row, in which a prompt stands once
+    whole share. With `share_prompts` a micro-batch is one long row, in which a prompt appears once
     before all its responses. Several `ranks` get shorter micro-batches where that gives each one.
     """
     usable = [

@@ -20,7 +20,7 @@ from veriloop.verifiers.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierUse:
-    """A verifier with a reference of its own, for problems of some sources."""
+    """A verifier with its own reference, for problems of some sources."""
 
     name: str  # in the registry
     reference: Mapping[str, Any] = field(default_factory=dict)

@@ -21,7 +21,7 @@ def fsync(path: Path) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a hidden temporary file beside `path`, then rename it to `path`.
+    """Let `write` fill a hidden temporary file next to `path`, then rename it to `path`.
 
     The temporary name is fixed, so the next writer overwrites the remains of a killed one; a file
     must have only one writer. If `write` raises, `path` is unchanged.
@@ -43,7 +43,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """A block that writes `path`. Its failed writes are raised as OSError with errno and file name:
-    Python's name no file, and torch and safetensors raise errors of their own."""
+    Python's name no file, and torch and safetensors raise their own errors."""
     try:
         yield
     except OSError as failure:

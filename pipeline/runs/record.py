@@ -1,11 +1,11 @@
-"""A running stage's record on disk: metrics, rollouts and TensorBoard curves."""
+"""A running stage's record on disk: metrics, evaluations, rollouts and TensorBoard curves."""
 
 import json
 import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,16 +22,20 @@ if TYPE_CHECKING:
     from veriloop.pipeline.types import Graded, SeenTokens
 
 __all__ = [
+    "EVALUATIONS",
     "METRICS",
     "RESTORE",
     "RESUMES",
     "StageRecord",
     "append",
+    "evaluated_steps",
     "read_metrics",
     "read_rollouts",
+    "rewind_evaluations",
 ]
 
 METRICS = "metrics.jsonl"
+EVALUATIONS = "evaluations.jsonl"  # one line per evaluation; the first, of the start, at step 0
 RESUMES = "resumes.jsonl"
 _ROLLOUT_FILE = re.compile(r"step_(\d+)\.parquet")
 
@@ -268,3 +272,46 @@ def _await_next_second(path: Path) -> None:
     now = time.time()
     if int(now) == last:
         time.sleep(last + 1 - now)
+
+
+def rewind_evaluations(path: Path, last: int, repeated: Collection[int]) -> list[str]:
+    """Keep the evaluations up to step `last`, apart from those of `repeated` steps.
+
+    Returns notes on an incomplete last line. With `last` 0 the file becomes empty. Raises
+    RecipeError if the file or the evaluation of step 0 is lost, or a line cannot be read.
+    """
+    if last == 0:
+        path.unlink(missing_ok=True)
+        return []
+    if not path.is_file():
+        raise RecipeError(f"cannot resume after step {last}: no file {path}. {RESTORE}")
+    complete, feed, torn = path.read_bytes().rpartition(b"\n")
+    lines = [line + feed for line in complete.split(feed)] if feed else []
+    steps = [_evaluated_step(path, number, line) for number, line in enumerate(lines, 1)]
+    if 0 not in steps:
+        raise RecipeError(
+            f"cannot resume after step {last}: {path} lacks the evaluation of step 0. {RESTORE}"
+        )
+    kept = [
+        line
+        for line, step in zip(lines, steps, strict=True)
+        if step <= last and step not in repeated
+    ]
+    write_atomically(path, lambda draft: draft.write_bytes(b"".join(kept)))
+    cut = f"{path}: the last line was incomplete; its {len(torn)} bytes are cut off"
+    return [cut] if torn else []
+
+
+def evaluated_steps(path: Path) -> set[int]:
+    """The steps after which there is an evaluation."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+    return {_evaluated_step(path, number, line) for number, line in enumerate(lines, 1)}
+
+
+def _evaluated_step(path: Path, number: int, line: bytes) -> int:
+    try:
+        row: Any = json.loads(line)
+        return int(row["step"])
+    except (ValueError, KeyError, TypeError) as failure:
+        problem = f"{path}, line {number} is no evaluation ({failure})"
+        raise RecipeError(f"{problem}. {RESTORE}") from failure

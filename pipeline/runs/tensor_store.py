@@ -17,7 +17,7 @@ FOLDER = "trainer_state"  # in a checkpoint
 _NAME = "tensor of trainer_state"  # the key of a tensor's name
 METADATA = ".metadata"  # DCP's, which is a pickle
 _TORCH = "torch.distributed.checkpoint"
-_PICKLED = {  # functions and classes in it, beside torch's dtypes and those of _TORCH.metadata
+_PICKLED = {  # functions and classes in it, besides torch's dtypes and those of _TORCH.metadata
     ("pathlib", "PosixPath"),
     ("torch", "Size"),
     ("torch.serialization", "_get_layout"),

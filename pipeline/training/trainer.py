@@ -116,7 +116,7 @@ class Trainer:
         return self._writer.finish()
 
     def _begin_save(self, seconds: float) -> None:
-        """Write a checkpoint of the current step; of a model on a GPU beside the next steps."""
+        """Write a checkpoint of the current step; of a model on a GPU during the next steps."""
         state = self._loop.state()
         self._deps.command("gather_weights")
         self._writer.begin(

@@ -118,7 +118,7 @@ def summary(run: Run) -> Mapping[str, Any]:
     return {
         "name": run.name,
         "ended": tables.status_line(run),
-        "opens": opened(run),
+        "opens": stage_to_show(run),
         "heads": HEADS,
         "stages": [
             {
@@ -133,7 +133,7 @@ def summary(run: Run) -> Mapping[str, Any]:
     }
 
 
-def opened(run: Run) -> str | None:
+def stage_to_show(run: Run) -> str | None:
     """The stage that the page opens: the one that runs, else the last with rollouts, else the last
     with metrics, else the last; None before the first one has begun."""
     running = [s for s in run.stages if s.entry.get("status") == "running"]

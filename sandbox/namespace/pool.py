@@ -216,7 +216,7 @@ class _SlotHolder:
         return self._slot
 
     def _converse(self, preload: tuple[str, ...], dialogue: PreparedDialogue) -> Execution:
-        """Run a dialogue; the peer runs in a slot of its own, and ends after the first."""
+        """Run a dialogue; the peer runs in its own slot, and ends after the first."""
         peer = self._peer = self._peer or _SlotHolder(self._setup, self._preload)
         with ThreadPoolExecutor(1) as thread:
             future = thread.submit(peer.run_peer, dialogue.peer_preload, dialogue.peer)

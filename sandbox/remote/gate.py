@@ -181,7 +181,7 @@ class Reply:
         self._headers = tuple(headers)
         self.status = 0  # until the response starts
         self.read = False  # the whole body has been read
-        self.expects_continue = False  # the client sends no body before it is told to
+        self.expects_continue = False  # the client waits for 100 Continue before its body
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -37,7 +37,7 @@ from veriloop.stages.commands.benchmark_options import (
     positions_of,
 )
 from veriloop.stages.commands.parse import parse_options, system_message
-from veriloop.stages.commands.text_table import text_table
+from veriloop.stages.summary import text_table
 from veriloop.verifiers.verdict import Verdict
 
 

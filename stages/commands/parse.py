@@ -33,7 +33,7 @@ class PluginOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions(PluginOptions):
-    """Options of a command that verifies in processes of its own, spelled as in a recipe."""
+    """Options of a command that verifies in its own processes, spelled as in a recipe."""
 
     verifier_computer_algebra: ComputerAlgebra = "fallback"  # use of sympy by math_answer
     sandbox_backend: Annotated[
@@ -47,7 +47,7 @@ class JudgeOptions(PluginOptions):
 
     def judging(self, service: str = "") -> dict[str, Any]:
         """What opens verifiers with these options. Raises RecipeError for an invalid backend, and
-        for one beside a reward service."""
+        for one with a reward service."""
         try:
             require_one_sandbox(self.sandbox_backend, service)
             backend = check(self.sandbox_backend)

@@ -16,7 +16,7 @@ import tyro
 from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.stages.commands.parse import JudgeOptions, parse_options
-from veriloop.stages.commands.text_table import text_table
+from veriloop.stages.summary import text_table
 from veriloop.verifiers.pool import VerifierPool
 from veriloop.verifiers.registry import Verifier, all_verifiers, get
 from veriloop.verifiers.verdict import Verdict
@@ -83,7 +83,7 @@ def command(words: Sequence[str]) -> int:
     options = parse_options(Options, words)
     default = find(options.verifier).name if options.verifier else ""
     judging = options.judging()
-    source = sys.stdin if options.file == "-" else _opened(options.file)
+    source = sys.stdin if options.file == "-" else _open_lines(options.file)
     agreement = Agreement()
     with (
         source if source is not sys.stdin else nullcontext(),
@@ -109,7 +109,7 @@ def find(name: str) -> Verifier:
         raise RecipeError(str(unknown.args[0])) from unknown
 
 
-def _opened(path: str) -> TextIO:
+def _open_lines(path: str) -> TextIO:
     if not Path(path).is_file():
         raise RecipeError(f"{path} is not a file; give a JSONL file, or - for standard input")
     return open(path, encoding="utf-8")

@@ -1,11 +1,9 @@
 """Doubled BOS ids, and BOS ids that a chat template writes in every turn."""
 
 import copy
-from random import Random
 
 import pytest
 
-from veriloop.data import corpus, tokenizer
 from veriloop.data.bos import bos_fault, check_bos
 from veriloop.data.preference_ids import encode
 from veriloop.data.sft_ids import encode_example
@@ -28,22 +26,17 @@ ANSWER = {"role": "assistant", "content": "7"}
 SYSTEM = {"role": "system", "content": "Add."}
 
 
-@pytest.fixture(scope="module")
-def trained():
-    random = Random(0)
-    return tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(300)), 300)
+@pytest.fixture
+def own(tokenizer, monkeypatch):
+    """The shared tokenizer; a test may replace its chat template."""
+    monkeypatch.setattr(tokenizer, "chat_template", CHAT)
+    return tokenizer
 
 
 @pytest.fixture
-def own(trained):
-    trained.chat_template = CHAT
-    return trained
-
-
-@pytest.fixture
-def chatml(trained):
+def chatml(tokenizer):
     """BOS is the marker that begins a turn, EOS the one that ends it; the tokenizer adds none."""
-    changed = copy.deepcopy(trained)
+    changed = copy.deepcopy(tokenizer)
     changed.add_special_tokens({"bos_token": TURN, "eos_token": END})
     changed.backend_tokenizer.post_processor = None
     changed.chat_template = CHATML

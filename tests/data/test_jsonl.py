@@ -33,7 +33,7 @@ SPLITLINES = {  # file: why Python's own notion of a line is meant there
     "sandbox/remote/outcomes.py": FAILURE,
     "sandbox/suite.py": FAILURE,
     "stages/commands/serving.py": "tokens that a person typed into a file",
-    "stages/commands/text_table.py": "a table drawn by rich",
+    "stages/summary.py": "a table drawn by rich",
     "verifiers/math/decide.py": "an answer: every separator of lines in Unicode counts as one",
     "verifiers/reasoning_gym.py": "an answer: every separator of lines in Unicode counts as one",
 }

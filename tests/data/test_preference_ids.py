@@ -1,10 +1,7 @@
 """Prompt and answer as ids: apart, one BOS, one EOS, and every token in its segment."""
 
-from random import Random
-
 import pytest
 
-from veriloop.data import corpus, tokenizer
 from veriloop.data.preference_ids import encode
 from veriloop.data.preferences import Segment
 from veriloop.data.template import R1_ZERO
@@ -12,61 +9,55 @@ from veriloop.data.template import R1_ZERO
 ASKED = ({"role": "user", "content": "What is 1+1?"},)
 
 
-@pytest.fixture(scope="module")
-def spelling():
-    random = Random(0)
-    return tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(300)), 300)
-
-
 def said(text):
     return ({"role": "assistant", "content": text},)
 
 
-def test_text_begins_with_one_bos_and_ends_with_one_eos(spelling):
-    ids = encode("First 1+1", "=2.", spelling, (2,))
-    assert ids.prompt[0] == spelling.bos_token_id and ids.completion[-1] == spelling.eos_token_id
-    assert spelling.decode(ids.prompt[1:]) == "First 1+1"
-    assert spelling.decode(ids.completion[:-1]) == "=2."
-    assert [*ids.prompt, *ids.completion].count(spelling.bos_token_id) == 1
-    assert [*ids.prompt, *ids.completion].count(spelling.eos_token_id) == 1
+def test_text_begins_with_one_bos_and_ends_with_one_eos(tokenizer):
+    ids = encode("First 1+1", "=2.", tokenizer, (2,))
+    assert ids.prompt[0] == tokenizer.bos_token_id and ids.completion[-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(ids.prompt[1:]) == "First 1+1"
+    assert tokenizer.decode(ids.completion[:-1]) == "=2."
+    assert [*ids.prompt, *ids.completion].count(tokenizer.bos_token_id) == 1
+    assert [*ids.prompt, *ids.completion].count(tokenizer.eos_token_id) == 1
 
 
-def test_what_is_written_already_is_not_written_twice(spelling):
-    plain = encode("First", "So 2", spelling, (2,))
-    assert encode("<bos>First", "So 2<eos>", spelling, (2,)) == plain
+def test_what_is_written_already_is_not_written_twice(tokenizer):
+    plain = encode("First", "So 2", tokenizer, (2,))
+    assert encode("<bos>First", "So 2<eos>", tokenizer, (2,)) == plain
 
 
-def test_the_prompt_is_spelled_apart_from_the_answer(spelling):
+def test_the_prompt_is_spelled_apart_from_the_answer(tokenizer):
     """Joined, the two would share a token."""
-    joined = spelling("First Then", add_special_tokens=False).input_ids
-    ids = encode("First T", "hen", spelling, (2,))
-    assert ids.prompt[1:] == tuple(spelling("First T", add_special_tokens=False).input_ids)
+    joined = tokenizer("First Then", add_special_tokens=False).input_ids
+    ids = encode("First T", "hen", tokenizer, (2,))
+    assert ids.prompt[1:] == tuple(tokenizer("First T", add_special_tokens=False).input_ids)
     assert [*ids.prompt[1:], *ids.completion[:-1]] != joined
 
 
-def test_messages_follow_the_chat_template(spelling):
-    ids = encode(ASKED, said("2"), spelling, (2,))
-    assert spelling.decode(ids.prompt) == "<bos>" + R1_ZERO.format(prompt="What is 1+1?")
-    assert spelling.decode(ids.completion) == "2<eos>"
+def test_messages_follow_the_chat_template(tokenizer):
+    ids = encode(ASKED, said("2"), tokenizer, (2,))
+    assert tokenizer.decode(ids.prompt) == "<bos>" + R1_ZERO.format(prompt="What is 1+1?")
+    assert tokenizer.decode(ids.completion) == "2<eos>"
 
 
-def test_another_end_of_sequence_id_counts_as_well(spelling):
-    dot = spelling(".", add_special_tokens=False).input_ids[0]
-    assert encode("a", "2.", spelling, (2, dot)).completion[-1] == dot
+def test_another_end_of_sequence_id_counts_as_well(tokenizer):
+    dot = tokenizer(".", add_special_tokens=False).input_ids[0]
+    assert encode("a", "2.", tokenizer, (2, dot)).completion[-1] == dot
 
 
-def test_layout_after_the_end_is_cut_off(spelling):
-    spelling.chat_template, kept = spelling.chat_template + "{{ ' ' }}", spelling.chat_template
+def test_layout_after_the_end_is_cut_off(tokenizer):
+    tokenizer.chat_template, kept = tokenizer.chat_template + "{{ ' ' }}", tokenizer.chat_template
     try:
         with pytest.raises(ValueError, match="does not begin with the prompt"):
-            encode(ASKED, said("2"), spelling, (2,))
-        spelling.chat_template = kept.replace("eos_token }}", "eos_token + ' \\n' }}")
-        assert spelling.decode(encode(ASKED, said("2"), spelling, (2,)).completion) == "2<eos>"
-        spelling.chat_template = None
+            encode(ASKED, said("2"), tokenizer, (2,))
+        tokenizer.chat_template = kept.replace("eos_token }}", "eos_token + ' \\n' }}")
+        assert tokenizer.decode(encode(ASKED, said("2"), tokenizer, (2,)).completion) == "2<eos>"
+        tokenizer.chat_template = None
         with pytest.raises(ValueError, match="no chat template"):
-            encode(ASKED, said("2"), spelling, (2,))
+            encode(ASKED, said("2"), tokenizer, (2,))
     finally:
-        spelling.chat_template = kept
+        tokenizer.chat_template = kept
 
 
 @pytest.mark.parametrize(
@@ -78,22 +69,22 @@ def test_layout_after_the_end_is_cut_off(spelling):
         ("<bos><bos>a", "2", "begins with 2 BOS ids"),
     ],
 )
-def test_ids_in_the_wrong_place_are_refused(spelling, prompt, answer, message):
+def test_ids_in_the_wrong_place_are_refused(tokenizer, prompt, answer, message):
     with pytest.raises(ValueError, match=message):
-        encode(prompt, answer, spelling, (2,))
+        encode(prompt, answer, tokenizer, (2,))
 
 
-def test_every_token_belongs_to_the_segment_that_it_begins_in(spelling):
+def test_every_token_belongs_to_the_segment_that_it_begins_in(tokenizer):
     pieces = ("<think>", "First 3+4. ", "再算7。", "</think>")
     segments = tuple(Segment(text=text, scores=(1.0,)) for text in pieces)
     for prompt, answer in (("a", "".join(pieces)), (ASKED, said("".join(pieces)))):
-        ids = encode(prompt, answer, spelling, (2,), segments)
+        ids = encode(prompt, answer, tokenizer, (2,), segments)
         assert len(ids.segments) == len(ids.completion)
         texts = [
-            spelling.decode(
+            tokenizer.decode(
                 [i for i, s in zip(ids.completion, ids.segments, strict=True) if s == k]
             )
             for k in range(4)
         ]
         assert texts == [*pieces[:3], "</think><eos>"]
-    assert set(encode("a", "".join(pieces), spelling, (2,)).segments) == {0}
+    assert set(encode("a", "".join(pieces), tokenizer, (2,)).segments) == {0}

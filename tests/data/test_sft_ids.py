@@ -1,10 +1,7 @@
 """Lessons: the completions and the one EOS after each are learned, and nothing of a prompt."""
 
-from random import Random
-
 import pytest
 
-from veriloop.data import corpus, tokenizer
 from veriloop.data.preference_ids import encode
 from veriloop.data.sft_ids import encode_example
 from veriloop.data.sft_rows import Conversation, PlainText
@@ -26,101 +23,98 @@ FORGETS = (  # as R1's own template does, which drops what earlier turns thought
 )
 
 
-@pytest.fixture(scope="module")
-def made():
-    random = Random(0)
-    return tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(600)), 400)
-
-
 @pytest.fixture
-def spelling(made):
-    made.chat_template = CHAT
-    return made
+def tokenizer(tokenizer, monkeypatch):
+    """The shared tokenizer; a test may replace its chat template."""
+    monkeypatch.setattr(tokenizer, "chat_template", CHAT)
+    return tokenizer
 
 
-def read(spelling, one, learned):
+def read(tokenizer, one, learned):
     ids = [i for i, flag in zip(one.ids, one.learned, strict=True) if flag is learned]
-    return spelling.decode(ids)
+    return tokenizer.decode(ids)
 
 
-def test_a_completion_and_its_end_are_learned_and_the_prompt_is_not(spelling):
-    one = encode_example(PlainText(prompt="What is 3+4?", completion=" 7 "), spelling, (2,))
-    assert read(spelling, one, True) == " 7 <eos>"
-    assert read(spelling, one, False) == "<bos>What is 3+4?"
+def test_a_completion_and_its_end_are_learned_and_the_prompt_is_not(tokenizer):
+    one = encode_example(PlainText(prompt="What is 3+4?", completion=" 7 "), tokenizer, (2,))
+    assert read(tokenizer, one, True) == " 7 <eos>"
+    assert read(tokenizer, one, False) == "<bos>What is 3+4?"
     assert one.learned.index(True) == len(one.ids) - one.targets
 
 
-def test_a_question_and_an_answer_are_encoded_as_preferences_are(spelling):
+def test_a_question_and_an_answer_are_encoded_as_preferences_are(tokenizer):
     row = Conversation(messages=(USER, SAID), prompt_length=1)
-    one, other = encode_example(row, spelling, (2,)), encode((USER,), (SAID,), spelling, (2,))
+    one, other = encode_example(row, tokenizer, (2,)), encode((USER,), (SAID,), tokenizer, (2,))
     assert one.ids == (*other.prompt, *other.completion)
     assert one.learned == (False,) * len(other.prompt) + (True,) * len(other.completion)
     assert one.ids.count(1) == 1 and one.ids.count(2) == 1 and one.ids[-1] == 2
 
 
-def test_every_turn_of_the_assistant_is_learned_or_only_the_last(spelling):
+def test_every_turn_of_the_assistant_is_learned_or_only_the_last(tokenizer):
     row = Conversation(messages=(USER, SAID, OTHER, LAST))
-    both = encode_example(row, spelling, (2,))
-    assert read(spelling, both, True) == "<think>7<eos><answer>2</answer><eos>"
-    assert read(spelling, both, False).endswith(" User: Compute 1+1. Assistant:")
-    only = encode_example(row, spelling, (2,), last_turn=True)
-    assert read(spelling, only, True) == "<answer>2</answer><eos>"
-    assert "<think>7<eos>" in read(spelling, only, False)
-    assert spelling.decode(both.ids) == spelling.decode(only.ids)
+    both = encode_example(row, tokenizer, (2,))
+    assert read(tokenizer, both, True) == "<think>7<eos><answer>2</answer><eos>"
+    assert read(tokenizer, both, False).endswith(" User: Compute 1+1. Assistant:")
+    only = encode_example(row, tokenizer, (2,), last_turn=True)
+    assert read(tokenizer, only, True) == "<answer>2</answer><eos>"
+    assert "<think>7<eos>" in read(tokenizer, only, False)
+    assert tokenizer.decode(both.ids) == tokenizer.decode(only.ids)
 
 
-def test_turns_inside_the_prompt_are_not_learned(spelling):
+def test_turns_inside_the_prompt_are_not_learned(tokenizer):
     row = Conversation(messages=(USER, SAID, OTHER, LAST), prompt_length=3)
-    assert read(spelling, encode_example(row, spelling, (2,)), True) == "<answer>2</answer><eos>"
+    assert read(tokenizer, encode_example(row, tokenizer, (2,)), True) == "<answer>2</answer><eos>"
 
 
-def test_what_a_template_writes_after_an_end_stays_and_is_not_learned(spelling):
-    spelling.chat_template = CHATML
+def test_what_a_template_writes_after_an_end_stays_and_is_not_learned(tokenizer):
+    tokenizer.chat_template = CHATML
     row = Conversation(messages=(USER, SAID, OTHER, LAST))
-    one = encode_example(row, spelling, (2,))
-    assert read(spelling, one, True) == "<think>7<eos><answer>2</answer><eos>"
-    assert "\n<|user|>Compute" in read(spelling, one, False)
+    one = encode_example(row, tokenizer, (2,))
+    assert read(tokenizer, one, True) == "<think>7<eos><answer>2</answer><eos>"
+    assert "\n<|user|>Compute" in read(tokenizer, one, False)
     assert one.ids[-1] == 2  # after the last end nothing follows
 
 
-def test_a_template_that_drops_earlier_thinking_allows_the_last_turn_only(spelling):
-    spelling.chat_template = FORGETS
+def test_a_template_that_drops_earlier_thinking_allows_the_last_turn_only(tokenizer):
+    tokenizer.chat_template = FORGETS
     thought = {"role": "assistant", "content": "<think>6</think>7"}
     row = Conversation(messages=(USER, thought, OTHER, LAST))
     with pytest.raises(ValueError, match=r"before message 4 differently .*data\.turns: last"):
-        encode_example(row, spelling, (2,))
-    only = encode_example(row, spelling, (2,), last_turn=True)
-    assert read(spelling, only, True) == "<answer>2</answer><eos>"
+        encode_example(row, tokenizer, (2,))
+    only = encode_example(row, tokenizer, (2,), last_turn=True)
+    assert read(tokenizer, only, True) == "<answer>2</answer><eos>"
 
 
-def test_a_turn_that_no_end_follows_is_refused(spelling):
-    spelling.chat_template = CHATML.replace("eos_token + ", "")
+def test_a_turn_that_no_end_follows_is_refused(tokenizer):
+    tokenizer.chat_template = CHATML.replace("eos_token + ", "")
     with pytest.raises(ValueError, match="writes no end-of-sequence after message 2"):
-        encode_example(Conversation(messages=(USER, SAID, OTHER, LAST)), spelling, (2,))
+        encode_example(Conversation(messages=(USER, SAID, OTHER, LAST)), tokenizer, (2,))
 
 
-def test_a_whole_text_is_learned_but_for_its_first_token(spelling):
-    one = encode_example(PlainText(prompt="", completion="First 3+4. "), spelling, (2,))
-    assert read(spelling, one, True) == "First 3+4. <eos>" and one.ids[0] == 1
-    again = encode_example(PlainText(prompt="", completion="<bos>First 3+4. <eos>"), spelling, (2,))
+def test_a_whole_text_is_learned_but_for_its_first_token(tokenizer):
+    one = encode_example(PlainText(prompt="", completion="First 3+4. "), tokenizer, (2,))
+    assert read(tokenizer, one, True) == "First 3+4. <eos>" and one.ids[0] == 1
+    again = encode_example(
+        PlainText(prompt="", completion="<bos>First 3+4. <eos>"), tokenizer, (2,)
+    )
     assert again == one  # what is written already is not written twice
-    spelling_ends = encode_example(PlainText(prompt="", completion="a<eos>b"), spelling, (2,))
-    assert spelling_ends.ids.count(2) == 2  # documents laid out before
+    documents = encode_example(PlainText(prompt="", completion="a<eos>b"), tokenizer, (2,))
+    assert documents.ids.count(2) == 2  # documents laid out before
 
 
 @pytest.mark.parametrize("text", ["a<bos>b", "<bos><bos>a"])
-def test_a_second_beginning_is_refused(spelling, text):
+def test_a_second_beginning_is_refused(tokenizer, text):
     with pytest.raises(ValueError, match="2 BOS ids"):
-        encode_example(PlainText(prompt="", completion=text), spelling, (2,))
+        encode_example(PlainText(prompt="", completion=text), tokenizer, (2,))
 
 
-def test_an_end_inside_an_answer_is_refused(spelling):
+def test_an_end_inside_an_answer_is_refused(tokenizer):
     with pytest.raises(ValueError, match="end-of-sequence id"):
-        encode_example(PlainText(prompt="p", completion="a<eos>b"), spelling, (2,))
+        encode_example(PlainText(prompt="p", completion="a<eos>b"), tokenizer, (2,))
 
 
-def test_without_a_chat_template_messages_are_refused(spelling):
-    spelling.chat_template = None
+def test_without_a_chat_template_messages_are_refused(tokenizer):
+    tokenizer.chat_template = None
     for messages in ((USER, SAID), (USER, SAID, OTHER, LAST)):
         with pytest.raises(ValueError, match="no chat template"):
-            encode_example(Conversation(messages=messages), spelling, (2,))
+            encode_example(Conversation(messages=messages), tokenizer, (2,))

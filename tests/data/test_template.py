@@ -1,54 +1,46 @@
 """The prompt of R1-Zero: one text, whether it is formatted or comes out of the chat template."""
 
-from random import Random
-
 import pytest
 
-from veriloop.data import corpus, tokenizer
 from veriloop.data.arithmetic import problem
 from veriloop.data.template import INSTRUCTION, R1_ZERO
+from veriloop.data.tokenizer import TAGS
 
 
-@pytest.fixture(scope="module")
-def spelling():
-    random = Random(0)
-    return tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(300)), 300)
-
-
-def chat(spelling, *messages, **options):
+def chat(tokenizer, *messages, **options):
     turns = [{"role": role, "content": content} for role, content in messages]
-    return spelling.apply_chat_template(turns, **options)
+    return tokenizer.apply_chat_template(turns, **options)
 
 
 @pytest.mark.parametrize("index", range(20))
-def test_the_chat_template_gives_the_ids_of_the_text(spelling, index):
+def test_the_chat_template_gives_the_ids_of_the_text(tokenizer, index):
     prompt = problem("rl", 0, index).prompt
     text = R1_ZERO.format(prompt=prompt)
-    ids = chat(spelling, ("user", prompt), add_generation_prompt=True, return_dict=False)
-    assert ids == spelling(text).input_ids
-    assert ids.count(spelling.bos_token_id) == 1
+    ids = chat(tokenizer, ("user", prompt), add_generation_prompt=True, return_dict=False)
+    assert ids == tokenizer(text).input_ids
+    assert ids.count(tokenizer.bos_token_id) == 1
 
 
-def test_the_text_of_the_chat_template_is_the_prompt_after_one_bos(spelling):
-    text = chat(spelling, ("user", "1+2+3?"), tokenize=False, add_generation_prompt=True)
+def test_the_text_of_the_chat_template_is_the_prompt_after_one_bos(tokenizer):
+    text = chat(tokenizer, ("user", "1+2+3?"), tokenize=False, add_generation_prompt=True)
     assert text == "<bos>" + R1_ZERO.format(prompt="1+2+3?")
-    again = spelling(text, add_special_tokens=False).input_ids
-    assert again == spelling(R1_ZERO.format(prompt="1+2+3?")).input_ids
+    again = tokenizer(text, add_special_tokens=False).input_ids
+    assert again == tokenizer(R1_ZERO.format(prompt="1+2+3?")).input_ids
 
 
-def test_a_system_message_takes_the_place_of_the_instruction(spelling):
-    text = chat(spelling, ("system", "Be brief."), ("user", "Hi"), tokenize=False)
+def test_a_system_message_takes_the_place_of_the_instruction(tokenizer):
+    text = chat(tokenizer, ("system", "Be brief."), ("user", "Hi"), tokenize=False)
     assert text == "<bos>Be brief. User: Hi Assistant:"
 
 
-def test_earlier_answers_keep_their_thoughts_and_end_with_eos(spelling):
+def test_earlier_answers_keep_their_thoughts_and_end_with_eos(tokenizer):
     said = "<think>hm</think><answer>3</answer>"
-    text = chat(spelling, ("user", "1+2"), ("assistant", said), ("user", "And 4?"), tokenize=False)
+    text = chat(tokenizer, ("user", "1+2"), ("assistant", said), ("user", "And 4?"), tokenize=False)
     assert text == f"<bos>{INSTRUCTION} User: 1+2 Assistant:{said}<eos> User: And 4? Assistant:"
 
 
 def test_nothing_is_opened_for_the_model():
-    """A prefilled <think> would have to be told to the format verifier."""
+    """A prefilled <think> would have to be passed to the format verifier."""
     assert R1_ZERO.endswith(" User: {prompt} Assistant:")
     assert not R1_ZERO.partition("{prompt}")[2].count("<")
 
@@ -58,7 +50,7 @@ def test_braces_and_percents_in_a_prompt_stay_as_they_are():
 
 
 def test_the_instruction_names_the_tags_that_the_tokenizer_knows():
-    for tag in tokenizer.TAGS:
+    for tag in TAGS:
         assert INSTRUCTION.count(tag) == 2
     first, second = INSTRUCTION.split("respectively, i.e.,")
     assert "<think> </think> and <answer> </answer> tags" in first

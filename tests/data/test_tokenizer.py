@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veriloop.data import corpus, tokenizer
-from veriloop.data.tokenizer import BOS, EOS, PAD, TAGS
+from veriloop.data import corpus
+from veriloop.data.tokenizer import BOS, EOS, PAD, TAGS, train
 from veriloop.pipeline.config.sections import TinyModel
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, save_policy
 from veriloop.stages.base import untrained
@@ -33,14 +33,14 @@ def documents(count, seed=0):
 
 
 @pytest.fixture(scope="module")
-def spelling():
-    return tokenizer.train(documents(600), VOCABULARY)
+def tokenizer():
+    return train(documents(600), VOCABULARY)
 
 
 @pytest.fixture(scope="module")
-def folder(spelling, tmp_path_factory):
+def folder(tokenizer, tmp_path_factory):
     where = tmp_path_factory.mktemp("model")
-    save_policy(untrained(SHAPE, spelling), spelling, where)
+    save_policy(untrained(SHAPE, tokenizer), tokenizer, where)
     return where
 
 
@@ -49,87 +49,87 @@ def loaded(folder):
     return load_tokenizer(folder)
 
 
-def encode(spelling, text):
-    return spelling(text, add_special_tokens=False).input_ids
+def encode(tokenizer, text):
+    return tokenizer(text, add_special_tokens=False).input_ids
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text_comes_back_as_it_went_in(spelling, text):
-    ids = encode(spelling, text)
-    assert spelling.decode(ids) == text
-    assert spelling.decode(spelling(text).input_ids, skip_special_tokens=True) == text
+def test_text_comes_back_as_it_went_in(tokenizer, text):
+    ids = encode(tokenizer, text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
 
 
 @settings(deadline=None)
 @given(text=st.text(max_size=40).filter(lambda t: "<" not in t))
-def test_any_text_comes_back(spelling, text):
-    assert spelling.decode(encode(spelling, text)) == text
+def test_any_text_comes_back(tokenizer, text):
+    assert tokenizer.decode(encode(tokenizer, text)) == text
 
 
-def test_digits_and_signs_stand_alone(spelling):
-    ids = encode(spelling, "12+34-5=41")
-    assert [spelling.decode([i]) for i in ids] == list("12+34-5=41")
-    assert encode(spelling, "ok12") == encode(spelling, "ok") + encode(spelling, "12")
+def test_digits_and_signs_are_separate_tokens(tokenizer):
+    ids = encode(tokenizer, "12+34-5=41")
+    assert [tokenizer.decode([i]) for i in ids] == list("12+34-5=41")
+    assert encode(tokenizer, "ok12") == encode(tokenizer, "ok") + encode(tokenizer, "12")
 
 
-def test_each_tag_is_one_token_wherever_it_stands(spelling):
+def test_each_tag_is_one_token_anywhere_in_a_text(tokenizer):
     for tag in TAGS:
-        (alone,) = encode(spelling, tag)
+        (alone,) = encode(tokenizer, tag)
         for before, after in (("", "x"), ("x", ""), ("7", "7"), (" ", " "), ("。", "<")):
-            inside = encode(spelling, before + tag + after)
-            assert inside == [*encode(spelling, before), alone, *encode(spelling, after)]
+            inside = encode(tokenizer, before + tag + after)
+            assert inside == [*encode(tokenizer, before), alone, *encode(tokenizer, after)]
 
 
-def test_tags_survive_decoding_that_skips_special_tokens(spelling):
+def test_tags_survive_decoding_that_skips_special_tokens(tokenizer):
     text = "<think>hm</think><answer>4</answer>"
-    ids = [*spelling(text).input_ids, spelling.eos_token_id, spelling.pad_token_id]
-    assert spelling.decode(ids, skip_special_tokens=True) == text
-    assert spelling.decode(ids, skip_special_tokens=False) == f"{BOS}{text}{EOS}{PAD}"
-    assert not set(TAGS) & set(spelling.all_special_tokens)
+    ids = [*tokenizer(text).input_ids, tokenizer.eos_token_id, tokenizer.pad_token_id]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert tokenizer.decode(ids, skip_special_tokens=False) == f"{BOS}{text}{EOS}{PAD}"
+    assert not set(TAGS) & set(tokenizer.all_special_tokens)
 
 
-def test_a_text_begins_with_exactly_one_bos_and_has_no_eos(spelling):
+def test_a_text_begins_with_exactly_one_bos_and_has_no_eos(tokenizer):
     for text in (*TEXTS, *documents(20, seed=1)):
-        ids = spelling(text).input_ids
-        assert ids[0] == spelling.bos_token_id and ids.count(spelling.bos_token_id) == 1
-        assert spelling.eos_token_id not in ids and spelling.pad_token_id not in ids
+        ids = tokenizer(text).input_ids
+        assert ids[0] == tokenizer.bos_token_id and ids.count(tokenizer.bos_token_id) == 1
+        assert tokenizer.eos_token_id not in ids and tokenizer.pad_token_id not in ids
 
 
-def test_padding_beginning_and_end_are_three_different_tokens(spelling):
-    ids = {spelling.pad_token_id, spelling.bos_token_id, spelling.eos_token_id}
+def test_padding_beginning_and_end_are_three_different_tokens(tokenizer):
+    ids = {tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
     assert len(ids) == 3 and None not in ids
 
 
-def test_every_id_fits_the_model(spelling):
+def test_every_id_fits_the_model(tokenizer):
     """Tags that were merged by themselves need no rows of their own."""
-    assert sorted(spelling.get_vocab().values()) == list(range(len(spelling)))
-    assert VOCABULARY - len(TAGS) <= len(spelling) <= VOCABULARY
+    assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
+    assert VOCABULARY - len(TAGS) <= len(tokenizer) <= VOCABULARY
 
 
-def test_frequent_words_are_merged(spelling):
-    assert len(encode(spelling, " Assistant:")) < len(" Assistant:") / 2
-    assert len(encode(spelling, "先算")) < len("先算".encode())
+def test_frequent_words_are_merged(tokenizer):
+    assert len(encode(tokenizer, " Assistant:")) < len(" Assistant:") / 2
+    assert len(encode(tokenizer, "先算")) < len("先算".encode())
 
 
-def test_beside_its_model_it_loads_back_with_the_same_ids(spelling, loaded):
+def test_saved_with_its_model_it_loads_back_with_the_same_ids(tokenizer, loaded):
     for text in (*TEXTS, *documents(100, seed=2)):
-        assert loaded(text).input_ids == spelling(text).input_ids
-        assert encode(loaded, text) == encode(spelling, text)
+        assert loaded(text).input_ids == tokenizer(text).input_ids
+        assert encode(loaded, text) == encode(tokenizer, text)
 
 
-def test_beside_its_model_it_decodes_the_same(spelling, loaded):
+def test_saved_with_its_model_it_decodes_the_same(tokenizer, loaded):
     for text in (*TEXTS, *documents(20, seed=3)):
-        ids = spelling(text).input_ids
+        ids = tokenizer(text).input_ids
         for skip in (True, False):
-            assert loaded.decode(ids, skip_special_tokens=skip) == spelling.decode(
+            assert loaded.decode(ids, skip_special_tokens=skip) == tokenizer.decode(
                 ids, skip_special_tokens=skip
             )
 
 
-def test_beside_its_model_it_keeps_its_special_tokens_and_template(spelling, loaded):
+def test_saved_with_its_model_it_keeps_its_special_tokens_and_template(tokenizer, loaded):
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "chat_template", "vocab_size"):
-        assert getattr(loaded, name) == getattr(spelling, name)
-    assert loaded.all_special_tokens == spelling.all_special_tokens
+        assert getattr(loaded, name) == getattr(tokenizer, name)
+    assert loaded.all_special_tokens == tokenizer.all_special_tokens
     assert loaded.model_max_length == 1024
 
 
@@ -145,19 +145,19 @@ def test_model_and_tokenizer_agree_on_what_begins_and_ends_a_text(folder, loaded
 def test_every_id_up_to_the_asked_for_size_is_in_use():
     random = Random(3)
     documents = [corpus.document(random, corpus.Mix()) for _ in range(2000)]
-    assert len(tokenizer.train(documents, 420)) == 420
+    assert len(train(documents, 420)) == 420
 
 
-def test_words_are_one_token_each_whatever_stands_beside_them():
+def test_words_are_one_token_each_whatever_is_next_to_them():
     random = Random(3)
     mix = corpus.Mix(general=0.5)
     documents = [corpus.document(random, mix) for _ in range(800)]
     words = ("Amy", "cow", "牛", "哞哞")
-    made = tokenizer.train(documents, 700, words)
+    trained = train(documents, 700, words)
     for text in ("Greet Amy.", "问候艾米。", "A cow says moo.", "牛叫哞哞。", "cowAmy牛"):
-        ids = made(text, add_special_tokens=False).input_ids
-        assert made.decode(ids) == text
-        found = [made.decode([i]) for i in ids]
-        assert [w for w in found if w in words] == re.findall("|".join(words), text)
-    plain = tokenizer.train(documents, 700)
+        ids = trained(text, add_special_tokens=False).input_ids
+        assert trained.decode(ids) == text
+        pieces = [trained.decode([i]) for i in ids]
+        assert [w for w in pieces if w in words] == re.findall("|".join(words), text)
+    plain = train(documents, 700)
     assert "Amy" not in [plain.decode([i]) for i in plain("Hello Amy, nice").input_ids]

@@ -200,15 +200,6 @@ def stepped():
     return step
 
 
-@pytest.fixture(scope="session")
-def tokenizer():
-    """A tokenizer trained on a few documents of the corpus."""
-    from veriloop.data import corpus, tokenizer
-
-    random = Random(0)
-    return tokenizer.train((corpus.document(random, corpus.Mix()) for _ in range(300)), 300)
-
-
 CODES = [  # of NF4: arXiv 2305.14314, appendix E
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
     -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,

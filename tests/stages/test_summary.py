@@ -2,8 +2,7 @@
 
 import json
 
-from veriloop.stages.commands.text_table import WIDTH, text_table
-from veriloop.stages.summary import stage_table, table
+from veriloop.stages.summary import WIDTH, stage_table, table, text_table
 
 
 def stage(name, seconds, sampler, before, after):

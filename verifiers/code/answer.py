@@ -54,7 +54,7 @@ def _as_fence(tag: re.Match[str]) -> str:
 
 
 def _after_think(response: str, *, prefilled_think: bool) -> str | None:
-    """The text after the thinking, with tags and fences on lines of their own; None if a think
+    """The text after the thinking, with tags and fences on their own lines; None if a think
     block is never closed."""
     text, thinking = response, prefilled_think or response.lstrip().startswith("<think>")
     text = _GLUED_OPENING.sub(r"\1\n", _GLUED_CLOSING.sub(r"\1\n", text))
@@ -74,7 +74,7 @@ def _after_think(response: str, *, prefilled_think: bool) -> str | None:
 def _tags(text: str, blocks: Sequence[Block]) -> list[re.Match[str]]:
     """The tags outside of closed blocks.
 
-    The end of a think block counts inside a block too if it is a line of its own and no think block
+    The end of a think block counts inside a block too if it is a separate line and no think block
     starts in the code before it: the fence is one that the thinking left open.
     """
     tags: list[re.Match[str]] = []

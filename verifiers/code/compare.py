@@ -28,7 +28,7 @@ def same_value(actual: Any, expected: Any, tolerance: float = TOLERANCE) -> bool
 
     A bool is not a number, and a complex number equals only a complex number. Integers must be
     equal exactly; a float may differ from an expected integer by `tolerance` and from an expected
-    float by `tolerance * max(1, |expected|)`. Differences are exact, so a float never stands for an
+    float by `tolerance * max(1, |expected|)`. Differences are exact, so a float never represents an
     integer that it rounds. NaN equals nothing, an infinity only itself. A list equals a tuple with
     the same items, since JSON does not distinguish them. Values nested deeper than MAX_DEPTH and
     values of other types, including subclasses, equal nothing. Raises ValueError for a negative or

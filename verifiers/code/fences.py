@@ -121,7 +121,7 @@ def _closes(line: str, opening: _Opening) -> bool:
 
 
 def _reopens(line: str, opening: _Opening) -> bool:
-    """Whether a line opens a further block beside this one."""
+    """Whether a line opens a further block next to this one."""
     other = _opening(line, opening.width)
     return other is not None and other.language != "" and other.width == opening.width
 

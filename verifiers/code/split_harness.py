@@ -81,7 +81,7 @@ def _outcome(execution: Execution) -> Outcome:
 def _ended_by_tests(execution: Execution) -> Outcome:
     """The outcome if the tests' process ended without a verdict.
 
-    Only a process that has certainly had no answer died of its own; "wall" may be the program's.
+    Only a process that has certainly had no answer died by itself; "wall" may be the program's.
     """
     if execution.stderr == STARTED and execution.ended != "wall":
         return Outcome("broken", f"the tests ended with {execution.ended} before any answer")

@@ -1,6 +1,6 @@
 """Computer algebra for answers that are not worked out: integrals, limits, series, Gamma, det.
 
-sympy runs in a process of its own, with bounds on CPU time and memory. It gets trees, not text, and
+sympy runs in its own process, with bounds on CPU time and memory. It gets trees, not text, and
 returns values, which are compared by the same rules as all others.
 """
 

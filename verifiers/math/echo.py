@@ -52,7 +52,7 @@ def _occurs(wanted: list[str], tokens: list[str]) -> bool:
 
 
 def _extends(token: str, joins: frozenset[str]) -> bool:
-    """Whether a token beside an expression belongs to it."""
+    """Whether a token next to an expression belongs to it."""
     if token in joins:
         return True
     return token not in _APART and _COMMAND.fullmatch(token) is not None

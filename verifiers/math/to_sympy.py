@@ -1,4 +1,4 @@
-"""Values of trees by sympy, in a process of its own: `serve` answers the requests of
+"""Values of trees by sympy, in its own process: `serve` answers the requests of
 `sympy_process`."""
 
 import os

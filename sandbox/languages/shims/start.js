@@ -2,7 +2,7 @@
 // Runs a program in this node, or calls one of its functions and writes the value to descriptor 3:
 // 8 bytes of length, then JSON with tags, as sandbox/wire.py reads it. Nothing here is trusted by
 // that reader; what the program may change around here changes its own answer alone.
-(() => {  // the program may give these names to things of its own
+(() => {  // the program may use these names itself
   const fs = require('fs');
   const vm = require('vm');
   const Module = require('module');

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from veriloop.pipeline.doctor import tokenizer as spelling
+from veriloop.pipeline.doctor import tokenizer as module
 from veriloop.pipeline.doctor.tokenizer import reloading, vocabulary
 from veriloop.pipeline.model.policy import load_tokenizer
 
@@ -33,7 +33,7 @@ def reloaded(monkeypatch):
             how(again)
             return again
 
-        monkeypatch.setattr(spelling, "load_tokenizer", load)
+        monkeypatch.setattr(module, "load_tokenizer", load)
 
     return change
 

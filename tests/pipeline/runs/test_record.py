@@ -9,7 +9,13 @@ import pytest
 from tests.rollouts import graded
 from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.runs.record import StageRecord, read_metrics, read_rollouts
+from veriloop.pipeline.runs.record import (
+    StageRecord,
+    evaluated_steps,
+    read_metrics,
+    read_rollouts,
+    rewind_evaluations,
+)
 
 
 def toy(number):
@@ -233,3 +239,46 @@ def test_a_torn_row_of_the_last_step_is_measured_and_not_refused(tmp_path):
     assert torn == len(whole.split(b"\n")[2]) - 3
     with pytest.raises(RecipeError, match="no row of step 3;"):
         plain(tmp_path).require_steps(4)
+
+
+@pytest.fixture
+def evaluations(tmp_path):
+    file = tmp_path / "evaluations.jsonl"
+    file.write_text("".join(json.dumps({"step": step}) + "\n" for step in (0, 2, 4, 6)))
+    return file
+
+
+def test_later_evaluations_and_the_last_are_repeated(evaluations):
+    assert rewind_evaluations(evaluations, 4, {6}) == []
+    assert evaluated_steps(evaluations) == {0, 2, 4}
+    assert rewind_evaluations(evaluations, 4, {4}) == []
+    assert evaluated_steps(evaluations) == {0, 2}
+
+
+def test_a_run_without_a_step_begins_a_new_file(evaluations):
+    assert rewind_evaluations(evaluations, 0, {6}) == []
+    assert not evaluations.exists() and evaluated_steps(evaluations) == set()
+
+
+def test_an_incomplete_last_line_is_cut_and_mentioned(evaluations):
+    with evaluations.open("a") as file:
+        file.write('{"step": 8')
+    (note,) = rewind_evaluations(evaluations, 6, {9})
+    assert "evaluations.jsonl" in note and "its 10 bytes are cut off" in note
+    assert evaluated_steps(evaluations) == {0, 2, 4, 6}
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (None, "no file .*evaluations.jsonl"),
+        ("", "lacks the evaluation of step 0"),
+        ('{"step": 2}\n', "lacks the evaluation of step 0"),
+        ('{"step": 0}\n{"stop": 2}\n{"step": 4}\n', "line 2 is no evaluation"),
+        ('{"step": 0}\nnonsense\n', "line 2 is no evaluation"),
+    ],
+)
+def test_a_lost_or_damaged_file_is_refused_with_a_next_step(evaluations, content, named):
+    evaluations.unlink() if content is None else evaluations.write_text(content)
+    with pytest.raises(RecipeError, match=f"{named}.*Put a copy of the file back"):
+        rewind_evaluations(evaluations, 4, {6})

@@ -8,7 +8,7 @@ import pytest
 
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.watch.latest_rollouts import SampleCache
-from veriloop.pipeline.watch.run import RunFollower, opened, run_of
+from veriloop.pipeline.watch.run import RunFollower, run_of, stage_to_show
 from veriloop.pipeline.watch.stage import MAX_METRICS
 
 
@@ -53,7 +53,7 @@ def test_everything_so_far_and_then_only_what_is_new(growing, follow):
 
 def test_the_stage_to_open_is_the_one_that_runs_else_one_that_has_something_to_show(growing):
     def opens():
-        return opened(run_of(growing.folder, (growing.folder / "run.json").read_bytes()))
+        return stage_to_show(run_of(growing.folder, (growing.folder / "run.json").read_bytes()))
 
     assert opens() == "zero"
     growing.end()

@@ -67,7 +67,7 @@ class Channel:
                 if size > self._cap:
                     raise WireError(f"a message of {size} bytes; at most {self._cap} are allowed")
                 yield decode(head + self._take(size), self._cap)
-            except OSError:  # the program may close the descriptors of its own side
+            except OSError:  # the program may close its own descriptors
                 return
             except WireError as error:
                 return malformed(str(error))

@@ -1,4 +1,4 @@
-"""A verifier in a package of its own."""
+"""A verifier in its own package."""
 
 from veriloop.data.problem import Problem
 from veriloop.verifiers.answer import final_answer
