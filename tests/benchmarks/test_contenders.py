@@ -71,7 +71,7 @@ def test_what_is_judged_can_stand_in_place_of_what_was_answered(script):
     assert judged == [(2, "A"), (3, "B")]
 
 
-def test_verdicts_that_are_waited_for_too_long_are_told(script):
+def test_verdicts_that_are_waited_for_too_long_are_reported(script):
     rows = [{"size": "1M", "name": "sums", "share": 0.03}, {"size": "10M", "name": "mathematics"}]
     assert script("verify_share").shortfalls([rows[0], rows[1] | {"share": 0.0312}]) == [
         "10M, mathematics: verification is 3.1% of a step, wanted 3%"
@@ -112,7 +112,7 @@ def test_both_sides_are_given_sequences_of_mixed_lengths(script):
     assert any(sides) and not all(sides)
 
 
-def test_a_contender_that_ends_is_told_with_what_it_said(script, tmp_path, monkeypatch):
+def test_a_contender_that_ends_is_reported_with_what_it_said(script, tmp_path, monkeypatch):
     contenders = script("contenders")
     monkeypatch.setattr(contenders, "__file__", str(tmp_path / "contenders.py"))
     (tmp_path / "ending.py").write_text("import sys\nprint('noise')\nsys.exit('no such side')\n")

@@ -47,7 +47,7 @@ def test_rl_that_took_less_or_far_more_than_its_budget_runs_again(
     assert 41.0 <= run["cpu"] <= 1.15 * 41.0
 
 
-def test_compute_that_is_not_equal_is_told(distillation):
+def test_compute_that_is_not_equal_is_reported(distillation):
     arms = {name: {"cpu": 50.0, "after": {"pass@1": 0.6}} for name in distillation.ARMS}
     results = [
         arms | {"rl": {"cpu": seconds, "after": {"pass@1": 0.3}}} for seconds in (55.0, 49.0, 60.0)

@@ -134,7 +134,7 @@ def good():
         ("update:7B", {"failed": "update:7B: out of memory"}, "update:7B: out of memory"),
     ],
 )
-def test_what_is_missed_is_said(gpu, section, change, said):
+def test_what_is_missed_is_reported(gpu, section, change, said):
     assert gpu.shortfalls(good()) == []
     found = good()
     found[section] = found.get(section, {}) | change
@@ -142,7 +142,7 @@ def test_what_is_missed_is_said(gpu, section, change, said):
     assert missed.startswith(said)
 
 
-def test_memory_that_grows_with_the_vocabulary_is_said(gpu):
+def test_memory_that_grows_with_the_vocabulary_is_reported(gpu):
     found = good()
     found["vocabularies"][1]["rest_gib"] = 1.5
     assert gpu.shortfalls(found) == ["memory: 0.50 GiB more at a vocabulary of 2, at most 0.25"]

@@ -129,7 +129,7 @@ def test_shortfalls_name_what_does_not_hold_and_what_nobody_noticed(script):
     assert peers.line(row) == ["TRL", "1", "train", "1 of 2", "1 of 2"]
 
 
-def test_claims_are_told_on_one_line_with_what_came(monkeypatch, capsys):
+def test_claims_are_reported_on_one_line_with_what_came(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(BENCHMARKS / "inside"))
     claims = importlib.import_module("claims")
     found = claims.Claims("called", ["pytest"])

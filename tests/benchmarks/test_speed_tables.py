@@ -34,7 +34,7 @@ def test_what_products_alone_take_has_a_column_where_it_was_measured(tables):
     assert lines[2] == "| sft | TRL | 2.00 | 10 | 1.00 | 1.00 | 1.25 |"
 
 
-def test_gaps_of_curves_and_ways_of_two_cores_are_told_as_measured(tables):
+def test_gaps_of_curves_and_ways_of_two_cores_are_reported_as_measured(tables):
     runs = [{"side": "ours", "seed": 0, "rewards": [n / 40 for n in range(1, 41)]}]
     lines = tables["trl_curves"]({"runs": runs, "gaps": {"ours, all steps": [0.0125, 0.03]}})
     assert lines[2] == "| ours | 0 | 0.12 | 0.25 | 0.38 | 0.50 | 0.62 | 0.75 | 0.88 | 1.00 |"
@@ -46,7 +46,7 @@ def test_gaps_of_curves_and_ways_of_two_cores_are_told_as_measured(tables):
     assert told[-1] == "Ahead minus in turn: -0.010 ± 0.050 (95 %)."
 
 
-def test_what_an_update_holds_is_told_apart_from_what_its_head_keeps(tables):
+def test_what_an_update_holds_is_distinguished_from_what_its_head_keeps(tables):
     row = {"vocabulary": 8192, "tokens": 2048, "answers": 16}
     row |= {"peak_mib": 500.0, "update_mib": 100.4, "head_mib": 6.0, "rest_mib": 94.4}
     lines = tables["memory"]({"vocabulary": [row], "length": [row | {"answers": 1}]})
@@ -80,13 +80,13 @@ def test_growth_has_a_row_for_each_point_and_for_each_power(tables):
     assert lines[-1] == "| parameters | 0.50 | 0.50 | 0.50 | 0.50 | 0.50 |"
 
 
-def test_waiting_for_verdicts_is_told_as_a_share_of_its_own_step(tables):
+def test_waiting_for_verdicts_is_reported_as_a_share_of_its_own_step(tables):
     row = {"size": "10M", "name": "mathematics", "s": 8.0, "verify": 0.0123, "share": 0.0015}
     (_, _, line) = tables["verify_share"]([row])
     assert line == "| 10M | mathematics | 8.00 | 0.012 | 0.15% |"
 
 
-def test_a_group_is_told_beside_as_many_prompts(tables):
+def test_a_group_is_compared_with_as_many_prompts(tables):
     seconds = {"one answer": 1.0, "a group": 2.0, "16 prompts": 14.0}
     header, _, line = tables["prefix"]([{"sampler": "torch", "seconds": seconds, "share": 1 / 7}])
     asked = "| sampler | one answer, s | a group, s | 16 prompts, s |"

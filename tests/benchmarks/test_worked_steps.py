@@ -45,7 +45,7 @@ def test_only_a_wrong_step_put_right_is_mended(text, holds, mends):
     assert (step.holds, step.mends) == (holds, mends)
 
 
-def test_the_next_step_goes_on_from_the_correction():
+def test_the_next_step_continues_from_the_correction():
     _, then = read("8+7-5", "First 14-5. Check: 14-7=7 wrong. Wait, 15-5. Then 10. ")
     assert then.before == parse("15-5") and then.holds
 

@@ -74,7 +74,7 @@ def test_an_evaluation_asks_as_many_different_questions_as_there_are(package):
     assert GymSource("successor").distinct("rl", 0, 0) == []
 
 
-def test_settings_reach_the_task_and_wrong_ones_are_told(package):
+def test_settings_reach_the_task_and_wrong_ones_are_reported(package):
     GymSource("successor", {"most": 9}, "mine")
     assert package.made == ("successor", {"most": 9, "seed": 0})
     GymSource("acre")

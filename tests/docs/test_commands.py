@@ -124,7 +124,7 @@ def test_no_command_names_a_place_outside_of_the_folder_in_which_it_is_tried():
     assert not outside
 
 
-def test_commands_are_found_wherever_they_stand(tmp_path):
+def test_commands_are_found_anywhere(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "text\n\n    veriloop a --b 1  # told\n    X=1 veriloop c | less\n\n"

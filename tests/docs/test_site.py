@@ -58,7 +58,7 @@ class Page(HTMLParser):
 
 
 @pytest.mark.slow
-def test_every_page_is_there_and_what_it_fetches_lies_beside_it(site):
+def test_every_page_is_there_and_what_it_fetches_lies_next_to_it(site):
     pages = {path.stem: Page(path) for path in site.glob("*.html")}
     assert set(pages) == {path.stem for path in (ROOT / "docs").glob("*.md")} | {"404", "search"}
     del pages["404"]  # which a server gives, from its root

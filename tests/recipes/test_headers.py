@@ -148,7 +148,7 @@ def test_the_large_whole_run_trains_adapters_wherever_its_policy_learns():
     assert full == {"reward_model", "distill"}
 
 
-def test_the_page_lists_every_recipe_beside_its_card():
+def test_the_page_lists_every_recipe_with_its_card():
     page = (FOLDER.parent / "docs/real.md").read_text()
     listed = re.findall(r"^\| `(real/\S+)` \|[^|]*\| (\d+) GB \|", page, re.MULTILINE)
     cards = {name: re.search(r"(\d+) GB card", header(name)["Hardware"])[1] for name in NAMES}

@@ -237,7 +237,7 @@ def test_values_of_any_shape_are_searched_and_numbers_too_long_to_print_do_no_ha
 
 
 @pytest.mark.parametrize("how", [lambda b: b[::-1], lambda b: b.hex().encode()])
-def test_a_secret_in_another_spelling_is_told_too(found, how):
+def test_a_secret_in_another_spelling_is_reported_too(found, how):
     printed = how(b"RLVR-CANARY-of-the-test")
     assert found(running, Echo(printed)).effect == "printed a secret of the host"
 
@@ -333,7 +333,7 @@ def beside(box, case):
 
 
 @pytest.mark.parametrize("ended", ["ok", "sandbox_error"])
-def test_a_neighbour_runs_beside_an_attack_on_input_of_its_own(neighbours, ended):
+def test_a_neighbour_runs_next_to_an_attack_on_input_of_its_own(neighbours, ended):
     attacks, _ = neighbours
     box = Beside(ended)
     report = run_suite(box, TARGETS, attacks, [], beside)
@@ -348,7 +348,7 @@ def test_a_neighbour_runs_beside_an_attack_on_input_of_its_own(neighbours, ended
     assert set(box.given) == {Stdin(data=b"1")}  # without a line of its own: the input of the other
 
 
-def test_a_neighbour_runs_beside_an_honest_program_that_names_one(neighbours):
+def test_a_neighbour_runs_next_to_an_honest_program_that_names_one(neighbours):
     attacks, honest = neighbours
     box = Beside()
     run_suite(box, TARGETS, attacks[:1], honest, beside)
@@ -414,7 +414,7 @@ def test_canaries_can_be_reached_while_they_are_there_and_not_after(places, monk
         caller.connect(setting.SOCKETS[1])
 
 
-def test_a_target_that_cannot_be_set_up_is_told(places, monkeypatch):
+def test_a_target_that_cannot_be_set_up_is_reported(places, monkeypatch):
     monkeypatch.delenv(setting.VARIABLE, raising=False)
     with socket.create_server(setting.TCP), canaries() as targets:
         assert any(one.startswith("tcp (Address already in use") for one in targets.missing)

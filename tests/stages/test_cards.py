@@ -76,7 +76,7 @@ def test_a_card_is_no_part_of_what_a_checkpoint_is_known_by(learned, tmp_path, s
     assert checkpoint_hash(made) == hashed and load_state(made)["done"] == 2
 
 
-def test_a_card_that_cannot_be_written_is_told_of_and_written_on_resume(
+def test_a_card_that_cannot_be_written_is_reported_and_written_on_resume(
     learned, tmp_path, monkeypatch, capsys, stage
 ):
     def broken(*_):
@@ -174,7 +174,7 @@ def test_a_base_model_is_carded_where_it_is_cached(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_chain_of_stages_is_told_from_its_first_start(learned, tmp_path, values):
+def test_a_chain_of_stages_is_described_from_its_first_start(learned, tmp_path, values):
     first = sft.run(learned, tmp_path, resume=False, name="first")
     again = learned.model_copy(update={"start": str(first), "name": "test/two"})
     text = read(sft.run(again, tmp_path, resume=False, name="second")).text

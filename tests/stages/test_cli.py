@@ -171,7 +171,7 @@ def test_each_end_has_its_exit_code_and_one_message(failure, code, said, stage, 
     ("number", "remedy"),
     [("ENOSPC", "make room"), ("EROFS", "allow access or name another place"), ("EIO", "check")],
 )
-def test_only_a_command_that_resumes_is_told_to(number, remedy, monkeypatch, capsys):
+def test_only_a_command_that_resumes_is_advised_to(number, remedy, monkeypatch, capsys):
     number = getattr(errno, number)
 
     def failing(words):

@@ -166,7 +166,7 @@ def test_an_impossible_value_names_key_value_and_the_nearest_valid(words, said):
         flags(*words)
 
 
-def test_every_impossible_flag_is_told_at_once():
+def test_every_impossible_flag_is_reported_at_once():
     with pytest.raises(RecipeError) as told:
         flags("--rollout.prompts", "0", "--optimizer.learning-rate", "-1")
     assert "rollout.prompts" in str(told.value) and "learning_rate" in str(told.value)
@@ -290,7 +290,7 @@ def test_a_folder_without_a_run_is_taken(here):
     assert run_folder(read("tiny/zero"), "mine", resume=False) == Path("mine")
 
 
-def test_resume_goes_on_with_the_last_run_that_there_is(started):
+def test_resume_continues_with_the_last_run_that_there_is(started):
     for number in (2, 9, 10):
         leave_run(f"outputs/tiny-zero-{number}", read("tiny/zero"))
     Path("outputs/tiny-zero-11").mkdir()  # holds no run
@@ -363,7 +363,7 @@ def test_a_run_json_that_is_none_is_named(text, here):
         ("tiny/base", r"Did you mean recipes/tiny/base.yaml\? Allowed: such a folder, a base"),
     ],
 )
-def test_a_start_that_is_not_there_is_told_before_anything_starts(start, said, here, started):
+def test_a_start_that_is_not_there_is_reported_before_anything_starts(start, said, here, started):
     with pytest.raises(RecipeError, match=said):
         launch.command([*ZERO, "--start", start])
     assert started == [] and list(here.iterdir()) == []

@@ -176,7 +176,7 @@ def test_another_spelling_of_the_folder_is_the_same_run(finished, calls, here):
 
 
 @pytest.mark.slow
-def test_a_run_stopped_at_a_stage_boundary_goes_on_with_the_next(calls, monkeypatch):
+def test_a_run_stopped_at_a_stage_boundary_continues_with_the_next(calls, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
@@ -190,7 +190,7 @@ def test_a_run_stopped_at_a_stage_boundary_goes_on_with_the_next(calls, monkeypa
 
 
 @pytest.mark.slow
-def test_a_run_stopped_inside_a_stage_goes_on_there_to_the_same_bits(finished, calls, stopping):
+def test_a_run_stopped_inside_a_stage_continues_there_to_the_same_bits(finished, calls, stopping):
     whole = {name: weights(name) for name in ("judge", "dpo", "dpo_2")}
     Path("run").rename("whole")
     for progress in ("step 1 of 3", "step 2 of 3", "step 1, in round"):

@@ -92,7 +92,7 @@ def test_centring_keeps_rewards_near_zero(recipe, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_stops_goes_on_to_the_same_bits(recipe, tmp_path, stopping, stage):
+def test_a_run_that_stops_continues_bit_for_bit(recipe, tmp_path, stopping, stage):
     whole = reward_model.run(recipe(), tmp_path / "whole", resume=False)
     with stopping():
         for at in (1, 2):

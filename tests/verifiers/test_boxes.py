@@ -109,7 +109,7 @@ def test_digits_that_touch_a_box_make_it_unclear(text):
         r"} } \boxed{5}",
     ],
 )
-def test_style_and_prose_beside_a_box_do_not(text):
+def test_style_and_prose_next_to_a_box_do_not(text):
     assert answer_of(text) == "5"
 
 

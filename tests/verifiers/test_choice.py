@@ -45,7 +45,7 @@ def test_without_options_any_text_may_follow_a_marked_letter(answer, label):
     assert chosen(answer, UNKNOWN) == label
 
 
-def test_options_with_the_same_text_are_told_apart_by_letter_only():
+def test_options_with_the_same_text_are_distinguished_by_letter_only():
     options = {"A": "one", "B": "1", "C": "two"}
     assert chosen("one", options) is None
     assert chosen("B", options) == "B" == chosen("B) one", options)

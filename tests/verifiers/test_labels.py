@@ -58,7 +58,7 @@ def test_a_verifier_without_reference_needs_no_label():
         ({"verifier": "number", "value": 1}, "", "unknown label key 'value'"),
     ],
 )
-def test_what_cannot_be_taken_is_told(label, verifier, message):
+def test_what_cannot_be_taken_is_reported(label, verifier, message):
     with pytest.raises(ValueError, match=message):
         problem_for(label, verifier)
     with pytest.raises(KeyError, match="Did you mean 'number'"):

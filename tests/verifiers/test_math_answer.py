@@ -148,7 +148,7 @@ def test_an_unreadable_reference_is_our_error():
         ) and "neither text" in verdict.detail
 
 
-def test_no_answer_is_told_from_a_wrong_one():
+def test_no_answer_is_distinguished_from_a_wrong_one():
     assert judge(problem_of("42"), "I give up.").status == "no_answer"
     assert judge(problem_of("42"), r"\boxed{41}").status == "graded"
     assert judge(problem_of("42"), rf"\boxed{{{'4' * 3_000}}}").detail.startswith("longer than")

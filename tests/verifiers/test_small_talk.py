@@ -118,7 +118,7 @@ def test_what_stands_outside_the_answer_can_do_harm_too():
     assert verdict(CAR, after).score == 0.0
 
 
-def test_no_final_answer_is_said():
+def test_no_final_answer_is_reported():
     result = verdict(AMY, "Hello Amy, nice to meet you!")
     assert (result.score, result.status) == (0.0, "no_answer")
 

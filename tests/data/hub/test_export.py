@@ -60,7 +60,7 @@ def test_what_was_exported_is_read_as_the_same_problems(name, to, ending, export
     assert made == [one.problem for one in entries]
 
 
-def test_trl_has_conversational_prompts_and_the_answer_beside_them(exported):
+def test_trl_has_conversational_prompts_and_the_answer_next_to_them(exported):
     assert first(exported("gsm8k", "trl", "jsonl")) == {
         "prompt": [{"role": "user", "content": "Ann has 70 and 2. All?"}],
         "solution": "72",

@@ -90,6 +90,6 @@ def row(tests, metadata="{}"):
         ),
     ],
 )
-def test_tests_that_cannot_be_run_are_told(found, reason):
+def test_tests_that_cannot_be_run_are_reported(found, reason):
     with pytest.raises(UnusableRow, match=reason):
         livecodebench.tests(found, Layout())

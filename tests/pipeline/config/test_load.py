@@ -174,7 +174,7 @@ def test_a_run_continues_with_another_backend_and_from_before_there_was_a_choice
     refuse_changes(json.dumps(values), recipe)
 
 
-def test_every_mistake_is_told_at_once(refused):
+def test_every_mistake_is_reported_at_once(refused):
     said = refused(ZERO + "  betta: 3\nstep: 3\nseed: x")
     assert len(said.splitlines()) == 4 and "betta" in said and "step:" in said and "seed" in said
 
@@ -184,7 +184,7 @@ def recorded(**changes):
     return json.dumps(values)
 
 
-def test_a_run_goes_on_under_its_own_recipe():
+def test_a_run_continues_under_its_own_recipe():
     recipe = read("tiny/zero")
     refuse_changes(recipe.model_dump_json(), recipe)
 

@@ -122,7 +122,7 @@ def test_tags_that_are_special_are_warned_of(checkpoint, finding):
 
 
 @pytest.mark.parametrize("look", [template_ids, reasoning])
-def test_without_a_template_it_is_said(checkpoint, finding, findings, look):
+def test_without_a_template_it_is_reported(checkpoint, finding, findings, look):
     one = checkpoint()
     one.tokenizer.chat_template = None
     assert finding(look, one).verdict == "skipped"

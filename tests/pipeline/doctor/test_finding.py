@@ -47,7 +47,7 @@ def test_a_check_that_crashes_is_a_failure_first_line_and_the_others_go_on():
     assert found[1].fix and found[2].measured.endswith("SystemExit: 3")
 
 
-def test_what_a_check_lacks_is_said_and_is_no_failure():
+def test_what_a_check_lacks_is_reported_and_is_no_failure():
     (one,) = run_checks([Check(name="it", run=lacking)], None)
     assert (one.verdict, one.measured) == ("skipped", "needs the model")
     assert one.fix == "mend the model first" and passed([one])
@@ -66,6 +66,6 @@ def test_only_failures_are_unhealthy():
     assert not passed([*harmless, fail("d", "", "x")])
 
 
-def test_an_exception_that_says_nothing_is_told_by_its_type():
+def test_an_exception_that_says_nothing_is_reported_by_its_type():
     assert first_line(ValueError()) == "ValueError"
     assert first_line(KeyError("x")) == "KeyError: 'x'"

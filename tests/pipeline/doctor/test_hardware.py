@@ -28,7 +28,7 @@ def machine(monkeypatch):
         ("sse", "warn", "none of avx2"),
     ],
 )
-def test_what_the_processor_lacks_is_told(
+def test_what_the_processor_lacks_is_reported(
     machine, tmp_path, monkeypatch, finding, flags, verdict, said
 ):
     machine()
@@ -65,7 +65,7 @@ def test_no_gpu_is_no_failure(machine, finding, here):
 @pytest.mark.parametrize(
     ("free", "verdict"), [(1.4, "fail"), (1.6, "warn"), (3.9, "warn"), (4.1, "ok")]
 )
-def test_little_memory_is_told_by_what_is_available(monkeypatch, finding, free, verdict):
+def test_little_memory_is_reported_by_what_is_available(monkeypatch, finding, free, verdict):
     monkeypatch.setattr(hardware, "_total_and_available", lambda: (64 * GIB, int(free * GIB)))
     monkeypatch.setattr(hardware, "_cgroup_limit", lambda: float("inf"))
     found = finding(memory, None)

@@ -37,7 +37,7 @@ def test_a_softmax_in_half_precision_fails(checkpoint, finding, monkeypatch):
     assert found.verdict == "fail" and "_log_softmax run in bfloat16" in found.measured
 
 
-def test_layers_that_cannot_follow_are_said(checkpoint, finding, monkeypatch):
+def test_layers_that_cannot_follow_are_reported(checkpoint, finding, monkeypatch):
     def refuse(model, trainer):
         raise RecipeError("trainer.compute=bfloat16: h.0 is a Conv1D")
 

@@ -24,7 +24,7 @@ def place(tmp_path):
 
 
 @pytest.mark.parametrize(("gib", "verdict"), [(0.9, "fail"), (1.1, "warn"), (11, "ok")])
-def test_a_full_disk_is_told_where_runs_will_lie(place, monkeypatch, finding, gib, verdict):
+def test_a_full_disk_is_reported_where_runs_will_lie(place, monkeypatch, finding, gib, verdict):
     asked = []
 
     def usage(path):
@@ -61,7 +61,7 @@ def test_a_port_that_is_taken_is_named_with_the_command_that_wants_it(finding, f
 @pytest.mark.parametrize(
     ("soft", "verdict"), [(255, "fail"), (256, "warn"), (1023, "warn"), (1024, "ok")]
 )
-def test_few_open_files_are_told_with_the_command_that_raises_them(
+def test_few_open_files_are_reported_with_the_command_that_raises_them(
     place, monkeypatch, finding, soft, verdict
 ):
     monkeypatch.setattr(system.resource, "getrlimit", lambda which: (soft, 4096))

@@ -337,7 +337,7 @@ def test_problems_of_an_evaluation_are_counted_for_each_source():
     assert "60 x 1 sample every 3 steps" in told
 
 
-def test_the_run_folder_is_told_when_there_is_one(tmp_path):
+def test_the_run_folder_is_reported_when_there_is_one(tmp_path):
     assert rows(zero(), tmp_path)["run folder"] == str(tmp_path)
     assert "run folder" not in rows(zero())
 

@@ -158,7 +158,7 @@ def test_the_same_seed_gives_the_same_turns(world, tmp_path):
     assert world()[0].turns == first
 
 
-def test_a_killed_evaluation_goes_on_where_it_was(world):
+def test_a_killed_evaluation_continues_where_it_was(world):
     _, before = world(dies_at=6)
     assert [len(some) for some in before] == [4, 4, 2, 2]
     engine, held = world()

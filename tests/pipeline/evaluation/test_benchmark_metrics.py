@@ -118,7 +118,7 @@ def test_a_partial_score_is_not_right():
     assert values(measured([[half, RIGHT]], ks=(2,)))["pass@1"] == 0.5
 
 
-def test_wrong_answers_that_could_not_be_compared_are_told():
+def test_wrong_answers_that_could_not_be_compared_are_reported():
     odd = Verdict(score=0.0, answer="{")
     made = measured([[odd, wrong("5"), odd, RIGHT]], ks=(4,))
     assert made.uncompared == 1 and values(made)["cons@4"] == 0.0  # two votes for "{"

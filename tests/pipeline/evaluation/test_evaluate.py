@@ -176,7 +176,7 @@ def by_source(graded):
     return run
 
 
-def test_sources_are_told_apart_and_general_prompts_are_no_part_of_pass_at_1(by_source):
+def test_sources_are_distinguished_and_general_prompts_are_no_part_of_pass_at_1(by_source):
     result, greedy = by_source(
         ("sums", ("right", "right")),
         ("programs", ("right", "no")),

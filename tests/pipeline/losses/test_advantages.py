@@ -193,7 +193,7 @@ def test_group_scale_has_unit_variance_and_ignores_shift_and_scale_of_the_reward
             assert got[member].square().mean().item() == pytest.approx(1.0)
 
 
-def test_groups_are_told_apart_by_number_and_numbers_need_not_be_dense():
+def test_groups_are_distinguished_by_number_and_numbers_need_not_be_dense():
     twice_the_same_prompt = advantages([1, 0, 1, 1], [70, 70, -3, -3])
     check(twice_the_same_prompt, [1.0, -1.0, 0.0, 0.0])
     merged = advantages([1, 0, 1, 1], [0, 0, 0, 0])

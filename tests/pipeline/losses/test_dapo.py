@@ -32,7 +32,7 @@ def found(mixed=(), all_right=(), all_wrong=(), tied=(), unscored=()):
     )
 
 
-def test_each_kind_of_group_is_told_apart_and_all_but_mixed_are_refilled():
+def test_each_kind_of_group_is_distinguished_and_all_but_mixed_are_refilled():
     scores = [1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.5, 0.5, NAN, NAN, 1.0, NAN]
     groups = [9, 9, 3, 3, -1, -1, 4, 4, 5, 5, 6, 6]
     got = sort(scores, groups)

@@ -62,12 +62,12 @@ def test_other_names_are_refused_with_those_that_are_known(asked):
         TrainerConfig(device=asked)
 
 
-def test_a_slip_is_told_the_nearest_name():
+def test_a_misspelled_name_is_answered_with_the_nearest_one():
     with pytest.raises(ValueError, match="Did you mean 'cpu'"):
         TrainerConfig(device="CPU")
 
 
-def test_the_device_is_said_in_words(monkeypatch):
+def test_the_device_is_reported_in_words(monkeypatch):
     threads = torch.get_num_threads()
     assert device.describe(torch.device("cpu")) == f"CPU, {threads} threads"
     card = SimpleNamespace(name="H", total_memory=80 * 2**30)

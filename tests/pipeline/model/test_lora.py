@@ -160,7 +160,9 @@ def test_the_reference_is_the_base_without_a_second_copy_of_it(tiny_checkpoint):
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_a_checkpoint_is_a_whole_model_with_the_adapters_beside_it(tiny_checkpoint, tmp_path, tied):
+def test_a_checkpoint_is_a_whole_model_with_the_adapters_next_to_it(
+    tiny_checkpoint, tmp_path, tied
+):
     folder = tiny_checkpoint(tied=tied)
     model = trained(folder)
     save_policy(model, load_tokenizer(folder), tmp_path / "saved")
@@ -256,7 +258,7 @@ def metrics(loop):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_pool")
-def test_a_loop_with_adapters_learns_and_goes_on_to_the_bit_after_a_stop(train):
+def test_a_loop_with_adapters_learns_and_continues_to_the_bit_after_a_stop(train):
     whole = train("whole", 8)
     rows = metrics(whole)
     assert rows[-1]["reward"] > rows[0]["reward"] + 0.1

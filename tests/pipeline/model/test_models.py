@@ -130,7 +130,7 @@ def test_scores_and_gradient_are_those_of_a_plain_forward(family, trainer, rows)
     agree(with_gradient(model, packed(model, rows)), want)
 
 
-def test_a_prompt_that_stands_once_gives_the_scores_and_the_gradient_of_each_answer(
+def test_a_prompt_that_appears_once_gives_the_scores_and_the_gradient_of_each_answer(
     family, monkeypatch
 ):
     folder, attention = family

@@ -25,12 +25,12 @@ def test_the_shift_and_the_layout_by_hand():
     assert {x.dtype for x in tensors} == {torch.int64}
 
 
-def test_padding_is_told_by_its_sequence_and_not_by_a_token():
+def test_padding_is_known_by_its_sequence_and_not_by_a_token():
     packed = lay_out([[0, 0, 0], [0, 0]], [[0], [1]])
     assert (packed.sequence_RT >= 0).tolist() == [[True, True], [True, False]]
 
 
-def test_a_prompt_stands_once_before_its_answers_by_hand():
+def test_a_prompt_appears_once_before_its_answers_by_hand():
     prompt = [1, 2, 3]
     sequences = [[*prompt, 4, 5], [*prompt, 6], [9, 8], [*prompt, 7, 7, 7]]
     packed = lay_out(sequences, [[0, 1, 3, 2]], [0, 2, 0, 2])

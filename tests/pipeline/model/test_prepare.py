@@ -180,7 +180,7 @@ def test_padding_by_a_mask_is_refused(tiny_llama):
 
 
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
-def test_a_run_resumed_from_a_checkpoint_goes_on_bit_for_bit(
+def test_a_run_resumed_from_a_checkpoint_continues_bit_for_bit(
     tiny_llama, sampled, whole, tmp_path, compute
 ):
     trainer = TrainerConfig(compute=compute)

@@ -37,7 +37,7 @@ def keep_weights(folder, *, weights):
     torch.save(dict(weights), folder / "model.pt")
 
 
-def test_training_goes_on_while_a_checkpoint_of_the_weights_at_that_time_is_written(card, writer):
+def test_training_continues_while_a_checkpoint_of_the_weights_at_that_time_is_written(card, writer):
     weight, moment = torch.ones(3).to("cuda:0"), torch.full((3,), 0.5).to("cuda:0")
     steps, go_on = torch.tensor(1.0), threading.Event()
 

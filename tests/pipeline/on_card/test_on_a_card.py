@@ -222,7 +222,7 @@ def test_the_proof_of_a_sync_is_scored_on_the_card_and_compared_outside(on_both,
     on_both(work)
 
 
-def test_a_checkpoint_of_a_card_goes_on_elsewhere(card, tiny_llama, tmp_path):
+def test_a_checkpoint_of_a_card_continues_elsewhere(card, tiny_llama, tmp_path):
     """Also the other way round, and its hash does not tell where the weights lay."""
     on_card = tiny_llama().to("cuda:0")
     for p in on_card.parameters():

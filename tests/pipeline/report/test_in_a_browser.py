@@ -61,7 +61,7 @@ def test_every_picture_is_drawn_and_nothing_is_fetched(shown):
     assert browser.value("document.querySelectorAll('#verdicts .bars path').length") > 10
 
 
-def test_what_stands_without_scripts_stands_without_scripts(run, browser):
+def test_what_is_shown_without_scripts_is_shown_without_scripts(run, browser):
     page = write_report(run(after={"pass@1": 0.7, "pass@1 95%": [0.6, 0.8]})).page
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     try:

@@ -58,7 +58,7 @@ def test_what_the_record_does_not_know_is_left_out(carded):
     )
 
 
-def test_hostile_names_stay_text_wherever_they_stand(carded):
+def test_hostile_names_stay_text_anywhere(carded):
     traced = {"path": HOSTILE, "kind": "checkpoint", "sha256": "f" * 64}
     path = carded(
         {
@@ -97,7 +97,7 @@ def test_front_matter_is_yaml_that_runs_nothing(carded):
     assert told["model_name"] == "!!python/object/apply:os.system ['x']"
 
 
-def test_goals_are_told_met_or_missed(carded):
+def test_goals_are_reported_met_or_missed(carded):
     goals = {
         "pass@1": {"value": 0.91, "at_least": 0.9, "met": True},
         "length": {"value": 80.0, "at_most": 50.0, "met": False},
@@ -134,7 +134,7 @@ def test_commands_after_the_stage_are_not_what_made_it(carded):
     assert "- versions: torch 2" in text
 
 
-def test_a_stage_without_a_checkpoint_or_a_record_is_told_of(carded, tmp_path, capsys):
+def test_a_stage_without_a_checkpoint_or_a_record_is_reported(carded, tmp_path, capsys):
     assert not carded({"outputs": {}}).exists()
     assert "no model card of one: KeyError: 'checkpoint'" in capsys.readouterr().err
     (tmp_path / "run/run.json").write_text("{")

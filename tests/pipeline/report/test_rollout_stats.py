@@ -53,7 +53,7 @@ def test_verdicts_are_counted_by_step_and_reasons_without_their_numbers(run, sca
     assert told == {("not equal to N", 2), ("late", 2)}
 
 
-def test_waiting_and_judging_are_told_apart(run, scanned, answer):
+def test_waiting_and_judging_are_distinguished(run, scanned, answer):
     def one(queue, took):
         return answer(verdicts={"accuracy": Verdict(score=1.0, queue_s=queue, exec_s=took)})
 

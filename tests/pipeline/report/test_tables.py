@@ -106,7 +106,7 @@ def test_a_card_tells_rows_in_and_why_others_were_dropped(run):
     assert identity_facts.rows_of(told) == (500, 400, {"wrong": 90, "duplicate": 10})
 
 
-def test_rows_that_were_only_read_are_told_too(stage):
+def test_rows_that_were_only_read_are_reported_too(stage):
     told = stage()
     assert identity_facts.rows_of(told) is None
     told.entry["outputs"] = {"rows": 90, "too_long": 6, "held_out": 4}

@@ -84,7 +84,7 @@ def test_several_epochs_over_a_rollout_go_on_after_a_stop_bit_for_bit(train):
 
 
 @pytest.mark.slow
-def test_the_natural_gradient_moves_the_policy_and_goes_on_after_a_stop_bit_for_bit(train):
+def test_the_natural_gradient_moves_the_policy_and_continues_after_a_stop_bit_for_bit(train):
     told = recipe(preset="line_search", objective="natural_gradient", minibatches=1)
     whole = train("whole", told)
     train("cut", told, until=1)
@@ -96,7 +96,7 @@ def test_the_natural_gradient_moves_the_policy_and_goes_on_after_a_stop_bit_for_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_moves_the_policy_and_goes_on_after_a_stop_bit_for_bit(train, preset):
+def test_every_preset_moves_the_policy_and_continues_after_a_stop_bit_for_bit(train, preset):
     told = recipe(preset=preset, ptx_tokens=64, truncated="train")  # untrained, it never ends
     whole = train("whole", told)
     train("cut", told, until=1)

@@ -98,7 +98,7 @@ def test_a_step_has_no_decay_and_leaves_no_gradient(tiny_llama):
 
 
 @pytest.mark.parametrize("own_trunk", [True, False])
-def test_a_state_goes_on_bit_for_bit(tiny_llama, sampled, whole, own_trunk):
+def test_a_state_continues_bit_for_bit(tiny_llama, sampled, whole, own_trunk):
     model = tiny_llama()
     (batch,) = whole(sampled(model, 2), torch.ones(2)).batches
 

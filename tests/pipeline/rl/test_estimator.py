@@ -99,7 +99,7 @@ def test_the_running_mean_knows_the_past_and_nothing_of_this_step(estimated):
     assert estimator.past == RunningMean(mean=0.5, count=4)
 
 
-def test_a_kl_in_the_reward_is_beside_the_comparison_and_credited_as_told(estimated):
+def test_a_kl_in_the_reward_is_separate_from_the_comparison_and_credited_as_configured(estimated):
     parts = {"kl_coefficient": 0.1, "kl_estimator": "k1", "kl_placement": "reward"}
     kl = [[1.0, 2.0], [3.0, 0.0]]
     compared = [1.0, -1.0]

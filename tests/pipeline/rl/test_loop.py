@@ -104,7 +104,7 @@ def test_a_reward_within_reach_rises(train):
 
 
 @pytest.mark.parametrize("tied", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_run_that_was_stopped_goes_on_as_if_it_never_had(train, whole, tied):
+def test_a_run_that_was_stopped_continues_as_if_it_never_had(train, whole, tied):
     whole = train("whole", tied=True) if tied else whole
 
     def stop_in_step_three(loop):
@@ -152,7 +152,7 @@ def test_a_run_past_its_memory_ends_after_what_it_has_saved(train):
 
 
 @pytest.mark.slow
-def test_a_run_that_samples_ahead_learns_a_step_late_and_goes_on_as_if_never_stopped(
+def test_a_run_that_samples_ahead_learns_a_step_late_and_continues_as_if_never_stopped(
     train,
 ):
     told = recipe(steps=6, rollout={"ahead": 1}, checkpoint={"every": 3}, evaluation={"every": 2})
@@ -210,7 +210,7 @@ def test_a_run_that_samples_ahead_learns_a_step_late_and_goes_on_as_if_never_sto
 @pytest.mark.slow
 @pytest.mark.vllm
 @pytest.mark.parametrize("tied", [False, True])
-def test_with_vllm_every_sync_is_proven_and_a_stopped_run_goes_on(train, tied):
+def test_with_vllm_every_sync_is_proven_and_a_stopped_run_continues(train, tied):
     pytest.importorskip("vllm")
     told = recipe(sampler={"engine": "vllm", "cache_gib": 0.1, "max_batch": 32})
     whole = train("whole", told, tied=tied)
@@ -474,7 +474,7 @@ def test_numbers_that_are_not_finite_stop_the_run_and_keep_the_batch(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prepare", [lambda loop: unlearnable(loop, 1), regraded(infinite_reward)])
-def test_a_run_that_skips_them_goes_on(train, tmp_path, prepare, capsys):
+def test_a_run_that_skips_them_continues(train, tmp_path, prepare, capsys):
     loop = train("a", recipe(nonfinite="skip"), prepare)
     assert [row["step"] for row in metrics(loop)] == [1, 2, 3, 4]
     assert all(p.isfinite().all() for p in loop.policy.parameters())

@@ -76,7 +76,7 @@ def test_reflection_is_read_off_the_responses(graded):
     assert found == [0.5, 0.5, 1.5]
 
 
-def test_groups_without_signal_are_told_from_each_other(step, graded):
+def test_groups_without_signal_are_distinguished_from_each_other(step, graded):
     got = metrics.of_rollouts(step, torch.zeros(6), best=2.0)
     shares = ("frac_reward_zero_std", "frac_groups_all_right", "frac_groups_all_wrong")
     assert [got[name] for name in shares] == [0.5, 0.5, 0.0]
@@ -154,7 +154,7 @@ def asked(graded, source, language, score, **more):
     return graded(problem=one, verdicts={"accuracy": verdict, **more})
 
 
-def test_components_are_told_by_source_and_by_language_where_there_are_several(graded):
+def test_components_are_reported_by_source_and_by_language_where_there_are_several(graded):
     rows = [
         asked(graded, "sums", "en", 1.0),
         asked(graded, "sums", "zh", 0.0),

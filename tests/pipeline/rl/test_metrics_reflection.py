@@ -22,7 +22,7 @@ ZH_MENDED = "<think>先算14-5。检验：14-7=7错。等等，15-5。再算10�
         ("", Reflection(False, False, 0)),
     ],
 )
-def test_checks_and_corrections_are_told_from_plain_work(text, found):
+def test_checks_and_corrections_are_distinguished_from_plain_work(text, found):
     assert reflection(text) == found
 
 

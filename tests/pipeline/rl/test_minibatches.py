@@ -71,7 +71,7 @@ def test_advantages_by_hand_in_the_order_given(graded):
                  rtol=0)  # fmt: skip
 
 
-def test_a_group_is_told_by_its_id_and_not_by_its_problem_or_prompt(graded):
+def test_a_group_is_identified_by_its_id_and_not_by_its_problem_or_prompt(graded):
     """The same question asked twice in a step is two groups, each with its own mean."""
     asked = Problem(id="p/7", prompt="2+2", verifier="number", reference={"value": "4"})
     rewards = [("1/0", 1.0), ("1/0", 0.0), ("1/1", 1.0), ("1/1", 1.0)]

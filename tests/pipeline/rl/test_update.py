@@ -248,7 +248,7 @@ def test_a_step_makes_praised_answers_likelier_and_blamed_ones_rarer(tiny_llama,
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_the_optimizer_is_told_where_it_is_and_says_what_it_did(
+def test_the_optimizer_receives_the_progress_and_reports_what_it_did(
     tiny_llama, sampled, whole, stepped
 ):
     """`stepped` checks what its optimizer was told."""

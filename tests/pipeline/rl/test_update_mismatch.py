@@ -50,7 +50,7 @@ def test_no_tolerance_asks_for_no_proof(tiny_llama, sampled, whole, stepped, shi
 
 
 @pytest.mark.parametrize("broken", range(3))
-def test_a_log_prob_that_is_no_number_is_a_mismatch_wherever_it_stands(
+def test_a_log_prob_that_is_no_number_is_a_mismatch_anywhere(
     tiny_llama, sampled, whole, stepped, shifted, broken
 ):
     model = tiny_llama()

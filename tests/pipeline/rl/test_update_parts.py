@@ -91,7 +91,7 @@ def test_a_trace_takes_down_every_token_of_every_micro_batch(prepared):
     assert sum(len(one.logp_T) for one in trace.seen.values()) == part.counts.tokens
 
 
-def test_what_is_masked_is_told_by_lengths_that_double():
+def test_what_is_masked_is_reported_by_lengths_that_double():
     assert LENGTHS == (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
@@ -197,7 +197,7 @@ def test_while_the_policy_rests_the_critic_learns_alone(prepared, own_trunk):
     assert all(p.grad is None for p in learner.policy.parameters())
 
 
-def test_how_much_of_a_step_stands_is_told(prepared):
+def test_how_much_of_a_step_is_kept_is_reported(prepared):
     model, part = prepared
     kept = []
     for bound in (0.0, 10.0, 1e-6):

@@ -92,7 +92,7 @@ def test_groups_that_are_all_alike_are_replaced_by_others(collecting):
     assert len(set(log.seeds)) == len(log.seeds) == 3
 
 
-def test_the_attempts_are_bounded_and_what_is_missing_is_told(collecting):
+def test_the_attempts_are_bounded_and_what_is_missing_is_reported(collecting):
     collector, log = collecting(recipe(2), [MIXED, *[WRONG] * 8])
     found = collector(0, Random(0), Clock())
     assert questions(found) == [0] and (found.asked, found.missing) == (4, 1)
@@ -111,7 +111,7 @@ def test_a_group_of_which_nothing_is_known_is_asked_anew_and_a_half_known_one_is
     assert questions(found) == [2, 3]
 
 
-def test_time_is_told_apart_for_sampling_and_judging(collecting):
+def test_time_is_distinguished_for_sampling_and_judging(collecting):
     collector, _ = collecting(recipe(0), [RIGHT] * 2)
     clock = Clock()
     collector(0, Random(0), clock)

@@ -110,7 +110,7 @@ def test_a_group_is_handed_on_as_soon_as_it_is_complete(scribe):
     ("template", "opening", "told"),
     [("chat", "<think>", True), ("chat", "", None), ("r1_zero", "<think>", None)],
 )
-def test_where_the_chat_template_opens_the_thinking_the_verifiers_are_told(
+def test_where_the_chat_template_opens_the_thinking_the_verifiers_know(
     tokenizer, template, opening, told
 ):
     tokenizer = copy.deepcopy(tokenizer)

@@ -69,7 +69,7 @@ def collector(some):
     return Collector(some)
 
 
-def test_the_next_step_is_gathered_beside_what_goes_on_and_given_once(collector, some):
+def test_the_next_step_is_gathered_concurrently_and_given_once(collector, some):
     prefetcher, clock = RolloutPrefetcher(collector), Clock()
     prefetcher.begin(4, Random(4))
     assert collector.began.wait(10) and prefetcher.take() is None

@@ -94,7 +94,7 @@ def test_the_state_of_what_was_traced(model):
     assert lineage.state(told) == "missing"
 
 
-def test_inputs_are_the_paths_in_a_recipe_wherever_they_stand(model, tmp_path, monkeypatch):
+def test_inputs_are_the_paths_in_a_recipe_anywhere(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.jsonl").write_text("{}")
     (tmp_path / "arithmetic.yaml").write_text("x")
@@ -135,7 +135,7 @@ RECIPE = {"stage": "zero", "name": "n", "steps": 4, "rollout": {"prompts": 2, "s
         ({"start": "moved/elsewhere"}, False),  # told by content
     ],
 )
-def test_a_recipe_is_told_by_what_decides_the_outcome(change, counts):
+def test_a_recipe_is_identified_by_what_decides_the_outcome(change, counts):
     before = lineage.recipe_hash(RECIPE | {"start": "here"}, {"start"})
     after = lineage.recipe_hash(RECIPE | {"start": "here"} | change, {"start"})
     assert (before != after) is counts

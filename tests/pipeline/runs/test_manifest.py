@@ -175,7 +175,7 @@ def test_callers_cannot_change_a_stage_from_outside(tmp_path):
     assert on_disk(tmp_path)["stages"][0]["inputs"] == {"problems": [1]}
 
 
-def test_what_a_stage_read_and_made_is_told_by_content(tmp_path):
+def test_what_a_stage_read_and_made_is_identified_by_content(tmp_path):
     run = manifest(tmp_path)
     (tmp_path / "data.jsonl").write_text("{}")
     write_versions(tmp_path / "demo/zero/versions.json", {"number": "1+9f"})
@@ -248,7 +248,7 @@ def test_versions_hold_the_fingerprint_of_each_verifier(tmp_path):
         ("benchmarks/x.py", "benchmarks/x.py"),
     ],
 )
-def test_the_command_is_told_as_it_is_typed(monkeypatch, program, told):
+def test_the_command_is_reported_as_it_is_typed(monkeypatch, program, told):
     monkeypatch.setattr("sys.argv", [program, "r1", "--output", "a b"])
     assert run_json.typed() == [told, "r1", "--output", "a b"]
 

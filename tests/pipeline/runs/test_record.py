@@ -158,7 +158,7 @@ def test_rewinding_a_record_that_has_nothing_is_fine_and_makes_nothing(tmp_path)
     assert os.listdir(tmp_path) == []
 
 
-def test_files_beside_the_rollouts_are_not_ours_to_remove(tmp_path):
+def test_files_next_to_the_rollouts_are_not_ours_to_remove(tmp_path):
     record = plain(tmp_path)
     run(record, [1, 2])
     (record.rollouts_path / "notes_step_000009.parquet").write_text("mine")

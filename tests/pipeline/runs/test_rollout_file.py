@@ -100,7 +100,7 @@ def test_every_field_of_a_rollout_comes_back(tmp_path):
     }
 
 
-def test_what_an_update_saw_stands_beside_its_rollout(tmp_path):
+def test_what_an_update_saw_is_recorded_with_its_rollout(tmp_path):
     seen = SeenTokens(
         logp_T=torch.tensor([-0.5, -0.75, -1.0]),
         entropy_T=torch.tensor([0.25, 0.5, 0.0]),

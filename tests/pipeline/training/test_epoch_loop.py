@@ -97,7 +97,7 @@ class StopAtOnce(StopRequest):
         return opened
 
 
-def test_a_loop_that_stops_goes_on_to_the_same_bits(opened, tmp_path, monkeypatch):
+def test_a_loop_that_stops_continues_to_the_same_bits(opened, tmp_path, monkeypatch):
     whole, seen = opened(recipe())
     whole.run(lambda: 0.0)
     with monkeypatch.context() as stopping:

@@ -32,7 +32,7 @@ def test_a_peak_is_what_was_held_at_most(holder):
     assert 0.01 < peak_gib() < 64
 
 
-def test_each_process_is_told_by_what_it_does(holder, monkeypatch):
+def test_each_process_is_identified_by_what_it_does(holder, monkeypatch):
     monkeypatch.setattr(measurements.torch.cuda, "is_available", lambda: False)
     assert set(memory_peaks(None)) == {"memory/trainer"}
     found = memory_peaks(holder.pid)

@@ -119,7 +119,7 @@ def test_the_gpu_is_sampled_between_two_steps_and_not_after_the_end(measured, no
     assert not measured._gpu._thread.is_alive()
 
 
-def test_a_gpu_without_nvml_is_said_once_and_its_memory_still_recorded(
+def test_a_gpu_without_nvml_is_reported_once_and_its_memory_still_recorded(
     measured, notes, monkeypatch
 ):
     monkeypatch.setattr(measurements.torch, "cuda", Card(ModuleNotFoundError("no pynvml")))

@@ -45,7 +45,7 @@ def test_the_steps_are_those_of_torch(settings, together, monkeypatch):
         )
 
 
-def test_a_state_of_torchs_goes_on_as_it_would_there():
+def test_a_state_of_torchs_continues_as_it_would_there():
     theirs, other = trained(torch.optim.Muon)
     mine, optimizer = trained(Muon, steps=0)
     optimizer.load_state_dict(deepcopy(other.state_dict()))  # which would share its tensors

@@ -207,7 +207,7 @@ def test_a_gradient_that_is_not_finite_is_refused_before_any_weight_moves(tiny_l
 
 
 @pytest.mark.parametrize("muon", [0.0, 0.02])
-def test_a_state_from_a_file_goes_on_bit_for_bit(tiny_llama, tmp_path, muon):
+def test_a_state_from_a_file_continues_bit_for_bit(tiny_llama, tmp_path, muon):
     config = BOTH.model_copy(update={"muon_learning_rate": muon})
     straight, halfway = tiny_llama(), tiny_llama()
     told = learn(straight, Optimizer(straight, config), 6)

@@ -112,7 +112,7 @@ def test_a_reload_shows_everything_and_then_what_is_new(growing, watched):
     quiet_console(browser)
 
 
-def test_another_server_in_the_same_place_goes_on_where_the_first_one_died(growing, watched):
+def test_another_server_in_the_same_place_continues_where_the_first_one_died(growing, watched):
     growing.step(1)
     browser = watched(steps=[1])
     browser.value("window.before = document.querySelector('#chart-reward .plot'); 0")

@@ -73,7 +73,7 @@ def test_the_stage_to_open_is_the_one_that_runs_else_one_that_has_something_to_s
     assert opens() is None
 
 
-def test_who_is_cut_off_anywhere_goes_on_without_a_gap_or_a_repetition(growing, follow):
+def test_who_is_cut_off_anywhere_continues_without_a_gap_or_a_repetition(growing, follow):
     follower, whole = follow(), []
     for step in range(1, 6):
         growing.step(step, **({"late": 1.0} if step > 3 else {}))
@@ -147,7 +147,7 @@ def test_a_torn_line_is_waited_for(growing, follow):
     assert steps(told(follower)) == [2]
 
 
-def test_what_is_no_row_is_told_of_and_passed_over(growing, follow):
+def test_what_is_no_row_is_reported_and_passed_over(growing, follow):
     growing.step(1, texts=())
     with (growing.folder / "zero/metrics.jsonl").open("ab") as file:
         file.write(b"\x1b[31mjunk\0\n" + b'{"step": 3, "reward": 0.5}\n')
@@ -221,7 +221,7 @@ def test_how_long_nothing_came(growing, follow):
     assert quiet - follower.quiet() == pytest.approx(500, abs=30)
 
 
-def test_a_run_json_that_is_none_is_told_of_and_what_was_known_stays(growing, follow):
+def test_a_run_json_that_is_none_is_reported_and_what_was_known_stays(growing, follow):
     growing.step(1)
     follower = follow()
     told(follower)

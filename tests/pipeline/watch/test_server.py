@@ -67,7 +67,7 @@ def test_frames_come_as_steps_are_written(served, growing):
     stream.close()
 
 
-def test_the_last_id_is_where_another_stream_goes_on(served, growing):
+def test_the_last_id_is_where_another_stream_continues(served, growing):
     first = Stream(served)
     first.until("rollouts")
     first.close()

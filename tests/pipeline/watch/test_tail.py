@@ -40,7 +40,7 @@ def test_an_unchanged_file_is_not_even_opened(path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"one\n", b"one\nsix\n", b"one\nsix\nseven\n", None])
-def test_what_was_taken_back_is_told_once_and_read_anew(path, content):
+def test_what_was_taken_back_is_reported_once_and_read_anew(path, content):
     add(path, b"one\ntwo\n")
     tail = Tail(path)
     assert tail.read() == [b"one", b"two"]

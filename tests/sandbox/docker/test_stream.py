@@ -90,7 +90,7 @@ def test_a_slow_drip_buys_no_time(ends):
         thread.join()
 
 
-def test_the_end_is_told_with_its_last_words(ends):
+def test_the_end_is_reported_with_its_last_words(ends):
     stream, daemon = ends
     daemon.sendall(framed(b"Traceback\nImportError: no sandbox\n", kind=2))
     daemon.shutdown(socket.SHUT_WR)

@@ -120,7 +120,7 @@ def test_a_source_that_is_too_large_is_the_programs_own_failure():
     ("language", "counted", "processes"),
     [("c", "group", 0), ("js", "data", 0), ("sh", "group", 16)],
 )
-def test_a_language_has_its_own_bounds_beside_the_ones_asked_for(language, counted, processes):
+def test_a_language_has_its_own_bounds_next_to_the_ones_asked_for(language, counted, processes):
     box = Box()
     run(box, source="x" * 200_000, language=language)
     limits = box.runs[-1][2]
@@ -198,7 +198,7 @@ def test_modules_to_preload_are_for_python_alone():
         Polyglot(Box()).run_all(program, [Stdin()], LIMITS)
 
 
-def test_what_was_out_of_memory_is_told_by_the_runtime():
+def test_what_was_out_of_memory_is_reported_by_the_runtime():
     died = Execution(ended="signal", signal=6, stderr=b"what():  std::bad_alloc\n")
     assert run(Box(ran=died), language="cpp")[0].ended == "memory"
     assert run(Box(ran=died), language="c")[0].ended == "signal"

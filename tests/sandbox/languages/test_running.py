@@ -78,7 +78,7 @@ def test_a_large_input_is_read_whole(script, language, source):
 
 
 @each(FAIL)
-def test_an_exit_code_is_told(script, language, source):
+def test_an_exit_code_is_reported(script, language, source):
     done = script(language, source)
     assert (done.ended, done.exit_code) == ("error", 3)
 
@@ -119,7 +119,7 @@ def test_a_program_that_does_not_compile_ends_so_with_the_compilers_message(scri
     assert b"missing" in done.stderr and "error: " in done.why and "missing" in done.why
 
 
-def test_a_compiler_out_of_memory_or_time_is_told_as_such(script):
+def test_a_compiler_out_of_memory_or_time_is_reported_as_such(script):
     endless = '#include "/dev/zero"\nint main() {}'
     done = script("c", endless)
     assert done.ended == "memory" and done.why.startswith("compiling: "), done

@@ -46,7 +46,7 @@ def test_in_a_container_the_mounted_cgroup_is_our_own():
     assert site.folders["memory"] == Path("/sys/fs/cgroup/memory/inner")
 
 
-def test_v2_offers_our_own_cgroup_and_then_a_place_beside_it():
+def test_v2_offers_our_own_cgroup_and_then_a_place_next_to_it():
     mounts = ["30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw"]
     sites = cgroup._candidates(mounts, ["0::/user.slice/app.scope"])
     places = [site.folders["memory"] for site in sites]

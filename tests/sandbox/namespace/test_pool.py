@@ -133,7 +133,7 @@ def test_a_forged_frame_is_no_more_than_an_answer(sandbox):
         ),
     ],
 )
-def test_death_by_signal_is_told_by_its_name(sandbox, source, number):
+def test_death_by_signal_is_reported_by_its_name(sandbox, source, number):
     done = script(sandbox, source)
     assert (done.ended, done.signal, done.exit_code) == ("signal", number, None)
     name = signal.Signals(number).name if number < 32 else "signal 40"

@@ -91,7 +91,7 @@ def test_a_request_without_its_streams_is_none():
     assert zygote.returncode == 0
 
 
-def test_an_exit_in_the_name_of_a_signal_is_told_as_that_death():
+def test_an_exit_in_the_name_of_a_signal_is_reported_as_that_death():
     assert signalled_status((128 + signal.SIGABRT) << 8) == signal.SIGABRT
     assert os.waitstatus_to_exitcode(signalled_status((128 + 40) << 8)) == -40
     for code in (0, 1, 6, 127, 128, 128 + signal.SIGKILL, 128 + signal.SIGCHLD, 255):

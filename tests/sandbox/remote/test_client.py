@@ -35,7 +35,7 @@ def threads():
     return {one.name for one in threading.enumerate()}
 
 
-def test_a_request_holds_what_the_api_names_and_our_limits_beside_it(fake, client):
+def test_a_request_holds_what_the_api_names_and_our_limits_next_to_it(fake, client):
     assert script(client(), data="é\n".encode()).ended == "ok"
     body = fake.asked[0]
     assert body.pop("limits") == {name: getattr(LIMITS, name) for name in LIMITS.__slots__}

@@ -149,7 +149,7 @@ def test_every_set_is_asked_judged_and_told_of(ask, files, opened, capsys):
     assert engine.closed == 1 and engine.max_length > 24
 
 
-def test_a_killed_evaluation_goes_on_without_sampling_again(ask, files, opened, monkeypatch):
+def test_a_killed_evaluation_continues_without_sampling_again(ask, files, opened, monkeypatch):
     monkeypatch.setattr(Engine, "dies_at", 3)
     assert ask("--set", files["gsm8k"])[0] == 130
     monkeypatch.setattr(Engine, "dies_at", None)
@@ -170,7 +170,7 @@ def test_other_settings_have_answers_of_their_own(ask, files, opened, tmp_path):
     assert len(kept) == 3
 
 
-def test_each_answer_has_its_verdict_in_a_file_beside_it(ask, files, opened, tmp_path):
+def test_each_answer_has_its_verdict_in_a_file_next_to_it(ask, files, opened, tmp_path):
     ask("--set", files["math500"], "--output", str(tmp_path / "kept"))
     (path,) = (tmp_path / "kept").glob("*.verdicts.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -50,7 +50,7 @@ def test_a_set_is_shown_with_its_columns_and_first_problems(gsm8k, capsys, tiny_
     assert "not used: 1 the answer is not a number" in shown
 
 
-def test_a_file_is_read_as_the_set_it_is_of_or_by_columns_that_are_told(gsm8k, capsys):
+def test_a_file_is_read_as_the_set_it_is_of_or_by_columns_that_are_given(gsm8k, capsys):
     path = gsm8k(("Two?", 2))
     assert main(["data", "show", path]) == 2
     assert (
@@ -74,7 +74,7 @@ def test_rows_to_learn_are_shown_too(tmp_path, capsys):
     assert "preferences rows have no right answers" in capsys.readouterr().err
 
 
-def test_a_sound_set_passes_and_its_counts_are_told(gsm8k, lent, capsys, tmp_path):
+def test_a_sound_set_passes_and_its_counts_are_reported(gsm8k, lent, capsys, tmp_path):
     path = gsm8k(("One?", 1), ("Two?", "1,002"), ("One?", 1), ("Bad?", "many"))
     found = tmp_path / "found.json"
     assert main(["data", "check", "gsm8k", "--path", path, "--json", str(found)]) == 0
@@ -102,7 +102,7 @@ def test_long_prompts_are_counted_where_a_tokenizer_is_given(gsm8k, lent, capsys
     assert "prompt too long: gsm8k/train/0" in capsys.readouterr().out
 
 
-def test_what_another_set_shows_is_told_and_left_out(gsm8k, capsys, tmp_path):
+def test_what_another_set_shows_is_reported_and_left_out(gsm8k, capsys, tmp_path):
     rows = gsm8k(
         ("Ann has three pears and buys two more of them.", 5),
         ("Ben runs a mile on each day of the week.", 7),
@@ -160,7 +160,7 @@ def test_an_exported_file_is_shown_like_any_other(gsm8k, capsys, tmp_path):
         (["decontaminate", "gsm8k"], "--against: name at least one set"),
     ],
 )
-def test_what_cannot_be_done_is_told(words, said, capsys):
+def test_what_cannot_be_done_is_reported(words, said, capsys):
     assert main(["data", *words]) == 2
     assert said in capsys.readouterr().err
 

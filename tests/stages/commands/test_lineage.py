@@ -88,7 +88,7 @@ def test_the_tree_goes_from_the_last_stage_to_where_all_came_from(run, capsys):
     assert code == 0
 
 
-def test_what_changed_on_disk_is_marked_wherever_it_stands(run, capsys):
+def test_what_changed_on_disk_is_marked_anywhere(run, capsys):
     (run / "zero/step_1/config.json").write_text("tampered")
     code, told = shown(run, capsys)
     assert code == 1
@@ -113,7 +113,7 @@ def test_an_input_whose_stage_was_done_again_is_of_an_earlier_run(run, capsys):
     assert code == 1 and told.count("OF AN EARLIER RUN") == 2 and "CHANGED" not in told
 
 
-def test_it_is_told_as_json_too(run, capsys):
+def test_it_is_reported_as_json_too(run, capsys):
     shutil.rmtree(run / "sft/step_1")
     code, told = shown(run, capsys, "--json")
     stages = json.loads(told)
@@ -125,7 +125,7 @@ def test_it_is_told_as_json_too(run, capsys):
     assert stages == described(run)
 
 
-def test_a_run_from_before_there_was_a_lineage_is_told_as_far_as_it_goes(run, capsys):
+def test_a_run_from_before_there_was_a_lineage_is_reported_as_far_as_it_goes(run, capsys):
     told = json.loads((run / "run.json").read_text())
     for stage in told["stages"]:
         del stage["lineage"]

@@ -58,7 +58,7 @@ def test_a_run_that_was_moved_is_uploaded_from_where_it_is(hub, run, capsys):
         (["--to", "me/zero", "--stage", "zer"], "Did you mean 'zero'?"),
     ],
 )
-def test_mistakes_are_told(hub, run, words, said, capsys):
+def test_mistakes_are_reported(hub, run, words, said, capsys):
     assert main(["push", run, *words]) == 2
     assert said in capsys.readouterr().err
     assert hub.repos == {}

@@ -100,7 +100,7 @@ def test_what_never_began_has_no_report(tmp_path, capsys):
     assert capsys.readouterr() == ("", "") and not Path(tmp_path / "none").exists()
 
 
-def test_the_failure_of_a_run_is_the_one_that_is_told(run):
+def test_the_failure_of_a_run_is_the_one_that_is_reported(run):
     folder = run("torn", CALM)
     (folder / "sft/metrics.jsonl").write_text("junk\n{}\n")
     with pytest.raises(Stopped, match="at step 3"), reported(folder):

@@ -112,7 +112,7 @@ def test_a_run_judged_by_what_is_here_shows_its_versions(run, capsys):
 
 
 @pytest.mark.slow
-def test_it_goes_on_after_the_last_step_that_was_written(run, capsys, monkeypatch):
+def test_it_continues_after_the_last_step_that_was_written(run, capsys, monkeypatch):
     words = ["rescore", str(run), "--verifier", "number"]
     judged = command.importlib.import_module("veriloop.stages.commands.verify").judged
     calls = []

@@ -121,7 +121,9 @@ def test_a_clean_suite_is_exit_code_0(boxes, suite, tmp_path, capsys):
         ({"a.py": "wrong"}, {"h.py": "wrong"}, "h.py: refused (0 of 1 tests passed;"),
     ],
 )
-def test_whatever_gets_through_is_told_and_exit_code_1(boxes, suite, capsys, attacks, honest, said):
+def test_whatever_gets_through_is_reported_and_exit_code_1(
+    boxes, suite, capsys, attacks, honest, said
+):
     assert sandbox_command.command(["sandbox", "check", "--suite", suite(attacks, honest)]) == 1
     assert said in capsys.readouterr().out and boxes[0].closed
 

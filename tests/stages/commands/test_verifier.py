@@ -82,7 +82,7 @@ def test_all_are_listed_with_their_kind_and_components(capsys):
     assert {line[0] for line in lines} == set(all_verifiers())
 
 
-def test_what_a_verifier_needs_is_told(capsys, monkeypatch):
+def test_what_a_verifier_needs_is_reported(capsys, monkeypatch):
     monkeypatch.delenv("VERILOOP_JUDGE_URL", raising=False)
     assert command.main(["verifier", "check", "llm_judge"]) == 1
     said = capsys.readouterr().out

@@ -85,7 +85,7 @@ def test_nothing_with_a_nan_in_it_equals_anything(value, path):
 
 
 @given(PLAIN, st.lists(st.integers(0, 9), max_size=4), st.booleans())
-def test_a_bool_is_no_number_wherever_it_stands(value, path, flag):
+def test_a_bool_is_no_number_anywhere(value, path, flag):
     with_bool, with_int = changed(value, path, flag), changed(value, path, int(flag))
     assert same_value(with_bool, with_bool) and same_value(with_int, with_int)
     assert not same_value(with_bool, with_int) and not same_value(with_int, with_bool)

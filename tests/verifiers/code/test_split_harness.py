@@ -229,7 +229,7 @@ def test_how_the_program_dies_is_how_the_trial_ends(ended):
     assert run_trial(box, Program(source=ADD), ["add"], "", LIMITS) == Outcome(ended)
 
 
-def test_a_failure_of_the_sandbox_is_told_on_either_side():
+def test_a_failure_of_the_sandbox_is_reported_on_either_side():
     lost = Execution(ended="sandbox_error", why="gone")
     for box in (Scripted(lost), Scripted(told(ASK), lost), Scripted(told(ASK), told(FIVE), lost)):
         outcome = run_trial(box, Program(source=ADD), ["add"], "", LIMITS)

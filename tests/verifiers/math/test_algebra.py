@@ -260,7 +260,7 @@ def test_a_pool_gives_its_facts_to_every_problem():
     assert marked == plain | {"math_answer": f"{plain['math_answer']},computer_algebra=never"}
 
 
-def test_the_time_of_computer_algebra_is_beside_the_limit_of_the_pool():
+def test_the_time_of_computer_algebra_is_separate_from_the_limit_of_the_pool():
     for gold in (
         HALF,
         r"\frac{d}{dx}x^2",

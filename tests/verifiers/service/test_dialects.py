@@ -61,7 +61,7 @@ def test_openrlhf_gets_no_reward_for_a_failure_of_ours(service):
 
 
 @pytest.mark.slow
-def test_openrlhf_may_be_told_zero_beside_a_mark(ask, open_service):
+def test_openrlhf_may_receive_zero_next_to_a_mark(ask, open_service):
     with open_service(openrlhf_on_error="zero", default="misbehaves") as service:
         body = {"query": ["raise", "behave"], "prompts": ["", ""], "labels": [None, None]}
         told = ask(service.url, "/get_reward", body).json

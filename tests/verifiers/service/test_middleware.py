@@ -102,7 +102,7 @@ def test_an_answer_that_takes_too_long_is_a_504_and_the_same_id_gets_it_later(
 
 
 @pytest.mark.slow
-def test_a_full_queue_is_told_at_once_and_when_to_come_back(ask, guarded, mine, acts, number):
+def test_a_full_queue_is_reported_at_once_and_when_to_come_back(ask, guarded, mine, acts, number):
     def fill():
         ask(
             guarded.url,

@@ -142,7 +142,7 @@ def test_before_the_workers_are_warm_nothing_is_judged(ask, open_service, number
         assert ask(service.url, "/readyz").status == 503
 
 
-def test_an_address_in_use_is_told(service):
+def test_an_address_in_use_is_reported(service):
     port = service.socket.getsockname()[1]
     with pytest.raises(OSError, match="in use"):
         RewardService(Settings(port=port, verifiers=("number",)))

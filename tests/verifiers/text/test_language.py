@@ -146,7 +146,7 @@ def test_without_words_there_is_no_share():
         ("<think>a</think>b</think>c", False, (None, None)),
     ],
 )
-def test_the_thinking_and_the_answer_are_told_apart(response, prefilled, parts):
+def test_the_thinking_and_the_answer_are_distinguished(response, prefilled, parts):
     texts = tuple(part_of(response, p, prefilled_think=prefilled) for p in ("thinking", "answer"))
     assert texts == parts
 

@@ -65,7 +65,7 @@ def test_a_row_is_the_trackers_own(keeping):
 
 
 @pytest.mark.parametrize("failure", [OSError("no network"), SystemExit(1), ImportError("gone")])
-def test_a_tracker_that_does_not_open_is_told_once_by_name(failure, capsys):
+def test_a_tracker_that_does_not_open_is_reported_once_by_name(failure, capsys):
     def opening():
         raise failure
 

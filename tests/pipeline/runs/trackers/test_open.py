@@ -37,7 +37,7 @@ def opened(monkeypatch, keeping):
     return found
 
 
-def test_each_tracker_is_told_the_same_of_its_stage(opened, tmp_path):
+def test_each_tracker_receives_the_same_of_its_stage(opened, tmp_path):
     with open_record(Asking(), tmp_path / "mine/zero") as record:
         record.write_metrics(1, {"loss": 1.0})
     assert sorted(name for name, *_ in opened) == ["mlflow", "wandb"]
