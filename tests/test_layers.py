@@ -58,6 +58,7 @@ NAMED_BY_DESIGN = {"stages/base.py"}
 folders = pytest.mark.parametrize("folder", MAY_IMPORT)
 
 
+@cache
 def modules(folder):
     paths = sorted((ROOT / folder).rglob("*.py"))
     assert paths, f"{folder}/ has no Python file"
@@ -69,10 +70,16 @@ def here(path):
 
 
 @cache
+def nodes(path):
+    """The module of a file, then every node in it."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imported(path):
     """Absolute dotted names a file imports anywhere, inside functions too."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -207,14 +214,13 @@ def test_files_stay_short(folder):
 @folders
 def test_every_file_says_what_it_is_for(folder):
     for path in modules(folder):
-        tree = ast.parse(path.read_text())
-        assert ast.get_docstring(tree), f"{here(path)} has no docstring"
+        assert ast.get_docstring(nodes(path)[0]), f"{here(path)} has no docstring"
 
 
 @folders
 def test_everything_is_annotated(folder):
     for path in modules(folder):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert not bare(node), f"{here(path)}:{node.lineno} {node.name}: {bare(node)}"
 
@@ -267,7 +273,7 @@ def test_no_test_stops_the_clock_of_the_whole_process():
 
 
 @pytest.mark.parametrize(("part", "folder"), [("docker", "sandbox"), ("vllm", "pipeline")])
-def test_what_needs_a_part_of_its_own_stands_where_make_test_looks_for_it(part, folder):
+def test_what_needs_an_optional_part_is_where_make_test_looks_for_it(part, folder):
     marked = re.compile(rf"pytest\.mark\.{part}\b")
     for path in (ROOT / "tests").rglob("test_*.py"):
         within = path.is_relative_to(ROOT / "tests" / folder)

@@ -4,7 +4,8 @@ import ast
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 _PACKAGE = "veriloop.verifiers."
@@ -22,7 +23,7 @@ def source_files(modules: Iterable[str]) -> list[Path]:
         for path in _files(pending.pop()):
             if path not in paths:
                 paths[path] = None
-                pending += _imported(path)
+                pending += _imported(path.read_bytes())
     return sorted(paths)
 
 
@@ -36,15 +37,16 @@ def _files(name: str) -> list[Path]:
     return sorted(path.parent.glob("*.py")) if path.stem == "__init__" else [path]
 
 
-def _imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_bytes())):
+@cache  # by content: verifiers share most files, and services fingerprint them again and again
+def _imported(source: bytes) -> tuple[str, ...]:
+    """The modules of this package that a file imports."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        yield from (name for name in names if _is_module(name))
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return tuple(filter(_is_module, names))
 
 
 def _is_module(name: str) -> bool:

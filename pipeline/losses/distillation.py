@@ -179,8 +179,9 @@ def _rest(logp_XV: Tensor, ids_XK: Tensor) -> Tensor:
 
 
 def _first(head: Head, ids: int) -> Head:
-    weight_VD, bias_V, *rest = head
-    return Head(weight_VD[:ids], None if bias_V is None else bias_V[:ids], *rest)
+    head = Head(*head)  # callers may pass a plain tuple
+    bias_V = None if head.bias_V is None else head.bias_V[:ids]
+    return head._replace(weight_VD=head.weight_VD[:ids], bias_V=bias_V)
 
 
 def _chunked(values: Callable[..., Tensor], tensors: tuple[Tensor, ...], chunk: int) -> Tensor:

@@ -143,7 +143,7 @@ def test_worked_solutions_of_a_source_are_learned(recipe, tmp_path, stage):
 
 def test_too_few_worked_solutions_begin_no_run(recipe, tmp_path):
     sets = {"sums": {"gym": "chain_sum", "settings": {"max_terms": 2, "max_digits": 1}}}
-    asked = recipe(sets=sets, data={"problems": {"sums": 1.0}, "rows": 5000})
+    asked = recipe(sets=sets, data={"problems": {"sums": 1.0}, "rows": 500})
     with pytest.raises(RecipeError, match=r"data\.problems: sums: \d+ different questions"):
         sft.run(asked, tmp_path / "run", resume=False)
     assert not (tmp_path / "run").exists()

@@ -12,7 +12,7 @@ from veriloop.sandbox.languages.table import LANGUAGES
 from veriloop.verifiers.code.fences import Block
 
 _BUILTINS = frozenset(dir(builtins))
-_KEYWORDS = frozenset(keyword.kwlist + keyword.softkwlist)
+_KEYWORDS = frozenset((*keyword.kwlist, *keyword.softkwlist))
 _STRING = re.compile(
     r"(?P<prefix>\b[rRbBuUfF]{1,2})?(?:"
     r"\"\"\"(?P<a>(?:[^\"\\]|\\.|\"(?!\"\"))*+)(?:\"\"\"|\Z)"

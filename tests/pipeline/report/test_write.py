@@ -9,6 +9,7 @@ import pytest
 
 from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.report import write
 from veriloop.pipeline.report.page import POLICY
 from veriloop.pipeline.report.read_run import read_runs
 from veriloop.pipeline.report.write import write_report
@@ -223,11 +224,13 @@ def test_runs_of_one_name_are_named_by_their_folders_and_none_is_given_twice(run
         write_report(folders[2], folders[0] / "../../b/../c")
 
 
-def test_curves_of_many_other_runs_are_thinned(run):
-    runs = [run(name, steps=250, groups=lambda _: []) for name in ("one", "two", "three", "four")]
+def test_curves_of_many_other_runs_are_thinned(run, monkeypatch):
+    monkeypatch.setattr(write, "POINTS", 30)
+    monkeypatch.setattr(write, "MIN_POINTS", 10)
+    runs = [run(name, steps=19, groups=lambda _: []) for name in ("one", "two", "three", "four")]
     write_report(*runs)
     [stage] = json.loads(parsed(runs[0]).scripts["drawn"])["stages"]
-    assert len(stage["curves"]["steps"]) == 250
+    assert len(stage["curves"]["steps"]) == 19
     assert [other["every"] for other in stage["others"]] == [2, 2, 2]
 
 
