@@ -7,6 +7,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -184,6 +185,12 @@ def test_our_own_code_is_imported_as_veriloop(folder):
             foreign = f"{name}.".startswith(FOREIGN)
             bare = name.split(".")[0] in MAY_IMPORT and not foreign
             assert not bare, f"{here(path)} imports {name}: write veriloop.{name}"
+
+
+def test_the_type_checker_reads_every_package():
+    """It finds nothing behind links unless each is listed."""
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["basedpyright"]
+    assert set(config["include"]) == {f"src/veriloop/{folder}" for folder in MAY_IMPORT}
 
 
 @pytest.mark.parametrize("folder", ["sandbox", "verifiers", "data"])
