@@ -6,9 +6,11 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q
 # tests/conftest.py sorts: files with slow tests first
 BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 BY_TEST := --dist load --maxschedchunk 1
+FAST := "not slow and not docker and not vllm and not browser and not trackers"
+QUICK := quick-pipeline quick-rest
 PARTS := test-core test-browser test-trackers test-sandbox test-docker test-vllm
 
-.PHONY: install languages docker browser trackers demo test $(PARTS) check quick lint docs mutation peers clean
+.PHONY: install languages docker browser trackers demo test $(PARTS) check $(QUICK) lint docs mutation peers clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
@@ -20,10 +22,14 @@ demo: install  ## the whole recipe, from nothing to a distilled student, on a CP
 	$(RUN) -m veriloop.stages.cli r1 tiny/r1 --output outputs/demo --resume
 
 check: install  ## the fast subset: lint and quick tests
-	@$(MAKE) --no-print-directory -j 2 lint quick
+	@$(MAKE) --no-print-directory -j 3 lint $(QUICK)
 
-quick: install
-	$(PYTEST) $(BY_FILE) -m "not slow and not docker and not vllm and not browser and not trackers" --ignore=tests/sandbox
+# Two processes that each collect their own files: workers would collect all files twice.
+quick-pipeline: install
+	$(PYTEST) -m $(FAST) tests/pipeline tests/data
+
+quick-rest: install
+	$(PYTEST) -m $(FAST) tests --ignore=tests/pipeline --ignore=tests/data --ignore=tests/sandbox
 
 docker:  ## a Docker daemon, where we are root and can have one; says so where not
 	@sh requirements/docker.sh

@@ -172,7 +172,14 @@ def test_a_checkpoint_that_is_not_whole_is_refused_by_name(damaged, case):
     assert refused(str(raised.value), folder, named)
 
 
-@pytest.mark.parametrize("case", [*BAD, *BAD_TOKENIZERS])
+QUICK = ("cut short", "no weights", "no tokenizer")  # loading is tried with every case above
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow)
+     for case in (*BAD, *BAD_TOKENIZERS)],
+)  # fmt: skip
 def test_a_run_does_not_start_from_a_bad_checkpoint(damaged, zero, capsys, tmp_path, case):
     damage, named = BAD.get(case) or (BAD_TOKENIZERS[case], "its tokenizer does not load")
     folder = damaged(damage)

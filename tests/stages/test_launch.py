@@ -186,7 +186,15 @@ def test_a_recipe_of_another_stage_names_its_command():
 NAMED = r"^ *(start|teacher|reward_model): (models|outputs)/|source: \S+\.(jsonl|parquet)"
 
 
-@pytest.mark.parametrize("path", shipped(), ids=lambda p: f"{p.parent.name}/{p.stem}")
+OF_A_STAGE = {read(str(path)).stage: path for path in reversed(shipped())}  # its first recipe
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path if path in OF_A_STAGE.values() else pytest.param(path, marks=pytest.mark.slow)
+     for path in shipped()],
+    ids=lambda p: f"{p.parent.name}/{p.stem}",
+)  # fmt: skip
 def test_every_shipped_recipe_dry_runs_and_writes_nothing(path, here, started, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     stage = read(str(path)).stage

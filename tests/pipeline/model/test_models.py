@@ -35,7 +35,7 @@ SHAPE = {
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 CAPS = {"final_logit_softcapping": 3.0, "attn_logit_softcapping": 2.0}
 MULTIPLIERS = {"logits_scaling": 3.0, "embedding_multiplier": 5.0, "residual_multiplier": 0.5}
-FAMILIES = {  # (model type, what it has beside SHAPE, its attention when prepared)
+FAMILIES = {  # (model type, what it has besides SHAPE, its attention when prepared)
     "llama": ("llama", {}, "packed"),
     "llama tied": ("llama", {"tie_word_embeddings": True}, "packed"),
     "qwen2": ("qwen2", {}, "packed"),
@@ -53,12 +53,17 @@ FAMILIES = {  # (model type, what it has beside SHAPE, its attention when prepar
     "mixtral": ("mixtral", {"num_local_experts": 4, "sliding_window": None}, "packed"),
     "recurrent": ("mamba", {}, "eager"),
 }
+QUICK = ["llama tied", "qwen2", "gemma2 capped", "qwen3 of experts", "recurrent"]
 IN_VLLM = ["llama tied", "qwen2", "qwen3", "mistral", "gemma", "gemma2 capped", "phi3"]
 SEQUENCES = [[1, 5, 9, 3, 30, 44, 8, 12, 90], [1, 6, 2], [4, 17, 8, 11, 2, 39, 33, 66], [1, 7]]
 ALONE, TOGETHER = [[0], [1], [2], [3]], [[0, 1], [2, 3]]
 
 
-@pytest.fixture(scope="module", params=list(FAMILIES))
+@pytest.fixture(
+    scope="module",
+    params=[kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow)
+            for kind in FAMILIES],
+)  # fmt: skip
 def family(request, tiny_checkpoint, tmp_path_factory):
     """(its checkpoint, the attention it gets)"""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
