@@ -96,6 +96,12 @@ def test_a_layer_computes_with_the_dequantized_weight_in_both_passes(four_bits, 
     torch.testing.assert_close(*(torch.autograd.grad(y, x, up)[0] for y in (got, want)))
 
 
+def test_the_compiler_and_autograd_take_it_for_what_it_says_of_itself(four_bits):
+    torch.manual_seed(0)
+    held, x = nf4.quantized(torch.randn(24, 64)), torch.randn(2, 3, 64, requires_grad=True)
+    torch.library.opcheck(nf4._product, (x, held, 24, 64, False))
+
+
 def test_the_backward_pass_keeps_no_dequantized_weight(four_bits):
     size, layers = 256, 24
     held = [nf4.quantized(torch.randn(size, size)) for _ in range(layers)]
