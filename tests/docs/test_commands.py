@@ -13,6 +13,7 @@ import shlex
 import subprocess
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,6 +47,13 @@ NOT_TRIED = {  # first word: why not
     "vllm": "serves until it is stopped, which tests/pipeline/sampling/test_vllm_servers.py does",
     "lm_eval": "needs lm-evaluation-harness, which is no dependency",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported():
+    """Every command: one that is first imported after a patch would keep what was patched."""
+    for module, _ in command.COMMANDS.values():
+        import_module(module)
 
 
 def lines(page):
