@@ -1,9 +1,10 @@
 """What a run asks of a vLLM server, answered by a stand-in without vLLM.
 
-`python tests/vllm_stand_in.py` serves made-up tokens until it is killed, and prints its URL.
+`python tests/vllm_stand_in.py [PORT]` serves made-up tokens until it is killed, and prints its URL.
 """
 
 import json
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -157,6 +158,6 @@ def serving(stand_in, port=0):
 
 
 if __name__ == "__main__":
-    with serving(StandIn(delay_s=0.05)) as made_up:
+    with serving(StandIn(delay_s=0.05), *map(int, sys.argv[1:])) as made_up:
         print(made_up.url, flush=True)
         threading.Event().wait()

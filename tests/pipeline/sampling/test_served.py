@@ -146,10 +146,10 @@ def test_a_server_that_hangs_is_replaced_at_its_deadline(fleet):
     assert not sampler.fleet.left_out and said[-1] == f"the server {bad.url} samples"
 
 
-def started():
+def started(*port):
     """A stand-in in a process of its own; it has `url` and `pid`."""
     process = subprocess.Popen(
-        [sys.executable, vllm_stand_in.__file__], stdout=subprocess.PIPE, text=True
+        [sys.executable, vllm_stand_in.__file__, *port], stdout=subprocess.PIPE, text=True
     )
     process.url = process.stdout.readline().strip()
     return process
@@ -183,6 +183,23 @@ def test_a_killed_server_s_asks_are_answered_once_each_by_another(processes, fle
     with pytest.raises(StageError, match="no server") as failure:
         sampler.sample(MANY, SAMPLING)
     assert all(process.url in str(failure.value) for process in processes)
+
+
+def test_a_killed_server_that_was_started_again_samples_after_the_next_sync(processes, fleet):
+    sampler, said = fleet(*processes)
+    sampler.load_weights(WEIGHTS, 0)
+    os.kill(processes[0].pid, signal.SIGKILL)
+    processes[0].wait()
+    again = started(processes[0].url.rpartition(":")[2])
+    processes.append(again)
+    assert again.url == processes[0].url
+    assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
+    assert "weights labelled ['default']" in said[-1]  # a version is not taken on trust
+    before = sampler.fleet.answered[again.url]
+    sampler.load_weights(WEIGHTS, 1)
+    assert said[-1] == f"the server {again.url} samples"
+    assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
+    assert sampler.fleet.answered[again.url] > before
 
 
 def test_a_server_restarted_between_asks_is_left_out(fleet):

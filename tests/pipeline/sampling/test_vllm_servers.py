@@ -6,6 +6,8 @@ import shlex
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ import torch
 
 from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.packing import best_fit, lay_out
-from veriloop.pipeline.model.policy import load_policy, score
+from veriloop.pipeline.model.policy import load_policy, load_tokenizer, score
 from veriloop.pipeline.sampling.sampler import Sampling
 from veriloop.pipeline.sampling.served import ServedSampler
 from veriloop.pipeline.sampling.sync import WeightSync
@@ -38,11 +41,12 @@ def documented(folder, port):
     return ["--model", str(folder), *words, *OF_A_CPU, *here]
 
 
-@pytest.fixture(scope="module")
-def servers(tiny_checkpoint, tmp_path_factory):
-    """(folder of their checkpoint, URLs)."""
+@pytest.fixture(scope="module", params=["as documented", "one without our extension"])
+def servers(request, tiny_checkpoint, tmp_path_factory):
+    """(folder of their checkpoint, URLs, whether all have our extension)."""
     pytest.importorskip("vllm")
-    folder, logs = tiny_checkpoint(tied=True), tmp_path_factory.mktemp("logs")
+    extended = request.param == "as documented"
+    folder, logs = tiny_checkpoint(tied=extended), tmp_path_factory.mktemp("logs")
     settings = {
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_NO_USAGE_STATS": "1",
@@ -56,17 +60,22 @@ def servers(tiny_checkpoint, tmp_path_factory):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
+        words = documented(folder, port)
+        if number and not extended:
+            at = words.index("--worker-extension-cls")
+            del words[at : at + 2]
+            words[words.index("--tokens-only")] = "--enable-scale-out"
         with (logs / f"{number}.log").open("wb") as log:
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", SERVER, *documented(folder, port)],
+                    [sys.executable, "-m", SERVER, *words],
                     env={**os.environ, **settings},
                     stdout=log,
                     stderr=subprocess.STDOUT,
                 )
             )
         urls.append(f"http://127.0.0.1:{port}")
-    yield folder, urls
+    yield folder, urls, extended
     for process in processes:
         process.terminate()
     for number, process in enumerate(processes):
@@ -88,8 +97,11 @@ def scored(policy, prompt, completion):
     )[0]  # fmt: skip
 
 
-def test_every_token_of_two_servers_is_of_the_version_that_the_trainer_sent(servers, tmp_path):
-    folder, urls = servers
+def test_every_token_of_two_servers_is_of_the_version_that_the_trainer_sent(
+    servers, tmp_path, monkeypatch
+):
+    folder, urls, extended = servers
+    torch.manual_seed(0)
     policy, said = load_policy(folder), []
     cluster = ClusterConfig.model_validate(
         {"samplers": {"urls": urls}, "deadlines": {"sync_s": 300}}  # on a busy machine
@@ -99,7 +111,7 @@ def test_every_token_of_two_servers_is_of_the_version_that_the_trainer_sent(serv
     sync = WeightSync(policy, sampler, temperature=0.8, tolerance=1e-4)
     for version in range(3):
         report = sync(version, PROMPTS)
-        assert not report.warnings  # every weight is read back
+        assert bool(report.warnings) == (version == 0 and not extended)  # of weights not read back
         assert version == 0 or report.moved > 1e-3  # old weights would show
         groups = sampler.sample(PROMPTS, SAMPLING)
         again = sampler.sample(PROMPTS, SAMPLING)
@@ -112,4 +124,22 @@ def test_every_token_of_two_servers_is_of_the_version_that_the_trainer_sent(serv
             for parameter in policy.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.02)
     assert sorted(said) == [f"the server {url} samples" for url in sorted(urls)]
-    assert min(sampler.fleet.answered.values()) >= 0.4 * sum(sampler.fleet.answered.values())
+    asks, stop = sampler.fleet.answered, replace(SAMPLING, stop=("7",))
+    assert min(asks.values()) >= 0.4 * sum(asks.values())
+    if not extended:  # the other one has the tokenizer that stop strings need
+        with pytest.raises(StageError, match=r"--tokens-only server because detokenization"):
+            sampler.sample(PROMPTS, stop)
+        sampler.fleet.drop(urls[0], "left out by the test")
+        found = [one for group in sampler.sample(PROMPTS, stop) for one in group]
+        tokenizer = load_tokenizer(folder)
+        stopped = [one for one in found if "7" in tokenizer.decode(list(one.ids))]
+        assert stopped and all(one.finish == "stop" for one in stopped)
+    elsewhere = "files that are not mounted there"
+    with monkeypatch.context() as patch:
+        patch.setattr(sampler._files, "written", lambda *_: nullcontext(elsewhere))
+        with pytest.raises(StageError, match="is left to sample") as failure:
+            sync(3, PROMPTS)
+    assert all(url in str(failure.value) for url in urls)
+    assert f"the server sees no weights in {elsewhere}" in str(failure.value)
+    assert sync(4, PROMPTS).max <= 1e-4  # both are there again
+    assert not sampler.fleet.left_out
