@@ -186,12 +186,6 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
                 f"trainer.device={self.trainer.device} with {self.cluster.ranks} ranks in cluster: "
                 "each rank takes the GPU of its number; set auto, cuda or cpu"
             )
-        if self.cluster.ranks > 1 and self.algorithm.epochs > 1:
-            raise ValueError(
-                f"algorithm.epochs={self.algorithm.epochs} with {self.cluster.ranks} ranks in "
-                "cluster: a rollout is on another rank in each epoch, and its recorded log-probs "
-                "could be those of an earlier one; set epochs: 1"
-            )
         if self.cluster.ranks > 1 and self.trainer.lora.base != "full":
             raise ValueError(
                 f"trainer.lora.base={self.trainer.lora.base} with {self.cluster.ranks} ranks in "

@@ -5,7 +5,7 @@ Axes: R packed rows, T positions, M masked-in tokens of a micro-batch.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,12 +49,21 @@ class TokenTrace:
     def seen(self) -> Mapping[int, SeenTokens]:
         """Tokens by rollout index, without rollouts that were not trained on."""
         while self._noted:
-            self._store(*(x.cpu() for x in self._noted.pop(0)))
+            rollout_B, *rest = (x.cpu() for x in self._noted.pop(0))
+            if rest:
+                self._store(rollout_B, *rest)
+            else:
+                dropped = set(rollout_B.tolist())
+                self._seen = {n: seen for n, seen in self._seen.items() if n not in dropped}
         return self._seen
 
     def clear(self) -> None:
         """Start a new step."""
         self._noted, self._seen = [], {}
+
+    def forget(self, batches: Iterable[Batch]) -> None:
+        """Drop what was recorded of these rollouts: another rank may record them next."""
+        self._noted += [(batch.rollout_B,) for batch in batches]
 
     @torch.no_grad()
     def note(
@@ -132,6 +141,8 @@ def update(
     1e-4.)
     """
     sums, counts, ranks = _Sums(), minibatch.counts, context.ranks
+    if context.trace is not None and ranks.count > 1:
+        context.trace.forget(minibatch.batches)
     for batch, signals in on_device(minibatch, device_of(context.policy), ranks):
         with span("forward"):
             loss = _loss(context, batch, signals, counts, old_kl_coefficient, sums)

@@ -118,6 +118,43 @@ def test_a_stopped_run_goes_on_bit_for_bit_and_on_one_rank_too(words, tmp_path, 
     assert [row["step"] for row in rows(tmp_path / "alone")] == [1, 2, 3, 4]
 
 
+def as_after(step, folder, copy):
+    """A copy of a finished run as it was after an earlier step."""
+    shutil.copytree(folder, copy)
+    for path in (copy / "zero/checkpoints").glob("step_*"):
+        if int(path.name.removeprefix("step_")) > step:
+            shutil.rmtree(path)
+    run = json.loads((copy / "run.json").read_text())
+    run["stages"][0]["status"] = "running"
+    (copy / "run.json").write_text(json.dumps(run))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
+def test_a_run_goes_on_with_another_number_of_ranks(words, tmp_path, one_pool, before, after):
+    del one_pool
+
+    def run(name, ranks, *more):
+        flags = ("--steps", "7", "--optimizer.learning-rate", "0.001")
+        all_words = words(name, *flags, "--cluster.trainer.ranks", str(ranks), *more)
+        if ranks == 1:
+            assert main(all_words) == 0
+        else:
+            finished(started(all_words, ranks))
+
+    run("whole", before)
+    as_after(2, tmp_path / "whole", tmp_path / "resumed")
+    run("resumed", after, "--resume")
+    one, other = (weights(tmp_path / name, 7) for name in ("whole", "resumed"))
+    flat, other_flat = (torch.cat([w.flatten() for w in each.values()]) for each in (one, other))
+    assert (flat - other_flat).norm() <= 1e-6 * flat.norm()
+    metrics, found = (rows(tmp_path / name)[2:] for name in ("whole", "resumed"))
+    assert [row["step"] for row in found] == [3, 4, 5, 6, 7]
+    for row, again in zip(metrics, found, strict=True):
+        for name in ("loss", "kl", "entropy", "grad_norm", "reward", "completions/mean_length"):
+            assert again[name] == pytest.approx(row[name], rel=1e-6, abs=1e-8), name
+
+
 @pytest.mark.slow
 def test_a_rank_that_is_killed_ends_the_run(words, tmp_path):
     process = started(words("killed", *TWO))
@@ -175,7 +212,6 @@ def test_a_command_without_ranks_refuses_a_recipe_that_asks_for_them(tiny_checkp
     ("settings", "reason"),
     [
         ({"trainer": {"device": "cuda:1"}}, "each rank takes the GPU of its number"),
-        ({"algorithm": {"epochs": 2}}, "set epochs: 1"),
         (
             {"algorithm": {"objective": "natural_gradient", "trust_region": 0.01}},
             "its step is computed in one process; set another objective or ranks: 1",

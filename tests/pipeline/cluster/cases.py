@@ -52,5 +52,16 @@ CASES = {
         "algorithm": {"minibatches": 1, "kl_coefficient": 0.1},
     },
     "one long answer": {"rollouts": 4, "algorithm": {"minibatches": 4, "advantage": "global"}},
+    "epochs": {"algorithm": {"epochs": 3}},
+    "epochs with a critic": {
+        "algorithm": {
+            "epochs": 2,
+            "advantage": "gae",
+            "critic": "separate",
+            "kl_coefficient": 0.1,
+            "old_logp": "trainer",
+            "mismatch": "mask_tokens",
+        }
+    },
     "muon": {"resumes": True, "optimizer": {"muon_learning_rate": 1e-3, "muon_weight_decay": 0.1}},
 }
