@@ -15,12 +15,14 @@ Input: a student, and rows or a teacher. Output: the student's checkpoint. `meth
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from veriloop.data.sft_ids import EncodedExample
 from veriloop.data.sources import SOURCES, Mixture, held_out
+from veriloop.pipeline.cluster.ranks import current_ranks
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.distill import logit_step as logits
@@ -34,6 +36,7 @@ from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Task, score_of
 from veriloop.pipeline.rollouts.sources import Sources, one_of_each
 from veriloop.pipeline.sft.dataset import SFTDataset
+from veriloop.pipeline.training.epoch_loop import Numbers
 from veriloop.stages import rl, sft
 from veriloop.stages.stage_run import StageRun, run_stage
 
@@ -83,16 +86,18 @@ def _teacher_objective(
     folder = CACHE / pass_key(teacher, examples, options)
     top_k = teacher_pass(teacher, examples, options, folder, say)
     targets = dict(zip(examples, top_k, strict=True))
+    ranks = current_ranks()
+
+    def together(function: Callable[..., Numbers], examples: Sequence[EncodedExample]) -> Numbers:
+        own = {example: targets[example] for example in examples}
+        return ranks.together(function, model, examples, own, trainer, temperature)
+
     cross_entropy = sft.cross_entropy_objective(recipe, model, dataset)
     return sft.SFTObjective(
-        gradient=(
-            (lambda batch: logits.gradient(model, batch, targets, trainer, temperature))
-            if by_logits
-            else cross_entropy.gradient
-        ),
+        gradient=(partial(together, logits.gradient) if by_logits else cross_entropy.gradient),
         measure=lambda: {
             **cross_entropy.measure(),
-            **logits.measure(model, dataset.held_out, targets, trainer, temperature),
+            **together(logits.measure, dataset.held_out),
         },
     )
 

@@ -18,7 +18,7 @@ import yaml
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
 from veriloop.pipeline.config.checkpoints import find_checkpoint, require_config
-from veriloop.pipeline.config.cluster import launched_rank
+from veriloop.pipeline.config.cluster import cluster_of, launched_rank
 from veriloop.pipeline.config.load import (
     FOLDER,
     flat,
@@ -31,8 +31,8 @@ from veriloop.pipeline.config.load import (
 )
 from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.config.registry import STAGES, Recipe
-from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
-from veriloop.pipeline.config.sections import Part, require_plugins
+from veriloop.pipeline.config.rl import PreferenceRLRecipe
+from veriloop.pipeline.config.sections import Part, Ranked, require_plugins
 from veriloop.pipeline.dry_run.inputs import require_data, require_files
 from veriloop.pipeline.dry_run.plan import plan
 from veriloop.pipeline.errors import RecipeError, Stopped
@@ -181,7 +181,6 @@ def command(words: Sequence[str]) -> int:
     if not options.dry_run and launched_rank(options.recipe):
         from veriloop.stages.rank_worker import run_worker
 
-        assert isinstance(options.recipe, RLRecipe), "other recipes have one rank"
         return run_worker(options.recipe)
     repo = repo_of(options.recipe)
     output = run_folder(options.recipe, options.output, resume=options.resume)
@@ -215,11 +214,12 @@ def command(words: Sequence[str]) -> int:
 @contextmanager
 def _joined_ranks(recipe: Recipe) -> Iterator[None]:
     """Lead the ranks of the recipe's `cluster`, if it has several."""
-    if not isinstance(recipe, RLRecipe) or recipe.cluster.ranks == 1:
+    if cluster_of(recipe).ranks == 1:
         yield
         return
     from veriloop.pipeline.cluster.rank_group import join, leave
 
+    assert isinstance(recipe, Ranked), "other recipes have one rank"
     join(recipe.trainer.device, recipe.cluster.deadlines.rank_s)
     try:
         yield
@@ -234,8 +234,9 @@ def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:
             checkpoint = module.run(options.recipe, output, resume=options.resume)
     except (Stopped, KeyboardInterrupt) as stop:
         resume = _resume_command(words, output)
-        if isinstance(options.recipe, RLRecipe) and options.recipe.cluster.ranks > 1:
-            resume = resume.replace("veriloop", options.recipe.cluster.launcher, 1)
+        cluster = cluster_of(options.recipe)
+        if cluster.ranks > 1:
+            resume = resume.replace("veriloop", cluster.launcher, 1)
         raise stopped(stop, resume) from stop
     print(f"{table(output)}\n\ncheckpoint: {checkpoint}", flush=True)
     if (repo := repo_of(options.recipe)) is not None:

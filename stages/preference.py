@@ -58,7 +58,7 @@ def _train(recipe: PreferenceRecipe, stage: StageRun) -> Path:
 
 def open_loop(stack: ExitStack, recipe: PreferenceRecipe, stage: StageRun) -> PreferenceLoop:
     """The loop and, for recipes with problems, its sampler; closed by `stack`, resumed if saved."""
-    policy = prepare(load_policy(stage.start), recipe.trainer)
+    policy = stage.divided(recipe, prepare(load_policy(stage.start), recipe.trainer))
     tokenizer = load_tokenizer(stage.start)
     ends = eos_ids(policy.generation_config, tokenizer)
     dataset = build_dataset(recipe.data, recipe.loss, recipe.schedule, tokenizer, ends, print)

@@ -22,8 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from veriloop.data import preferences
 from veriloop.data.preference_ids import EncodedAnswer, encode
 from veriloop.data.preferences import Labelled, Pair, Row
@@ -38,8 +36,9 @@ from veriloop.pipeline.preference.reward_training import (
     RewardLoop,
     encode_rankings,
     measure,
+    rewards_of,
 )
-from veriloop.pipeline.preference.scalar_head import ZERO_POINT, answer_rewards, load_classifier
+from veriloop.pipeline.preference.scalar_head import ZERO_POINT, load_classifier
 from veriloop.stages.stage_run import StageRun, run_stage
 
 KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")
@@ -58,10 +57,11 @@ def _train(recipe: RewardModelRecipe, stage: StageRun) -> Path:
         loop, held_out, facts = _open_loop(stack, recipe, stage)
         ends = loop.model.config.eos_token_id
         anchors = _anchors(recipe, held_out, loop.deps.tokenizer, ends)
-        before = stage.evaluated_once(lambda: measure(loop.model, held_out, recipe.trainer))
+        together, trainer = loop.deps.ranks.together, recipe.trainer
+        before = stage.evaluated_once(lambda: together(measure, loop.model, held_out, trainer))
         loop.run(stage.seconds)
         zero = _set_zero_point(loop, anchors)
-        after = measure(loop.model, held_out, recipe.trainer) | _group_accuracies(recipe, loop)
+        after = together(measure, loop.model, held_out, trainer) | _group_accuracies(recipe, loop)
         loop.trainer.save(stage.seconds())
         summary = ", ".join(f"{metric} {value:.3f}" for metric, value in after.items())
         loop.deps.console.note(f"held out: {summary}; zero point {zero:.3f}")
@@ -76,6 +76,7 @@ def _open_loop(
     ends = eos_ids(load_generation_config(stage.start), tokenizer)
     train, held_out, facts = _rankings(recipe, tokenizer, ends)
     model = prepare(load_classifier(stage.start, tokenizer), recipe.trainer)
+    stage.divided(recipe, model)
     model.config.eos_token_id = list(ends)  # a classifier is saved without a generation config
     steps = recipe.epochs * -(-len(train) // recipe.batch)
     deps = stage.open_deps(stack, recipe, tokenizer, steps, KEY_METRICS)
@@ -121,15 +122,10 @@ def _anchors(
         raise RecipeError(f"anchors: {recipe.anchors}: {mistake}") from mistake
 
 
-@torch.no_grad()
 def _set_zero_point(loop: RewardLoop, anchors: Sequence[EncodedAnswer]) -> float:
     """Write the mean reward of the anchors to the model's config; returns it."""
-    trainer = loop.recipe.trainer
-    rewards = [
-        answer_rewards(loop.model, anchors[first : first + trainer.rows], row=trainer.row)
-        for first in range(0, len(anchors), trainer.rows)
-    ]
-    zero = zero_point(torch.cat(rewards)).item()
+    ranks, trainer = loop.deps.ranks, loop.recipe.trainer
+    zero = zero_point(ranks.together(rewards_of, loop.model, anchors, trainer)).item()
     setattr(loop.model.config, ZERO_POINT, zero)
     return zero
 
@@ -149,7 +145,7 @@ def _group_accuracies(recipe: RewardModelRecipe, loop: RewardLoop) -> dict[str, 
         limits = (data.max_prompt, data.max_completion)
         rankings, _ = encode_rankings(rows, loop.deps.tokenizer, ends, limits)
         if rankings:
-            metrics = measure(loop.model, rankings, loop.recipe.trainer)
+            metrics = loop.deps.ranks.together(measure, loop.model, rankings, recipe.trainer)
             accuracies[f"accuracy/{group}"] = metrics["accuracy"]
     return accuracies
 

@@ -14,10 +14,9 @@ import torch
 from veriloop.data.jsonl import read_rows
 from veriloop.data.problem import Problem
 from veriloop.data.sources import SOURCES, Mixture, held_out
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks, current_ranks
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.evaluation.evaluate import MEASURED
 from veriloop.pipeline.losses.dapo import soft_overlong_penalty
@@ -48,11 +47,11 @@ from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.trackers.open import open_record
 from veriloop.pipeline.sampling.engine_cache import abandon
 from veriloop.pipeline.sampling.open import open_sampler
-from veriloop.pipeline.sampling.prelaunch import engine_of, halves, served
+from veriloop.pipeline.sampling.prelaunch import halves, served
 from veriloop.pipeline.sampling.sampler import Sampler
 from veriloop.pipeline.types import Rollout
 from veriloop.sandbox.host import affinity, bind
-from veriloop.stages.stage_run import StageRun, open_verifiers, run_stage
+from veriloop.stages.stage_run import StageRun, open_verifiers, require_ranks, run_stage
 from veriloop.verifiers import unit_chain
 from veriloop.verifiers.verdict import Verdict
 
@@ -187,8 +186,7 @@ def open_loop(
 
     `saved` is the checkpoint to resume from and its state.
     """
-    ranks = _ranks_of(recipe, build_learner)
-    stack.push(ranks.close)
+    ranks = require_ranks(recipe)
     local = not served(recipe)
     cores = _reserve_sampler_cores(stack) if recipe.rollout.ahead and local else ()
     rollout = recipe.rollout
@@ -203,7 +201,7 @@ def open_loop(
     # Verifiers first: their processes import what they need while the engine loads.
     names = verifier_names({**MEASURED, **task.verifiers}, [*task.kinds, *task.held_out])
     pool = open_verifiers(stack, recipe, names, directory)
-    sampler = _open_sampler(recipe, ranks, directory, start, console.note, cores)
+    sampler = _open_sampler(recipe, directory, start, console.note, cores)
     stack.callback(sampler.close)
     ranks.command("open", str(start), None if saved is None else str(saved[0]))
     policy = prepare(load_policy(start), recipe.trainer)
@@ -228,7 +226,7 @@ def open_loop(
         reward_alarm=ZeroRewardAlarm(after, record.metrics_path, console.note, unweighted(recipe)),
         directory=directory,
         bound_gib=recipe.trainer.memory_gib,
-        command=ranks.command,
+        ranks=ranks,
     )
     loop = Loop(recipe, task, policy, deps, learner)
     if loop.prefetcher is not None:
@@ -239,21 +237,8 @@ def open_loop(
     return loop
 
 
-def _ranks_of(recipe: RolloutRecipe, build_learner: LearnerBuilder | None) -> Ranks:
-    """The ranks that train. Raises RecipeError if they are not those of the recipe."""
-    ranks = current_ranks()
-    wanted = recipe.cluster.ranks if isinstance(recipe, RLRecipe) else 1
-    if ranks.count != wanted or (ranks.count > 1 and build_learner is not None):
-        raise RecipeError(
-            f"cluster asks for {wanted} ranks, this command trains with {ranks.count}: several are "
-            "for `torchrun -m veriloop` with zero, reasoning-rl and preference-rl"
-        )
-    return ranks
-
-
 def _open_sampler(
     recipe: RolloutRecipe,
-    ranks: Ranks,
     directory: Path,
     start: Path,
     say: Callable[[str], None],
@@ -267,16 +252,7 @@ def _open_sampler(
         return ServedSampler(
             recipe.cluster, recipe.sampler, str(start), directory, max_length=length, say=say
         )
-    config = _sampler_config(recipe.sampler, ranks)
-    return open_sampler(config, str(start), max_length=length, say=say, cores=cores)
-
-
-def _sampler_config(config: SamplerConfig, ranks: Ranks) -> SamplerConfig:
-    """The recipe's sampler; vLLM with other ranks is a separate process, or it would join
-    them."""
-    if ranks.count == 1 or engine_of(config) != "vllm":
-        return config
-    return config.model_copy(update={"apart": True})
+    return open_sampler(recipe.sampler, str(start), max_length=length, say=say, cores=cores)
 
 
 def _policy_learner(

@@ -23,6 +23,7 @@ from veriloop.data.sft_ids import EncodedExample
 from veriloop.data.sft_rows import Row
 from veriloop.data.template import CHAT
 from veriloop.data.worked_rows import worked_rows
+from veriloop.pipeline.cluster.ranks import current_ranks
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.sft import (
@@ -146,7 +147,7 @@ def _open_loop(
     """The loop with its console and record, which `stack` closes; resumed if the stage is."""
     with activity("loading the model and the data"):
         tokenizer = open_tokenizer(stage.start, recipe.data)
-        model = prepare(load_policy(stage.start), recipe.trainer)
+        model = stage.divided(recipe, prepare(load_policy(stage.start), recipe.trainer))
         ends = eos_ids(model.generation_config, tokenizer)
         dataset = build_dataset(rows, recipe.data, tokenizer, ends, recipe.seed)
     if dataset.too_long:
@@ -174,10 +175,10 @@ def _open_loop(
 
 def cross_entropy_objective(recipe: Recipe, model: Any, dataset: SFTDataset) -> SFTObjective:
     """Cross-entropy of the learned tokens."""
-    trainer = recipe.trainer
+    ranks, trainer, held_out = current_ranks(), recipe.trainer, dataset.held_out
     return SFTObjective(
-        gradient=lambda batch: gradient(model, batch, trainer),
-        measure=lambda: measure(model, dataset.held_out, trainer) if dataset.held_out else {},
+        gradient=lambda batch: ranks.together(gradient, model, batch, trainer),
+        measure=lambda: ranks.together(measure, model, held_out, trainer) if held_out else {},
     )
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 import yaml
 
+from veriloop.pipeline.cluster.ranks import Ranks, current_ranks
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read, refuse_changes
 from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.config.sections import BaseRecipe, Judged
+from veriloop.pipeline.config.sections import BaseRecipe, Judged, Ranked
 from veriloop.pipeline.config.sft import SupervisedRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model import device, nf4
@@ -82,7 +83,15 @@ class StageRun:
             record=stack.enter_context(open_record(recipe, self.directory)),
             console=stack.enter_context(console),
             directory=self.directory,
+            ranks=current_ranks(),
         )
+
+    def divided(self, recipe: Ranked, model: Any) -> Any:
+        """The model, divided among the recipe's ranks, which load it with this call."""
+        ranks = require_ranks(recipe)
+        ranks.command("open", str(self.start), None if self.saved is None else str(self.saved[0]))
+        ranks.shard(model)
+        return model
 
     def evaluated_once(self, evaluate: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The start's evaluation, written to before.json, where a resumed run reads it."""
@@ -136,13 +145,26 @@ def run_stage(
     Whatever `train` raises is recorded in run.json as the failure of the stage. A finished stage
     whose model card could not be written gets it now.
     """
-    stage = begin_stage(recipe, output, resume=resume, name=name)
-    if isinstance(stage, Path):
-        if not (stage / model_card.CARD).is_file():
-            model_card.write_card(name or recipe.stage, lambda: read_run(output))
-        return stage
-    with stage.record_failure():
-        return train(stage)
+    with ExitStack() as stack:
+        stack.push(current_ranks().close)
+        stage = begin_stage(recipe, output, resume=resume, name=name)
+        if isinstance(stage, Path):
+            if not (stage / model_card.CARD).is_file():
+                model_card.write_card(name or recipe.stage, lambda: read_run(output))
+            return stage
+        with stage.record_failure():
+            return train(stage)
+
+
+def require_ranks(recipe: Ranked) -> Ranks:
+    """The ranks that train. Raises RecipeError if they are not those of the recipe."""
+    ranks, wanted = current_ranks(), recipe.cluster.ranks
+    if ranks.count != wanted:
+        raise RecipeError(
+            f"cluster asks for {wanted} ranks, this command trains with {ranks.count}: several are "
+            "for the command of a single stage under `torchrun -m veriloop`"
+        )
+    return ranks
 
 
 def begin_stage(

@@ -30,18 +30,20 @@ ROOMS = {
     "protocols": "types config",
     "model": "errors types config",
     "cluster": "errors types model",
-    "training": "errors types config runs model",
+    "training": "errors types config runs model cluster",
     "losses": "types model",
-    "sampling": "errors types config runs model training",
+    "sampling": "errors types config runs model cluster training",
     "rollouts": "errors types protocols config model training losses sampling",
     "evaluation": "errors types config model sampling rollouts",
     "rl": (
         "errors types protocols config runs model cluster training losses sampling rollouts "
         "evaluation"
     ),
-    "sft": "errors types config runs model training sampling rollouts",
-    "preference": "errors types config runs model training losses sampling rollouts evaluation",
-    "distill": "errors types config runs model training losses sampling rl sft",
+    "sft": "errors types config runs model cluster training sampling rollouts",
+    "preference": (
+        "errors types config runs model cluster training losses sampling rollouts evaluation"
+    ),
+    "distill": "errors types config runs model cluster training losses sampling rl sft",
     "dry_run": "errors config rollouts",
     "offline": "errors types config runs model training rollouts rl",
     "report": "errors config runs offline",

@@ -1,15 +1,19 @@
-"""Micro-batches for several ranks: equally many each, where short ones without sequences.
+"""Micro-batches for several ranks: equally many each, where short ones that count nothing.
 
-Axes: M masked-in tokens of a micro-batch, A those of all, F fields of signals.
+Axes: M values of a micro-batch, as of its masked-in tokens, A those of all.
 """
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from veriloop.pipeline.cluster.ranks import Ranks
 from veriloop.pipeline.types import Batch, Signals
+
+Item = TypeVar("Item")
 
 SCORED = ("old_M", "reference_M", "values_M")  # signals that models compute
 
@@ -46,16 +50,37 @@ def exchanged(ranks: Ranks, batches: Sequence[Batch], mine: Sequence[Signals]) -
     """
     sizes = [int(batch.mask_RT.sum()) for batch in batches]
     names = [name for name in SCORED if mine and getattr(mine[0], name) is not None]
-    values_FA = torch.zeros(len(names), sum(sizes))
-    own = values_FA.split(sizes, dim=1)  # views
-    for piece_FM, signals in zip(own[ranks.rank :: ranks.count], mine, strict=False):
-        for row_M, name in zip(piece_FM, names, strict=True):
-            row_M.copy_(getattr(signals, name))
-    pieces = ranks.summed(values_FA).split(sizes, dim=1)
+    scores = [joined(ranks, sizes, [getattr(s, name) for s in mine]) for name in names]
     return [
         Signals(
-            advantages_M=torch.zeros(size),
-            **dict(zip(names, piece_FM.clone(), strict=True)),  # pyright: ignore
+            advantages_M=torch.zeros(len(values[0])),
+            **dict(zip(names, values, strict=True)),  # pyright: ignore
         )
-        for size, piece_FM in zip(sizes, pieces, strict=True)
+        for values in zip(*scores, strict=True)
     ]
+
+
+def joined(ranks: Ranks, sizes: Sequence[int], mine: Sequence[Tensor]) -> list[Tensor]:
+    """The values of all micro-batches on every rank, [M] each, from those of this rank's deal."""
+    if ranks.count == 1 or not mine:
+        return [*mine]
+    values_A = torch.zeros(sum(sizes))
+    own = values_A.split([*sizes])  # views
+    for piece_M, values_M in zip(own[ranks.rank :: ranks.count], mine, strict=False):
+        piece_M.copy_(values_M)
+    return [piece_M.clone() for piece_M in ranks.summed(values_A).split([*sizes])]
+
+
+def counted(ranks: Ranks, items: Sequence[Item]) -> Sequence[tuple[Item, int]]:
+    """This rank's items, each with 1. Where others have more, the first of all is run along, so
+    that all take part in the same collectives, and counts 0 times."""
+    return ranks.deal([(item, 1) for item in items], lambda: (items[0], 0))
+
+
+def shorter(rows: int, limit: int, ranks: int) -> int:
+    """Rows of a micro-batch, at most `limit`, so that `rows` make a multiple of `ranks`
+    micro-batches of nearly equal size."""
+    if ranks == 1:
+        return limit
+    rounds = -(-rows // (limit * ranks))
+    return -(-rows // (rounds * ranks))

@@ -17,6 +17,7 @@ from veriloop.pipeline.errors import StageError, Stopped
 from veriloop.pipeline.model.device import CPU, choose_device
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 CLOSE = "close"
 # Sampling, grading and evaluating take as long as they take; a rank 0 that ends closes its sockets.
@@ -58,6 +59,10 @@ class RankGroup(Ranks):
         gathered = [torch.empty_like(values_K) for _ in range(self.count)]
         dist.all_gather(gathered, values_K.contiguous())
         return torch.stack(gathered)
+
+    def together(self, function: Callable[..., Result], model: Any, *values: Any) -> Result:
+        self.command("call", function, values)
+        return super().together(function, model, *values)
 
     def command(self, *message: Any) -> None:
         """Raises LostRankError, naming the ranks, if some do not answer within the deadline."""

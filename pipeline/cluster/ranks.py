@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Ranks:
@@ -30,6 +31,13 @@ class Ranks:
     def stacked(self, values_K: Tensor) -> Tensor:
         """The values of all ranks, [ranks, K]."""
         return values_K[None]
+
+    def together(self, function: Callable[..., Result], model: Any, *values: Any) -> Result:
+        """`function(model, *values, ranks)`, which every rank calls with its part of the model.
+
+        `function` is importable, and its values can be pickled.
+        """
+        return function(model, *values, self)
 
     def close(self, failure: type[BaseException] | None = None, *_: object) -> None:
         """End the other ranks, as an exit callback."""

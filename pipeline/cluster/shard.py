@@ -4,6 +4,7 @@ The losses divide by counts over the whole step, so the ranks' gradients add up 
 single process: nothing is averaged.
 """
 
+from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 from veriloop.pipeline.errors import StageError
-from veriloop.pipeline.model.policy import FORWARDS
+from veriloop.pipeline.model.policy import FORWARD
 from veriloop.pipeline.model.probe import supports_packing
 
 
@@ -38,9 +39,12 @@ def shard(model: Any, mesh: DeviceMesh) -> None:
             module.set_force_sum_reduction_for_comms(True)
     if trunk is None or trunk is model:  # called as it is
         return
-    for name, function in FORWARDS.items():
-        setattr(model, name, MethodType(function, model))
-        register_fsdp_forward_method(model, name)
+    setattr(model, FORWARD, MethodType(_applied, model))
+    register_fsdp_forward_method(model, FORWARD)
+
+
+def _applied(model: Any, function: Callable[..., Any], *values: Any, **settings: Any) -> Any:
+    return function(model, *values, **settings)
 
 
 def _blocks(model: Any) -> list[nn.Module]:

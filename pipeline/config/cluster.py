@@ -65,12 +65,17 @@ class ClusterConfig(Part):
         return f"torchrun{nodes} --nproc-per-node {self.trainer.ranks} -m veriloop"
 
 
+def cluster_of(recipe: Any) -> ClusterConfig:
+    """The recipe's section `cluster`; of a recipe without one that of a single process."""
+    return getattr(recipe, "cluster", ClusterConfig())
+
+
 def launched_rank(recipe: Any) -> int:
     """This process's rank among those of the recipe; 0 if it is the only one.
 
     Raises RecipeError if torchrun started another number of processes than the recipe asks for.
     """
-    cluster = getattr(recipe, "cluster", ClusterConfig())
+    cluster = cluster_of(recipe)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == cluster.ranks:
         return int(os.environ.get("RANK", "0")) if world > 1 else 0

@@ -12,10 +12,10 @@ from veriloop.pipeline.config.sections import (
     Judged,
     OptimizerConfig,
     Pushed,
+    Ranked,
     RolloutConfig,
     SamplerConfig,
     Trackers,
-    TrainerConfig,
     require_known_sources,
 )
 
@@ -166,7 +166,7 @@ class LabelConfig(Part):
         return self
 
 
-class PreferenceRecipe(AsksQuestions, Judged, Pushed):
+class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
     """Preference optimisation of a policy."""
 
     stage: Literal["preference"] = "preference"
@@ -195,8 +195,6 @@ class PreferenceRecipe(AsksQuestions, Judged, Pushed):
     """Scores of sampled answers, and their pairs."""
     optimizer: OptimizerConfig
     """Learning rates, decay and schedule."""
-    trainer: TrainerConfig = TrainerConfig()
-    """Device, packing and precision of the update."""
     sampler: SamplerConfig = SamplerConfig()
     """Engine that samples answers."""
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -220,10 +218,15 @@ class PreferenceRecipe(AsksQuestions, Judged, Pushed):
             raise ValueError("rollout.per_prompt=1 leaves nothing to compare; set at least 2")
         if self.loss.name == "kto" and self.batch < 2:
             raise ValueError("batch=1: KTO's reference point needs an answer to another prompt")
+        if self.problems and self.cluster.ranks > 1:
+            raise ValueError(
+                f"problems={self.problems} with {self.cluster.ranks} ranks in cluster: a policy "
+                "that is sampled is trained by one process; set problems: {} or ranks: 1"
+            )
         return self
 
 
-class RewardModelRecipe(Pushed):
+class RewardModelRecipe(Ranked, Pushed):
     """A scalar head trained on which of two answers is better."""
 
     stage: Literal["reward_model"] = "reward_model"
@@ -250,8 +253,6 @@ class RewardModelRecipe(Pushed):
     """Rows per optimizer step."""
     optimizer: OptimizerConfig
     """Learning rates, decay and schedule."""
-    trainer: TrainerConfig = TrainerConfig()
-    """Device, packing and precision of the update."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When checkpoints are written and how many are kept."""
     tensorboard: bool = True

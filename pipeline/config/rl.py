@@ -6,7 +6,6 @@ from pydantic import Field, model_validator
 
 from veriloop.data.problem import GENERAL
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
-from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.fields import (
     Count,
     NotNegative,
@@ -23,10 +22,10 @@ from veriloop.pipeline.config.sections import (
     Judged,
     OptimizerConfig,
     Pushed,
+    Ranked,
     RolloutConfig,
     SamplerConfig,
     Trackers,
-    TrainerConfig,
     require_known_sources,
 )
 from veriloop.pipeline.errors import did_you_mean
@@ -74,8 +73,10 @@ class PreferenceReward(ReasoningReward):
     """Scale of the logistic function."""
 
 
-class RLRecipe(AsksQuestions, Judged, Pushed):
+class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
     """Settings that every stage of reinforcement learning shares."""
+
+    samples_on_servers = True
 
     stage: Any
     """Kind of the recipe."""
@@ -99,12 +100,8 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
     """Weights of the reward's components."""
     optimizer: OptimizerConfig
     """Learning rates, decay and schedule."""
-    trainer: TrainerConfig = TrainerConfig()
-    """Device, packing and precision of the update."""
     sampler: SamplerConfig = SamplerConfig()
     """Engine that samples answers."""
-    cluster: ClusterConfig = ClusterConfig()
-    """Ranks that train together, and servers that sample."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When checkpoints are written and how many are kept."""
     tensorboard: bool = True
@@ -181,16 +178,6 @@ class RLRecipe(AsksQuestions, Judged, Pushed):
 
     @model_validator(mode="after")
     def _ranks_suit(self) -> Self:
-        if self.cluster.ranks > 1 and self.trainer.device.startswith("cuda:"):
-            raise ValueError(
-                f"trainer.device={self.trainer.device} with {self.cluster.ranks} ranks in cluster: "
-                "each rank takes the GPU of its number; set auto, cuda or cpu"
-            )
-        if self.cluster.ranks > 1 and self.trainer.lora.base != "full":
-            raise ValueError(
-                f"trainer.lora.base={self.trainer.lora.base} with {self.cluster.ranks} ranks in "
-                "cluster: weights in 4 bits are not divided; set full or ranks: 1"
-            )
         if self.cluster.ranks > 1 and self.algorithm.objective == "natural_gradient":
             raise ValueError(
                 f"algorithm.objective=natural_gradient with {self.cluster.ranks} ranks in cluster: "

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -11,6 +11,7 @@ from veriloop.data.gym import PREFIX
 from veriloop.data.hub.sets import SETS
 from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.checkpoints import HubId
+from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.fields import (
     Count,
@@ -461,5 +462,35 @@ class TrainerConfig(Part):
             raise ValueError(
                 f"recompute={self.recompute!r} without gradient_checkpointing: nothing is "
                 "recomputed; set gradient_checkpointing to true"
+            )
+        return self
+
+
+class Ranked(Part):
+    """Settings of every recipe that several ranks can train."""
+
+    samples_on_servers: ClassVar[bool] = False
+
+    trainer: TrainerConfig = TrainerConfig()
+    """Device, packing and precision of the update."""
+    cluster: ClusterConfig = ClusterConfig()
+    """Ranks that train together, and servers that sample."""
+
+    @model_validator(mode="after")
+    def _ranks_have_devices(self) -> Self:
+        if self.cluster.ranks > 1 and self.trainer.device.startswith("cuda:"):
+            raise ValueError(
+                f"trainer.device={self.trainer.device} with {self.cluster.ranks} ranks in cluster: "
+                "each rank takes the GPU of its number; set auto, cuda or cpu"
+            )
+        if self.cluster.ranks > 1 and self.trainer.lora.base != "full":
+            raise ValueError(
+                f"trainer.lora.base={self.trainer.lora.base} with {self.cluster.ranks} ranks in "
+                "cluster: weights in 4 bits are not divided; set full or ranks: 1"
+            )
+        if self.cluster.samplers.urls and not self.samples_on_servers:
+            raise ValueError(
+                f"cluster.samplers.urls={self.cluster.samplers.urls}: only the RL stages sample on "
+                "servers; set urls: []"
             )
         return self

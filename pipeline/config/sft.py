@@ -11,9 +11,9 @@ from veriloop.pipeline.config.sections import (
     Judged,
     OptimizerConfig,
     Pushed,
+    Ranked,
     SamplerConfig,
     Trackers,
-    TrainerConfig,
     require_known_sources,
     require_used,
 )
@@ -70,7 +70,7 @@ class WorkedDataConfig(SFTDataConfig):
         return self
 
 
-class Supervised(AsksQuestions, Pushed):
+class Supervised(Ranked, AsksQuestions, Pushed):
     """Settings that every supervised recipe shares."""
 
     name: str
@@ -85,8 +85,6 @@ class Supervised(AsksQuestions, Pushed):
     """Rows per optimizer step."""
     optimizer: OptimizerConfig
     """Learning rates, decay and schedule."""
-    trainer: TrainerConfig = TrainerConfig()
-    """Device, packing and precision of the update."""
     sampler: SamplerConfig = SamplerConfig()
     """Engine that samples answers."""
     examine: bool = True

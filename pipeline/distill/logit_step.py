@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from veriloop.data.sft_ids import EncodedExample
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.distill.teacher_pass import token_owners
 from veriloop.pipeline.losses.distillation import TopK, token_share, top_k_kl_from_hidden
 from veriloop.pipeline.model.device import device_of, onto
-from veriloop.pipeline.model.policy import hidden_states
+from veriloop.pipeline.model.policy import forward, hidden_states
 from veriloop.pipeline.model.probe import output_head
 from veriloop.pipeline.sft.step import Piece, pieces
+from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.measurements import Tally
 
 Targets = Mapping[EncodedExample, TopK]
@@ -28,18 +30,20 @@ def gradient(
     targets: Targets,
     trainer: TrainerConfig,
     temperature: float,
+    ranks: Ranks = SINGLE,
 ) -> dict[str, float]:
     """Backward pass of the mean `top_k_kl` over the step's tokens, whatever the packing.
 
     `targets` were computed at `temperature`. The loss is in nats per learned token.
     """
-    tokens, tally = sum(example.targets for example in batch), Tally()
-    for piece in pieces(batch, trainer):
+    tokens = sum(example.targets for example in batch)
+
+    def share(piece: Piece, _: Tally) -> Tensor:
         values_M = _divergence(model, batch, piece, targets, trainer, temperature)
-        share = token_share(values_M, tokens)
-        share.backward()
-        tally.add("loss", share)
-    return tally.totals() | {"tokens": float(tokens)}
+        return token_share(values_M, tokens)
+
+    totals = accumulated(pieces(batch, trainer, ranks.count), share, ranks)
+    return totals | {"tokens": float(tokens)}
 
 
 @torch.no_grad()
@@ -49,13 +53,17 @@ def measure(
     targets: Targets,
     trainer: TrainerConfig,
     temperature: float,
+    ranks: Ranks = SINGLE,
 ) -> dict[str, float]:
     """Forward KL to the teacher on its top k and the remaining mass, nats per learned token."""
-    tokens, tally = sum(example.targets for example in examples), Tally()
-    for piece in pieces(examples, trainer):
-        values_M = _divergence(model, examples, piece, targets, trainer, temperature)
-        tally.add("total", values_M.double().sum())
-    return {"kl_to_teacher": tally.totals().get("total", 0.0) / max(tokens, 1)}
+    tokens = sum(example.targets for example in examples)
+
+    def share(piece: Piece, _: Tally) -> Tensor:
+        return _divergence(model, examples, piece, targets, trainer, temperature).double().sum()
+
+    parts = pieces(examples, trainer, ranks.count)
+    totals = accumulated(parts, share, ranks, backward=False)
+    return {"kl_to_teacher": totals.get("loss", 0.0) / max(tokens, 1)}
 
 
 def _divergence(
@@ -67,17 +75,17 @@ def _divergence(
     temperature: float,
 ) -> Tensor:
     """`top_k_kl` of each learned token of the piece, [M], nats."""
-    hidden_RTD = hidden_states(model.base_model, piece.ids_RT, piece.positions_RT)
     parts = [targets[batch[i]] for i in token_owners(piece)[0]]
     top_k = TopK(
         ids_XK=torch.cat([part.ids_XK for part in parts]),
         logq_XK=torch.cat([part.logq_XK for part in parts]),
         rest_X=torch.cat([part.rest_X for part in parts]),
     )
-    return top_k_kl_from_hidden(
-        hidden_RTD[piece.learned_RT],
-        output_head(model),
-        onto(top_k, device_of(model)),
-        temperature=temperature,
-        chunk=trainer.logits_chunk,
-    )
+    top_k = onto(top_k, device_of(model))
+    return forward(model, _top_k_kl, piece, top_k, temperature, trainer.logits_chunk)
+
+
+def _top_k_kl(model: Any, piece: Piece, top_k: TopK, temperature: float, chunk: int) -> Tensor:
+    hidden_RTD = hidden_states(model.base_model, piece.ids_RT, piece.positions_RT)
+    hidden_MD, head = hidden_RTD[piece.learned_RT], output_head(model)
+    return top_k_kl_from_hidden(hidden_MD, head, top_k, temperature=temperature, chunk=chunk)

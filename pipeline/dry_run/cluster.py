@@ -1,13 +1,23 @@
 """The plan's rows of a recipe that trains on several ranks or samples on servers."""
 
+from veriloop.pipeline.config.cluster import ClusterConfig
+from veriloop.pipeline.config.registry import StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
+from veriloop.pipeline.config.sections import Ranked
+from veriloop.pipeline.dry_run.budget import Shapes
 from veriloop.pipeline.dry_run.memory import MIB, Rows
 
 
-def cluster_rows(recipe: RLRecipe, parameters: int | None) -> Rows:
+def cluster_rows(recipe: StageRecipe, shapes: Shapes) -> Rows:
     """Placement, memory of each rank and bytes of a weight sync; none without `cluster`."""
-    sent = (parameters or 0) * {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype] / MIB
-    return _server_rows(recipe, sent) + _rank_rows(recipe, parameters, sent)
+    if not isinstance(recipe, Ranked) or recipe.cluster == ClusterConfig():
+        return []
+    shape = shapes(recipe.start)
+    parameters, sent = None if shape is None else shape.parameters, 0.0
+    if isinstance(recipe, RLRecipe):
+        sent = (parameters or 0) * {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype] / MIB
+        return _server_rows(recipe, sent) + _rank_rows(recipe, parameters, sent)
+    return _rank_rows(recipe, parameters, sent)
 
 
 def _server_rows(recipe: RLRecipe, sent: float) -> Rows:
@@ -29,7 +39,7 @@ def _server_rows(recipe: RLRecipe, sent: float) -> Rows:
     ]
 
 
-def _rank_rows(recipe: RLRecipe, parameters: int | None, sent: float) -> Rows:
+def _rank_rows(recipe: Ranked, parameters: int | None, sent: float) -> Rows:
     cluster, trainer = recipe.cluster, recipe.cluster.trainer
     if cluster.ranks == 1:
         return []
@@ -44,20 +54,25 @@ def _rank_rows(recipe: RLRecipe, parameters: int | None, sent: float) -> Rows:
         return rows
     adapters = recipe.trainer.lora.rank > 0
     roles = {"weights" if adapters else "weights, gradients, two moments": 4 if adapters else 16}
-    if recipe.algorithm.kl_coefficient:
+    learns = isinstance(recipe, RLRecipe)
+    if learns and recipe.algorithm.kl_coefficient:
         roles["reference"] = 4
-    if recipe.algorithm.critic == "separate":
+    if learns and recipe.algorithm.critic == "separate":
         roles["critic"] = 16
     size = sum(roles.values()) * parameters / cluster.ranks / MIB
     parts = "; ".join(f"{role}: {count}" for role, count in roles.items())
     start = 4 * parameters / MIB
-    return [
-        *rows,
+    rows.append(
         (
             "a rank holds",
             f"{size:,.1f} MiB in shards ({parts} bytes a parameter, over {cluster.ranks}), one "
             f"block at a time whole, and activations; {start:,.1f} MiB while the start loads",
-        ),
+        )
+    )
+    if not isinstance(recipe, RLRecipe):
+        return rows
+    return [
+        *rows,
         (
             "weight sync",
             f"{4 * parameters / MIB:,.1f} MiB gathered tensor by tensor, {sent:,.1f} MiB to "

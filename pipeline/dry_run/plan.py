@@ -75,15 +75,14 @@ def _rows(recipe: StageRecipe, shapes: Shapes) -> Rows:
     if isinstance(recipe, BaseRecipe):
         return _pretraining_rows(recipe)
     if isinstance(recipe, RLRecipe):
-        shape = shapes(recipe.start)
-        rows = _rl_rows(recipe) + cluster_rows(recipe, shape.parameters if shape else None)
+        rows = _rl_rows(recipe)
     elif isinstance(recipe, DistillRecipe):
         rows = distill_rows(recipe)
     elif isinstance(recipe, SupervisedRecipe):
         rows = supervised_rows(recipe)
     else:
         rows = preference_rows(recipe)
-    return rows + budget_rows(recipe, shapes)
+    return rows + cluster_rows(recipe, shapes) + budget_rows(recipe, shapes)
 
 
 def shape_at(start: str) -> Shape | None:

@@ -4,10 +4,9 @@ Axes: R packed rows, T positions, M positions picked by a mask, D width, V vocab
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MethodType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jinja2 import TemplateError
@@ -22,6 +21,8 @@ from veriloop.pipeline.model.packed_attention import segments
 from veriloop.pipeline.model.probe import attention_kwargs, output_head, supports_packing
 from veriloop.pipeline.model.sharded import whole_state
 from veriloop.pipeline.types import Batch
+
+Result = TypeVar("Result")
 
 MASTERS = "masters"  # in a checkpoint of a narrower dtype: the float32 weights
 ANSWER = "an answer of nobody"  # marks the end of a turn in a rendered template
@@ -203,8 +204,8 @@ def score(
 
     A position 0 begins a new sequence; attention does not cross.
     """
-    through = vars(model).get(SCORE, MethodType(_score, model))
-    return through(ids_RT, positions_RT, targets_RT, mask_RT, temperature=temperature, chunk=chunk)
+    batch = ids_RT, positions_RT, targets_RT, mask_RT
+    return forward(model, _score, *batch, temperature=temperature, chunk=chunk)
 
 
 def _score(
@@ -243,18 +244,22 @@ def score_hidden(
 
 def trunk_states(model: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
     """`hidden_states` of a model's trunk, [R, T, D]."""
-    through = vars(model).get(STATES, MethodType(_trunk_states, model))
-    return through(ids_RT, positions_RT)
+    return forward(model, _trunk_states, ids_RT, positions_RT)
 
 
 def _trunk_states(model: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:
     return hidden_states(model.base_model, ids_RT, positions_RT)
 
 
-# Forward passes that begin at the whole model. A sharded model has its own methods of these names,
-# which gather its weights.
-SCORE, STATES = "sharded_score", "sharded_trunk_states"
-FORWARDS = {SCORE: _score, STATES: _trunk_states}
+FORWARD = "sharded_forward"  # the method with which a sharded model gathers its weights
+
+
+def forward(model: Any, function: Callable[..., Result], *values: Any, **settings: Any) -> Result:
+    """`function(model, ...)`, a forward pass that uses more of the model than its trunk."""
+    gathering = vars(model).get(FORWARD)
+    if gathering is None:
+        return function(model, *values, **settings)
+    return gathering(function, *values, **settings)
 
 
 def hidden_states(trunk: Any, ids_RT: Tensor, positions_RT: Tensor) -> Tensor:

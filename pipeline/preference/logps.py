@@ -68,6 +68,16 @@ def _slots(packed: Packed, mask_RT: Tensor, answers: Sequence[EncodedAnswer]) ->
     return by_token[first[answer_M] + token_M]
 
 
+def example_groups(
+    examples: Sequence[Example], trainer: TrainerConfig, ranks: int = 1
+) -> list[list[int]]:
+    """`pieces` of a recipe, shorter where that gives each of `ranks` one."""
+    positions = trainer.row * trainer.rows
+    if ranks > 1:
+        positions = min(positions, -(-sum(map(_positions, examples)) // ranks))
+    return [*pieces(examples, positions)]
+
+
 def pieces(examples: Sequence[Example], positions: int) -> Iterator[list[int]]:
     """Micro-batches of example indices, in order, of at most `positions` token positions each.
 
@@ -76,7 +86,7 @@ def pieces(examples: Sequence[Example], positions: int) -> Iterator[list[int]]:
     group: list[int] = []
     used = 0
     for i, example in enumerate(examples):
-        needed = sum(len(a.prompt) + len(a.completion) - 1 for a in example.answers)
+        needed = _positions(example)
         if group and used + needed > positions:
             yield group
             group, used = [], 0
@@ -84,3 +94,7 @@ def pieces(examples: Sequence[Example], positions: int) -> Iterator[list[int]]:
         used += needed
     if group:
         yield group
+
+
+def _positions(example: Example) -> int:
+    return sum(len(a.prompt) + len(a.completion) - 1 for a in example.answers)

@@ -132,13 +132,15 @@ class PreferenceLoop:
         if resumed:
             self._reference = read_pass(self._examples, folder / self.reference_key)
             return
-        self.reference_key = pass_key(self.policy, self.deps.tokenizer, self._examples)
+        ranks = self.deps.ranks
+        self.reference_key = pass_key(self.policy, self.deps.tokenizer, self._examples, ranks)
         self._reference = reference_pass(
             self.policy,
             self._examples,
             self.recipe.trainer,
             folder / self.reference_key,
             self.deps.console.note,
+            ranks,
         )
 
     def _sync(self, online: OnlineSampler) -> None:
@@ -180,6 +182,7 @@ class PreferenceLoop:
             self._objective(weights(self._examples, self.recipe.loss)),
             progress=(self.round + at / len(batches)) / self.rounds,
             done=self.step,
+            ranks=self.deps.ranks,
         )
         self.step += 1
         epoch = (at + 1) / len(batches) * self.recipe.schedule.epochs
@@ -211,21 +214,23 @@ class PreferenceLoop:
 
         With problems in the recipe, also the policy's accuracy on the held-out problems.
         """
-        held_out = self.dataset.held_out
+        held_out, ranks, trainer = self.dataset.held_out, self.deps.ranks, self.recipe.trainer
         reference = None
         if self.recipe.loss.has_reference:
             if not self.step:
-                self.held_out_key = pass_key(self.policy, self.deps.tokenizer, held_out)
+                self.held_out_key = pass_key(self.policy, self.deps.tokenizer, held_out, ranks)
             folder = self._path("held_out") / self.held_out_key
             reference = (
                 read_pass(held_out, folder)
                 if self.step
-                else reference_pass(self.policy, held_out, self.recipe.trainer, folder)
+                else reference_pass(self.policy, held_out, trainer, folder, ranks=ranks)
             )
         loss = self.recipe.loss
         class_weights = loss.desirable_weight or 1.0, loss.undesirable_weight or 1.0
         metrics: dict[str, Any] = dict(
-            measure(self.policy, held_out, reference, self._objective(class_weights))
+            ranks.together(
+                measure, self.policy, held_out, reference, self._objective(class_weights)
+            )
         )
         if self.online is not None:
             self._sync(self.online)

@@ -13,11 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from veriloop.pipeline.cluster.deal import counted, joined
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.reference import fingerprint
 from veriloop.pipeline.preference.examples import Example
-from veriloop.pipeline.preference.logps import pieces, segment_counts, segment_logps
+from veriloop.pipeline.preference.logps import example_groups, segment_counts, segment_logps
 from veriloop.pipeline.runs.atomic_write import write_atomically
 
 PART = 256  # examples of a cached file
@@ -27,9 +29,9 @@ class ReferenceLostError(StageError):
     """The reference log-probs of a resumed round are missing."""
 
 
-def pass_key(model: Any, tokenizer: Any, examples: Sequence[Example]) -> str:
+def pass_key(model: Any, tokenizer: Any, examples: Sequence[Example], ranks: Ranks = SINGLE) -> str:
     """Hash of the model's weights, the tokenizer and the examples' ids."""
-    digest = sha256(fingerprint(model).encode())
+    digest = sha256(ranks.together(_weights_key, model).encode())
     digest.update(tokenizer.backend_tokenizer.to_str().encode())
     for example in examples:
         for answer in example.answers:
@@ -38,16 +40,21 @@ def pass_key(model: Any, tokenizer: Any, examples: Sequence[Example]) -> str:
     return digest.hexdigest()[:16]
 
 
+def _weights_key(model: Any, _: Ranks) -> str:
+    return fingerprint(model)
+
+
 def reference_pass(
     model: Any,
     examples: Sequence[Example],
     trainer: TrainerConfig,
     folder: Path,
     say: Callable[[str], None] = lambda _: None,
+    ranks: Ranks = SINGLE,
 ) -> list[Tensor]:
     """Segment log-probs of both answers of each example, [S] each, nats.
 
-    Parts missing from `folder` are computed and written.
+    Parts missing from `folder` are computed by all `ranks` and written.
     """
     logps: list[Tensor] = []
     computed = 0
@@ -55,7 +62,7 @@ def reference_pass(
         part = examples[first : first + PART]
         path = folder / f"part_{number:05d}.pt"
         if not path.is_file():
-            part_logps = log_probs(model, part, trainer)
+            part_logps = ranks.together(log_probs, model, part, trainer)
             write_atomically(path, lambda fresh, logps=part_logps: torch.save(logps, fresh))
             computed += len(part)
         logps += torch.load(path, weights_only=True)
@@ -78,12 +85,15 @@ def read_pass(examples: Sequence[Example], folder: Path) -> list[Tensor]:
 
 
 @torch.no_grad()
-def log_probs(model: Any, examples: Sequence[Example], trainer: TrainerConfig) -> list[Tensor]:
+def log_probs(
+    model: Any, examples: Sequence[Example], trainer: TrainerConfig, ranks: Ranks = SINGLE
+) -> list[Tensor]:
     """Segment log-probs of both answers of each example, [S] each, nats."""
-    logps: list[Tensor] = []
-    for group in pieces(examples, trainer.row * trainer.rows):
+    groups = example_groups(examples, trainer, ranks.count)
+    sizes = [[sum(segment_counts(examples[i].answers)) for i in group] for group in groups]
+    mine: list[Tensor] = []
+    for group, _ in counted(ranks, groups):
         answers = [answer for i in group for answer in examples[i].answers]
-        logp_S = segment_logps(model, answers, trainer).cpu()
-        sizes = [sum(segment_counts(examples[i].answers)) for i in group]
-        logps += [part.clone() for part in logp_S.split(sizes)]
-    return logps
+        mine.append(segment_logps(model, answers, trainer).cpu())
+    by_group = zip(joined(ranks, [*map(sum, sizes)], mine), sizes, strict=True)
+    return [part.clone() for logp_S, counts in by_group for part in logp_S.split(counts)]

@@ -11,12 +11,15 @@ from torch import Tensor
 
 from veriloop.data.preference_ids import EncodedAnswer, encode
 from veriloop.data.preferences import Labelled, Pair, Row
+from veriloop.pipeline.cluster.deal import counted, joined, shorter
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.reward_model import centring, pair_accuracy
 from veriloop.pipeline.losses.reward_model import ranking as ranking_loss
 from veriloop.pipeline.preference.scalar_head import answer_rewards
+from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.epoch_loop import EpochLoop
 from veriloop.pipeline.training.measurements import Tally
 from veriloop.pipeline.training.trainer import TrainerDeps
@@ -63,27 +66,31 @@ class RewardLoop(EpochLoop[Ranking]):
             train,
             model,
             deps,
-            lambda batch: gradient(model, batch, recipe),
+            lambda batch: deps.ranks.together(gradient, model, batch, recipe),
             purpose="rewards",
         )
 
 
-def gradient(model: Any, batch: Sequence[Ranking], recipe: RewardModelRecipe) -> dict[str, float]:
+def gradient(
+    model: Any, batch: Sequence[Ranking], recipe: RewardModelRecipe, ranks: Ranks = SINGLE
+) -> dict[str, float]:
     """Backward pass over micro-batches of rankings of equal length; metrics under TRL's names."""
-    tally = Tally()
-    rewards_by_group: list[Tensor] = []
-    for group in _groups(batch, recipe.trainer):
+    groups = _groups(batch, recipe.trainer, ranks.count)
+    mine: list[Tensor] = []
+
+    def share(group: Sequence[Ranking], _: Tally) -> Tensor:
         rewards_QK = _rewards(model, group, recipe.trainer)
         loss = ranking_loss(rewards_QK, rankings=len(batch), form=recipe.ranking)
         ends = rewards_QK[:, 0], rewards_QK[:, -1]
-        loss = loss + centring(*ends, weight=recipe.centring, pairs=len(batch))
-        loss.backward()
-        tally.add("loss", loss)
-        rewards_by_group.append(rewards_QK.detach())
+        mine.append(rewards_QK.detach())
+        return loss + centring(*ends, weight=recipe.centring, pairs=len(batch))
+
+    totals = accumulated(groups, share, ranks)
+    rewards_by_group = _of_all(ranks, groups, mine)
     right = sum(accuracy(rewards_QK) * len(rewards_QK) for rewards_QK in rewards_by_group)
     rewards = torch.cat([rewards_QK.flatten() for rewards_QK in rewards_by_group])
     return {
-        "loss": tally.totals()["loss"],
+        "loss": totals["loss"],
         "accuracy": right / len(batch),
         "mean_reward": rewards.mean().item(),
         "min_reward": rewards.min().item(),
@@ -92,17 +99,30 @@ def gradient(model: Any, batch: Sequence[Ranking], recipe: RewardModelRecipe) ->
 
 
 @torch.no_grad()
-def measure(model: Any, held_out: Sequence[Ranking], trainer: TrainerConfig) -> dict[str, float]:
+def measure(
+    model: Any, held_out: Sequence[Ranking], trainer: TrainerConfig, ranks: Ranks = SINGLE
+) -> dict[str, float]:
     """Share of held-out pairs in the right order, and mean margin of the best over the worst.
 
     A ranking of K answers counts with the share of its K (K - 1) / 2 pairs.
     """
     right, margin = 0.0, 0.0
-    for group in _groups(held_out, trainer):
-        rewards_QK = _rewards(model, group, trainer)
+    groups = _groups(held_out, trainer, ranks.count)
+    mine = [_rewards(model, group, trainer) for group, _ in counted(ranks, groups)]
+    for group, rewards_QK in zip(groups, _of_all(ranks, groups, mine), strict=True):
         right += accuracy(rewards_QK) * len(group)
         margin += (rewards_QK[:, 0] - rewards_QK[:, -1]).sum().item()
     return {"accuracy": right / len(held_out), "margin": margin / len(held_out)}
+
+
+@torch.no_grad()
+def rewards_of(
+    model: Any, answers: Sequence[EncodedAnswer], trainer: TrainerConfig, ranks: Ranks = SINGLE
+) -> Tensor:
+    """The reward of each answer, [B]."""
+    parts = [answers[i : i + trainer.rows] for i in range(0, len(answers), trainer.rows)]
+    mine = [answer_rewards(model, part, row=trainer.row) for part, _ in counted(ranks, parts)]
+    return torch.cat(joined(ranks, [len(part) for part in parts], mine))
 
 
 def accuracy(rewards_QK: Tensor) -> float:
@@ -112,8 +132,9 @@ def accuracy(rewards_QK: Tensor) -> float:
     return pair_accuracy(rewards_QK[:, better].flatten(), rewards_QK[:, worse].flatten())
 
 
-def _groups(batch: Sequence[Ranking], trainer: TrainerConfig) -> list[list[Ranking]]:
-    """Micro-batches of rankings with equally many answers, `trainer.rows` answers at most.
+def _groups(batch: Sequence[Ranking], trainer: TrainerConfig, ranks: int) -> list[list[Ranking]]:
+    """Micro-batches of rankings with equally many answers, `trainer.rows` answers at most, or fewer
+    where that gives each of `ranks` one.
 
     A longer ranking forms its own micro-batch.
     """
@@ -122,7 +143,7 @@ def _groups(batch: Sequence[Ranking], trainer: TrainerConfig) -> list[list[Ranki
         by_length.setdefault(len(ranking), []).append(ranking)
     groups: list[list[Ranking]] = []
     for k, same in by_length.items():
-        size = max(1, trainer.rows // k)
+        size = shorter(len(same), max(1, trainer.rows // k), ranks)
         groups += [same[i : i + size] for i in range(0, len(same), size)]
     return groups
 
@@ -130,3 +151,12 @@ def _groups(batch: Sequence[Ranking], trainer: TrainerConfig) -> list[list[Ranki
 def _rewards(model: Any, group: Sequence[Ranking], trainer: TrainerConfig) -> Tensor:
     answers = [answer for ranking in group for answer in ranking]
     return answer_rewards(model, answers, row=trainer.row).reshape(len(group), -1)
+
+
+def _of_all(
+    ranks: Ranks, groups: Sequence[Sequence[Ranking]], mine: Sequence[Tensor]
+) -> list[Tensor]:
+    """The rewards of every group, [Q, K] each, from those of this rank's deal."""
+    sizes = [len(group) * len(group[0]) for group in groups]
+    flat = joined(ranks, sizes, [rewards_QK.flatten() for rewards_QK in mine])
+    return [rewards.view(len(group), -1) for rewards, group in zip(flat, groups, strict=True)]

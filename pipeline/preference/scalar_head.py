@@ -17,7 +17,13 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import brought, choose_device
 from veriloop.pipeline.model.loading import load_whole, require_files
 from veriloop.pipeline.model.packing import best_fit, lay_out
-from veriloop.pipeline.model.policy import eos_ids, hidden_states, load_tokenizer, without_dropout
+from veriloop.pipeline.model.policy import (
+    eos_ids,
+    forward,
+    hidden_states,
+    load_tokenizer,
+    without_dropout,
+)
 
 ZERO_POINT = "reward_zero_point"  # in config.json: the mean raw reward of the anchors
 HEAD = "score."  # prefix of the head's weights
@@ -59,6 +65,10 @@ def answer_rewards(model: Any, answers: Sequence[EncodedAnswer], *, row: int) ->
     Read at the last token that is not the padding id, as transformers does, whether or not that
     token ends the answer.
     """
+    return forward(model, _answer_rewards, answers, row)
+
+
+def _answer_rewards(model: Any, answers: Sequence[EncodedAnswer], row: int) -> Tensor:
     pad = model.config.pad_token_id
     sequences = [(*a.prompt, *a.completion) for a in answers]
     last = [max((i for i, t in enumerate(s) if t != pad), default=len(s) - 1) for s in sequences]

@@ -3,20 +3,23 @@
 Axes: P examples of a micro-batch, S segments of their answers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from veriloop.pipeline.cluster.deal import counted, joined
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.preference import PreferenceLossConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.losses.preference import kto_reference_point
 from veriloop.pipeline.model.device import brought, device_of
 from veriloop.pipeline.preference.examples import Example
-from veriloop.pipeline.preference.logps import pieces, segment_logps
+from veriloop.pipeline.preference.logps import example_groups, segment_logps
 from veriloop.pipeline.preference.objective import StepTotals, Sums, per_token, share, sum_segments
+from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.measurements import Tally
 from veriloop.pipeline.training.optimizer import Optimizer
 
@@ -39,13 +42,15 @@ def learn(
     *,
     progress: float,
     done: int,
+    ranks: Ranks = SINGLE,
 ) -> dict[str, float]:
     """Accumulate the gradient over micro-batches and step once; metrics under TRL's names.
 
     `reference` has the reference's segment log-probs of each example; None for reference-free
-    losses. Rewards are unitless, logps in nats.
+    losses. Rewards are unitless, logps in nats. All `ranks` take part.
     """
-    metrics = gradient(policy, examples, reference, objective)
+    metrics = ranks.together(gradient, policy, examples, reference, objective)
+    ranks.command("step", progress, done)
     norm, rate = optimizer.step(progress, done)
     return metrics | {"grad_norm": norm, "learning_rate": rate}
 
@@ -56,9 +61,10 @@ def measure(
     examples: Sequence[Example],
     reference: Sequence[Tensor] | None,
     objective: PreferenceObjective,
+    ranks: Ranks = SINGLE,
 ) -> dict[str, float]:
     """Metrics of examples, without a gradient."""
-    return gradient(policy, examples, reference, objective, backward=False)
+    return gradient(policy, examples, reference, objective, ranks, backward=False)
 
 
 def gradient(
@@ -66,22 +72,23 @@ def gradient(
     examples: Sequence[Example],
     reference: Sequence[Tensor] | None,
     objective: PreferenceObjective,
+    ranks: Ranks = SINGLE,
     *,
     backward: bool = True,
 ) -> dict[str, float]:
     """The backward pass of `learn`; the gradient does not depend on the micro-batches."""
-    totals = _totals(policy, examples, reference, objective)
-    tally = Tally()
-    for group in _pieces(examples, objective.trainer):
+    groups = example_groups(examples, objective.trainer, ranks.count)
+    totals = _totals(policy, examples, groups, reference, objective, ranks)
+
+    def group_share(group: Sequence[int], tally: Tally) -> Tensor:
         batch = [examples[i] for i in group]
         reference_sums = None if reference is None else _gathered(reference, group, batch, policy)
         policy_sums = _scored(policy, batch, objective)
         _add_metrics(tally, policy_sums, reference_sums, batch, objective.loss)
-        loss = share(policy_sums, reference_sums, batch, objective.loss, totals)
-        tally.add("loss", loss)
-        if backward:
-            loss.backward()
-    return _means(tally.totals(), totals, objective.loss)
+        return share(policy_sums, reference_sums, batch, objective.loss, totals)
+
+    sums = accumulated(groups, group_share, ranks, backward=backward)
+    return _means(sums, totals, objective.loss)
 
 
 def _gathered(
@@ -96,8 +103,10 @@ def _gathered(
 def _totals(
     policy: Any,
     examples: Sequence[Example],
+    groups: Sequence[Sequence[int]],
     reference: Sequence[Tensor] | None,
     objective: PreferenceObjective,
+    ranks: Ranks,
 ) -> StepTotals:
     """The totals of the step; for KTO this scores all mismatched answers."""
     totals = StepTotals(examples=len(examples), weights=objective.weights)
@@ -105,12 +114,16 @@ def _totals(
         return totals
     policy_logps: list[Tensor] = []
     reference_logps: list[Tensor] = []
-    for group in _pieces(examples, objective.trainer):
-        batch = [examples[i] for i in group]
-        answers = [example.answers[1] for example in batch]
+    for group, _ in counted(ranks, groups):
+        answers = [examples[i].answers[1] for i in group]
         policy_logps.append(segment_logps(policy, answers, objective.trainer))
+    for group in groups:
+        batch = [examples[i] for i in group]
         reference_logps.append(_gathered(reference, group, batch, policy).second_P)
-    point = kto_reference_point(torch.cat(policy_logps), torch.cat(reference_logps))
+    policy_logps = joined(ranks, [len(group) for group in groups], policy_logps)
+    reference_N = torch.cat(reference_logps)
+    policy_N = brought(torch.cat(policy_logps), reference_N.device)
+    point = kto_reference_point(policy_N, reference_N)
     return replace(totals, reference_point=point.item())
 
 
@@ -122,10 +135,6 @@ def _scored(policy: Any, examples: Sequence[Example], objective: PreferenceObjec
     answers = [a for e in examples for a in e.answers]
     logp_S = segment_logps(policy, answers, trainer)
     return sum_segments(logp_S, examples)
-
-
-def _pieces(examples: Sequence[Example], trainer: TrainerConfig) -> Iterator[list[int]]:
-    return pieces(examples, trainer.row * trainer.rows)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from veriloop.pipeline.cluster.deal import counted
 from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.model.packing import best_fit, lay_out
@@ -69,16 +70,15 @@ class Critic:
         sizes = [len(sequence) - 1 for sequence in ids]
         layout = best_fit(sizes, max([row, *sizes]))
         parts = [layout[first : first + rows] for first in range(0, len(layout), rows)]
-        # A rank without its own part repeats the first and leaves its values out.
-        for part in self.ranks.deal([(part, True) for part in parts], lambda: (parts[0], False)):
-            packed = lay_out(ids, part[0])
+        for part, counts in counted(self.ranks, parts):
+            packed = lay_out(ids, part)
             hidden_RTD = self._states(policy, packed.ids_RT, packed.positions_RT)
             sequence_RT = packed.sequence_RT.clamp(min=0)
             ends_RT = packed.positions_RT == torch.tensor(sizes)[sequence_RT] - 1
             ends_RT &= packed.sequence_RT >= 0
             rollouts = torch.tensor(cut)[packed.sequence_RT[ends_RT]]
             values_E = self.head(hidden_RTD[ends_RT].float())[:, 0].cpu()
-            if part[1]:
+            if counts:
                 values_N[rollouts] = values_E
         return self.ranks.summed(values_N)
 

@@ -74,7 +74,7 @@ class Loop:
             deps.sampler,
             temperature=recipe.rollout.temperature,
             tolerance=recipe.sampler.tolerance,
-            command=deps.command,
+            command=deps.ranks.command,
         )
         self.evaluations = deps.directory / EVALUATIONS
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.cluster.rank_group import CLOSE, RankGroup
+from veriloop.pipeline.cluster.rank_group import RankGroup
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.model.lora import merged
@@ -22,10 +22,8 @@ from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.rl.update import MismatchError
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import StepScores
+from veriloop.pipeline.training.rank_worker import RankWorker
 from veriloop.pipeline.types import Graded, SeenTokens, Update
-
-# Raised from totals over all ranks, so on each: rank 0 decides what follows.
-RAISED_BY_ALL = (NonFiniteError, MismatchError, StaleReferenceError)
 
 
 class RankZeroLearner(PolicyLearner):
@@ -57,46 +55,30 @@ class RankZeroLearner(PolicyLearner):
         self._group.command("renew_reference")
         super().renew_reference()
 
-    def state(self) -> dict[str, Any]:
-        self._group.command("gather_state")
-        return gathered(super().state())
 
+class LearnerWorker(RankWorker):
+    """Any other rank, which learns along."""
 
-class RankWorker:
-    """Every other rank: carries out the commands of rank 0, one method each."""
+    raised_by_all = (NonFiniteError, MismatchError, StaleReferenceError)
 
     def __init__(self, group: RankGroup, policy: Any, learner: PolicyLearner) -> None:
-        self._group, self._policy, self._learner = group, policy, learner
-
-    def run(self) -> None:
-        """Run until the command to close."""
-        while (message := self._group.receive())[0] != CLOSE:
-            name, *values = message
-            getattr(self, name)(*values)
+        super().__init__(group, policy, learner.context.optimizer)
+        self._learner = learner
 
     def learn(self, step: int, graded: Sequence[Graded], shuffle: Random) -> None:
-        try:
-            self._learner.learn(step, graded, shuffle)
-        except RAISED_BY_ALL:
-            return
+        self._learner.learn(step, graded, shuffle)
 
     def gather_trace(self) -> None:
-        self._group.collect(dict(self._learner.trace.seen))
+        self.group.collect(dict(self._learner.trace.seen))
 
     def renew_reference(self) -> None:
-        try:
-            self._learner.renew_reference()
-        except RAISED_BY_ALL:
-            return
+        self._learner.renew_reference()
 
     def gather_state(self) -> None:
         gathered(self._learner.state(), keep=False)
 
-    def gather_weights(self) -> None:
-        gathered(self._policy.state_dict(keep_vars=True), keep=False)
-
     def send_weights(self) -> None:
-        for _ in merged(self._policy):
+        for _ in merged(self.model):
             pass
 
     @torch.no_grad()
@@ -104,4 +86,4 @@ class RankWorker:
         """Take part in a forward pass of rank 0."""
         blank_RT = torch.zeros(1, 1, dtype=torch.int64)
         mask_RT = torch.zeros(1, 1, dtype=torch.bool)
-        score(self._policy, blank_RT, blank_RT, blank_RT, mask_RT, temperature=1.0, chunk=1)
+        score(self.model, blank_RT, blank_RT, blank_RT, mask_RT, temperature=1.0, chunk=1)

@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Callable, Collection
 from typing import Any
 
+from veriloop.pipeline.cluster.ranks import current_ranks
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.model.device import CPU, find_device
 from veriloop.pipeline.model.loading import require_files
@@ -56,7 +57,8 @@ def open_sampler(
             "graphs": config.graphs,
             "device": str(device),
         }
-        if config.apart or cores:
+        # vLLM in this process would join the trainer's ranks.
+        if config.apart or cores or (engine == "vllm" and current_ranks().count > 1):
             process = taken(engine, cores)
             return ApartSampler(process, checkpoint, deadline_s=config.deadline_s, **settings)
         if engine == "vllm":

@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from veriloop.data.sft_ids import EncodedExample
+from veriloop.pipeline.cluster.deal import shorter
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.device import brought
 from veriloop.pipeline.model.packing import best_fit, lay_out
-from veriloop.pipeline.model.policy import hidden_states, score, score_hidden
+from veriloop.pipeline.model.policy import forward, hidden_states, score, score_hidden
+from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.measurements import Tally
 
 
@@ -29,12 +32,16 @@ class Piece:
     sequence_RT: Tensor  # int64, index of the example in the batch; -1 on padding
 
 
-def pieces(batch: Sequence[EncodedExample], trainer: TrainerConfig) -> Iterator[Piece]:
-    """Pack the batch, `trainer.rows` rows to a piece; no example is split between rows."""
+def pieces(
+    batch: Sequence[EncodedExample], trainer: TrainerConfig, ranks: int = 1
+) -> Iterator[Piece]:
+    """Pack the batch, `trainer.rows` rows to a piece, or fewer where that gives each of `ranks`
+    one; no example is split between rows."""
     lengths = [len(example.ids) - 1 for example in batch]
     rows = best_fit(lengths, max(trainer.row, *lengths))
-    for first in range(0, len(rows), trainer.rows):
-        piece_rows = rows[first : first + trainer.rows]
+    count = shorter(len(rows), trainer.rows, ranks)
+    for first in range(0, len(rows), count):
+        piece_rows = rows[first : first + count]
         packed = lay_out([example.ids for example in batch], piece_rows)
         flags = lay_out([example.learned for example in batch], piece_rows)  # shifted like ids
         yield Piece(
@@ -47,14 +54,18 @@ def pieces(batch: Sequence[EncodedExample], trainer: TrainerConfig) -> Iterator[
 
 
 def gradient(
-    model: Any, batch: Sequence[EncodedExample], trainer: TrainerConfig
+    model: Any,
+    batch: Sequence[EncodedExample],
+    trainer: TrainerConfig,
+    ranks: Ranks = SINGLE,
 ) -> dict[str, float]:
     """Backward pass of -sum(log pi) / tokens of the whole step, whatever the packing.
 
     Metrics under TRL's names: loss and entropy in nats per learned token.
     """
-    tokens, tally = sum(example.targets for example in batch), Tally()
-    for piece in pieces(batch, trainer):
+    tokens = sum(example.targets for example in batch)
+
+    def share(piece: Piece, tally: Tally) -> Tensor:
         logp_M, entropy_M = score(
             model,
             piece.ids_RT,
@@ -64,37 +75,44 @@ def gradient(
             temperature=1.0,
             chunk=trainer.logits_chunk,
         )
-        share = -logp_M.sum() / tokens
-        share.backward()
-        tally.add("loss", share)
         tally.add("entropy", entropy_M.detach().sum().double() / tokens)
-    return tally.totals() | {"tokens": float(tokens)}
+        return -logp_M.sum() / tokens
+
+    totals = accumulated(pieces(batch, trainer, ranks.count), share, ranks)
+    return {"loss": totals["loss"], "entropy": totals["entropy"], "tokens": float(tokens)}
 
 
 @torch.no_grad()
 def measure(
-    model: Any, examples: Sequence[EncodedExample], trainer: TrainerConfig
+    model: Any,
+    examples: Sequence[EncodedExample],
+    trainer: TrainerConfig,
+    ranks: Ranks = SINGLE,
 ) -> dict[str, float]:
     """Loss in nats per learned token, and the share of tokens that the model ranks first."""
-    tokens, tally = sum(example.targets for example in examples), Tally()
-    for piece in pieces(examples, trainer):
-        hidden_RTD = hidden_states(model.base_model, piece.ids_RT, piece.positions_RT)
-        hidden_MD = hidden_RTD[piece.learned_RT]
-        targets_M = brought(piece.targets_RT[piece.learned_RT], hidden_MD.device)
-        head = model.get_output_embeddings()  # soft caps and scales after it preserve the argmax
-        logp_M, _ = score_hidden(
-            model, hidden_MD, targets_M, temperature=1.0, chunk=trainer.logits_chunk
-        )
-        tally.add("loss", -logp_M.double().sum())
-        chunks = zip(
-            hidden_MD.split(trainer.logits_chunk),
-            targets_M.split(trainer.logits_chunk),
-            strict=True,
-        )
-        for hidden_CD, targets_C in chunks:
-            tally.add("right", (head(hidden_CD).argmax(-1) == targets_C).sum())
-    totals = tally.totals()
+    tokens = sum(example.targets for example in examples)
+
+    def share(piece: Piece, tally: Tally) -> Tensor:
+        loss, right = forward(model, _measured, piece, trainer.logits_chunk)
+        tally.add("right", right)
+        return loss
+
+    parts = pieces(examples, trainer, ranks.count)
+    totals = accumulated(parts, share, ranks, backward=False)
     return {
         "eval_loss": totals["loss"] / tokens,
         "eval_mean_token_accuracy": totals["right"] / tokens,
     }
+
+
+def _measured(model: Any, piece: Piece, chunk: int) -> tuple[Tensor, Tensor]:
+    """The summed loss of a piece and the number of tokens that the model ranks first."""
+    hidden_RTD = hidden_states(model.base_model, piece.ids_RT, piece.positions_RT)
+    hidden_MD = hidden_RTD[piece.learned_RT]
+    targets_M = brought(piece.targets_RT[piece.learned_RT], hidden_MD.device)
+    head = model.get_output_embeddings()  # soft caps and scales after it preserve the argmax
+    logp_M, _ = score_hidden(model, hidden_MD, targets_M, temperature=1.0, chunk=chunk)
+    right = torch.zeros((), dtype=torch.int64, device=hidden_MD.device)
+    for hidden_CD, targets_C in zip(hidden_MD.split(chunk), targets_M.split(chunk), strict=True):
+        right += (head(hidden_CD).argmax(-1) == targets_C).sum()
+    return -logp_M.double().sum(), right

@@ -92,7 +92,9 @@ class EpochLoop(Generic[Item]):
     def _optimizer_steps(self) -> Iterator[None]:
         for batch in self._batches()[self.step :]:
             metrics = self._gradient([self.examples[i] for i in batch])
-            norm, rate = self.optimizer.step(self.step / self.steps, self.step)
+            progress = self.step / self.steps
+            self.deps.ranks.command("step", progress, self.step)
+            norm, rate = self.optimizer.step(progress, self.step)
             self.step += 1
             metrics = {**metrics, "grad_norm": norm, "learning_rate": rate}
             if self.step % self.steps_per_epoch == 0:

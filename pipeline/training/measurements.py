@@ -33,12 +33,14 @@ class Tally:
     """
 
     def __init__(self) -> None:
+        self.weight = 1  # of what is added; 0 for what another rank adds too
         self._scalars: dict[str, Tensor] = {}
         self._maxima = set[str]()
 
     def add(self, name: str, value: Tensor) -> None:
         """Add the detached scalar `value` to the sum of this name."""
-        self._scalars[name] = value.detach().double() + self._scalars.get(name, 0.0)
+        added = self.weight * value.detach().double()
+        self._scalars[name] = added + self._scalars.get(name, 0.0)
 
     def add_max(self, name: str, values_M: Tensor) -> None:
         """Raise the maximum of this name, at least 0, to the largest of `values_M`; NaN stays."""

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.sections import CheckpointConfig
 from veriloop.pipeline.errors import Stopped
 from veriloop.pipeline.model.policy import policy_weights, write_policy
-from veriloop.pipeline.model.sharded import no_command, sharded_state
+from veriloop.pipeline.model.sharded import gathered, sharded_state
 from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
 from veriloop.pipeline.runs.console import StageConsole
 from veriloop.pipeline.runs.record import StageRecord
@@ -49,7 +50,7 @@ class TrainerDeps:
     record: StageRecord
     console: StageConsole
     directory: Path
-    command: Callable[..., None] = no_command  # calls the other ranks to what this one does next
+    ranks: Ranks = SINGLE  # those that train the model
 
 
 class Trainer:
@@ -117,8 +118,11 @@ class Trainer:
 
     def _begin_save(self, seconds: float) -> None:
         """Write a checkpoint of the current step; of a model on a GPU during the next steps."""
-        state = self._loop.state()
-        self._deps.command("gather_weights")
+        state, ranks = self._loop.state(), self._deps.ranks
+        if ranks is not SINGLE:
+            ranks.command("gather_state")
+            state = gathered(state)
+            ranks.command("gather_weights")
         self._writer.begin(
             self._loop.step,
             write_model=partial(write_policy, self._model, self._deps.tokenizer),

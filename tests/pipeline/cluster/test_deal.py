@@ -78,7 +78,7 @@ def test_scores_of_a_rank_reach_their_own_batches(whole, graded):
     assert len(part.batches) == 3
     scores = [replace(signals, old_M=signals.old_M - i) for i, signals in enumerate(part.signals)]
     ranks = Place(1, 2)
-    mine = ranks.deal(scores, lambda: None)
+    mine = ranks.deal(scores, lambda: scores[0])
     found = exchanged(ranks, part.batches, mine)
     assert [len(signals.old_M) for signals in found] == [len(s.old_M) for s in scores]
     assert torch.equal(found[1].old_M, scores[1].old_M) and not found[0].old_M.any()

@@ -11,28 +11,37 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.pipeline.cluster.cases import CASES
+from tests.pipeline.cluster.tuning import CASES as EXAMPLES
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = Path(__file__).with_name("ranks.py")
 CLOSE = 1e-6  # relative, in float32
 TABLE = [(2, case) for case in CASES]
 # What depends on how many there are: uneven shares, ranks without work, and shards of fewer rows.
 SOME = ("grpo", "tied", "reference", "separate critic", "adapters", "muon", "one row in all")
 SOME += ("epochs",)
 TABLE += [(count, case) for count in (1, 3, 4) for case in SOME]
+TUNING = [(2, case) for case in EXAMPLES] + [
+    (3, case) for case in ("rows", "dpo", "kto", "rankings")
+]
 pytestmark = pytest.mark.slow
 LATER = 1e-4  # once AdamW has divided by gradients near 0, whose rounding differs
 
 
 @cache
-def results(count):
+def results(script, count, *cases):
     """{case: {quantity: relative difference}} of `count` ranks."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     with TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
-        cases = [case for ranks, case in TABLE if ranks == count]
         ran = subprocess.run(
-            [*torchrun, "--nproc-per-node", str(count), SCRIPT, file, *cases],
+            [
+                *torchrun,
+                "--nproc-per-node",
+                str(count),
+                Path(__file__).with_name(script),
+                file,
+                *cases,
+            ],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
             capture_output=True,
@@ -44,7 +53,19 @@ def results(count):
 
 @pytest.mark.parametrize(("count", "case"), TABLE)
 def test_ranks_learn_what_one_process_learns(count, case):
-    found = results(count)[case]
+    require_close(results("ranks.py", count, *of(count, TABLE))[case])
+
+
+@pytest.mark.parametrize(("count", "case"), TUNING)
+def test_ranks_learn_from_examples_what_one_process_learns(count, case):
+    require_close(results("tuning.py", count, *of(count, TUNING))[case])
+
+
+def of(count, table):
+    return [case for ranks, case in table if ranks == count]
+
+
+def require_close(found):
     assert found["gradient"] <= CLOSE
     for quantity, difference in found.items():
         assert difference <= (LATER if quantity.startswith("later") else CLOSE), quantity
