@@ -129,7 +129,7 @@ class AlgorithmConfig(Part):
         if not isinstance(values, Mapping):
             return values
         name = values.get("preset", "grpo")
-        if name not in PRESETS:
+        if not isinstance(name, str) or name not in PRESETS:
             hint = did_you_mean(str(name), PRESETS)
             raise ValueError(f"no preset {name!r}.{hint} Known: {', '.join(PRESETS)}")
         return {**PRESETS[name].parts, **values}

@@ -98,9 +98,11 @@ def _is_other_process(pid: int) -> bool:
 def _manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
+        kinds = [(manifest["step"], int)]
         for entry in manifest["files"].values():
-            _ = int(entry["size"]), str(entry["sha256"])
-        _ = int(manifest["step"])
+            kinds += [(entry["size"], int), (entry["sha256"], str)]
+        if any(type(value) is not kind for value, kind in kinds):
+            raise TypeError
     except OSError as failure:
         raise DamagedCheckpointError(path, MANIFEST, f"cannot be read: {failure}") from failure
     except (ValueError, KeyError, TypeError, AttributeError) as failure:

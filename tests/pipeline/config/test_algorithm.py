@@ -31,6 +31,8 @@ def test_what_is_given_replaces_the_presets_part():
 def test_a_preset_that_is_none_is_refused_with_the_nearest():
     with pytest.raises(ValidationError, match=r"no preset 'grop'. Did you mean 'grpo'\? Known"):
         AlgorithmConfig(preset="grop")
+    with pytest.raises(ValidationError, match=r"no preset \['grpo'\]\."):
+        AlgorithmConfig.model_validate({"preset": ["grpo"]})
 
 
 @pytest.mark.parametrize(

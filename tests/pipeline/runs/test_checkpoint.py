@@ -170,6 +170,16 @@ SEEN_BY_SIZE = [
     ("manifest.json", rewrite('{"step": 20, "fil'), "is not a valid"),
     ("manifest.json", rewrite("[]"), "is not a valid manifest"),
     ("manifest.json", rewrite('{"step": 20, "files": {"a": {}}}'), "is not a valid"),
+    (
+        "manifest.json",
+        rewrite('{"step": 20, "files": {"a": {"size": 1, "sha256": 1.5}}}'),
+        "is not a",
+    ),
+    (
+        "manifest.json",
+        rewrite('{"step": 20, "files": {"a": {"size": "1", "sha256": ""}}}'),
+        "is not a",
+    ),
     ("manifest.json", rewrite('{"step": 10, "files": {}}'), "is of step 10, not 20"),
 ]
 SEEN_BY_HASH = [
