@@ -22,7 +22,6 @@ from typing import Any
 
 from veriloop.data.sft_ids import EncodedExample
 from veriloop.data.sources import SOURCES, Mixture, held_out
-from veriloop.pipeline.cluster.ranks import current_ranks
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.distill import logit_step as logits
@@ -32,6 +31,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import device_of
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer
 from veriloop.pipeline.model.probe import output_head
+from veriloop.pipeline.model.sharded import current_ranks
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Task, score_of
 from veriloop.pipeline.rollouts.sources import Sources, one_of_each

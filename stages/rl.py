@@ -14,7 +14,6 @@ import torch
 from veriloop.data.jsonl import read_rows
 from veriloop.data.problem import Problem
 from veriloop.data.sources import SOURCES, Mixture, held_out
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
@@ -22,6 +21,7 @@ from veriloop.pipeline.evaluation.evaluate import MEASURED
 from veriloop.pipeline.losses.dapo import soft_overlong_penalty
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, saved_weights
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.protocols import LearnerProtocol
 from veriloop.pipeline.rl.controls import CONTROLS
 from veriloop.pipeline.rl.learner import PolicyLearner

@@ -23,7 +23,6 @@ from veriloop.data.sft_ids import EncodedExample
 from veriloop.data.sft_rows import Row
 from veriloop.data.template import CHAT
 from veriloop.data.worked_rows import worked_rows
-from veriloop.pipeline.cluster.ranks import current_ranks
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.sft import (
@@ -36,6 +35,7 @@ from veriloop.pipeline.config.sft import (
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer, saved_weights
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.sharded import current_ranks
 from veriloop.pipeline.rollouts.sources import sources_of, summary_lines
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sft.dataset import SFTDataset, build_dataset

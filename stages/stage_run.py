@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import yaml
 
-from veriloop.pipeline.cluster.ranks import Ranks, current_ranks
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read, refuse_changes
@@ -22,6 +21,7 @@ from veriloop.pipeline.config.sft import SupervisedRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model import device, nf4
 from veriloop.pipeline.model.loading import require_files
+from veriloop.pipeline.model.sharded import Ranks, current_ranks
 from veriloop.pipeline.report import model_card
 from veriloop.pipeline.report.read_run import read_run
 from veriloop.pipeline.rollouts.grade import Judges, open_judges

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.cluster.ranks import Ranks
+from veriloop.pipeline.model.sharded import Ranks
 from veriloop.pipeline.types import Batch, Signals
 
 Item = TypeVar("Item")

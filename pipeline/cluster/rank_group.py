@@ -11,10 +11,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks, current_ranks, set_current_ranks
 from veriloop.pipeline.cluster.shard import shard
 from veriloop.pipeline.errors import StageError, Stopped
 from veriloop.pipeline.model.device import CPU, choose_device
+from veriloop.pipeline.model.sharded import SINGLE, Ranks, current_ranks, set_current_ranks
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

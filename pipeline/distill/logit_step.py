@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from veriloop.data.sft_ids import EncodedExample
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.distill.teacher_pass import token_owners
 from veriloop.pipeline.losses.distillation import TopK, token_share, top_k_kl_from_hidden
 from veriloop.pipeline.model.device import device_of, onto
 from veriloop.pipeline.model.policy import forward, hidden_states
 from veriloop.pipeline.model.probe import output_head
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.sft.step import Piece, pieces
 from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.measurements import Tally

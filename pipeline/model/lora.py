@@ -110,11 +110,6 @@ def adapted(model: Any) -> LoraConfig | None:
     return getattr(model, "_lora", None)
 
 
-@torch.no_grad()
-def _gathered(parameter: Tensor) -> Tensor:
-    return whole(parameter)
-
-
 def merged(model: Any) -> Iterator[tuple[str, Tensor]]:
     """(name, weight) of every parameter, with adapters merged and names as without them.
 
@@ -126,7 +121,7 @@ def merged(model: Any) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in model.named_parameters():
         if not _is_adapter(name):
             layer = layers.get(id(parameter))
-            yield name, _gathered(parameter) if layer is None else _proved(name, layer)
+            yield name, whole(parameter.detach()) if layer is None else _proved(name, layer)
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ Axes: R packed rows, T positions, M positions picked by a mask, D width, V vocab
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from veriloop.pipeline.model.loading import BadCheckpointError, first_line, load
 from veriloop.pipeline.model.logprob import logp_and_entropy_from_hidden
 from veriloop.pipeline.model.packed_attention import segments
 from veriloop.pipeline.model.probe import attention_kwargs, output_head, supports_packing
-from veriloop.pipeline.model.sharded import whole_state
+from veriloop.pipeline.model.sharded import whole_parameters, whole_state
 from veriloop.pipeline.types import Batch
 
 Result = TypeVar("Result")
@@ -69,6 +69,15 @@ def load_policy(path: str | Path, dtype: torch.dtype = torch.float32) -> Any:
         model.set_attn_implementation("eager")  # SDPA ignores the soft cap
     vars(model)["_stored_as"] = AutoConfig.from_pretrained(str(path)).dtype or torch.float32
     return without_dropout(model).train()
+
+
+def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """(name, weight) of every parameter of the equivalent plain model: whole, adapters merged.
+
+    Collective: all ranks iterate. One weight exists at a time.
+    """
+    adapted = any(isinstance(module, lora.LoraLinear) for module in model.modules())
+    return lora.merged(model) if adapted else whole_parameters(model)
 
 
 def save_policy(model: Any, tokenizer: Any, directory: Path) -> None:

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from veriloop.pipeline.cluster.deal import counted, joined
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.reference import fingerprint
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.preference.examples import Example
 from veriloop.pipeline.preference.logps import example_groups, segment_counts, segment_logps
 from veriloop.pipeline.runs.atomic_write import write_atomically

@@ -12,12 +12,12 @@ from torch import Tensor
 from veriloop.data.preference_ids import EncodedAnswer, encode
 from veriloop.data.preferences import Labelled, Pair, Row
 from veriloop.pipeline.cluster.deal import counted, joined, shorter
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.reward_model import centring, pair_accuracy
 from veriloop.pipeline.losses.reward_model import ranking as ranking_loss
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.preference.scalar_head import answer_rewards
 from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.epoch_loop import EpochLoop

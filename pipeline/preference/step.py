@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from veriloop.pipeline.cluster.deal import counted, joined
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.preference import PreferenceLossConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.losses.preference import kto_reference_point
 from veriloop.pipeline.model.device import brought, device_of
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.preference.examples import Example
 from veriloop.pipeline.preference.logps import example_groups, segment_logps
 from veriloop.pipeline.preference.objective import StepTotals, Sums, per_token, share, sum_segments

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from veriloop.pipeline.cluster.deal import counted
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import hidden_states, trunk_states
 from veriloop.pipeline.model.reference import sharing_copy
-from veriloop.pipeline.model.sharded import sharded_state, whole
+from veriloop.pipeline.model.sharded import SINGLE, Ranks, sharded_state, whole
 from veriloop.pipeline.training.optimizer import load_moments
 from veriloop.pipeline.types import Batch, Graded
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from veriloop.pipeline.cluster.deal import empty_batch, exchanged
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.user_code import Options, is_function, load_function
 from veriloop.pipeline.errors import StageError
@@ -29,6 +28,7 @@ from veriloop.pipeline.losses.process import Steps, process_advantages
 from veriloop.pipeline.losses.value import gae, reward_to_go, token_rewards, trajectory_return
 from veriloop.pipeline.model.device import CPU, device_of, onto
 from veriloop.pipeline.model.policy import logp_entropy
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.rl.critic import Critic
 from veriloop.pipeline.rl.minibatches import Minibatch
 from veriloop.pipeline.rl.objective import drift

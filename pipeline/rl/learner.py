@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import NonFiniteError, RecipeError
 from veriloop.pipeline.losses.advantages import RunningMean
@@ -16,6 +15,7 @@ from veriloop.pipeline.losses.process import Steps
 from veriloop.pipeline.losses.trust_region import adapted_beta
 from veriloop.pipeline.model.probe import supports_shared_prompts
 from veriloop.pipeline.model.reference import Reference
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.rl.critic import Critic
 from veriloop.pipeline.rl.estimator import (
     AdvantageEstimator,

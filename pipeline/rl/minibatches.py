@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from veriloop.pipeline.cluster.deal import empty_pair, shorter
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.device import onto
 from veriloop.pipeline.model.packing import best_fit, families, lay_out, response_mask
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.types import Batch, Graded, Rollout, Signals, StepCounts
 
 Rows = list[list[int]]  # the sequences in each row of a micro-batch

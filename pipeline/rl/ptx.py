@@ -11,12 +11,12 @@ from torch import Tensor
 
 from veriloop.data import corpus
 from veriloop.data.jsonl import read_rows
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.ptx import pretraining_loss
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import score
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 
 
 def pretraining(

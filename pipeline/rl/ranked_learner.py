@@ -14,8 +14,7 @@ from torch import Tensor
 from veriloop.pipeline.cluster.rank_group import RankGroup
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import NonFiniteError
-from veriloop.pipeline.model.lora import merged
-from veriloop.pipeline.model.policy import score
+from veriloop.pipeline.model.policy import plain_weights, score
 from veriloop.pipeline.model.reference import StaleReferenceError
 from veriloop.pipeline.model.sharded import gathered
 from veriloop.pipeline.rl.learner import PolicyLearner
@@ -78,7 +77,7 @@ class LearnerWorker(RankWorker):
         gathered(self._learner.state(), keep=False)
 
     def send_weights(self) -> None:
-        for _ in merged(self.model):
+        for _ in plain_weights(self.model):
             pass
 
     @torch.no_grad()

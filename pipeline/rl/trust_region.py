@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.losses.kl import old_policy_kl
 from veriloop.pipeline.losses.trust_region import judge_step
 from veriloop.pipeline.model.device import device_of
 from veriloop.pipeline.model.policy import logp_entropy
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.rl.minibatches import Minibatch, on_device
 
 ATTEMPTS = 10

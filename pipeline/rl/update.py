@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.errors import NonFiniteError, StageError
 from veriloop.pipeline.losses.aggregate import aggregate
@@ -22,6 +21,7 @@ from veriloop.pipeline.losses.policy_gradient import importance_ratio, with_entr
 from veriloop.pipeline.losses.value import value_loss
 from veriloop.pipeline.model.device import device_of
 from veriloop.pipeline.model.policy import logp_entropy
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.rl.critic import Critic
 from veriloop.pipeline.rl.minibatches import Minibatch, on_device
 from veriloop.pipeline.rl.natural_step import Fisher, natural_step

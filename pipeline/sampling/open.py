@@ -4,10 +4,10 @@ import importlib.util
 from collections.abc import Callable, Collection
 from typing import Any
 
-from veriloop.pipeline.cluster.ranks import current_ranks
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.model.device import CPU, find_device
 from veriloop.pipeline.model.loading import require_files
+from veriloop.pipeline.model.sharded import current_ranks
 from veriloop.pipeline.sampling import engine_process
 from veriloop.pipeline.sampling.engine_cache import kept_warm
 from veriloop.pipeline.sampling.prelaunch import engine_of, taken

@@ -19,10 +19,9 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import SamplerConfig, TrainerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.fused_layers import in_float32
-from veriloop.pipeline.model.lora import merged
 from veriloop.pipeline.model.packing import best_fit, lay_out, response_mask
-from veriloop.pipeline.model.policy import score
-from veriloop.pipeline.model.sharded import no_command
+from veriloop.pipeline.model.policy import plain_weights, score
+from veriloop.pipeline.model.sharded import SINGLE
 from veriloop.pipeline.sampling.gap_history import GapHistory
 from veriloop.pipeline.sampling.sampler import (
     Completion,
@@ -88,7 +87,7 @@ class WeightSync:
         temperature: float,
         tolerance: float,
         max_tokens: int = 8,
-        command: Callable[..., None] = no_command,
+        command: Callable[..., None] = SINGLE.command,
     ) -> None:
         """`tolerance` is that of `SamplerConfig`, in nats. `command` calls the other ranks of a
         sharded policy to take part in what needs its weights."""
@@ -122,7 +121,7 @@ class WeightSync:
         """The weights in the sampler's precision, one at a time; adds their shapes and digests."""
         dtype = getattr(torch, self._sampler.dtype)
         self._command("send_weights")
-        for name, parameter in merged(self._policy):
+        for name, parameter in plain_weights(self._policy):
             weight = parameter.detach().to(dtype)
             del parameter  # a merged weight is a copy
             shapes[name] = tuple(weight.shape)

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from veriloop.data.sft_ids import EncodedExample
 from veriloop.pipeline.cluster.deal import shorter
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.device import brought
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import forward, hidden_states, score, score_hidden
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.measurements import Tally
 

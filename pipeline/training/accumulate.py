@@ -6,7 +6,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from veriloop.pipeline.cluster.deal import counted
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.training.measurements import Tally
 
 Part = TypeVar("Part")

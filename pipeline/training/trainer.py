@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.sections import CheckpointConfig
 from veriloop.pipeline.errors import Stopped
 from veriloop.pipeline.model.policy import policy_weights, write_policy
-from veriloop.pipeline.model.sharded import gathered, sharded_state
+from veriloop.pipeline.model.sharded import SINGLE, Ranks, gathered, sharded_state
 from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
 from veriloop.pipeline.runs.console import StageConsole
 from veriloop.pipeline.runs.record import StageRecord

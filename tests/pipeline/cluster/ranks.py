@@ -17,12 +17,11 @@ import torch
 from tests.pipeline.cluster.cases import CASES
 from tests.rollouts import graded
 from veriloop.pipeline.cluster.rank_group import join, leave
-from veriloop.pipeline.cluster.ranks import SINGLE
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.model.policy import without_dropout
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.reference import fingerprint
-from veriloop.pipeline.model.sharded import gathered, sharded_state, whole, whole_state
+from veriloop.pipeline.model.sharded import SINGLE, gathered, sharded_state, whole, whole_state
 from veriloop.pipeline.rl.critic import Critic
 from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.training import muon

@@ -8,10 +8,10 @@ import torch
 
 from veriloop.pipeline.cluster.deal import empty_batch, empty_pair, exchanged
 from veriloop.pipeline.cluster.rank_group import RankGroup
-from veriloop.pipeline.cluster.ranks import SINGLE, Ranks
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.policy import logp_entropy
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.rl.minibatches import minibatches
 
 

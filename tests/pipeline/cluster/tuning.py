@@ -8,18 +8,17 @@ from functools import partial
 from random import Random
 
 import torch
+from tests.pipeline.model.sharded import VOCABULARY, joint_gap, main, model_of
 
-from tests.pipeline.cluster.ranks import VOCABULARY, joint_gap, main, model_of
 from veriloop.data.preference_ids import EncodedAnswer
 from veriloop.data.sft_ids import EncodedExample
-from veriloop.pipeline.cluster.ranks import SINGLE
 from veriloop.pipeline.config.preference import PreferenceLossConfig, RewardModelRecipe
 from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.distill import logit_step
 from veriloop.pipeline.losses.distillation import TopK
 from veriloop.pipeline.model.policy import without_dropout
 from veriloop.pipeline.model.prepare import prepare
-from veriloop.pipeline.model.sharded import whole, whole_state
+from veriloop.pipeline.model.sharded import SINGLE, whole, whole_state
 from veriloop.pipeline.preference import reward_training, step
 from veriloop.pipeline.preference.examples import Example, Match, mismatched
 from veriloop.pipeline.preference.reference_pass import log_probs
