@@ -94,7 +94,8 @@ def test_a_researcher_with_one_gpu(reader):
     begin = reader.command(
         "veriloop zero real/zero_gsm8k_qwen2.5_0.5b --output outputs/gsm8k",
         "--steps 12 --start models/Qwen2.5-0.5B --sets.gsm8k.path DIR --evaluation.sources gsm8k "
-        "--sampler.dtype float32 --trainer.compute float32 --trainer.row 512 --trainer.rows 1",
+        "--sampler.dtype float32 --sampler.no-sleep --trainer.compute float32 --trainer.row 512 "
+        "--trainer.rows 1",
     )
     metrics = reader.here / "outputs/gsm8k/zero/metrics.jsonl"
     with reader.begins(begin) as shell:

@@ -8,8 +8,8 @@ from functools import partial
 from random import Random
 
 import torch
-from tests.pipeline.model.sharded import VOCABULARY, joint_gap, main, model_of
 
+from tests.pipeline.cluster.ranks import VOCABULARY, joint_gap, main, model_of
 from veriloop.data.preference_ids import EncodedAnswer
 from veriloop.data.sft_ids import EncodedExample
 from veriloop.pipeline.config.preference import PreferenceLossConfig, RewardModelRecipe

@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -306,7 +307,7 @@ def test_closing_leaves_no_thread_and_no_socket_and_ends_what_runs(fake, client)
 
 def test_another_process_does_not_use_our_connections(client, monkeypatch):
     box = client()
-    monkeypatch.setattr("veriloop.sandbox.remote.client.os.getpid", lambda: -1)
+    monkeypatch.setattr("veriloop.sandbox.remote.client.os", SimpleNamespace(getpid=lambda: -1))
     with pytest.raises(RuntimeError, match="opened in another process"):
         script(box)
     box.close()

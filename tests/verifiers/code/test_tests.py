@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -409,14 +410,16 @@ def opened(monkeypatch):
     monkeypatch.setattr(code_tests, "open_backend", Pretended)
     monkeypatch.delenv("VERILOOP_SANDBOX", raising=False)
     monkeypatch.setattr(code_tests, "_executors", {})
-    monkeypatch.setattr(code_tests.atexit, "register", lambda close: requests.append("at exit"))
+    at_exit = SimpleNamespace(register=lambda close: requests.append("at exit"))
+    monkeypatch.setattr(code_tests, "atexit", at_exit)
     return requests
 
 
 def test_the_executor_is_opened_once_per_process_and_closed_at_exit(opened, monkeypatch):
     first = code_tests.executor()
     assert code_tests.executor() is first and opened == [("namespace", 1), "at exit"]
-    monkeypatch.setattr(code_tests.os, "getpid", lambda: -1)
+    # for this module only: threads of other tests look at their own processes
+    monkeypatch.setattr(code_tests, "os", SimpleNamespace(getpid=lambda: -1))
     assert code_tests.executor() is not first and len(opened) == 4
 
 
