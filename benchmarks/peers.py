@@ -53,7 +53,7 @@ PEERS = (
         given=("{root}/verifiers/adapters/verl.py",),
         faults=(
             Fault(
-                what="only the status that holds is told",
+                what="only the status that holds is reported",
                 file="verifiers/adapters/verl.py",
                 old="{key: float(verdict.status == key) for key in KEYS[1:]}",
                 new="{key: 1.0 for key in KEYS[1:] if verdict.status == key}",
