@@ -50,7 +50,7 @@ def exchanged(ranks: Ranks, batches: Sequence[Batch], mine: Sequence[Signals]) -
     """
     sizes = [int(batch.mask_RT.sum()) for batch in batches]
     names = [name for name in SCORED if mine and getattr(mine[0], name) is not None]
-    scores = [joined(ranks, sizes, [getattr(s, name) for s in mine]) for name in names]
+    scores = [gathered_values(ranks, sizes, [getattr(s, name) for s in mine]) for name in names]
     return [
         Signals(
             advantages_M=torch.zeros(len(values[0])),
@@ -60,7 +60,7 @@ def exchanged(ranks: Ranks, batches: Sequence[Batch], mine: Sequence[Signals]) -
     ]
 
 
-def joined(ranks: Ranks, sizes: Sequence[int], mine: Sequence[Tensor]) -> list[Tensor]:
+def gathered_values(ranks: Ranks, sizes: Sequence[int], mine: Sequence[Tensor]) -> list[Tensor]:
     """The values of all micro-batches on every rank, [M] each, from those of this rank's deal."""
     if ranks.count == 1 or not mine:
         return [*mine]
@@ -77,7 +77,7 @@ def counted(ranks: Ranks, items: Sequence[Item]) -> Sequence[tuple[Item, int]]:
     return ranks.deal([(item, 1) for item in items], lambda: (items[0], 0))
 
 
-def shorter(rows: int, limit: int, ranks: int) -> int:
+def balanced_rows(rows: int, limit: int, ranks: int) -> int:
     """Rows of a micro-batch, at most `limit`, so that `rows` make a multiple of `ranks`
     micro-batches of nearly equal size."""
     if ranks == 1:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.cluster.deal import counted, joined
+from veriloop.pipeline.cluster.deal import counted, gathered_values
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.reference import fingerprint
@@ -95,5 +95,5 @@ def log_probs(
     for group, _ in counted(ranks, groups):
         answers = [answer for i in group for answer in examples[i].answers]
         mine.append(segment_logps(model, answers, trainer).cpu())
-    by_group = zip(joined(ranks, [*map(sum, sizes)], mine), sizes, strict=True)
+    by_group = zip(gathered_values(ranks, [*map(sum, sizes)], mine), sizes, strict=True)
     return [part.clone() for logp_S, counts in by_group for part in logp_S.split(counts)]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from veriloop.data.preference_ids import EncodedAnswer, encode
 from veriloop.data.preferences import Labelled, Pair, Row
-from veriloop.pipeline.cluster.deal import counted, joined, shorter
+from veriloop.pipeline.cluster.deal import balanced_rows, counted, gathered_values
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
@@ -122,7 +122,7 @@ def rewards_of(
     """The reward of each answer, [B]."""
     parts = [answers[i : i + trainer.rows] for i in range(0, len(answers), trainer.rows)]
     mine = [answer_rewards(model, part, row=trainer.row) for part, _ in counted(ranks, parts)]
-    return torch.cat(joined(ranks, [len(part) for part in parts], mine))
+    return torch.cat(gathered_values(ranks, [len(part) for part in parts], mine))
 
 
 def accuracy(rewards_QK: Tensor) -> float:
@@ -143,7 +143,7 @@ def _groups(batch: Sequence[Ranking], trainer: TrainerConfig, ranks: int) -> lis
         by_length.setdefault(len(ranking), []).append(ranking)
     groups: list[list[Ranking]] = []
     for k, same in by_length.items():
-        size = shorter(len(same), max(1, trainer.rows // k), ranks)
+        size = balanced_rows(len(same), max(1, trainer.rows // k), ranks)
         groups += [same[i : i + size] for i in range(0, len(same), size)]
     return groups
 
@@ -158,5 +158,5 @@ def _of_all(
 ) -> list[Tensor]:
     """The rewards of every group, [Q, K] each, from those of this rank's deal."""
     sizes = [len(group) * len(group[0]) for group in groups]
-    flat = joined(ranks, sizes, [rewards_QK.flatten() for rewards_QK in mine])
+    flat = gathered_values(ranks, sizes, [rewards_QK.flatten() for rewards_QK in mine])
     return [rewards.view(len(group), -1) for rewards, group in zip(flat, groups, strict=True)]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.cluster.deal import counted, joined
+from veriloop.pipeline.cluster.deal import counted, gathered_values
 from veriloop.pipeline.config.preference import PreferenceLossConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.losses.preference import kto_reference_point
@@ -120,7 +120,7 @@ def _totals(
     for group in groups:
         batch = [examples[i] for i in group]
         reference_logps.append(_gathered(reference, group, batch, policy).second_P)
-    policy_logps = joined(ranks, [len(group) for group in groups], policy_logps)
+    policy_logps = gathered_values(ranks, [len(group) for group in groups], policy_logps)
     reference_N = torch.cat(reference_logps)
     policy_N = brought(torch.cat(policy_logps), reference_N.device)
     point = kto_reference_point(policy_N, reference_N)

@@ -8,7 +8,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.cluster.deal import empty_pair, shorter
+from veriloop.pipeline.cluster.deal import balanced_rows, empty_pair
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.device import onto
@@ -133,7 +133,7 @@ def _rows(
     """The rows of each micro-batch; every sequence is whole."""
     lengths = [len(r.prompt_ids) + len(r.response_ids) - 1 for r in rollouts]
     rows = best_fit(lengths, max(trainer.row, *lengths))
-    count = shorter(len(rows), trainer.rows, ranks)
+    count = balanced_rows(len(rows), trainer.rows, ranks)
     pieces = [rows[i : i + count] for i in range(0, len(rows), count)]
     return pieces, [0] * len(rollouts)
 

@@ -1,4 +1,4 @@
-"""Which of several servers takes the next ask. Knows neither connections nor the clock."""
+"""Which of several servers takes the next request: pure bookkeeping, without connections."""
 
 from collections.abc import Iterable
 

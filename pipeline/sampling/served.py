@@ -1,7 +1,7 @@
-"""A sampler of vLLM servers, reached by URL. Its door is the ask: one response to one prompt.
+"""A sampler of vLLM servers, reached by URL. A request is for one response to one prompt.
 
-An ask that a server fails on, or does not answer in time, is asked again of another one, with the
-same seed; it has one answer whatever happens. Weights are loaded from a shared folder. A version is
+A request that a server fails on, or does not answer in time, goes to another one with the same
+seed; it is answered once. Weights are loaded from a shared folder. A version is
 only a label of the server, so it also names this process: an answer under another label comes from
 a server that was restarted, or that somebody else has loaded weights into.
 """
@@ -193,9 +193,9 @@ class ServedSampler:
                 self._drop(url, str(failure))
                 return []
 
-        found = await _gathered(map(result, self.fleet.ready))
+        results = await _gathered(map(result, self.fleet.ready))
         self.fleet.require_one()
-        return [pair for pairs in found for pair in pairs]
+        return [pair for pairs in results for pair in pairs]
 
     @property
     def _label(self) -> str:

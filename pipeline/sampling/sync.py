@@ -182,14 +182,14 @@ class WeightSync:
             seed=version,
         )
         if isinstance(self._sampler, HasCopies):
-            found = self._sampler.sample_of_each(prompts, sampling)
+            by_engine = self._sampler.sample_of_each(prompts, sampling)
         else:
-            found = [(self._sampler.name, self._sampler.sample(prompts, sampling))]
+            by_engine = [(self._sampler.name, self._sampler.sample(prompts, sampling))]
         return Fresh(
             version=version,
-            prompts=tuple(map(tuple, prompts)) * len(found),
-            completions=tuple(group[0] for _, groups in found for group in groups),
-            engines=tuple(name for name, _ in found),
+            prompts=tuple(map(tuple, prompts)) * len(by_engine),
+            completions=tuple(group[0] for _, groups in by_engine for group in groups),
+            engines=tuple(name for name, _ in by_engine),
         )
 
     def compare(self, fresh: Fresh) -> SyncReport:

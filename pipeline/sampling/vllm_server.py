@@ -1,4 +1,4 @@
-"""One vLLM server by URL: what it is asked, and which of its answers are refused."""
+"""One vLLM server by URL: its requests, and which of its answers are refused."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ class VllmServer:
         self._extended = False  # has our worker extension
 
     async def meet(self, patience_s: float, *, dtype: str, max_length: int) -> None:
-        """See what the server is, waiting `patience_s` for it to listen.
+        """Read the server's settings, after waiting up to `patience_s` for it to listen.
 
         Raises StageError if its settings are not those of the recipe.
         """
@@ -50,19 +50,21 @@ class VllmServer:
                 if clock() + RETRY_S > end:
                     raise
                 await asyncio.sleep(RETRY_S)
-        found = await self._control("/server_info?config_format=json", method="GET")
-        model = found["vllm_config"]["model_config"]
+        info = await self._control("/server_info?config_format=json", method="GET")
+        own_dtype = _field(info, "vllm_config", "model_config", "dtype")
+        own_length = _field(info, "vllm_config", "model_config", "max_model_len")
+        mode = _field(info, "vllm_config", "model_config", "logprobs_mode")
         for flag, value, right in (
-            ("--dtype", str(model["dtype"]).removeprefix("torch."), dtype),
-            ("--logprobs-mode", model["logprobs_mode"], "processed_logprobs"),
-            ("--max-model-len", min(model["max_model_len"], max_length), max_length),
+            ("--dtype", str(own_dtype).removeprefix("torch."), dtype),
+            ("--logprobs-mode", mode, "processed_logprobs"),
+            ("--max-model-len", min(int(own_length), max_length), max_length),
         ):
             if value != right:
                 raise StageError(
                     f"the server {self.url} runs with {flag} {value}; the recipe needs {right}"
                 )
-        parallel = found["vllm_config"]["parallel_config"]
-        self._extended = parallel["worker_extension_cls"] == EXTENSION
+        extension = _field(info, "vllm_config", "parallel_config", "worker_extension_cls")
+        self._extended = extension == EXTENSION
 
     async def load(self, folder: str, label: str) -> None:
         """Replace the weights by those in `folder`, under this label."""
@@ -71,7 +73,7 @@ class VllmServer:
             await self._workers("veriloop_load", args=[folder])
         else:
             await self._workers("reload_weights", kwargs={"weights_path": folder})
-        if not (await self._control("/reset_prefix_cache"))["success"]:
+        if not _field(await self._control("/reset_prefix_cache"), "success"):
             raise ServerFaultError("it kept its prefix cache: stale keys and values would be used")
         await self._control("/update_weight_version", {"new_version": label})
         await self._control("/resume")
@@ -81,7 +83,10 @@ class VllmServer:
         if not self._extended:
             return []
         by_worker = await self._workers("veriloop_digests", args=[dict(shapes)])
-        return [(name, (one, two)) for part in by_worker for name, (one, two) in part]
+        try:
+            return [(name, (one, two)) for part in by_worker for name, (one, two) in part]
+        except (TypeError, ValueError) as failure:
+            raise ServerFaultError(f"digests that make no sense ({failure})") from failure
 
     async def generate(self, body: Mapping[str, Any], label: str) -> Completion:
         """The response to one request, of weights with this label."""
@@ -111,7 +116,7 @@ class VllmServer:
     async def _workers(self, method: str, **arguments: Any) -> Any:
         """The results of a method of all workers."""
         reply = await self._control("/collective_rpc", {"method": method, **arguments})
-        return reply and reply["results"]
+        return None if reply is None else _field(reply, "results")
 
     async def _control(self, path: str, body: Any = None, method: str = "POST") -> Any:
         try:
@@ -142,3 +147,13 @@ class VllmServer:
             return json.loads(response.content) if response.content else None
         except ValueError as failure:
             raise ServerFaultError(f"{path}: an answer that is no JSON") from failure
+
+
+def _field(reply: Any, *keys: str) -> Any:
+    """A value of a reply. Raises ServerFaultError without it, as of another version of vLLM."""
+    value = reply
+    for key in keys:
+        if not isinstance(value, dict) or key not in value:
+            raise ServerFaultError(f"a reply without {'.'.join(keys)}: {str(reply)[:DETAIL]}")
+        value = value[key]
+    return value

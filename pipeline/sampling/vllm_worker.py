@@ -1,4 +1,4 @@
-"""What our vLLM servers can do besides: load weights from a folder and report their digests.
+"""Extension of vLLM's worker: loads weights from a folder and reports their digests.
 
     vllm serve ... --worker-extension-cls veriloop.pipeline.sampling.vllm_worker.VeriloopWorker
 

@@ -1,6 +1,7 @@
 """Weights in a folder that servers read: one version at a time, in several safetensors files."""
 
 import shutil
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -19,7 +20,9 @@ class WeightFiles:
 
     def __init__(self, shared: str, run: Path) -> None:
         """`shared`: the folder of several runs; "": that of the run itself."""
-        mine = sha256(str(run.resolve()).encode()).hexdigest()[:12]
+        # Hosts that share the folder may have runs at the same local path.
+        own = f"{socket.gethostname()}:{run.resolve()}"
+        mine = sha256(own.encode()).hexdigest()[:12]
         self.folder = (Path(shared) / f"veriloop-{mine}" if shared else run / "sent").resolve()
         shutil.rmtree(self.folder, ignore_errors=True)
 

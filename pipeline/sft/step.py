@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from veriloop.data.sft_ids import EncodedExample
-from veriloop.pipeline.cluster.deal import shorter
+from veriloop.pipeline.cluster.deal import balanced_rows
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.device import brought
 from veriloop.pipeline.model.packing import best_fit, lay_out
@@ -39,7 +39,7 @@ def pieces(
     one; no example is split between rows."""
     lengths = [len(example.ids) - 1 for example in batch]
     rows = best_fit(lengths, max(trainer.row, *lengths))
-    count = shorter(len(rows), trainer.rows, ranks)
+    count = balanced_rows(len(rows), trainer.rows, ranks)
     for first in range(0, len(rows), count):
         piece_rows = rows[first : first + count]
         packed = lay_out([example.ids for example in batch], piece_rows)

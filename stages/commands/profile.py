@@ -46,7 +46,7 @@ def command(words: Sequence[str]) -> int:
         if getattr(parsed, name):
             raise RecipeError(
                 f"--{name.replace('_', '-')}: profile keeps no run; only fields of the recipe are "
-                "flags beside --turns, --json and --plugin"
+                "flags, with --turns, --json and --plugin"
             )
     if not isinstance(recipe, RLRecipe):
         raise RecipeError(

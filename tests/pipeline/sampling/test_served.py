@@ -21,6 +21,7 @@ from veriloop.pipeline.sampling.sampler import Sampling
 from veriloop.pipeline.sampling.served import ServedSampler
 from veriloop.pipeline.sampling.sync import SyncError, WeightSync
 from veriloop.pipeline.sampling.torch_engine import TorchSampler
+from veriloop.pipeline.sampling.weight_files import WeightFiles
 
 PROMPTS = [(1, 40, 41, 42), (1, 50), (1, 60, 61, 62, 63)]
 MANY = [(1, *range(2, 2 + n)) for n in range(24)]
@@ -220,6 +221,26 @@ def test_a_server_that_is_not_there_is_left_out_and_named(processes, fleet):
     assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
 
 
+@pytest.mark.parametrize(
+    ("route", "reply", "reason"),
+    [
+        ("on_server_info", {"vllm_config": "text"}, "without vllm_config.model_config.dtype"),
+        ("on_reset_prefix_cache", None, "without success: None"),
+        ("on_collective_rpc", {"result": []}, "without results"),
+    ],
+)
+def test_a_server_with_replies_of_another_version_is_left_out_and_named(
+    route, reply, reason, fleet
+):
+    good, other = StandIn(), StandIn()
+    setattr(other, route, lambda _: (200, reply))
+    sampler, said = fleet(good, other)
+    sampler.load_weights(WEIGHTS, 0)
+    [warning] = [line for line in said if line.startswith("WARNING")]
+    assert other.url in warning and reason in warning
+    assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
+
+
 def test_without_weights_no_server_is_asked(fleet):
     server = StandIn()
     sampler, _ = fleet(server)
@@ -280,6 +301,13 @@ def test_closing_ends_a_request_in_another_thread(fleet):
     sampler.close()
     thread.join(20)
     assert failures == ["the sampler was closed while it worked"]
+
+
+def test_runs_at_one_path_of_two_hosts_share_no_folder(tmp_path, monkeypatch):
+    shared, run = str(tmp_path / "shared"), tmp_path / "run"
+    first, again = WeightFiles(shared, run).folder, WeightFiles(shared, run).folder
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    assert first == again != WeightFiles(shared, run).folder
 
 
 def test_large_weights_are_in_several_files_and_what_a_killed_run_left_goes(
