@@ -313,6 +313,6 @@ HASHED_CODE = (
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["base", *sys.argv[1:]]))
+    sys.exit(entry("base"))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
+from veriloop.pipeline.training.stop import uninterrupted_exit
 
 DONE, FAILED, MISTAKE, STOPPED, UNREAD = 0, 1, 2, 130, 141  # exit codes; 128 + the signal's number
 
@@ -92,7 +93,19 @@ def usage() -> str:
     return captured.get().rstrip()
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def entry(*words: str) -> int:
+    """Run the command of this process, `words` and then its arguments; returns the exit code.
+
+    The first signal after it is ignored, see `uninterrupted_exit`.
+    """
+    try:
+        code = main([*words, *sys.argv[1:]])
+    except KeyboardInterrupt:  # before or after `_run`
+        code = STOPPED
+    return uninterrupted_exit(code)
+
+
+def main(words: Sequence[str]) -> int:
     """Run one command and return its exit code; expected errors are printed as one message.
 
     0: done. 1: a stage failed. 2: a mistake of the user. 130: stopped. 141: broken pipe.
@@ -101,7 +114,7 @@ def main(words: Sequence[str] | None = None) -> int:
         # Read by tqdm when it is imported: a log gets a line of a download every 10 s.
         os.environ.setdefault("TQDM_MININTERVAL", "10")
     try:
-        code = _answer(list(sys.argv[1:] if words is None else words))
+        code = _answer(list(words))
         sys.stdout.flush()
     except BrokenPipeError:
         # Redirect stdout, or the interpreter fails again when it flushes at exit.
@@ -188,4 +201,4 @@ def _fail(message: str, code: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry())

@@ -41,6 +41,6 @@ def run(recipe: ColdStartRecipe, output: Path, *, resume: bool, name: str = "") 
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["cold-start", *sys.argv[1:]]))
+    sys.exit(entry("cold-start"))

@@ -141,6 +141,6 @@ def _build_distiller(
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["distill", *sys.argv[1:]]))
+    sys.exit(entry("distill"))

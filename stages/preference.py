@@ -126,6 +126,6 @@ def labeller(recipe: PreferenceRecipe, pool: Any, tokenizer: Any) -> Labeller:
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["preference", *sys.argv[1:]]))
+    sys.exit(entry("preference"))

@@ -77,6 +77,6 @@ def run(recipe: PreferenceRLRecipe, output: Path, *, resume: bool, name: str = "
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["preference-rl", *sys.argv[1:]]))
+    sys.exit(entry("preference-rl"))

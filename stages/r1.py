@@ -209,6 +209,6 @@ def _start(goal: Goal, metric: str, before: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["r1", *sys.argv[1:]]))
+    sys.exit(entry("r1"))

@@ -54,6 +54,6 @@ def run(recipe: ReasoningRecipe, output: Path, *, resume: bool, name: str = "") 
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["reasoning-rl", *sys.argv[1:]]))
+    sys.exit(entry("reasoning-rl"))

@@ -90,6 +90,6 @@ def _general_rows(config: GeneralConfig, count: int) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["rejection-sft", *sys.argv[1:]]))
+    sys.exit(entry("rejection-sft"))

@@ -151,6 +151,6 @@ def _group_accuracies(recipe: RewardModelRecipe, loop: RewardLoop) -> dict[str, 
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["reward-model", *sys.argv[1:]]))
+    sys.exit(entry("reward-model"))

@@ -211,6 +211,6 @@ def _evaluated(
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["sft", *sys.argv[1:]]))
+    sys.exit(entry("sft"))

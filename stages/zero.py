@@ -52,6 +52,6 @@ def run(recipe: ZeroRecipe, output: Path, *, resume: bool, name: str = "") -> Pa
 
 
 if __name__ == "__main__":
-    from veriloop.stages.cli import main
+    from veriloop.stages.cli import entry
 
-    sys.exit(main(["zero", *sys.argv[1:]]))
+    sys.exit(entry("zero"))

@@ -206,11 +206,11 @@ class Command:
     def _answer(self) -> int:
         import traceback
 
-        from veriloop.stages.cli import main
+        from veriloop.stages.cli import entry
 
         try:
             self.before()
-            code = main(self.words) if self.answer is None else self.answer()
+            code = entry() if self.answer is None else self.answer()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 1
         except BaseException:  # noqa: BLE001  what an interpreter prints at its end

@@ -80,3 +80,20 @@ class StopRequest(_Handlers):
         self.requested = True
         # Unbuffered: a handler must not re-enter a stream that the main program is writing to.
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, NOTICE.encode())
+
+
+def uninterrupted_exit(code: int) -> int:
+    """For after a command: the first signal from here on is ignored, a second one ends the process.
+
+    While an interpreter closes what is still open, a KeyboardInterrupt prints tracebacks.
+    Returns the exit code.
+    """
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        for each in NUMBERS:
+            signal.signal(each, lambda *_: os._exit(code))
+
+    for each in NUMBERS:
+        signal.signal(each, ignore)
+    return code

@@ -2,6 +2,6 @@
 
 import sys
 
-from veriloop.stages.cli import main
+from veriloop.stages.cli import entry
 
-sys.exit(main())
+sys.exit(entry())

@@ -3,6 +3,7 @@
 import errno
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -230,3 +231,13 @@ def test_a_stage_can_be_started_by_its_own_name(name, capsys):
     assert (status, err) == (0, "")
     assert command.main([name, *words]) == 0
     assert out == capsys.readouterr().out and "seed: 7\n" in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_interpreter_ends_leaves_the_exit_code(number):
+    code = (
+        "import atexit, signal, sys; from veriloop.stages.cli import entry;"
+        f"atexit.register(signal.raise_signal, {int(number)}); sys.exit(entry('--version'))"
+    )
+    status, out, err = python("-c", code)
+    assert (status, err) == (0, "") and out.startswith("veriloop ")

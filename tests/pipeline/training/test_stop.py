@@ -126,3 +126,27 @@ with CommandSignals():
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (130, "first\n")
     assert "ended at once" in ended.stderr
+
+
+@BOTH
+@pytest.mark.parametrize("signals", [1, 2])
+def test_after_a_command_the_first_signal_is_ignored_and_the_second_ends_the_process(
+    number, signals
+):
+    script = f"""
+import atexit
+import signal
+import sys
+from veriloop.pipeline.training.stop import uninterrupted_exit
+
+@atexit.register
+def clean():
+    for _ in range({signals}):
+        signal.raise_signal({int(number)})
+    print("cleaned", flush=True)
+
+sys.exit(uninterrupted_exit(3))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (3, "cleaned\n" if signals == 1 else "")
+    assert ended.stderr == ""
