@@ -8,6 +8,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,7 +22,16 @@ def harness(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.syspath_prepend(str(BENCHMARKS / "faults"))
     yield lambda name: __import__(name)
-    for name in ("publish", "tiny_stages", "mutations", "kills", "files", "inputs", "planted"):
+    for name in (
+        "publish",
+        "tiny_stages",
+        "mutations",
+        "kills",
+        "files",
+        "inputs",
+        "planted",
+        "trainer_soak",
+    ):
         sys.modules.pop(name, None)
 
 
@@ -216,3 +227,43 @@ def test_the_file_layer_fails_the_operation_it_was_told_to(tmp_path, kind):
     said = {"full": "No space left", "read only": "Read-only", "error": "Input/output error"}
     assert said[kind] in ran.stderr and "/c'" in ran.stderr
     assert (tmp_path / "b").read_text() == "x" and not (tmp_path / "c").exists()
+
+
+@pytest.mark.slow
+def test_a_run_whose_resources_are_measured_keeps_no_secret(tmp_path):
+    result = quick("trainer_soak.py", tmp_path, "--engine", "torch")
+    assert result["steps"] == 30 and result["leaks"] == [] and result["searched"] > 10
+    assert {"descriptors", "threads", "trainer MiB", "step seconds"} <= result["fits"].keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "per_sample", "noise", "grown"),
+    [
+        ("trainer MiB", 0.0, 5.0, False),
+        ("trainer MiB", 0.1, 0.5, True),
+        ("trainer MiB", 0.01, 0.1, False),  # certain, but one part in a hundred
+        ("descriptors", 0.01, 0.1, True),
+        ("threads", -0.1, 0.1, False),
+    ],
+)
+def test_only_growth_that_is_certain_and_large_fails_a_soak(
+    harness, name, per_sample, noise, grown
+):
+    soak, draw = harness("trainer_soak"), random.Random(0)
+    series = [100 + per_sample * n + draw.uniform(-noise, noise) for n in range(200)]
+    fit = soak.growth(series)
+    assert soak.grows(name, fit) is grown
+    assert abs(fit["growth"] - 200 * per_sample) < 2 * noise and fit["at_least"] < fit["growth"]
+
+
+@pytest.mark.parametrize("way", ["plain", "reversed", "base64", "parquet"])
+def test_a_secret_in_a_file_of_the_run_is_named(harness, tmp_path, way):
+    soak, secret = harness("trainer_soak"), "s3cret/of a service"
+    if way == "parquet":
+        pq.write_table(pa.table({"text": ["x" * 1000, f"<{secret}>"]}), tmp_path / "a.parquet")
+    else:
+        spelled = {"plain": 0, "reversed": 1, "base64": 3}[way]
+        (tmp_path / "a.log").write_bytes(b"\0" + soak.spellings(secret)[spelled] + b"\n")
+    (tmp_path / "b.log").write_text("nothing")
+    suffix = "parquet" if way == "parquet" else "log"
+    assert list(soak.leaks(tmp_path, {"TOKEN": secret})) == [f"TOKEN in a.{suffix}"]
