@@ -30,7 +30,7 @@ from veriloop.verifiers.registry import (
     with_facts,
     with_settings,
 )
-from veriloop.verifiers.verdict import Verdict
+from veriloop.verifiers.verdict import UnreadyVerifierError, Verdict
 from veriloop.verifiers.worker import judge_chunk, prepare, warm_up
 
 CHUNK = 64  # items sent to a worker at once, which amortises the round trip of fast verifiers
@@ -38,7 +38,7 @@ CHUNK_BUDGET = 0.1  # share of the limit after which a worker returns the rest o
 GROUP_S = 0.002  # of judging that justifies a round trip; faster items are sent in groups
 CLOSE_LIMIT_S = 60.0  # for the killed workers to end
 WARM_LIMIT_S = 120.0  # for imports, once per verifier
-ATTEMPTS = 3  # for an item whose whole pool broke
+ATTEMPTS = 3  # for an item whose whole pool broke, and to warm a worker that dies
 _PAST = 0.8  # weight of earlier items in the moving average of a verifier's cost
 _WAKE_S = 0.5  # how often a waiting thread checks that its pool is alive
 
@@ -100,17 +100,18 @@ class VerifierPool:
         """Have each worker judge the examples of these verifiers, so that no item pays for imports.
 
         `judge_all` does so for new names. Raises KeyError for an unknown name and
-        RuntimeError for a verifier that fails on its own example: it would fail on everything.
+        UnreadyVerifierError for a verifier that fails on its own example.
         """
         requested = tuple(dict.fromkeys(names))
         self.begin_to_warm(requested)
         in_progress = [self._warming.get(name) for name in requested]  # None: already warm
         for fresh, futures in dict(filter(None, in_progress)).items():
             for future in futures:
-                if failure := future.exception(2 * WARM_LIMIT_S):
+                if failure := self._warming_failure(fresh, future):
                     self._end_warming(fresh)
-                    raise RuntimeError(
-                        f"verifiers {list(fresh)} cannot judge their examples: {_reason(failure)}"
+                    raise UnreadyVerifierError(
+                        f"verifiers {list(fresh)} cannot judge their examples: {_reason(failure)}; "
+                        "`veriloop verifier check NAME` examines one"
                     ) from failure
             self._end_warming(fresh, warm=fresh)
 
@@ -126,6 +127,16 @@ class VerifierPool:
             with self._lock:
                 self._warming |= dict.fromkeys(fresh, (fresh, futures))
 
+    def _warming_failure(self, names: tuple[str, ...], future: Future[Any]) -> BaseException | None:
+        """Why a worker cannot warm these; if it died, something else may have killed it."""
+        for _ in range(ATTEMPTS - 1):
+            failure = future.exception(2 * WARM_LIMIT_S)
+            if not isinstance(failure, ProcessExpired | BrokenProcessPool):
+                return failure
+            self.note_restart()
+            _, future = self.schedule(warm_up, (names,), WARM_LIMIT_S)
+        return future.exception(2 * WARM_LIMIT_S)
+
     def _end_warming(self, names: Sequence[str], warm: Sequence[str] = ()) -> None:
         """Note that no warm-up of these is in progress, and which of them are warm."""
         with self._lock:
@@ -136,7 +147,8 @@ class VerifierPool:
     def judge_all(self, tasks: Sequence[Task]) -> list[Verdict]:
         """One verdict per task, in order; failures are `error` verdicts.
 
-        Raises KeyError for an unknown verifier and RuntimeError once the pool is closed.
+        Raises KeyError for an unknown verifier, UnreadyVerifierError for one that fails on its own
+        example, and RuntimeError once the pool is closed.
         """
         verdicts: dict[int, Verdict] = {}
         for settled in self.judge_groups(tasks):

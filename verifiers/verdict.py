@@ -8,6 +8,10 @@ Status = Literal["graded", "no_answer", "timeout", "error"]
 _STATUSES = get_args(Status)
 
 
+class UnreadyVerifierError(RuntimeError):
+    """A verifier fails on its own example, so it would fail on every response."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A score and the reason for it.

@@ -14,6 +14,7 @@ import pytest
 
 from veriloop.pipeline.errors import NonFiniteError, RecipeError, StageError, Stopped
 from veriloop.stages import cli as command
+from veriloop.verifiers.verdict import UnreadyVerifierError
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "vllm", "sympy", "transformers", "numpy")
@@ -145,6 +146,9 @@ class WrongWeightsError(StageError):
          "access or name another place, then go on with --resume\n"),
         (OSError("no number"), 1, "veriloop: no number. Checkpoints written before are complete: "
          "remove the cause, then go on with --resume\n"),
+        (UnreadyVerifierError("verifiers ['parity'] cannot judge their examples: no engine"), 1,
+         "veriloop: UnreadyVerifierError: verifiers ['parity'] cannot judge their examples: no "
+         "engine\n"),
         (RecipeError("no such thing"), 2, "veriloop: no such thing\n"),
         (FileNotFoundError("models/x holds no checkpoint"), 2,
          "veriloop: models/x holds no checkpoint\n"),

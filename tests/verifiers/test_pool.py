@@ -17,7 +17,7 @@ from veriloop.sandbox.namespace.deadline import PATIENCE
 from veriloop.verifiers import worker
 from veriloop.verifiers.pool import CHUNK, VerifierPool
 from veriloop.verifiers.registry import get, seconds_for
-from veriloop.verifiers.verdict import Verdict
+from veriloop.verifiers.verdict import UnreadyVerifierError, Verdict
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = str(Path(__file__).parent / "misbehaving.py")
@@ -395,7 +395,7 @@ def test_what_fails_to_warm_says_so_to_each_who_waits_for_it(unready):
     with VerifierPool(plugins=[unready]) as pool:
         pool.begin_to_warm(["unready", "number"])
         for names in (["number"], ["unready"]):
-            with pytest.raises(RuntimeError, match=r"cannot judge .*: OSError: no engine"):
+            with pytest.raises(UnreadyVerifierError, match=r"cannot judge .*: OSError: no engine"):
                 pool.warm(names)
         with pytest.raises(KeyError, match="Did you mean 'number'"):
             pool.begin_to_warm(["numbr"])
@@ -405,7 +405,7 @@ def test_a_verifier_that_fails_on_its_own_example_stops_the_run(unready):
     problem = Problem(id="p", prompt="", verifier="unready", reference={})
     with (
         VerifierPool(plugins=[unready]) as pool,
-        pytest.raises(RuntimeError, match=r"cannot judge .*: OSError: no engine"),
+        pytest.raises(UnreadyVerifierError, match=r"cannot judge .*: OSError: no engine"),
     ):
         pool.judge_all([(problem, "")])
 
@@ -458,3 +458,41 @@ def test_workers_die_with_their_parent(tmp_path):
     while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{worker}").exists()
+
+
+@pytest.fixture
+def short_lived(tmp_path):
+    """Function: a plugin whose worker is killed the first `times` that it warms up."""
+
+    def write(times):
+        path = tmp_path / "short_lived.py"
+        path.write_text(
+            "import os\nfrom pathlib import Path\n"
+            "from veriloop.verifiers.registry import verifier\n"
+            "from veriloop.verifiers.verdict import Verdict\n"
+            f"LIVES = Path({str(tmp_path / 'lives')!r})\n"
+            "@verifier('short_lived', reference={}, accepts='')\n"
+            "def check(problem, response):\n"
+            "    LIVES.open('a').write('x')\n"
+            f"    if len(LIVES.read_text()) <= {times}:\n"
+            "        os.kill(os.getpid(), 9)\n"
+            "    return Verdict(score=1.0)\n"
+        )
+        return str(path)
+
+    return write
+
+
+def test_a_worker_killed_while_it_warms_up_is_replaced(short_lived):
+    problem = Problem(id="p", prompt="", verifier="short_lived", reference={})
+    with VerifierPool(plugins=[short_lived(2)]) as pool:
+        (verdict,) = pool.judge_all([(problem, "")])
+        assert verdict.score == 1.0 and pool.restarts == 2
+
+
+def test_a_verifier_that_kills_every_worker_stops_the_run(short_lived):
+    with (
+        VerifierPool(plugins=[short_lived(10**6)]) as pool,
+        pytest.raises(UnreadyVerifierError, match="died with exit code -9; `veriloop verifier"),
+    ):
+        pool.warm(["short_lived"])
