@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.training.stop import uninterrupted_exit
-from veriloop.verifiers.verdict import UnreadyVerifierError
+from veriloop.verifiers.verdict import JudgingError
 
 DONE, FAILED, MISTAKE, STOPPED, UNREAD = 0, 1, 2, 130, 141  # exit codes; 128 + the signal's number
 
@@ -153,7 +153,7 @@ def _run(words: list[str]) -> int:
         return _fail(_unusable(failure, words[0]), FAILED)
     except ModuleNotFoundError as missing:
         return _fail(_missing_package(missing), MISTAKE)
-    except (StageError, UnreadyVerifierError) as failure:
+    except (StageError, JudgingError) as failure:
         return _fail(f"{type(failure).__name__}: {failure}", FAILED)
     except Stopped as stopped:
         return _fail(str(stopped), STOPPED)

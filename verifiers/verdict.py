@@ -8,7 +8,11 @@ Status = Literal["graded", "no_answer", "timeout", "error"]
 _STATUSES = get_args(Status)
 
 
-class UnreadyVerifierError(RuntimeError):
+class JudgingError(RuntimeError):
+    """No response can be judged, or not as before: a run has to end."""
+
+
+class UnreadyVerifierError(JudgingError):
     """A verifier fails on its own example, so it would fail on every response."""
 
 

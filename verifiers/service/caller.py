@@ -12,6 +12,7 @@ import httpx2
 
 from veriloop.sandbox.remote.connection import Address, read_body
 from veriloop.verifiers.registry import describe
+from veriloop.verifiers.verdict import JudgingError
 
 _CONNECT_S = 10.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 15.0
@@ -23,7 +24,7 @@ class ServiceGoneError(Exception):
     """The service did not answer for as long as the caller has patience."""
 
 
-class ServiceRefusedError(RuntimeError):
+class ServiceRefusedError(JudgingError):
     """The service answers that this request is wrong; a retry would not help."""
 
     def __init__(self, status: int, detail: str) -> None:

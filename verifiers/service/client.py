@@ -14,7 +14,7 @@ from typing import Any, Self
 from veriloop.sandbox.remote.connection import Address
 from veriloop.verifiers.registry import Task, describe, with_facts, with_settings
 from veriloop.verifiers.service.caller import Caller, ServiceGoneError, ServiceRefusedError
-from veriloop.verifiers.verdict import Verdict
+from veriloop.verifiers.verdict import JudgingError, Verdict
 
 TOKEN_VARIABLE = "VERILOOP_SERVICE_TOKEN"
 PART_ITEMS = 256  # of one request
@@ -102,7 +102,8 @@ class ServicePool:
         and size; it is not sent again.
 
         Raises KeyError for a verifier that the service lacks, ServiceRefusedError for a request
-        that it refuses, and RuntimeError when its verifiers have changed or the pool is closed.
+        that it refuses, JudgingError when its verifiers have changed, and RuntimeError when the
+        pool is closed.
         """
         verdicts: dict[int, Verdict] = {}
         try:
@@ -144,6 +145,7 @@ class ServicePool:
             verdicts = [Verdict(**record) for record in response["verdicts"]]
             if len(verdicts) != len(part.indices):
                 raise ValueError(f"{len(verdicts)} verdicts on {len(part.indices)} items")
+            fingerprints = dict(response["judged_by"]["verifiers"])
         except ServiceGoneError as gone:
             return dict.fromkeys(part.indices, _error(str(gone)))
         except ServiceRefusedError as refusal:
@@ -156,7 +158,7 @@ class ServicePool:
         except (ValueError, TypeError, KeyError) as failure:
             detail = f"the reward service answers what are no verdicts: {describe(failure)}"
             return dict.fromkeys(part.indices, _error(detail))
-        self._note(response["judged_by"]["verifiers"])
+        self._note(fingerprints)
         return dict(zip(part.indices, verdicts, strict=True))
 
     def _judge_halves(self, part: _Part) -> dict[int, Verdict]:
@@ -166,11 +168,11 @@ class ServicePool:
         return self._judge(first) | self._judge(second)
 
     def _note(self, fingerprints: dict[str, str]) -> None:
-        """Remember who judges. Raises RuntimeError for a change: one run has one judge."""
+        """Remember who judges. Raises JudgingError for a change: one run has one judge."""
         for name, fingerprint in fingerprints.items():
             before = self._offered.setdefault(name, fingerprint)
             if before != fingerprint:
-                raise RuntimeError(
+                raise JudgingError(
                     f"the reward service judged {name!r} as {before} and now as {fingerprint}: "
                     "rewards before and after cannot be compared"
                 )

@@ -14,6 +14,7 @@ from veriloop.verifiers.pool import VerifierPool
 from veriloop.verifiers.registry import fingerprint
 from veriloop.verifiers.service.caller import ServiceRefusedError
 from veriloop.verifiers.service.client import PART_ITEMS, TOKEN_VARIABLE, ServicePool
+from veriloop.verifiers.verdict import JudgingError
 
 VERDICT = {"score": 1.0, "status": "graded", "answer": "1", "detail": ""}
 VERDICT |= {"components": {}, "queue_s": 0.0, "exec_s": 0.0}
@@ -183,8 +184,17 @@ def test_rewards_of_one_run_have_one_judge(scripted):
     url, _ = scripted((200, answered(1), {}), (200, answered(1, "2+b"), {}))
     with ServicePool(url) as pool:
         pool.judge_all([number("1")])
-        with pytest.raises(RuntimeError, match=r"as 1\+a and now as 2\+b"):
+        with pytest.raises(JudgingError, match=r"as 1\+a and now as 2\+b"):
             pool.judge_all([number("1")])
+
+
+@pytest.mark.parametrize("judged_by", [None, "number", [], {}, {"verifiers": None}])
+def test_verdicts_of_an_unnamed_judge_are_none(judged_by, scripted):
+    url, _ = scripted((200, {"verdicts": [VERDICT], "judged_by": judged_by}, {}))
+    with ServicePool(url) as pool:
+        (verdict,) = pool.judge_all([number("1")])
+    assert (verdict.score, verdict.status) == (None, "error")
+    assert verdict.detail.startswith("the reward service answers what are no verdicts: ")
 
 
 @pytest.mark.parametrize("odd", [(1, 2), b"1", math.nan, math.inf, {1: 2}, {1, 2}, object()])
