@@ -3,7 +3,7 @@
 Every row is correct by construction, and the rows of a seed are the same in every run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -30,6 +30,12 @@ def general_answers(seed: int, count: int) -> Iterator[dict[str, Any]]:
         prompt = general.draw(random, "rl")
         answer = f"<think></think><answer>{general.good(prompt.topic, random)}</answer>"
         yield {**_row(prompt.text, answer), "language": prompt.topic.language}
+
+
+GENERATED: Mapping[str, Callable[[int, int], Iterator[dict[str, Any]]]] = {  # by (seed, count)
+    "arithmetic": worked_sums,
+    "general": general_answers,
+}
 
 
 def _row(prompt: str, completion: str) -> dict[str, Any]:

@@ -76,7 +76,8 @@ def _leaves(
         field = node["properties"][name] if "properties" in node else _entry(node)
         target = definitions.get(field.get("$ref", "").rpartition("/")[2], {})
         field = {**target, **field}
-        if "const" in field:  # the stage itself
+        # The stage itself, and mappings of any values, which a recipe alone can hold.
+        if "const" in field or field.get("additionalProperties") is True:
             continue
         if "properties" in field or (value and field.get("type") == "object"):
             yield from _leaves(field, definitions, value, f"{path}{name}.")

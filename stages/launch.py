@@ -31,7 +31,7 @@ from veriloop.pipeline.config.load import (
 )
 from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.config.registry import STAGES, Recipe
-from veriloop.pipeline.config.rl import PreferenceRLRecipe
+from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
 from veriloop.pipeline.config.sections import Part, Ranked, require_plugins
 from veriloop.pipeline.dry_run.inputs import require_data, require_files
 from veriloop.pipeline.dry_run.plan import plan
@@ -367,6 +367,9 @@ def checkpoints_of(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     if isinstance(recipe, PreferenceRLRecipe):
         hint = "`veriloop reward-model` makes one"
         yield "reward.reward_model", recipe.reward.reward_model, hint
+    if isinstance(recipe, RLRecipe) and recipe.algorithm.critic_start:
+        hint = "`veriloop reward-model` makes one"
+        yield "algorithm.critic_start", recipe.algorithm.critic_start, hint
     if isinstance(recipe, PreferenceRecipe) and recipe.label.reward_model:
         yield "label.reward_model", recipe.label.reward_model, "`veriloop reward-model` makes one"
     for key in ("start", "teacher"):

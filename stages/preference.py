@@ -25,11 +25,11 @@ from veriloop.pipeline.model.policy import (
     saved_weights,
 )
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.preference.datasets import PreferenceDataset, build_dataset
 from veriloop.pipeline.preference.labelling import VERIFIERS, Labeller, by_rewards, by_verifiers
 from veriloop.pipeline.preference.loop import KEY_METRICS, PreferenceLoop
 from veriloop.pipeline.preference.online import OnlineDeps, OnlineSampler
-from veriloop.pipeline.preference.scalar_head import ScalarHead
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import verifier_names
 from veriloop.pipeline.rollouts.sources import one_of_each, sources_of

@@ -12,11 +12,14 @@ Input: the SFT checkpoint and the reward model. Output: the final policy, DeepSe
 Differences: one scalar head serves as both reward models (helpful and safety). General prompts are
 sampled from the first step, rewarded for format and language; the preference score counts from
 `reward.preference_from` on, squashed into (0, 1) so that it never exceeds a correct answer.
+`reward.preference_scale: none` rewards the raw score instead, as in classical RLHF
+(`recipes/tiny/rlhf.yaml`).
 The exact rule for general prompts is recorded as accuracy and never rewarded: if it falls behind
 `rewards/preference/mean`, the policy is hacking the reward model. `recipes/tiny/preference_rl.yaml`
 runs 24 rollouts of 32 x 16 responses in 4 mini-batches, the last 6 with the preference reward.
 """
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,8 +30,8 @@ from veriloop.data.problem import GENERAL
 from veriloop.data.sources import SOURCES, source_of
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.rl import PreferenceReward, PreferenceRLRecipe
-from veriloop.pipeline.preference.reward_judge import PreferenceJudge
-from veriloop.pipeline.preference.scalar_head import ScalarHead
+from veriloop.pipeline.model.scalar_head import ScalarHead
+from veriloop.pipeline.preference.reward_judge import RAW, PreferenceJudge
 from veriloop.pipeline.rollouts.grade import Task, score_of
 from veriloop.pipeline.rollouts.sources import Sources
 from veriloop.pipeline.types import Rollout
@@ -46,9 +49,15 @@ def reward(
     if not general:
         main = weights.accuracy * score_of(verdicts, "accuracy")
     else:
-        main = weights.preference * score_of(verdicts, "preference") if late else 0.0
+        main = weights.preference * preference_of(verdicts, weights) if late else 0.0
     rules = weights.format * score_of(verdicts, "format")
     return main + rules + weights.language * score_of(verdicts, "language")
+
+
+def preference_of(verdicts: Mapping[str, Verdict], weights: PreferenceReward) -> float:
+    """The reward model's score: in (0, 1), or centred and unbounded without a scale."""
+    score = score_of(verdicts, "preference")
+    return verdicts["preference"].components[RAW] if weights.preference_scale == "none" else score
 
 
 def task(recipe: PreferenceRLRecipe, sources: Sources = SOURCES) -> Task:
@@ -60,9 +69,12 @@ def task(recipe: PreferenceRLRecipe, sources: Sources = SOURCES) -> Task:
         return reward(verdicts, weights, general=general, late=late)
 
     head = ScalarHead(find_checkpoint(weights.reward_model, "reward.reward_model"))
-    best = max(weights.accuracy, weights.preference) + weights.format + weights.language
+    raw = weights.preference_scale == "none"
+    preference = math.inf if raw and weights.preference else weights.preference
+    best = max(weights.accuracy, preference) + weights.format + weights.language
     work = rl.task(recipe, VERIFIERS, partial(phase_reward, late=False), best=best, sources=sources)
-    judge = PreferenceJudge(head, recipe.trainer, scale=weights.preference_scale)
+    scale = None if weights.preference_scale == "none" else weights.preference_scale
+    judge = PreferenceJudge(head, recipe.trainer, scale=scale)
     return replace(
         work,
         late_reward=with_recipe_terms(recipe, partial(phase_reward, late=True)),

@@ -17,8 +17,8 @@ from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sections import Ranked
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, saved_weights
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.scalar_head import load_classifier
 from veriloop.pipeline.model.sharded import sharded_state
-from veriloop.pipeline.preference.scalar_head import load_classifier
 from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.rl.ranked_learner import LearnerWorker
 from veriloop.pipeline.rollouts.generate import RolloutGenerator

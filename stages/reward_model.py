@@ -30,6 +30,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.reward_model import zero_point
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.scalar_head import ZERO_POINT, load_classifier
 from veriloop.pipeline.preference.datasets import load_rows
 from veriloop.pipeline.preference.reward_training import (
     Ranking,
@@ -38,7 +39,6 @@ from veriloop.pipeline.preference.reward_training import (
     measure,
     rewards_of,
 )
-from veriloop.pipeline.preference.scalar_head import ZERO_POINT, load_classifier
 from veriloop.stages.stage_run import StageRun, run_stage
 
 KEY_METRICS = ("loss", "accuracy", "mean_reward", "grad_norm")

@@ -3,7 +3,7 @@
 Paper (DeepSeek-R1, arXiv 2501.12948v2, B.4.2): cold start and second SFT both fine-tune
 DeepSeek-V3-*Base* for 2 to 3 epochs, batch 128, 32,768 tokens, a cosine from 5e-5 to 5e-6.
 
-Input: a checkpoint and a .jsonl or .parquet file, or generated sums. Output: the checkpoint.
+Input: a checkpoint and a .jsonl or .parquet file, or generated rows. Output: the checkpoint.
 `cold_start.py`, `rejection_sft.py` and `distill.py` produce or choose their rows and then call
 `fine_tune`. `recipes/tiny/sft.yaml` trains 3 epochs in batches of 32 at 1e-3, on a cosine to a
 tenth.
@@ -17,8 +17,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from veriloop.data import generated_rows, sft_rows
+from veriloop.data import sft_rows
 from veriloop.data.card import hash_of
+from veriloop.data.generated_rows import GENERATED
 from veriloop.data.sft_ids import EncodedExample
 from veriloop.data.sft_rows import Row
 from veriloop.data.template import CHAT
@@ -86,8 +87,8 @@ def load_rows(config: SFTDataConfig, sets: Mapping[str, SetConfig] = {}) -> list
     if isinstance(config, WorkedDataConfig) and config.problems:
         return _worked_rows(config, sets)
     try:
-        if config.source == "arithmetic":
-            generated = generated_rows.worked_sums(config.seed, config.rows)
+        if config.source in GENERATED:
+            generated = GENERATED[config.source](config.seed, config.rows)
             return sft_rows.parse_rows(generated, "generated data, row")
         rows = sft_rows.read(Path(config.source))
     except ValueError as mistake:

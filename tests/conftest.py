@@ -238,7 +238,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory):
 def tiny_classifier(tiny_checkpoint, tmp_path_factory: pytest.TempPathFactory):
     """Folder of an untrained reward model."""
     from veriloop.pipeline.model.policy import load_tokenizer
-    from veriloop.pipeline.preference.scalar_head import load_classifier
+    from veriloop.pipeline.model.scalar_head import load_classifier
 
     start, folder = tiny_checkpoint(), tmp_path_factory.mktemp("classifier")
     tokenizer = load_tokenizer(start)

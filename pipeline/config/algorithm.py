@@ -90,6 +90,11 @@ class AlgorithmConfig(Part):
 
     critic: Literal["none", "separate", "shared"] = "none"
     """Value model. shared: a head on the policy."""
+    critic_start: str = ""
+    """Reward model that a separate critic starts from. "": a copy of the policy, with values of 0.
+
+    A folder of a sequence classifier with the policy's tokenizer, as InstructGPT starts its critic.
+    """
     critic_learning_rate: Positive = 1e-3
     """Learning rate of a separate critic."""
     critic_warmup: Whole = 0
@@ -166,6 +171,11 @@ class AlgorithmConfig(Part):
             return (
                 f"critic={self.critic} is not used by advantage={self.advantage}; "
                 "set advantage: gae, or critic: none"
+            )
+        if self.critic_start and self.critic != "separate":
+            return (
+                f"critic_start={self.critic_start!r} with critic={self.critic}: only a separate "
+                "critic has weights of its own; set critic: separate"
             )
         if self.advantage == "leave_one_out" and self.advantage_scale != "none":
             return (

@@ -1,7 +1,7 @@
 """Data sets in a recipe: where their rows come from, how they are split and parsed."""
 
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -54,13 +54,32 @@ class SetConfig(Part):
     """Settings of the reasoning-gym task."""
     reference: dict[str, str] = Field(default_factory=dict)
     """Key of the reference -> column, for several keys."""
+    fixed: dict[str, Any] = Field(default_factory=dict)
+    """Parts of the reference that are the same in every row.
+
+    For prompts without an answer column, as in `verifier: length` with a bound.
+    """
+    facts: dict[str, str] = Field(default_factory=dict)
+    """Fact of a problem -> column.
+
+    `language` is the question's. Where `kind` is harm, a reward model judges the whole response.
+    """
 
     @model_validator(mode="after")
     def _split_once(self) -> Self:
         if self.held_out and self.test:
             raise ValueError(f"held_out={self.held_out} and test={self.test!r}: set only one")
-        if self.question and not (self.verifier and (self.answer or self.reference)):
-            raise ValueError("question needs a verifier, and the column of the answer")
+        known = self.answer or self.reference or self.fixed
+        if self.question and not (self.verifier and known):
+            raise ValueError(
+                "question needs a verifier, and the column of the answer; for prompts without an "
+                "answer a `fixed` reference, as in verifier: length, fixed: {length: {at_least: 1}}"
+            )
+        if (self.fixed or self.facts) and not self.question:
+            name = "fixed" if self.fixed else "facts"
+            raise ValueError(f"{name}={getattr(self, name)} is read only beside `question`")
+        if "source" in self.facts:
+            raise ValueError(f"facts={self.facts}: the fact 'source' is the name of the set")
         if self.read not in READERS:
             raise ValueError(f"read={self.read!r} is not one of {', '.join(READERS)}")
         if self.settings and not self.gym:
@@ -114,5 +133,7 @@ class SetConfig(Part):
             verifier=self.verifier,
             read=self.read,
             language=self.language,
-            reference=self.reference or {key: self.answer},
+            reference=self.reference or ({key: self.answer} if self.answer else {}),
+            fixed=self.fixed,
+            facts=self.facts,
         )

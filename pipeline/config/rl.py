@@ -69,8 +69,8 @@ class PreferenceReward(ReasoningReward):
     """Weight of the reward model's score. The score is passed through a logistic function."""
     preference_from: Share = 0.75
     """Share of the steps after which it counts."""
-    preference_scale: Positive = 1.0
-    """Scale of the logistic function."""
+    preference_scale: Positive | Literal["none"] = 1.0
+    """Scale of the logistic function. none: the raw score, centred and without bounds."""
 
 
 class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):

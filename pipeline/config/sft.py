@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from veriloop.data.generated_rows import GENERATED
 from veriloop.pipeline.config.fields import Count, NotNegative, Part, Positive, Share, Whole
 from veriloop.pipeline.config.sections import (
     AsksQuestions,
@@ -37,7 +38,10 @@ class SFTExamplesConfig(Part):
 
 class SFTDataConfig(SFTExamplesConfig):
     source: str
-    """Source of rows. "arithmetic" (generated), or a .jsonl or .parquet file in TRL's layout."""
+    """Source of rows.
+
+    "arithmetic" or "general" (generated), or a .jsonl or .parquet file in TRL's layout.
+    """
     rows: Whole = 0
     """Generated rows, or first rows of a file; 0: all."""
     seed: int = 0
@@ -45,7 +49,7 @@ class SFTDataConfig(SFTExamplesConfig):
 
     @model_validator(mode="after")
     def _generated_rows_are_counted(self) -> Self:
-        if self.source == "arithmetic" and not self.rows:
+        if self.source in GENERATED and not self.rows:
             raise ValueError("rows=0: generated data has no end; set the number of rows")
         return self
 

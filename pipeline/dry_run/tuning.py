@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from veriloop.data.generated_rows import GENERATED
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import (
     PreferenceDataConfig,
@@ -135,7 +136,7 @@ def _data(data: SFTDataConfig) -> str:
     if isinstance(data, WorkedDataConfig) and data.problems:
         return f"{data.rows:,} worked solutions of {', '.join(data.problems)}"
     rows = f"{data.rows:,} rows" if data.rows else "every row"
-    missing = data.source != "arithmetic" and not Path(data.source).is_file()
+    missing = data.source not in GENERATED and not Path(data.source).is_file()
     return f"{rows} of {data.source}{' (not found)' if missing else ''}"
 
 

@@ -13,22 +13,25 @@ from veriloop.data.preferences import Text
 from veriloop.data.problem import GENERAL, Problem
 from veriloop.data.sources import source_of
 from veriloop.pipeline.config.sections import TrainerConfig
-from veriloop.pipeline.preference.scalar_head import ScalarHead
+from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.types import Rollout
 from veriloop.verifiers.answer import after_think, final_answer
 from veriloop.verifiers.reward_model import squashed
 from veriloop.verifiers.verdict import Verdict
 
+RAW = "raw"  # component of a verdict: the centred, unbounded scalar
+
 
 class PreferenceJudge:
     """Returns a verdict for each general rollout and None for the others.
 
-    The score is the reward model's scalar, squashed into (0, 1) with `scale`; the component `raw`
-    is the centred, unbounded scalar. An empty or unclosed response scores 0. If the model fails,
-    the verdicts are errors.
+    The score is the reward model's scalar, squashed into (0, 1) with `scale`; the component RAW
+    is the centred, unbounded scalar. An empty or unclosed response scores 0. Without `scale` the
+    raw scalar is what counts: the model then judges such a response as an empty answer, since 0 may
+    be more than a bad one gets. If the model fails, the verdicts are errors.
     """
 
-    def __init__(self, head: ScalarHead, trainer: TrainerConfig, *, scale: float) -> None:
+    def __init__(self, head: ScalarHead, trainer: TrainerConfig, *, scale: float | None) -> None:
         self.head, self.trainer, self.scale = head, trainer, scale
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict | None]:
@@ -49,13 +52,20 @@ class PreferenceJudge:
     def _encoded(self, rollout: Rollout) -> EncodedAnswer | Verdict:
         """The ids that the model scores, or a verdict if there is nothing to score."""
         text = judged_text(rollout.problem, rollout.response)
-        if text is None:
-            return Verdict(score=0.0, status="no_answer", detail="nothing after the thinking")
-        prompt, answer = to_messages(rollout.problem.prompt, text, self.head.tokenizer)
-        try:
-            return encode(prompt, answer, self.head.tokenizer, self.head.ends)
-        except ValueError as mistake:  # the text contains special tokens
-            return Verdict(score=0.0, status="no_answer", detail=str(mistake))
+        if text is not None:
+            try:
+                return self._ids(rollout.problem.prompt, text)
+            except ValueError as mistake:  # the text contains special tokens
+                reason = str(mistake)
+        else:
+            reason = "nothing after the thinking"
+        if self.scale is None:
+            return self._ids(rollout.problem.prompt, "")
+        return Verdict(score=0.0, status="no_answer", detail=reason)
+
+    def _ids(self, prompt: str, text: str) -> EncodedAnswer:
+        question, answer = to_messages(prompt, text, self.head.tokenizer)
+        return encode(question, answer, self.head.tokenizer, self.head.ends)
 
     def _judged(self, answers: Sequence[EncodedAnswer]) -> list[Verdict]:
         try:
@@ -68,8 +78,8 @@ class PreferenceJudge:
     def _verdict(self, raw: float) -> Verdict:
         if not math.isfinite(raw):
             return Verdict(score=None, status="error", detail=f"the reward model returned {raw}")
-        score = squashed(raw, scale=self.scale)
-        return Verdict(score=score, components={"raw": raw, "squashed": score})
+        score = squashed(raw, scale=1.0 if self.scale is None else self.scale)
+        return Verdict(score=score, components={RAW: raw, "squashed": score})
 
 
 def judged_text(problem: Problem, response: str) -> str | None:

@@ -17,8 +17,8 @@ from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.reward_model import centring, pair_accuracy
 from veriloop.pipeline.losses.reward_model import ranking as ranking_loss
+from veriloop.pipeline.model.scalar_head import answer_rewards
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
-from veriloop.pipeline.preference.scalar_head import answer_rewards
 from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.epoch_loop import EpochLoop
 from veriloop.pipeline.training.measurements import Tally

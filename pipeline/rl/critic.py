@@ -14,6 +14,7 @@ from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import hidden_states, trunk_states
 from veriloop.pipeline.model.reference import sharing_copy
+from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.model.sharded import SINGLE, Ranks, sharded_state, whole
 from veriloop.pipeline.training.optimizer import load_moments
 from veriloop.pipeline.types import Batch, Graded
@@ -24,18 +25,34 @@ class Critic:
 
     With `own_trunk` it has a copy of the policy's current transformer. Without it the head reads
     the policy's hidden states, and its loss is added to the policy's. The head starts at 0.
+
+    With `start` trunk and head are those of a reward model: the first value of a state is the
+    centred reward of an answer that ends there.
     """
 
     def __init__(
-        self, policy: Any, *, own_trunk: bool, learning_rate: float, ranks: Ranks = SINGLE
+        self,
+        policy: Any,
+        *,
+        own_trunk: bool,
+        learning_rate: float,
+        start: ScalarHead | None = None,
+        ranks: Ranks = SINGLE,
     ) -> None:
         """The policy is not sharded yet; trunk and head are divided among `ranks`."""
         self.ranks = ranks
         self.trunk = sharing_copy(policy.base_model) if own_trunk else None
         width = policy.get_input_embeddings().embedding_dim
+        if start is not None:
+            self.trunk = start.model.train().base_model
+            width = start.model.score.in_features
         self.head = nn.Linear(width, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
+        if start is not None:
+            with torch.no_grad():
+                self.head.weight.copy_(start.model.score.weight)
+                self.head.bias.fill_(-start.zero_point)
         self.head.to(next(policy.parameters()).device)
         for module in filter(None, (self.trunk, self.head)):
             ranks.shard(module)

@@ -8,13 +8,16 @@ from typing import Any
 
 from torch import Tensor
 
+from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import NonFiniteError, RecipeError
 from veriloop.pipeline.losses.advantages import RunningMean
 from veriloop.pipeline.losses.process import Steps
 from veriloop.pipeline.losses.trust_region import adapted_beta
+from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.probe import supports_shared_prompts
 from veriloop.pipeline.model.reference import Reference
+from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.rl.critic import Critic
 from veriloop.pipeline.rl.estimator import (
@@ -62,6 +65,7 @@ class PolicyLearner:
                 policy,
                 own_trunk=algorithm.critic == "separate",
                 learning_rate=algorithm.critic_learning_rate,
+                start=self._critic_start(),
                 ranks=ranks,
             )
         if self.reference is not None:
@@ -84,6 +88,19 @@ class PolicyLearner:
                 else None
             ),
         )
+
+    def _critic_start(self) -> ScalarHead | None:
+        """The reward model that the critic starts from, prepared as the policy is.
+
+        Raises RecipeError if it has another tokenizer: it reads the policy's ids.
+        """
+        folder = self.algorithm.critic_start
+        if not folder:
+            return None
+        head = ScalarHead(find_checkpoint(folder, "algorithm.critic_start"))
+        head.require_tokenizer(self.generator.tokenizer)
+        prepare(head.model, self.recipe.trainer)
+        return head
 
     def learn(
         self, step: int, graded: Sequence[Graded], shuffle: Random

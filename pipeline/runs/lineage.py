@@ -27,7 +27,8 @@ CONTENT = {
 }  # in a model folder
 ABOUT_THE_RUN = {"manifest.json", "base.json"}  # in that folder, but with times and counts
 NAMES = {"stage", "name", "push_to_hub"}  # recipe keys that are never paths
-CHECKPOINTS = {"start", "teacher", "reward_model"}  # recipe keys that may name one on the hub
+# Recipe keys that may name a checkpoint on the hub.
+CHECKPOINTS = {"start", "teacher", "reward_model", "critic_start"}
 RECORDS = {"metrics"}  # outputs that no stage reads as input
 
 State = Literal["", "missing", "changed"]

@@ -23,7 +23,7 @@ from veriloop.data.preferences import Labelled, parse_rows
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.preference.scalar_head import ScalarHead
+from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.sandbox.remote.http_server import HttpServer
 from veriloop.sandbox.remote.off_loop import in_process
 from veriloop.sandbox.remote.refusal import Refusal

@@ -14,7 +14,7 @@ from datasets import Dataset
 
 from veriloop.pipeline.config.load import read, read_values, validate, with_flags
 from veriloop.pipeline.model.policy import load_tokenizer, save_policy
-from veriloop.pipeline.preference.scalar_head import load_classifier
+from veriloop.pipeline.model.scalar_head import load_classifier
 from veriloop.pipeline.rollouts import grade
 from veriloop.pipeline.sampling.sampler import Completion
 from veriloop.stages import stage_run, teacher_data

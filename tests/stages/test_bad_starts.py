@@ -13,7 +13,7 @@ from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.loading import BadCheckpointError
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer
-from veriloop.pipeline.preference.scalar_head import ScalarHead, load_classifier
+from veriloop.pipeline.model.scalar_head import ScalarHead, load_classifier
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.stages.cli import main
 

@@ -205,7 +205,7 @@ def test_a_run_killed_with_sigkill_resumes_bit_for_bit(recipe, tmp_path, monkeyp
     asked = recipe(**SCHEDULES["offline"])
     if name == "iterative":
         from veriloop.pipeline.model.policy import load_tokenizer
-        from veriloop.pipeline.preference.scalar_head import load_classifier
+        from veriloop.pipeline.model.scalar_head import load_classifier
 
         tokenizer = load_tokenizer(asked.start)
         load_classifier(Path(asked.start), tokenizer).save_pretrained(tmp_path / "head")
@@ -315,7 +315,7 @@ def test_a_round_without_pairs_is_skipped(recipe, tmp_path, monkeypatch, capsys,
 @pytest.mark.slow
 def test_labels_come_from_the_verifiers_or_from_a_reward_model(recipe, tmp_path, tiny_checkpoint):
     from veriloop.pipeline.model.policy import load_tokenizer
-    from veriloop.pipeline.preference.scalar_head import load_classifier
+    from veriloop.pipeline.model.scalar_head import load_classifier
 
     start = tiny_checkpoint()
     tokenizer = load_tokenizer(start)

@@ -13,7 +13,7 @@ from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.rl import PreferenceReward, PreferenceRLRecipe
 from veriloop.pipeline.errors import Stopped
 from veriloop.pipeline.model.policy import load_tokenizer, save_policy
-from veriloop.pipeline.preference.scalar_head import load_classifier
+from veriloop.pipeline.model.scalar_head import ScalarHead, load_classifier
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.record import read_metrics, read_rollouts
@@ -66,6 +66,15 @@ def test_each_kind_of_prompt_is_rewarded_by_its_own_judges(general, late, expect
             del verdicts["preference"]
         paid = preference_rl.reward(verdicts, WEIGHTS, general=general, late=late)
         assert paid == (getattr(WEIGHTS, part) if part in expected else 0)
+
+
+def test_without_a_scale_the_raw_score_counts():
+    raw = WEIGHTS.model_copy(update={"preference_scale": "none"})
+    judged = Verdict(score=0.9, components={"raw": -7.5, "squashed": 0.9})
+    verdicts = {"format": Verdict(score=0.0), "language": Verdict(score=0.0), "preference": judged}
+    assert preference_rl.reward(verdicts, raw, general=True, late=True) == -7.5
+    assert preference_rl.reward(verdicts, WEIGHTS, general=True, late=True) == 0.9
+    assert preference_rl.reward(verdicts, raw, general=True, late=False) == 0
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +177,29 @@ def test_a_stopped_run_resumes_to_the_same_bits(recipe, tiny_checkpoint, tmp_pat
     assert [r["problem_id"] for r in rows(tmp_path / "broken", 4)] == [
         r["problem_id"] for r in rows(tmp_path / "whole", 4)
     ]
+
+
+@pytest.mark.slow
+def test_ppo_starts_its_critic_from_the_reward_model_and_learns_from_raw_scores(
+    recipe, reward_model, tmp_path
+):
+    values = recipe.model_dump() | {"problems": {"general": 1.0}, "steps": 2}
+    values["algorithm"] = {
+        "preset": "ppo", "minibatches": 2, "critic_start": str(reward_model),
+        "kl_estimator": "k1", "kl_placement": "reward", "kl_coefficient": 0.05,
+    }  # fmt: skip
+    scored = {"preference_scale": "none", "preference_from": 0, "format": 0, "language": 0}
+    values["reward"] = {"reward_model": str(reward_model), **scored}
+    values["evaluation"] = {"sources": ["general"], "problems": 3, "samples": 1}
+    preference_rl.run(PreferenceRLRecipe.model_validate(values), tmp_path, resume=False)
+    folder = tmp_path / "preference_rl"
+    rewards = [row["reward"] for row in rows(folder, 1)]
+    assert min(rewards) < 0 or max(rewards) > 1  # no score between 0 and 1
+    state = checkpoint.load_latest(folder)[1]
+    head = state["learning"]["critic"]["head"]["weight"]
+    start = ScalarHead(reward_model).model.score.weight
+    assert 0 < (head - start).abs().max() < 0.1  # moved from there, not from 0
+    stage = json.loads((tmp_path / "run.json").read_text())["stages"][-1]
+    inputs = {entry["path"] for entry in stage["lineage"]["inputs"].values()}
+    assert str(reward_model) in inputs
+    assert "algorithm.critic_start" in stage["lineage"]["inputs"]

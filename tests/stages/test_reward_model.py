@@ -10,8 +10,8 @@ from veriloop.data import arithmetic_preferences
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.model.scalar_head import ZERO_POINT, ScalarHead
 from veriloop.pipeline.preference.datasets import load_rows
-from veriloop.pipeline.preference.scalar_head import ZERO_POINT, ScalarHead
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.stages import reward_model
 

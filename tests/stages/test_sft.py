@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from veriloop.data.generated_rows import worked_sums
+from veriloop.data.generated_rows import general_answers, worked_sums
 from veriloop.data.template import CHAT
 from veriloop.pipeline.config.sft import SFTRecipe
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
@@ -262,3 +262,12 @@ def test_the_command_trains_on_any_file(recipe, file, tmp_path, capsys):
     assert "sft: the trainer is on CPU" in said and "step_000001" in said
     (row,) = read_metrics(tmp_path / "run" / "sft" / "metrics.jsonl")
     assert row["loss"] > 0 and row["tokens"] > 6
+
+
+def test_answers_to_general_prompts_are_rows_too(recipe):
+    config = recipe(data={"source": "general", "rows": 3, "seed": 4}).data
+    rows = sft.load_rows(config)
+    written = [row["completion"][0]["content"] for row in general_answers(4, 3)]
+    assert [row.messages[-1]["content"] for row in rows] == written
+    with pytest.raises(ValueError, match="rows=0: generated data has no end"):
+        recipe(data={"source": "general"})

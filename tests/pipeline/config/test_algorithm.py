@@ -60,6 +60,8 @@ def test_the_models_that_have_to_be_in_memory(preset, held):
         ({"objective": "natural_gradient"}, "natural_gradient needs trust_region > 0"),
         (NATURAL | {"critic": "shared"}, "objective=natural_gradient with critic=shared"),
         (NATURAL | {"ptx_coefficient": 0.1}, "natural_gradient with ptx_coefficient=0.1"),
+        ({"critic_start": "rm"}, "critic_start='rm' with critic=none: .*set critic: separate"),
+        ({"preset": "ppo_shared", "critic_start": "rm"}, "critic_start='rm' with critic=shared"),
         ({"old_kl_coefficient": 0.1}, "objective=clip does not use it"),
         ({"objective": "kl_penalty"}, "needs old_kl_coefficient > 0"),
         ({"kl_estimator": "k1"}, "kl_placement=loss: .* 0: it adds only noise"),

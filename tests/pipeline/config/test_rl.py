@@ -77,6 +77,7 @@ def test_questions_come_from_known_sources_by_weights_above_zero(problems, said)
         ({"reward": {"reward_model": ""}}, "reward_model"),
         ({"reward": JUDGED | {"preference_from": 1.1}}, "preference_from"),
         ({"reward": JUDGED | {"preference_scale": 0}}, "preference_scale"),
+        ({"reward": JUDGED | {"preference_scale": "raw"}}, "preference_scale"),
     ],
 )
 def test_a_reward_model_needs_its_folder_and_something_to_judge(changes, said):

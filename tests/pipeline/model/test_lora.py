@@ -201,7 +201,7 @@ def test_named_layers_alone_are_adapted_and_a_wrong_name_is_answered(tiny_checkp
 
 
 def test_a_classifier_with_a_new_head_is_refused(tiny_checkpoint):
-    from veriloop.pipeline.preference.scalar_head import load_classifier
+    from veriloop.pipeline.model.scalar_head import load_classifier
 
     model = load_classifier(tiny_checkpoint(), load_tokenizer(tiny_checkpoint()))
     with pytest.raises(RecipeError, match="the new head of"):

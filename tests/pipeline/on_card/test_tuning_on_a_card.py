@@ -12,11 +12,11 @@ from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.distill import logit_step as logits
 from veriloop.pipeline.distill.teacher_pass import TopKOptions, score_top_k
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.preference import reward_training
 from veriloop.pipeline.preference import step as preference
 from veriloop.pipeline.preference.examples import Example, Match, mismatched
 from veriloop.pipeline.preference.reference_pass import log_probs
-from veriloop.pipeline.preference.scalar_head import ScalarHead
 from veriloop.pipeline.sft import step as sft
 
 ROWS = {"row": 24, "rows": 2, "logits_chunk": 7}

@@ -9,8 +9,8 @@ from veriloop.data.preference_ids import encode
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.preference.reward_judge import PreferenceJudge, judged_text, to_messages
-from veriloop.pipeline.preference.scalar_head import ScalarHead
 
 GOOD = "<think>Be kind.</think><answer>Hello Tom!</answer>"
 
@@ -116,3 +116,21 @@ def test_a_model_without_a_chat_template_is_given_plain_text(tiny_checkpoint):
     tokenizer = load_tokenizer(tiny_checkpoint())
     assert to_messages("Hi?", "Hello", tokenizer)[0] == ({"role": "user", "content": "Hi?"},)
     assert to_messages("Hi?", "Hello", SimpleNamespace(chat_template=None)) == ("Hi?", "Hello")
+
+
+def test_where_the_raw_score_counts_an_empty_answer_is_judged_as_one(head, rollouts):
+    judge = PreferenceJudge(head, TrainerConfig(), scale=None)
+    prompt = [{"role": "user", "content": "Greet Tom."}]
+    ids = [
+        encode(prompt, [{"role": "assistant", "content": text}], head.tokenizer, head.ends)
+        for text in ("Hello Tom!", "")
+    ]
+    good, nothing = head.rewards(ids, TrainerConfig())
+    marked = f"Hello{head.tokenizer.eos_token}Tom"
+    responses = (GOOD, "", "<think>Hello Tom!", marked)
+    verdicts = judge(rollouts(*[(problem(), response) for response in responses]))
+    assert [v.components["raw"] for v in verdicts] == pytest.approx(
+        [good] + 3 * [nothing], abs=1e-5
+    )
+    assert {v.status for v in verdicts} == {"graded"}
+    assert verdicts[0].score == pytest.approx(1 / (1 + 2.718281828459045**-good))

@@ -12,13 +12,13 @@ from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.reward_model import centring, ranking
 from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.model.scalar_head import answer_rewards, load_classifier
 from veriloop.pipeline.preference.reward_training import (
     accuracy,
     encode_rankings,
     gradient,
     measure,
 )
-from veriloop.pipeline.preference.scalar_head import answer_rewards, load_classifier
 from veriloop.pipeline.training.optimizer import Optimizer
 
 

@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from veriloop.data.preference_ids import EncodedAnswer
+from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.rl.critic import Critic
 
 
@@ -165,3 +168,34 @@ def test_a_gradient_that_is_no_number_stops_it(tiny_llama):
     critic.head.bias.grad = torch.tensor([float("nan")])
     with pytest.raises(FloatingPointError, match="critic's gradient norm is nan"):
         critic.step(1.0)
+
+
+def test_started_from_a_reward_model_it_expects_the_centred_reward_of_what_is_written(
+    tiny_classifier, tiny_llama, graded
+):
+    head = ScalarHead(tiny_classifier)
+    head.zero_point = 0.75
+    answers = [(7, 8), (9, 3, 4, 4, 6), (5,)]
+    cut = [graded((1, 5), answer, finish="length") for answer in answers]
+    rewards = head.rewards(
+        [EncodedAnswer(prompt=(1, 5), completion=a, segments=(0,) * len(a)) for a in answers],
+        TrainerConfig(),
+    )
+    critic = Critic(tiny_llama(), own_trunk=True, learning_rate=0.1, start=head)
+    values_N = critic.bootstrap_values(tiny_llama(), cut, row=64, rows=8)
+    assert_close(values_N, torch.tensor(rewards), atol=1e-5, rtol=1e-5)
+    assert len(set(rewards)) == 3 and critic.trunk.training
+
+
+def test_a_critic_from_a_reward_model_learns_all_of_it_but_the_models_own_head(
+    tiny_classifier, tiny_llama, sampled, whole
+):
+    policy, start = tiny_llama(), ScalarHead(tiny_classifier)
+    critic = Critic(policy, own_trunk=True, learning_rate=0.1, start=start)
+    (batch,) = whole(sampled(policy, 2), torch.ones(2)).batches
+    before = critic.trunk.layers[0].mlp.up_proj.weight.detach().clone()
+    critic.values(policy, batch).square().sum().backward()
+    critic.step(1.0)
+    assert not critic.trunk.layers[0].mlp.up_proj.weight.equal(before)
+    assert not critic.head.weight.equal(start.model.score.weight)
+    assert all(p.grad is None for p in policy.parameters())

@@ -221,3 +221,44 @@ def test_a_set_may_take_the_place_of_a_generated_source(sums):
     sources, _ = sources_of(["general"], {"general": config})
     asked = sources["general"].problem("rl", 0, 0)
     assert source_of(asked) == "general" and asked.prompt.startswith("Ann has")
+
+
+def test_prompts_without_an_answer_have_a_fixed_reference_and_facts_from_columns(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    lines = [
+        {"ask": "How do I greet?", "sort": "greet"},
+        {"ask": "How do I steal?", "sort": "harm"},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    bound = {"length": {"at_least": 1}}
+    config = SetConfig(
+        path=str(path), question=("{ask}",), verifier="length", fixed=bound, facts={"kind": "sort"}
+    )
+    sources, _ = sources_of(["general"], {"general": config})
+    asked = [sources["general"].problem("rl", 0, i) for i in range(2)]
+    kinds = {problem.prompt: problem.facts["kind"] for problem in asked}
+    assert kinds == {"How do I greet?": "greet", "How do I steal?": "harm"}
+    assert all(problem.reference == bound and problem.verifier == "length" for problem in asked)
+    assert all(problem.facts["source"] == "general" for problem in asked)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"question": ("{ask}",), "verifier": "length"}, "for prompts without an answer a `fixed`"),
+        ({"of": "gsm8k", "fixed": {"a": 1}}, "fixed={'a': 1} is read only beside `question`"),
+        ({"of": "gsm8k", "facts": {"a": "b"}}, "facts={'a': 'b'} is read only beside `question`"),
+        (
+            {
+                "question": ("{a}",),
+                "verifier": "length",
+                "fixed": {"a": 1},
+                "facts": {"source": "b"},
+            },
+            "the fact 'source' is the name of the set",
+        ),
+    ],
+)
+def test_a_set_needs_what_its_verifier_reads(config, said):
+    with pytest.raises(ValidationError, match=said):
+        SetConfig.model_validate(config)

@@ -12,7 +12,7 @@ from tests.openapi import fuzz
 from veriloop.data.preference_ids import encode
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.policy import load_tokenizer
-from veriloop.pipeline.preference.scalar_head import ZERO_POINT, load_classifier
+from veriloop.pipeline.model.scalar_head import ZERO_POINT, load_classifier
 from veriloop.stages.commands.serve_reward import RewardServer
 from veriloop.verifiers.registry import get, judge
 from veriloop.verifiers.reward_model import squashed

@@ -10,7 +10,7 @@ from veriloop.data.preference_ids import EncodedAnswer
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.policy import load_tokenizer
-from veriloop.pipeline.preference.scalar_head import (
+from veriloop.pipeline.model.scalar_head import (
     ZERO_POINT,
     ScalarHead,
     answer_rewards,
