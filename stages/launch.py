@@ -34,7 +34,7 @@ from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
 from veriloop.pipeline.config.sections import Part, Ranked, require_plugins
 from veriloop.pipeline.dry_run.inputs import require_data, require_files
-from veriloop.pipeline.dry_run.plan import plan
+from veriloop.pipeline.dry_run.plan import plan, require_memory_of
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.runs.hub_push import require_access, require_token
@@ -194,6 +194,7 @@ def command(words: Sequence[str]) -> int:
         require_none(refused)
         return 0
     require_start(options.recipe)
+    require_memory_of(options.recipe)
     require_installed(getattr(options.recipe, "trackers", ()))
     with activity("looking up the data sets"):
         require_data(options.recipe)
@@ -336,7 +337,7 @@ def refusals(recipe: Recipe, taken: Collection[str] = ()) -> list[str]:
     The settings in `taken` come from earlier stages. Nothing is downloaded but a config.json.
     """
     reasons: list[str] = []
-    checks = [lambda: require_files(recipe)]
+    checks = [lambda: require_files(recipe), lambda: require_memory_of(recipe)]
     checks += [lambda: require_installed(getattr(recipe, "trackers", ()))]
     for key, name, hint in checkpoints_of(recipe):
         if key not in taken:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from veriloop.pipeline.config.fields import Count, Part, Positive
+from veriloop.pipeline.config.fields import Count, NotNegative, Part, Positive
 from veriloop.pipeline.errors import RecipeError
 
 
@@ -14,6 +14,10 @@ class ClusterTrainer(Part):
     """Machines that train."""
     ranks: Count = 1
     """Processes of each machine. One for each of its GPUs."""
+    gpu_gib: NotNegative = 0.0
+    """Memory of a GPU, GiB. A run whose plan needs more is refused; 0: not checked."""
+    host_gib: NotNegative = 0.0
+    """The same of a machine's own memory."""
 
 
 def _servers(urls: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,9 +5,10 @@ The CUDA context, the engine's own buffers and the allocator's fragments are not
 
 import importlib.util
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from veriloop.pipeline.config.cluster import cluster_of
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
 from veriloop.pipeline.config.rl import PreferenceReward, RLRecipe
@@ -22,14 +23,17 @@ from veriloop.pipeline.dry_run.memory import (
     half_on_gpu,
     trainer_bytes,
     trunk_activations,
+    whole_units,
 )
+from veriloop.pipeline.errors import RecipeError
 
-Recipe = RLRecipe | SupervisedRecipe | DistillRecipe | PreferenceRecipe | RewardModelRecipe
+Planned = RLRecipe | SupervisedRecipe | DistillRecipe | PreferenceRecipe | RewardModelRecipe
 Shapes = Callable[[str], Shape | None]  # of a start, teacher or reward model; None: unknown
 Phase = Literal["update", "sampling", "sync", "scoring by the teacher"]
 PHASES: tuple[Phase, ...] = ("update", "sampling", "sync", "scoring by the teacher")
 PROMPT = 256  # tokens of a prompt of stages without `rollout`
 STRIDE = 256  # positions by which a static cache grows; as in sampling/static_engine.py
+SHARDED = {"weights", "gradients", "optimizer moments", "reference", "critic"}
 SHORT = {"float32": "float32", "bfloat16": "bf16"}
 
 
@@ -55,7 +59,7 @@ def peak(parts: Iterable[Part]) -> tuple[float, Phase]:
     return size(largest), largest
 
 
-def budget_rows(recipe: Recipe, shapes: Shapes) -> Rows:
+def budget_rows(recipe: Planned, shapes: Shapes) -> Rows:
     """The plan's rows of memory; one that names the model if its shape is unknown."""
     shape = shapes(recipe.start)
     if shape is None:
@@ -63,12 +67,46 @@ def budget_rows(recipe: Recipe, shapes: Shapes) -> Rows:
     parts, missing = parts_of(recipe, shape, shapes)
     size, phase = peak(parts)
     incomplete = "".join(f", without {name}, whose config.json is not found" for name in missing)
+    device = "the trainer's device" if cluster_of(recipe).ranks == 1 else "the device of rank 0"
     return [
         ("parameters", f"{shape.parameters:,}"),
-        ("memory", f"at most about {shown(size)} on the trainer's device, during {phase}"
-                   f"{incomplete}"),
+        ("memory", f"at most about {shown(size)} on {device}, during {phase}{incomplete}"),
         *((f"- {part.name}", _note(part)) for part in parts if part.size),
     ]  # fmt: skip
+
+
+def require_memory(recipe: Planned, shapes: Shapes) -> None:
+    """Raise RecipeError if a GPU or a machine of `cluster.trainer` has less than the plan needs."""
+    trainer, shape = recipe.cluster.trainer, shapes(recipe.start)
+    if shape is None or not (trainer.gpu_gib or trainer.host_gib):
+        return
+    parts, _ = parts_of(recipe, shape, shapes)
+    _, phase = peak(parts)
+    held = [part for part in parts if not part.host and phase in part.during]
+    hosted = [part for part in parts if part.host]
+    for key, limit, needed, when in (
+        ("gpu_gib", trainer.gpu_gib, held, f"on the device of rank 0 during {phase}"),
+        ("host_gib", trainer.host_gib, hosted, "in the memory of the first machine"),
+    ):
+        if limit and sum(part.size for part in needed) > limit * GIB:
+            raise RecipeError(_too_large(key, limit, needed, when))
+
+
+def _too_large(key: str, limit: float, parts: Sequence[Part], when: str) -> str:
+    parts = sorted(parts, key=lambda part: -part.size)
+    size = sum(part.size for part in parts)
+    listed = ", ".join(f"{part.name} {shown(part.size)}" for part in parts if part.size)
+    shared = sum(part.size for part in parts if part.name in SHARDED)
+    left = limit * GIB - (size - shared)
+    advice = "the parts that ranks do not divide are too large: lower trainer.rows or trainer.row"
+    if key == "host_gib":
+        advice = "use machines with more memory, or fewer ranks on each"
+    elif left > 0:
+        advice = f"{-(-shared // left):,.0f} times as many ranks would do"
+    return (
+        f"cluster.trainer.{key}={limit:g}: the plan needs about {shown(size)} {when} ({listed}); "
+        f"{advice}"
+    )
 
 
 def unknown(start: str) -> tuple[str, str]:
@@ -87,7 +125,7 @@ def _note(part: Part) -> str:
     return f"{shown(part.size)}: {notes}" if notes else shown(part.size)
 
 
-def parts_of(recipe: Recipe, shape: Shape, shapes: Shapes) -> tuple[list[Part], list[str]]:
+def parts_of(recipe: Planned, shape: Shape, shapes: Shapes) -> tuple[list[Part], list[str]]:
     """Every part, and the names of the models whose shape is unknown."""
     trainer = recipe.trainer
     positions = trainer.rows * max(trainer.row, longest(recipe) - 1)
@@ -101,7 +139,9 @@ def parts_of(recipe: Recipe, shape: Shape, shapes: Shapes) -> tuple[list[Part], 
             continue
         size = 4 * (other.parameters - (other.head if role == "reward model" else 0))
         others.append(Part(name=role, size=size, note=f"{name}, float32", during=during))
-    parts += others + _sampler(recipe, shape, shapes)
+    parts += others
+    if not _is_served(recipe):
+        parts += _sampler(recipe, shape, shapes)
     if trainer.device != "cpu":
         state = sum(part.size for part in parts if part.name in ("optimizer moments", "reference"))
         state += sum(part.size * 3 / 4 for part in parts if part.name == "critic")
@@ -110,10 +150,34 @@ def parts_of(recipe: Recipe, shape: Shape, shapes: Shapes) -> tuple[list[Part], 
             weights = 2 * shape.parameters
         parts.append(Part(name="checkpoint staging", size=weights + state, host=True,
                           note="pinned copies on a GPU"))  # fmt: skip
-    return parts, missing
+    return _divided(recipe, shape, parts), missing
 
 
-def longest(recipe: Recipe) -> int:
+def _is_served(recipe: Planned) -> bool:
+    return bool(cluster_of(recipe).samplers.urls)
+
+
+def _divided(recipe: Planned, shape: Shape, parts: Sequence[Part]) -> list[Part]:
+    """The parts of rank 0; the others have no sampler. One rank holds all of them."""
+    cluster = cluster_of(recipe)
+    if cluster.ranks == 1:
+        return list(parts)
+    each = cluster.trainer.ranks
+    return [
+        *(_shard(part, cluster.ranks) if part.name in SHARDED else part for part in parts),
+        Part(name="whole units", size=whole_units(shape, recipe.trainer), during=("update",),
+             note="two blocks, embedding and head, and gradients of them"),
+        Part(name="start", size=4 * shape.parameters * each, host=True,
+             note=f"float32, in each of {each} processes while it loads"),
+    ]  # fmt: skip
+
+
+def _shard(part: Part, ranks: int) -> Part:
+    note = ", ".join(filter(None, (part.note, f"over {ranks} ranks")))
+    return replace(part, size=part.size / ranks, note=note)
+
+
+def longest(recipe: Planned) -> int:
     """Tokens of the longest sequence of an update."""
     if isinstance(recipe, RLRecipe) or _on_policy(recipe):
         return recipe.rollout.max_prompt + recipe.rollout.max_tokens  # type: ignore[union-attr]
@@ -122,7 +186,7 @@ def longest(recipe: Recipe) -> int:
     return recipe.data.max_tokens
 
 
-def _on_policy(recipe: Recipe) -> bool:
+def _on_policy(recipe: Planned) -> bool:
     return isinstance(recipe, DistillRecipe) and recipe.method == "on_policy"
 
 
@@ -146,7 +210,7 @@ def _trainer(
     ]  # fmt: skip
 
 
-def _reference(recipe: Recipe, shape: Shape) -> list[Part]:
+def _reference(recipe: Planned, shape: Shape) -> list[Part]:
     """With adapters it is the model without them, and only a copy of these."""
     held = False
     if isinstance(recipe, RLRecipe):
@@ -158,7 +222,7 @@ def _reference(recipe: Recipe, shape: Shape) -> list[Part]:
     return [Part(name="reference", size=width * own, note=dtype)] if held else []
 
 
-def _critic(recipe: Recipe, shape: Shape, positions: int) -> list[Part]:
+def _critic(recipe: Planned, shape: Shape, positions: int) -> list[Part]:
     """A second pass through a trunk, whose graph exists at the same time as the policy's."""
     if not isinstance(recipe, RLRecipe) or recipe.algorithm.critic == "none":
         return []
@@ -170,7 +234,7 @@ def _critic(recipe: Recipe, shape: Shape, positions: int) -> list[Part]:
     return [Part(name="critic", size=16 * own, note="weights, gradients, moments"), *parts]
 
 
-def _further_models(recipe: Recipe) -> list[tuple[str, str, tuple[Phase, ...]]]:
+def _further_models(recipe: Planned) -> list[tuple[str, str, tuple[Phase, ...]]]:
     """(folder, role, phases) of models that only score."""
     if isinstance(recipe, RLRecipe) and isinstance(recipe.reward, PreferenceReward):
         return [(recipe.reward.reward_model, "reward model", PHASES)]
@@ -182,7 +246,7 @@ def _further_models(recipe: Recipe) -> list[tuple[str, str, tuple[Phase, ...]]]:
     return []
 
 
-def _sampler(recipe: Recipe, shape: Shape, shapes: Shapes) -> list[Part]:
+def _sampler(recipe: Planned, shape: Shape, shapes: Shapes) -> list[Part]:
     """The engine of the policy, which stays while it is trained, or of a teacher or an evaluation,
     which is closed before."""
     config: SamplerConfig | None = getattr(recipe, "sampler", None)
@@ -238,7 +302,7 @@ def _is_vllm(config: SamplerConfig) -> bool:
     return config.engine == "vllm"
 
 
-def _on_gpu(recipe: Recipe, config: SamplerConfig) -> bool:
+def _on_gpu(recipe: Planned, config: SamplerConfig) -> bool:
     """Whether the torch sampler has its static cache, on a GPU: named, or of the trainer."""
     if config.device != "auto":
         return config.device != "cpu"

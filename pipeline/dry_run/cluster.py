@@ -43,33 +43,18 @@ def _rank_rows(recipe: Ranked, parameters: int | None, sent: float) -> Rows:
     cluster, trainer = recipe.cluster, recipe.cluster.trainer
     if cluster.ranks == 1:
         return []
+    samples = "" if cluster.samplers.urls else "samples, "
     rows = [
         (
             "cluster",
             f"{trainer.nodes} x {trainer.ranks} = {cluster.ranks} ranks; on each machine "
-            f"`{cluster.launcher}`; rank 0 samples, judges and writes",
+            f"`{cluster.launcher}`; rank 0 {samples}judges and writes",
         )
     ]
-    if parameters is None:
-        return rows
-    adapters = recipe.trainer.lora.rank > 0
-    roles = {"weights" if adapters else "weights, gradients, two moments": 4 if adapters else 16}
-    learns = isinstance(recipe, RLRecipe)
-    if learns and recipe.algorithm.kl_coefficient:
-        roles["reference"] = 4
-    if learns and recipe.algorithm.critic == "separate":
-        roles["critic"] = 16
-    size = sum(roles.values()) * parameters / cluster.ranks / MIB
-    parts = "; ".join(f"{role}: {count}" for role, count in roles.items())
-    start = 4 * parameters / MIB
-    rows.append(
-        (
-            "a rank holds",
-            f"{size:,.1f} MiB in shards ({parts} bytes a parameter, over {cluster.ranks}), one "
-            f"block at a time whole, and activations; {start:,.1f} MiB while the start loads",
-        )
-    )
     if not isinstance(recipe, RLRecipe):
+        return rows
+    rows.append(("micro-batches", _micro_batches(recipe)))
+    if parameters is None:
         return rows
     return [
         *rows,
@@ -79,3 +64,17 @@ def _rank_rows(recipe: Ranked, parameters: int | None, sent: float) -> Rows:
             "the sampler",
         ),
     ]
+
+
+def _micro_batches(recipe: RLRecipe) -> str:
+    """The most of one optimizer step on a rank: every response has its greatest length."""
+    rollout, rows = recipe.rollout, recipe.trainer.rows
+    responses = rollout.prompts * rollout.per_prompt // recipe.algorithm.minibatches
+    length = rollout.max_prompt + rollout.max_tokens
+    row = max(recipe.trainer.row, length - 1)
+    a_row = max(1, row // length)
+    each = -(-responses // (a_row * rows * recipe.cluster.ranks))
+    return (
+        f"at most {each} on a rank and optimizer step: {responses:,} responses of at most "
+        f"{length:,} tokens, {rows} row{'s' * (rows > 1)} of {row:,}"
+    )

@@ -47,6 +47,11 @@ class Shape:
         return 0 if self.tied else self.vocabulary * self.hidden
 
     @property
+    def ends(self) -> int:
+        """Parameters outside of the blocks: embedding and head."""
+        return self.vocabulary * self.hidden + self.head
+
+    @property
     def linear(self) -> dict[str, tuple[int, int]]:
         """(inputs, outputs) of a block's linear layers, by name."""
         d, f = self.hidden, self.feed_forward
@@ -199,6 +204,15 @@ def trunk_activations(shape: Shape, trainer: TrainerConfig, positions: int) -> i
     if trainer.lora.base != "full":
         unpacked = (6 if size == 2 else 4) * max(i * o for i, o in shape.linear.values())
     return layers + ends + unpacked + BACKWARD_BUFFERS * size * shape.feed_forward * positions
+
+
+def whole_units(shape: Shape, trainer: TrainerConfig) -> int:
+    """Bytes that a rank holds whole beside its shards: two blocks, embedding and head, and the
+    gradients of one block, embedding and head if they are trained."""
+    block = sum(i * o for i, o in shape.linear.values())
+    if trainer.lora.rank:
+        return (2 if half_on_gpu(trainer) else 4) * (2 * block + shape.ends)
+    return 4 * (3 * block + 2 * shape.ends)
 
 
 def quantized_parameters(shape: Shape, trainer: TrainerConfig) -> int:

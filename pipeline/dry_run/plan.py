@@ -17,7 +17,7 @@ from veriloop.pipeline.config.registry import Recipe, StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, TinyModel
 from veriloop.pipeline.config.sft import SupervisedRecipe
-from veriloop.pipeline.dry_run.budget import Shapes, budget_rows, evaluated
+from veriloop.pipeline.dry_run.budget import Planned, Shapes, budget_rows, evaluated, require_memory
 from veriloop.pipeline.dry_run.cluster import cluster_rows
 from veriloop.pipeline.dry_run.inputs import missing_tags
 from veriloop.pipeline.dry_run.memory import MIB, Rows, Shape, shape_of, tiny_shape
@@ -104,6 +104,12 @@ def shape_at(start: str) -> Shape | None:
     except ValueError as failure:
         raise RecipeError(f"{path} is not JSON ({failure})") from failure
     return shape_of(config, parameters(path.parent)) if isinstance(config, dict) else None
+
+
+def require_memory_of(recipe: Recipe) -> None:
+    """Raise RecipeError if the machines of a recipe's `cluster` have too little memory for it."""
+    if isinstance(recipe, Planned):
+        require_memory(recipe, shape_at)
 
 
 def _pretraining_rows(recipe: BaseRecipe) -> Rows:

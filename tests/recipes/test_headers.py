@@ -1,5 +1,6 @@
 """Every recipe for a real model opens with where it is from, what to expect and what it needs."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,16 +9,25 @@ import pytest
 from veriloop.pipeline.config.load import read, read_values
 from veriloop.pipeline.config.r1_stages import steps
 from veriloop.pipeline.dry_run import plan
+from veriloop.pipeline.dry_run.plan import require_memory_of
+from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.launch import parse
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 NAMES = sorted(
-    p.relative_to(FOLDER).with_suffix("").as_posix() for p in (FOLDER / "real").rglob("*.yaml")
+    p.relative_to(FOLDER).with_suffix("").as_posix()
+    for kind in ("real", "cluster")
+    for p in (FOLDER / kind).rglob("*.yaml")
 )
 WHOLE = [name for name in NAMES if read(name).stage == "r1"]
 STAGES = [name for name in NAMES if name not in WHOLE]
-SAMPLED = [name for name in STAGES if "sampler" in read_values(name)]
+SERVED = [name for name in STAGES if name.startswith("cluster/")]
+SAMPLED = [name for name in STAGES if "sampler" in read_values(name) and name not in SERVED]
 FIELDS = ("Reproduces", "Source", "Expected", "Hardware", "Memory", "Differs", "Begin", "Smaller")
+LLAMA_70B = {
+    "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "vocab_size": 128256,
+    "num_key_value_heads": 8, "intermediate_size": 28672, "tie_word_embeddings": False,
+}  # fmt: skip
 FLAG = r"--[a-z_.-]+ [\w./-]*\w"
 
 every = pytest.mark.parametrize("name", NAMES)
@@ -152,7 +162,14 @@ def test_the_page_lists_every_recipe_with_its_card():
     page = (FOLDER.parent / "docs/real.md").read_text()
     listed = re.findall(r"^\| `(real/\S+)` \|[^|]*\| (\d+) GB \|", page, re.MULTILINE)
     cards = {name: re.search(r"(\d+) GB card", header(name)["Hardware"])[1] for name in NAMES}
-    assert dict(listed) == {name: card for name, card in cards.items() if not in_folder(name)}
+    real = {name: card for name, card in cards.items() if name not in SERVED}
+    assert dict(listed) == {name: card for name, card in real.items() if not in_folder(name)}
+    page = (FOLDER.parent / "docs/cluster.md").read_text()
+    listed = re.findall(r"^\| `(cluster/\S+)` \|[^|]*\| (\d+) x (\d+) \|", page, re.MULTILINE)
+    trainers = {name: read(name).cluster.trainer for name in SERVED}
+    assert {name: (int(nodes), int(ranks)) for name, nodes, ranks in listed} == {
+        name: (trainer.nodes, trainer.ranks) for name, trainer in trainers.items()
+    }
 
 
 def test_a_figure_on_the_page_stands_in_the_header_of_its_recipe():
@@ -161,3 +178,65 @@ def test_a_figure_on_the_page_stands_in_the_header_of_its_recipe():
         stated = " ".join(header(name).values()).replace("->", "→")
         figures = re.findall(r"\b\d+\.\d+\b", told)
         assert all(figure in stated for figure in figures), name
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_recipe_for_several_cards_fits_them_and_not_an_eighth(name, published):
+    cluster = read(name).cluster
+    require_memory_of(read(name))
+    few = cluster.ranks // 8
+    flags = ["--cluster.trainer.nodes", "1", "--cluster.trainer.ranks", str(few)]
+    with pytest.raises(RecipeError, match=r"cluster\.trainer\.(gpu|host)_gib="):
+        require_memory_of(parse("zero", [name, *flags]).recipe)
+
+
+@pytest.fixture
+def llama_70b(published):
+    """A folder with the config.json of a model of 70 billion parameters."""
+    path = published / "models/Llama-3.1-70B"
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps({"model_type": "llama", **LLAMA_70B}))
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "size", "nodes"),
+    [
+        ("zero_math_qwen2.5_7b", "Qwen2.5-7B", 7.62, 1),
+        ("zero_math_qwen2.5_7b", "Qwen2.5-7B", 7.62, 64),
+        ("dapo_qwen2.5_32b", "Qwen2.5-32B", 32.76, 2),
+        ("dapo_qwen2.5_32b", "Qwen2.5-32B", 32.76, 64),
+        ("dapo_qwen2.5_32b", "Llama-3.1-70B", 70.55, 16),
+        ("dapo_qwen2.5_32b", "Llama-3.1-70B", 70.55, 64),
+    ],
+)
+def test_models_of_7_to_70_billion_parameters_are_planned_on_8_to_512_cards(
+    name, model, size, nodes, llama_70b
+):
+    limits = ["--cluster.trainer.gpu-gib", "79", "--cluster.trainer.host-gib", "3200"]
+    flags = ["--start", f"models/{model}", "--cluster.trainer.nodes", str(nodes), *limits]
+    recipe = parse("zero", [f"cluster/{name}", *flags]).recipe
+    require_memory_of(recipe)
+    text = plan.plan(recipe)
+    parameters = int(re.search(r"parameters +([\d,]+)", text)[1].replace(",", ""))
+    assert parameters / 1e9 == pytest.approx(size, abs=0.006)
+    assert f"{nodes} x 8 = {8 * nodes} ranks" in text and planned(text)[0] < 79
+    moments = re.search(r"- optimizer moments +([\d,.]+) ([GM])iB", text)
+    held = float(moments[1].replace(",", "")) * {"G": 2**30, "M": 2**20}[moments[2]]
+    assert held == pytest.approx(8 * parameters / (8 * nodes), rel=0.01)
+    assert f"{2 * parameters / 2**20:,.1f} MiB to the sampler" in text
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (["gpu-gib", "79"], r"gpu_gib=79: .* times as many ranks would do"),
+        (["host-gib", "2000"], r"host_gib=2000: .*; use machines with more memory, or fewer ranks"),
+    ],
+)
+def test_70_billion_parameters_do_not_fit_eight_cards(limit, said, llama_70b):
+    key, gib = limit
+    flags = ["--cluster.trainer.nodes", "1", "--cluster.trainer.gpu-gib", "0"]
+    flags += ["--cluster.trainer.host-gib", "0", f"--cluster.trainer.{key}", gib]
+    words = ["cluster/dapo_qwen2.5_32b", "--start", "models/Llama-3.1-70B", *flags]
+    with pytest.raises(RecipeError, match=said):
+        require_memory_of(parse("zero", words).recipe)

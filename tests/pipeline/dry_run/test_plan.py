@@ -10,7 +10,14 @@ from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, ZeroRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, TinyModel
-from veriloop.pipeline.dry_run.plan import parameters, plan, shape_at, tiny_parameters
+from veriloop.pipeline.dry_run.budget import shown
+from veriloop.pipeline.dry_run.plan import (
+    parameters,
+    plan,
+    require_memory_of,
+    shape_at,
+    tiny_parameters,
+)
 from veriloop.pipeline.errors import RecipeError
 
 
@@ -84,18 +91,107 @@ def test_the_loop_replaces_the_reference_as_often_as_planned(every, done):
     assert sum(reference.replace_when_due(policy, n) for n in range(3, 31, 3)) == done
 
 
+SHAPE = {
+    "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2048, "vocab_size": 4096,
+    "num_hidden_layers": 4, "num_attention_heads": 8, "tie_word_embeddings": False,
+}  # fmt: skip
+BLOCK, ENDS = 4 * 1024**2 + 3 * 2 * 1024**2, 2 * 4096 * 1024
+
+
+def of_eight(tmp_path, **more):
+    """A recipe of 2 x 4 ranks, and the parameters of its model."""
+    (model_at(tmp_path) / "config.json").write_text(json.dumps(SHAPE))
+    found = rows(zero(tmp_path, cluster={"trainer": {"nodes": 2, "ranks": 4}}, **more))
+    return found, int(found["parameters"].replace(",", ""))
+
+
 def test_a_cluster_is_planned_by_rank(tmp_path):
-    saved(model_at(tmp_path) / "model.safetensors", a=[1024, 1024])
-    found = rows(zero(tmp_path, cluster={"trainer": {"nodes": 2, "ranks": 4}}))
+    found, parameters = of_eight(tmp_path)
     launcher = "torchrun --nnodes 2 --nproc-per-node 4 -m veriloop"
     assert found["cluster"].startswith(f"2 x 4 = 8 ranks; on each machine `{launcher}`")
-    # (16 + 4) * 2^20 / 8 / 2^20: policy and reference, over 8
-    assert found["a rank holds"].startswith(
-        "2.5 MiB in shards (weights, gradients, two moments: 16"
+    assert found["cluster"].endswith("rank 0 samples, judges and writes")
+    for name, size in (("weights", 4), ("optimizer moments", 8), ("reference", 4)):
+        assert found[f"- {name}"].startswith(f"{shown(size * parameters / 8)}: ")
+        assert "over 8 ranks" in found[f"- {name}"]
+    whole = shown(4 * (3 * BLOCK + 2 * ENDS))
+    assert found["- whole units"].startswith(f"{whole}: two blocks, embedding and head")
+    assert "on the device of rank 0" in found["memory"]
+    start = shown(4 * 4 * parameters)
+    assert found["- start"].startswith(f"{start}: float32, in each of 4 processes")
+    assert found["weight sync"].startswith(f"{4 * parameters / 2**20:,.1f} MiB gathered tensor by")
+    alone = rows(zero(tmp_path))
+    assert not {"cluster", "micro-batches", "- whole units", "weight sync"} & alone.keys()
+    assert "over" not in alone["- weights"]
+
+
+def test_a_rank_of_adapters_holds_no_whole_gradients(tmp_path):
+    found, _ = of_eight(tmp_path, trainer={"lora": {"rank": 4}})
+    assert found["- whole units"].startswith(f"{shown(4 * (2 * BLOCK + ENDS))}: ")
+
+
+def test_ranks_with_servers_have_no_sampler(tmp_path):
+    (model_at(tmp_path) / "config.json").write_text(json.dumps(SHAPE))
+    servers = {"samplers": {"urls": ["http://a:8000"]}}
+    found = rows(zero(tmp_path, cluster=servers | {"trainer": {"ranks": 2}}))
+    assert found["cluster"].endswith("rank 0 judges and writes")
+    assert not {"- sampler weights", "- sampler cache"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("rows_of", "row", "most"),
+    [(2, 64, 4), (1, 400, 2), (2, 400, 1)],  # 64 of <= 100 tokens over 8: one or four in a row
+)
+def test_the_most_micro_batches_of_a_rank(rows_of, row, most):
+    found = rows(
+        zero(
+            rollout={"prompts": 16, "per_prompt": 8, "max_prompt": 50, "max_tokens": 50},
+            algorithm={"minibatches": 2},
+            trainer={"rows": rows_of, "row": row},
+            cluster={"trainer": {"ranks": 8}},
+        )
     )
-    assert "4.0 MiB while the start loads" in found["a rank holds"]
-    assert found["weight sync"].startswith("4.0 MiB gathered tensor by tensor, 4.0 MiB to")
-    assert not {"cluster", "a rank holds", "weight sync"} & rows(zero(tmp_path)).keys()
+    assert found["micro-batches"] == (
+        f"at most {most} on a rank and optimizer step: 64 responses of at most 100 tokens, "
+        f"{rows_of} row{'s' * (rows_of > 1)} of {max(row, 99)}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"gpu_gib": 0.01}, "gpu_gib=0.01: the plan needs about"),
+        ({"host_gib": 0.1}, "host_gib=0.1: the plan needs about"),
+        ({"gpu_gib": 100, "host_gib": 100}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_cluster_that_is_too_small_is_refused(limits, said, tmp_path):
+    (model_at(tmp_path) / "config.json").write_text(json.dumps(SHAPE))
+    recipe = zero(tmp_path, cluster={"trainer": {"ranks": 4} | limits})
+    if not said:
+        require_memory_of(recipe)
+        return
+    with pytest.raises(RecipeError, match=said):
+        require_memory_of(recipe)
+
+
+def test_the_refusal_says_how_many_ranks_would_do(tmp_path):
+    (model_at(tmp_path) / "config.json").write_text(json.dumps(SHAPE))
+
+    def sized(ranks, gib):
+        trainer = {"ranks": ranks, "gpu_gib": gib}
+        sampler = {"samplers": {"urls": ["http://a:8000"]}}
+        short = {"rows": 1, "row": 64}
+        return zero(tmp_path, cluster=sampler | {"trainer": trainer}, trainer=short)
+
+    with pytest.raises(RecipeError, match="5 times as many ranks would do") as refusal:
+        require_memory_of(sized(2, 0.39))
+    assert "whole units" in str(refusal.value)
+    require_memory_of(sized(10, 0.39))
+    with pytest.raises(RecipeError, match="2 times as many ranks"):
+        require_memory_of(sized(8, 0.39))
+    with pytest.raises(RecipeError, match=r"lower trainer\.rows or trainer\.row"):
+        require_memory_of(sized(2, 0.2))
 
 
 def test_servers_that_sample_are_named_with_the_bytes_that_they_load(tmp_path):
