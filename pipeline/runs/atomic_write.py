@@ -3,12 +3,14 @@
 import errno
 import os
 import re
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _NUMBER = re.compile(r"(?:os error|errno) (\d+)")  # in messages of safetensors and torch
-_TORCH_WRITER = "inline_container"  # its source file, in every message of torch's writer
+# Of torch's writer: its source file, its name, and what a C++ stream says.
+_TORCH_WRITER = re.compile("inline_container|PytorchStreamWriter|iostream error")
 
 
 def fsync(path: Path) -> None:
@@ -62,10 +64,13 @@ def _number(failure: Exception, path: Path) -> int | None:
     said = _NUMBER.search(str(failure))
     if said:
         return int(said[1])
-    if _TORCH_WRITER not in str(failure):
+    if not _TORCH_WRITER.search(str(failure)):
         return None
     # torch says only that a write failed.
-    return errno.EIO if os.statvfs(path.parent).f_bavail else errno.ENOSPC
+    if not os.statvfs(path.parent).f_bavail:
+        return errno.ENOSPC
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return errno.EIO if limit == resource.RLIM_INFINITY else errno.EFBIG
 
 
 def unfinished(path: Path) -> Path:

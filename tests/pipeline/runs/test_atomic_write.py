@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 
 import numpy as np
 import pyarrow as pa
@@ -94,9 +95,24 @@ def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path, wri
         assert path.read_text() == "old" and os.listdir(disk) == ["a.file"]
 
 
+@pytest.mark.parametrize("size", [0, 61, 3307, 5000, 8000])  # torch has a message for each
+def test_wherever_torch_meets_the_limit_of_a_file_the_error_names_it(tmp_path, size):
+    path, tensors = tmp_path / "a.pt", [torch.zeros(24) for _ in range(24)]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.raises(OSError, match=r"File too large.*a\.pt") as met:  # noqa: PT012
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            write_atomically(path, lambda fresh: torch.save(tensors, fresh))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert met.value.errno == errno.EFBIG and os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     ("failure", "number"),
     [
+        (RuntimeError("PytorchStreamWriter failed writing file data/0: file write"), errno.EIO),
+        (RuntimeError("basic_ios::clear: iostream error"), errno.EIO),
         (RuntimeError("[enforce fail at inline_container.cc:1] . open file failed, errno 30"), 30),
         (RuntimeError("[enforce fail at inline_container.cc:1] . unexpected pos"), errno.EIO),
         (OSError(errno.EIO, "a message of Arrow"), errno.EIO),
