@@ -163,12 +163,15 @@ def _divided(recipe: Planned, shape: Shape, parts: Sequence[Part]) -> list[Part]
     if cluster.ranks == 1:
         return list(parts)
     each = cluster.trainer.ranks
+    start = 4 * shape.parameters
+    start += sum(part.size for part in parts if part.name == "reference")
+    start += sum(part.size / 4 for part in parts if part.name == "critic")
     return [
         *(_shard(part, cluster.ranks) if part.name in SHARDED else part for part in parts),
         Part(name="whole units", size=whole_units(shape, recipe.trainer), during=("update",),
              note="two blocks, embedding and head, and gradients of them"),
-        Part(name="start", size=4 * shape.parameters * each, host=True,
-             note=f"float32, in each of {each} processes while it loads"),
+        Part(name="start", size=start * each, host=True,
+             note=f"with its copies, in each of {each} processes while they load"),
     ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from veriloop.pipeline.model import blocks, device, fused_layers, lora, nf4, pac
 from veriloop.pipeline.model.fused_layers import NORMS, FastLinear, FastNorm, TypedEmbedding
 from veriloop.pipeline.model.logprob import accumulate_in_place
 from veriloop.pipeline.model.probe import output_head, supports_packing
+from veriloop.pipeline.model.sharded import current_ranks
 
 _log = logging.getLogger(__name__)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -24,9 +25,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def prepare(model: Any, trainer: TrainerConfig) -> Any:
     """Set the model's device, dtype, fused layers, attention, blocks and adapters as in the recipe.
 
-    Frozen weights are rounded to bfloat16 where a GPU computes in it. Raises RecipeError for a
-    missing device or library, a layer whose weights cannot follow bfloat16, or blocks that cannot
-    be compiled.
+    On several ranks it stays on the CPU: dividing it moves one unit at a time, so that no GPU has
+    to hold all of it. Frozen weights are rounded to bfloat16 where a GPU computes in it. Raises
+    RecipeError for a missing device or library, a layer whose weights cannot follow bfloat16, or
+    blocks that cannot be compiled.
     """
     half, target = trainer.compute == "bfloat16", device.choose_device(trainer.device)
     if half:
@@ -53,8 +55,12 @@ def prepare(model: Any, trainer: TrainerConfig) -> Any:
     if half and target.type == "cuda":
         device.require_wide_product(target)
         _round_frozen(model)
-    model.to(target)
-    _measure(model)
+    if current_ranks().count == 1:
+        model.to(target)
+        _measure(model)
+    else:
+        with torch.compiler.set_stance("force_eager"):  # blocks are compiled for the GPU
+            _measure(model)
     return model
 
 

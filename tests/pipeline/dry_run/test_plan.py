@@ -116,8 +116,8 @@ def test_a_cluster_is_planned_by_rank(tmp_path):
     whole = shown(4 * (3 * BLOCK + 2 * ENDS))
     assert found["- whole units"].startswith(f"{whole}: two blocks, embedding and head")
     assert "on the device of rank 0" in found["memory"]
-    start = shown(4 * 4 * parameters)
-    assert found["- start"].startswith(f"{start}: float32, in each of 4 processes")
+    start = shown(4 * (4 + 4) * parameters)  # with the reference
+    assert found["- start"].startswith(f"{start}: with its copies, in each of 4 processes")
     assert found["weight sync"].startswith(f"{4 * parameters / 2**20:,.1f} MiB gathered tensor by")
     alone = rows(zero(tmp_path))
     assert not {"cluster", "micro-batches", "- whole units", "weight sync"} & alone.keys()

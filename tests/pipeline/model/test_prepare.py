@@ -9,10 +9,12 @@ from torch import nn
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import OptimizerConfig, SamplerConfig, TrainerConfig
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.model import device, sharded
 from veriloop.pipeline.model.fused_layers import FastLinear, FastNorm, in_float32
 from veriloop.pipeline.model.packing import lay_out
 from veriloop.pipeline.model.policy import hidden_states, load_policy, score
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.sharded import Ranks
 from veriloop.pipeline.rl.update import MismatchError, UpdateContext, update
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.sampling.sync import batch_tolerance
@@ -239,3 +241,19 @@ def test_the_wider_tolerance_lets_rounding_pass_and_stops_another_policy(
             p.add_(0.05 * p.std() * torch.randn_like(p)) if p.ndim > 1 else None
     with pytest.raises(MismatchError):
         stepped(model, part, algorithm, tolerance=tolerance)
+
+
+@pytest.mark.parametrize(("count", "at"), [(1, "meta"), (2, "cpu")])
+def test_on_several_ranks_the_model_stays_on_the_cpu_until_it_is_divided(
+    tiny_llama, monkeypatch, count, at
+):
+    places, ranks = [], Ranks()
+    ranks.count = count
+    monkeypatch.setattr(sharded, "_current", ranks)
+    monkeypatch.setattr(device, "choose_device", lambda _: torch.device("meta"))  # as a GPU
+    monkeypatch.setattr(
+        "veriloop.pipeline.model.prepare._measure", lambda m: places.append(m.device)
+    )
+    policy = prepare(tiny_llama(), TrainerConfig(fused=False, packed_attention=False))
+    assert {p.device.type for p in policy.parameters()} == {at}
+    assert [place.type for place in places] == [at]
