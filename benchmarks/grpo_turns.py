@@ -173,6 +173,8 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     settings = dict(settings)
     learn = settings.pop("learn", False)
+    # Of the same optimizer step: generation is of all answers at once in either case.
+    micro_batch = settings.pop("micro_batch", PROMPTS * GROUP)
     totals = {"tokens": 0, "paid": 0.0}
 
     def paid(completions: Sequence[str], completion_ids: Any = None, **_: Any) -> list[float]:
@@ -192,7 +194,8 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
 
     config = GRPOConfig(
         output_dir=str(model / "trl"),
-        per_device_train_batch_size=PROMPTS * GROUP,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=PROMPTS * GROUP // micro_batch,
         num_generations=GROUP,
         max_completion_length=SHORT if learn else MAX_TOKENS,
         learning_rate=RATE if learn else 1e-6,

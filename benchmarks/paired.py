@@ -5,15 +5,32 @@ from math import inf, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t, two-sided, by seeds
+T_95 = {  # Student's t, two-sided, by seeds
+    **{2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306},
+    **{10: 2.262, 11: 2.228, 12: 2.201},
+}
 
 
 def interval(gaps: Sequence[float]) -> tuple[float, float]:
-    """Mean, and half the width of its 95 % interval; infinite for a number of seeds not in T_95."""
+    """Mean, and half the width of its 95 % interval; infinite for one seed.
+
+    Raises ValueError for more seeds than T_95 has.
+    """
     mean = fmean(gaps)
-    if len(gaps) not in T_95:
+    if len(gaps) == 1:
         return mean, inf
+    if len(gaps) not in T_95:
+        raise ValueError(f"{len(gaps)} seeds: T_95 has up to {max(T_95)}")
     return mean, T_95[len(gaps)] * stdev(gaps, mean) / sqrt(len(gaps))
+
+
+def differs(name: str, gap: tuple[float, float], margin: float) -> list[str]:
+    """Why two methods are not equivalent: the interval is not within +-`margin`. Noise does not
+    help: it widens the interval."""
+    mean, noise = gap
+    if abs(mean) + noise <= margin:
+        return []
+    return [f"{name}: {mean:+.4f} ± {noise:.4f} (95 %) is not within ±{margin:g}"]
 
 
 def lead(results: Sequence[Mapping[str, Any]], arm: str) -> tuple[float, float]:
@@ -29,3 +46,15 @@ def sides(
     values = [(row["name"], row[key]) for row in rows]
     ours, theirs = (best(v for name, v in values if name.startswith(s)) for s in ("ours", "TRL"))
     return ours, theirs
+
+
+def at_equal_precision(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Times TRL's best tokens per second, by precision; without rows of both sides none."""
+    own = [row for row in rows if "precision" in row]
+    ratios: dict[str, float] = {}
+    for precision in dict.fromkeys(row["precision"] for row in own):
+        equal = [row for row in own if row["precision"] == precision]
+        if len({row["name"].startswith("TRL") for row in equal}) == 2:
+            ours, theirs = sides(equal, "tokens_per_s", max)
+            ratios[precision] = ours / theirs
+    return ratios

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from learning_tables import table
-from paired import sides
+from paired import at_equal_precision, sides
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -82,6 +82,7 @@ def scaling(result: Mapping[str, Any]) -> list[str]:
 
 def overlap(result: Mapping[str, Any]) -> list[str]:
     """One row per setting; then accuracy with and without sampling ahead."""
+    in_turn = _in_turn(result["speed"])
     steps = [
         [
             row["size"],
@@ -89,18 +90,27 @@ def overlap(result: Mapping[str, Any]) -> list[str]:
             f"{row['s']:.2f}",
             f"{row['tokens_per_s']:,.0f}",
             f"{row['times']:.2f}",
+            f"{row['tokens_per_s'] / in_turn[row['size']]:.2f}",
         ]
         for row in result["speed"]
     ]
     runs = [[str(row["seed"]), str(row["ahead"]), f"{row['pass@1']:.3f}"] for row in result["runs"]]
     gap, noise = result["difference"], result["noise"]
     return [
-        *table(["size", "way", "s a step", "tokens a second", "× one core"], steps),
+        *table(
+            ["size", "way", "s a step", "tokens a second", "× one core", "× two cores in turn"],
+            steps,
+        ),
         "",
         *table(["seed", "steps ahead", "pass@1"], runs),
         "",
         f"Ahead minus in turn: {gap:+.3f} ± {noise:.3f} (95 %).",
     ]
+
+
+def _in_turn(rows: Rows) -> dict[str, float]:
+    """Tokens per second of two cores that sample and update in turn, by size."""
+    return {r["size"]: r["tokens_per_s"] for r in rows if r["name"] == "two cores, in turn"}
 
 
 def trl_curves(result: Mapping[str, Any]) -> list[str]:
@@ -178,10 +188,15 @@ def _against_trl(rows: Rows) -> tuple[str, str]:
         own = [row for row in rows if row["size"] == size]
         ours, theirs = sides(own, "tokens_per_s", max)
         (installed,) = (row["tokens_per_s"] for row in own if row["name"] == "TRL")
-        ratios.append(f"{size}: {ours / installed:.1f} ×, {ours / theirs:.1f} ×")
+        equal = [f", {times:.1f} × in {p}" for p, times in at_equal_precision(own).items()]
+        ratios.append(f"{size}: {ours / installed:.1f} ×, {ours / theirs:.1f} ×{''.join(equal)}")
+    # Results that record no settings are of a TRL whose default of bfloat16 was off.
+    recorded = all("settings" in row for row in rows if row["name"] == "TRL")
+    installs = "as it installs" if recorded else "as it installs but for `bf16: False`"
+    at_best = "at the best settings found" + ("; at equal precision" if recorded else "")
     return (
-        "tokens per second of a GRPO step relative to TRL on one core: TRL as it installs; at the "
-        "best settings found ([table](speed.md#a-grpo-step-against-trl))",
+        f"tokens per second of a GRPO step relative to TRL on one core: TRL {installs}; {at_best} "
+        "([table](speed.md#a-grpo-step-against-trl))",
         "; ".join(ratios),
     )
 
@@ -198,10 +213,15 @@ def _trl_curves(result: Mapping[str, Any]) -> tuple[str, str]:
 
 def _overlap(result: Mapping[str, Any]) -> tuple[str, str]:
     ways = [row for row in result["speed"] if row["name"].endswith("ahead")]
+    in_turn = _in_turn(result["speed"])
     return (
-        "speed-up of two cores with sampling one step ahead over one core "
+        "speed-up of two cores with sampling one step ahead over one core; over two cores in turn "
         "([table](speed.md#sampling-a-step-ahead))",
-        "; ".join(f"{row['size']}: {row['times']:.2f} ×" for row in ways),
+        "; ".join(
+            f"{row['size']}: {row['times']:.2f} ×, "
+            f"{row['tokens_per_s'] / in_turn[row['size']]:.2f} ×"
+            for row in ways
+        ),
     )
 
 

@@ -31,13 +31,67 @@ def test_the_best_of_ours_is_held_against_the_best_of_trl(script):
     ]
 
 
-def test_a_grpo_step_has_one_bar_for_each_way_to_run_trl(script):
+def test_a_grpo_step_is_held_against_trl_at_equal_precision(script):
     against = script("against_trl")
-    rows = [row("TRL", 10.0), row("TRL, tuned", 20.0)]
-    assert against.shortfalls([*rows, row("ours, vLLM", 30.0)]) == []
-    assert against.shortfalls([*rows, row("ours, vLLM", 25.0)]) == [
-        "1M: 1.25 x TRL at its best, wanted 1.5"
+
+    def rows(single, half):
+        names = {"TRL, searched, float32": 10.0, "TRL, searched, bfloat16": 20.0}
+        names |= {"ours, vLLM": single, "ours, torch": 1.0, "ours, vLLM, bf16": half}
+        precise = [row(n, rate) | {"precision": against.PRECISION[n]} for n, rate in names.items()]
+        return [*precise, row("TRL", 1.0), row("ours, vLLM, bf16 trainer", 999.0)]
+
+    assert against.shortfalls(rows(20.0, 40.0)) == []
+    assert against.shortfalls(rows(19.0, 40.0)) == [
+        "1M: 1.90 x TRL at its best in float32, wanted 2.0"
     ]
+    assert against.shortfalls(rows(20.0, 30.0)) == [
+        "1M: 1.50 x TRL at its best in bfloat16, wanted 2.0"
+    ]
+
+
+def test_the_search_keeps_each_setting_of_trl_that_is_faster_and_lists_all_trials(script):
+    against = script("against_trl")
+
+    def measure(contender):
+        settings = contender.settings
+        if settings["micro_batch"] == 128:
+            raise SystemExit("out of memory")
+        rate = {32: 10.0, 16: 12.0}[settings["micro_batch"]]
+        rate += 5.0 * contender.as_intel - 1.0 * ("cache_implementation" in settings)
+        return rate + 2.0 * ("torch_compile" in settings)
+
+    best, trials = against.searched("1M", "bfloat16", measure)
+    assert best.settings == {
+        "bf16": True, "gradient_checkpointing": False, "micro_batch": 16, "torch_compile": True,
+    }  # fmt: skip
+    assert best.as_intel and (best.side, best.name) == ("trl", "TRL, searched, bfloat16")
+    rates = [trial["tokens_per_s"] for trial in trials]
+    assert rates == [0.0, 10.0, 12.0, 17.0, 16.0, 19.0]
+
+    def never(contender):
+        raise SystemExit("killed")
+
+    with pytest.raises(SystemExit, match="1M: TRL runs with none of the settings tried in float32"):
+        against.searched("1M", "float32", never)
+
+
+def test_equal_is_an_interval_within_a_margin(script):
+    paired = script("paired")
+    assert paired.differs("x", (0.01, 0.01), 0.02) == []
+    assert paired.differs("x", (-0.015, 0.004), 0.02) == []
+    assert paired.differs("x", (-0.015, 0.006), 0.02) == [
+        "x: -0.0150 ± 0.0060 (95 %) is not within ±0.02"
+    ]
+    assert paired.differs("x", paired.interval([0.0]), 0.02) != []  # one seed shows nothing
+    mean, half = paired.interval([0.0, 1.0] * 3)
+    assert mean == 0.5 and half == pytest.approx(2.571 * 0.3**0.5 / 6**0.5)
+    with pytest.raises(ValueError, match="13 seeds: T_95 has up to 12"):
+        paired.interval([0.0] * 13)
+
+
+def test_a_ratio_at_equal_precision_needs_both_sides(script):
+    rows = [row("ours, vLLM", 3.0) | {"precision": "float32"}, row("TRL", 1.0)]
+    assert script("paired").at_equal_precision(rows) == {}
 
 
 def test_a_contender_with_another_loss_or_gradient_does_other_work(script):

@@ -40,9 +40,14 @@ def test_gaps_of_curves_and_ways_of_two_cores_are_reported_as_measured(tables):
     assert lines[2] == "| ours | 0 | 0.12 | 0.25 | 0.38 | 0.50 | 0.62 | 0.75 | 0.88 | 1.00 |"
     assert lines[-1] == "ours, all steps: less TRL's +0.013 ± 0.030 (95 %)."
     way = {"size": "1M", "name": "one core", "s": 2.0, "tokens_per_s": 1000.0, "times": 1.0}
+    two = way | {"name": "two cores, in turn", "tokens_per_s": 1250.0, "times": 1.25}
     run = {"seed": 1, "ahead": 0, "pass@1": 0.5}
-    told = tables["overlap"]({"speed": [way], "runs": [run], "difference": -0.01, "noise": 0.05})
-    assert told[2] == "| 1M | one core | 2.00 | 1,000 | 1.00 |" and "| 1 | 0 | 0.500 |" in told
+    told = tables["overlap"](
+        {"speed": [way, two], "runs": [run], "difference": -0.01, "noise": 0.05}
+    )
+    assert told[2] == "| 1M | one core | 2.00 | 1,000 | 1.00 | 0.80 |"
+    assert told[3] == "| 1M | two cores, in turn | 2.00 | 1,250 | 1.25 | 1.00 |"
+    assert "| 1 | 0 | 0.500 |" in told
     assert told[-1] == "Ahead minus in turn: -0.010 ± 0.050 (95 %)."
 
 
