@@ -20,7 +20,7 @@ RUN_FLAGS = {  # of every stage command, besides the fields of its recipe
     "--dry-run": "Print the plan and start nothing",
 }
 UNGROUPED = ("problems", "sandbox", "checkpoint")  # mappings of names, and few flags
-FOLDED = {"cluster"}  # sections of which the whole help shows one line
+FOLDED = {"cluster", "sampler"}  # sections of which the whole help shows one line
 _METAVARS = {"integer": "INT", "number": "FLOAT", "string": "TEXT", "object": "KEY VALUE ..."}
 
 

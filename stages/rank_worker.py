@@ -68,7 +68,7 @@ def _learner(recipe: RLRecipe, group: RankGroup, start: str, saved: Path | None)
     generator = RolloutGenerator(
         load_tokenizer(start), policy.generation_config, rollout.template, rollout.system
     )
-    learner = PolicyLearner(recipe, policy, generator, step_scores, group)
+    learner = PolicyLearner(recipe, policy, generator, step_scores(recipe), group)
     if saved is not None:
         policy.load_state_dict(sharded_state(policy, saved_weights(policy, saved)))
         learner.load(checkpoint.load_state(saved)["learning"])

@@ -4,7 +4,7 @@ A stage adds its verifiers and the formula that combines their scores into a rew
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ import torch
 
 from veriloop.data.jsonl import read_rows
 from veriloop.data.problem import Problem
-from veriloop.data.sources import SOURCES, Mixture, held_out
+from veriloop.data.sources import SOURCES, Mixture, held_out, source_of
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
@@ -28,7 +28,14 @@ from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.rl.loop import Loop, LoopDeps
 from veriloop.pipeline.rl.reward_checks import ZeroRewardAlarm
 from veriloop.pipeline.rollouts.generate import RolloutGenerator, prompt_ids
-from veriloop.pipeline.rollouts.grade import Judges, Reward, Task, Verifiers, verifier_names
+from veriloop.pipeline.rollouts.grade import (
+    Judges,
+    Reward,
+    StepScores,
+    Task,
+    Verifiers,
+    verifier_names,
+)
 from veriloop.pipeline.rollouts.reward_terms import (
     best_of_terms,
     term_functions,
@@ -52,7 +59,7 @@ from veriloop.pipeline.sampling.sampler import Sampler
 from veriloop.pipeline.types import Rollout
 from veriloop.sandbox.host import affinity, bind
 from veriloop.stages.stage_run import StageRun, open_verifiers, require_ranks, run_stage
-from veriloop.verifiers import unit_chain
+from veriloop.verifiers.registry import get
 from veriloop.verifiers.verdict import Verdict
 
 WEIGHTED = ("accuracy", "format", "language", "preference")  # components of the reward
@@ -84,14 +91,23 @@ def task(
         reward=with_recipe_terms(recipe, reward),
         best=best + best_of_terms(terms),
         batch_judges=term_functions(terms),
-        step_scores=step_scores,
+        step_scores=step_scores(recipe),
         regrade=CONTROLS.get(recipe.reward.control),
     )
 
 
-def step_scores(text: str) -> list[tuple[int, float]]:
-    """(end, score) of each step of a chain of sums, for the advantage `process`."""
-    return [(step.end, step.score) for step in unit_chain.steps(text)]
+def step_scores(recipe: RLRecipe) -> StepScores | None:
+    """Scores of single steps by the verifiers of `reward.steps`; None unless they are used."""
+    if recipe.algorithm.advantage != "process":
+        return None
+    verifiers = {source: get(name).steps for source, name in recipe.reward.steps.items()}
+
+    def scores(problem: Problem, response: str) -> Sequence[tuple[int, float]]:
+        steps = verifiers[source_of(problem)]
+        assert steps is not None, "the recipe refuses verifiers without scores of steps"
+        return steps(problem, response)
+
+    return scores
 
 
 def with_recipe_terms(recipe: RLRecipe, reward: Reward) -> Reward:
@@ -200,6 +216,8 @@ def open_loop(
     )
     # Verifiers first: their processes import what they need while the engine loads.
     names = verifier_names({**MEASURED, **task.verifiers}, [*task.kinds, *task.held_out])
+    if isinstance(recipe, RLRecipe):
+        names = sorted({*names, *recipe.reward.steps.values()})
     pool = open_verifiers(stack, recipe, names, directory)
     sampler = _open_sampler(recipe, directory, start, console.note, cores)
     stack.callback(sampler.close)

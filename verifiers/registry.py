@@ -33,6 +33,7 @@ from veriloop.verifiers.verdict import Verdict
 Task = tuple[Problem, str]  # a problem and the response to it
 Check = Callable[[Problem, str], Verdict]
 Seconds = Callable[[Problem], float]
+Steps = Callable[[Problem, str], Sequence[tuple[int, float]]]  # (end, score) of each step
 Kind = Literal["answer", "partial", "text"]
 
 ENTRY_POINTS = "veriloop.verifiers"
@@ -62,6 +63,7 @@ class Verifier:
     components: tuple[str, ...] = ()  # keys of `Verdict.components`
     needs: str = ""  # a requirement that veriloop does not install: a package or an endpoint
     seconds: Seconds | None = None  # upper bound on waiting for its own process
+    steps: Steps | None = None  # scores of single steps, for process supervision
     parts: tuple[str, ...] = ()  # further modules that are hashed into the fingerprint
     settings: Mapping[str, str] = field(default_factory=dict)  # facts of a whole run, with defaults
 
@@ -102,6 +104,7 @@ def verifier(
     kind: Kind = "answer",
     needs: str = "",
     seconds: Seconds | None = None,
+    steps: Steps | None = None,
     parts: Sequence[str] = (),
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Check], Check]:
@@ -121,6 +124,9 @@ def verifier(
     seconds: maps a problem to the longest time, in seconds, that the check may wait for a process
         of its own, as for the candidate's program. The check enforces it; a VerifierPool adds it to
         its own time limit.
+    steps: maps a problem and a response to (end, score) of each step, in order: the offset after
+        its last character and a score in [0, 1]. Process supervision calls it in the trainer's
+        process; what it raises leaves the response out of training.
     parts: names of further modules and packages whose source decides the verdicts and is hashed
         into the fingerprint. Imported modules of `veriloop.verifiers` are found automatically; list
         modules from elsewhere, and files that are loaded without an import.
@@ -149,6 +155,7 @@ def verifier(
             components=tuple(components),
             needs=needs,
             seconds=seconds,
+            steps=steps,
             parts=tuple(parts),
             settings=dict(settings),
         )

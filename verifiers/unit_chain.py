@@ -118,9 +118,9 @@ def _value(side: str) -> Fraction | None:
         return None
 
 
-def step_scores(text: str) -> list[float]:
-    """One score per step, 1 or 0, in the order of the text."""
-    return [step.score for step in steps(text)]
+def step_scores(_: Problem, response: str) -> list[tuple[int, float]]:
+    """(end, score) of each step, 1 or 0, in the order of the text."""
+    return [(step.end, step.score) for step in steps(response)]
 
 
 def relevant(chain: Sequence[Step], answer: Fraction | None) -> list[Step]:
@@ -168,6 +168,7 @@ def _parts(chain: Sequence[Step], answer_right: bool) -> dict[str, float]:
     other=({"value": 2}, "<think>5-3=2</think><answer>2</answer>"),
     components=("steps", "right_steps", "share_right", "first_wrong", "answer_right"),
     kind="partial",
+    steps=step_scores,
 )
 def check(problem: Problem, response: str) -> Verdict:
     """The share of correct steps, halved if the final answer is wrong.

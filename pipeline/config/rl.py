@@ -48,6 +48,11 @@ class RewardConfig(Part):
     """
     terms: dict[str, RewardTerm] = Field(default_factory=dict)
     """Further components, by name."""
+    steps: dict[str, str] = Field(default_factory=dict)
+    """Verifier of single steps, by source. Read by advantage process.
+
+    unit_chain, process_reward or one of your own; the default is unit_chain for arithmetic.
+    """
     control: Literal["none", "random", "shuffled_groups"] = "none"
     """Ablation of the reward. A run with it must not learn."""
 
@@ -174,6 +179,51 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
                 f"rollout.max_tokens={self.rollout.max_tokens}; nearest valid: "
                 f"{self.rollout.max_tokens}"
             )
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sums_have_a_verifier_of_steps(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        algorithm, reward = values.get("algorithm"), values.get("reward", {})
+        try:
+            process = AlgorithmConfig.model_validate(algorithm or {}).advantage == "process"
+        except ValueError:  # reported for the field itself
+            return values
+        if not process or not isinstance(reward, dict) or "steps" in reward:
+            return values
+        problems = values.get("problems", {"arithmetic": 1.0})
+        if not isinstance(problems, dict) or "arithmetic" not in problems:
+            return values
+        return {**values, "reward": {**reward, "steps": {"arithmetic": "unit_chain"}}}
+
+    @model_validator(mode="after")
+    def _steps_are_scored(self) -> Self:
+        from veriloop.verifiers.registry import all_verifiers
+
+        steps = self.reward.steps
+        if self.algorithm.advantage != "process":
+            if steps:
+                raise ValueError(
+                    f"reward.steps={steps} is read only by algorithm.advantage=process, not by "
+                    f"{self.algorithm.advantage}"
+                )
+            return self
+        known = [name for name, one in all_verifiers().items() if one.steps is not None]
+        for source in self.problems:
+            if source not in steps:
+                raise ValueError(
+                    f"algorithm.advantage=process with problems={self.problems}: no verifier "
+                    f"scores single steps of answers to {source!r}; set reward.steps.{source} to "
+                    f"one of {', '.join(known)}"
+                )
+        for source, name in steps.items():
+            if name not in known:
+                raise ValueError(
+                    f"reward.steps.{source}={name!r} scores no single steps."
+                    f"{did_you_mean(name, known)} Known: {', '.join(known)}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -1,7 +1,9 @@
 """The policy learner: the updates of one turn, and the state its algorithm keeps across turns."""
 
+import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from random import Random
 from typing import Any
@@ -36,6 +38,9 @@ from veriloop.pipeline.sampling.sync import batch_tolerance
 from veriloop.pipeline.training.measurements import span
 from veriloop.pipeline.training.optimizer import Optimizer
 from veriloop.pipeline.types import Graded, SeenTokens, Update
+
+STEP_THREADS = 16  # that score the steps of responses
+_log = logging.getLogger(__name__)
 
 
 class PolicyLearner:
@@ -246,8 +251,9 @@ class PolicyLearner:
             raise RecipeError(
                 "algorithm.advantage=process needs scores of single steps, which this task lacks"
             )
-        tokenizer = self.generator.tokenizer
-        return [token_steps(g, self.step_scores, tokenizer) for g in graded]
+        score, tokenizer = self.step_scores, self.generator.tokenizer
+        with ThreadPoolExecutor(STEP_THREADS) as pool:  # a scorer may wait for an endpoint
+            return list(pool.map(lambda g: token_steps(g, score, tokenizer), graded))
 
 
 def turn_random(purpose: str, seed: int, turn: int) -> Random:
@@ -259,7 +265,8 @@ def token_steps(graded: Graded, score: StepScores, tokenizer: Any) -> Steps | No
     """(index of the last token, score) of each step of a response; its reward at the last token.
 
     A verifier scores steps by character offset; they are mapped to the tokens that hold these
-    characters. Of steps that end within one token the last counts. None if a verifier failed.
+    characters. Of steps that end within one token the last counts. None if a verifier failed, also
+    here: such a response is not trained on.
     """
     if graded.reward is None:
         return None
@@ -268,8 +275,13 @@ def token_steps(graded: Graded, score: StepScores, tokenizer: Any) -> Steps | No
     def characters(tokens: int) -> int:
         return len(tokenizer.decode(ids[:tokens], skip_special_tokens=False))
 
+    try:
+        steps = score(graded.rollout.problem, graded.rollout.response)
+    except Exception as failure:  # noqa: BLE001 - a verifier's failure is no score
+        _log.warning("the steps of a response have no scores: %s", failure)
+        return None
     scores: dict[int, float] = {}
-    for end, value in score(graded.rollout.response):
+    for end, value in steps:
         index = bisect_left(range(1, len(ids) + 1), end, key=characters)
         if index < len(ids):
             scores[index] = value

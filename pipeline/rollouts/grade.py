@@ -34,7 +34,7 @@ class VerifierUse:
 Verifiers = Mapping[str, str | VerifierUse | None]
 Reward = Callable[[Rollout, Mapping[str, Verdict]], float]
 BatchJudge = Callable[[Sequence[Rollout]], Sequence[Verdict | None]]  # None: not judged
-StepScores = Callable[[str], list[tuple[int, float]]]  # (end, score) of each step of a text
+StepScores = Callable[[Problem, str], Sequence[tuple[int, float]]]  # (end, score) of each step
 Regrade = Callable[[list[Graded], Random], list[Graded]]
 Judges = VerifierPool | ServicePool
 RuleVerdicts = dict[tuple[str, str], dict[str, Verdict]]  # (group, response) -> component

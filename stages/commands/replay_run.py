@@ -51,7 +51,8 @@ def replayed(
     began = monotonic()
     threads = recipe.trainer.threads or CORES
     torch.set_num_threads(min(threads, len(halves()[0])) if recipe.rollout.ahead else threads)
-    replay = Replay(recipe, recorded, start, first_state(stage.folder, steps[0] - 1), step_scores)
+    first_saved = first_state(stage.folder, steps[0] - 1)
+    replay = Replay(recipe, recorded, start, first_saved, step_scores(recipe))
     turns = (read_turn(stage.folder, step, {r["step"]: r for r in stage.metrics}) for step in steps)
     first = next(turns)
     replay.check(first)

@@ -93,6 +93,6 @@ def test_a_section_of_the_help_is_shown_alone(capsys):
 def test_help_has_a_group_per_section(capsys):
     assert main(["zero", "--help"]) == 0
     groups = re.findall(r"^([a-z]+)$", capsys.readouterr().out, re.MULTILINE)
-    sections = {"rollout", "algorithm", "reward", "optimizer", "trainer", "sampler", "evaluation"}
+    sections = {"rollout", "algorithm", "reward", "optimizer", "trainer", "evaluation"}
     assert groups[:2] == ["run", "recipe"] and sections < set(groups)
     assert len(groups) == len(set(groups))

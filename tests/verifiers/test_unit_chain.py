@@ -10,6 +10,11 @@ from veriloop.verifiers.registry import get, judge
 from veriloop.verifiers.unit_chain import MAX_STEPS, step_scores, steps
 
 
+def scores_of(text):
+    problem = get("unit_chain").problem({"value": 1})
+    return [score for _, score in step_scores(problem, text)]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -31,11 +36,11 @@ from veriloop.verifiers.unit_chain import MAX_STEPS, step_scores, steps
 def test_every_equality_of_integers_is_a_step(text, expected):
     assert [(step.text, step.score) for step in steps(text)] == expected
     assert all(text[step.start : step.end] == step.text for step in steps(text))
-    assert step_scores(text) == [score for _, score in expected]
+    assert scores_of(text) == [score for _, score in expected]
 
 
 def test_a_wrong_link_is_wrong_and_its_neighbours_are_not():
-    assert step_scores("9+4+1 = 13+1 = 15 = 10+5") == [1.0, 0.0, 1.0]
+    assert scores_of("9+4+1 = 13+1 = 15 = 10+5") == [1.0, 0.0, 1.0]
 
 
 def written_out(chain):
@@ -50,10 +55,10 @@ def test_solutions_of_our_own_chains_are_right_step_by_step():
     random = Random(0)
     for _ in range(50):
         chain = draw(random, "train")
-        scores = step_scores(written_out(chain))
+        scores = scores_of(written_out(chain))
         assert scores == [1.0] * len(chain.rest)
         off = Chain(chain.first + 1, chain.rest)
-        assert step_scores(f"{chain} = {off}") == [0.0]
+        assert scores_of(f"{chain} = {off}") == [0.0]
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def learner_of(case, ranks):
     policy = model_of(recipe, settings.get("tied", False))
     rollouts = rollouts_of(policy, settings.get("rollouts", 16))
     generator = SimpleNamespace(tokenizer=Spelling())
-    learner = PolicyLearner(recipe, policy, generator, lambda _: [(1, 0.5)], ranks)
+    learner = PolicyLearner(recipe, policy, generator, lambda *_: [(1, 0.5)], ranks)
     return learner, rollouts
 
 

@@ -173,3 +173,38 @@ def test_a_chat_is_told_of_the_rewarded_tags_unless_the_recipe_says_otherwise(
     recipe = ZeroRecipe.model_validate(values)
     assert recipe.rollout.system == expected
     assert ZeroRecipe.model_validate(recipe.model_dump()) == recipe
+
+
+PROCESS = {"algorithm": {"preset": "grpo_process"}}
+
+
+def test_steps_of_sums_have_a_verifier_and_other_sources_need_one():
+    assert ZeroRecipe.model_validate(FIXED | PROCESS).reward.steps == {"arithmetic": "unit_chain"}
+    assert ZeroRecipe.model_validate(FIXED).reward.steps == {}
+    problems = {"problems": {"programs": 1.0}}
+    own = {"reward": {"steps": {"programs": "process_reward"}}}
+    recipe = ZeroRecipe.model_validate(FIXED | PROCESS | problems | own)
+    assert recipe.reward.steps == {"programs": "process_reward"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"problems": {"arithmetic": 1, "programs": 1}} | PROCESS,
+            "single steps of answers to 'programs'; set reward.steps.programs to one of process_re",
+        ),
+        (
+            {"reward": {"steps": {"arithmetic": "unit_chian"}}} | PROCESS,
+            r"arithmetic='unit_chian' scores no single steps\. Did you mean 'unit_chain'",
+        ),
+        ({"reward": {"steps": {"arithmetic": "number"}}} | PROCESS, "'number' scores no single st"),
+        (
+            {"reward": {"steps": {"arithmetic": "unit_chain"}}},
+            "is read only by algorithm.advantage=process, not by group",
+        ),
+    ],
+)
+def test_scores_of_steps_that_nobody_gives_or_reads_are_refused(changes, said):
+    with pytest.raises(ValidationError, match=said):
+        ZeroRecipe.model_validate(FIXED | changes)

@@ -7,9 +7,7 @@ import pytest
 from veriloop.pipeline.rl.learner import token_steps
 from veriloop.verifiers import unit_chain
 
-
-def by_chain(text):
-    return [(one.end, one.score) for one in unit_chain.steps(text)]
+by_chain = unit_chain.step_scores
 
 
 @pytest.fixture
@@ -53,3 +51,11 @@ def test_a_rollout_nobody_could_judge_has_no_steps(written, tokenizer):
 
 def test_an_empty_response_has_none_either(graded, tokenizer):
     assert token_steps(graded((1,), ()), by_chain, tokenizer) == []
+
+
+def test_a_response_whose_steps_cannot_be_scored_has_none(written, tokenizer, caplog):
+    def failing(problem, response):
+        raise OSError("no endpoint")
+
+    assert token_steps(written("1 + 1 = 2"), failing, tokenizer) is None
+    assert "no endpoint" in caplog.text
