@@ -28,7 +28,7 @@ FLAT_GIB = 0.25  # that peak memory may grow by from the smallest to the largest
 NEAR = 0.15  # of the predicted peak: how far the measured one may be off
 WAKE_S = 5.0
 GRAPHS = 1.5  # times the tokens a second without them, at least
-MINIATURE = {"length": 64, "count": 8, "repeats": 1}
+MINIATURE: dict[str, Any] = {"length": 64, "count": 8, "repeats": 1}
 NEEDS_A_CARD = (
     "peak memory of an update, and the prediction held against it",
     "peak memory against the vocabulary",
@@ -46,7 +46,7 @@ def section(name: str, device: str, quick: bool) -> Any:
         return sections.vocabularies(VOCABULARIES[:2] if quick else VOCABULARIES, device, 2048)
     kind, _, what = name.partition(":")
     small = device == "cpu"
-    if kind in ("torch", "zero"):
+    if kind in ("torch", "zero", "published"):
         return _of_torch(kind, what, device, quick)
     if kind == "sampler":
         if not small and find_spec("vllm") is None:
@@ -70,8 +70,9 @@ def _of_torch(kind: str, what: str, device: str, quick: bool) -> dict[str, Any]:
     import gpu_sampling
 
     small = device == "cpu"
-    if kind == "zero":
-        return gpu_sampling.zero(device, small=quick)
+    if kind in gpu_sampling.RUNS:
+        run = gpu_sampling.zero if kind == "zero" else gpu_sampling.published
+        return run(device, small=quick)
     return gpu_sampling.speed(
         "tiny" if small else "0.5B",
         device,
@@ -206,13 +207,13 @@ def main() -> int:
     if device == "cpu":
         if options.device == "auto":
             raise SystemExit("no card is here; --device cpu runs a miniature that measures none")
-        names = ["update:tiny", "sampler:eager", "torch:eager", "zero"]
+        names = ["update:tiny", "sampler:eager", "torch:eager", "zero", "published"]
         results = {name: section(name, device, True) for name in names}
         refused = [f"not measured on cpu: {what}" for what in NEEDS_A_CARD]
         return publish(options, "\n".join([shown(results), "", *refused]), results)
     names = [f"update:{name}" for name in MODELS]
     names += ["vocabularies", "sampler:eager", "sampler:graphs"]
-    names += ["torch:eager", "torch:graphs", "zero"]
+    names += ["torch:eager", "torch:graphs", "zero", "published"]
     results = {name: measured(name, device, options.quick) for name in names}
     failed = shortfalls(results)
     return publish(options, shown(results), results, failed=[] if options.quick else failed)

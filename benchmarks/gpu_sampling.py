@@ -1,5 +1,6 @@
 """The sections of `benchmarks/gpu.py` on the torch sampler: speed, agreement with the trainer, and
-R1-Zero on the tiny base beside the same run on the CPU. None needs vLLM."""
+R1-Zero beside the same run on the CPU: of the tiny base, and of a published model where it is at
+hand. None needs vLLM."""
 
 import json
 import os
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,17 @@ from veriloop.pipeline.sampling.static_engine import StaticSampler
 LEAST_TOKENS_S = 8000  # of 0.5B with 256 sequences
 NEAR_NATS = {"float32": 1e-4, "bfloat16": 0.03}  # mean difference to the trainer in the same type
 SCORED = 16  # sequences compared with the trainer
-REWARD, LAST, NOISE = "rewards/accuracy/mean", 10, 0.05  # of the last steps, between the two runs
+LAST, NOISE = 10, 0.05  # of the reward in the last steps, between the two runs
+PUBLISHED = ROOT / "models" / "SmolLM2-135M-Instruct"
+BRIEF = {"length": {"at_most": 20, "slack": 200, "unit": "characters"}}
+PUBLISHED_RUN: dict[str, Any] = {  # it earns nothing for answers, and something for brevity
+    "stage": "zero", "name": "gpu/published", "steps": 20, "tensorboard": False,
+    "rollout": {"prompts": 8, "per_prompt": 8, "max_tokens": 48},
+    "algorithm": {"kl_coefficient": 0.0, "minibatches": 1},
+    "reward": {"terms": {"brief": {"verifier": "length", "reference": BRIEF}}},
+    "optimizer": {"learning_rate": 1e-5}, "evaluation": {"problems": 16, "samples": 1},
+}  # fmt: skip
+RUNS = {"zero": "R1-Zero", "published": f"R1-Zero of {PUBLISHED.name}"}
 SMALL = ("--steps", "2", "--rollout.prompts", "4", "--rollout.max-tokens", "32",
          "--evaluation.problems", "8", "--evaluation.every", "0")  # fmt: skip
 
@@ -108,27 +119,55 @@ def _gaps(
 
 def zero(device: str, *, small: bool) -> dict[str, Any]:
     """R1-Zero on the tiny base with the torch sampler, on the CPU and on the device at once."""
+
+    def words(folder: Path) -> list[str]:
+        base = yaml.safe_load((ROOT / "recipes/tiny/base.yaml").read_text())
+        if small:
+            base |= {"steps": 20, "step_accuracy": 0.0, "name": "tiny/quick"}
+        recipe = _written(folder / "base.yaml", base)
+        return ["tiny/zero", "--start", recipe, *(SMALL if small else ())]
+
+    return _beside_the_cpu(device, words, "rewards/accuracy/mean")
+
+
+def published(device: str, *, small: bool) -> dict[str, Any]:
+    """The same with the published model, rewarded for short answers too."""
+    if not PUBLISHED.is_dir():
+        return {"left_out": f"{PUBLISHED.name} is not in {PUBLISHED.parent.name}"}
+
+    def words(folder: Path) -> list[str]:
+        recipe = _written(folder / "zero.yaml", PUBLISHED_RUN | {"start": str(PUBLISHED)})
+        return [recipe, *(SMALL if small else ())]
+
+    return _beside_the_cpu(device, words, "reward")
+
+
+def _written(path: Path, values: Any) -> str:
+    path.write_text(yaml.safe_dump(values))
+    return str(path)
+
+
+def _beside_the_cpu(device: str, words: Callable[[Path], list[str]], reward: str) -> dict[str, Any]:
+    """R1-Zero by these words, which get a folder for their files, on the CPU and on the device at
+    once; with the curve of a metric."""
     places = {"cpu": "cpu"} if device == "cpu" else {"cpu": "cpu", "gpu": device}
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-zero-")))
-        running = {name: _started(folder, name, place, small) for name, place in places.items()}
-        for child in running.values():
-            stack.callback(child.kill)
-        return {name: _ended(folder / name, child) for name, child in running.items()}
+        whole = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-zero-")))
+        running: dict[str, subprocess.Popen[bytes]] = {}
+        for name, place in places.items():
+            (whole / f"files-{name}").mkdir()
+            running[name] = _started(whole / name, place, words(whole / f"files-{name}"))
+            stack.callback(running[name].kill)
+        return {name: _ended(whole / name, child, reward) for name, child in running.items()}
 
 
-def _started(folder: Path, name: str, device: str, small: bool) -> subprocess.Popen[bytes]:
-    base = yaml.safe_load((ROOT / "recipes/tiny/base.yaml").read_text())
-    if small:
-        base |= {"steps": 20, "step_accuracy": 0.0, "name": "tiny/quick"}
-    recipe = folder / f"base-{name}.yaml"
-    recipe.write_text(yaml.safe_dump(base))
-    command = [sys.executable, "-m", "veriloop.stages.cli", "zero", "tiny/zero"]
-    command += ["--start", str(recipe), "--output", str(folder / name)]
-    command += ["--sampler.engine", "torch", "--sampler.device", device, "--trainer.device", device]
-    with (folder / f"{name}.log").open("wb") as log:
+def _started(output: Path, device: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "veriloop.stages.cli", "zero", *words]
+    command += ["--output", str(output), "--trainer.device", device]
+    command += ["--sampler.engine", "torch", "--sampler.device", device]
+    with output.with_suffix(".log").open("wb") as log:
         return subprocess.Popen(
-            [*command, *(SMALL if small else ())],
+            command,
             cwd=ROOT,
             stdout=log,
             stderr=log,
@@ -136,7 +175,7 @@ def _started(folder: Path, name: str, device: str, small: bool) -> subprocess.Po
         )
 
 
-def _ended(output: Path, child: subprocess.Popen[bytes]) -> dict[str, Any]:
+def _ended(output: Path, child: subprocess.Popen[bytes], reward: str) -> dict[str, Any]:
     if child.wait():
         raise SystemExit(output.with_suffix(".log").read_text()[-1000:])
     stage = json.loads((output / "run.json").read_text())["stages"][-1]
@@ -145,7 +184,7 @@ def _ended(output: Path, child: subprocess.Popen[bytes]) -> dict[str, Any]:
         "after": stage["after"]["pass@1"],
         "after_95": stage["after"]["pass@1 95%"],
         "seconds": stage["seconds"],
-        "curve": [step[REWARD] for step in read_metrics(output / "zero" / "metrics.jsonl")],
+        "curve": [step[reward] for step in read_metrics(output / "zero" / "metrics.jsonl")],
     }
 
 
@@ -165,11 +204,13 @@ def shortfalls(found: dict[str, Any]) -> list[str]:
                 f"torch sampler: {one['mean_nats']:.1e} nats from the trainer in {one['dtype']}, "
                 f"at most {NEAR_NATS[one['dtype']]:g}"
             )
-    runs = found.get("zero", {})
-    if {"cpu", "gpu"} <= runs.keys():
+    for section, title in RUNS.items():
+        runs = found.get(section, {})
+        if not {"cpu", "gpu"} <= runs.keys():
+            continue
         here, there = (_last(runs[place]["curve"]) for place in ("cpu", "gpu"))
         if abs(here - there) > NOISE:
-            failed.append(f"R1-Zero: reward {there:.3f} on the GPU, {here:.3f} on the CPU")
+            failed.append(f"{title}: reward {there:.3f} on the GPU, {here:.3f} on the CPU")
     return failed
 
 
@@ -185,12 +226,18 @@ def shown(found: dict[str, Any]) -> str:
         ["torch sampler", "dtype", "graphs", *names],
         [[r["model"], r["dtype"], str(r["graphs"]), *(r[n] for n in names)] for r in rows],
     )
-    runs = {k: v for k, v in found.get("zero", {}).items() if k in ("cpu", "gpu")}
+    curves = (_curves(title, found[name]) for name, title in RUNS.items() if name in found)
+    return "\n\n".join([text, *curves])
+
+
+def _curves(title: str, found: dict[str, Any]) -> str:
+    """The runs side by side, or why there are none."""
+    runs = {k: v for k, v in found.items() if k in ("cpu", "gpu")}
     if not runs:
-        return text
+        return f"{title}: {found.get('left_out') or found.get('failed')}"
     curves = [one["curve"] for one in runs.values()]
     steps = range(0, len(curves[0]), max(1, len(curves[0]) // 10))
     lines = [[str(step), *(curve[step] for curve in curves)] for step in steps]
     for what in ("before", "after", "seconds"):
         lines.append([what, *(one[what] for one in runs.values())])
-    return f"{text}\n\n" + table(["R1-Zero: reward at step", *runs], lines)
+    return table([f"{title}: reward at step", *runs], lines)

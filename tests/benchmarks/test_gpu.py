@@ -49,6 +49,7 @@ def test_the_miniature_measures_what_a_processor_can_and_names_the_rest(
     import gpu_sampling
 
     assert not gpu_sampling.shortfalls(found) and "R1-Zero: reward at step" in said
+    assert ("left_out" in found["published"]) != gpu_sampling.PUBLISHED.is_dir()
 
 
 def test_without_a_card_nothing_runs_unless_the_processor_is_asked_for(gpu, monkeypatch):
@@ -118,6 +119,7 @@ def good():
         "torch:graphs": {"model": "0.5B", "dtype": "bfloat16", "graphs": True, "tokens_s": 9000.0,
                          "mean_nats": 0.01},
         "zero": {"cpu": {"curve": [0.1] * 10}, "gpu": {"curve": [0.12] * 10}},
+        "published": {"cpu": {"curve": [0.1] * 10}, "gpu": {"curve": [0.12] * 10}},
     }  # fmt: skip
 
 
@@ -131,6 +133,7 @@ def good():
         ("torch:graphs", {"tokens_s": 7000.0}, "torch sampler: 7000 tokens/s at 0.5B, aim 8000"),
         ("torch:graphs", {"mean_nats": 0.1}, "torch sampler: 1.0e-01 nats from the trainer in bfl"),
         ("zero", {"gpu": {"curve": [0.9] * 3}}, "R1-Zero: reward 0.900 on the GPU, 0.100 on the"),
+        ("published", {"gpu": {"curve": [0.9] * 3}}, "R1-Zero of SmolLM2-135M-Instruct: reward 0"),
         ("update:7B", {"failed": "update:7B: out of memory"}, "update:7B: out of memory"),
     ],
 )
@@ -161,3 +164,25 @@ def test_curves_of_both_runs_are_shown_side_by_side(gpu):
     runs = {"cpu": run | {"curve": [0.1, 0.2]}, "gpu": run | {"curve": [0.1, 0.3]}}
     said = gpu.shown({"zero": runs})
     assert [line.split() for line in said.splitlines()[-4:-3]] == [["1", "0.2", "0.3"]]
+
+
+def test_a_published_model_that_is_not_at_hand_is_left_out_and_named(gpu, monkeypatch, tmp_path):
+    import gpu_sampling
+
+    monkeypatch.setattr(gpu_sampling, "PUBLISHED", tmp_path / "models" / "a-model")
+    found = {"published": gpu.section("published", "cuda:0", quick=True)}
+    assert found["published"] == {"left_out": "a-model is not in models"}
+    assert gpu.shortfalls(found) == [] and "a-model is not in models" in gpu.shown(found)
+
+
+@pytest.mark.slow
+def test_the_run_of_a_published_model_earns_something_for_brevity(
+    gpu, monkeypatch, tiny_checkpoint
+):
+    import gpu_sampling
+
+    monkeypatch.setattr(gpu_sampling, "PUBLISHED", tiny_checkpoint())
+    found = {"published": gpu.section("published", "cpu", quick=True)}
+    curve = found["published"]["cpu"]["curve"]
+    assert len(curve) == 2 and all(0 < reward <= 1 for reward in curve)
+    assert "SmolLM2-135M-Instruct: reward at step" in gpu.shown(found)

@@ -15,6 +15,8 @@ from torch.nn.attention import varlen  # noqa: F401 - registers its kernels
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
+from veriloop.pipeline.runs import tensor_store
+
 aten, flash = torch.ops.aten, torch.ops.torch_attn
 CARD, HOST = torch.device("cuda", 0), torch.device("cpu")
 CROSSING = (aten._to_copy, aten.copy_)  # what takes numbers from one place to the other
@@ -206,6 +208,9 @@ def card(monkeypatch):
         ("is_available", True), ("is_initialized", True), ("device_count", 1),
         ("current_device", 0), ("get_device_capability", (9, 0)), ("set_device", None),
         ("get_device_properties", there), ("synchronize", None), ("empty_cache", None),
+        ("mem_get_info", (2**30, there.total_memory)), ("max_memory_allocated", 2**29),
+        ("reset_peak_memory_stats", None), ("utilization", 50), ("get_device_name", "H100"),
+        ("get_rng_state", torch.zeros(16, dtype=torch.uint8)), ("set_rng_state", None),
         ("device", nullcontext()), ("stream", nullcontext()), ("graph_pool_handle", (0, 1)),
         ("Stream", SimpleNamespace(wait_stream=lambda _: None)),
         ("current_stream", SimpleNamespace(wait_stream=lambda _: None)),
@@ -257,6 +262,19 @@ def on_both(card):
         return got
 
     return run
+
+
+@pytest.fixture
+def staged(monkeypatch):
+    """The copies to pinned memory that were asked for."""
+    copies = []
+
+    def stage(state):
+        copies.append(tree_map(lambda tensor: tensor.detach().cpu().clone(), state))
+        return copies[-1]
+
+    monkeypatch.setattr(tensor_store, "stager", lambda: SimpleNamespace(stage=stage))
+    return copies
 
 
 def moved_home(value):

@@ -5,27 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils._pytree import tree_map
 
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model import lora
 from veriloop.pipeline.model.policy import policy_weights, write_policy
 from veriloop.pipeline.model.prepare import prepare
-from veriloop.pipeline.runs import checkpoint, tensor_store
+from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
-
-
-@pytest.fixture
-def staged(monkeypatch):
-    """The copies to pinned memory that were asked for."""
-    copies = []
-
-    def stage(state):
-        copies.append(tree_map(lambda tensor: tensor.detach().cpu().clone(), state))
-        return copies[-1]
-
-    monkeypatch.setattr(tensor_store, "stager", lambda: SimpleNamespace(stage=stage))
-    return copies
 
 
 @pytest.fixture
