@@ -114,11 +114,20 @@ def validate(values: Mapping[str, Any], where: str) -> Recipe:
 
 
 def with_flags(values: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of the values, overridden by those of flags; `a.b` is the key b of a."""
+    """A copy of the values, overridden by those of flags; `a.b` is the key b of a.
+
+    Raises RecipeError for a key in a value that has no keys.
+    """
     merged = {k: dict(value) if isinstance(value, dict) else value for k, value in values.items()}
     for path, value in flags.items():
         head, _, rest = path.partition(".")
-        merged[head] = with_flags(merged.get(head) or {}, {rest: value}) if rest else value
+        if not rest:
+            merged[head] = value
+            continue
+        section = merged.get(head)
+        if not isinstance(section, Mapping | None):
+            raise RecipeError(f"{head}: {section!r} is not a section, so {path} cannot be set")
+        merged[head] = with_flags(section or {}, {rest: value})
     return merged
 
 

@@ -13,6 +13,7 @@ from veriloop.pipeline.config.load import (
     read,
     refuse_changes,
     shipped,
+    with_flags,
 )
 from veriloop.pipeline.config.registry import STAGES
 from veriloop.pipeline.errors import RecipeError
@@ -223,3 +224,14 @@ def test_a_refusal_names_no_more_than_five_fields():
     with pytest.raises(RecipeError) as told:
         refuse_changes(recorded(**{f"field_{i}": i for i in range(9)}), read("tiny/zero"))
     assert str(told.value).count(" -> ") == 5
+
+
+@pytest.mark.parametrize("section", ["aleph", 0, "", [], [{"preset": "ppo"}], True])
+def test_a_key_in_a_value_without_keys_is_refused(section):
+    values = {"algorithm": section}
+    with pytest.raises(RecipeError, match=r"algorithm: .* is not a section, so algorithm\.preset"):
+        with_flags(values, {"algorithm.preset": "dapo"})
+    assert values == {"algorithm": section}
+    assert with_flags({"algorithm": None}, {"algorithm.preset": "dapo"}) == with_flags(
+        {}, {"algorithm.preset": "dapo"}
+    )
