@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.training.stop import uninterrupted_exit
+from veriloop.sandbox.remote.redaction import redacted
 from veriloop.verifiers.verdict import JudgingError
 
 DONE, FAILED, MISTAKE, STOPPED, UNREAD = 0, 1, 2, 130, 141  # exit codes; 128 + the signal's number
@@ -128,6 +129,8 @@ def _answer(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return DONE if words else MISTAKE
+    if foreign := [word for word in words if not _is_text(word)]:
+        return _fail(f"{os.fsencode(foreign[0])!r} on the command line is not UTF-8", MISTAKE)
     if words[0] in ("-V", "--version"):
         # Imported here: it takes longer than all other imports of --help.
         from importlib import metadata
@@ -139,6 +142,11 @@ def _answer(words: list[str]) -> int:
         hint = f" Did you mean {close[0]!r}?" if close else ""
         return _fail(f"no command {words[0]!r}.{hint}\n`veriloop --help` lists them", MISTAKE)
     return _run(words)
+
+
+def _is_text(word: str) -> bool:
+    """Whether a word holds no bytes that are not UTF-8; records could not name it."""
+    return not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 def _run(words: list[str]) -> int:
@@ -197,7 +205,7 @@ def _install_command(module: str) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"veriloop: {message}", file=sys.stderr)
+    print(f"veriloop: {redacted(message)}", file=sys.stderr)
     return code
 
 

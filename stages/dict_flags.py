@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from veriloop.pipeline.config.load import parse_value
 from veriloop.pipeline.config.registry import Recipe
 from veriloop.pipeline.config.sections import Part
@@ -88,10 +86,8 @@ def _underscored(parts: Sequence[str]) -> list[str]:
 def _value(flag: str, words: Sequence[str]) -> Any:
     try:
         parsed = [parse_value(word) for word in words]
-    except yaml.YAMLError as failure:
-        raise RecipeError(
-            f"{flag} {' '.join(words)}: the value is not YAML: {failure}"
-        ) from failure
+    except RecipeError as failure:
+        raise RecipeError(f"{flag} {' '.join(words)}: the value is {failure}") from failure
     if not parsed:
         raise RecipeError(f"{flag} needs a value")
     return parsed[0] if len(parsed) == 1 else parsed

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from veriloop.sandbox.remote.redaction import redacted
+
 ATTEMPTS = 3
 WAIT_S = 0.2  # before the second attempt, doubling
 BUSY = (408, 429, 500, 502, 503, 504)
@@ -66,7 +68,7 @@ def post(url: str, body: Mapping[str, Any], *, key: str = "", seconds: float) ->
         except httpx2.HTTPError as failure:
             reason = str(failure) or type(failure).__name__
         time.sleep(min(WAIT_S * 2**attempt, max(0.0, deadline - time.monotonic())))
-    raise EndpointError(f"{url}: {reason}")
+    raise EndpointError(redacted(f"{url}: {reason}"))
 
 
 @cache

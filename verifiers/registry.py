@@ -27,6 +27,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, Literal, get_args
 
 from veriloop.data.problem import Problem
+from veriloop.sandbox.remote.redaction import redacted
 from veriloop.verifiers.sources import source_files
 from veriloop.verifiers.verdict import Verdict
 
@@ -319,8 +320,8 @@ def _normalised(verdict: Verdict, verifier: Verifier) -> Verdict:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line: its type and the first line of its message."""
-    message = str(error).strip().partition("\n")[0]
+    """An exception in one line, without secrets: its type and the first line of its message."""
+    message = redacted(str(error).strip().partition("\n")[0])
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 

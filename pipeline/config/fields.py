@@ -30,6 +30,8 @@ class Part(BaseModel):
         kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
         if bool not in kinds and kinds & {int, float} and _holds_boolean(value):
             raise ValueError(f"must be a number, got {value!r}")
+        if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+            raise ValueError("must be an integer of 64 bits")  # libraries hold no more
         return value
 
 

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from veriloop.pipeline.config.fields import EXECUTION_SETTINGS, Part, is_setting
 from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.errors import RecipeError, did_you_mean
+from veriloop.sandbox.remote.redaction import has_credentials, redacted
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 RESUMABLE = ("evaluation", *EXECUTION_SETTINGS)  # may differ between a run and its resumption
@@ -76,8 +77,13 @@ def locate(name: str) -> Path:
 
 
 def parse_value(text: str) -> Any:
-    """The value of a flag, read as in a recipe. Raises yaml.YAMLError."""
-    return yaml.load(text, _Loader)
+    """The value of a flag, read as in a recipe. Raises RecipeError for what is not YAML."""
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError as failure:
+        raise RecipeError("not YAML: it nests too deeply") from failure
+    except (yaml.YAMLError, ValueError) as failure:  # ValueError: of numbers with 4,300 digits
+        raise RecipeError(f"not YAML: {failure}") from failure
 
 
 def read(name: str) -> Recipe:
@@ -89,9 +95,11 @@ def read_values(name: str) -> dict[str, Any]:
     """The values of a recipe file, not validated. Raises RecipeError for a file without keys."""
     path = locate(name)
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as failure:
+        values = parse_value(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as failure:
         raise RecipeError(f"{path} is not YAML: {failure}") from failure
+    except RecipeError as failure:
+        raise RecipeError(f"{path} is {failure}") from failure
     if not isinstance(values, dict):
         raise RecipeError(
             f"{path} holds {values!r} instead of keys; a recipe begins with `stage: ...`"
@@ -101,6 +109,7 @@ def read_values(name: str) -> dict[str, Any]:
 
 def validate(values: Mapping[str, Any], where: str) -> Recipe:
     """The recipe with these values, read from `where`. Raises RecipeError as `read` does."""
+    _refuse_credentials(values, where)
     kind = STAGES.get(str(values.get("stage")))
     if kind is None:
         hint = did_you_mean(str(values.get("stage")), STAGES)
@@ -111,6 +120,23 @@ def validate(values: Mapping[str, Any], where: str) -> Recipe:
         return kind.model_validate(values)
     except ValidationError as failure:
         raise RecipeError(f"{where}:\n{explain(failure, kind)}") from failure
+
+
+def _refuse_credentials(value: Any, where: str, key: str = "") -> None:
+    """Raise RecipeError if an address holds credentials: recipes are copied to records, reports,
+    model cards and trackers."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _refuse_credentials(inner, where, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _refuse_credentials(inner, where, key)
+    elif isinstance(value, str) and has_credentials(value):
+        raise RecipeError(
+            f"{where}: {key}: {redacted(value)!r} holds credentials, and a recipe is copied to "
+            "records, reports and trackers; set them in the environment instead, as in "
+            "VERILOOP_REWRITER_KEY, VERILOOP_SERVICE_TOKEN, HF_TOKEN"
+        )
 
 
 def with_flags(values: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:

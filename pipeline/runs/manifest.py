@@ -15,13 +15,14 @@ from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.json_file import RESTORE, read_manifest
 from veriloop.pipeline.runs.provenance import identity
+from veriloop.sandbox.remote.redaction import redacted
 
 _opened: set[tuple[Path, str]] = set()  # (manifest, command) opened by this process
 
 
 def typed() -> list[str]:
-    """The command line of this process, as a user types it."""
-    program, *rest = sys.argv
+    """The command line of this process, as a user types it, without secrets."""
+    program, *rest = map(redacted, sys.argv)
     is_veriloop = program.endswith(("stages/cli.py", "bin/veriloop"))
     return ["veriloop" if is_veriloop else program, *rest]
 
@@ -218,6 +219,6 @@ def _record_failure(manifest: RunManifest, name: str, seconds: float, failure: E
 
 
 def reason(failure: Exception) -> str:
-    """The message of a failure; that of an unexpected one begins with its class."""
+    """The message of a failure without secrets; of an unexpected one it begins with its class."""
     expected = isinstance(failure, StageError | RecipeError)
-    return str(failure) if expected else f"{type(failure).__name__}: {failure}"
+    return redacted(str(failure) if expected else f"{type(failure).__name__}: {failure}")

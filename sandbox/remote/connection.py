@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from veriloop.sandbox.remote.outcomes import FaultError, printable
+from veriloop.sandbox.remote.redaction import redacted
 
 KEEP_ALIVE_S = 60.0  # of an idle connection; less than servers of this project keep it
 _DETAIL_BYTES = 2_000  # of an error response that are read
@@ -39,8 +40,8 @@ class Address:
             port = -1
         if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or not plain:
             raise ValueError(
-                f"{url!r} is no address of a server; it must be http://HOST[:PORT][/PREFIX] or "
-                "https://..., for instance http://127.0.0.1:8080"
+                f"{redacted(url)!r} is no address of a server; it must be "
+                "http://HOST[:PORT][/PREFIX] or https://..., for instance http://127.0.0.1:8080"
             )
         token = os.environ.get(token_variable, "") if token_variable else ""
         if token_variable and not (token and token.isascii() and token.isprintable()):

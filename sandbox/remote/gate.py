@@ -121,7 +121,6 @@ class Gate:
         headers = dict(scope["headers"])
         reply.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
         if ambiguous_length(scope["headers"], scope["http_version"]):
-            reply.read = True  # where the body ends is unknown
             detail = "a body has one Content-Length, or from HTTP/1.1 on Transfer-Encoding: chunked"
             raise Refusal(400, detail)
         if refusal := self.refusal(scope, headers):

@@ -163,5 +163,9 @@ def settings(words: Sequence[str]) -> dict[str, dict[str, Any]]:
             raise RecipeError(
                 f"--set {word}: must be STAGE.KEY=VALUE, as in zero.steps=10 or *.seed=1"
             )
-        values.setdefault(stage, {})[key.replace("-", "_")] = parse_value(value)
+        try:
+            parsed = parse_value(value)
+        except RecipeError as failure:
+            raise RecipeError(f"--set {word}: the value is {failure}") from failure
+        values.setdefault(stage, {})[key.replace("-", "_")] = parsed
     return values

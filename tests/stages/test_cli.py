@@ -245,3 +245,18 @@ def test_a_signal_while_the_interpreter_ends_leaves_the_exit_code(number):
     )
     status, out, err = python("-c", code)
     assert (status, err) == (0, "") and out.startswith("veriloop ")
+
+
+def test_a_message_shows_no_credentials(capsys):
+    assert (
+        command.main(["zero", "tiny/zero", "--verifier-service", "http://anna:hunter2@host:80"])
+        == 2
+    )
+    said = capsys.readouterr().err
+    assert "hunter2" not in said and "'http://***@host:80' holds credentials" in said
+
+
+def test_a_word_that_is_not_utf_8_is_refused(capsys):
+    assert command.main(["zero", "tiny/zero", "--output", "runs/\udcff"]) == 2
+    said = capsys.readouterr().err
+    assert said == "veriloop: b'runs/\\xff' on the command line is not UTF-8\n"

@@ -13,6 +13,7 @@ from veriloop.verifiers import registry
 from veriloop.verifiers.contract import examine
 from veriloop.verifiers.registry import (
     all_verifiers,
+    describe,
     fingerprint,
     get,
     judge,
@@ -291,3 +292,11 @@ def test_the_documentation_lists_every_verifier_with_its_kind_and_components():
     for name, row in listed.items():
         assert row[1] == get(name).kind, name
         assert re.findall(r"`(\w+)`", row[4]) == list(get(name).components), name
+
+
+def test_the_error_of_a_verifier_shows_no_secret(monkeypatch):
+    monkeypatch.setenv("JUDGE_API_KEY", "sk-hunter2hunter2")
+    message = "401 for http://anna:hunter2@host/v1 with key sk-hunter2hunter2"
+    assert describe(ConnectionError(message)) == (
+        "ConnectionError: 401 for http://***@host/v1 with key <JUDGE_API_KEY>"
+    )

@@ -70,3 +70,12 @@ def test_an_address_that_is_none_is_not_tried_again(url, monkeypatch):
     monkeypatch.setattr(http_json, "time", without_sleep)
     with pytest.raises(EndpointError, match=r"(missing|unsupported|Invalid|port)"):
         post(url, {}, seconds=5)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://anna:hunter2hunter2@127.0.0.1:9/v1", "ftp://x?key=hunter2"]
+)
+def test_an_error_shows_no_credentials_of_the_address(url):
+    with pytest.raises(EndpointError, match=r"\*\*\*") as failure:
+        post(url, {}, seconds=1)
+    assert "hunter2" not in str(failure.value)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.runs.trackers.completions import CompletionTable
+from veriloop.sandbox.remote.redaction import redacted
 
 ROOM = 1000  # rows queued for a slow tracker; further ones are dropped and counted
 PATIENCE = 30.0  # seconds to wait for a tracker at the end of a stage
@@ -108,7 +109,7 @@ class Mirror:
             self._print(f"failed and gets no further rows ({error}); training continues")
 
     def _print(self, text: str) -> None:
-        print(f"tracker {self.name}: {text}", file=sys.stderr, flush=True)
+        print(f"tracker {self.name}: {redacted(text)}", file=sys.stderr, flush=True)
 
     def _feed(self) -> None:
         try:

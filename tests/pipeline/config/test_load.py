@@ -13,6 +13,7 @@ from veriloop.pipeline.config.load import (
     read,
     refuse_changes,
     shipped,
+    validate,
     with_flags,
 )
 from veriloop.pipeline.config.registry import STAGES
@@ -108,6 +109,8 @@ def test_a_recipe_that_resembles_nothing_gets_the_list(asked):
     [
         ("stage: [zero", "is not YAML"),
         (b"stage: \xff\xfe", "is not YAML"),
+        ("[" * 5000, "is not YAML: it nests too deeply"),
+        ("steps: " + "9" * 5000, "is not YAML: Exceeds the limit (4300 digits)"),
         ("", "holds None instead of keys; a recipe begins with `stage: ...`"),
         ("- stage: zero", "instead of keys"),
         ("name: x", f"stage None is not one of {sorted(STAGES)}."),
@@ -130,6 +133,7 @@ def test_what_is_no_recipe_is_refused(text, said, refused):
         (ZERO + "algorithm: {minibatch: 4}", "Did you mean 'minibatches'?"),
         (ZERO + "seed: four", "seed: Input should be a valid integer, unable to parse string as "
                               "an integer, got 'four'"),
+        (ZERO + f"seed: {1 << 70}", "seed: must be an integer of 64 bits"),
         (ZERO + "seed: 1.5", "seed: Input should be a valid integer, got a number with a "
                              "fractional part, got 1.5"),
         (ZERO + "sampler: {engine: vlm}", "sampler.engine: Input should be 'auto', 'vllm' or "
@@ -235,3 +239,17 @@ def test_a_key_in_a_value_without_keys_is_refused(section):
     assert with_flags({"algorithm": None}, {"algorithm.preset": "dapo"}) == with_flags(
         {}, {"algorithm.preset": "dapo"}
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"verifier_service": "http://anna:hunter2@host:80"}, "verifier_service"),
+        ({"rewrite": {"rewriter": "https://host/v1?key=hunter2"}}, "rewrite.rewriter"),
+        ({"cluster": {"samplers": {"urls": ["http://hunter2@host"]}}}, "cluster.samplers.urls"),
+    ],
+)  # fmt: skip
+def test_credentials_in_an_address_are_refused_and_not_repeated(values, key):
+    with pytest.raises(RecipeError, match=f"r.yaml: {key}: .*holds credentials.*TOKEN") as refusal:
+        validate({"stage": "cold_start", "name": "x", **values}, "r.yaml")
+    assert "hunter2" not in str(refusal.value)

@@ -10,6 +10,7 @@ import pytest
 from veriloop.pipeline.errors import NonFiniteError, RecipeError, StageError, Stopped
 from veriloop.pipeline.runs import manifest as run_json
 from veriloop.pipeline.runs.manifest import RunManifest, failure_recorded, write_versions
+from veriloop.pipeline.runs.run_lock import locked
 
 
 @pytest.fixture(autouse=True)
@@ -314,3 +315,18 @@ def test_a_record_that_cannot_be_written_hides_nothing(failing, monkeypatch, cap
     assert failing(StageError("the first"), fill)["status"] == "running"
     said = capsys.readouterr().err
     assert "still says that zero is running" in said and "No space left on device" in said
+
+
+def test_no_record_of_a_run_holds_a_secret(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_hunter2")
+    words = ["veriloop", "zero", "r.yaml", "--start=https://anna:hunter2@host/x?token=hunter2"]
+    monkeypatch.setattr("sys.argv", words)
+    manifest = RunManifest(tmp_path / "run.json")
+    manifest.begin_stage("zero", {})
+    failure = OSError("401 for https://anna:hunter2@host with hf_hunter2")
+    with pytest.raises(OSError, match="401"), failure_recorded(manifest, "zero", lambda: 0.0):
+        raise failure
+    text = (tmp_path / "run.json").read_text()
+    assert "hunter2" not in text and "OSError: 401 for https://***@host with <HF_TOKEN>" in text
+    with locked(tmp_path):
+        assert "hunter2" not in (tmp_path / ".lock").read_text()

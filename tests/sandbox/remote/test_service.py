@@ -229,6 +229,14 @@ def test_a_body_whose_end_is_ambiguous_is_refused(serve, box, headers):
     assert raw(serve(), post(headers)).startswith("HTTP/1.1 400") and not box.seen
 
 
+def test_a_connection_ends_after_a_body_whose_end_is_ambiguous(serve, box):
+    both = b"Content-Length: 5\nTransfer-Encoding: chunked"
+    twice = post(both, b"1\n \n0\n\n") + post(b"Content-Length: 35")
+    response = raw(serve(), twice)
+    assert response.startswith("HTTP/1.1 400") and "connection: close" in response.lower()
+    assert response.count("HTTP/1.1 400") == 1 and not box.seen
+
+
 def test_http_1_0_has_no_transfer_encoding(serve, box):
     chunked = post(b"Transfer-Encoding: chunked", b"1\n \n0\n\n")
     response = raw(serve(), chunked.replace(b"HTTP/1.1", b"HTTP/1.0"))

@@ -147,3 +147,9 @@ def test_a_stopped_run_says_how_to_go_on_and_does_nothing_twice(started):
 def test_settings_are_read_as_yaml():
     told = settings(["a.b.c=[1, x]", "a.d=true", "b.e=", "b.f=x=y", "b.g-h=2"])
     assert told == {"a": {"b.c": [1, "x"], "d": True}, "b": {"e": None, "f": "x=y", "g_h": 2}}
+
+
+@pytest.mark.parametrize("value", ["[", "9" * 5000, "[" * 5000])
+def test_a_setting_that_is_no_yaml_is_named(value):
+    with pytest.raises(RecipeError, match=r"^--set zero\.steps=.*the value is not YAML: "):
+        settings([f"zero.steps={value}"])

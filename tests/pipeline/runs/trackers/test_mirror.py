@@ -137,3 +137,13 @@ def test_a_record_that_is_rewound_gives_no_step_twice(tmp_path, keeping):
         for step in (2, 3, 4):
             record.write_metrics(step, {})
     assert [step for step, _ in tracker.rows] == [1, 2, 3, 4]
+
+
+def test_the_failure_of_a_tracker_shows_no_credentials(capsys):
+    def opening():
+        raise OSError("401 for http://anna:hunter2@host/api?api_key=hunter2")
+
+    mirror = Mirror("mlflow", opening)
+    feed(mirror, [1])
+    said = capsys.readouterr().err
+    assert "hunter2" not in said and "http://***@host/api?api_key=***" in said
