@@ -5,6 +5,7 @@ from itertools import accumulate
 from typing import Any
 
 from veriloop.data.problem import Problem
+from veriloop.verifiers.answer import after_think
 from veriloop.verifiers.http_json import EndpointError, post, setting
 from veriloop.verifiers.registry import verifier
 from veriloop.verifiers.verdict import Verdict, no_answer
@@ -85,11 +86,14 @@ def _scores(reply: Any) -> list[float]:
 def check(problem: Problem, response: str) -> Verdict:
     """The least score of a step; `least`, `mean` and the number of `steps` are components.
 
-    `reference["question"]`, or the problem's prompt.
+    `reference["question"]`, or the problem's prompt. A response without anything after its thinking
+    scores 0.
     """
+    prefilled = problem.facts.get("prefilled_think", False)
+    summary = after_think(response, prefilled_think=prefilled)
+    if summary is None or not any(map(str.isalnum, summary)):
+        return no_answer("nothing after the thinking")
     scores = [score for _, score in step_scores(problem, response)]
-    if not scores:
-        return no_answer("no step")
     mean = sum(scores) / len(scores)
     parts = {"steps": float(len(scores)), "least": min(scores), "mean": mean}
     return Verdict(score=min(scores), components=parts)

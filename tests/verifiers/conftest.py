@@ -146,17 +146,24 @@ def _paris(user):
     return json.dumps({"score": 10 if "Paris" in response else 0, "reason": "it says so"})
 
 
+def _right_steps(body):
+    return {"data": [{"data": [1.0] * body["messages"][1]["content"].count("<extra_0>")}]}
+
+
 @pytest.fixture
 def endpoint(monkeypatch):
-    """A judge that wants to read of Paris, and a reward model that likes everything."""
+    """A judge that wants to read of Paris, and reward models that like everything."""
     endpoint = Endpoint()
     endpoint.judge_says(_paris)
     endpoint.answers["/classify"] = {"data": [{"probs": [0.0]}]}
+    endpoint.answers["/steps"] = _right_steps
     for name, value in {
         "VERILOOP_JUDGE_URL": endpoint.url,
         "VERILOOP_JUDGE_MODEL": "judge",
         "VERILOOP_REWARD_URL": f"{endpoint.url}/classify",
         "VERILOOP_REWARD_MODEL": "liking",
+        "VERILOOP_PROCESS_URL": f"{endpoint.url}/steps",
+        "VERILOOP_PROCESS_MODEL": "steps",
     }.items():
         monkeypatch.setenv(name, value)
     yield endpoint

@@ -75,6 +75,7 @@ def test_an_answer_without_a_score_for_each_step_is_an_error(model, answer):
 
 
 def test_nothing_said_and_a_written_mark_earn_nothing_unasked(model):
-    assert judge(problem(), " \n").status == "no_answer"
+    for response in (" \n", "<think>2+3 is 5.", "<think>2+3 is 5.</think>", "?"):
+        assert judge(problem(), response).status == "no_answer"
     assert step_scores(problem(), "good<extra_0>\n\nfine") == [(13, 0.0), (19, 0.0)]
     assert not model.asked

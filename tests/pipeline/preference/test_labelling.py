@@ -39,6 +39,10 @@ def test_the_best_is_paired_with_the_worst_and_so_on_inwards(group):
     assert sides(both) == [(11, 12), (14, 13)] and [p.gap for p in both] == [2.0, 1.0]
 
 
+def test_more_pairs_than_a_group_has_are_as_many_as_it_has(group):
+    assert sides(pairs_of(group([1.0, 0.0]), LabelConfig(pairs=9))) == [(10, 11)]
+
+
 def test_equal_rewards_make_no_pair(group):
     assert pairs_of(group([1.0, 1.0, 1.0]), LabelConfig(pairs=3)) == []
     assert sides(pairs_of(group([1.0, 1.0, 0.0, 1.0]), LabelConfig(pairs=3))) == [(10, 12)]

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from veriloop.pipeline.rl import trust_region
 from veriloop.pipeline.rl.trust_region import distance, step_within
 
 CHUNK = 16
@@ -77,3 +78,18 @@ def test_the_distance_is_the_mean_kl_of_old_to_new_per_token(count, longest, mov
             total += (gap.exp() - 1 - gap).sum().item()
             count += len(gap)
     assert distance(model, part, CHUNK) == pytest.approx(total / count, rel=1e-4)
+
+
+def test_ten_lengths_are_tried(moved, monkeypatch):
+    model, part, step = moved(0.1)
+    measured = []
+    monkeypatch.setattr(trust_region, "distance", lambda *_: measured.append(1) or 1.0)
+    assert step_within(0.5, model, part, CHUNK, step)[2] == 0.0
+    assert len(measured) == 10
+
+
+def test_the_distance_is_summed_in_double_precision(moved, monkeypatch):
+    model, part, _ = moved(0.1)
+    kl_M = torch.tensor([2.0**24, 1.0])  # their sum is no float32
+    monkeypatch.setattr(trust_region, "old_policy_kl", lambda *_: kl_M)
+    assert distance(model, part, CHUNK) * part.counts.tokens == pytest.approx(2**24 + 1, rel=1e-12)
