@@ -148,7 +148,7 @@ def test_what_is_no_recipe_is_refused(text, said, refused):
          "sandbox.backend='docker' with verifier_service='http://h': the service runs programs in "
          "its own sandbox"),
         (ZERO + "reward: 3", "reward: must be a mapping with keys among accuracy, control, format, "
-                             "overlong, terms; got 3"),
+                             "overlong, steps, terms; got 3"),
         (ZERO + "  betas: [0.9]", "optimizer.betas.1: is required"),
         (ZERO.replace("steps: 4\n", ""), "\n  steps: is required"),
         (ZERO + "algorithm: {minibatches: 3}", "nearest valid: 2"),
