@@ -59,7 +59,7 @@ MINE = {
 
 
 def measure(pid: int) -> dict[str, float]:
-    """Memory of the run by role, in MiB with shared pages divided, and counts of its resources."""
+    """Memory of the run by role, shared pages divided, and counts of its resources."""
     taken: dict[str, float] = defaultdict(float)
     with suppress(psutil.Error):
         main = psutil.Process(pid)
@@ -68,11 +68,17 @@ def measure(pid: int) -> dict[str, float]:
                 line = " ".join(process.cmdline())
                 role = next((role for role, part in ROLES.items() if part in line), "sandbox")
                 role = "trainer" if process.pid == pid else role
-                taken[f"{role} MiB"] += process.memory_full_info().pss / (1 << 20)
+                taken[f"{role} MiB"] += _own_kib(process.pid) / (1 << 10)
                 taken["descriptors"] += process.num_fds()
                 taken["threads"] += process.num_threads()
                 taken["processes"] += 1
     return dict(taken)
+
+
+def _own_kib(pid: int) -> int:
+    """Memory of a process without the pages of files, which other programs map as well."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return sum(map(int, re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB", rollup, re.MULTILINE)))
 
 
 def growth(series: Sequence[float]) -> dict[str, float]:
