@@ -13,6 +13,8 @@ from safetensors import SafetensorError, safe_open
 from veriloop.pipeline.errors import RecipeError
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+ADAPTER = "adapter_config.json"
+FLOATS = ("F64", "F32", "F16", "BF16")  # dtypes of safetensors that hold weights as they are
 OBJECTS = (CONFIG, "generation_config.json", "tokenizer_config.json", INDEX)
 SHOWN = 3  # tensor names in a message
 SAVE_AGAIN = "Copy the folder again from its source, or save the whole model with save_pretrained"
@@ -50,12 +52,12 @@ def load_whole(
             model, loading = kind.from_pretrained(
                 str(path), output_loading_info=True, ignore_mismatched_sizes=True, **options
             )
-        except (ImportError, MemoryError):
+        except (ModuleNotFoundError, MemoryError):
             raise
         except Exception as failure:
             problem = f"does not load ({type(failure).__name__}: {first_line(failure)})"
             raise BadCheckpointError(path, problem, ANOTHER) from failure
-    if problem := _difference(loading, new, unused):
+    if problem := _difference(loading, new, unused) or _integer_weights(Path(path), model):
         raise BadCheckpointError(path, problem)
     if broken := _not_finite(model):
         raise BadCheckpointError(
@@ -72,6 +74,9 @@ def require_files(path: str | Path) -> None:
     if not (folder / CONFIG).is_file():
         problem = f"{path} holds no Hugging Face checkpoint: {CONFIG} is missing"
         raise RecipeError(f"{problem}. {ANOTHER}")
+    if (folder / ADAPTER).is_file():
+        problem = f"{ADAPTER}: adapters that belong to another checkpoint"
+        raise BadCheckpointError(folder, problem, "Merge them into it and save the whole model")
     objects = {name: _object(folder, name) for name in OBJECTS if (folder / name).is_file()}
     single = folder / "model.safetensors"
     if single.is_file():
@@ -82,6 +87,19 @@ def require_files(path: str | Path) -> None:
         raise BadCheckpointError(
             folder, f"no weights in it; expected model.safetensors, or {INDEX} and its shards"
         )
+
+
+def require_config(path: str | Path) -> None:
+    """Raise BadCheckpointError unless config.json, if there is one, is that of a known model."""
+    from transformers import AutoConfig
+
+    if not (Path(path) / CONFIG).is_file():
+        return
+    try:
+        AutoConfig.from_pretrained(str(path))
+    except Exception as failure:
+        problem = f"{CONFIG} does not load ({type(failure).__name__}: {first_line(failure)})"
+        raise BadCheckpointError(path, problem, ANOTHER) from failure
 
 
 def _require_shards(folder: Path, index: dict[str, Any]) -> None:
@@ -143,6 +161,27 @@ def _difference(loading: Any, new: tuple[str, ...], unused: tuple[str, ...]) -> 
     if left_over:
         return f"holds {_listed(left_over)}, which the model of {CONFIG} has no place for"
     return ""
+
+
+def _integer_weights(folder: Path, model: Any) -> str:
+    """Which weights are stored as integers or in 8 bits, whose scales are lost; "" if none is.
+
+    transformers would convert them and ignore the scales.
+    """
+    if getattr(model.config, "quantization_config", None) is not None:
+        return ""
+    weights, stored = {name for name, _ in model.named_parameters()}, dict[str, str]()
+    for path in folder.glob("model*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            stored |= {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+    wrong = [name for name in weights & stored.keys() if stored[name] not in FLOATS]
+    if not wrong:
+        return ""
+    kinds = ", ".join(sorted({stored[name] for name in wrong}))
+    return (
+        f"{_listed(wrong)} hold {kinds} and {CONFIG} has no quantization_config; expected float64, "
+        "float32, float16 or bfloat16"
+    )
 
 
 def _not_finite(model: Any) -> list[str]:

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from jinja2 import TemplateError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from veriloop.pipeline.model import lora
 from veriloop.pipeline.model.device import brought, device_of
-from veriloop.pipeline.model.loading import BadCheckpointError, first_line, load_whole
+from veriloop.pipeline.model.loading import (
+    BadCheckpointError,
+    first_line,
+    load_whole,
+    require_config,
+)
 from veriloop.pipeline.model.logprob import logp_and_entropy_from_hidden
 from veriloop.pipeline.model.packed_attention import segments
 from veriloop.pipeline.model.probe import attention_kwargs, output_head, supports_packing
@@ -39,9 +43,10 @@ def load_tokenizer(path: str | Path) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(str(path))
-    except (ImportError, MemoryError):
+    except (ModuleNotFoundError, MemoryError):
         raise
     except Exception as failure:
+        require_config(path)
         raise BadCheckpointError(
             path,
             f"its tokenizer does not load ({first_line(failure)}); expected tokenizer.json and "
@@ -51,10 +56,22 @@ def load_tokenizer(path: str | Path) -> Any:
 
 
 def load_generation_config(path: str | Path) -> Any:
-    """The checkpoint's generation config: ids that end and pad a response."""
+    """The checkpoint's generation config: ids that end and pad a response.
+
+    Raises BadCheckpointError if it does not load, or its ids are no numbers.
+    """
     from transformers import GenerationConfig
 
-    return GenerationConfig.from_pretrained(str(path))
+    try:
+        config = GenerationConfig.from_pretrained(str(path))
+    except Exception as failure:
+        problem = f"its generation_config.json does not load ({first_line(failure)})"
+        raise BadCheckpointError(path, problem) from failure
+    ends = config.eos_token_id
+    if not all(type(i) is int for i in (ends if isinstance(ends, list) else [ends or 0])):
+        problem = f"generation_config.json has eos_token_id {ends!r}; expected ids of tokens"
+        raise BadCheckpointError(path, problem)
+    return config
 
 
 def load_policy(path: str | Path, dtype: torch.dtype = torch.float32) -> Any:
@@ -191,7 +208,7 @@ def _turn_end(tokenizer: Any) -> int | None:
     turns = [{"role": "user", "content": "asked"}, {"role": "assistant", "content": ANSWER}]
     try:
         text = tokenizer.apply_chat_template(turns, tokenize=False)
-    except TemplateError:
+    except Exception:  # noqa: BLE001  templates are code; a stage that uses it is refused
         return None
     ids = tokenizer(text.rpartition(ANSWER)[2].lstrip(), add_special_tokens=False).input_ids
     token = tokenizer.added_tokens_decoder.get(ids[0]) if ids else None

@@ -93,6 +93,8 @@ class ScalarHead:
         self.tokenizer = load_tokenizer(folder)
         self.model = load_classifier(folder, self.tokenizer, new_head=False).eval()
         self.ends = eos_ids(self.model.config, self.tokenizer)
+        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        self.positions: int | None = limit  # of prompt and response; None: unlimited
         self.zero_point = float(json.loads((folder / "config.json").read_text()).get(ZERO_POINT, 0))
 
     def require_tokenizer(self, other: Any) -> None:

@@ -4,19 +4,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jinja2 import TemplateError
-
 from veriloop.data.bos import check_bos, writes_bos
 from veriloop.data.problem import Problem
 from veriloop.data.template import R1_ZERO
 from veriloop.pipeline.config.user_code import prompt_template
+from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.policy import eos_ids
 from veriloop.pipeline.sampling.sampler import Completion, Sampler, Sampling
 from veriloop.pipeline.types import Rollout
 
 
 class RolloutGenerator:
-    """Builds prompts from problems and Rollouts from the sampler's completions."""
+    """Builds prompts from problems and Rollouts from the sampler's completions.
+
+    Raises RecipeError for a model without a token that ends a response.
+    """
 
     def __init__(
         self,
@@ -29,6 +31,11 @@ class RolloutGenerator:
         self._template = template
         self._system = system
         self._eos_ids = eos_ids(generation_config, tokenizer)
+        if not self._eos_ids:
+            raise RecipeError(
+                "no token ends a response: neither generation_config.json nor the tokenizer of the "
+                "checkpoint has an EOS token; set eos_token_id in generation_config.json"
+            )
 
     def prompt(self, problem: Problem) -> tuple[int, ...]:
         return prompt_ids(problem, self.tokenizer, self._template, self._system)
@@ -121,10 +128,10 @@ def _chat(question: str, tokenizer: Any, system: str) -> str:
     messages.append({"role": "user", "content": question})
     try:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    except TemplateError as refusal:
-        raise ValueError(f"the chat template refuses these messages: {refusal}") from refusal
+    except Exception as refusal:  # a template is code of the model
+        raise RecipeError(f"the chat template refuses these messages: {refusal}") from refusal
     if system.strip() not in text:
-        raise ValueError("the chat template leaves the system message out; set system to ''")
+        raise RecipeError("the chat template leaves the system message out; set system to ''")
     return text
 
 
@@ -132,8 +139,8 @@ def _rendered(path: str, question: str, tokenizer: Any, system: str) -> str:
     bos = tokenizer.bos_token if writes_bos(tokenizer) else ""
     try:
         return prompt_template(path).render(prompt=question, system=system, bos_token=bos)
-    except TemplateError as failure:
-        raise ValueError(f"template {path!r}: {failure}") from failure
+    except Exception as failure:  # a template is code of the user
+        raise RecipeError(f"template {path!r}: {failure}") from failure
 
 
 def response_text(ids: tuple[int, ...], tokenizer: Any, eos_ids: tuple[int, ...]) -> str:

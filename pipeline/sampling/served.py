@@ -19,7 +19,7 @@ from torch import Tensor
 
 from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
-from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
 from veriloop.pipeline.sampling.fleet import Fleet
 from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampling
@@ -208,7 +208,7 @@ class ServedSampler:
         """The requests of each prompt's responses, each with a seed of its own."""
         for i, prompt in enumerate(prompts):
             if len(prompt) + sampling.max_tokens > self._max_length:
-                raise ValueError(
+                raise RecipeError(
                     f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
                     f"it exceeds the engine's {self._max_length} positions"
                 )

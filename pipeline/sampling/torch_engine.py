@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import CPU
 from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer
 from veriloop.pipeline.model.prepare import DTYPES
@@ -32,7 +33,7 @@ class TorchSampler:
         self._model = load_policy(checkpoint, DTYPES[dtype]).eval()
         if getattr(self._model, "_is_stateful", False):
             kind = type(self._model).__name__
-            raise ValueError(
+            raise RecipeError(
                 f"the torch sampler needs a key-value cache, but {kind} has a recurrent state: set "
                 "sampler.engine to vllm"
             )
@@ -81,7 +82,7 @@ class TorchSampler:
         room = self._model.config.max_position_embeddings
         for i, prompt in enumerate(prompts):
             if len(prompt) + sampling.max_tokens > room:
-                raise ValueError(
+                raise RecipeError(
                     f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
                     f"it exceeds the model's {room} positions"
                 )

@@ -106,7 +106,7 @@ class VllmSampler:
     ) -> list[list[Completion]]:
         for i, prompt in enumerate(prompts):
             if len(prompt) + sampling.max_tokens > self._max_length:
-                raise ValueError(
+                raise RecipeError(
                     f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
                     f"it exceeds the engine's {self._max_length} positions"
                 )

@@ -162,18 +162,24 @@ class RewardServer(HttpServer):
 
     def _row(self, path: str, body: Any) -> dict[str, Any]:
         """Raises ValueError, KeyError or TypeError for a request that cannot be scored."""
+        needed = {"pooling": ("messages",), "score": ("text_1", "text_2")}.get(path)
+        if needed is None:
+            raise ValueError(f"no /{path}; POST to /pooling or /score")
+        if not isinstance(body, dict) or not body.keys() >= set(needed):
+            raise ValueError(f"/{path} takes an object with {', '.join(needed)}; got {body!r:.60}")
         if path == "pooling":
             messages = body["messages"]
             return {"data": [self.score(messages[:-1], messages[-1:])]}
-        if path == "score":
-            return {"score": self.score(body["text_1"], body["text_2"])}
-        raise ValueError(f"no /{path}; POST to /pooling or /score")
+        return {"score": self.score(body["text_1"], body["text_2"])}
 
     def score(self, prompt: Any, response: Any) -> float:
         """The centred reward. Raises ValueError for what is no prompt with a response."""
         (row,) = parse_rows([{"prompt": prompt, "completion": response, "label": True}], "request")
         assert isinstance(row, Labelled)
         ids = encode(row.prompt, row.completion, self.head.tokenizer, self.head.ends)
+        tokens, most = len(ids.prompt) + len(ids.completion), self.head.positions
+        if most is not None and tokens > most:  # the reward would have no meaning
+            raise ValueError(f"prompt and response have {tokens} tokens; the model has {most}")
         return self.head.rewards([ids], TrainerConfig())[0]
 
 

@@ -8,13 +8,17 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from transformers import GenerationConfig
 
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.model.loading import BadCheckpointError
-from veriloop.pipeline.model.policy import load_policy, load_tokenizer
+from veriloop.pipeline.model.loading import BadCheckpointError, load_whole
+from veriloop.pipeline.model.policy import load_generation_config, load_policy, load_tokenizer
 from veriloop.pipeline.model.scalar_head import ScalarHead, load_classifier
+from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.torch_engine import TorchSampler
 from veriloop.stages.cli import main
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -97,6 +101,15 @@ BAD = {  # what is wrong: (damage, what the message names)
     "another vocabulary in the config": (config(vocab_size=300), "expects [300, 64] (1 more"),
     "NaN": (one_value(NORM, float("nan")), f"{NORM} hold NaN or infinite weights"),
     "infinity": (one_value(HEAD, float("-inf")), f"{HEAD} hold NaN or infinite weights"),
+    "integers": (
+        tensors(lambda w: w.update({NORM: w[NORM].to(torch.int32)})),
+        f"{NORM} hold I32 and config.json has no quantization_config",
+    ),
+    "8 bits without scales": (
+        tensors(lambda w: w.update({k: v.to(torch.float8_e4m3fn) for k, v in w.items()})),
+        "hold F8_E4M3 and config.json",
+    ),
+    "adapters alone": (text("adapter_config.json", "{}"), "adapters that belong to another"),
     "cut short": (cut, "model.safetensors ("),
     "an empty file": (text(WEIGHTS, ""), "model.safetensors (0 bytes)"),
     "a pointer of Git LFS": (text(WEIGHTS, "version https://git-lfs.github.com/spec/v1"), "LFS"),
@@ -262,3 +275,39 @@ def test_a_new_head_does_not_excuse_another_missing_tensor(damaged):
     folder = damaged(BAD["a whole layer is missing"][0])
     with pytest.raises(RecipeError, match=r"layers\.2"):
         load_classifier(folder, load_tokenizer(folder))
+
+
+def test_a_package_that_a_checkpoint_needs_is_named(tiny_checkpoint):
+    class Kind:
+        @staticmethod
+        def from_pretrained(*_, **__):
+            raise ImportError("4-bit quantization requires bitsandbytes")
+
+    with pytest.raises(RecipeError, match=r"does not load \(ImportError: 4-bit .*bitsandbytes\)"):
+        load_whole(Kind, tiny_checkpoint())
+
+
+def test_a_config_that_is_wrong_is_not_blamed_on_the_tokenizer(damaged):
+    with pytest.raises(RecipeError, match=r"config\.json does not load \(.*hidden_size"):
+        load_tokenizer(damaged(config(hidden_size="64")))
+
+
+@pytest.mark.parametrize("ends", ["x", [2, "x"], [2, True], 2.5])
+def test_ids_that_end_a_response_are_numbers(damaged, ends):
+    folder = damaged(text("generation_config.json", json.dumps({"eos_token_id": ends})))
+    with pytest.raises(RecipeError, match=r"generation_config\.json (has|does not load)"):
+        load_generation_config(folder)
+
+
+def test_a_model_without_an_end_of_a_response_samples_nothing(tiny_checkpoint):
+    tokenizer = load_tokenizer(tiny_checkpoint())
+    tokenizer.eos_token, tokenizer.chat_template = None, None
+    with pytest.raises(RecipeError, match="no token ends a response"):
+        RolloutGenerator(tokenizer, GenerationConfig())
+
+
+def test_a_response_beyond_the_positions_of_the_model_is_refused(tiny_checkpoint):
+    sampler = TorchSampler(str(tiny_checkpoint()))
+    sampling = Sampling(per_prompt=1, temperature=1.0, max_tokens=100_000, seed=0)
+    with pytest.raises(RecipeError, match=r"with max_tokens=100000 it exceeds the model's"):
+        sampler.sample([(1, 2)], sampling)

@@ -130,3 +130,8 @@ def test_a_full_queue_is_refused_and_metrics_count_it(server, monkeypatch):
 )
 def test_the_openapi_document_is_true(server, method, path):
     fuzz(server.url, method, path, GenerationMode.POSITIVE)
+
+
+def test_an_answer_beyond_the_positions_of_the_model_is_refused(server):
+    with pytest.raises(ValueError, match=r"have 2\d{4} tokens; the model has \d+$"):
+        server.score("2+2?", "4 " * 10_000)
