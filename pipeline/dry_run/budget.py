@@ -77,8 +77,11 @@ def budget_rows(recipe: Planned, shapes: Shapes) -> Rows:
 
 def require_memory(recipe: Planned, shapes: Shapes) -> None:
     """Raise RecipeError if a GPU or a machine of `cluster.trainer` has less than the plan needs."""
-    trainer, shape = recipe.cluster.trainer, shapes(recipe.start)
-    if shape is None or not (trainer.gpu_gib or trainer.host_gib):
+    trainer = recipe.cluster.trainer
+    if not (trainer.gpu_gib or trainer.host_gib):
+        return
+    shape = shapes(recipe.start)
+    if shape is None:
         return
     parts, _ = parts_of(recipe, shape, shapes)
     _, phase = peak(parts)

@@ -69,7 +69,9 @@ def test_the_verifier_is_served(server, monkeypatch):
     [
         ("/classify", b'{"input": "x"}', "no /classify; POST to /pooling or /score"),
         ("/pooling", b"{", "JSONDecodeError"),
-        ("/pooling", b"{}", "KeyError"),
+        ("/pooling", b"{}", "/pooling takes an object with messages; got {}"),
+        ("/score", b'{"text_1": "x"}', "/score takes an object with text_1, text_2; got"),
+        ("/score", b"[1]", "/score takes an object with text_1, text_2; got [1]"),
         ("/pooling", b'{"messages": [{"role": "user", "content": "x"}]}', "request 1"),
         ("/score", b'{"text_1": "x", "text_2": ""}', "completion: is empty"),
         ("/score", b"", "a request has 1 to"),
