@@ -50,7 +50,8 @@ def install(wheel, home):
     """Makes an environment with the wheel alone."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     words = ["--python", str(home / "bin/python"), "install", "-q", "--no-deps", str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+    # With src/ on its path pip would find the editable install and leave the wheel out.
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True, env=outside())
 
 
 def outside():
