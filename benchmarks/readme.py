@@ -72,9 +72,24 @@ def proofs() -> list[tuple[str, str, str]]:
 
 
 def endured() -> list[tuple[str, str, str]]:
-    """The same for inputs that are changed at random, and for two commands at once."""
-    inputs, pairs = (load(f"faults/{name}")["results"] for name in ("inputs", "two_commands"))
+    """The same for signals, failing files, changed inputs and two commands at once."""
+    kills, inputs, pairs = (
+        load(f"faults/{name}")["results"] for name in ("kills", "inputs", "two_commands")
+    )
+    broken = load("faults/files")["results"]["faults"]
+    equal = [sum(not event["differences"] for event in events) for events in (kills, broken)]
     return [
+        (
+            "SIGKILL, SIGINT, SIGTERM at random moments of every stage to the command, its group, "
+            "engine or workers: ended well and, resumed, equal to an undisturbed run bit for bit",
+            f"{equal[0]} of {len(kills)}",
+            "faults/kills",
+        ),
+        (
+            "full, failing and read-only disks, torn writes, clock jumps in every stage: the same",
+            f"{equal[1]} of {len(broken)}",
+            "faults/files",
+        ),
         (
             "changed recipes, data, commands, plugins, checkpoints and records: tracebacks, hangs "
             "or silent acceptance of what is certainly wrong",
