@@ -210,7 +210,7 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
                     f"{self.algorithm.advantage}"
                 )
             return self
-        known = [name for name, one in all_verifiers().items() if one.steps is not None]
+        known = sorted(name for name, one in all_verifiers().items() if one.steps is not None)
         for source in self.problems:
             if source not in steps:
                 raise ValueError(
