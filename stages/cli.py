@@ -103,7 +103,7 @@ def entry(*words: str) -> int:
     try:
         code = main([*words, *sys.argv[1:]])
     except KeyboardInterrupt:  # before or after `_run`
-        code = STOPPED
+        code = _fail("interrupted", STOPPED)
     return uninterrupted_exit(code)
 
 

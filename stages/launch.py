@@ -337,11 +337,13 @@ def refusals(recipe: Recipe, taken: Collection[str] = ()) -> list[str]:
     The settings in `taken` come from earlier stages. Nothing is downloaded but a config.json.
     """
     reasons: list[str] = []
-    checks = [lambda: require_files(recipe), lambda: require_memory_of(recipe)]
+    checks = [lambda: require_files(recipe)]
     checks += [lambda: require_installed(getattr(recipe, "trackers", ()))]
     for key, name, hint in checkpoints_of(recipe):
         if key not in taken:
             checks += [partial(_require, require_config, name, key, hint)]
+    if "start" not in taken:
+        checks.append(lambda: require_memory_of(recipe))
     for check in checks:
         try:
             check()

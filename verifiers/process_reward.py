@@ -21,16 +21,18 @@ BREAK = "\n\n"  # between steps; a response without one has a step in each line
 
 
 def split(response: str) -> list[tuple[int, str]]:
-    """(end, text) of each step: the paragraphs, or without a blank line the lines. At most
-    MAX_STEPS; empty ones are no steps."""
+    """(end, text) of each step: the paragraphs, or without a blank line the lines.
+
+    Empty ones are no steps. The last of MAX_STEPS holds the rest, so nothing goes unscored.
+    """
     separator = BREAK if BREAK in response.strip() else "\n"
-    pieces = response.split(separator)
+    pieces = response.split(separator, MAX_STEPS - 1)
     ends = accumulate(len(piece) + len(separator) for piece in pieces)
     steps = [
         (end - len(separator) - (len(piece) - len(piece.rstrip())), piece.strip())
         for end, piece in zip(ends, pieces, strict=True)
     ]
-    return [(end, text) for end, text in steps if text][:MAX_STEPS]
+    return [(end, text) for end, text in steps if text]
 
 
 def step_scores(problem: Problem, response: str) -> list[tuple[int, float]]:

@@ -77,7 +77,7 @@ class SetConfig(Part):
             )
         if (self.fixed or self.facts) and not self.question:
             name = "fixed" if self.fixed else "facts"
-            raise ValueError(f"{name}={getattr(self, name)} is read only beside `question`")
+            raise ValueError(f"{name}={getattr(self, name)} is read only with `question`")
         if "source" in self.facts:
             raise ValueError(f"facts={self.facts}: the fact 'source' is the name of the set")
         if self.read not in READERS:

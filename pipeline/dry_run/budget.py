@@ -82,7 +82,10 @@ def require_memory(recipe: Planned, shapes: Shapes) -> None:
         return
     shape = shapes(recipe.start)
     if shape is None:
-        return
+        raise RecipeError(
+            f"cluster.trainer.gpu_gib={trainer.gpu_gib:g}, host_gib={trainer.host_gib:g}: there is "
+            f"no config.json of a known layout for {recipe.start} to plan its memory; set both to 0"
+        )
     parts, _ = parts_of(recipe, shape, shapes)
     _, phase = peak(parts)
     held = [part for part in parts if not part.host and phase in part.during]

@@ -89,7 +89,7 @@ def require_files(path: str | Path) -> None:
         )
 
 
-def require_config(path: str | Path) -> None:
+def require_known_config(path: str | Path) -> None:
     """Raise BadCheckpointError unless config.json, if there is one, is that of a known model."""
     from transformers import AutoConfig
 

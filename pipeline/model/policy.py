@@ -18,7 +18,7 @@ from veriloop.pipeline.model.loading import (
     BadCheckpointError,
     first_line,
     load_whole,
-    require_config,
+    require_known_config,
 )
 from veriloop.pipeline.model.logprob import logp_and_entropy_from_hidden
 from veriloop.pipeline.model.packed_attention import segments
@@ -46,7 +46,7 @@ def load_tokenizer(path: str | Path) -> Any:
     except (ModuleNotFoundError, MemoryError):
         raise
     except Exception as failure:
-        require_config(path)
+        require_known_config(path)
         raise BadCheckpointError(
             path,
             f"its tokenizer does not load ({first_line(failure)}); expected tokenizer.json and "

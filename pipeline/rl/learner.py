@@ -30,6 +30,7 @@ from veriloop.pipeline.rl.estimator import (
 )
 from veriloop.pipeline.rl.minibatches import Minibatch, minibatches, with_signals_of
 from veriloop.pipeline.rl.ptx import pretraining
+from veriloop.pipeline.rl.reward_checks import check_step_scores
 from veriloop.pipeline.rl.trust_region import distance
 from veriloop.pipeline.rl.update import TokenTrace, UpdateContext, update
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
@@ -253,7 +254,9 @@ class PolicyLearner:
             )
         score, tokenizer = self.step_scores, self.generator.tokenizer
         with ThreadPoolExecutor(STEP_THREADS) as pool:  # a scorer may wait for an endpoint
-            return list(pool.map(lambda g: token_steps(g, score, tokenizer), graded))
+            steps = list(pool.map(lambda g: token_steps(g, score, tokenizer), graded))
+        check_step_scores(graded, steps, self.recipe.verifier_error_share)
+        return steps
 
 
 def turn_random(purpose: str, seed: int, turn: int) -> Random:

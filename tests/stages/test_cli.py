@@ -260,3 +260,11 @@ def test_a_word_that_is_not_utf_8_is_refused(capsys):
     assert command.main(["zero", "tiny/zero", "--output", "runs/\udcff"]) == 2
     said = capsys.readouterr().err
     assert said == "veriloop: b'runs/\\xff' on the command line is not UTF-8\n"
+
+
+def test_an_interrupt_outside_of_the_command_ends_in_a_message():
+    code = (
+        "import signal, sys; from veriloop.stages import cli;"
+        "cli.main = lambda words: signal.raise_signal(signal.SIGINT); sys.exit(cli.entry('zero'))"
+    )
+    assert python("-c", code) == (130, "", "veriloop: interrupted\n")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from veriloop.verifiers.process_reward import split, step_scores
+from veriloop.verifiers.process_reward import MAX_STEPS, split, step_scores
 from veriloop.verifiers.registry import get, judge
 
 TWO = "2+3 is 5. \n\nThe answer is 5."
@@ -34,6 +34,15 @@ def test_steps_are_paragraphs_or_else_lines_and_end_after_their_last_character(r
     found = split(response)
     assert [response[:end] for end, _ in found] == steps
     assert all(response[:end].endswith(text) for end, text in found)
+
+
+@pytest.mark.parametrize("separator", ["\n", "\n\n"])
+def test_steps_past_the_most_are_part_of_the_last(separator):
+    response = separator.join(f"step {n}" for n in range(MAX_STEPS + 44))
+    steps = split(response)
+    assert len(steps) == MAX_STEPS and steps[-1][0] == len(response)
+    assert steps[-2][1] == f"step {MAX_STEPS - 2}"
+    assert steps[-1][1] == separator.join(f"step {MAX_STEPS - 1 + n}" for n in range(45))
 
 
 def test_the_model_reads_a_mark_after_each_step_and_its_scores_stand_where_they_end(model):

@@ -175,6 +175,14 @@ def test_a_cluster_that_is_too_small_is_refused(limits, said, tmp_path):
         require_memory_of(recipe)
 
 
+@pytest.mark.parametrize("limit", ["gpu_gib", "host_gib"])
+def test_limits_on_memory_need_a_model_that_can_be_planned(limit):
+    recipe = zero("nowhere", cluster={"trainer": {"ranks": 4, limit: 80}})
+    with pytest.raises(RecipeError, match=rf"{limit}=80\b.*no config\.json .* for nowhere"):
+        require_memory_of(recipe)
+    require_memory_of(zero("nowhere", cluster={"trainer": {"ranks": 4}}))
+
+
 def test_the_refusal_says_how_many_ranks_would_do(tmp_path):
     (model_at(tmp_path) / "config.json").write_text(json.dumps(SHAPE))
 

@@ -11,6 +11,7 @@ from veriloop.pipeline.rl.reward_checks import (
     ZeroRewardAlarm,
     check_failures,
     check_rewards,
+    check_step_scores,
     failure_reasons,
     with_finite_rewards,
 )
@@ -220,3 +221,16 @@ def test_a_component_that_judges_some_counts_where_it_judges(watcher, graded):
     for number, verdicts in enumerate([judged, other, judged], 1):
         alarm.check(number, [graded(verdicts=verdicts), graded(verdicts=other)])
     assert said[0].startswith("preference paid nothing in 2 steps")
+
+
+@pytest.mark.parametrize(
+    ("failures", "share", "stops"), [(9, 0.5, True), (8, 0.5, False), (1, 0.0, True)]
+)
+def test_too_many_failures_to_score_steps_stop_the_run(failures, share, stops):
+    step = [graded() for _ in range(16)] + [failed("down")] * 4  # these count elsewhere
+    steps = [None] * failures + [[(0, 1.0)]] * (16 - failures) + [None] * 4
+    if not stops:
+        check_step_scores(step, steps, share)
+        return
+    with pytest.raises(VerifierFailuresError, match=rf"failed on {failures} of 16 answers"):
+        check_step_scores(step, steps, share)

@@ -246,8 +246,8 @@ def test_prompts_without_an_answer_have_a_fixed_reference_and_facts_from_columns
     ("config", "said"),
     [
         ({"question": ("{ask}",), "verifier": "length"}, "for prompts without an answer a `fixed`"),
-        ({"of": "gsm8k", "fixed": {"a": 1}}, "fixed={'a': 1} is read only beside `question`"),
-        ({"of": "gsm8k", "facts": {"a": "b"}}, "facts={'a': 'b'} is read only beside `question`"),
+        ({"of": "gsm8k", "fixed": {"a": 1}}, "fixed={'a': 1} is read only with `question`"),
+        ({"of": "gsm8k", "facts": {"a": "b"}}, "facts={'a': 'b'} is read only with `question`"),
         (
             {
                 "question": ("{a}",),
