@@ -18,8 +18,12 @@ from algorithms import TO_REACH
 from learning_tables import line
 from publish import ROOT, arguments, publish
 
+from veriloop.pipeline.config.comparison import HEADER, rows
+from veriloop.pipeline.config.presets import DISTILLATIONS, PREFERENCES, PRESETS
+
 RESULTS = ROOT / "benchmarks" / "results"
 CHECKED = ("aha", "aha_control")
+CHOICES = {"algorithms": PRESETS, "preferences": PREFERENCES, "distillation": DISTILLATIONS}
 SPEED = {name: ("docs/speed.md", lines) for name, lines in speed_tables.TABLES.items()}
 BEGIN, END = "<!-- results: written by benchmarks/readme.py -->", "<!-- end of results -->"
 
@@ -324,6 +328,13 @@ def page(name: str, lines: Sequence[str]) -> str:
     return "\n".join([f"<!-- {name}: written by benchmarks/readme.py -->", note, "", *lines, END])
 
 
+def choices(names: Sequence[str]) -> str:
+    """Needs, strengths, weaknesses and uses, as `veriloop algorithms --compare` prints them."""
+    lines = [line(HEADER), line(["---"] * len(HEADER))]
+    lines += [line([f"`{name}`", *words]) for name, *words in rows(names)]
+    return "\n".join(["<!-- choices: written by benchmarks/readme.py -->", *lines, END])
+
+
 def pages() -> dict[tuple[str, str], str]:
     """(file, the marker its section begins with) -> the section."""
     runs, places, liked = (
@@ -348,6 +359,7 @@ def pages() -> dict[tuple[str, str], str]:
     return {
         ("README.md", "highlights"): highlights(),
         ("docs/results.md", "results"): section(),
+        **{(f"docs/{p}.md", "choices"): choices(list(group)) for p, group in CHOICES.items()},
         **texts,
     }
 

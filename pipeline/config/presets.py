@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Model = Literal["policy", "reference", "critic", "reward model"]
-Data = Literal["online", "pairs", "pairs with scored segments", "unpaired answers"]
+Model = Literal["policy", "reference", "critic", "reward model", "judge", "teacher"]
+Data = Literal[
+    "online", "pairs", "pairs with scored segments", "unpaired answers", "answers of a teacher"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +18,7 @@ class Preset:
     idea: str
     parts: Mapping[str, Any] = field(default_factory=dict)
     data: Data = "online"
-    models: tuple[Model, ...] = ()  # of a preference loss; an algorithm's follow from its parts
+    models: tuple[Model, ...] = ()  # an algorithm's follow from its parts
 
 
 _ON_POLICY = {"objective": "policy_gradient", "minibatches": 1, "kl_coefficient": 0.0}
@@ -173,5 +175,25 @@ PREFERENCES: dict[str, Preset] = {
         idea="pairs of segments, weighted by scores of several aspects",
         data="pairs with scored segments",
         models=_WITH_REFERENCE,
+    ),
+}
+
+DISTILLATIONS: dict[str, Preset] = {
+    "sft": Preset(
+        paper="arXiv 2501.12948, section 2.4",
+        idea="cross-entropy on the teacher's verified answers",
+        data="answers of a teacher",
+        models=("policy",),
+    ),
+    "logits": Preset(
+        paper="arXiv 1503.02531",
+        idea="forward KL to the teacher's distribution at each token of its answers",
+        data="answers of a teacher",
+        models=("policy", "teacher"),
+    ),
+    "on_policy": Preset(
+        paper="arXiv 2306.13649",
+        idea="the teacher's distribution at each token of the student's own answers",
+        models=("policy", "teacher"),
     ),
 }

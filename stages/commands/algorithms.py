@@ -1,56 +1,144 @@
-"""`veriloop algorithms`: presets of losses and advantages, and the memory they need."""
+"""`veriloop algorithms`: the models that each algorithm needs, and a comparison in words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
-from veriloop.pipeline.config.presets import PREFERENCES, PRESETS, Preset
+from veriloop.pipeline.config.comparison import COMPARISONS, HEADER, rows
+from veriloop.pipeline.config.presets import DISTILLATIONS, PREFERENCES, PRESETS, Model, Preset
 from veriloop.pipeline.dry_run.memory import bytes_per_parameter, parse_size
+from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.stages.commands.parse import parse_options
+from veriloop.stages.summary import text_table
 
 GIB = 2**30
+GROUPS: Mapping[str, Mapping[str, Preset]] = {
+    "Reinforcement learning, algorithm.preset": PRESETS,
+    "Preference losses, loss.name": PREFERENCES,
+    "Distillation, method": DISTILLATIONS,
+}
+ALL = PRESETS | PREFERENCES | DISTILLATIONS
+IN_ADVANCE = ("reference", "teacher")  # score given answers before training, and are then freed
+_NOTE = """
+A model in brackets scores the answers before training and is then freed; it is not counted. With
+the schedule online a preference loss keeps the reference. Verifiers are rules or programs, no
+models. Memory is for weights, gradients and optimizer states of models of {size} parameters each
+in {dtype} with {optimizer}; the sampler's weights, its cache and activations are not included.
+
+--reward reward_model and --reward judge count the model that the rewards are from, --compare shows
+strengths, weaknesses and uses, --describe NAME shows everything about one algorithm."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """List the algorithm presets, with the memory that they need."""
+    """List the algorithms: the models they need and their memory, or a comparison in words."""
 
-    model_size: str = "7B"  # parameters, such as 7B or 500M
+    compare: bool = False  # needs, strengths, weaknesses and uses of all
+    describe: str = ""  # an algorithm, of which everything is shown
+    reward: Literal["verifier", "reward_model", "judge"] = "verifier"  # source of rewards
+    model_size: str = "7B"  # parameters of every model, such as 7B or 500M
     dtype: str = "bf16"  # of weights and gradients
     optimizer: str = "adamw"
 
 
 def command(words: Sequence[str]) -> int:
-    """Print every preset. Raises RecipeError for an unknown size, type or optimizer."""
+    """Print the tables, or one algorithm.
+
+    Raises RecipeError for an unknown name, size, type or optimizer.
+    """
     options = parse_options(Options, words)
-    count = parse_size(options.model_size)
-    for name, preset in (PRESETS | PREFERENCES).items():
-        print("\n".join(described(name, preset, count, options.dtype, options.optimizer)))
-    print(
-        f"\nMemory is for weights, gradients and optimizer states of models of "
-        f"{options.model_size} parameters in {options.dtype} with {options.optimizer}; the "
-        "sampler's weights, its cache and activations are not included. A reference whose scores "
-        "are computed in advance needs no memory during training. Schedules of preference losses: "
-        "offline, curriculum, iterative, online."
-    )
+    if options.describe:
+        if options.describe not in ALL:
+            hint = did_you_mean(options.describe, ALL)
+            raise RecipeError(f"no algorithm {options.describe!r}.{hint} Known: {', '.join(ALL)}")
+        print(described(options.describe, options))
+        return 0
+    if options.compare:
+        print(compared())
+        return 0
+    print(counted(options))
+    print(_NOTE.format(size=options.model_size, dtype=options.dtype, optimizer=options.optimizer))
     return 0
 
 
-def described(name: str, preset: Preset, count: int, dtype: str, optimizer: str) -> list[str]:
-    """A preset in four lines: idea, composition, memory, paper."""
-    models, parts = preset.models, f"data: {preset.data}"
-    if name in PRESETS:
-        algorithm = AlgorithmConfig(preset=name)
-        models, parts = algorithm.models, f"{parts}, {composition(algorithm)}"
-    memory = {m: bytes_per_parameter(m, dtype, optimizer) * count / GIB for m in models}
+def compared() -> str:
+    """What every algorithm needs, its strengths and weaknesses, and what to use it for."""
+    parts = []
+    for title, group in GROUPS.items():
+        apart = [line for row in rows(list(group)) for line in (row, ("",) * len(HEADER))]
+        parts.append(f"{title}\n{text_table(HEADER, apart, text=len(HEADER))}")
+    return "\n".join(parts)
+
+
+def counted(options: Options) -> str:
+    """The models of every algorithm, its source of rewards, and the memory of its models."""
+    header = ("name", "idea", "reward from", "models in memory", "models", "GiB")
+    parts = []
+    for title, group in GROUPS.items():
+        lines = []
+        for name, preset in group.items():
+            memory, before = memory_of(name, options)
+            held = ", ".join([*memory, *(f"({model})" for model in before)])
+            total = f"{sum(memory.values()):,.1f}"
+            reward = reward_source(name, options.reward)
+            lines.append((name, preset.idea, reward, held, str(len(memory)), total))
+        parts.append(f"{title}\n{text_table(header, lines, text=4)}")
+    return "\n\n".join(parts)
+
+
+def described(name: str, options: Options) -> str:
+    """Everything about one algorithm."""
+    preset, words = ALL[name], COMPARISONS[name]
+    memory, before = memory_of(name, options)
     by_model = ", ".join(f"{model} {gib:,.1f}" for model, gib in memory.items())
-    return [
-        f"\n{name}: {preset.idea}",
-        f"  {parts}",
-        f"  memory {sum(memory.values()):,.1f} GiB: {by_model}",
-        f"  {preset.paper}",
-    ]
+    facts = {
+        "data": preset.data,
+        "parts": composition(AlgorithmConfig(preset=name)) if name in PRESETS else "",
+        "reward": reward_source(name, options.reward),
+        "memory": f"{sum(memory.values()):,.1f} GiB: {by_model}",
+        "in advance": ", ".join(before),
+        "needs": words.needs,
+        "strengths": words.strengths,
+        "weaknesses": words.weaknesses,
+        "use it for": words.use,
+        "paper": preset.paper,
+    }
+    lines = [(fact, text) for fact, text in facts.items() if text]
+    return text_table((name, preset.idea), lines, text=2)
+
+
+def reward_source(name: str, chosen: str) -> str:
+    """Where an algorithm's signal is from; `chosen` for those that rewards train."""
+    if name in PREFERENCES:
+        return "the data"
+    if name in DISTILLATIONS:
+        return "teacher"
+    if AlgorithmConfig(preset=name).advantage == "process":
+        steps = "verifier of steps" if chosen == "verifier" else "process reward model"
+        return f"{chosen.replace('_', ' ')}, {steps}"
+    return chosen.replace("_", " ")
+
+
+def memory_of(name: str, options: Options) -> tuple[dict[Model, float], list[Model]]:
+    """GiB of each model during training, and the models that are needed only before it.
+
+    Raises RecipeError for an unknown size, type or optimizer.
+    """
+    count = parse_size(options.model_size)
+    models: list[Model] = [*ALL[name].models]
+    before: list[Model] = []
+    if name in PRESETS:
+        models = [*AlgorithmConfig(preset=name).models]
+        if options.reward != "verifier":
+            models.append("judge" if options.reward == "judge" else "reward model")
+    elif ALL[name].data != "online":
+        before = [model for model in models if model in IN_ADVANCE]
+    return {
+        model: bytes_per_parameter(model, options.dtype, options.optimizer) * count / GIB
+        for model in models
+        if model not in before
+    }, before
 
 
 def composition(algorithm: AlgorithmConfig) -> str:

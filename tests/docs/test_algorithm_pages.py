@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from veriloop.pipeline.config.comparison import rows
 from veriloop.pipeline.config.load import read
-from veriloop.pipeline.config.presets import PREFERENCES, PRESETS
+from veriloop.pipeline.config.presets import DISTILLATIONS, PREFERENCES, PRESETS
 from veriloop.stages.launch import parse
 
 ROOT = Path(__file__).parents[2]
@@ -57,3 +58,13 @@ def test_a_section_has_a_formula_a_use_and_its_own_picture(name, text):
     formula, _, rest = text.partition("**When**: ")
     assert re.search(r"^    \S", formula, re.MULTILINE) and len(rest.split()) > 10
     assert f"![{name} on the tiny model](images/curves/{name}.svg)" in rest
+
+
+@pytest.mark.parametrize(
+    ("page", "group"),
+    [("algorithms", PRESETS), ("preferences", PREFERENCES), ("distillation", DISTILLATIONS)],
+)
+def test_the_comparison_on_a_page_is_the_one_that_the_command_prints(page, group):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    table = text.split("<!-- choices: ")[1].split("<!-- end")[0].splitlines()[3:]
+    assert table == [" | ".join((f"| `{n}`", *words)) + " |" for n, *words in rows(list(group))]
