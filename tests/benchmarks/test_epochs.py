@@ -37,6 +37,7 @@ def a_run(accuracy):
     )
 
 
+@pytest.mark.slow
 def test_quick_runs_each_number_of_epochs_once_and_prints_a_row_for_each(
     script, monkeypatch, tmp_path, capsys
 ):

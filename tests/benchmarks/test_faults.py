@@ -128,15 +128,15 @@ def outcomes(planted, family, start):
 HARDEST = {"sampler": "bfloat16", "trainer": "bfloat16", "tolerance": 1e-4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "told",
     [
         {"sampler": "float32", "trainer": "float32", "tolerance": 1e-4,
          "adapters": True, "old_logp": "sampler"},
         HARDEST | {"adapters": True, "old_logp": "trainer"},
-        pytest.param(HARDEST | {"adapters": False, "old_logp": "trainer"}, marks=pytest.mark.slow),
-        pytest.param(HARDEST | {"tolerance": 0.1, "adapters": False, "old_logp": "sampler"},
-                     marks=pytest.mark.slow),
+        HARDEST | {"adapters": False, "old_logp": "trainer"},
+        HARDEST | {"tolerance": 0.1, "adapters": False, "old_logp": "sampler"},
     ],
 )  # fmt: skip
 def test_each_planted_fault_is_caught_in_families_of_shipped_recipes(

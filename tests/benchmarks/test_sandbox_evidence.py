@@ -66,6 +66,7 @@ def test_the_marked_program_finds_nothing_in_runs_that_follow_each_other(box):
         assert (ran.ended, ran.stdout) == ("ok", b"[]\n"), ran.stderr
 
 
+@pytest.mark.slow
 def test_a_footprint_counts_what_is_held(script):
     footprint = script("footprint").footprint
     before = footprint()
@@ -173,6 +174,7 @@ def test_busy_loops_run_and_end(script):
     assert len(descendants(os.getpid())) == before
 
 
+@pytest.mark.slow
 def test_the_matrix_names_effects_refusals_and_what_was_skipped(script):
     suite = script("sandbox_suite")
     setting = suite.Setting(name="root", tier=2)

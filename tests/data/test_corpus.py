@@ -62,12 +62,14 @@ def responses(texts):
     return [text.rpartition(ASSISTANT)[2] for text in texts if ASSISTANT in text]
 
 
+@pytest.mark.slow
 def test_no_document_shows_a_held_out_problem(corpus):
     shown = {e for text in corpus for e in expressions(text)}
     assert len(shown) > 3_000
     assert not [e for e in shown if split_of(e) == "test"]
 
 
+@pytest.mark.slow
 def test_injected_errors_and_myths_do_not_show_one_either(erring, folklore):
     shown = {e for text in [*erring, *folklore] for e in expressions(text)}
     assert len(shown) > 2_000 and "rl" in {split_of(e) for e in shown}  # slips leave their split

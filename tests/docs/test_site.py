@@ -68,6 +68,7 @@ def test_every_page_is_there_and_what_it_fetches_lies_next_to_it(site):
         assert not lacking, f"{name}: {lacking}"
 
 
+@pytest.mark.slow
 def test_styles_fetch_nothing_from_elsewhere(site):
     told = "".join(path.read_text() for path in site.rglob("*.css"))
     assert not re.findall(r"(?:@import|url\()\s*['\"]?(?:https?:)?//[^)]*", told)

@@ -43,6 +43,7 @@ def test_its_sets_are_read_by_their_own_columns(name, miniature, capsys):
     assert all(int(learned) + int(held_out) >= 30 for learned, held_out in counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
 def test_every_stage_of_a_whole_run_is_planned(name, place, capsys):
     assert main(["r1", name, "--dry-run"]) == 0

@@ -214,6 +214,7 @@ def test_two_processes_that_train_the_same_base_share_one_whole_entry(tmp_path):
     assert base.ensure(recipe(steps=30)) == entry
 
 
+@pytest.mark.slow
 def test_the_entry_of_a_run_that_was_faster_is_used(monkeypatch, capsys):
     measured = base.step_accuracy
     others = []

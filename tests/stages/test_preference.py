@@ -118,6 +118,7 @@ def test_every_loss_trains_from_a_recipe(recipe, tmp_path, name):
     assert (tmp_path / "cache").exists() is referenced
 
 
+@pytest.mark.slow
 def test_a_round_asks_the_questions_of_any_source(recipe, tmp_path, judged_by_length, monkeypatch):
     build, seen = preference.labeller, set()
 
@@ -245,6 +246,7 @@ def test_the_offline_reference_is_scored_once_for_all_runs(recipe, tmp_path, cac
     assert list(cache.iterdir()) == [folder]
 
 
+@pytest.mark.slow
 def test_a_lost_reference_is_not_made_up(recipe, tmp_path, stopping, cache):
     with stopping(), pytest.raises(Stopped):
         preference.run(recipe(), tmp_path / "run", resume=False)

@@ -52,6 +52,7 @@ def whole(recipe):
     return write
 
 
+@pytest.mark.slow
 def test_a_stage_uploads_its_checkpoint_and_transformers_can_load_it(hub, recipe, capsys, here):
     words = ["sft", recipe, "--output", "run", "--push-to-hub", "me/sft", "--hub-public"]
     assert main(words) == 0

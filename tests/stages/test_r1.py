@@ -219,6 +219,7 @@ def test_a_changed_recipe_does_again_what_follows_and_keeps_what_was(finished, c
     assert aside() == ["dpo-1", "dpo-2", "dpo_2-1", "dpo_2-2"]
 
 
+@pytest.mark.slow
 def test_settings_that_touch_no_outcome_change_nothing(finished, calls):
     go(listed(dpo={"set": {"tensorboard": False, "trainer.threads": 1}}))
     assert names(calls) == []

@@ -39,6 +39,7 @@ def sources(rows):
     return Counter(row["source"] for row in rows)
 
 
+@pytest.mark.slow
 def test_it_learns_both_kinds_from_the_base(recipe, tmp_path):
     made = rejection_sft.run(recipe(), tmp_path, resume=False)
     told = json.loads((tmp_path / "run.json").read_text())["stages"][-1]

@@ -153,6 +153,7 @@ def _leads(made, rows):
     return found
 
 
+@pytest.mark.slow
 def test_pairs_without_groups_have_one_accuracy(recipe, tmp_path, stage):
     reward_model.run(recipe(), tmp_path, resume=False)
     assert set(stage(tmp_path)["after"]) == {"accuracy", "margin"}

@@ -28,6 +28,7 @@ def values(start="nowhere", **more):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_a_stage_samples_on_two_servers_and_proves_every_sync(ahead, tiny_checkpoint, tmp_path):
     start = tiny_checkpoint()

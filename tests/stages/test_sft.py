@@ -133,6 +133,7 @@ def test_held_out_problems_are_asked_in_the_template_of_the_rows(
     assert templates == [asked]
 
 
+@pytest.mark.slow
 def test_worked_solutions_of_a_source_are_learned(recipe, tmp_path, stage):
     sets = {"sums": {"gym": "chain_sum", "settings": {"max_terms": 3, "max_digits": 1}}}
     data = {"problems": {"sums": 1.0}, "rows": 20, "held_out": 4}
@@ -141,6 +142,7 @@ def test_worked_solutions_of_a_source_are_learned(recipe, tmp_path, stage):
     assert (told["data"], told["rows"], told["held_out"]) == ("sums", 16, 4)
 
 
+@pytest.mark.slow
 def test_too_few_worked_solutions_begin_no_run(recipe, tmp_path):
     sets = {"sums": {"gym": "chain_sum", "settings": {"max_terms": 2, "max_digits": 1}}}
     asked = recipe(sets=sets, data={"problems": {"sums": 1.0}, "rows": 500})

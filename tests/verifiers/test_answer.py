@@ -97,6 +97,7 @@ def test_a_box_around_everything_comes_off(text, content):
     assert unboxed(text) == content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "junk",
     [

@@ -89,6 +89,7 @@ def test_documented_equalities_hold_and_each_exception_has_its_reason():
     assert len(apart) / len(EQUALITIES) <= 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LABELLED.exists(), reason="the labelled cases lie beside the checkout")
 def test_the_labelled_cases_are_judged_well_and_no_hack_is_paid():
     labelled = rows(LABELLED)

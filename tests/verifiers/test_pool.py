@@ -66,6 +66,7 @@ def test_order_is_kept_under_failure(pool):
         assert verdict.status == ("error" if verdict.score is None else "graded")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["hang", "hang holding the interpreter"])
 def test_a_hang_is_killed_in_time_and_the_next_batch_works(pool, how):
     assert_whole(pool)
@@ -285,6 +286,7 @@ def test_an_unknown_verifier_is_refused_before_anything_runs(pool):
         pool.judge_all([(problem, "")])
 
 
+@pytest.mark.slow
 def test_a_worker_killed_from_outside_is_replaced(pool):
     (verdict,) = pool.judge_all([acts("torch?")])
     os.kill(int(verdict.answer), signal.SIGKILL)
@@ -483,6 +485,7 @@ def short_lived(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_it_warms_up_is_replaced(short_lived):
     problem = Problem(id="p", prompt="", verifier="short_lived", reference={})
     with VerifierPool(plugins=[short_lived(2)]) as pool:
@@ -490,6 +493,7 @@ def test_a_worker_killed_while_it_warms_up_is_replaced(short_lived):
         assert verdict.score == 1.0 and pool.restarts == 2
 
 
+@pytest.mark.slow
 def test_a_verifier_that_kills_every_worker_stops_the_run(short_lived):
     with (
         VerifierPool(plugins=[short_lived(10**6)]) as pool,

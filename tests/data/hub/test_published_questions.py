@@ -43,6 +43,7 @@ def test_own_answers_are_right_and_those_of_the_next_question_wrong(file):
     assert len(wrong) > 80 and not any(wrong)
 
 
+@pytest.mark.slow
 def test_few_training_questions_of_gsm8k_show_its_test_questions():
     config = SetConfig(**GSM8K, against=("gsm8k",))
     facts = sources_of(["gsm8k"], {"gsm8k": config})[1]["gsm8k"]

@@ -38,6 +38,7 @@ def registered(tmp_path, monkeypatch):
     return register
 
 
+@pytest.mark.slow
 def test_sound_verifiers_pass_in_every_process(registered, findings):
     registered("sound", "pass")
     found = findings(rewards, None)

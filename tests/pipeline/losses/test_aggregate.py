@@ -214,6 +214,7 @@ def test_a_value_of_another_sequence_is_never_read():
     assert got[:2].tolist() == pytest.approx([2.8, 2.0])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(layouts)
 def test_sums_and_last_tokens_are_those_of_each_sequence(layout):

@@ -60,6 +60,7 @@ def ran(model):
     return costly, sum(seen.times.values()) - costly
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 def test_checkpointing_of_what_is_cheap_changes_no_number_and_repeats_no_product(
     tiny_llama, compute

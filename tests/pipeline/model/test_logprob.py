@@ -195,6 +195,7 @@ def test_an_entropy_that_the_loss_does_not_use_is_not_worked_out_again(monkeypat
     assert len(calls) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", [slice(0, 1), slice(1, 2), slice(0, 2)])
 def test_gradients_agree_with_finite_differences(output):
     hidden, weight, bias, targets = head()

@@ -41,6 +41,7 @@ def plain(hidden, weight, bias, targets, temperature):
     return token_logp(logits, targets, temperature), entropy(logits, temperature)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 4, 100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tiles_of_any_size_give_the_numbers_and_gradients_of_the_whole(dtype, chunk):
@@ -113,6 +114,7 @@ def test_no_tensor_grows_with_positions_times_vocabulary(tile):
 HALF, SINGLE, DOUBLE = torch.bfloat16, torch.float32, torch.float64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", [12], indirect=True)
 @pytest.mark.parametrize(
     ("hidden_type", "head_type", "bound"),

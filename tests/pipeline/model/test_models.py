@@ -119,6 +119,7 @@ def agree(one, other):
     assert (one[1] - other[1]).norm() / other[1].norm() < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [ALONE, TOGETHER], ids=["alone", "packed"])
 @pytest.mark.parametrize(
     "trainer",
@@ -201,6 +202,7 @@ def sampled(engine, folder, **settings):
     return report
 
 
+@pytest.mark.slow
 def test_the_torch_sampler_and_the_trainer_agree_after_a_sync(family, request):
     if "recurrent" in request.node.name:
         with pytest.raises(ValueError, match="has a recurrent state"):

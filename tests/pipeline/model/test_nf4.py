@@ -96,6 +96,7 @@ def test_a_layer_computes_with_the_dequantized_weight_in_both_passes(four_bits, 
     torch.testing.assert_close(*(torch.autograd.grad(y, x, up)[0] for y in (got, want)))
 
 
+@pytest.mark.slow
 def test_the_compiler_and_autograd_take_it_for_what_it_says_of_itself(four_bits):
     torch.manual_seed(0)
     held, x = nf4.quantized(torch.randn(24, 64)), torch.randn(2, 3, 64, requires_grad=True)

@@ -63,6 +63,7 @@ def far(one, other):
     return ((one - other).norm() / other.norm()).item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

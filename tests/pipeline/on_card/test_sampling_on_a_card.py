@@ -56,6 +56,7 @@ def answers(groups):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graphs", [True, False])
 def test_it_says_what_the_same_engine_says_elsewhere(opened, checkpoint, card, graphs):
     sampler = opened("cuda", graphs=graphs)
@@ -71,6 +72,7 @@ def test_it_says_what_the_same_engine_says_elsewhere(opened, checkpoint, card, g
     assert "embedding" in card.ran
 
 
+@pytest.mark.slow
 def test_a_sync_is_proved_on_the_card(opened, checkpoint, card):
     sampler, policy = opened("cuda"), load_policy(checkpoint).to("cuda:0")
     sync = WeightSync(policy, sampler, temperature=0.7, tolerance=1e-4)
@@ -82,6 +84,7 @@ def test_a_sync_is_proved_on_the_card(opened, checkpoint, card):
     assert sampler.version == 2
 
 
+@pytest.mark.slow
 def test_asleep_it_holds_no_weights_and_no_cache_and_the_next_sync_wakes_it(
     opened, checkpoint, card
 ):

@@ -61,6 +61,7 @@ def taken(model):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_any_split_into_micro_batches_has_the_same_gradient_and_numbers(case, name):
     policy, examples, reference, loss = case(name)
@@ -198,6 +199,7 @@ def test_a_run_begins_at_its_reference(case, name):
     assert got.get("rewards/accuracies", 0.5) == 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_steps_lower_the_loss_and_open_the_margin(case, name):
     policy, examples, reference, loss = case(name)

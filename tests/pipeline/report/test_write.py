@@ -68,6 +68,7 @@ def hostile(run, answer):
     return run(steps=len(HOSTILE), groups=groups, recipe=recipe)
 
 
+@pytest.mark.slow
 def test_hostile_text_ends_up_as_text(hostile):
     write_report(hostile)
     seen = parsed(hostile)
@@ -224,6 +225,7 @@ def test_runs_of_one_name_are_named_by_their_folders_and_none_is_given_twice(run
         write_report(folders[2], folders[0] / "../../b/../c")
 
 
+@pytest.mark.slow
 def test_curves_of_many_other_runs_are_thinned(run, monkeypatch):
     monkeypatch.setattr(write, "POINTS", 30)
     monkeypatch.setattr(write, "MIN_POINTS", 10)

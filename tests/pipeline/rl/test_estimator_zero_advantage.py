@@ -123,6 +123,7 @@ def test_a_step_that_teaches_nothing_still_proves_the_samplers_weights(learned, 
         learned(True, given=stale, minibatches=1, **NO_KL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm",
     [

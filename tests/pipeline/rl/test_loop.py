@@ -146,6 +146,7 @@ def test_every_tenth_step_gives_its_responses_to_the_trackers(train, monkeypatch
     assert sampled == {1: 16, 2: 0, 3: 16}
 
 
+@pytest.mark.slow
 def test_a_run_past_its_memory_ends_after_what_it_has_saved(train):
     with pytest.raises(MemoryBoundError, match=r"trainer\.memory_gib allows"):
         train("bound", recipe(trainer={"memory_gib": 0.01}, checkpoint={"every": 1}))
@@ -379,6 +380,7 @@ def reference_trained(loop):
     next(loop.learner.reference.model.parameters()).data[0, 0] += 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "step", "message"),
     [

@@ -89,6 +89,7 @@ def surrogate(model, part):
     return distance(model, part, CHUNK), total / tokens
 
 
+@pytest.mark.slow
 def test_a_step_goes_along_the_natural_gradient_as_far_as_the_bound_allows(small):
     model, part = small
     bound, before = 1e-3, weights(model)

@@ -152,6 +152,7 @@ def test_the_means_of_a_single_token_are_its_own_numbers(tiny_llama, sampled, wh
     assert 1.0 < done.entropy < math.log(40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kl", [0.0, 0.5])
 @pytest.mark.parametrize("aggregation", MODES)
 def test_any_split_of_a_minibatch_gives_the_same_gradient(
@@ -210,6 +211,7 @@ def test_prompts_that_stand_once_change_no_number_of_a_step(
         assert getattr(shared, field) == pytest.approx(getattr(plain, field), rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_the_first_minibatch_clips_nothing_and_later_ones_do(
     tiny_llama, sampled, unshuffled, weighed
 ):

@@ -82,6 +82,7 @@ def test_each_prompt_is_told_of_once_when_its_own_answers_are_complete(engine):
     assert max(longest) > min(longest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
 def test_log_probs_are_those_after_the_temperature(engine, temperature):
     sampler, policy, _ = engine
@@ -145,6 +146,7 @@ def test_a_stop_string_ends_with_the_token_that_completes_it(engine):
     assert (cut.ids, cut.finish) == (free.ids[: first + 1], "stop")
 
 
+@pytest.mark.slow
 def test_samples_follow_the_model_s_distribution(engine):
     sampler, policy, _ = engine
     prompt, n = PROMPTS[0], 4000
@@ -158,6 +160,7 @@ def test_samples_follow_the_model_s_distribution(engine):
     assert abs(counts[~likely].sum().item() / n - p[~likely].sum().item()) < 0.03
 
 
+@pytest.mark.slow
 def test_top_p_keeps_the_likeliest_tokens_in_proportion_and_no_other(engine):
     sampler, policy, _ = engine
     prompt, n, top_p = PROMPTS[0], 2000, 0.5

@@ -71,6 +71,7 @@ def started(monkeypatch):
     return opened_engines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("engine", BOTH)
 def test_a_warm_engine_samples_what_a_fresh_one_does(

@@ -86,6 +86,7 @@ def ids(groups):
     return [[one.ids for one in group] for group in groups]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extension", [vllm_stand_in.EXTENSION, ""])
 def test_weights_are_loaded_and_proved_on_each_server(extension, honest, fleet, tiny_checkpoint):
     servers = honest(), honest()
@@ -104,6 +105,7 @@ def test_weights_are_loaded_and_proved_on_each_server(extension, honest, fleet, 
     assert not any(folder.exists() for server in servers for folder in server.told)
 
 
+@pytest.mark.slow
 def test_answers_do_not_depend_on_the_server(honest, fleet, tiny_checkpoint):
     one, _ = fleet(honest())
     two, _ = fleet(honest(), honest(), room=2)
@@ -117,6 +119,7 @@ def test_answers_do_not_depend_on_the_server(honest, fleet, tiny_checkpoint):
     assert min(two.fleet.answered.values()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extension", [vllm_stand_in.EXTENSION, ""])
 def test_a_server_that_lies_about_its_weights_is_named_at_the_first_proof(
     extension, honest, fleet, tiny_checkpoint
@@ -165,6 +168,7 @@ def processes():
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_killed_server_s_asks_are_answered_once_each_by_another(processes, fleet):
     sampler, said = fleet(*processes)
     sampler.load_weights(WEIGHTS, 0)
@@ -186,6 +190,7 @@ def test_a_killed_server_s_asks_are_answered_once_each_by_another(processes, fle
     assert all(process.url in str(failure.value) for process in processes)
 
 
+@pytest.mark.slow
 def test_a_killed_server_that_was_started_again_samples_after_the_next_sync(processes, fleet):
     sampler, said = fleet(*processes)
     sampler.load_weights(WEIGHTS, 0)
@@ -212,6 +217,7 @@ def test_a_server_restarted_between_asks_is_left_out(fleet):
     assert "weights labelled ['default']" in said[-1] and bad.url in said[-1]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_left_out_and_named(processes, fleet):
     os.kill(processes[0].pid, signal.SIGKILL)
     processes[0].wait()
@@ -221,6 +227,7 @@ def test_a_server_that_is_not_there_is_left_out_and_named(processes, fleet):
     assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("route", "reply", "reason"),
     [

@@ -61,6 +61,7 @@ def test_it_says_what_the_cpu_s_engine_says_while_rows_end_and_the_cache_fills(
     assert {length for _, length in stepped} >= {16, 24}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [GemmaConfig, GraniteConfig, Qwen2Config, Qwen3Config])
 def test_it_agrees_on_other_families(config, tiny_checkpoint, tmp_path):
     """Tied heads, scaled logits, biases, norms of queries, heads that share keys."""

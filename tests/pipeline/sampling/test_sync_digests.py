@@ -89,6 +89,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "tensors", "first"), FAULTS)
 def test_a_planted_fault_is_found_and_its_tensors_are_named(
     engine, fault, tensors, first, monkeypatch

@@ -59,6 +59,7 @@ def child():
         process.communicate("\n")
 
 
+@pytest.mark.slow
 def test_children_count_with_what_is_below_them(child, measured):
     measured.metrics()
     pids = child()
@@ -81,6 +82,7 @@ def test_cpu_use_of_this_process_is_the_cores_it_kept_busy(measured):
     assert 0.01 < metrics["system/memory/trainer"] < 64
 
 
+@pytest.mark.slow
 def test_a_child_that_has_ended_counts_for_the_step_in_which_it_ran(measured):
     measured.metrics()
     subprocess.run([sys.executable, "-c", BURN], check=True)

@@ -15,6 +15,7 @@ def config(moments):
     return OptimizerConfig(learning_rate=1e-2, moments=moments)
 
 
+@pytest.mark.slow
 def test_without_torchao_it_is_refused_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchao.optim", None)
     refusal = r"optimizer.moments=8bit needs torchao .*: pip install torchao, or set float32"

@@ -149,6 +149,7 @@ def test_settings_are_read_as_yaml():
     assert told == {"a": {"b.c": [1, "x"], "d": True}, "b": {"e": None, "f": "x=y", "g_h": 2}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["[", "9" * 5000, "[" * 5000])
 def test_a_setting_that_is_no_yaml_is_named(value):
     with pytest.raises(RecipeError, match=r"^--set zero\.steps=.*the value is not YAML: "):

@@ -65,6 +65,7 @@ def everything(folder):
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 def test_another_verifier_is_compared_with_what_was_recorded(run, kinder, tmp_path, capsys):
     before = everything(run)
     words = ["rescore", str(run), *kinder, "--json", str(tmp_path / "out.json"), "--show", "1"]

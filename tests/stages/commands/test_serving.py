@@ -23,6 +23,7 @@ print((psutil.Process().memory_info().rss - before) >> 20)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc")
 def test_memory_of_freed_bodies_is_returned():
     def kept(*words):

@@ -196,6 +196,7 @@ def test_prime_gets_an_exception_for_a_failure_of_ours(service, monkeypatch):
         asyncio.run(gone(SimpleNamespace(answer="1"), SimpleNamespace(last_reply=None)))
 
 
+@pytest.mark.slow
 def test_the_pool_of_a_process_is_what_its_environment_names(monkeypatch, service):
     monkeypatch.setattr(grading, "_pools", {})
     monkeypatch.setenv(grading.SERVICE_VARIABLE, service.url)

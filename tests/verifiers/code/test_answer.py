@@ -326,6 +326,7 @@ def test_what_a_careful_reader_would_not_take_is_no_program(response):
     assert extract_program(response) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

@@ -69,6 +69,7 @@ def test_the_memory_limit_of_a_program_holds_in_the_pool(pool):
     assert verdict.score == 0.0 and "memory" in verdict.detail
 
 
+@pytest.mark.slow
 def test_a_worker_is_still_bounded_itself(pool):
     done = subprocess.run(
         [sys.executable, "-c", "from veriloop.verifiers.worker import _bound_memory as b\n"

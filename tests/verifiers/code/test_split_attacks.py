@@ -431,6 +431,7 @@ def test_an_object_of_the_tests_does_not_come_back_as_the_number_they_ask_for(op
     assert ended(open_box, POINT, "assert dist(Point(1, 2), 5).x == 1", needed) == "passed"
 
 
+@pytest.mark.slow
 def test_what_programs_say_of_their_own_objects_is_their_word(open_box):
     """The rule, and its price: nothing else than a program could say whether two Points are one."""
     named = LIAR.replace("class Liar:", "class Point:\n    def __init__(self, *a): pass")

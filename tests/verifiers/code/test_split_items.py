@@ -412,12 +412,14 @@ def test_there_are_forty_items():
     assert len(ITEMS) >= 40 and all(item[3] for item in ITEMS.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ITEMS)
 def test_a_right_program_passes(open_box, name):
     needed, tests, right, _ = ITEMS[name]
     assert tried(open_box, needed, tests, right) == Outcome("passed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), WRONG)
 def test_a_wrong_program_does_not(open_box, name, number):
     needed, tests, _, wrong = ITEMS[name]

@@ -182,6 +182,7 @@ def test_who_is_at_fault(execution, outcome):
     assert tried(Scripted(execution), ADD, "") == outcome
 
 
+@pytest.mark.slow
 def test_a_sandbox_that_fails_on_either_side_is_tried_again():
     passed = Execution(ended="ok", value=["over", "passed"], peer=DIED)
     ours = Execution(ended="sandbox_error", why="gone")

@@ -172,6 +172,7 @@ def test_no_response_turns_its_zero_into_an_error(bomb):
     assert judged(HALF, r"\frac12") == (1.0, "graded")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_cache")
 def test_a_request_past_its_cpu_time_is_undecided_and_the_next_is_answered():
     kind, reason, _ = sympy_process.ask(tree(r"\sum_{k=1}^{10^9} k!"), (), 0.3)
@@ -179,6 +180,7 @@ def test_a_request_past_its_cpu_time_is_undecided_and_the_next_is_answered():
     assert sympy_process.ask(tree(HALF)) == ("value", "1/2", "0")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_cache")
 def test_a_request_past_its_wall_clock_ends_the_process(monkeypatch):
     sympy_process.ask(tree(HALF))
@@ -212,6 +214,7 @@ def test_a_sum_without_a_closed_form_has_a_numeric_value_if_it_converges(monkeyp
         to_sympy.value(tree(r"\sum_{k=0}^{\infty}(-1)^k"), {})
 
 
+@pytest.mark.slow
 def test_the_process_that_judges_does_not_import_sympy():
     code = (
         "import sys\n"

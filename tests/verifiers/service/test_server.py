@@ -167,6 +167,7 @@ def test_what_takes_longer_than_the_drain_is_cut(ask, open_service, acts):
     assert answers[0].status == 503 and "went down" in answers[0].json["detail"]
 
 
+@pytest.mark.slow
 def test_help_does_not_load_the_web_framework():
     code = (
         "import sys; from veriloop.stages.cli import main; main(['--help']); "

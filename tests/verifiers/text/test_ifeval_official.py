@@ -39,6 +39,7 @@ def test_every_id_of_ifeval_has_its_check():
     assert len(OFFICIAL) == 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("id", "kwargs", "text"), LENIENT)
 def test_the_original_pays_what_our_check_refuses(id, kwargs, text):
     assert official(text, id, kwargs) and not follows(text, id, kwargs)
