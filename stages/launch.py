@@ -29,7 +29,7 @@ from veriloop.pipeline.config.load import (
     with_flags,
     with_plugins,
 )
-from veriloop.pipeline.config.preference import PreferenceRecipe
+from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
 from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
 from veriloop.pipeline.config.sections import Part, Ranked, require_plugins
@@ -232,14 +232,15 @@ def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:
     module = module_of(options.recipe.stage)
     try:
         with allowing(options.allow_changed):
-            checkpoint = module.run(options.recipe, output, resume=options.resume)
+            made = module.run(options.recipe, output, resume=options.resume)
     except (Stopped, KeyboardInterrupt) as stop:
         resume = _resume_command(words, output)
         cluster = cluster_of(options.recipe)
         if cluster.ranks > 1:
             resume = resume.replace("veriloop", cluster.launcher, 1)
         raise stopped(stop, resume) from stop
-    print(f"{table(output)}\n\ncheckpoint: {checkpoint}", flush=True)
+    kind = "data" if made.is_file() else "checkpoint"
+    print(f"{table(output)}\n\n{kind}: {made}", flush=True)
     if (repo := repo_of(options.recipe)) is not None:
         push_all(output, [(options.recipe.stage, repo)])
     return 0
@@ -373,7 +374,8 @@ def checkpoints_of(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     if isinstance(recipe, RLRecipe) and recipe.algorithm.critic_start:
         hint = "`veriloop reward-model` makes one"
         yield "algorithm.critic_start", recipe.algorithm.critic_start, hint
-    if isinstance(recipe, PreferenceRecipe) and recipe.label.reward_model:
+    ranks = isinstance(recipe, PreferenceRecipe | CollectPreferencesRecipe)
+    if ranks and recipe.label.reward_model:
         yield "label.reward_model", recipe.label.reward_model, "`veriloop reward-model` makes one"
     for key in ("start", "teacher"):
         name = getattr(recipe, key, "")

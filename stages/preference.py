@@ -16,7 +16,8 @@ from typing import Any
 
 from veriloop.data.sources import Mixture, held_out
 from veriloop.pipeline.config.checkpoints import find_checkpoint
-from veriloop.pipeline.config.preference import PreferenceRecipe
+from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
+from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.policy import (
     eos_ids,
     load_generation_config,
@@ -27,15 +28,24 @@ from veriloop.pipeline.model.policy import (
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.preference.datasets import PreferenceDataset, build_dataset
-from veriloop.pipeline.preference.labelling import VERIFIERS, Labeller, by_rewards, by_verifiers
+from veriloop.pipeline.preference.labelling import (
+    VERIFIERS,
+    Labeller,
+    by_judge,
+    by_rewards,
+    by_verifiers,
+)
 from veriloop.pipeline.preference.loop import KEY_METRICS, PreferenceLoop
 from veriloop.pipeline.preference.online import OnlineDeps, OnlineSampler
+from veriloop.pipeline.preference.reward_judge import response_of, summary_ids, summary_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import verifier_names
 from veriloop.pipeline.rollouts.sources import one_of_each, sources_of
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.training.trainer import TrainerDeps
 from veriloop.stages.stage_run import StageRun, open_verifiers, run_stage
+from veriloop.verifiers.http_json import EndpointError
+from veriloop.verifiers.llm_judge import require_endpoint
 
 
 def run(recipe: PreferenceRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
@@ -116,11 +126,27 @@ def _open_online(
     )
 
 
-def labeller(recipe: PreferenceRecipe, pool: Any, tokenizer: Any) -> Labeller:
-    """Scores sampled answers, by the verifiers or by a reward model."""
-    if recipe.label.by == "verifiers":
-        return by_verifiers(recipe.label, pool)
-    head = ScalarHead(find_checkpoint(recipe.label.reward_model, "label.reward_model"))
+def labeller(
+    recipe: PreferenceRecipe | CollectPreferencesRecipe, pool: Any, tokenizer: Any
+) -> Labeller:
+    """Scores sampled answers, by the verifiers, a reward model or a judge.
+
+    Raises RecipeError for a judge without an endpoint.
+    """
+    label = recipe.label
+    if label.by == "verifiers":
+        return by_verifiers(label, pool)
+    if label.by == "judge":
+        try:
+            require_endpoint()
+        except EndpointError as missing:
+            raise RecipeError(f"label.by: judge: {missing}") from missing
+        return by_judge(label, response_of if label.reads == "response" else summary_of)
+    head = ScalarHead(find_checkpoint(label.reward_model, "label.reward_model"))
+    if label.reads == "summary":
+        return by_rewards(
+            lambda answers: head.rewards(answers, recipe.trainer), partial(summary_ids, head)
+        )
     head.require_tokenizer(tokenizer)
     return by_rewards(lambda answers: head.rewards(answers, recipe.trainer))
 

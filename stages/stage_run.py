@@ -14,7 +14,11 @@ import yaml
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read, refuse_changes
-from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
+from veriloop.pipeline.config.preference import (
+    CollectPreferencesRecipe,
+    PreferenceRecipe,
+    RewardModelRecipe,
+)
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, Judged, Ranked
 from veriloop.pipeline.config.sft import SupervisedRecipe
@@ -47,6 +51,7 @@ from veriloop.stages.resumption import changed_inputs, changed_verifiers
 from veriloop.verifiers.registry import get
 
 TrainingRecipe = RLRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe | DistillRecipe
+AnyRecipe = TrainingRecipe | CollectPreferencesRecipe
 CORES = torch.get_num_threads()  # read before any recipe lowers it
 
 
@@ -133,7 +138,7 @@ class StageRun:
 
 
 def run_stage(
-    recipe: TrainingRecipe,
+    recipe: AnyRecipe,
     output: Path,
     train: Callable[[StageRun], Path],
     *,
@@ -168,7 +173,7 @@ def require_ranks(recipe: Ranked) -> Ranks:
 
 
 def begin_stage(
-    recipe: TrainingRecipe, output: Path, *, resume: bool, name: str = ""
+    recipe: AnyRecipe, output: Path, *, resume: bool, name: str = ""
 ) -> StageRun | Path:
     """Begin or resume a stage in `output`/`name` and write its recipe there.
 
@@ -180,9 +185,10 @@ def begin_stage(
     name = name or recipe.stage
     rng.seed(recipe.seed)
     torch.set_num_threads(recipe.trainer.threads or CORES)
-    require_installed(recipe.trackers)
-    require_moments(recipe.optimizer)
-    nf4.require_library(recipe.trainer)
+    if not isinstance(recipe, CollectPreferencesRecipe):
+        require_installed(recipe.trackers)
+        require_moments(recipe.optimizer)
+        nf4.require_library(recipe.trainer)
     trainer_device = device.choose_device(recipe.trainer.device)
     if trainer_device.type == "cuda":
         device.set_expandable_segments(not _sleeps_in_this_process(recipe))
@@ -216,7 +222,7 @@ def begin_stage(
     return stage
 
 
-def _sleeps_in_this_process(recipe: TrainingRecipe) -> bool:
+def _sleeps_in_this_process(recipe: AnyRecipe) -> bool:
     sampler = getattr(recipe, "sampler", None)
     return sampler is not None and sampler.sleep and not sampler.apart
 

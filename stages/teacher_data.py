@@ -14,6 +14,7 @@ from veriloop.data.columns import raw_rows
 from veriloop.data.decontaminate import Overlap
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.preference import CollectPreferencesRecipe
 from veriloop.pipeline.config.sft import (
     ColdStartRecipe,
     CollectConfig,
@@ -97,7 +98,7 @@ def _sample(
         recipe.sets,
         lambda problem: len(generator.prompt(problem)) <= config.max_prompt,
     )
-    problems = _problems(config, sources)
+    problems = distinct_problems(config, sources)
     held_out = _held_out(recipe, sources)
     names = sorted({LAYOUT, *(problem.verifier for problem in problems)})
     with ExitStack() as stack:
@@ -142,7 +143,9 @@ def _sample(
     }
 
 
-def _problems(config: CollectConfig, sources: Sources) -> list[Problem]:
+def distinct_problems(
+    config: CollectConfig | CollectPreferencesRecipe, sources: Sources
+) -> list[Problem]:
     """Distinct problems of the RL split, in proportion to the sources' weights, shuffled."""
     total = sum(config.problems.values())
     problems = [

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from veriloop.data.problem import Problem
@@ -38,6 +39,8 @@ _OPENER = re.compile(
 )
 
 Winner = Literal["first", "second", "tie"]
+GRADES = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
+BEST_MARGIN = max(GRADES.values())
 
 
 def says_something(text: str) -> bool:
@@ -51,16 +54,24 @@ def fenced(text: str, mark: str) -> str:
     return f"[begin {mark}]\n{text[:MAX_CHARS]}\n[end {mark}]"
 
 
-def ask(system: str, user: str, *, seconds: float = SECONDS) -> dict[str, Any]:
+def require_endpoint() -> tuple[str, str]:
+    """URL and name of the judge. Raises EndpointError if one is not set."""
+    url = setting(URL, "the judge's OpenAI-compatible API, as in http://host:8000/v1")
+    return url, setting(MODEL, "the judge's name")
+
+
+def ask(
+    system: str, user: str, *, seconds: float = SECONDS, temperature: float = 0.0
+) -> dict[str, Any]:
     """The JSON object that the judge answers with, alone or as the only fenced block.
 
     Raises EndpointError for an endpoint that fails, and for anything but one JSON object.
     """
-    url = setting(URL, "the judge's OpenAI-compatible API, as in http://host:8000/v1")
+    url, model = require_endpoint()
     body = {
-        "model": setting(MODEL, "the judge's name"),
+        "model": model,
         "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
-        "temperature": 0.0,
+        "temperature": temperature,
     }
     key = os.environ.get(KEY, "")
     response = post(f"{url.rstrip('/')}/chat/completions", body, key=key, seconds=seconds)
@@ -108,7 +119,43 @@ def preferred(question: str, first: str, second: str, rubric: str = RUBRIC) -> W
     return "second" if straight == "B" and swapped == "A" else "tie"
 
 
+def margin(
+    question: str,
+    first: str,
+    second: str,
+    rubric: str = RUBRIC,
+    *,
+    queries: int,
+    seconds: float = SECONDS,
+) -> float:
+    """How much better the first text is, from -2 to 2: the mean of `queries`, half in each order.
+
+    A query answers with Arena-Hard's five grades (arXiv 2406.11939); it is sampled at temperature 1
+    if an order is asked repeatedly, as greedy answers would repeat themselves. A text that says
+    nothing loses by 2 without a call to one that does. Raises EndpointError, and ValueError for an
+    odd number of queries.
+    """
+    if queries < 2 or queries % 2:
+        raise ValueError(f"queries={queries} must be even, so that both orders count alike")
+    speaks = says_something(first), says_something(second)
+    if speaks != (True, True) or first == second:
+        return BEST_MARGIN * (float(speaks[0]) - float(speaks[1]))
+    how = {"seconds": seconds, "temperature": 0.0 if queries == 2 else 1.0}
+    total = 0
+    for query in range(queries):
+        a, b, sign = (second, first, -1) if query % 2 else (first, second, 1)
+        total += sign * GRADES[_choice(question, a, b, rubric, tuple(GRADES), **how)]
+    return total / queries
+
+
 def _better(question: str, a: str, b: str, rubric: str) -> str:
+    return _choice(question, a, b, rubric, ("A", "B", "tie"))
+
+
+def _choice(
+    question: str, a: str, b: str, rubric: str, choices: Sequence[str], **how: float
+) -> str:
+    """One of the choices, by the judge. `how` is for `ask`."""
     mark = secrets.token_hex(8)
     user = "\n\n".join(
         [
@@ -116,12 +163,15 @@ def _better(question: str, a: str, b: str, rubric: str) -> str:
             f"Rubric:\n{rubric}",
             f"Response A:\n{fenced(a, mark)}",
             f"Response B:\n{fenced(b, mark)}",
-            'Which is better? Answer with JSON and nothing else: {"better": "A" or "B" or "tie"}',
+            'Which is better? Answer with JSON and nothing else: {"better": '
+            + " or ".join(map(json.dumps, choices))
+            + "}",
         ]
     )
-    better = ask(SYSTEM.format(mark=mark), user).get("better")
-    if better not in ("A", "B", "tie"):
-        raise EndpointError(f"the judge's choice must be A, B or tie, got {better!r}")
+    better = ask(SYSTEM.format(mark=mark), user, **how).get("better")
+    if not isinstance(better, str) or better not in choices:
+        known = f"{', '.join(choices[:-1])} or {choices[-1]}"
+        raise EndpointError(f"the judge's choice must be {known}, got {better!r}")
     return better
 
 

@@ -67,6 +67,13 @@ STAGES: dict[str, dict[str, Any]] = {
         "problems": {"arithmetic": 0.5, "general": 0.5},
         "reward": {"reward_model": "judge", "control": "random"},
     },
+    "collect_preferences": {
+        "start": "start",
+        "questions": 24,
+        "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 12},
+        "label": {"by": "reward_model", "reward_model": "judge"},
+        "sampler": {"engine": "torch"},
+    },
     "cold_start": COLLECTING,
     "rejection_sft": COLLECTING,
     "base": {
@@ -85,7 +92,7 @@ STAGES: dict[str, dict[str, Any]] = {
         ]
     },
 }
-BARE = ("base", "r1")  # without a start, checkpoints and trackers
+BARE = ("base", "r1", "collect_preferences")  # without checkpoints and trackers
 ANSWER = "<think>two</think><answer>2</answer>"  # to all of SUMS
 SUMS = [f"What is {n}-{n - 2}?" for n in range(2, 42)]
 LESSONS = 240  # that teach it

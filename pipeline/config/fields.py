@@ -64,6 +64,8 @@ EXECUTION_SETTINGS = (
     "verifier_service",
     "sandbox.backend",
     "collect.sandbox.backend",
+    "label.workers",
+    "label.seconds",
     "trainer.device",
     "trainer.threads",
     "trainer.memory_gib",

@@ -1,4 +1,4 @@
-"""Recipes of preference optimisation and of reward models."""
+"""Recipes of preference optimisation, of the pairs that it reads, and of reward models."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -9,6 +9,7 @@ from veriloop.pipeline.config.fields import Count, NotNegative, Part, Positive, 
 from veriloop.pipeline.config.sections import (
     AsksQuestions,
     CheckpointConfig,
+    HasSources,
     Judged,
     OptimizerConfig,
     Pushed,
@@ -16,6 +17,7 @@ from veriloop.pipeline.config.sections import (
     RolloutConfig,
     SamplerConfig,
     Trackers,
+    TrainerConfig,
     require_known_sources,
 )
 
@@ -143,18 +145,52 @@ class PreferenceDataConfig(Part):
 class LabelConfig(Part):
     """How sampled answers are scored and paired."""
 
-    by: Literal["verifiers", "reward_model"] = "verifiers"
-    """What scores sampled answers."""
+    by: Literal["verifiers", "reward_model", "judge"] = "verifiers"
+    """What scores sampled answers.
+
+    judge: a language model behind VERILOOP_JUDGE_URL. It compares every two answers of a question,
+    from -2 to 2; scores are fitted to its margins by least squares, so that those of two answers
+    differ by their margin.
+    """
     accuracy: NotNegative = 1.0
     """Weight of the verifier."""
     format: NotNegative = 1.0
     """Weight of the format check."""
     reward_model: str = ""
     """Folder of a sequence classifier."""
+    reads: Literal["response", "summary"] = "response"
+    """What a reward model or a judge reads. summary: without the thinking.
+
+    Of a response to a harmful request that is still the whole response.
+    """
+    queries: Count = 4
+    """Queries to the judge per two answers, half of them in each order."""
+    workers: Count = 8
+    """Concurrent comparisons by the judge."""
+    seconds: Positive = 60.0
+    """Seconds per query to the judge, over all attempts."""
     pairs: Count = 1
     """Most pairs per question. Best with worst, second best with second worst, ..."""
     gap: NotNegative = 0.0
     """Least difference of rewards in a pair, exclusive."""
+    length_ratio: NotNegative = 0.0
+    """Longest to shortest answer of a pair, at most; 0: no limit. In tokens."""
+
+    @model_validator(mode="after")
+    def _labeller_reads_its_settings(self) -> Self:
+        unread = ("queries", "workers", "seconds") if self.by != "judge" else ()
+        for name in (*unread, *(("reads",) if self.by == "verifiers" else ())):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}={getattr(self, name)!r} is not read by {self.by}")
+        if self.queries % 2:
+            raise ValueError(
+                f"queries={self.queries}: the judge is asked in both orders; set an even number"
+            )
+        if 0 < self.length_ratio < 1:
+            raise ValueError(
+                f"length_ratio={self.length_ratio}: longer per shorter is at least 1, or 0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _labeller_is_named(self) -> Self:
@@ -223,6 +259,50 @@ class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
                 f"problems={self.problems} with {self.cluster.ranks} ranks in cluster: a policy "
                 "that is sampled is trained by one process; set problems: {} or ranks: 1"
             )
+        return self
+
+
+class CollectPreferencesRecipe(HasSources, Judged):
+    """Pairs of sampled answers, ranked by verifiers, a reward model or a judge."""
+
+    stage: Literal["collect_preferences"] = "collect_preferences"
+    """Kind of the recipe."""
+    name: str
+    """Name, also of run folders."""
+    seed: int = 0
+    """Seed of sampling."""
+    start: str
+    """Base recipe, or checkpoint folder, that answers. A checkpoint is in Hugging Face's format."""
+    problems: dict[str, Positive] = Field({"arithmetic": 1.0})
+    """Weight per source of problems."""
+    problem_seed: int = 0
+    """Seed of the problems that are drawn."""
+    questions: Count
+    """Questions in total."""
+    rollout: RolloutConfig
+    """What is sampled. After every `prompts` questions the ranked answers are saved."""
+    label: LabelConfig = LabelConfig()
+    """Scores of sampled answers, and their pairs."""
+    text: Literal["response", "summary"] = "response"
+    """What rows hold. summary: what the second RL stage gives to its reward model.
+
+    response: the prompt and the answer as sampled, as plain text. summary: question and answer
+    without template and thinking; of a response to a harmful request the whole.
+    """
+    sampler: SamplerConfig = SamplerConfig()
+    """Engine that samples answers."""
+    trainer: TrainerConfig = TrainerConfig()
+    """Device and packing of the reward model."""
+
+    @model_validator(mode="after")
+    def _answers_can_be_ranked(self) -> Self:
+        require_known_sources(self.problems, self.sets)
+        if not self.problems:
+            raise ValueError("problems={}: name a source of problems")
+        if self.rollout.per_prompt < 2:
+            raise ValueError("rollout.per_prompt=1 leaves nothing to compare; set at least 2")
+        if self.rollout.ahead:
+            raise ValueError("rollout.ahead=1: there is no update to sample ahead of; set 0")
         return self
 
 

@@ -1,7 +1,11 @@
 """The stages, the recipe class of each, and the outputs that later stages can take."""
 
 from veriloop.pipeline.config.distill import DistillRecipe
-from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
+from veriloop.pipeline.config.preference import (
+    CollectPreferencesRecipe,
+    PreferenceRecipe,
+    RewardModelRecipe,
+)
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, ReasoningRecipe, ZeroRecipe
 from veriloop.pipeline.config.sections import BaseRecipe
@@ -13,6 +17,7 @@ StageRecipe = (
     | ReasoningRecipe
     | PreferenceRLRecipe
     | PreferenceRecipe
+    | CollectPreferencesRecipe
     | RewardModelRecipe
     | SFTRecipe
     | ColdStartRecipe
@@ -26,6 +31,7 @@ Kind = (
     | type[ReasoningRecipe]
     | type[PreferenceRLRecipe]
     | type[PreferenceRecipe]
+    | type[CollectPreferencesRecipe]
     | type[RewardModelRecipe]
     | type[SFTRecipe]
     | type[ColdStartRecipe]
@@ -39,6 +45,7 @@ STAGES: dict[str, Kind] = {
     "reasoning_rl": ReasoningRecipe,
     "preference_rl": PreferenceRLRecipe,
     "preference": PreferenceRecipe,
+    "collect_preferences": CollectPreferencesRecipe,
     "reward_model": RewardModelRecipe,
     "sft": SFTRecipe,
     "cold_start": ColdStartRecipe,
@@ -52,6 +59,7 @@ MAKES: dict[str, tuple[str, ...]] = {  # stage -> outputs in run.json
     "reasoning_rl": ("checkpoint",),
     "preference_rl": ("checkpoint",),
     "preference": ("checkpoint",),
+    "collect_preferences": ("data", "card"),
     "reward_model": ("checkpoint",),
     "sft": ("checkpoint",),
     "cold_start": ("checkpoint", "data", "card"),

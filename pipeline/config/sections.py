@@ -22,6 +22,7 @@ from veriloop.pipeline.config.fields import (
     Whole,
     nearest_divisor,
 )
+from veriloop.pipeline.config.lora import LoraConfig
 from veriloop.pipeline.config.user_code import PromptTemplate, SystemMessage
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.sandbox import backends
@@ -260,15 +261,13 @@ class EvaluationConfig(Part):
         return self
 
 
-class AsksQuestions(Part):
-    """Settings of every recipe that samples answers to problems."""
+class HasSources(Part):
+    """Settings of every recipe with sources of problems."""
 
     plugins: tuple[str, ...] = ()
     """Files and modules with more verifiers."""
     sets: dict[str, SetConfig] = Field(default_factory=dict)
     """Data sets among the sources, by name."""
-    evaluation: EvaluationConfig = EvaluationConfig()
-    """Held-out problems, and how often they are measured."""
 
     @model_validator(mode="before")
     @classmethod
@@ -278,6 +277,23 @@ class AsksQuestions(Part):
         if isinstance(plugins, list | tuple):
             require_plugins(plugin for plugin in plugins if isinstance(plugin, str))
         return values
+
+    @model_validator(mode="after")
+    def _sets_are_known(self) -> Self:
+        for name, config in self.sets.items():
+            try:
+                config.layout(name)
+            except ValueError as mistake:
+                raise ValueError(f"sets.{name}: {mistake}") from mistake
+            require_known_sources(config.against, self.sets)
+        return self
+
+
+class AsksQuestions(HasSources):
+    """Settings of every recipe that samples answers to problems and evaluates a policy."""
+
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Held-out problems, and how often they are measured."""
 
     @model_validator(mode="before")
     @classmethod
@@ -294,12 +310,6 @@ class AsksQuestions(Part):
     @model_validator(mode="after")
     def _sources_are_known(self) -> Self:
         require_known_sources(self.evaluation.sources, self.sets)
-        for name, config in self.sets.items():
-            try:
-                config.layout(name)
-            except ValueError as mistake:
-                raise ValueError(f"sets.{name}: {mistake}") from mistake
-            require_known_sources(config.against, self.sets)
         return self
 
     @model_validator(mode="after")
@@ -396,27 +406,6 @@ class Pushed(Part):
     """Repository on the hub for the final checkpoint. As organisation/model; "": none."""
     hub_public: bool = False
     """Anyone can read that repository."""
-
-
-class LoraConfig(Part):
-    """Low-rank adapters (LoRA), trained instead of the weights."""
-
-    rank: Whole = 0
-    """Rank of the adapters; 0: none, every weight is trained."""
-    alpha: Positive = 16.0
-    """Adapter outputs are scaled by alpha / rank."""
-    targets: tuple[str, ...] = ()
-    """Last parts of layer names, as q_proj. (): every linear layer."""
-    base: Literal["full", "nf4"] = "full"
-    """Frozen weights under adapters. nf4: in 4 bits, by bitsandbytes (QLoRA)."""
-
-    @model_validator(mode="after")
-    def _base_has_adapters(self) -> Self:
-        if self.base != "full" and not self.rank:
-            raise ValueError(
-                f"base={self.base!r} without adapters: no weight is frozen; set rank, or base: full"
-            )
-        return self
 
 
 class TrainerConfig(Part):

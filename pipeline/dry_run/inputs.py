@@ -8,7 +8,7 @@ from veriloop.data.hub.files import FILES
 from veriloop.data.template import INSTRUCTION
 from veriloop.pipeline.config.checkpoints import cached
 from veriloop.pipeline.config.distill import DistillRecipe
-from veriloop.pipeline.config.preference import PreferenceRecipe
+from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
 from veriloop.pipeline.config.registry import Recipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SFTRecipe, Supervised
@@ -81,6 +81,8 @@ def _source_names(recipe: Recipe) -> Iterator[str]:
         case RLRecipe() | PreferenceRecipe() | DistillRecipe(method="on_policy"):
             yield from recipe.problems
             yield from recipe.evaluation.sources if recipe.problems else ()
+        case CollectPreferencesRecipe():
+            yield from recipe.problems
         case Supervised(examine=True):
             yield from recipe.evaluation.sources
         case _:

@@ -11,6 +11,7 @@ from veriloop.pipeline.config.checkpoints import config_file
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.preference import CollectPreferencesRecipe
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.r1_stages import Settings, Step, steps
 from veriloop.pipeline.config.registry import Recipe, StageRecipe
@@ -21,7 +22,12 @@ from veriloop.pipeline.dry_run.budget import Planned, Shapes, budget_rows, evalu
 from veriloop.pipeline.dry_run.cluster import cluster_rows
 from veriloop.pipeline.dry_run.inputs import missing_tags
 from veriloop.pipeline.dry_run.memory import MIB, Rows, Shape, shape_of, tiny_shape
-from veriloop.pipeline.dry_run.tuning import distill_rows, preference_rows, supervised_rows
+from veriloop.pipeline.dry_run.tuning import (
+    collected_pairs,
+    distill_rows,
+    preference_rows,
+    supervised_rows,
+)
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.rollouts.sources import gym_task, sources_of, summary_lines
 
@@ -74,6 +80,8 @@ def _headline(number: int, count: int, step: Step) -> str:
 def _rows(recipe: StageRecipe, shapes: Shapes) -> Rows:
     if isinstance(recipe, BaseRecipe):
         return _pretraining_rows(recipe)
+    if isinstance(recipe, CollectPreferencesRecipe):
+        return collected_pairs(recipe) + set_rows(list(recipe.problems), recipe.sets)
     if isinstance(recipe, RLRecipe):
         rows = _rl_rows(recipe)
     elif isinstance(recipe, DistillRecipe):

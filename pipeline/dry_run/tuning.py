@@ -5,6 +5,8 @@ from pathlib import Path
 from veriloop.data.generated_rows import GENERATED
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import (
+    CollectPreferencesRecipe,
+    LabelConfig,
     PreferenceDataConfig,
     PreferenceRecipe,
     RewardModelRecipe,
@@ -96,10 +98,9 @@ def preference_rows(recipe: PreferenceRecipe | RewardModelRecipe) -> Rows:
 
 def _preference(recipe: PreferenceRecipe) -> Rows:
     schedule, rollout, label = recipe.schedule, recipe.rollout, recipe.label
-    judge = label.reward_model if label.by == "reward_model" else "the verifiers"
     sampled = (
         f"{rollout.prompts} prompts x {rollout.per_prompt} answers a round, at most "
-        f"{rollout.prompts * label.pairs} pairs, judged by {judge}"
+        f"{rollout.prompts * label.pairs} pairs, judged by {_labeller(label)}"
     )
     unit = "answers" if recipe.loss.name == "kto" else "pairs"
     return [
@@ -109,6 +110,27 @@ def _preference(recipe: PreferenceRecipe) -> Rows:
         ("optimizer steps", f"of {recipe.batch} {unit} each"),
         ("measured on", f"{recipe.data.held_out} held-out rows"),
     ]
+
+
+def _labeller(label: LabelConfig) -> str:
+    named = {"verifiers": "the verifiers", "judge": f"a judge in {label.queries} queries a pair"}
+    return named.get(label.by, label.reward_model)
+
+
+def collected_pairs(recipe: CollectPreferencesRecipe) -> Rows:
+    """(quantity, derivation) rows."""
+    label, answers = recipe.label, recipe.rollout.per_prompt
+    rows = [
+        ("sampled", f"{recipe.questions:,} questions x {answers} answers = "
+                    f"{recipe.questions * answers:,}"),
+        ("ranked by", _labeller(label)),
+        ("pairs", f"at most {recipe.questions * min(label.pairs, answers // 2):,}, whose scores "
+                  f"differ by more than {label.gap:g}"),
+    ]  # fmt: skip
+    if label.by == "judge":
+        calls = recipe.questions * (answers * (answers - 1) // 2) * label.queries
+        rows.append(("queries", f"{calls:,} to the judge"))
+    return rows
 
 
 def _reference(recipe: PreferenceRecipe) -> str:

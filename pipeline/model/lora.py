@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from veriloop.pipeline.config.sections import LoraConfig
+from veriloop.pipeline.config.lora import LoraConfig
 from veriloop.pipeline.errors import RecipeError, StageError, did_you_mean
 from veriloop.pipeline.model.fused_layers import FastLinear
 from veriloop.pipeline.model.sharded import whole

@@ -97,6 +97,27 @@ def judged_text(problem: Problem, response: str) -> str | None:
     return response if problem.facts.get("kind") == "harm" else summary.strip()
 
 
+def response_of(rollout: Rollout) -> str:
+    """The response as sampled."""
+    return rollout.response
+
+
+def summary_of(rollout: Rollout) -> str:
+    """What `judged_text` returns, or "" if there is nothing to score."""
+    return judged_text(rollout.problem, rollout.response) or ""
+
+
+def summary_ids(head: ScalarHead, rollout: Rollout) -> EncodedAnswer:
+    """The ids of question and `summary_of`, as PreferenceJudge scores them. A summary that cannot
+    be encoded, because it contains special tokens, counts as an empty one."""
+    prompt = rollout.problem.prompt
+    try:
+        messages = to_messages(prompt, summary_of(rollout), head.tokenizer)
+        return encode(*messages, head.tokenizer, head.ends)
+    except ValueError:
+        return encode(*to_messages(prompt, "", head.tokenizer), head.tokenizer, head.ends)
+
+
 def to_messages(prompt: str, text: str, tokenizer: Any) -> tuple[Text, Text]:
     """Prompt and answer as messages if the tokenizer has a chat template, else as plain text."""
     if not tokenizer.chat_template:

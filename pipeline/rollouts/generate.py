@@ -30,8 +30,8 @@ class RolloutGenerator:
         self.tokenizer = tokenizer
         self._template = template
         self._system = system
-        self._eos_ids = eos_ids(generation_config, tokenizer)
-        if not self._eos_ids:
+        self.eos_ids = eos_ids(generation_config, tokenizer)
+        if not self.eos_ids:
             raise RecipeError(
                 "no token ends a response: neither generation_config.json nor the tokenizer of the "
                 "checkpoint has an EOS token; set eos_token_id in generation_config.json"
@@ -39,6 +39,11 @@ class RolloutGenerator:
 
     def prompt(self, problem: Problem) -> tuple[int, ...]:
         return prompt_ids(problem, self.tokenizer, self._template, self._system)
+
+    def prompt_text(self, problem: Problem) -> str:
+        """The text of `prompt` without the BOS token, which tokenizers write themselves."""
+        text = prompt_text(problem, self.tokenizer, self._template, self._system)
+        return text.removeprefix(self.tokenizer.bos_token or "")
 
     def rollouts(
         self,
@@ -84,7 +89,7 @@ class RolloutGenerator:
                 prompt_ids=prompt,
                 response_ids=completion.ids,
                 logp=completion.logp,
-                response=response_text(completion.ids, self.tokenizer, self._eos_ids),
+                response=response_text(completion.ids, self.tokenizer, self.eos_ids),
                 finish=completion.finish,
                 temperature=sampling.temperature,
                 policy_version=sampler.version,
@@ -110,17 +115,20 @@ def prompt_ids(
     `bos_token`; a file writes its BOS token itself. A non-empty `system` is the chat's first
     message. Raises ValueError for a missing or doubled BOS id, and for a template that fails.
     """
-    if template == "chat":
-        text = _chat(problem.prompt, tokenizer, system)
-    elif template == "r1_zero":
-        text = R1_ZERO.format(prompt=problem.prompt)
-        if writes_bos(tokenizer):
-            text = tokenizer.bos_token + text
-    else:
-        text = _rendered(template, problem.prompt, tokenizer, system)
+    text = prompt_text(problem, tokenizer, template, system)
     ids = tuple(tokenizer(text, add_special_tokens=False).input_ids)
     check_bos(ids[:2], tokenizer)  # a question may quote the BOS token
     return ids
+
+
+def prompt_text(problem: Problem, tokenizer: Any, template: str, system: str) -> str:
+    """The text of `prompt_ids`, with its BOS token."""
+    if template == "chat":
+        return _chat(problem.prompt, tokenizer, system)
+    if template != "r1_zero":
+        return _rendered(template, problem.prompt, tokenizer, system)
+    text = R1_ZERO.format(prompt=problem.prompt)
+    return tokenizer.bos_token + text if writes_bos(tokenizer) else text
 
 
 def _chat(question: str, tokenizer: Any, system: str) -> str:

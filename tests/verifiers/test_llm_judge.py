@@ -5,7 +5,7 @@ import json
 import pytest
 
 from veriloop.verifiers import http_json
-from veriloop.verifiers.llm_judge import fenced, preferred, says_something
+from veriloop.verifiers.llm_judge import fenced, margin, preferred, says_something
 from veriloop.verifiers.registry import get, judge
 
 ASKED = {"question": "Capital of France?", "rubric": "Names the city.", "answer": "Paris"}
@@ -149,3 +149,42 @@ def test_a_pair_is_judged_in_both_orders(endpoint):
     endpoint.judge_says('{"better": "C"}')
     with pytest.raises(http_json.EndpointError, match="must be A, B or tie"):
         preferred("Q", "one", "two")
+
+
+def read_by(text):
+    """The texts of A and B."""
+    return [text.partition(f"Response {x}:\n[begin ")[2].split("\n")[1] for x in "AB"]
+
+
+def test_a_margin_is_the_mean_over_queries_in_both_orders(endpoint):
+    def slightly(user):
+        a, b = read_by(user)
+        return json.dumps({"better": "A>B" if len(a) > len(b) else "B>>A"})
+
+    endpoint.judge_says(slightly)  # +1 where the long text is A, +2 where it is B
+    assert margin("Q", "a long answer", "short", queries=4) == 1.5
+    assert margin("Q", "short", "a long answer", queries=2) == -1.5
+    orders = [read_by(body["messages"][1]["content"]) for _, _, body in endpoint.asked]
+    assert [order[0] for order in orders[:4]] == ["a long answer", "short"] * 2
+    assert [body["temperature"] for *_, body in endpoint.asked] == [1.0] * 4 + [0.0] * 2
+
+
+def test_a_judge_that_likes_one_place_gives_no_margin(endpoint):
+    endpoint.judge_says('{"better": "A>>B"}')
+    assert margin("Q", "a long answer", "short", queries=4) == 0.0
+
+
+def test_texts_that_say_nothing_have_their_margin_without_a_call(endpoint):
+    assert margin("Q", ":", "short", queries=4) == -2.0
+    assert margin("Q", "short", ":", queries=4) == 2.0
+    assert margin("Q", ":", "", queries=4) == margin("Q", "same", "same", queries=4) == 0.0
+    assert not endpoint.asked
+
+
+@pytest.mark.parametrize("said", ['{"better": "A"}', '{"better": 2}', '{"better": ["A>B"]}', "A>B"])
+def test_a_grade_that_is_none_of_the_five_is_an_error(endpoint, said):
+    endpoint.judge_says(said)
+    with pytest.raises(http_json.EndpointError, match="judge"):
+        margin("Q", "one", "two", queries=2)
+    with pytest.raises(ValueError, match="queries=3"):
+        margin("Q", "one", "two", queries=3)

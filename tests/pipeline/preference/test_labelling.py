@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from veriloop.pipeline.config.preference import LabelConfig
 from veriloop.pipeline.preference.examples import unpair
@@ -12,9 +13,11 @@ from veriloop.pipeline.preference.labelling import (
     ids_of,
     pairs_of,
     read_round,
+    refusal,
     write_round,
 )
 from veriloop.pipeline.rollouts.grade import open_judges
+from veriloop.verifiers.http_json import EndpointError
 
 
 @pytest.fixture
@@ -104,3 +107,56 @@ def test_a_reward_model_reads_the_sampled_ids(graded):
     label = by_rewards(lambda answers: [float(a.completion[0]) for a in answers])
     assert [g.reward for g in label(rollouts)] == [3.0, 9.0]
     assert [g.rollout for g in label(rollouts)] == rollouts
+
+
+def test_pairs_of_very_different_length_are_refused(graded):
+    long, short = graded((1, 5), tuple(range(10, 19))), graded((1, 5), (7, 8, 9))
+    pair = replace(long, reward=1.0), replace(short, reward=0.0)
+    for ratio, why in ((0.0, ""), (3.0, ""), (2.9, "length"), (1.0, "length")):
+        assert refusal(*pair, LabelConfig(length_ratio=ratio)) == why
+        assert bool(pairs_of(pair, LabelConfig(length_ratio=ratio))) is not bool(why)
+        assert refusal(pair[1], pair[0], LabelConfig(length_ratio=ratio)) == "gap"
+    assert refusal(*pair, LabelConfig(gap=1.0)) == "gap"
+
+
+def by_margins(margins):
+    """A judge's labeller whose margins are given by the first ids of two answers."""
+    from veriloop.pipeline.preference import labelling
+
+    def margin(question, first, second, rubric, *, queries, seconds):
+        result = margins[int(first), int(second)]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    return labelling, margin
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_rewards_of_a_judge_are_the_least_squares_fit_of_its_margins(graded, monkeypatch, workers):
+    margins = {(0, 1): 1.0, (0, 2): 2.0, (1, 2): 0.5, (3, 4): 2.0}
+    module, margin = by_margins(margins)
+    monkeypatch.setattr(module, "margin", margin)
+    groups = ["a", "a", "a", "b", "b"]
+    rollouts = [graded((1, 5), (i, 9), group=name).rollout for i, name in enumerate(groups)]
+    label = module.by_judge(
+        LabelConfig(by="judge", workers=workers), lambda rollout: str(rollout.response_ids[0])
+    )
+    rewards = [g.reward for g in label(rollouts)]
+    design = torch.tensor([[1.0, -1, 0], [1, 0, -1], [0, 1, -1], [1, 1, 1]])
+    fit = torch.linalg.lstsq(design, torch.tensor([1.0, 2.0, 0.5, 0.0])).solution
+    assert rewards[:3] == pytest.approx(fit.tolist())
+    assert rewards[3] - rewards[4] == 2.0  # of two answers the difference is the margin itself
+
+
+def test_answers_of_a_failed_comparison_have_an_error_and_no_reward(graded, monkeypatch):
+    margins = dict.fromkeys(((0, 1), (0, 2), (0, 3), (1, 2), (1, 3)), 1.0)
+    module, margin = by_margins(margins | {(2, 3): EndpointError("HTTP 503")})
+    monkeypatch.setattr(module, "margin", margin)
+    rollouts = [graded((1, 5), (i, 9)).rollout for i in range(4)]
+    label = module.by_judge(LabelConfig(by="judge"), lambda rollout: str(rollout.response_ids[0]))
+    labelled = label(rollouts)
+    assert [g.reward for g in labelled] == [0.75, 0.25, None, None]
+    assert [g.verdicts["judge"].status for g in labelled[2:]] == ["error", "error"]
+    assert labelled[2].verdicts["judge"].detail == "HTTP 503"
+    assert sides(pairs_of(labelled, LabelConfig(by="judge", pairs=2))) == [(0, 1)]
