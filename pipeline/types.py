@@ -29,6 +29,9 @@ class Rollout:
     policy_version: int  # optimizer steps the sampling policy had taken
 
 
+ScoredSteps = tuple[tuple[int, float], ...]  # the offset after the last character of a step, score
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graded:
     """A rollout with its verdicts and its reward."""
@@ -36,6 +39,7 @@ class Graded:
     rollout: Rollout
     verdicts: Mapping[str, Verdict]  # by component name, e.g. "accuracy", "format"
     reward: float | None  # unitless; None when a verifier failed: never trained on
+    steps: ScoredSteps | None = None  # for process supervision; None where they have no scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

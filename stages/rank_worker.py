@@ -27,7 +27,6 @@ from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.optimizer import Optimizer
 from veriloop.pipeline.training.rank_worker import RankWorker
 from veriloop.pipeline.training.stop import NUMBERS
-from veriloop.stages.rl import step_scores
 
 
 def run_worker(recipe: Recipe) -> int:
@@ -68,7 +67,7 @@ def _learner(recipe: RLRecipe, group: RankGroup, start: str, saved: Path | None)
     generator = RolloutGenerator(
         load_tokenizer(start), policy.generation_config, rollout.template, rollout.system
     )
-    learner = PolicyLearner(recipe, policy, generator, step_scores(recipe), group)
+    learner = PolicyLearner(recipe, policy, generator, group)
     if saved is not None:
         policy.load_state_dict(sharded_state(policy, saved_weights(policy, saved)))
         learner.load(checkpoint.load_state(saved)["learning"])

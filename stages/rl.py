@@ -231,7 +231,7 @@ def open_loop(
         learner = build_learner(policy, generator, start)
     else:
         assert isinstance(recipe, RLRecipe), "other recipes have no rewards and bring a learner"
-        learner = _policy_learner(recipe, ranks, policy, generator, task)
+        learner = _policy_learner(recipe, ranks, policy, generator)
     record = stack.enter_context(open_record(recipe, directory))
     after = recipe.warn_zero_reward_after if isinstance(recipe, RLRecipe) else 0
     deps = LoopDeps(
@@ -274,17 +274,17 @@ def _open_sampler(
 
 
 def _policy_learner(
-    recipe: RLRecipe, ranks: Ranks, policy: Any, generator: RolloutGenerator, task: Task
+    recipe: RLRecipe, ranks: Ranks, policy: Any, generator: RolloutGenerator
 ) -> PolicyLearner:
     """The learner that the loop drives: on several ranks the one that leads them."""
     if ranks is SINGLE:
-        return PolicyLearner(recipe, policy, generator, task.step_scores)
+        return PolicyLearner(recipe, policy, generator)
     # Loads FSDP, which one process has no use for.
     from veriloop.pipeline.cluster.rank_group import RankGroup
     from veriloop.pipeline.rl.ranked_learner import RankZeroLearner
 
     assert isinstance(ranks, RankGroup), "several ranks form a group"
-    return RankZeroLearner(recipe, policy, generator, task.step_scores, ranks)
+    return RankZeroLearner(recipe, policy, generator, ranks)
 
 
 def _give_up_prefetching(sampler: Sampler, pool: Judges) -> Callable[..., None]:

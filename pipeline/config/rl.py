@@ -191,7 +191,7 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
             process = AlgorithmConfig.model_validate(algorithm or {}).advantage == "process"
         except ValueError:  # reported for the field itself
             return values
-        if not process or not isinstance(reward, dict) or "steps" in reward:
+        if not process or not isinstance(reward, dict) or reward.get("steps"):
             return values
         problems = values.get("problems", {"arithmetic": 1.0})
         if not isinstance(problems, dict) or "arithmetic" not in problems:

@@ -21,6 +21,7 @@ from veriloop.pipeline.rl import metrics
 from veriloop.pipeline.rl.learner import PolicyLearner, turn_random
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import StepScores
+from veriloop.pipeline.rollouts.step_scores import with_step_scores
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.checkpoint_files import by_step
 from veriloop.pipeline.runs.rollout_file import drift, read_graded
@@ -93,6 +94,7 @@ class Replay:
         first: tuple[Path, dict[str, Any]] | None,
         step_scores: StepScores | None,
     ) -> None:
+        """`step_scores` are asked where the recorded run has none and `recipe` needs them."""
         self.recipe, self.same = recipe, recipe == recorded
         torch.manual_seed(recipe.seed)
         self.policy = prepare(load_policy(start), recipe.trainer)
@@ -102,7 +104,9 @@ class Replay:
             recipe.rollout.template,
             recipe.rollout.system,
         )
-        self.learner = PolicyLearner(recipe, self.policy, self.generator, step_scores)
+        self.learner = PolicyLearner(recipe, self.policy, self.generator)
+        self.step_scores = step_scores
+        self.steps_recorded = recorded.algorithm.advantage == "process"
         if first is not None:
             checkpoint_folder, state = first
             _check_state(recipe, recorded, state["learning"])
@@ -116,7 +120,7 @@ class Replay:
     def __call__(self, turn: Turn) -> Numbers:
         """Train on one turn; returns the metrics of its updates."""
         shuffle = turn_random("minibatches", self.recipe.seed, turn.step - 1)
-        updates, _ = self.learner.learn(turn.step - 1, turn.graded, shuffle)
+        updates, _ = self.learner.learn(turn.step - 1, self._with_steps(turn), shuffle)
         self.learner.renew_reference()
         if not self.turns and not self.same:
             # The policy now differs from the one that sampled, so drift is no error.
@@ -124,6 +128,13 @@ class Replay:
             self.learner.recipe = self.recipe.model_copy(update={"sampler": open_ended})
         self.turns += 1
         return metrics.of_updates(updates) | self.learner.metrics() | off_policy(self._drift(turn))
+
+    def _with_steps(self, turn: Turn) -> Sequence[Graded]:
+        """The rollouts with the recorded scores of their steps; scored now if the run did not."""
+        recorded = self.steps_recorded and "step_ends" in turn.rows[0]
+        if self.step_scores is None or recorded:
+            return turn.graded
+        return with_step_scores(turn.graded, self.step_scores)
 
     def weight_difference(self, path: Path) -> float:
         """Largest absolute difference to a checkpoint's weights; 0.0 if they are bit-identical."""

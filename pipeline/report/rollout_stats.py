@@ -26,7 +26,7 @@ from veriloop.verifiers import verdict
 
 Row = Mapping[str, Any]
 SCALARS = ("group", "problem_id", "prompt", "verifier", "reference", "facts", "response", "finish",
-           "reward", "advantage", "queue_s", "exec_s")  # fmt: skip
+           "reward", "advantage", "queue_s", "exec_s", "step_ends", "step_scores")  # fmt: skip
 JUDGED = ("reward/", "status/", "answer/", "detail/", "components/")
 SLOWEST = 10
 MAX_TEXT = 200  # characters shown of a slow answer or a reason

@@ -171,6 +171,8 @@ def _answer(row: Row, i: int, track: Row | None, pieces: TokenPieces | None) -> 
         "exec_s": _rounded(row["exec_s"], 6),
         "verdicts": [_verdict(row, name) for name in components(row)],
     }
+    if row.get("step_ends") is not None:  # not in files of earlier versions
+        answer["steps"] = [*zip(row["step_ends"], row["step_scores"], strict=True)]
     if track is not None:
         answer["tokens"] = _tokens(track, pieces)
     return answer

@@ -1,9 +1,7 @@
 """The policy learner: the updates of one turn, and the state its algorithm keeps across turns."""
 
-import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from random import Random
 from typing import Any
@@ -12,7 +10,7 @@ from torch import Tensor
 
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.errors import NonFiniteError, RecipeError
+from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.losses.advantages import RunningMean
 from veriloop.pipeline.losses.process import Steps
 from veriloop.pipeline.losses.trust_region import adapted_beta
@@ -30,35 +28,29 @@ from veriloop.pipeline.rl.estimator import (
 )
 from veriloop.pipeline.rl.minibatches import Minibatch, minibatches, with_signals_of
 from veriloop.pipeline.rl.ptx import pretraining
-from veriloop.pipeline.rl.reward_checks import check_step_scores
 from veriloop.pipeline.rl.trust_region import distance
 from veriloop.pipeline.rl.update import TokenTrace, UpdateContext, update
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
-from veriloop.pipeline.rollouts.grade import StepScores
 from veriloop.pipeline.sampling.sync import batch_tolerance
 from veriloop.pipeline.training.measurements import span
 from veriloop.pipeline.training.optimizer import Optimizer
 from veriloop.pipeline.types import Graded, SeenTokens, Update
 
-STEP_THREADS = 16  # that score the steps of responses
-_log = logging.getLogger(__name__)
-
 
 class PolicyLearner:
-    """Updates `policy` from graded rollouts. `step_scores` is needed for advantage `process`."""
+    """Updates `policy` from graded rollouts."""
 
     def __init__(
         self,
         recipe: RLRecipe,
         policy: Any,
         generator: RolloutGenerator,
-        step_scores: StepScores | None,
         ranks: Ranks = SINGLE,
     ) -> None:
         """Divides the policy among `ranks`, after reference and critic have copied it."""
         self.ranks = ranks
         self.recipe, self.policy = recipe, policy
-        self.generator, self.step_scores = generator, step_scores
+        self.generator = generator
         self.algorithm = algorithm = recipe.algorithm
         self.done = 0  # optimizer steps
         self.refused: list[str] = []  # why optimizer steps of the last turn were not taken
@@ -248,15 +240,7 @@ class PolicyLearner:
     def _steps(self, graded: Sequence[Graded]) -> list[Steps | None] | None:
         if self.algorithm.advantage != "process":
             return None
-        if self.step_scores is None:
-            raise RecipeError(
-                "algorithm.advantage=process needs scores of single steps, which this task lacks"
-            )
-        score, tokenizer = self.step_scores, self.generator.tokenizer
-        with ThreadPoolExecutor(STEP_THREADS) as pool:  # a scorer may wait for an endpoint
-            steps = list(pool.map(lambda g: token_steps(g, score, tokenizer), graded))
-        check_step_scores(graded, steps, self.recipe.verifier_error_share)
-        return steps
+        return [token_steps(g, self.generator.tokenizer) for g in graded]
 
 
 def turn_random(purpose: str, seed: int, turn: int) -> Random:
@@ -264,27 +248,21 @@ def turn_random(purpose: str, seed: int, turn: int) -> Random:
     return Random(f"{purpose}/{seed}/{turn}")
 
 
-def token_steps(graded: Graded, score: StepScores, tokenizer: Any) -> Steps | None:
+def token_steps(graded: Graded, tokenizer: Any) -> Steps | None:
     """(index of the last token, score) of each step of a response; its reward at the last token.
 
-    A verifier scores steps by character offset; they are mapped to the tokens that hold these
-    characters. Of steps that end within one token the last counts. None if a verifier failed, also
-    here: such a response is not trained on.
+    The characters at which steps end are mapped to the tokens that hold them. Of steps that end
+    within one token the last counts. None if a verifier failed: such a response is not trained on.
     """
-    if graded.reward is None:
+    if graded.reward is None or graded.steps is None:
         return None
     ids = graded.rollout.response_ids
 
     def characters(tokens: int) -> int:
         return len(tokenizer.decode(ids[:tokens], skip_special_tokens=False))
 
-    try:
-        steps = score(graded.rollout.problem, graded.rollout.response)
-    except Exception as failure:  # noqa: BLE001 - a verifier's failure is no score
-        _log.warning("the steps of a response have no scores: %s", failure)
-        return None
     scores: dict[int, float] = {}
-    for end, value in steps:
+    for end, value in graded.steps:
         index = bisect_left(range(1, len(ids) + 1), end, key=characters)
         if index < len(ids):
             scores[index] = value

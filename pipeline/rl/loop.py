@@ -20,6 +20,7 @@ from veriloop.pipeline.rl.reward_checks import (
     ZeroRewardAlarm,
     check_failures,
     check_rewards,
+    check_step_scores,
     failure_reasons,
     with_finite_rewards,
 )
@@ -177,6 +178,8 @@ class Loop:
             )
         try:
             check_failures(self.step + 1, graded, self.recipe.verifier_error_share)
+            if self.task.step_scores is not None:
+                check_step_scores(self.step + 1, graded, self.recipe.verifier_error_share)
             check_rewards(self.step + 1, graded)
         except StageError as failure:
             refusal = self._kept(str(failure), graded)

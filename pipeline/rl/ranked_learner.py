@@ -20,7 +20,6 @@ from veriloop.pipeline.model.sharded import gathered
 from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.rl.update import MismatchError
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
-from veriloop.pipeline.rollouts.grade import StepScores
 from veriloop.pipeline.training.rank_worker import RankWorker
 from veriloop.pipeline.types import Graded, SeenTokens, Update
 
@@ -33,10 +32,9 @@ class RankZeroLearner(PolicyLearner):
         recipe: RLRecipe,
         policy: Any,
         generator: RolloutGenerator,
-        step_scores: StepScores | None,
         group: RankGroup,
     ) -> None:
-        super().__init__(recipe, policy, generator, step_scores, group)
+        super().__init__(recipe, policy, generator, group)
         self._group = group
 
     def learn(

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from veriloop.pipeline.errors import NonFiniteError, StageError
-from veriloop.pipeline.losses.process import Steps
 from veriloop.pipeline.runs.console import clip
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.pipeline.types import Graded
@@ -54,18 +53,17 @@ def check_failures(step: int, graded: Sequence[Graded], share: float) -> None:
     )
 
 
-def check_step_scores(
-    graded: Sequence[Graded], steps: Sequence[Steps | None], share: float
-) -> None:
+def check_step_scores(step: int, graded: Sequence[Graded], share: float) -> None:
     """Raise VerifierFailuresError if more than `share` of the answers with a reward have no scores
     of their steps; the log has the reasons. As few answers as above are not checked."""
-    judged = [scores for g, scores in zip(graded, steps, strict=True) if g.reward is not None]
-    failed = sum(scores is None for scores in judged)
+    judged = [g for g in graded if g.reward is not None]
+    failed = sum(g.steps is None for g in judged)
     if len(judged) < FEWEST or failed <= share * len(judged):
         return
     raise VerifierFailuresError(
-        f"verifiers of steps (reward.steps) failed on {failed} of {len(judged)} answers, more than "
-        f"verifier_error_share={share:g} allows. The warnings above have the reasons"
+        f"step {step}: verifiers of steps (reward.steps) failed on {failed} of {len(judged)} "
+        f"answers, more than verifier_error_share={share:g} allows. The warnings above have the "
+        "reasons"
     )
 
 

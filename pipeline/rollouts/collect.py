@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Self
 
@@ -24,6 +24,7 @@ from veriloop.pipeline.rollouts.grade import (
     grade,
     rule_verdicts,
 )
+from veriloop.pipeline.rollouts.step_scores import with_step_scores
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.training.measurements import Clock
 from veriloop.pipeline.types import Graded, Rollout
@@ -54,7 +55,15 @@ class RolloutCollector:
         self.next_question = 0
 
     def __call__(self, step: int, random: Random, clock: Clock) -> CollectedStep:
-        """The rollouts of turn `step`."""
+        """The rollouts of turn `step`, with the scores of their steps if the task has them."""
+        collected = self._collect(step, random, clock)
+        if self.task.step_scores is None:
+            return collected
+        with clock("verify"):
+            graded = with_step_scores(collected.graded, self.task.step_scores)
+        return replace(collected, graded=graded)
+
+    def _collect(self, step: int, random: Random, clock: Clock) -> CollectedStep:
         if self.recipe.algorithm.dynamic_sampling:
             return self._collect_mixed(step, random, clock)
         prompts = self.recipe.rollout.prompts

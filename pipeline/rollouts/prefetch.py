@@ -109,15 +109,22 @@ def _record(graded: Graded) -> dict[str, Any]:
     for name in TENSOR_FIELDS:
         del rollout[name]
     verdicts = {name: asdict(verdict) for name, verdict in graded.verdicts.items()}
-    return {"rollout": rollout, "verdicts": verdicts, "reward": graded.reward}
+    return {
+        "rollout": rollout,
+        "verdicts": verdicts,
+        "reward": graded.reward,
+        "steps": graded.steps,
+    }
 
 
 def _graded(record: Mapping[str, Any], values: Mapping[str, tuple[Any, ...]]) -> Graded:
     problem = Problem(**record["rollout"]["problem"])
+    steps = record.get("steps")  # not in checkpoints of earlier versions
     return Graded(
         rollout=Rollout(**{**record["rollout"], **values, "problem": problem}),
         verdicts={name: Verdict(**verdict) for name, verdict in record["verdicts"].items()},
         reward=record["reward"],
+        steps=None if steps is None else tuple((end, score) for end, score in steps),
     )
 
 

@@ -17,7 +17,7 @@ from veriloop.pipeline.runs.json_file import RESTORE
 from veriloop.verifiers.verdict import Verdict
 
 if TYPE_CHECKING:  # reading rows needs no torch
-    from veriloop.pipeline.types import Graded, SeenTokens
+    from veriloop.pipeline.types import Graded, ScoredSteps, SeenTokens
 
 Row = Mapping[str, Any]
 
@@ -38,6 +38,8 @@ _ROW = {
     "policy_version": pa.int64(),
     "reward": pa.float64(),  # null when a verifier failed
     "advantage": pa.float64(),  # null when the rollout was not trained on
+    "step_ends": pa.list_(pa.int32()),  # offsets in `response`; null without scores of steps
+    "step_scores": pa.list_(pa.float64()),
     "queue_s": pa.float64(),  # seconds, summed over the verifiers
     "exec_s": pa.float64(),
     # Before the optimizer step, one per response id; null when the rollout was not trained on.
@@ -142,6 +144,8 @@ def _row(step: int, graded: "Graded", advantage: float | None) -> dict[str, Any]
         "policy_version": rollout.policy_version,
         "reward": graded.reward,
         "advantage": advantage,
+        "step_ends": None if graded.steps is None else [end for end, _ in graded.steps],
+        "step_scores": None if graded.steps is None else [score for _, score in graded.steps],
         "queue_s": sum(verdict.queue_s for verdict in graded.verdicts.values()),
         "exec_s": sum(verdict.exec_s for verdict in graded.verdicts.values()),
     }
@@ -216,7 +220,13 @@ def _graded(path: Path, index: int, row: Row) -> "Graded":
         temperature=row["temperature"],
         policy_version=row["policy_version"],
     )
-    return Graded(rollout=rollout, verdicts=_verdicts(row), reward=row["reward"])
+    return Graded(rollout=rollout, verdicts=_verdicts(row), reward=row["reward"], steps=_steps(row))
+
+
+def _steps(row: Row) -> "ScoredSteps | None":
+    if row.get("step_ends") is None:  # not in files of earlier versions
+        return None
+    return tuple(zip(row["step_ends"], row["step_scores"], strict=True))
 
 
 def _verdicts(row: Row) -> dict[str, Verdict]:

@@ -108,6 +108,10 @@ def _answered(answer: Any, full: bool) -> Iterator[Line]:
     yield f"  answer {answer.i}: {reward}{advantage}, {row['length']} tokens, {end}", "bold"
     for name in components(row):
         yield _judged(row, name, full)
+    if row.get("step_ends") is not None:
+        steps = zip(row["step_ends"], row["step_scores"], strict=True)
+        scores = ", ".join(f"{score:.3g} (to character {end})" for end, score in steps)
+        yield f"  scores of steps: {scores or 'no steps'}", ""
     yield from _text(row["response"], full, "")
 
 

@@ -74,6 +74,7 @@ function detail(group, answer) {
     el('div', { id: 'token-tools', cls: 'tools' }),
     el('div', { id: 'token-view' }),
     rowsOf(['verifier', 'status', 'score', 'answer it read', 'detail', 'parts'], rows),
+    answer.steps ? el('p', { cls: 'small', text: `scores of steps: ${answer.steps.map(([end, score]) => `${figure(score)} (to character ${end})`).join(', ') || 'no steps'}` }) : null,
     el('p', { cls: 'quiet small', text: `waited ${time(answer.queue_s)}, judged in ${time(answer.exec_s)}` }),
     copies(group, answer));
 }

@@ -7,7 +7,7 @@ difference}} to FILE.
 import copy
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -63,7 +63,7 @@ def rollouts_of(model, count):
         ids = torch.tensor([[*prompt, *response]])
         logp = model(ids).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
         chosen = logp.gather(1, torch.tensor(response)[:, None])[:, 0]
-        rollouts.append(
+        answer = replace(
             graded(
                 prompt,
                 response,
@@ -72,8 +72,10 @@ def rollouts_of(model, count):
                 group=f"1/{i // 4}",
                 finish=random.choice(("stop", "length")),
                 said="x",
-            )
+            ),
+            steps=((1, 0.5),),
         )
+        rollouts.append(answer)
     return rollouts
 
 
@@ -94,7 +96,7 @@ def learner_of(case, ranks):
     policy = model_of(recipe, settings.get("tied", False))
     rollouts = rollouts_of(policy, settings.get("rollouts", 16))
     generator = SimpleNamespace(tokenizer=Spelling())
-    learner = PolicyLearner(recipe, policy, generator, lambda *_: [(1, 0.5)], ranks)
+    learner = PolicyLearner(recipe, policy, generator, ranks)
     return learner, rollouts
 
 

@@ -180,6 +180,8 @@ PROCESS = {"algorithm": {"preset": "grpo_process"}}
 
 def test_steps_of_sums_have_a_verifier_and_other_sources_need_one():
     assert ZeroRecipe.model_validate(FIXED | PROCESS).reward.steps == {"arithmetic": "unit_chain"}
+    dumped = FIXED | PROCESS | {"reward": {"steps": {}}}
+    assert ZeroRecipe.model_validate(dumped).reward.steps == {"arithmetic": "unit_chain"}
     assert ZeroRecipe.model_validate(FIXED).reward.steps == {}
     problems = {"problems": {"programs": 1.0}}
     own = {"reward": {"steps": {"programs": "process_reward"}}}

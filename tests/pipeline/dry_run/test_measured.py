@@ -56,7 +56,7 @@ def measured(recipe, config):
     def train():
         built = without_dropout(Qwen2ForCausalLM(Qwen2Config(**config))).train()
         policy = prepare(built, recipe.trainer)
-        learner = PolicyLearner(recipe, policy, SimpleNamespace(tokenizer=None), None)
+        learner = PolicyLearner(recipe, policy, SimpleNamespace(tokenizer=None))
         for step in range(3):
             learner.learn(step, rollouts, Random(0))
 

@@ -69,7 +69,7 @@ def learned(tiny_llama, rollouts):
         )
         policy = prepare(tiny_llama(spread=0.2), told.trainer)
         scribe = SimpleNamespace(tokenizer=None)
-        learning = PolicyLearner(told, policy, scribe, None)
+        learning = PolicyLearner(told, policy, scribe)
         found = {}
         for step in range(2):
             updates, advantages_N = learning.learn(step, rollouts, Random(step))

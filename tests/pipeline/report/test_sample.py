@@ -1,6 +1,7 @@
 """Which answers a page carries, within its budget, and what it tells of their tokens."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -42,6 +43,15 @@ def test_what_a_verifier_failed_on_and_what_is_pointed_at_are_taken(taken, answe
     assert reasons(step)[8] == "verifier failed" and reasons(step)[6] == "far too short"
     told = step["groups"][-1]["answers"][0]
     assert told["reward"] is None and told["verdicts"][0]["status"] == "error"
+
+
+def test_scores_of_steps_are_taken_with_their_answer(taken, answer):
+    group = [
+        replace(answer(reward=r), steps=s) for r, s in ((1.0, ((4, 1.0), (9, 0.5))), (0.0, None))
+    ]
+    [step] = taken(lambda _: [group])
+    one, other = step["groups"][0]["answers"]
+    assert one["steps"] == [(4, 1.0), (9, 0.5)] and "steps" not in other
 
 
 def test_repeated_prompts_are_shown_at_every_step(taken, run, answer):

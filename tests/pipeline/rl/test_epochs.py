@@ -34,7 +34,7 @@ def learned(tiny_llama, sampled, monkeypatch):
         )  # fmt: skip
         model, parts = tiny_llama(spread=0.2), []
         torch.manual_seed(0)
-        learner = PolicyLearner(recipe, model, None, None)
+        learner = PolicyLearner(recipe, model, None)
         rollouts = sampled(model, 24)
         if tied:  # every other group
             rollouts = [replace(g, reward=1.0) if i // 4 % 2 else g for i, g in enumerate(rollouts)]

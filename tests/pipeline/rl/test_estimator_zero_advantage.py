@@ -67,7 +67,7 @@ def learned(tiny_llama, rollouts):
         model.model.embed_tokens.register_forward_hook(
             lambda _, ids, __: passes.append(ids[0].numel())
         )
-        updates, advantages_N = PolicyLearner(recipe, model, None, None).learn(
+        updates, advantages_N = PolicyLearner(recipe, model, None).learn(
             0, given or rollouts, Random(7)
         )
         weights = torch.cat([p.detach().flatten() for p in model.parameters()])

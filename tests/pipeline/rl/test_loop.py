@@ -433,6 +433,21 @@ def test_a_judge_that_fails_on_everything_stops_the_run(train, tmp_path, capsys)
     assert "verifiers failed on 16 of 16 answers" in capsys.readouterr().out
 
 
+def test_verifiers_of_steps_that_fail_on_everything_stop_the_run(train, tmp_path):
+    def failing(problem, response):
+        raise OSError("no endpoint")
+
+    def prepare(loop):
+        loop.task = replace(loop.task, step_scores=failing)
+        loop.collector.task = replace(loop.collector.task, step_scores=failing)
+
+    process = recipe(algorithm={"advantage": "process"})
+    with pytest.raises(VerifierFailuresError, match="step 1: verifiers of steps") as failure:
+        train("a", process, prepare)
+    path = tmp_path / "a/refused/step_000001.parquet"
+    assert str(path) in str(failure.value) and len(read_rollouts(path)) == 16
+
+
 def unlearnable(loop, turn):
     """Makes the gradient of the first optimizer step of `turn` NaN."""
     learn = loop.learner.learn

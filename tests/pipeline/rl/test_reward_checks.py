@@ -1,6 +1,7 @@
 """Steps with bad rewards are refused; a component that pays nothing causes one warning."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -227,10 +228,13 @@ def test_a_component_that_judges_some_counts_where_it_judges(watcher, graded):
     ("failures", "share", "stops"), [(9, 0.5, True), (8, 0.5, False), (1, 0.0, True)]
 )
 def test_too_many_failures_to_score_steps_stop_the_run(failures, share, stops):
-    step = [graded() for _ in range(16)] + [failed("down")] * 4  # these count elsewhere
-    steps = [None] * failures + [[(0, 1.0)]] * (16 - failures) + [None] * 4
+    steps = [None] * failures + [((0, 1.0),)] * (16 - failures)
+    step = [replace(graded(), steps=scores) for scores in steps]
+    step += [failed("down")] * 4  # these count elsewhere
     if not stops:
-        check_step_scores(step, steps, share)
+        check_step_scores(7, step, share)
         return
-    with pytest.raises(VerifierFailuresError, match=rf"failed on {failures} of 16 answers"):
-        check_step_scores(step, steps, share)
+    with pytest.raises(
+        VerifierFailuresError, match=rf"step 7: .* failed on {failures} of 16 answers"
+    ):
+        check_step_scores(7, step, share)

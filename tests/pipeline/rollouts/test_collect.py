@@ -111,6 +111,21 @@ def test_a_group_of_which_nothing_is_known_is_asked_anew_and_a_half_known_one_is
     assert questions(found) == [2, 3]
 
 
+def test_steps_are_scored_of_the_kept_responses_alone(collecting):
+    collector, _ = collecting(recipe(3), [RIGHT, MIXED, (1.0, None), MIXED])
+    asked = []
+
+    def scores(problem, response):
+        asked.append((problem.id, response))
+        return [(1, float(response))]
+
+    collector.task = replace(collector.task, step_scores=scores)
+    collected = collector(0, Random(0), Clock())
+    assert questions(collected) == [1, 3]
+    assert sorted(asked) == [("1", "0"), ("1", "1"), ("3", "0"), ("3", "1")]
+    assert [g.steps for g in collected.graded] == [((1, 0.0),), ((1, 1.0),)] * 2
+
+
 def test_time_is_distinguished_for_sampling_and_judging(collecting):
     collector, _ = collecting(recipe(0), [RIGHT] * 2)
     clock = Clock()

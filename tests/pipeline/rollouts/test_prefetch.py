@@ -1,6 +1,8 @@
 """One step ahead: gathered beside the body, waited for, and carried by a checkpoint to the bit."""
 
+import json
 import threading
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -21,6 +23,8 @@ def some(graded):
         graded=[
             graded((1, 5), (7, 0), logp=(-0.1, -1e-30), verdicts={"accuracy": parts}, reward=0.3),
             graded((1,), (3,), logp=(-1 / 3,), verdicts={"accuracy": bad}, reward=None),
+            replace(graded(), steps=((3, 1 / 3), (9, 0.0))),
+            replace(graded(), steps=()),
         ],
         asked=5,
         missing=2,
@@ -34,6 +38,13 @@ def test_what_is_carried_is_what_was_gathered(some, tmp_path):
         tmp_path, 1, write_model=lambda folder: None, state={"ahead": state}, keep=1
     )
     assert unpack(checkpoint.load_state(saved)["ahead"]) == some
+
+
+def test_a_checkpoint_from_before_steps_were_kept_is_read(some):
+    state = pack(some)
+    records = [{k: v for k, v in r.items() if k != "steps"} for r in json.loads(state["told"])]
+    read = unpack(state | {"told": json.dumps(records)})
+    assert read.graded == [replace(g, steps=None) for g in some.graded]
 
 
 def test_nothing_gathered_is_carried_as_nothing():

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -82,6 +83,8 @@ def test_every_field_of_a_rollout_comes_back(tmp_path):
         "policy_version": 7,
         "reward": 1.5,
         "advantage": -0.75,
+        "step_ends": None,
+        "step_scores": None,
         "queue_s": 0.625,
         "exec_s": 1.25,
         "reward/accuracy": 0.5,
@@ -219,6 +222,15 @@ def test_what_is_read_is_what_was_written_in_its_order(graded, tmp_path):
     for one, other in zip(found, written, strict=True):  # float32, as the update reads them
         kept = replace(one.rollout, logp=other.rollout.logp)
         assert replace(one, rollout=kept) == other
+
+
+def test_scores_of_steps_come_back_and_a_file_without_their_columns_has_none(graded, tmp_path):
+    steps = [None, (), ((3, 1 / 3), (9, 0.0))]
+    path = tmp_path / "step.parquet"
+    write_rollouts(path, 1, [replace(graded(), steps=scores) for scores in steps], [0.0] * 3)
+    assert [g.steps for g in read_graded(path)[0]] == steps
+    pq.write_table(pq.read_table(path).drop_columns(["step_ends", "step_scores"]), path)
+    assert [g.steps for g in read_graded(path)[0]] == [None] * 3
 
 
 def test_a_file_without_rollouts_is_refused(tmp_path):

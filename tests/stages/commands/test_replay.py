@@ -11,7 +11,9 @@ import yaml
 from veriloop.pipeline.config.load import validate
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, save_policy
+from veriloop.pipeline.offline import replay
 from veriloop.pipeline.rollouts import grade
+from veriloop.pipeline.rollouts.step_scores import with_step_scores
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.stages.cli import main
 from veriloop.stages.commands.replay import differences, with_changes
@@ -23,6 +25,7 @@ ALGORITHMS = {
     "muon": {"minibatches": 2, "kl_coefficient": 0.0},
     "ahead": {"minibatches": 2, "kl_coefficient": 0.0},  # sampled while another turn was learned
     "lora": {"minibatches": 2},
+    "process": {"minibatches": 2, "advantage": "process"},
 }
 
 
@@ -121,6 +124,23 @@ def test_with_nothing_changed_numbers_and_weights_are_the_recorded_ones_bit_for_
     shown = capsys.readouterr().out
     assert f"every number of {4 - step} turns is the recorded one, bit for bit" in shown
     assert "This is not training" in shown and shown.count("equal bit for bit") == 4 - step
+
+
+@pytest.mark.slow
+def test_steps_are_scored_again_only_where_the_record_has_no_scores(
+    recorded, tmp_path, monkeypatch
+):
+    asked = []
+
+    def scored(graded, scores):
+        asked.append(len(graded))
+        return with_step_scores(graded, scores)
+
+    monkeypatch.setattr(replay, "with_step_scores", scored)
+    assert replayed(recorded("process"), tmp_path / "same")[0] == 0 and asked == []
+    flags = ["--algorithm.preset", "grpo_process"]
+    assert replayed(recorded("grpo"), tmp_path / "other", *flags)[0] == 0
+    assert asked == [16] * 3
 
 
 @pytest.mark.slow

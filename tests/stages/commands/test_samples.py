@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,13 @@ def test_which_answers_and_in_what_order(shown, words, wanted):
 def test_what_is_not_there_is_named_with_what_is(run, capsys, words, told):
     assert command.main(["samples", run(), *words]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_scores_of_steps_are_shown_where_they_are_recorded(run, shown):
+    scored = [replace(STEP[0], steps=steps) for steps in (((5, 1.0), (11, 0.25)), (), None)]
+    text = shown(folder=run(zero={1: scored}))
+    assert "  scores of steps: 1 (to character 5), 0.25 (to character 11)\n" in text
+    assert text.count("scores of steps") == 2 and "  scores of steps: no steps\n" in text
 
 
 def test_a_folder_without_a_run_and_a_broken_file_are_mistakes(run, tmp_path, capsys):
