@@ -61,7 +61,11 @@ def language_reward(runs: Sequence[Run]) -> list[str]:
 
 
 def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
-    """One row per method of teaching the student, over all seeds."""
+    """One row per method of teaching the student, over all seeds. What it costs with the training
+    of the teacher is shown where it was measured."""
+    whole = ["with the teacher's training"] * any(
+        "cpu_with_teacher" in r["distill"] for r in results
+    )
     digits = {"pass@1": 3, "greedy": 3, "format": 3, "mean_length": 1}
     rows: list[list[str]] = []
     for arm in results[0]:
@@ -71,9 +75,11 @@ def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
             [arm]
             + [spread([end[name] for end in ends], d) for name, d in digits.items()]
             + [spread([r[arm]["cpu"] for r in results], 0)]
+            + [spread([r[arm].get("cpu_with_teacher", r[arm]["cpu"]) for r in results], 0)]
+            * len(whole)
             + ["" if arm == "rl" else f"{gap:+.3f} ± {noise:.3f}"]
         )
-    return table(["student by", *digits, "CPU seconds", "pass@1 less RL's, 95 %"], rows)
+    return table(["student by", *digits, "CPU seconds", *whole, "pass@1 less RL's, 95 %"], rows)
 
 
 def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -1,5 +1,6 @@
 """Distillation is held against RL that has had equal compute, whatever a pilot promised."""
 
+import copy
 import importlib
 from pathlib import Path
 
@@ -56,6 +57,21 @@ def test_compute_that_is_not_equal_is_reported(distillation):
         *(f"seed 1: RL took 49 CPU seconds, {arm} 50" for arm in distillation.ARMS),
         "seed 2: RL took 60 CPU seconds, at most 57 wanted",
     ]
+
+
+def test_the_teachers_training_is_added_to_what_it_taught_and_shown(distillation):
+    end = dict.fromkeys(distillation.SHOWN, 0.5)
+    arms = {name: {"cpu": 50.0, "before": end, "after": end} for name in (*distillation.ARMS, "rl")}
+    other = copy.deepcopy(arms)
+    for run in (arms, other):
+        distillation.with_teacher(run, 400.0)
+    costs = [arms[name].get("cpu_with_teacher") for name in (*distillation.ARMS, "rl")]
+    assert costs == [450.0, 450.0, 450.0, None]
+    tables = importlib.import_module("recipe_tables")
+    header, _, first, *_, last = tables.distillation([arms, other])
+    assert "| CPU seconds | with the teacher's training |" in header
+    assert "| 50 (50 to 50) | 450 (450 to 450) |" in first
+    assert "| 50 (50 to 50) | 50 (50 to 50) |" in last
 
 
 def test_a_quick_run_takes_the_pilots_steps_and_no_more(distillation, monkeypatch):

@@ -69,6 +69,14 @@ def test_the_temperature_divides_the_logits_of_both(two, temperature):
     assert_close(half, ((q * (q / m).log()).sum(-1) + (p * (p / m).log()).sum(-1)) / 2, **CLOSE)
 
 
+def test_at_high_temperatures_the_gradient_falls_with_the_square_of_the_temperature(two):
+    student, _ = two
+    low, high = (
+        torch.autograd.grad(forward_kl(*two, temperature=t).sum(), student)[0] for t in (1e4, 2e4)
+    )
+    assert_close(low, 4 * high, rtol=0.02, atol=0)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_the_gradients_have_their_closed_forms(two, temperature):
     student, _ = two
