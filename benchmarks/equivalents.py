@@ -219,4 +219,29 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         within="if base else (1)",
         reason="it adds nothing times something",
     ),
+    Equivalent(
+        path="pipeline/model/reference.py",
+        before="1",
+        after="(2)",
+        within="_CHUNK = (2) << 22",
+        reason="any number of weights at a time gives the same sum, and the tests choose their own",
+    ),
+    Equivalent(
+        path="pipeline/model/reference.py",
+        before="22",
+        after="(23)",
+        reason="any number of weights at a time gives the same sum, and the tests choose their own",
+    ),
+    Equivalent(
+        path="pipeline/model/reference.py",
+        before="bits_P[first : first + _CHUNK].to(torch.int64)",
+        after="(bits_P[first:first + _CHUNK])",
+        reason="the product with indices of int64 is of int64",
+    ),
+    Equivalent(
+        path="pipeline/model/reference.py",
+        before="p.detach()",
+        after="(p)",
+        reason="a new Parameter takes the values and no graph",
+    ),
 )

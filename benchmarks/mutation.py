@@ -42,6 +42,8 @@ OF_A_STEP = (
     *("config/kl_placement", "model/logprob", "model/packing"),
     *("rl/minibatches", "rl/estimator", "rl/objective", "rl/update"),
     *("rl/critic", "training/measurements", "training/optimizer"),
+    *("rl/trust_region", "model/reference", "rollouts/grade", "rollouts/step_scores"),
+    "preference/labelling",
 )
 OF_CODE = ("compare", "outcome", "answer", "split/values")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")

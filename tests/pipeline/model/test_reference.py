@@ -1,14 +1,22 @@
 """The reference: frozen, replaced on time, never stale, and absent where nothing looks at it."""
 
+from hashlib import sha256
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.model import reference
-from veriloop.pipeline.model.reference import Reference, StaleReferenceError, fingerprint
+from veriloop.pipeline.model.reference import (
+    Reference,
+    StaleReferenceError,
+    fingerprint,
+    frozen_copy,
+    sharing_copy,
+)
 from veriloop.pipeline.rl.learner import PolicyLearner
 
 KL = AlgorithmConfig(kl_coefficient=0.5)
@@ -127,6 +135,15 @@ def test_a_fingerprint_depends_on_weights_alone(tiny_llama):
     assert fingerprint(policy.bfloat16()) != fingerprint(tiny_llama())
 
 
+def test_a_fingerprint_is_the_one_that_earlier_checkpoints_hold():
+    """Computed here with Python's integers: a change would refuse the references of old runs."""
+    values = [0.5, -2.0, 3.0]
+    bits = np.array(values, dtype=np.float32).view(np.int32).tolist()
+    total = sum(b * (i * 0x9E3779B97F4A7C1 | 1) for i, b in enumerate(bits)) % 2**64
+    digest = sha256(b"weight;" + total.to_bytes(8, "little")).hexdigest()
+    assert of_weights(values) == digest[:16]
+
+
 def of_weights(values, dtype=torch.float32):
     layer = torch.nn.Linear(len(values), 1, bias=False, dtype=dtype)
     with torch.no_grad():
@@ -145,9 +162,62 @@ def test_one_weight_at_any_place_changes_a_fingerprint(dtype, monkeypatch):
     assert [of_weights(values, dtype) for values in (weights, swapped, *changed)] == whole
 
 
+def test_weights_of_one_byte_have_a_fingerprint_too():
+    """As the frozen weights of a quantised model."""
+
+    def of_bytes(*values):
+        model = torch.nn.Module()
+        packed = torch.tensor(values, dtype=torch.uint8)
+        model.packed = torch.nn.Parameter(packed, requires_grad=False)
+        return fingerprint(model)
+
+    assert len({of_bytes(1, 2, 200), of_bytes(1, 2, 201), of_bytes(2, 1, 200)}) == 3
+
+
 def test_a_fingerprint_rounded_like_a_copy_is_that_of_the_copy(tiny_llama):
     policy, copied = tiny_llama(), tiny_llama().bfloat16()
     assert fingerprint(policy, rounded_like=copied) == fingerprint(copied) != fingerprint(policy)
+
+
+@pytest.fixture
+def on_a_card(monkeypatch):
+    """Every model counts as one on a GPU that computes in bfloat16."""
+    monkeypatch.setattr(reference, "device_of", lambda model: SimpleNamespace(type="cuda"))
+    monkeypatch.setattr(reference, "compute_dtype", lambda model: torch.bfloat16)
+
+
+def test_on_the_cpu_a_copy_keeps_its_type_whatever_the_policy_computes_in(tiny_llama, monkeypatch):
+    monkeypatch.setattr(reference, "compute_dtype", lambda model: torch.bfloat16)
+    copied = frozen_copy(tiny_llama())
+    assert {p.dtype for p in copied.parameters()} == {torch.float32}
+
+
+@pytest.mark.usefixtures("on_a_card")
+def test_on_a_card_a_copy_has_the_type_that_the_policy_computes_in(tiny_llama):
+    policy = tiny_llama()
+    held = Reference(policy, every=1)
+    assert {p.dtype for p in held.model.parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in policy.parameters()} == {torch.float32}
+    move(policy)
+    held.replace_when_due(policy, 1)
+    held.check(1)
+
+
+def test_frozen_parameters_are_shared_and_trained_ones_are_not(tiny_llama):
+    policy = tiny_llama()
+    policy.lm_head.weight.requires_grad_(False)
+    for copied in (frozen_copy(policy), sharing_copy(policy)):
+        assert copied.lm_head.weight is policy.lm_head.weight
+        assert copied.model.norm.weight is not policy.model.norm.weight
+    assert sharing_copy(policy).model.norm.weight.requires_grad
+
+
+def test_a_state_of_another_type_is_hashed_anew(tiny_llama):
+    held = Reference(tiny_llama(), every=0)
+    saved = Reference(tiny_llama(seed=1).bfloat16(), every=0)
+    held.load(saved.state())
+    assert held.fingerprint == fingerprint(held.model) != saved.fingerprint
+    held.check(0)
 
 
 def test_a_resumed_reference_is_the_old_one_and_not_the_policy(tiny_llama, tmp_path):
@@ -189,5 +259,5 @@ def test_a_kl_coefficient_of_zero_holds_no_reference(tiny_llama, coefficient, he
         }
     )
     scribe = SimpleNamespace(tokenizer=None)
-    learning = PolicyLearner(recipe, tiny_llama(), scribe, None)
+    learning = PolicyLearner(recipe, tiny_llama(), scribe)
     assert (learning.reference is not None) is held

@@ -5,7 +5,17 @@ from dataclasses import replace
 import pytest
 
 from veriloop.data.problem import Problem
-from veriloop.pipeline.rollouts.grade import Task, grade, verifier_names
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.rollouts import grade as grading
+from veriloop.pipeline.rollouts.grade import (
+    Task,
+    VerifierUse,
+    grade,
+    open_judges,
+    score_of,
+    verifier_names,
+)
+from veriloop.sandbox.backends import AUTO
 from veriloop.verifiers.verdict import Verdict
 
 OWN = Problem(id="a/0", prompt="", verifier="number", reference={"language": "python"})
@@ -87,3 +97,80 @@ def test_a_late_reward_takes_over_in_its_turn(turn, late):
     )  # fmt: skip
     assert task.reward_in(turn) is (max if late else total)
     assert replace(task, late_reward=None).reward_in(turn) is total
+    at_once = replace(task, late_from=Task.__dataclass_fields__["late_from"].default)
+    assert at_once.reward_in(0) is max
+
+
+def test_a_verifier_with_its_own_reference_judges_the_problems_of_its_sources(rollouts):
+    other = replace(
+        rollouts[0], group="other", problem=replace(OWN, id="b/0", facts={"source": "b"})
+    )
+    mine = replace(rollouts[0], problem=replace(OWN, id="c/0", facts={"source": "a"}))
+    everywhere = VerifierUse(name="language")
+    here = VerifierUse(name="words", reference={"least": 3}, sources=("a",))
+    pool = Pool()
+    done = grade([mine, other], {"every": everywhere, "some": here}, pool, total)
+    asked = [(p.id, p.verifier, dict(p.reference)) for p, _ in pool.asked]
+    assert asked == [
+        ("c/0", "language", {}), ("c/0", "words", {"least": 3}), ("b/0", "language", {}),
+    ]  # fmt: skip
+    assert [list(g.verdicts) for g in done] == [["every", "some"], ["every"]]
+    assert verifier_names({"some": here, "format": "think_format"}, []) == ["think_format", "words"]
+
+
+def test_a_score_is_that_of_the_component():
+    assert (
+        score_of({"accuracy": Verdict(score=0.25), "format": Verdict(score=1.0)}, "accuracy")
+        == 0.25
+    )
+
+
+class Opened:
+    """A pool or a client that remembers how it was opened, and refuses the verifier `unknown`."""
+
+    def __init__(self, *arguments, **options):
+        self.arguments, self.options = arguments, options
+        self.warmed, self.closed = None, False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.closed = True
+
+    def warm(self, names):
+        if "unknown" in names:
+            raise KeyError("no verifier 'unknown'")
+        self.warmed = names
+
+    begin_to_warm = warm
+
+
+def test_workers_are_opened_as_told_and_stay_open(monkeypatch):
+    monkeypatch.setattr(grading, "VerifierPool", Opened)
+    pool = open_judges(["number"])
+    assert pool.arguments == (1, 5.0) and pool.options == {"sandbox": AUTO, "facts": {}}
+    assert pool.warmed == ["number"] and not pool.closed
+    told = open_judges(["number"], workers=3, limit_s=2.0, sandbox="docker", facts={"a": "b"})
+    assert told.arguments == (3, 2.0)
+    assert told.options == {"sandbox": "docker", "facts": {"a": "b"}}
+
+
+def test_a_service_is_asked_for_its_verifiers_and_left_where_it_lacks_one(monkeypatch):
+    opened = []
+
+    class Client(Opened):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            opened.append(self)
+
+    monkeypatch.setattr(grading, "ServicePool", Client)
+    pool = open_judges(["number"], "http://x", facts={"a": "b"})
+    assert (pool.arguments, pool.options) == (("http://x",), {"facts": {"a": "b"}})
+    assert pool.warmed == ["number"] and not pool.closed
+    with pytest.raises(RecipeError, match="verifier_service http://x: no verifier 'unknown'"):
+        open_judges(["unknown"], "http://x")
+    assert opened[-1].closed
