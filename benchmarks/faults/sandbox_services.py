@@ -32,7 +32,7 @@ HOSTILE = {  # programs, and how they may end
     "import os; os._exit(7)": ("error",),
     "import os; os.kill(os.getpid(), 9)": ("ok", "signal"),  # the first of its namespace survives
     "import os; os.abort()": ("signal",),
-    "while True: print('x' * 4096)": ("output",),
+    "while True: print('x' * 4096)": ("output", "cpu", "wall"),
     "import os\nwhile True: os.fork()": ("error",),
     "import os; os.closerange(0, 1 << 12); os._exit(0)": ("ok",),
     "import threading\nwhile True: threading.Thread(target=input).start()": (
@@ -43,7 +43,8 @@ HOSTILE = {  # programs, and how they may end
     ),
 }
 HOSTILE_S = 0.5  # CPU time of a hostile program, and the time it may sleep
-ENDS = ("answered", "refused 400")
+ENDS = ("answered", "refused 400", "refused 429")
+ROOM = 8  # programs that run or wait: fewer than there are senders
 
 
 def program(number: int, chance: random.Random) -> Request:
@@ -101,7 +102,7 @@ def main() -> int:
     backend = {"default": "namespace", "help": "of `veriloop sandbox serve`"}
     options = arguments(__doc__ or "", **OPTIONS, backend=backend)
     target = Target(
-        words=("sandbox", "serve", "--backend", options.backend),
+        words=("sandbox", "serve", "--backend", options.backend, "--requests", str(ROOM)),
         path="/run_code",
         ready="/health",
         health="/health",

@@ -5,6 +5,7 @@ import os
 import queue
 import random
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from typing import Self
 
 from veriloop.sandbox.executor import Call, Dialogue, Invocation, Program, Stdin
 from veriloop.sandbox.limits import Limits
-from veriloop.sandbox.remote.connection import Address, Connection
+from veriloop.sandbox.remote.connection import Address, BusyError, Connection
 from veriloop.sandbox.remote.fields import FieldError, dump, load
 from veriloop.sandbox.remote.messages import RunReply, RunRequest, read_reply
 from veriloop.sandbox.remote.outcomes import STOCK_OUTPUT_BYTES, FaultError, to_execution
@@ -42,7 +43,8 @@ class RemoteExecutor:
     `slots`: requests at a time; None: 8. `token_variable`: environment variable that holds a bearer
     token. `trusted_output_bytes`: an output of this length or more is a `sandbox_error`, because
     stock servers truncate long output; a server that sends `measured` is trusted anyway.
-    `connect_s`: to connect. `margin_s`: to answer, beyond the run's own time. `jitter_s`: new
+    `connect_s`: to connect. `margin_s`: to answer, beyond the run's own time. `busy_s`: how long
+    requests are repeated at a server that has no room for them (status 429). `jitter_s`: new
     connections and retries wait a random part of it, so that many clients spread out.
     Nothing is sent before the first run. Raises ValueError for a bad address or setting.
     """
@@ -59,6 +61,7 @@ class RemoteExecutor:
         trusted_output_bytes: int = STOCK_OUTPUT_BYTES,
         connect_s: float = 10.0,
         margin_s: float = 30.0,
+        busy_s: float = 300.0,
         jitter_s: float = 0.2,
     ) -> None:
         self.url = url
@@ -68,6 +71,7 @@ class RemoteExecutor:
             raise ValueError(f"slots must be at least 1, got {slots}")
         self._trusted_output_bytes = trusted_output_bytes
         self._margin_s = margin_s
+        self._busy_s = busy_s
         self._jitter_s = jitter_s
         self._pid = os.getpid()
         self._closed = threading.Event()
@@ -163,7 +167,7 @@ class RemoteExecutor:
             if attempt or not connection.connected:
                 self._closed.wait(random.uniform(0, self._jitter_s))
             try:
-                reply = _exchange(connection, request, limits)
+                reply = self._exchange(connection, request, limits)
                 execution = to_execution(reply, limits, self._trusted_output_bytes)
                 if request.mark:
                     execution = _with_value(execution, request.mark, limits)
@@ -177,14 +181,22 @@ class RemoteExecutor:
                 raise RuntimeError("this RemoteExecutor was closed during the run")
         return Execution(ended="sandbox_error", why=reason)
 
-
-def _exchange(connection: Connection, request: _Request, limits: Limits) -> RunReply:
-    cap = _ESCAPED * (limits.output_bytes + limits.error_bytes) + _REST_OF_REPLY
-    raw = connection.post(request.body, request.seconds, cap)
-    try:
-        return read_reply(load(raw))
-    except FieldError as failure:
-        raise FaultError(f"the server's answer makes no sense: {failure}") from failure
+    def _exchange(self, connection: Connection, request: _Request, limits: Limits) -> RunReply:
+        """The reply of the server, once it has room for the request."""
+        cap = _ESCAPED * (limits.output_bytes + limits.error_bytes) + _REST_OF_REPLY
+        end = time.monotonic() + self._busy_s
+        while True:
+            try:
+                raw = connection.post(request.body, request.seconds, cap)
+                break
+            except BusyError as busy:
+                wait = busy.retry_s + random.uniform(0, self._jitter_s)
+                if time.monotonic() + wait > end or self._closed.wait(wait):
+                    raise
+        try:
+            return read_reply(load(raw))
+        except FieldError as failure:
+            raise FaultError(f"the server's answer makes no sense: {failure}") from failure
 
 
 def _as_text(invocation: Stdin) -> str:

@@ -98,6 +98,14 @@ def read_body(response: httpx2.Response, most: int) -> bytes:
     return b"".join(parts)[:most]
 
 
+class BusyError(FaultError):
+    """The server has no room for the request. `retry_s`: when to send it again."""
+
+    def __init__(self, detail: str, retry_s: float) -> None:
+        super().__init__(detail)
+        self.retry_s = retry_s
+
+
 class Connection:
     """POSTs to one path over a kept connection, for one thread at a time.
 
@@ -120,7 +128,8 @@ class Connection:
     def post(self, body: bytes, seconds: float, cap: int) -> bytes:
         """The body of the response, at most `cap` bytes, within `seconds` and the time to connect.
 
-        Raises FaultError for every failure, including any status but 200.
+        Raises BusyError for status 429 and FaultError for every other failure, including any status
+        but 200.
         """
         self._late = False
         # Timeouts of httpx2 bound one read each; the timer bounds a response that drips in.
@@ -160,10 +169,11 @@ class Connection:
             response = self._send(body)  # the server had closed the kept connection
         with closing(response):
             if response.status_code != 200:
-                detail = printable(read_body(response, _DETAIL_BYTES).decode("utf-8", "replace"))
-                raise FaultError(
-                    f"HTTP status {response.status_code} {response.reason_phrase}: {detail}"
-                )
+                said = printable(read_body(response, _DETAIL_BYTES).decode("utf-8", "replace"))
+                detail = f"HTTP status {response.status_code} {response.reason_phrase}: {said}"
+                if response.status_code == httpx2.codes.TOO_MANY_REQUESTS:
+                    raise BusyError(detail, _retry_s(response.headers.get("retry-after", "")))
+                raise FaultError(detail)
             raw = read_body(response, cap + 1)
             if self._late:  # a body without a length ends where the timer cut it
                 raise httpx2.ReadError("interrupted")
@@ -194,3 +204,8 @@ class Connection:
         if self._socket is not None:
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # below TLS, if any
+
+
+def _retry_s(header: str) -> float:
+    """Seconds of a Retry-After header; 1 for a date or none."""
+    return float(header) if header.isascii() and header.isdigit() and len(header) < 6 else 1.0

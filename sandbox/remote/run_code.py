@@ -8,6 +8,7 @@ from veriloop.sandbox.remote.fields import FieldError
 from veriloop.sandbox.remote.messages import RunReply, RunRequest
 from veriloop.sandbox.remote.outcomes import to_reply
 
+REQUESTS = 256  # programs of a service at a time, most of which wait for a slot
 _MIB = 1 << 20
 
 

@@ -22,12 +22,12 @@ from veriloop.sandbox.remote.off_loop import in_process
 from veriloop.sandbox.remote.outcomes import printable
 from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.sandbox.remote.responses import BODY, EVERY, refusals, respond
-from veriloop.sandbox.remote.run_code import Ceiling, run_code
+from veriloop.sandbox.remote.run_code import REQUESTS, Ceiling, run_code
 from veriloop.sandbox.remote.sockets import LOCAL, listen, require_token
 
 BODY_BYTES = 64 << 20
 BODY_S = 60.0  # for a body to arrive
-REQUESTS = 256  # programs at a time, most of which wait for a slot; further requests wait here
+RETRY_S = 1.0  # Retry-After of a request beyond them
 _ROUTES = "POST /run_code, GET /health"
 
 
@@ -36,8 +36,10 @@ class Service(HttpServer):
 
     `port`: 0 picks a free one. `hosts`: names in Host headers, besides loopback and `host`.
     `token`: bearer token that clients must send; required for any host but loopback, since clients
-    may run programs. `body_bytes`: largest request.
-    Raises ValueError for a host without the token it needs, OSError for an address in use.
+    may run programs. `body_bytes`: largest request. `requests`: programs at a time, running or
+    waiting for a slot; requests beyond them get a 429.
+    Raises ValueError for a host without the token it needs and for fewer than one request, OSError
+    for an address in use.
     """
 
     def __init__(
@@ -49,11 +51,14 @@ class Service(HttpServer):
         hosts: Collection[str] = (),
         token: str = "",
         body_bytes: int = BODY_BYTES,
+        requests: int = REQUESTS,
         ceiling: Ceiling | None = None,
     ) -> None:
         require_token(host, token)
-        self._threads = ThreadPoolExecutor(REQUESTS, thread_name_prefix="run_code")
-        app = _build(box, self._threads, ceiling or Ceiling())
+        if requests < 1:
+            raise ValueError(f"requests={requests}: at least 1 program runs at a time")
+        self._threads = ThreadPoolExecutor(requests, thread_name_prefix="run_code")
+        app = _build(box, self._threads, requests, ceiling or Ceiling())
         gate = Gate(app, host=host, hosts=hosts, token=token, body_bytes=body_bytes, body_s=BODY_S)
         # Clients that leave or send garbage are not worth a warning.
         super().__init__(gate, listen(host, port), log_level="error")
@@ -71,7 +76,8 @@ class Health(BaseModel):
     tier: int
 
 
-def _build(box: Executor, threads: ThreadPoolExecutor, ceiling: Ceiling) -> FastAPI:
+def _build(box: Executor, threads: ThreadPoolExecutor, requests: int, ceiling: Ceiling) -> FastAPI:
+    free = requests
     app = FastAPI(
         title="veriloop sandbox service", version="1", redoc_url=None, responses=refusals(*EVERY)
     )
@@ -81,7 +87,7 @@ def _build(box: Executor, threads: ThreadPoolExecutor, ceiling: Ceiling) -> Fast
         "/run_code",
         openapi_extra={"requestBody": {"content": content, "required": True}},
         response_model=RunReply,
-        responses=refusals(*BODY),
+        responses=refusals(*BODY, 429),
     )
     async def run(request: Request) -> Response:
         """Run one program on one input."""
@@ -90,8 +96,15 @@ def _build(box: Executor, threads: ThreadPoolExecutor, ceiling: Ceiling) -> Fast
             program = await in_process(len(body), load_request, body)
         except FieldError as mistake:
             raise Refusal(400, str(mistake)) from mistake
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(threads, _run_code, box, ceiling, program)
+        nonlocal free
+        if not free:
+            raise Refusal(429, f"{requests} programs run or wait for a slot", RETRY_S)
+        free -= 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(threads, _run_code, box, ceiling, program)
+        finally:
+            free += 1
 
     @app.get("/health")
     async def health() -> Health:

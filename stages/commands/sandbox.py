@@ -16,7 +16,7 @@ from veriloop.sandbox.canaries import canaries
 from veriloop.sandbox.docker.image import build
 from veriloop.sandbox.executor import Executor
 from veriloop.sandbox.probe import SandboxUnavailableError
-from veriloop.sandbox.remote.run_code import Ceiling
+from veriloop.sandbox.remote.run_code import REQUESTS, Ceiling
 from veriloop.sandbox.remote.sockets import LOCAL
 from veriloop.sandbox.suite import (
     CONTAINED,
@@ -61,6 +61,7 @@ class Serving:
     backend: str = backends.AUTO  # namespace, reduced, docker, remote:URL; auto: VERILOOP_SANDBOX
     hosts: tuple[str, ...] = ()  # further names that clients may use in the Host header
     token_variable: str = ""  # environment variable with the bearer token that clients must send
+    requests: int = REQUESTS  # programs that run or wait; further ones get a 429
     ceiling: Ceiling = field(default_factory=Ceiling)  # upper bounds of the limits in a request
 
 
@@ -121,6 +122,7 @@ def _open_service(box: Executor, options: Serving, token: str) -> "Service":
             options.port,
             hosts=options.hosts,
             token=token,
+            requests=options.requests,
             ceiling=options.ceiling,
         )
 

@@ -135,6 +135,32 @@ def test_a_fault_that_passes_costs_nothing(fake, client, answers, said):
     assert script(client()).stdout == b"right" and len(fake.asked) == 2
 
 
+def busy(answers, after):
+    http, _, _ = answers
+    more = f"Retry-After: {after}\r\n" if after else ""
+    return http({"detail": "no room"}, "429 Too Many Requests", more)
+
+
+@pytest.mark.parametrize(("after", "seconds"), [("0", 0.0), ("7", 7.0), ("", 1.0), ("Mon", 1.0)])
+def test_a_server_without_room_is_asked_again_when_it_says(
+    fake, client, answers, after, seconds, monkeypatch
+):
+    http, reply, _ = answers
+    fake.answers = [busy(answers, after)] * 5 + [http(reply("right"))]
+    with client() as made:
+        waits = []
+        monkeypatch.setattr(made._closed, "wait", lambda s: waits.append(s))
+        assert script(made).stdout == b"right"
+    assert waits[1:] == [seconds] * 5 and fake.connections == 1
+
+
+def test_a_server_that_never_has_room_is_a_sandbox_error(fake, client, answers):
+    fake.answers = [busy(answers, "1")]
+    done = script(client(busy_s=0.5))
+    assert (done.ended, len(fake.asked)) == ("sandbox_error", 2)
+    assert "HTTP status 429 Too Many Requests" in done.why and "no room" in done.why
+
+
 def test_a_server_that_is_not_there_is_a_sandbox_error():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

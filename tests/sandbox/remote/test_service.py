@@ -415,3 +415,36 @@ def test_executors_and_commands_do_not_load_the_web_framework():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_programs_beyond_the_bound_are_refused_until_others_have_ended(box, serve):
+    service = serve(requests=2)
+    box.wait.clear()
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(ask(service))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while len(box.seen) < 2:
+        time.sleep(0.01)
+    connection = connected(service)
+    body, usual = json.dumps(LEAST), {"Content-Type": "application/json"}
+    connection.request("POST", "/run_code", body, usual)
+    with connection.getresponse() as refused:
+        assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+        assert json.loads(refused.read()) == {"detail": "2 programs run or wait for a slot"}
+    assert ask(service, method="GET", path="/health")[0] == 200
+    box.wait.set()
+    for thread in threads:
+        thread.join()
+    connection.request("POST", "/run_code", body, usual)  # the connection was kept
+    with connection.getresponse() as answered:
+        assert answered.status == 200
+    connection.close()
+    box.failure = RuntimeError("broken")
+    assert [ask(service)[0] for _ in range(3)] == [503] * 3  # failures make room as well
+    assert [status for status, _ in answers] == [200, 200] and len(box.seen) == 6
+
+
+def test_a_service_has_room_for_a_program(box):
+    with pytest.raises(ValueError, match="requests=0: at least 1 program"):
+        Service(box, requests=0)
