@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from veriloop.data.sources import held_out
-from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig
+from veriloop.pipeline.config.sections import ERROR_SHARE, EvaluationConfig, SamplerConfig
 from veriloop.pipeline.evaluation.evaluate import MEASURED, Evaluation, Keep, evaluate, passes
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
@@ -29,6 +29,7 @@ def evaluate_checkpoint(
     seed: int = 1,
     verifier_service: str = "",
     judging: Mapping[str, Any] = MappingProxyType({}),
+    error_share: float = ERROR_SHARE,
     keep: Keep | None = None,
     sources: Sources | None = None,
     template: str = "r1_zero",
@@ -39,7 +40,7 @@ def evaluate_checkpoint(
     `max_tokens` limits a response, in tokens; the sampler has room for prompts of `max_prompt`
     tokens, or of the longest one if that is more. `judging` are further
     arguments of `open_judges`. `sources` are needed if the recipe defines its own sets. Raises
-    StageError if verification fails on every sample.
+    StageError if verification fails on more than `error_share` of the answers.
     """
     names = evaluation.sources
     problems = held_out(names, evaluation.problems, sources or sources_of(names)[0])
@@ -67,6 +68,7 @@ def evaluate_checkpoint(
                 MEASURED,
                 pool,
                 sampling,
+                error_share=error_share,
                 keep=keep,
                 on_problem=part.advance,
             )

@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 
 from veriloop.pipeline.errors import RecipeError
 
-Kind = Literal["verifier", "start", "file"]  # file: plugins, functions, templates, data, teachers
+# verifier: of plugins too; file: functions, templates, data, teachers
+Kind = Literal["verifier", "start", "file"]
 KINDS: tuple[str, ...] = get_args(Kind)
 DIGITS = 12  # of a hash in a message
 
@@ -37,13 +38,19 @@ def changed_inputs(
     """
     before = entry.get("lineage", {}).get("inputs", {})
     changes = [
-        {"kind": "start" if key == "start" else "file", "name": key, "path": old["path"],
+        {"kind": _kind(key), "name": key, "path": old["path"],
          "before": old["sha256"], "now": now.get(key, {}).get("sha256", "missing")}
         for key, old in before.items()
         if old["sha256"] != now.get(key, {}).get("sha256")
     ]  # fmt: skip
     _require_allowed(changes)
     return changes
+
+
+def _kind(key: str) -> Kind:
+    if key.startswith("plugins."):
+        return "verifier"
+    return "start" if key == "start" else "file"
 
 
 def changed_verifiers(before: Mapping[str, str], now: Mapping[str, str]) -> list[dict[str, str]]:
@@ -62,7 +69,7 @@ def _require_allowed(changes: Collection[Mapping[str, str]]) -> None:
     if not refused:
         return
     texts = [
-        f"{change['kind']} {change['name']}: {_short(change['before'])} -> {_short(change['now'])}"
+        f"{change['kind']} {_name(change)}: {_short(change['before'])} -> {_short(change['now'])}"
         for change in refused
     ]
     kinds = " ".join(f"--allow-changed {kind}" for kind in sorted({c["kind"] for c in refused}))
@@ -70,6 +77,10 @@ def _require_allowed(changes: Collection[Mapping[str, str]]) -> None:
         f"cannot resume, what the stage began with has changed ({', '.join(texts)}); restore it, "
         f"go on in spite of it with {kinds}, or start a new run with another --output"
     )
+
+
+def _name(change: Mapping[str, str]) -> str:
+    return f"{change['name']} = {change['path']}" if "path" in change else change["name"]
 
 
 def _short(fingerprint: str) -> str:

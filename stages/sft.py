@@ -26,6 +26,7 @@ from veriloop.data.template import CHAT
 from veriloop.data.worked_rows import worked_rows
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.sections import ERROR_SHARE
 from veriloop.pipeline.config.sft import (
     SFTDataConfig,
     SFTExamplesConfig,
@@ -197,6 +198,7 @@ def _evaluated(
     """Metrics on held-out rows and, with `examine`, accuracy on held-out problems."""
     metrics: dict[str, Any] = dict(objective.measure())
     if recipe.examine:
+        collect = getattr(recipe, "collect", None)
         own = recipe.data.template == "own" and loop.deps.tokenizer.chat_template
         metrics |= evaluate_checkpoint(
             checkpoint,
@@ -204,6 +206,7 @@ def _evaluated(
             recipe.sampler,
             max_tokens=recipe.max_tokens,
             say=loop.deps.console.note,
+            error_share=collect.verifier_error_share if collect else ERROR_SHARE,
             keep=lambda answers: loop.deps.record.write_evaluated(loop.step, answers),
             sources=sources_of(recipe.evaluation.sources, recipe.sets)[0],
             template="chat" if own else "r1_zero",  # as the rows

@@ -33,7 +33,7 @@ ROOMS = {
     "training": "errors types config runs model cluster",
     "losses": "types model",
     "sampling": "errors types config runs model cluster training",
-    "rollouts": "errors types protocols config model training losses sampling",
+    "rollouts": "errors types protocols config runs model training losses sampling",
     "evaluation": "errors types config model sampling rollouts",
     "rl": (
         "errors types protocols config runs model cluster training losses sampling rollouts "

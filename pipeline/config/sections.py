@@ -348,6 +348,9 @@ def require_one_sandbox(backend: str, service: str) -> None:
         )
 
 
+ERROR_SHARE = 0.5  # of the answers; verifiers that fail on more of them end a command
+
+
 class Judged(Part):
     """Settings of every recipe whose answers are verified."""
 
@@ -355,10 +358,11 @@ class Judged(Part):
     """Processes that verify answers."""
     verifier_limit_s: Positive = 5.0
     """Seconds per verdict."""
-    verifier_error_share: Share = 0.5
+    verifier_error_share: Share = ERROR_SHARE
     """Share of answers without a verdict that stops a run.
 
-    It is a share of a step's answers, of which there must be at least 8; 1: never.
+    It is a share of the answers of a step, a round of sampling or an evaluation, of which there
+    must be at least 8; 1: never.
     """
     verifier_service: str = ""
     """URL of a reward service that replaces the workers."""

@@ -1,6 +1,6 @@
 """Evaluate a policy on held-out problems, over all of them and per source."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -8,6 +8,7 @@ from veriloop.data.problem import GENERAL, Problem
 from veriloop.data.sources import source_of
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.evaluation.statistics import Estimate, estimate, majority, pass_at_k
+from veriloop.pipeline.rollouts.failures import check_failures, commonest, verdicts_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Judges, Verifiers, grade
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
@@ -36,7 +37,7 @@ class Evaluation:
     estimates: Mapping[str, Estimate]
     mean_length: float
     truncated: float  # share of the samples cut off by max_tokens
-    failed: int  # samples that a verifier could not judge; excluded from the estimates
+    failed: int  # answers, greedy ones too, that a verifier could not judge; in no estimate
 
     def flat(self) -> dict[str, Any]:
         """Flat JSON values for records: each estimate by name, its interval as "NAME 95%"."""
@@ -55,6 +56,7 @@ def evaluate(
     pool: Judges,
     sampling: Sampling,
     *,
+    error_share: float,
     greedy: bool = True,
     keep: Keep | None = None,
     on_problem: Callable[[], object] = lambda: None,
@@ -64,19 +66,27 @@ def evaluate(
     `keep` receives a few samples of evenly spaced problems, the same ones in every evaluation.
     `on_problem` is called whenever a problem is sampled, `passes` times in all.
 
-    Raises StageError if no sample of a source could be judged.
+    Raises VerifierFailuresError if more than `error_share` of the samples could not be judged, and
+    StageError if none of a source could be. Those that could not be judged count in no estimate.
     """
     graded = _graded(sampler, generator, problems, verifiers, pool, sampling, on_problem)
     if keep is not None:
         spread = graded[:: -(-len(graded) // KEPT_PROBLEMS)]
         keep([g for group in spread for g in group[:KEPT_SAMPLES]])
+    flat = [g for group in graded for g in group]
+    check_failures("evaluation", verdicts_of(flat), error_share)
     estimates = _estimates(graded, sampling.per_prompt)
     reasoning = _reasoning(problems) if greedy else []
+    best: list[Graded] = []
     if reasoning:
         once = replace(sampling, per_prompt=1, temperature=0.0)
-        best = _graded(sampler, generator, reasoning, verifiers, pool, once, on_problem)
-        estimates["greedy"] = estimate([_score(g, "accuracy") for (g,) in best])
-    flat = [g for group in graded for g in group]
+        groups = _graded(sampler, generator, reasoning, verifiers, pool, once, on_problem)
+        best = [g for group in groups for g in group]
+        check_failures("evaluation, greedy answers", verdicts_of(best), error_share)
+        scores = [_score(g, "accuracy") for g in best if g.reward is not None]
+        if not scores:
+            raise _none_judged("greedy answer", best)
+        estimates["greedy"] = estimate(scores)
     return Evaluation(
         problems=len(problems),
         samples=sampling.per_prompt,
@@ -84,7 +94,7 @@ def evaluate(
         estimates=estimates,
         mean_length=sum(len(g.rollout.response_ids) for g in flat) / len(flat),
         truncated=sum(g.rollout.finish == "length" for g in flat) / len(flat),
-        failed=sum(g.reward is None for g in flat),
+        failed=sum(g.reward is None for g in [*flat, *best]),
     )
 
 
@@ -114,7 +124,7 @@ def _graded(
     return [graded[i : i + n] for i in range(0, len(graded), n)]
 
 
-def _estimates(groups: Iterable[Sequence[Graded]], k: int) -> dict[str, Estimate]:
+def _estimates(groups: Sequence[Sequence[Graded]], k: int) -> dict[str, Estimate]:
     by_source = _judged_by_source(groups)
     judged = [group for part in by_source.values() for group in part]
     general = by_source.pop(GENERAL, [])
@@ -131,7 +141,7 @@ def _estimates(groups: Iterable[Sequence[Graded]], k: int) -> dict[str, Estimate
     return estimates
 
 
-def _judged_by_source(groups: Iterable[Sequence[Graded]]) -> dict[str, list[list[Graded]]]:
+def _judged_by_source(groups: Sequence[Sequence[Graded]]) -> dict[str, list[list[Graded]]]:
     """The judged samples of each problem by source. Problems without any are left out."""
     by_source: dict[str, list[list[Graded]]] = {}
     for group in groups:
@@ -140,10 +150,14 @@ def _judged_by_source(groups: Iterable[Sequence[Graded]]) -> dict[str, list[list
             part.append(judged)
     unjudged = [source for source, part in by_source.items() if not part]
     if unjudged:
-        raise StageError(
-            f"evaluation: the verifiers failed on every sample of {', '.join(unjudged)}"
-        )
+        everything = [g for group in groups for g in group]
+        raise _none_judged(f"sample of {', '.join(unjudged)}", everything)
     return by_source
+
+
+def _none_judged(what: str, graded: Sequence[Graded]) -> StageError:
+    reasons = commonest(verdicts_of(graded))
+    return StageError(f"evaluation: the verifiers failed on every {what}: {reasons}")
 
 
 def _accuracy(judged: Sequence[Sequence[Graded]], k: int) -> dict[str, Estimate]:

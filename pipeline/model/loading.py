@@ -13,10 +13,12 @@ from safetensors import SafetensorError, safe_open
 from veriloop.pipeline.errors import RecipeError
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+SINGLE = "model.safetensors"
 ADAPTER = "adapter_config.json"
 FLOATS = ("F64", "F32", "F16", "BF16")  # dtypes of safetensors that hold weights as they are
 OBJECTS = (CONFIG, "generation_config.json", "tokenizer_config.json", INDEX)
 SHOWN = 3  # tensor names in a message
+ONE_SAVE = f"{SINGLE} or {INDEX} is left over from another save: remove the wrong one"
 SAVE_AGAIN = "Copy the folder again from its source, or save the whole model with save_pretrained"
 ANOTHER = "Name a folder written by save_pretrained or a checkpoint of an earlier stage"
 
@@ -78,14 +80,15 @@ def require_files(path: str | Path) -> None:
         problem = f"{ADAPTER}: adapters that belong to another checkpoint"
         raise BadCheckpointError(folder, problem, "Merge them into it and save the whole model")
     objects = {name: _object(folder, name) for name in OBJECTS if (folder / name).is_file()}
-    single = folder / "model.safetensors"
-    if single.is_file():
-        _require_safetensors(folder, single)
+    if (folder / SINGLE).is_file():
+        held = _require_safetensors(folder, folder / SINGLE)
+        if INDEX in objects:
+            _require_equal_shards(folder, objects[INDEX], held)
     elif INDEX in objects:
         _require_shards(folder, objects[INDEX])
     elif not any(folder.glob("pytorch_model*.bin")):
         raise BadCheckpointError(
-            folder, f"no weights in it; expected model.safetensors, or {INDEX} and its shards"
+            folder, f"no weights in it; expected {SINGLE}, or {INDEX} and its shards"
         )
 
 
@@ -102,11 +105,43 @@ def require_known_config(path: str | Path) -> None:
         raise BadCheckpointError(path, problem, ANOTHER) from failure
 
 
-def _require_shards(folder: Path, index: dict[str, Any]) -> None:
-    """Raise BadCheckpointError unless every shard of the index holds the tensors it lists."""
+def _require_equal_shards(folder: Path, index: dict[str, Any], held: set[str]) -> None:
+    """Raise BadCheckpointError unless the shards of the index are the weights of SINGLE.
+
+    transformers reads the single file and vLLM the shards.
+    """
+    shards = _shards_of(folder, index)
+    if set(shards.values()) <= {SINGLE}:
+        return
+    _require_shards(folder, index, ONE_SAVE)
+    apart = held ^ shards.keys()
+    for shard in sorted(set(shards.values())):
+        names = [name for name in shards if shards[name] == shard and name in held]
+        with (
+            safe_open(folder / shard, framework="pt") as part,
+            safe_open(folder / SINGLE, framework="pt") as whole,
+        ):
+            apart |= {n for n in names if not _equal(part.get_tensor(n), whole.get_tensor(n))}
+    if apart:
+        problem = f"{SINGLE} and the shards of {INDEX} differ in {_listed(list(apart))}"
+        raise BadCheckpointError(folder, problem, ONE_SAVE)
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
+
+
+def _shards_of(folder: Path, index: dict[str, Any]) -> dict[str, str]:
+    """The file of each tensor. Raises BadCheckpointError if the index does not tell."""
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
         raise BadCheckpointError(folder, f"{INDEX} has no `weight_map` from tensors to shards")
+    return shards
+
+
+def _require_shards(folder: Path, index: dict[str, Any], next_step: str = SAVE_AGAIN) -> None:
+    """Raise BadCheckpointError unless every shard of the index holds the tensors it lists."""
+    shards = _shards_of(folder, index)
     missing = sorted({shard for shard in shards.values() if not (folder / shard).is_file()})
     if missing:
         tensors = [tensor for tensor, shard in shards.items() if shard in missing]
@@ -114,6 +149,7 @@ def _require_shards(folder: Path, index: dict[str, Any]) -> None:
             folder,
             f"{INDEX} lists {_listed(missing)}, which are missing, with {len(tensors)} tensors "
             f"such as {tensors[0]}",
+            next_step,
         )
     for shard in sorted(set(shards.values())):
         held = _require_safetensors(folder, folder / shard)

@@ -24,6 +24,11 @@ from veriloop.pipeline.preference.reference_pass import (
     reference_pass,
 )
 from veriloop.pipeline.preference.step import PreferenceObjective, learn, measure
+from veriloop.pipeline.rollouts.failures import (
+    VerifierFailuresError,
+    check_failures,
+    verdicts_of,
+)
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.training.optimizer import Optimizer
@@ -155,11 +160,23 @@ class PreferenceLoop:
         assert self.online is not None, "a recipe that samples has problems"
         self._sync(self.online)
         examples, self._answers, self._sampled = self.online.round(self.round)
+        self._check_verifiers(self._answers)
         write_round(path, examples)
         self.deps.console.samples(self._answers)
         if not examples:
             self.deps.console.note(f"round {self.round + 1}: no answers to tell apart")
         return examples
+
+    def _check_verifiers(self, graded: Sequence[Graded]) -> None:
+        """Raise VerifierFailuresError if verifiers failed on too many, after they were kept."""
+        verdicts, share = verdicts_of(graded), self.recipe.verifier_error_share
+        try:
+            check_failures(f"round {self.round + 1}", verdicts, share)
+        except VerifierFailuresError as failure:
+            path = self.deps.record.write_refused(self.step + 1, graded)
+            raise VerifierFailuresError(
+                f"{failure}. The round's rollouts are in {path}"
+            ) from failure
 
     def _batches(self) -> list[list[int]]:
         """Indices of the examples of each optimizer step of the round."""

@@ -86,6 +86,7 @@ class OnlineSampler:
                     temperature=config.temperature,
                     seed=1,
                 ),
+                error_share=self.recipe.verifier_error_share,
                 on_problem=part.advance,
             )
         self._rest()

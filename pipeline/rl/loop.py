@@ -18,13 +18,12 @@ from veriloop.pipeline.rl import metrics
 from veriloop.pipeline.rl.learner import turn_random
 from veriloop.pipeline.rl.reward_checks import (
     ZeroRewardAlarm,
-    check_failures,
     check_rewards,
     check_step_scores,
-    failure_reasons,
     with_finite_rewards,
 )
 from veriloop.pipeline.rollouts.collect import CollectedStep, RolloutCollector
+from veriloop.pipeline.rollouts.failures import check_failures, failure_reasons, verdicts_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Judges, Task
 from veriloop.pipeline.rollouts.prefetch import RolloutPrefetcher
@@ -168,7 +167,8 @@ class Loop:
     def _checked(self, graded: list[Graded]) -> list[Graded]:
         """The rollouts to train on. Raises VerifierFailuresError and NonFiniteError, after the
         rollouts were kept in a file."""
-        reasons = failure_reasons(graded)
+        verdicts = verdicts_of(graded)
+        reasons = failure_reasons(verdicts)
         if reasons and reasons[0][0] not in self._reported_reasons:
             self._reported_reasons.add(reasons[0][0])
             failed = sum(g.reward is None for g in graded)
@@ -177,7 +177,7 @@ class Loop:
                 f"{reasons[0][0]}"
             )
         try:
-            check_failures(self.step + 1, graded, self.recipe.verifier_error_share)
+            check_failures(f"step {self.step + 1}", verdicts, self.recipe.verifier_error_share)
             if self.task.step_scores is not None:
                 check_step_scores(self.step + 1, graded, self.recipe.verifier_error_share)
             check_rewards(self.step + 1, graded)
@@ -256,6 +256,7 @@ class Loop:
                     temperature=config.temperature,
                     seed=1,
                 ),
+                error_share=self.recipe.verifier_error_share,
                 greedy=full,
                 keep=lambda graded: self.deps.record.write_evaluated(self.step, graded),
                 on_problem=part.advance,

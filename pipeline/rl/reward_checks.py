@@ -13,49 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from veriloop.pipeline.errors import NonFiniteError, StageError
+from veriloop.pipeline.errors import NonFiniteError
+from veriloop.pipeline.rollouts.failures import FEWEST, VerifierFailuresError
 from veriloop.pipeline.runs.console import clip
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.pipeline.types import Graded
 
-FEWEST = 8  # answers of a step to which the bound on verifier failures applies
-REASONS = 3  # in an error
 SAMPLES = 3  # rollouts in a warning
-
-
-class VerifierFailuresError(StageError):
-    """Verifiers failed on too many answers of a step."""
-
-
-def failure_reasons(graded: Sequence[Graded]) -> list[tuple[str, int]]:
-    """Why verifiers gave no score, with the number of verdicts, the commonest first."""
-    reasons = Counter(
-        f"{component}: {clip(verdict.detail or verdict.status, 160)}"
-        for g in graded
-        for component, verdict in g.verdicts.items()
-        if verdict.score is None
-    )
-    return reasons.most_common()
-
-
-def check_failures(step: int, graded: Sequence[Graded], share: float) -> None:
-    """Raise VerifierFailuresError if more than `share` of the answers have no reward.
-
-    A step with fewer than FEWEST answers is not checked.
-    """
-    failed = sum(g.reward is None for g in graded)
-    if len(graded) < FEWEST or failed <= share * len(graded):
-        return
-    reasons = "; ".join(f"{n} x {reason}" for reason, n in failure_reasons(graded)[:REASONS])
-    raise VerifierFailuresError(
-        f"step {step}: verifiers failed on {failed} of {len(graded)} answers, more than "
-        f"verifier_error_share={share:g} allows. Commonest reasons: {reasons}"
-    )
 
 
 def check_step_scores(step: int, graded: Sequence[Graded], share: float) -> None:
     """Raise VerifierFailuresError if more than `share` of the answers with a reward have no scores
-    of their steps; the log has the reasons. As few answers as above are not checked."""
+    of their steps; the log has the reasons. Fewer than FEWEST answers are not checked."""
     judged = [g for g in graded if g.reward is not None]
     failed = sum(g.steps is None for g in judged)
     if len(judged) < FEWEST or failed <= share * len(judged):

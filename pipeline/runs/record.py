@@ -114,11 +114,12 @@ class StageRecord:
         """Raise RecipeError unless metrics.jsonl has a row of every step from 1 to `last`.
 
         Returns the number of bytes of an incomplete last line, which may be the row of `last`.
+        A row that was cut off by an earlier resumption is not expected.
         """
         lines = _lines(self.metrics_path) if self.metrics_path.exists() else []
         torn = self._torn(lines)
         expected = range(1, last if torn else last + 1)
-        missing = sorted(set(expected) - {row["step"] for _, row in lines})
+        missing = sorted(set(expected) - {row["step"] for _, row in lines} - self._cut_steps())
         if missing:
             shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
             raise RecipeError(
@@ -139,13 +140,23 @@ class StageRecord:
         if self._tensorboard and self._curves_path.exists():
             self._curves = _open_curves(self._curves_path, purge_step=step + 1)
 
-    def write_resume(self, step: int) -> None:
-        """Add a line to resumes.jsonl: the stage continues after `step`. Later ones are removed."""
+    def write_resume(self, step: int, cut: int = 0) -> None:
+        """Add a line to resumes.jsonl: the stage continues after `step`. Later ones are removed.
+        `cut`: bytes of an incomplete last line of metrics.jsonl, which may be the row of `step`."""
         path = self._resumes_path
         rows = _lines(path) if path.exists() else []
         kept = [line for line, row in rows if row["step"] <= step]
-        text = b"".join([*kept, f'{{"step": {step}}}\n'.encode()])
+        row, measured = {"step": step}, self.metrics_path
+        if cut and step not in {row["step"] for row in read_metrics(measured)}:
+            row["cut_bytes"] = cut
+        text = b"".join([*kept, f"{json.dumps(row)}\n".encode()])
         write_atomically(path, lambda draft: draft.write_bytes(text))
+
+    def _cut_steps(self) -> set[int]:
+        """The steps whose rows earlier resumptions found incomplete."""
+        path = self._resumes_path
+        rows = _lines(path) if path.exists() else []
+        return {row["step"] for _, row in rows if row.get("cut_bytes")}
 
     def close(self) -> None:
         """Close the mirrors and the TensorBoard file; a later write opens a new one."""

@@ -120,6 +120,8 @@ class EngineProcess:
             send_handle(self._channel, fd, self._process.pid)
         except BlockingIOError as failure:
             raise self._stuck() from failure
+        except OSError as failure:
+            raise self._gone() from failure
 
     def stop(self) -> None:
         """End the process; a request in progress in another thread raises EngineGoneError.
@@ -270,7 +272,9 @@ class ApartSampler:
             self._close_weights()
 
     def abandon(self) -> None:
-        """Kill the process; a request in another thread raises EngineGoneError."""
+        """Kill the process; a request in another thread raises EngineGoneError. Errors of loading
+        are not raised any more."""
+        self._loading = False
         self._process.kill()
         self._close_weights()
 

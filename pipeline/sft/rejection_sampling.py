@@ -16,6 +16,7 @@ from veriloop.data.filters import Limits, Sample, SampleFilter, filters
 from veriloop.data.jsonl import read_rows
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.sft import CollectConfig, FilterConfig, RewriteConfig
+from veriloop.pipeline.rollouts.failures import VerifierFailuresError, check_failures
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Judges
 from veriloop.pipeline.runs.atomic_write import write_atomically
@@ -25,6 +26,7 @@ from veriloop.verifiers.text.language import share
 from veriloop.verifiers.text.prose import prose
 from veriloop.verifiers.text.repetition import distinct_share, pieces
 from veriloop.verifiers.text.words import words
+from veriloop.verifiers.verdict import Verdict
 
 LAYOUT = "think_format_lenient"  # the format verifier
 
@@ -65,6 +67,9 @@ def collect(
 
     Each round's graded completions are written to `folder`; a resumed run reads them from there.
     `on_question` is called with the number of questions whenever some have been sampled or read.
+
+    Raises VerifierFailuresError if more than `config.verifier_error_share` of a round's completions
+    could not be judged; a resumed run judges them again.
     """
     limits = Limits(
         min_words=filter_config.min_words,
@@ -82,15 +87,23 @@ def collect(
         path = folder / f"round_{number:05d}.jsonl"
         if path.is_file():
             on_question(len(batch))
+            _unjudged(path).unlink(missing_ok=True)
         else:
-            _write(path, _graded(teacher, batch, config, number, on_question))
+            _judge_round(path, teacher, batch, config, number, on_question)
         samples = [
             _sample(batch[answer["problem"]], answer, filter_config.ngram)
             for answer in read_rows(path)
         ]
         questions, sampled = questions + len(batch), sampled + len(samples)
         by_id = {problem.id: problem for problem in batch}
-        rows += _rows(sample_filter(samples), by_id, rewrite, teacher.pool, sample_filter.dropped)
+        accepted = _rewritten(sample_filter(samples), by_id, rewrite, sample_filter.dropped)
+        verdicts = _verdicts(accepted, teacher.pool)
+        check_failures(
+            f"round {number + 1}, answers as they will be learned",
+            _named(accepted, verdicts),
+            config.verifier_error_share,
+        )
+        rows += _rows(accepted, verdicts, sample_filter.dropped)
         say(
             f"{questions} of {len(problems)} questions sampled, {len(rows)} of {sampled} responses "
             "accepted"
@@ -108,14 +121,48 @@ def collect(
     )
 
 
-def _graded(
+def _judge_round(
+    path: Path,
+    teacher: Teacher,
+    problems: Sequence[Problem],
+    config: CollectConfig,
+    number: int,
+    on_question: Callable[[int], object],
+) -> None:
+    """Write every completion of a round to `path`, with its accuracy and format scores.
+
+    Until all are judged they are in a file of their own, so that none is sampled twice.
+    """
+    unjudged = _unjudged(path)
+    if unjudged.is_file():
+        on_question(len(problems))
+    else:
+        _write(unjudged, _sampled(teacher, problems, config, number, on_question))
+    answers = list(read_rows(unjudged))
+    pairs = [(problems[answer["problem"]], answer["response"]) for answer in answers]
+    verdicts = _verdicts(pairs, teacher.pool)
+    try:
+        check_failures(f"round {number + 1}", _named(pairs, verdicts), config.verifier_error_share)
+    except VerifierFailuresError as failure:
+        raise VerifierFailuresError(
+            f"{failure}. The answers are kept in {unjudged}; --resume judges them again"
+        ) from failure
+    scores = [{"accuracy": own.score, "format": layout.score} for own, layout in verdicts]
+    _write(path, [answer | of for answer, of in zip(answers, scores, strict=True)])
+    unjudged.unlink()
+
+
+def _unjudged(path: Path) -> Path:
+    return path.with_name(f"unjudged_{path.name}")
+
+
+def _sampled(
     teacher: Teacher,
     problems: Sequence[Problem],
     config: CollectConfig,
     number: int,
     on_question: Callable[[int], object],
 ) -> list[dict[str, Any]]:
-    """Every completion of a round, with its accuracy and format scores."""
     sampling = Sampling(
         per_prompt=config.per_prompt,
         temperature=config.temperature,
@@ -126,18 +173,30 @@ def _graded(
     rollouts = teacher.generator.rollouts(
         teacher.sampler, prompts, sampling, lambda _: on_question(1)
     )
-    tasks = [task for rollout in rollouts for task in _tasks(rollout.problem, rollout.response)]
-    verdicts = iter(teacher.pool.judge_all(tasks))
     return [
         {
             "problem": int(rollout.group),
             "response": rollout.response,
             "tokens": len(rollout.response_ids),
             "finish": rollout.finish,
-            "accuracy": next(verdicts).score,
-            "format": next(verdicts).score,
         }
         for rollout in rollouts
+    ]
+
+
+def _verdicts(pairs: Sequence[tuple[Problem, str]], pool: Judges) -> list[tuple[Verdict, Verdict]]:
+    """The verdicts of accuracy and format on each response."""
+    verdicts = pool.judge_all([task for pair in pairs for task in _tasks(*pair)])
+    return list(zip(verdicts[::2], verdicts[1::2], strict=True))
+
+
+def _named(
+    pairs: Sequence[tuple[Problem, str]], verdicts: Sequence[tuple[Verdict, Verdict]]
+) -> list[dict[str, Verdict]]:
+    """The verdicts by the names of the verifiers."""
+    return [
+        {problem.verifier: own, LAYOUT: layout}
+        for (problem, _), (own, layout) in zip(pairs, verdicts, strict=True)
     ]
 
 
@@ -172,24 +231,32 @@ def _sample(problem: Problem, answer: Mapping[str, Any], ngram: int) -> Sample:
     )
 
 
-def _rows(
+def _rewritten(
     samples: Sequence[Sample],
     problems: Mapping[str, Problem],
     rewrite: RewriteConfig,
-    pool: Judges,
     dropped: Counter[str],
-) -> list[dict[str, Any]]:
-    """Rewrite the samples and verify them again; a response that the rewriter broke is dropped."""
+) -> list[tuple[Problem, str]]:
+    """The samples in the recipe's layout."""
     responses: list[tuple[Problem, str]] = []
     for sample, response in zip(samples, rewrite_all(samples, rewrite), strict=True):
         if response is None:
             dropped["rewrite_failed"] += 1
         else:
             responses.append((problems[sample.facts["problem"]], response))
-    verdicts = iter(pool.judge_all([task for pair in responses for task in _tasks(*pair)]))
+    return responses
+
+
+def _rows(
+    responses: Sequence[tuple[Problem, str]],
+    verdicts: Sequence[tuple[Verdict, Verdict]],
+    dropped: Counter[str],
+) -> list[dict[str, Any]]:
+    """The rows; a response that the rewriter broke is dropped."""
     rows: list[dict[str, Any]] = []
-    for problem, response in responses:
-        if (next(verdicts).score, next(verdicts).score) == (1.0, 1.0):
+    for (problem, response), judged in zip(responses, verdicts, strict=True):
+        scores = tuple(verdict.score for verdict in judged)
+        if scores == (1.0, 1.0):
             rows.append(
                 {
                     "prompt": [{"role": "user", "content": problem.prompt}],
@@ -200,5 +267,5 @@ def _rows(
                 }
             )
         else:
-            dropped["rewrite_spoiled"] += 1
+            dropped["unjudged" if None in scores else "rewrite_spoiled"] += 1
     return rows

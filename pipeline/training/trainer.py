@@ -86,8 +86,6 @@ class Trainer:
         `save_last` the caller saves the last step.
         """
         self._rewind_record()
-        if self._loop.step:
-            self._deps.record.write_resume(self._loop.step)
         every = self._recipe.checkpoint.every
         with self._stop, self._system, self._writer:
             for _ in steps:
@@ -102,12 +100,16 @@ class Trainer:
                 self._begin_save(seconds())
 
     def _rewind_record(self) -> None:
-        """Remove what this run repeats. Raises RecipeError if rows of earlier steps are lost."""
+        """Record a resumption and remove what this run repeats. Raises RecipeError if rows of
+        earlier steps are lost."""
         step, record = self._loop.step, self._deps.record
-        if torn := record.require_steps(step):
+        torn = record.require_steps(step)
+        if torn:
             self._deps.console.note(
                 f"{record.metrics_path}: the last line was incomplete; its {torn} bytes are cut off"
             )
+        if step:
+            record.write_resume(step, torn)
         record.rewind(step)
 
     def save(self, seconds: float) -> Path:

@@ -23,6 +23,7 @@ from veriloop.pipeline.evaluation.benchmark_metrics import (
     set_metrics,
 )
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
+from veriloop.pipeline.rollouts.failures import check_failures
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Judges, open_judges
 from veriloop.pipeline.runs.atomic_write import write_atomically
@@ -70,8 +71,9 @@ class _Bench:
 
 def run(options: Options) -> dict[str, SetMetrics]:
     """Metrics by set. Raises RecipeError for invalid options before anything is sampled, and
-    StageError if nothing could be verified."""
+    StageError if too little could be verified; the answers are stored all the same."""
     options = replace(options, system=system_message(options.system, options.template))
+    options.require_error_share()
     checkpoint = find_checkpoint(options.checkpoint, "CHECKPOINT")
     scribe = RolloutGenerator(
         load_tokenizer(checkpoint),
@@ -115,6 +117,15 @@ def _evaluate_set(
     problems = [scribe.judged_problem(problem, scribe.prompt(problem)) for problem in problems]
     verdicts = judge_answers(problems, answers, bench.judges)
     _write_verdicts(file.path.with_suffix(".verdicts.jsonl"), problems, verdicts)
+    check_failures(
+        plan.exam.name,
+        [
+            {problem.verifier: verdict}
+            for problem, group in zip(problems, verdicts, strict=True)
+            for verdict in group
+        ],
+        options.verifier_error_share,
+    )
     return set_metrics(problems, answers, verdicts, plan.ks, bench.judges)
 
 

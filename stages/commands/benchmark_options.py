@@ -16,7 +16,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.sampling.prelaunch import engine_of
 from veriloop.pipeline.sampling.sampler import Sampling
-from veriloop.stages.commands.parse import JudgeOptions, system_message
+from veriloop.stages.commands.parse import BoundedJudgeOptions, system_message
 
 LONGEST = 32_768  # tokens of an answer in the paper
 SAMPLES = ((100, 64), (300, 16))  # (questions, answers per question) of sets up to that size
@@ -24,7 +24,7 @@ FEWEST = 4  # answers per question of larger sets
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(JudgeOptions):
+class Options(BoundedJudgeOptions):
     """Evaluate a Hugging Face checkpoint on whole published sets.
 
     Answers are stored as they are sampled: the same command run again samples only missing ones.

@@ -19,12 +19,12 @@ from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig, r
 from veriloop.pipeline.config.user_code import check_template
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.evaluation.evaluate import Evaluation
-from veriloop.stages.commands.parse import JudgeOptions, parse_options, system_message
+from veriloop.stages.commands.parse import BoundedJudgeOptions, parse_options, system_message
 from veriloop.stages.held_out import evaluate_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(JudgeOptions):
+class Options(BoundedJudgeOptions):
     """Evaluate a Hugging Face checkpoint on held-out problems.
 
     With --set NAME... it evaluates on whole published sets instead; that form has other flags,
@@ -58,6 +58,7 @@ def run(options: Options) -> Evaluation:
     """Evaluate with these options. Raises RecipeError for invalid ones."""
     system = system_message(options.system, options.template)
     judging = options.judging(options.verifier_service)
+    error_share = options.require_error_share()
     try:
         config = EvaluationConfig(
             sources=options.sources,
@@ -81,6 +82,7 @@ def run(options: Options) -> Evaluation:
         seed=options.seed,
         verifier_service=options.verifier_service,
         judging=judging,
+        error_share=error_share,
         template=options.template,
         system=system,
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar, Union
 import tyro
 
 from veriloop.pipeline.config.sections import (
+    ERROR_SHARE,
     ComputerAlgebra,
     judging_facts,
     require_one_sandbox,
@@ -54,6 +55,21 @@ class JudgeOptions(PluginOptions):
         except ValueError as mistake:
             raise RecipeError(f"--sandbox.backend: {mistake}") from mistake
         return {"sandbox": backend, "facts": judging_facts(self.verifier_computer_algebra)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedJudgeOptions(JudgeOptions):
+    """Options of a command that ends when its verifiers fail on too many answers."""
+
+    verifier_error_share: float = ERROR_SHARE  # share of answers without a verdict that ends it
+
+    def require_error_share(self) -> float:
+        """The share. Raises RecipeError for one that is none."""
+        if not 0.0 <= self.verifier_error_share <= 1.0:
+            raise RecipeError(
+                f"--verifier-error-share {self.verifier_error_share:g}: must be from 0 to 1 (never)"
+            )
+        return self.verifier_error_share
 
 
 def system_message(system: str, template: str) -> str:

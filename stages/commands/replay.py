@@ -1,6 +1,7 @@
 """`veriloop replay RUN --from-step N`: repeat updates on recorded rollouts, with another loss."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.report.read_run import Run, Stage, read_run
 from veriloop.pipeline.runs import lineage
-from veriloop.pipeline.runs.run_lock import locked
+from veriloop.pipeline.runs.run_lock import RunLockedError, locked
 from veriloop.stages.commands.parse import parse_known_options
 from veriloop.stages.launch import flag_values, unchecked
 
@@ -66,7 +67,7 @@ def command(words: Sequence[str]) -> int:
     recorded = _recorded(stage)
     recipe = with_changes(recorded, flags)
     changes = differences(recorded, recipe)
-    output = _output(run, options.output)
+    _output(run, options.output)  # refuses a folder that is there already
     steps = _steps(stage, options)
     start = _start(stage)
     print(f"{stage.name} of {run.folder}: steps {steps[0]} to {steps[-1]}", flush=True)
@@ -75,7 +76,7 @@ def command(words: Sequence[str]) -> int:
     # Imports torch, which --help and mistakes need not wait for.
     from veriloop.stages.commands.replay_run import replayed
 
-    with locked(output):
+    with _held_output(run, options.output) as output:
         return replayed(run, stage, (recorded, recipe), changes, start, steps, output)
 
 
@@ -142,7 +143,25 @@ def differences(recorded: RLRecipe, recipe: RLRecipe) -> list[tuple[str, Any, An
     return [(key, old.get(key), value) for key, value in new.items() if value != old.get(key)]
 
 
+@contextmanager
+def _held_output(run: Run, folder: str) -> Iterator[Path]:
+    """The folder to write to, locked. Raises RunLockedError if another command holds the one that
+    is named; a numbered one that another replay has just taken is replaced by the next."""
+    while True:
+        output = _output(run, folder)
+        try:
+            with locked(output):
+                if not (output / "run.json").exists():
+                    yield output
+                    return
+                # another replay began and ended after the look at the folder
+        except RunLockedError:
+            if folder:
+                raise
+
+
 def _output(run: Run, folder: str) -> Path:
+    """The folder that is named, or the next number. Raises RecipeError if it exists."""
     if not folder:
         numbers = [int(p.name) for p in (run.folder / "replays").glob("*") if p.name.isdigit()]
         return run.folder / "replays" / str(max(numbers, default=0) + 1)

@@ -69,6 +69,18 @@ def sharded(folder, *, second=True, listed=None):
     (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
 
 
+def doubled(change=lambda weights: None, **places):
+    """Function: add shards to a single file of weights, which is then changed."""
+
+    def damage(folder):
+        weights = load_file(folder / WEIGHTS)
+        sharded(folder, **places)
+        change(weights)
+        save_file(weights, folder / WEIGHTS, {"format": "pt"})
+
+    return damage
+
+
 def bad_index(folder):
     (folder / WEIGHTS).unlink()
     (folder / INDEX).write_text(json.dumps({"metadata": {}}))
@@ -120,6 +132,19 @@ BAD = {  # what is wrong: (damage, what the message names)
         f"{SHARDS[1]} lacks another.weight",
     ),
     "an index without a map": (bad_index, "has no `weight_map`"),
+    "shards of another save": (
+        doubled(lambda w: w.update({NORM: w[NORM] + 1})),
+        f"{WEIGHTS} and the shards of {INDEX} differ in {NORM}. {WEIGHTS} or {INDEX} is left over",
+    ),
+    "shards in another precision": (
+        doubled(lambda w: w.update({HEAD: w[HEAD].bfloat16()})),
+        f"{WEIGHTS} and the shards of {INDEX} differ in {HEAD}.",
+    ),
+    "shards with another tensor": (doubled(lambda w: w.pop(HEAD)), f"differ in {HEAD}."),
+    "an index of shards that are gone": (
+        doubled(second=False),
+        f"lists {SHARDS[1]}, which are missing, with 1 tensors such as {NORM}. {WEIGHTS} or",
+    ),
     "a config that is no JSON": (text("config.json", '{"model_type": '), "config.json is not JSON"),
     "a config that is a list": (text("config.json", "[]"), "config.json holds []"),
     "a config without a model": (text("config.json", "{}"), "does not load (ValueError: Unrec"),
@@ -225,6 +250,10 @@ def test_the_message_survives_the_way_from_another_process():
 WHOLE = {
     "as saved": lambda _: None,
     "shards": sharded,
+    "the same shards beside the single file": doubled(),
+    "an index of the single file": lambda folder: (folder / INDEX).write_text(
+        json.dumps({"weight_map": dict.fromkeys(load_file(folder / WEIGHTS), WEIGHTS)})
+    ),
     "no generation config": without("generation_config.json"),
     "PyTorch's own format": lambda folder: (
         torch.save(load_file(folder / WEIGHTS), folder / "pytorch_model.bin"),

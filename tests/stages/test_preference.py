@@ -19,11 +19,14 @@ from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.preference import loop as module
 from veriloop.pipeline.preference.reference_pass import ReferenceLostError
 from veriloop.pipeline.rl.metrics import reproducible
+from veriloop.pipeline.rollouts.failures import VerifierFailuresError
 from veriloop.pipeline.runs import checkpoint
-from veriloop.pipeline.runs.record import StageRecord, read_metrics
+from veriloop.pipeline.runs.record import StageRecord, read_metrics, read_rollouts
+from veriloop.pipeline.types import Graded
 from veriloop.stages import preference
 from veriloop.stages.cli import main
 from veriloop.stages.stage_run import begin_stage
+from veriloop.verifiers.verdict import Verdict
 
 CACHE = module.CACHE
 slow = partial(pytest.param, marks=pytest.mark.slow)
@@ -147,6 +150,31 @@ def test_a_round_asks_the_questions_of_any_source(recipe, tmp_path, judged_by_le
     )
     preference.run(asked, tmp_path / "run", resume=False)
     assert seen == {"gsm8k", "arithmetic"}
+
+
+def test_a_judge_that_fails_on_most_answers_ends_the_run_and_the_round_is_kept(
+    recipe, tmp_path, monkeypatch
+):
+    def label(recipe, pool, tokenizer):
+        failed = Verdict(score=None, status="error", detail="judge unreachable")
+
+        def unjudged(rollouts):
+            return [Graded(rollout=r, verdicts={"accuracy": failed}, reward=None) for r in rollouts]
+
+        return unjudged
+
+    monkeypatch.setattr(preference, "labeller", label)
+    with pytest.raises(VerifierFailuresError) as failure:
+        preference.run(recipe(**SCHEDULES["online"]), tmp_path / "run", resume=False)
+    path = tmp_path / "run/preference/refused/step_000001.parquet"
+    assert str(failure.value) == (
+        "round 1: verifiers failed on 12 of 12 answers, more than verifier_error_share=0.5 allows. "
+        "Commonest reasons: 12 x accuracy (number): judge unreachable. The round's rollouts are in "
+        f"{path}"
+    )
+    assert len(read_rollouts(path)) == 12
+    (stage,) = json.loads((tmp_path / "run/run.json").read_text())["stages"]
+    assert stage["status"] == "failed"
 
 
 @pytest.mark.slow

@@ -27,15 +27,19 @@ def inputs(**hashes):
         (
             entry(start=OLD),
             inputs(start=NEW),
-            r"start start: a{12} -> b{12}.*--allow-changed start",
+            r"start start = start: a{12} -> b{12}.*--allow-changed start",
         ),
-        (entry(**{"plugins.0": OLD}), inputs(**{"plugins.0": NEW}), "file plugins.0: a{12}"),
+        (
+            entry(**{"plugins.0": OLD}),
+            inputs(**{"plugins.0": NEW}),
+            r"verifier plugins\.0 = plugins\.0: a{12} -> b{12}.*--allow-changed verifier, or",
+        ),
         (
             entry(**{"reward.terms.x.function (file)": OLD}),
             inputs(**{"reward.terms.x.function (file)": NEW}),
             r"file reward\.terms\.x\.function",
         ),
-        (entry(data=OLD), {}, "file data: a{12} -> missing"),
+        (entry(data=OLD), {}, "file data = data: a{12} -> missing"),
         (entry(start=OLD, data=OLD), inputs(start=NEW), "--allow-changed file --allow-changed st"),
     ],
 )
@@ -124,7 +128,7 @@ def test_a_changed_start_is_refused_untouched_or_allowed_and_recorded(stopped, s
     (start / "vocab.txt").write_text("one more file of the model folder")
     before = files(run)
     assert main(words) == 2
-    assert "(start start: " in capsys.readouterr().err
+    assert f"(start start = {start}: " in capsys.readouterr().err
     assert files(run) == before
     assert main([*words, "--allow-changed", "file"]) == 2
     assert main([*words, "--allow-changed", "start"]) == 0

@@ -9,9 +9,11 @@ from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate, passes
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
+from veriloop.pipeline.rollouts.failures import VerifierFailuresError
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.sampling.sampler import Completion, Sampling
 from veriloop.verifiers.pool import VerifierPool
+from veriloop.verifiers.verdict import Verdict
 
 VERIFIERS = {"accuracy": None, "format": "think_format"}
 RIGHT, WRONG, BARE = "right", "wrong", "bare"
@@ -55,11 +57,12 @@ def ask(tiny_checkpoint, pool):
     tokenizer = load_tokenizer(tiny_checkpoint())
     scribe = RolloutGenerator(tokenizer, load_generation_config(tiny_checkpoint()))
 
-    def run(answers, *, cut=(), greedy=True, **named):
+    def run(answers, *, cut=(), **named):
         problems = arithmetic.distinct("test", 0, len(answers))
         sampler = Told(tokenizer, problems, answers, cut)
         how = Sampling(per_prompt=len(answers[0]), temperature=0.7, max_tokens=64, seed=1)
-        result = evaluate(sampler, scribe, problems, VERIFIERS, pool, how, greedy=greedy, **named)
+        named = {"error_share": 0.5} | named
+        result = evaluate(sampler, scribe, problems, VERIFIERS, pool, how, **named)
         return result, sampler
 
     return run
@@ -104,8 +107,6 @@ def test_the_flat_form_has_every_value_and_its_interval(ask):
 
 
 def test_samples_that_no_verifier_could_judge_count_nowhere(ask, pool, monkeypatch):
-    from veriloop.verifiers.verdict import Verdict
-
     judge_all = pool.judge_all
 
     def failing(tasks):
@@ -119,9 +120,54 @@ def test_samples_that_no_verifier_could_judge_count_nowhere(ask, pool, monkeypat
     assert result.estimates["pass@1"].value == 0.75  # 1/1 of the first, 1/2 of the second
 
 
-def test_an_answer_that_is_partly_right_is_not_right(ask, pool, monkeypatch):
-    from veriloop.verifiers.verdict import Verdict
+def failing(pool, monkeypatch, broken):
+    """Make the verdicts on those of the pool's tasks fail, by call."""
+    judge_all, calls = pool.judge_all, []
 
+    def judged(tasks):
+        calls.append(tasks)
+        failed = Verdict(score=None, status="error", detail="the judge is unreachable")
+        verdicts = judge_all(tasks)
+        return [failed if broken(len(calls), i) else v for i, v in enumerate(verdicts)]
+
+    monkeypatch.setattr(pool, "judge_all", judged)
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (lambda call, i: call == 1 and i < 10, r"evaluation: verifiers failed on 5 of 9 answers"),
+        (lambda call, i: call == 2 and i < 10, r"greedy answers: verifiers failed on 5 of 9"),
+    ],
+    ids=["samples", "greedy"],
+)
+def test_too_many_failures_end_an_evaluation_after_its_samples_were_kept(
+    ask, pool, monkeypatch, broken, told
+):
+    failing(pool, monkeypatch, broken)
+    kept = []
+    with pytest.raises(VerifierFailuresError, match=told) as failure:
+        ask([[RIGHT]] * 9, keep=kept.extend)
+    assert "verifier_error_share=0.5" in str(failure.value) and len(kept) == 9
+    assert "5 x accuracy (number): the judge is unreachable" in str(failure.value)
+    failing(pool, monkeypatch, broken)
+    result, _ = ask([[RIGHT]] * 9, error_share=0.6)
+    assert result.failed == 5
+
+
+def test_greedy_answers_that_no_verifier_could_judge_are_not_wrong(ask, pool, monkeypatch):
+    failing(pool, monkeypatch, lambda call, i: call == 2 and i == 0)
+    result, _ = ask([[RIGHT], [RIGHT], [WRONG]])
+    assert (result.estimates["greedy"].value, result.estimates["greedy"].n) == (0.5, 2)
+    assert result.failed == 1
+    failing(pool, monkeypatch, lambda call, i: call == 2)
+    with pytest.raises(
+        StageError, match=r"every greedy answer: 1 x accuracy \(number\): .*unreachable"
+    ):
+        ask([[RIGHT]])
+
+
+def test_an_answer_that_is_partly_right_is_not_right(ask, pool, monkeypatch):
     def halved(tasks):
         return [Verdict(score=0.5, status="graded") for _ in tasks]
 
@@ -134,8 +180,6 @@ class Judges:
     """Scores by what the response says, in the order of the components."""
 
     def judge_all(self, tasks):
-        from veriloop.verifiers.verdict import Verdict
-
         found = []
         for problem, response in tasks:
             score = {"number": "right" in response, "language": 0.5}.get(problem.verifier, True)
@@ -171,7 +215,10 @@ def by_source(graded):
                 ]
 
         how = Sampling(per_prompt=2, temperature=1.0, max_tokens=8, seed=1)
-        return evaluate(None, RolloutGenerator(), problems, MEASURED, Judges(), how), greedy
+        result = evaluate(
+            None, RolloutGenerator(), problems, MEASURED, Judges(), how, error_share=0.5
+        )
+        return result, greedy
 
     return run
 
@@ -207,7 +254,9 @@ def test_general_prompts_alone_have_no_pass_at_1(by_source):
 
 
 def test_a_source_that_nobody_could_judge_is_a_failure_of_the_stage(by_source):
-    with pytest.raises(StageError, match=r"failed on every sample of programs$"):
+    with pytest.raises(
+        StageError, match=r"failed on every sample of programs: 3 x accuracy \(number\): "
+    ):
         by_source(("sums", ("right", "broken")), ("programs", ("broken", "broken")))
 
 

@@ -22,7 +22,7 @@ def asked(monkeypatch):
             rollout=SimpleNamespace(
                 prompts=0, per_prompt=2, temperature=1.0, max_tokens=4, stop=()
             ),
-            evaluation=SimpleNamespace(samples=1, temperature=1.0),
+            evaluation=SimpleNamespace(samples=1, temperature=1.0), verifier_error_share=0.5,
         )  # fmt: skip
         made.deps = SimpleNamespace(
             sampler=SimpleNamespace(sleep=lambda: told.append("slept")), held_out=[], pool=None,

@@ -14,9 +14,9 @@ from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.errors import NonFiniteError, StageError, Stopped
 from veriloop.pipeline.rl.loop import Loop
 from veriloop.pipeline.rl.metrics import reproducible
-from veriloop.pipeline.rl.reward_checks import VerifierFailuresError
 from veriloop.pipeline.rl.update import MismatchError
 from veriloop.pipeline.rollouts import grade
+from veriloop.pipeline.rollouts.failures import VerifierFailuresError
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.record import read_metrics, read_rollouts
 from veriloop.pipeline.sampling.sync import SyncError
@@ -425,7 +425,9 @@ def unjudged(graded):
 
 
 def test_a_judge_that_fails_on_everything_stops_the_run(train, tmp_path, capsys):
-    with pytest.raises(VerifierFailuresError, match="16 x accuracy: judge unreachable") as failure:
+    with pytest.raises(
+        VerifierFailuresError, match=r"16 x accuracy \(number\): judge unreach"
+    ) as failure:
         train("a", recipe(), regraded(unjudged))
     path = tmp_path / "a/refused/step_000001.parquet"
     assert str(path) in str(failure.value) and len(read_rollouts(path)) == 16

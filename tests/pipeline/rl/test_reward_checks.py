@@ -8,14 +8,12 @@ import pytest
 from tests.rollouts import graded
 from veriloop.pipeline.errors import NonFiniteError, StageError
 from veriloop.pipeline.rl.reward_checks import (
-    VerifierFailuresError,
     ZeroRewardAlarm,
-    check_failures,
     check_rewards,
     check_step_scores,
-    failure_reasons,
     with_finite_rewards,
 )
+from veriloop.pipeline.rollouts.failures import VerifierFailuresError
 from veriloop.verifiers.verdict import Verdict
 
 NOTHING = Verdict(score=0.0, status="no_answer", detail="no answer tags")
@@ -27,48 +25,6 @@ FAILED = Verdict(score=None, status="error", detail="the worker died")
 def failed(detail):
     verdicts = {"accuracy": Verdict(score=None, status="error", detail=detail)}
     return graded(reward=None, verdicts=verdicts)
-
-
-@pytest.mark.parametrize(
-    ("failures", "answers", "share"),
-    [
-        (16, 16, 0.5),
-        (9, 16, 0.5),
-        (1, 8, 0.0),  # none is allowed
-        (16, 16, 0.99),
-    ],
-)
-def test_too_many_failures_stop_the_run(failures, answers, share):
-    step = [failed("down")] * failures + [graded()] * (answers - failures)
-    with pytest.raises(VerifierFailuresError, match=f"failed on {failures} of {answers} answers"):
-        check_failures(3, step, share)
-
-
-@pytest.mark.parametrize(
-    ("failures", "answers", "share"),
-    [
-        (0, 16, 0.0),
-        (8, 16, 0.5),  # exactly the bound
-        (7, 7, 0.5),  # too few answers to tell
-        (16, 16, 1.0),  # switched off
-    ],
-)
-def test_fewer_failures_do_not(failures, answers, share):
-    check_failures(3, [failed("down")] * failures + [graded()] * (answers - failures), share)
-
-
-def test_wrong_answers_are_no_failures():
-    wrong = graded(reward=0.0, verdicts={"accuracy": Verdict(score=0.0, status="no_answer")})
-    check_failures(1, [wrong] * 16, 0.0)
-    assert failure_reasons([wrong] * 16) == []
-
-
-def test_the_three_commonest_reasons_are_named():
-    step = [failed(r) for r in ["a"] * 2 + ["b"] * 5 + ["c"] * 4 + ["d"]]
-    with pytest.raises(VerifierFailuresError) as failure:
-        check_failures(1, step, 0.5)
-    assert "5 x accuracy: b; 4 x accuracy: c; 2 x accuracy: a" in str(failure.value)
-    assert "accuracy: d" not in str(failure.value)
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), float("-inf")])

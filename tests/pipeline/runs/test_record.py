@@ -241,6 +241,29 @@ def test_a_torn_row_of_the_last_step_is_measured_and_not_refused(tmp_path):
         plain(tmp_path).require_steps(4)
 
 
+def test_a_row_that_a_resumption_has_cut_off_is_not_expected_by_the_next(tmp_path):
+    run(plain(tmp_path), [1, 2, 3])
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-4])
+    torn = plain(tmp_path).require_steps(3)
+    plain(tmp_path).write_resume(3, torn)
+    plain(tmp_path).rewind(3)
+    assert json.loads((tmp_path / "resumes.jsonl").read_bytes()) == {"step": 3, "cut_bytes": torn}
+    run(plain(tmp_path), [4])
+    assert plain(tmp_path).require_steps(4) == 0
+    plain(tmp_path).rewind(1)
+    with pytest.raises(RecipeError, match="no row of step 2, 4;"):
+        plain(tmp_path).require_steps(4)
+
+
+def test_a_torn_row_after_the_step_is_repeated_and_so_is_not_cut_off(tmp_path):
+    run(plain(tmp_path), [1, 2, 3])
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-4])
+    plain(tmp_path).write_resume(2, plain(tmp_path).require_steps(2))
+    assert json.loads((tmp_path / "resumes.jsonl").read_bytes()) == {"step": 2}
+
+
 @pytest.fixture
 def evaluations(tmp_path):
     file = tmp_path / "evaluations.jsonl"

@@ -102,6 +102,21 @@ def test_an_engine_that_dies_is_told_by_its_exit_and_its_last_words(apart):
         apart.sample(PROMPTS, SAMPLING)
 
 
+def test_an_engine_that_dies_before_it_gets_the_weights_is_told_by_its_exit(apart):
+    apart.sample(PROMPTS, SAMPLING)
+    os.kill(apart.pid, signal.SIGKILL)
+    apart._process._process.wait()
+    with pytest.raises(EngineGoneError, match="killed by signal 9"):
+        apart._process.hand_over(0)
+
+
+def test_an_engine_given_up_while_it_loads_raises_nothing_when_it_is_closed(tiny_checkpoint):
+    sampler = opened(tiny_checkpoint())
+    sampler.abandon()
+    sampler.close()
+    assert gone(sampler.pid)
+
+
 def test_closing_ends_the_process(apart):
     pid = apart._process._process.pid
     apart.close()

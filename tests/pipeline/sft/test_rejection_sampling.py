@@ -7,6 +7,7 @@ import pytest
 from veriloop.data.decontaminate import Overlap
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.sft import CollectConfig, FilterConfig, RewriteConfig
+from veriloop.pipeline.rollouts.failures import VerifierFailuresError
 from veriloop.pipeline.sft import rejection_sampling as module
 from veriloop.pipeline.sft.rejection_sampling import Teacher, collect
 from veriloop.pipeline.types import Rollout
@@ -158,13 +159,49 @@ def test_it_ends_with_as_many_rows_as_are_wanted(collecting):
     assert sum(found.dropped.values()) + len(found.rows) == found.sampled
 
 
-def test_a_failed_verifier_counts_as_unjudged(collecting):
-    class Failing(Pool):
-        def judge_all(self, tasks):
-            return [Verdict(score=None, status="error") for _ in tasks]
+class Failing(Pool):
+    """Fails on the answers of some calls, counted from 1: 0: of all."""
 
-    found = collecting(pool=Failing())
+    def __init__(self, *calls):
+        self.calls, self.made = calls, 0
+
+    def judge_all(self, tasks):
+        self.made += 1
+        if self.calls and self.made not in self.calls:
+            return super().judge_all(tasks)
+        return [Verdict(score=None, status="error", detail="judge unreachable") for _ in tasks]
+
+
+def test_a_failed_verifier_counts_as_unjudged(collecting):
+    found = collecting(pool=Failing(), verifier_error_share=1.0)
     assert found.rows == () and found.dropped == {"unjudged": 20}
+
+
+def test_too_many_failures_end_collecting_and_the_answers_are_judged_when_it_resumes(
+    collecting, tmp_path
+):
+    first, again = RolloutGenerator(), RolloutGenerator()
+    unjudged = tmp_path / "samples" / "unjudged_round_00001.jsonl"
+    with pytest.raises(VerifierFailuresError) as failure:
+        collecting(first, pool=Failing(3))  # two calls for each round
+    assert str(failure.value) == (
+        "round 2: verifiers failed on 8 of 8 answers, more than verifier_error_share=0.5 allows. "
+        "Commonest reasons: 8 x number: judge unreachable; 8 x think_format_lenient: judge "
+        f"unreachable. The answers are kept in {unjudged}; --resume judges them again"
+    )
+    assert [len(unjudged.read_text().splitlines()), len(first.asked)] == [8, 2]
+    progress = []
+    found = collecting(again, on_question=progress.append)
+    assert found == collecting() and progress == [2, 2, 1]
+    assert [s.seed for _, s in again.asked] == [300_003]  # only the round that was not sampled
+    assert not list((tmp_path / "samples").glob("unjudged*"))
+
+
+def test_too_many_failures_on_rewritten_answers_end_collecting(collecting):
+    with pytest.raises(VerifierFailuresError, match=r"^round 1, answers as they will be learned: "):
+        collecting(pool=Failing(2), keep=4, at_once=5)
+    found = collecting(pool=Failing(1), keep=4, at_once=5, verifier_error_share=1.0)
+    assert found.rows == () and found.dropped["unjudged"] == 10
 
 
 def test_responses_with_a_held_out_question_are_dropped(collecting):

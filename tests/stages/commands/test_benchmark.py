@@ -9,6 +9,7 @@ import pytest
 from veriloop.pipeline.sampling.sampler import Completion
 from veriloop.stages.cli import main
 from veriloop.stages.commands import benchmark as set_evaluation
+from veriloop.verifiers.verdict import Verdict
 
 HUMANEVAL = {
     "task_id": "HumanEval/0",
@@ -177,6 +178,20 @@ def test_each_answer_has_its_verdict_in_a_file_next_to_it(ask, files, opened, tm
     assert [line["number"] for line in lines] == [0, 1, 2, 3]
     assert [line["score"] for line in lines] == [1.0, 0.0, 0.0, 0.0]
     assert lines[3]["status"] == "no_answer" and lines[0]["question"] == "math500/test/0"
+
+
+def test_verifiers_that_fail_on_most_answers_end_the_command_and_the_answers_are_kept(
+    ask, files, opened, lent_pool, monkeypatch, capsys
+):
+    failed = Verdict(score=None, status="error", detail="the judge is unreachable")
+    with monkeypatch.context() as patched:
+        patched.setattr(lent_pool, "judge_all", lambda tasks: [failed for _ in tasks])
+        assert ask("--set", files["gsm8k"]) == (1, {})
+    assert (
+        "gsm8k: verifiers failed on 20 of 20 answers, more than verifier_error_share=0.5 allows. "
+        "Commonest reasons: 20 x math_answer: the judge is unreachable"
+    ) in capsys.readouterr().err
+    assert ask("--set", files["gsm8k"])[0] == 0 and len(opened) == 1  # nothing is sampled again
 
 
 def test_a_real_engine_answers(ask, files):

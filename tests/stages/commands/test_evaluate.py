@@ -6,8 +6,10 @@ import pytest
 
 from veriloop.data.template import INSTRUCTION
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.rollouts.failures import VerifierFailuresError
 from veriloop.stages.commands import evaluate
 from veriloop.verifiers.service.server import RewardService, Settings
+from veriloop.verifiers.verdict import Verdict
 
 
 @pytest.fixture
@@ -110,3 +112,30 @@ def test_the_named_system_message_begins_every_prompt(words, monkeypatch):
     with pytest.raises(Opened):
         evaluate.command([*words, "--template", "chat", "--system", "r1"])
     assert asked == [("chat", INSTRUCTION)]
+
+
+@pytest.mark.parametrize("more", [(), ("--set", "gsm8k=train.jsonl")], ids=["sources", "set"])
+@pytest.mark.parametrize("share", ["-0.1", "1.5", "nan"])
+def test_a_share_of_failures_that_is_none_is_refused(words, more, share, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    small = words[:2] if more else words
+    with pytest.raises(RecipeError, match=rf"--verifier-error-share {share}: must be from 0 to 1"):
+        evaluate.command([*small, f"--verifier-error-share={share}", *more])
+
+
+@pytest.mark.usefixtures("one_pool")
+def test_the_flag_says_how_many_failures_end_it(words, lent_pool, monkeypatch):
+    failed = Verdict(score=None, status="error", detail="the judge is unreachable")
+    judge_all, calls = lent_pool.judge_all, []
+
+    def judged(tasks):
+        calls.append(tasks)  # no verdict of the first call on the first answer
+        return [
+            failed if (i < 3 and len(calls) == 1) else v for i, v in enumerate(judge_all(tasks))
+        ]
+
+    monkeypatch.setattr(lent_pool, "judge_all", judged)
+    with pytest.raises(VerifierFailuresError, match=r"failed on \d of 8 answers, more than"):
+        evaluate.command([*words, "--verifier-error-share", "0"])
+    calls.clear()
+    assert evaluate.command([*words, "--verifier-error-share", "0.5"]) == 0

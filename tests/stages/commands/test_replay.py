@@ -15,7 +15,9 @@ from veriloop.pipeline.offline import replay
 from veriloop.pipeline.rollouts import grade
 from veriloop.pipeline.rollouts.step_scores import with_step_scores
 from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.runs.run_lock import locked
 from veriloop.stages.cli import main
+from veriloop.stages.commands import replay, replay_run
 from veriloop.stages.commands.replay import differences, with_changes
 
 WEIGHTS = "model.safetensors"
@@ -301,3 +303,50 @@ def test_flags_of_parts_that_decide_an_update_are_taken(tmp_path):
     ]
     with pytest.raises(RecipeError, match=r"--problem-seed: problem_seed affects sampling"):
         with_changes(plain, ["--problem-seed", "3"])
+
+
+def noting(folders):
+    """Instead of the update: notes where it would be written, and leaves a run there."""
+
+    def replayed(run, stage, recipes, changes, start, steps, output):
+        folders.append(output.name)
+        (output / "run.json").write_text("{}")
+        return 0
+
+    return replayed
+
+
+@pytest.mark.slow
+def test_replays_at_once_are_numbered_apart_and_a_named_folder_has_one_writer(
+    copied, tmp_path, capsys, monkeypatch
+):
+    folders, words = [], ["replay", str(copied), "--from-step", "3"]
+    monkeypatch.setattr(replay_run, "replayed", noting(folders))
+    monkeypatch.setattr(replay, "_output", chosen_before(replay._output, copied / "replays/1"))
+    with locked(copied / "replays/1"):
+        assert main(words) == 0
+    assert folders == ["2"]
+    taken = tmp_path / "taken"
+    monkeypatch.setattr(
+        replay, "_output", lambda run, folder: taken
+    )  # looked before the other came
+    with locked(taken):
+        assert main([*words, "--output", str(taken)]) == 2
+    assert f"{taken} is held by" in capsys.readouterr().err and folders == ["2"]
+
+
+@pytest.mark.slow
+def test_a_replay_that_began_and_ended_meanwhile_is_not_overwritten(copied, monkeypatch):
+    folders, other = [], copied / "replays/1"
+    monkeypatch.setattr(replay_run, "replayed", noting(folders))
+    monkeypatch.setattr(replay, "_output", chosen_before(replay._output, other))
+    other.mkdir(parents=True)
+    (other / "run.json").write_text("of the other")
+    assert main(["replay", str(copied), "--from-step", "3"]) == 0
+    assert folders == ["2"] and (other / "run.json").read_text() == "of the other"
+
+
+def chosen_before(choose, folder):
+    """`choose`, but its first two answers are `folder`, as before another command made it."""
+    answers = [folder, folder]
+    return lambda run, named: answers.pop() if answers else choose(run, named)
