@@ -123,7 +123,7 @@ def claims_of(peer: Peer, root: Path, urls: Mapping[str, str]) -> dict[str, Any]
             )  # fmt: skip
         except subprocess.TimeoutExpired as late:
             raise PeerError(f"{peer.script}: no end in {LIMIT_S} s") from late
-    claims = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
+    claims = [line for line in done.stdout.split("\n") if line.startswith(MARK)]
     if done.returncode or not claims:
         raise PeerError(f"{peer.script} ended with {done.returncode}: {done.stderr[-2000:]}")
     return json.loads(claims[-1].removeprefix(MARK))

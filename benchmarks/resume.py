@@ -6,7 +6,6 @@ Compares every line of metrics.jsonl without its timings, and the bits of the fi
 is killed right after a step, and again while it writes a checkpoint.
 """
 
-import json
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 from publish import ROOT, arguments, publish, table
 
 from veriloop.pipeline.rl.metrics import reproducible
+from veriloop.pipeline.runs.record import read_metrics
 
 STEPS, KILL_AT = 12, 7
 FLAGS = ("--checkpoint.every", "3", "--evaluation.problems", "64", "--rollout.prompts", "16")
@@ -49,8 +49,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     path = folder / "zero" / "metrics.jsonl"
     if not path.exists():
         return []
-    rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-    return [reproducible(r) for r in rows]
+    return [reproducible(row) for row in read_metrics(path)]
 
 
 def weights(folder: Path, steps: int) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 
 from publish import ROOT, arguments, publish, table
 
+from veriloop.data.jsonl import read_rows
 from veriloop.sandbox.interpreter import find
 from veriloop.sandbox.suite import CONTAINED
 
@@ -82,8 +83,7 @@ def readable(suite: Path, *, quick: bool) -> Iterator[Path]:
 def _cut(suite: Path) -> None:
     """Keep a few attacks, one honest program in two, and the attacks that one of them needs."""
     manifest, fair = suite / "manifest.jsonl", suite / "honest_manifest.jsonl"
-    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
-    honest = [json.loads(line) for line in fair.read_text().splitlines()[::2]]
+    rows, honest = list(read_rows(manifest)), list(read_rows(fair))[::2]
     kept = [row for row in rows if row["file"].startswith(QUICK)] or rows[:5]
     needed = {row.get(key) for row in kept + honest for key in ("run_after", "run_beside")}
     kept += [row for row in rows if row["file"] in needed and row not in kept]

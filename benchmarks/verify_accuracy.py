@@ -8,7 +8,6 @@ table counts how answers were decided: by a rule or by computer algebra. The las
 with the documentation of math-verify.
 """
 
-import json
 import re
 import sys
 from collections import Counter, defaultdict
@@ -17,6 +16,7 @@ from typing import Any
 
 from publish import ROOT, arguments, publish, table
 
+from veriloop.data.jsonl import read_rows
 from veriloop.data.problem import Problem
 from veriloop.verifiers.answer import unboxed
 from veriloop.verifiers.math.decide import decide
@@ -30,7 +30,7 @@ GOAL_EQUALITIES = 0.98
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return list(read_rows(path))
 
 
 def not_worked_out() -> list[dict[str, Any]]:

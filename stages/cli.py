@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.training.stop import uninterrupted_exit
-from veriloop.sandbox.remote.redaction import redacted
+from veriloop.sandbox.remote.redaction import redact_logs, redacted
 from veriloop.verifiers.verdict import JudgingError
 
 DONE, FAILED, MISTAKE, STOPPED, UNREAD = 0, 1, 2, 130, 141  # exit codes; 128 + the signal's number
@@ -152,6 +152,7 @@ def _is_text(word: str) -> bool:
 
 def _run(words: list[str]) -> int:
     """Run a known command; turn the errors that it documents into messages and exit codes."""
+    redact_logs()  # huggingface_hub logs addresses, HF_ENDPOINT's credentials included
     try:
         return importlib.import_module(COMMANDS[words[0]][0]).command(words)
     except (RecipeError, FileNotFoundError) as mistake:

@@ -39,7 +39,7 @@ from veriloop.pipeline.preference.labelling import (
     refusal,
 )
 from veriloop.pipeline.preference.reward_judge import summary_of, to_messages
-from veriloop.pipeline.rl.reward_checks import check_failures
+from veriloop.pipeline.rollouts.failures import check_failures, verdicts_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import verifier_names
 from veriloop.pipeline.rollouts.sources import sources_of
@@ -182,7 +182,7 @@ def _round(
     # A row cannot say that its answer was cut off: it would be learned as a complete one.
     complete = [r for r in rollouts if r.finish != "length"]
     graded = ranking.label(complete)
-    check_failures(number + 1, graded, recipe.verifier_error_share)
+    check_failures(f"round {number + 1}", verdicts_of(graded), recipe.verifier_error_share)
     rewards = {id(g.rollout): g.reward for g in graded}
     answers = [
         {"problem": r.problem.id, "response": r.response, "tokens": len(r.response_ids),

@@ -48,6 +48,7 @@ from veriloop.pipeline.rollouts.sources import (
     sources_of,
     summary_lines,
 )
+from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.console import LOG, StageConsole, activity
 from veriloop.pipeline.runs.json_file import read_object
@@ -180,11 +181,18 @@ def open_sources(recipe: RolloutRecipe, start: Path, directory: Path) -> Sources
     path = directory / "sets.json"
     if path.exists():
         before = read_object(path)
-        for name in facts:
-            if name in before and before[name]["sha256"] != facts[name]["sha256"]:
+        for name in before.keys() & facts.keys():
+            was = before[name]
+            if not isinstance(was, dict) or was.get("sha256") != facts[name]["sha256"]:
                 raise RecipeError(
                     f"cannot resume: the questions of {name} are not those that the run began with"
                 )
+    elif checkpoint.latest(directory) is not None:
+        print(
+            f"WARNING: {path} is lost, so it is not known whether the run began with these "
+            "questions",
+            flush=True,
+        )
     write_atomically(path, lambda draft: draft.write_text(json.dumps(facts, indent=1)))
     return sources
 

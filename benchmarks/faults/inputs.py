@@ -8,7 +8,10 @@ given to the command that reads them, each in a process forked from this one. Ou
 
     right         exit code 0                      traceback     a traceback, or no message
     refused       a message and exit code 1 or 2   hang          no end within the limit
-    silent wrong  exit code 0 for an input that is certainly wrong: text that is no UTF-8
+    silent wrong  exit code 0 for an input that is certainly wrong, or a result without it:
+                  text that is no UTF-8, rows of data that are no rows or fewer than the lines,
+                  weights of another size or other weights than in the file, files of a model and
+                  records of runs that are no JSON, settings that the resolved recipe has not
 """
 
 import json
@@ -21,6 +24,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +33,17 @@ import yaml
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # of publish.py
 sys.path.append(str(Path(__file__).resolve().parent))
 from mutations import changed_bytes, changed_value, changed_words
+from oracles import (
+    count_of_rows,
+    has_rows,
+    is_object,
+    is_text,
+    lost_settings,
+    resolved,
+    weights_differ,
+)
 from publish import ROOT, arguments, publish, table
-from tiny_stages import Command, models, preload, recipe, stage_command
+from tiny_stages import BARE, Command, models, preload, recipe, stage_command
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "cases": {"type": int, "default": 10_000, "help": "inputs to try"},
@@ -73,6 +86,7 @@ ROWS = {  # data files by the recipe that reads them
     ],
 }
 PLUGIN = """\
+from veriloop.verifiers.answer import answer_to
 from veriloop.verifiers.registry import verifier
 from veriloop.verifiers.verdict import Verdict
 
@@ -80,7 +94,10 @@ from veriloop.verifiers.verdict import Verdict
 @verifier("mine", reference={"text": "abc"}, accepts="<answer>abc</answer>",
           rejects=("<answer>ab</answer>",), other=({"text": "x"}, "<answer>x</answer>"))
 def check(problem, response):
-    return Verdict(score=float(f"<answer>{problem.reference['text']}</answer>" in response))
+    answer = answer_to(problem, response)
+    if answer is None:
+        return Verdict(score=0.0, status="no_answer")
+    return Verdict(score=float(answer == problem.reference["text"]), answer=answer)
 """
 
 
@@ -92,19 +109,25 @@ class Case:
     number: int
     change: str
     certainly_wrong: bool = False
+    given: Any = None  # values of a recipe that its dry run must show
+    usual: tuple[str, ...] = ()  # those of them that the unchanged recipe does not show either
+    prints: str = ""  # by a reader that read all
     outcome: str = ""
     said: str = ""
 
 
-Built = tuple[Case, list[str], Callable[[], None] | None]  # with words, or a function to call
+def parsed(content: bytes) -> Any:
+    """The values of a recipe as the product reads YAML; None for what is none."""
+    from veriloop.pipeline.config.load import parse_value
+    from veriloop.pipeline.errors import RecipeError
 
-
-def is_text(content: bytes) -> bool:
     try:
-        content.decode()
-    except ValueError:
-        return False
-    return True
+        return parse_value(content.decode())
+    except RecipeError:
+        return None
+
+
+Built = tuple[Case, list[str], Callable[[], None] | None]  # with words, or a function to call
 
 
 class Inputs:
@@ -134,8 +157,18 @@ class Inputs:
         (case_folder / "r.yaml").write_bytes(content)
         if draw.random() < 0.5:
             return case, ["recipes", "validate", "r.yaml"], None
-        stage = yaml.safe_load(path.read_bytes())["stage"].replace("_", "-")
-        return case, [stage, "r.yaml", "--dry-run"], None
+        stage = yaml.safe_load(path.read_bytes())["stage"]
+        if stage not in BARE and not case.certainly_wrong:
+            case.given, case.usual = parsed(content), self._usual(path)
+        return case, [stage.replace("_", "-"), "r.yaml", "--dry-run"], None
+
+    @cache  # noqa: B019  one object for the whole run
+    def _usual(self, path: Path) -> tuple[str, ...]:
+        """The settings that the resolved form of an unchanged recipe does not have as written."""
+        from veriloop.pipeline.config.load import read
+
+        whole = read(str(path)).model_dump(mode="json")
+        return tuple(lost_settings(parsed(path.read_bytes()), whole))
 
     def _words(self, case: Case, draw: random.Random, case_folder: Path) -> Built:
         (case_folder / "rows.jsonl").write_text(
@@ -157,7 +190,8 @@ class Inputs:
         else:
             content, case.change = changed_bytes(content, draw)
         case.change = f"{name}: {case.change}"
-        case.certainly_wrong = not is_text(content)
+        case.certainly_wrong = not is_text(content) or not has_rows(content, list(rows[0]))
+        case.prints = f"{count_of_rows(content)} rows"
         (case_folder / "rows.jsonl").write_bytes(content)
 
         def read() -> None:
@@ -166,12 +200,12 @@ class Inputs:
 
             try:
                 reader = sft_rows.read if name == "tiny/sft" else preferences.read
-                reader(Path("rows.jsonl"))
+                print(len(reader(Path("rows.jsonl"))), "rows")
             except ValueError as mistake:  # as stages do
                 raise RecipeError(f"data.source: {mistake}") from mistake
 
         if name == "tiny/sft" and draw.random() < 0.3:
-            case.certainly_wrong = False  # it prints the first rows only
+            case.certainly_wrong, case.prints = False, ""  # it prints the first rows only
             return case, ["data", "show", "rows.jsonl"], None
         return case, [], read
 
@@ -184,15 +218,21 @@ class Inputs:
     def _checkpoint(self, case: Case, draw: random.Random, case_folder: Path) -> Built:
         shutil.copytree(self.models["start"], case_folder / "start")
         path = draw.choice(sorted((case_folder / "start").iterdir()))
-        content, change = changed_bytes(path.read_bytes(), draw)
+        whole = path.read_bytes()
+        content, change = changed_bytes(whole, draw)
         case.change = f"{path.name}: {change}"
+        case.prints = "as in the file"
+        case.certainly_wrong = (path.suffix == ".json" and not is_object(content)) or (
+            path.suffix == ".safetensors" and len(content) != len(whole)
+        )
         path.write_bytes(content)
 
         def read() -> None:
             from veriloop.pipeline.model.policy import load_policy, load_tokenizer
 
-            load_policy(Path("start"))
+            model = load_policy(Path("start"))
             load_tokenizer(Path("start"))
+            print(*weights_differ(Path("start"), model) or ["as in the file"])
 
         return case, [], read
 
@@ -209,6 +249,7 @@ class Inputs:
             content, change = changed_bytes(content, draw)
         case.change = f"{path.relative_to(case_folder / 'run')}: {change}"
         path.write_bytes(content)
+        case.certainly_wrong = path.name == "run.json" and not is_object(content)
         readers = (
             ["report", "run", "--into", "."],
             ["samples", "run"],
@@ -265,8 +306,18 @@ def outcome(case: Case, code: int | None, output: str) -> str:
     if "Traceback (most recent call last)" in output:
         return "traceback"
     if code == 0:
-        return "silent wrong" if case.certainly_wrong else "right"
+        return "silent wrong" if is_wrong(case, output) else "right"
     return "refused" if code in (1, 2) and output.strip() else "traceback"
+
+
+def is_wrong(case: Case, output: str) -> bool:
+    """Whether a command that succeeded should not have, or has lost a part of its input."""
+    if case.given is not None and (found := resolved(output)) is not None:
+        lost = [place for place in lost_settings(case.given, found) if place not in case.usual]
+        if lost:
+            case.change += f"; lost: {', '.join(lost)}"
+            return True
+    return case.certainly_wrong or case.prints not in output
 
 
 def place_of(case: Case) -> str:
@@ -290,6 +341,7 @@ def main() -> int:
         shares = {k: s for k, s in SHARES.items() if not options.quick or k in LIGHT}
         plan = [(kind, n) for kind, s in shares.items() for n in range(round(s * count))]
     import_light()
+    require_plugin(folder / "unchanged")
     cases: list[Case] = []
     for kind, number in plan:
         if kind not in LIGHT and not inputs.models:
@@ -310,6 +362,16 @@ def main() -> int:
         if len(cases) % 500 == 0:
             print(f"{len(cases)}: {Counter(c.outcome for c in cases)}", file=sys.stderr, flush=True)
     return report(options, cases)
+
+
+def require_plugin(folder: Path) -> None:
+    """End unless PLUGIN is accepted: of a plugin that is not, every change would be refused."""
+    folder.mkdir()
+    (folder / "mine.py").write_text(PLUGIN)
+    command = Command(words=["verifier", "check", "mine", "--plugin", "mine.py"], folder=folder)
+    if command.start().ended() != 0:
+        raise SystemExit(f"the plugin that is changed is refused: {command.said[-2000:]}")
+    shutil.rmtree(folder)
 
 
 def import_light() -> None:

@@ -311,7 +311,7 @@ def _content(path: Path) -> Any:
         facts = json.loads(path.read_bytes())
         return {key: facts[key] for key in ("recipe", "loss", "step_accuracy", "sha256")}
     if path.name in ("metrics.jsonl", "evaluations.jsonl"):
-        return [_timeless(json.loads(line)) for line in path.read_bytes().splitlines()]
+        return [_timeless(json.loads(line)) for line in path.read_bytes().split(b"\n")[:-1]]
     if path.suffix == ".pt":
         import torch
 

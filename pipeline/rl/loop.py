@@ -18,9 +18,10 @@ from veriloop.pipeline.rl import metrics
 from veriloop.pipeline.rl.learner import turn_random
 from veriloop.pipeline.rl.reward_checks import (
     ZeroRewardAlarm,
+    check_log_probs,
     check_rewards,
     check_step_scores,
-    with_finite_rewards,
+    with_finite_numbers,
 )
 from veriloop.pipeline.rollouts.collect import CollectedStep, RolloutCollector
 from veriloop.pipeline.rollouts.failures import check_failures, failure_reasons, verdicts_of
@@ -181,11 +182,12 @@ class Loop:
             if self.task.step_scores is not None:
                 check_step_scores(self.step + 1, graded, self.recipe.verifier_error_share)
             check_rewards(self.step + 1, graded)
+            check_log_probs(self.step + 1, graded)
         except StageError as failure:
             refusal = self._kept(str(failure), graded)
             if isinstance(failure, NonFiniteError) and self._skips:
                 self.deps.console.note(f"WARNING: {refusal}")
-                return with_finite_rewards(graded)
+                return with_finite_numbers(graded)
             raise type(failure)(refusal) from failure
         return graded
 

@@ -1,8 +1,9 @@
 """Checks of a step's rewards.
 
-A step with too many verifier failures or with rewards that are not finite is refused. A reward
-component that pays no rollout for a number of steps causes one warning, with three samples: the
-cause is most often the extractor, the prompt or the reference, and the samples show which.
+A step with too many verifier failures, or with rewards or log-probs that are not finite, is
+refused. A reward component that pays no rollout for a number of steps causes one warning, with
+three samples: the cause is most often the extractor, the prompt or the reference, and the samples
+show which.
 """
 
 import json
@@ -46,12 +47,28 @@ def check_rewards(step: int, graded: Sequence[Graded]) -> None:
         )
 
 
-def with_finite_rewards(graded: Sequence[Graded]) -> list[Graded]:
-    """The rollouts, without the rewards that are not finite."""
+def check_log_probs(step: int, graded: Sequence[Graded]) -> None:
+    """Raise NonFiniteError for a log-prob of the sampler that is NaN or infinite."""
+    bad = [g for g in graded if not _has_finite_log_probs(g)]
+    if bad:
+        raise NonFiniteError(
+            f"step {step}: the sampler's log-probs of {len(bad)} of {len(graded)} answers are not "
+            f"finite, the first of an answer to {bad[0].rollout.problem.id!r}"
+        )
+
+
+def with_finite_numbers(graded: Sequence[Graded]) -> list[Graded]:
+    """The rollouts, without the rewards of those whose reward or log-probs are not finite."""
     return [
-        g if g.reward is None or math.isfinite(g.reward) else replace(g, reward=None)
+        g
+        if g.reward is None or (math.isfinite(g.reward) and _has_finite_log_probs(g))
+        else replace(g, reward=None)
         for g in graded
     ]
+
+
+def _has_finite_log_probs(graded: Graded) -> bool:
+    return math.isfinite(sum(graded.rollout.logp))
 
 
 class ZeroRewardAlarm:

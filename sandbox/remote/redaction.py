@@ -1,8 +1,10 @@
 """Removes secrets from messages: credentials in addresses, and values of the environment."""
 
+import logging
 import os
 import re
 from collections.abc import Mapping
+from typing import Any
 
 HIDDEN = "***"
 _USER = re.compile(r"(?<=://)[^\s/?#]*@")  # user:password@ of an address
@@ -31,3 +33,19 @@ def has_credentials(value: str) -> bool:
     """Whether a value is an address with a user name, a password or a key in it."""
     is_address = "://" in value and not re.search(r"\s", value)
     return is_address and bool(_USER.search(value) or _QUERY.search(value))
+
+
+def redact_logs() -> None:
+    """Remove secrets from everything that libraries log in this process from now on."""
+    logging.setLogRecordFactory(_redacted_record)
+
+
+def _redacted_record(*arguments: Any, **named: Any) -> logging.LogRecord:
+    record = logging.LogRecord(*arguments, **named)
+    try:
+        text = record.getMessage()
+    except (TypeError, ValueError):  # arguments that do not fit: logging reports them
+        return record
+    if (clean := redacted(text)) != text:
+        record.msg, record.args = clean, ()
+    return record

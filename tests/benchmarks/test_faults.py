@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from veriloop.pipeline.model.policy import load_policy
+
 ROOT = Path(__file__).parent.parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -29,6 +31,7 @@ def harness(monkeypatch):
         "kills",
         "files",
         "inputs",
+        "oracles",
         "planted",
         "trainer_soak",
     ):
@@ -194,6 +197,62 @@ def test_every_end_has_its_class(harness, code, said, wrong, outcome):
     inputs = harness("inputs")
     case = inputs.Case(kind="recipe", number=0, change="", certainly_wrong=wrong)
     assert inputs.outcome(case, code, said) == outcome
+
+
+@pytest.mark.parametrize(
+    ("given", "found", "lost"),
+    [
+        ({"a": {"b": 1}, "c": [0.5, "x"]}, {"a": {"b": 1.0, "d": 2}, "c": [0.5, "x"]}, []),
+        ({"a": float("nan"), "b": None, "c": {}}, {"a": float("nan"), "b": 3, "c": {"d": 1}}, []),
+        ({"a": 2, "b": 1}, {"a": 1, "b": 1}, ["a"]),
+        ({"a": {"b": 1, "bx": 2}}, {"a": {"b": 1}}, ["a.bx"]),
+        ({"a": True, "b": 0}, {"a": 1, "b": False}, ["a", "b"]),
+        ({"a": [1], "b": [1, 2]}, {"a": [1, 2], "b": [1, 3]}, ["a", "b.1"]),
+        ({"a": {"b": 1}}, {"a": 5}, ["a.b"]),
+    ],
+)
+def test_settings_that_a_resolved_recipe_lacks_are_found(harness, given, found, lost):
+    assert list(harness("oracles").lost_settings(given, found)) == lost
+
+
+def test_a_dry_run_that_ignores_a_setting_is_silently_wrong(harness):
+    inputs = harness("inputs")
+    output = "stage: zero\nname: 'of two\n\n  lines'\nsteps: 50\n\n  whole run      50 steps\n"
+    assert inputs.resolved(output) == {"stage": "zero", "name": "of two\nlines", "steps": 50}
+    assert inputs.resolved("Traceback\n\n  whole run: 50 steps") is None
+    for given, outcome in ((50, "right"), (60, "silent wrong")):
+        case = inputs.Case(kind="recipe", number=0, change="odd at steps", given={"steps": given})
+        assert inputs.outcome(case, 0, output) == outcome
+    assert case.change == "odd at steps; lost: steps"
+    case.usual = ("steps",)  # so it is without a change too
+    assert inputs.outcome(case, 0, output) == "right"
+
+
+@pytest.mark.parametrize(
+    ("content", "are_rows"),
+    [
+        (b'{"prompt": "a", "completion": "b"}\n{"prompt": "", "completion": "b", "more": 1}', True),
+        (b'{"prompt": "a", "completion": 3}\n', False),
+        (b'{"prompt": "a"}\n', False),
+        (b'{"prompt": "a", "completion": "b"\n', False),
+        (b"[]\n", False),
+    ],
+)
+def test_rows_of_another_type_are_certainly_wrong(harness, content, are_rows):
+    oracles = harness("oracles")
+    assert oracles.has_rows(content, ["prompt", "completion"]) is are_rows
+
+
+def test_a_reader_that_lost_a_part_is_silently_wrong(harness, tiny_checkpoint):
+    inputs, oracles = harness("inputs"), harness("oracles")
+    assert oracles.count_of_rows(b"{}\n\n{}") == 2
+    case = inputs.Case(kind="data", number=0, change="", prints="30 rows")
+    assert inputs.outcome(case, 0, "30 rows\n") == "right"
+    assert inputs.outcome(case, 0, "29 rows\n") == "silent wrong"
+    model = load_policy(tiny_checkpoint())
+    assert oracles.weights_differ(tiny_checkpoint(), model) == []
+    model.model.norm.weight.data[3] += 1
+    assert oracles.weights_differ(tiny_checkpoint(), model) == ["model.norm.weight"]
 
 
 def test_changes_change_and_repeat_by_their_seed(harness):

@@ -9,15 +9,39 @@ import pytest
 from veriloop.data.jsonl import numbered_lines, read_rows
 
 ROOT = Path(__file__).parents[2]
+FOLDERS = [
+    "benchmarks",
+    "data",
+    "examples",
+    "pipeline",
+    "sandbox",
+    "scripts",
+    "stages",
+    "verifiers",
+]
 SEPARATORS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\r"
 SYSTEM = "a file of the kernel, whose lines are ASCII"
 FAILURE = "the message of a failed program, shown to people"
+PRINTED = "a line that this project printed"
+DOCSTRING = "a docstring of this project"
 SPLITLINES = {  # file: why Python's own notion of a line is meant there
+    "benchmarks/faults/files.py": FAILURE,
+    "benchmarks/faults/inputs.py": FAILURE,
+    "benchmarks/footprint.py": SYSTEM,
+    "benchmarks/gpu.py": PRINTED,
+    "benchmarks/grpo_turns.py": SYSTEM,
+    "benchmarks/memory.py": PRINTED,
+    "benchmarks/mutants.py": "the source of this project",
+    "benchmarks/mutation.py": "the source of this project",
+    "benchmarks/report.py": PRINTED,
+    "benchmarks/sandbox_suite.py": FAILURE,
+    "benchmarks/suite_child.py": FAILURE,
+    "examples/trl_grpo.py": DOCSTRING,
     "pipeline/doctor/finding.py": FAILURE,
     "pipeline/doctor/hardware.py": SYSTEM,
     "pipeline/doctor/isolation.py": FAILURE,
     "pipeline/doctor/packages.py": "requirements files of this project and the output of pip",
-    "pipeline/report/model_card.py": "a docstring of this project",
+    "pipeline/report/model_card.py": DOCSTRING,
     "pipeline/runs/provenance.py": SYSTEM,
     "pipeline/training/measurements.py": SYSTEM,
     "sandbox/docker/stream.py": FAILURE,
@@ -32,6 +56,11 @@ SPLITLINES = {  # file: why Python's own notion of a line is meant there
     "sandbox/process_leaks.py": SYSTEM,
     "sandbox/remote/outcomes.py": FAILURE,
     "sandbox/suite.py": FAILURE,
+    "scripts/core_alone.py": FAILURE,
+    "scripts/filler_names.py": DOCSTRING,
+    "scripts/local_image.py": DOCSTRING,
+    "scripts/resolve_beside_peers.py": DOCSTRING,
+    "scripts/turn_files.py": "the source of this project",
     "stages/commands/serving.py": "tokens that a person typed into a file",
     "stages/summary.py": "a table drawn by rich",
     "verifiers/math/decide.py": "an answer: every separator of lines in Unicode counts as one",
@@ -40,7 +69,7 @@ SPLITLINES = {  # file: why Python's own notion of a line is meant there
 
 
 def users_of_splitlines():
-    for folder in ("data", "pipeline", "sandbox", "stages", "verifiers"):
+    for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             if any(isinstance(n, ast.Attribute) and n.attr == "splitlines" for n in nodes):

@@ -19,7 +19,7 @@ from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.preference import labelling
 from veriloop.pipeline.preference import loop as preference_loop
-from veriloop.pipeline.rl.reward_checks import VerifierFailuresError
+from veriloop.pipeline.rollouts.failures import VerifierFailuresError
 from veriloop.pipeline.sampling.sampler import Completion
 from veriloop.stages import collect_preferences, preference, reward_model
 from veriloop.stages.cli import main

@@ -109,7 +109,13 @@ def test_a_resumed_run_refuses_other_questions_than_it_began_with(
     whole = path.read_text()
     path.write_text(whole.replace("What is 3+3?", "What is 3 + 3, please?"))
     assert main([*words(), "--resume"]) == 2
-    assert "has changed (file sets.gsm8k.path: " in capsys.readouterr().err
+    assert f"has changed (file sets.gsm8k.path = {path}: " in capsys.readouterr().err
     path.write_text(whole)
+    noted = tmp_path / "run/zero/sets.json"
+    noted.write_text('{"gsm8k": []}')
+    assert main([*words(), "--resume"]) == 2
+    assert "the questions of gsm8k are not those" in capsys.readouterr().err
+    noted.unlink()
     assert main([*words(), "--resume"]) == 0
+    assert f"WARNING: {noted} is lost, so it is not known" in capsys.readouterr().out
     assert {row["step"] for row in rollouts(tmp_path)} == {1, 2}

@@ -176,7 +176,7 @@ def test_a_run_does_not_go_on_with_other_data(recipe, file, tmp_path, stopping, 
     with stopping(), pytest.raises(Stopped):
         sft.run(asked, tmp_path / "run", resume=False)
     file([*rows[:-1], {"prompt": "15?", "completion": "3"}])
-    with pytest.raises(RecipeError, match=r"has changed \(file data.source: \w+ -> \w+\)"):
+    with pytest.raises(RecipeError, match=r"has changed \(file data.source = \S+: \w+ -> \w+\)"):
         sft.run(asked, tmp_path / "run", resume=True)
     file(rows)
     sft.run(asked, tmp_path / "run", resume=True)

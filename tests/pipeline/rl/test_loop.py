@@ -468,11 +468,19 @@ def infinite_reward(graded):
     return [replace(graded[0], reward=float("inf")), *graded[1:]]
 
 
+def sampled_with_nan(graded):
+    """A token of the first rollout has the log-prob NaN under the policy that sampled."""
+    first = graded[0].rollout
+    logp = (float("nan"), *first.logp[1:])
+    return [replace(graded[0], rollout=replace(first, logp=logp)), *graded[1:]]
+
+
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
         (lambda loop: unlearnable(loop, 0), "gradient norm is nan at optimizer step 0"),
         (regraded(infinite_reward), "rewards of 1 of 16 answers are not finite"),
+        (regraded(sampled_with_nan), "sampler's log-probs of 1 of 16 answers are not"),
     ],
 )
 def test_numbers_that_are_not_finite_stop_the_run_and_keep_the_batch(
@@ -492,7 +500,10 @@ def test_numbers_that_are_not_finite_stop_the_run_and_keep_the_batch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prepare", [lambda loop: unlearnable(loop, 1), regraded(infinite_reward)])
+@pytest.mark.parametrize(
+    "prepare",
+    [lambda loop: unlearnable(loop, 1), regraded(infinite_reward), regraded(sampled_with_nan)],
+)
 def test_a_run_that_skips_them_continues(train, tmp_path, prepare, capsys):
     loop = train("a", recipe(nonfinite="skip"), prepare)
     assert [row["step"] for row in metrics(loop)] == [1, 2, 3, 4]

@@ -9,9 +9,10 @@ from tests.rollouts import graded
 from veriloop.pipeline.errors import NonFiniteError, StageError
 from veriloop.pipeline.rl.reward_checks import (
     ZeroRewardAlarm,
+    check_log_probs,
     check_rewards,
     check_step_scores,
-    with_finite_rewards,
+    with_finite_numbers,
 )
 from veriloop.pipeline.rollouts.failures import VerifierFailuresError
 from veriloop.verifiers.verdict import Verdict
@@ -32,13 +33,22 @@ def test_a_reward_that_is_not_finite_is_refused(reward):
     step = [graded(), graded(reward=reward), failed("down")]
     with pytest.raises(NonFiniteError, match="the rewards of 1 of 3 answers are not finite"):
         check_rewards(1, step)
-    assert [g.reward for g in with_finite_rewards(step)] == [1.0, None, None]
+    assert [g.reward for g in with_finite_numbers(step)] == [1.0, None, None]
 
 
 def test_finite_rewards_are_left_alone():
     step = [graded(), graded(reward=-3.5), failed("down")]
     check_rewards(1, step)
-    assert with_finite_rewards(step) == step
+    assert with_finite_numbers(step) == step
+
+
+@pytest.mark.parametrize("logp", [float("nan"), float("inf"), float("-inf")])
+def test_a_log_prob_that_is_not_finite_is_refused(logp):
+    step = [graded(), graded(logp=[-1.0, logp])]
+    check_log_probs(1, step[:1])
+    with pytest.raises(NonFiniteError, match=r"log-probs of 1 of 2 answers are not fin.*'p/0'"):
+        check_log_probs(1, step)
+    assert [g.reward for g in with_finite_numbers(step)] == [1.0, None]
 
 
 def test_it_is_a_failure_of_the_stage():

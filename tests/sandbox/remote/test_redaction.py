@@ -1,9 +1,11 @@
 """No message holds a credential: not of an address, and not of the environment."""
 
+import logging
+
 import pytest
 
 from veriloop.sandbox.remote.connection import Address
-from veriloop.sandbox.remote.redaction import has_credentials, redacted
+from veriloop.sandbox.remote.redaction import has_credentials, redact_logs, redacted
 
 SECRETS = {"JUDGE_KEY": "sk-abcdefgh", "HF_TOKEN": "hf_12345678", "DB_PASSWORD": "correct horse"}
 
@@ -64,3 +66,36 @@ def test_the_refusal_of_an_address_does_not_repeat_its_password():
     with pytest.raises(ValueError, match=r"http://\*\*\*@host:80") as refusal:
         Address.read("http://anna:hunter2hunter2@host:80")
     assert "hunter2" not in str(refusal.value)
+
+
+@pytest.fixture
+def logged(caplog):
+    """Function: what is printed of a log call of a library, after `redact_logs`."""
+    factory = logging.getLogRecordFactory()
+    redact_logs()
+
+    def run(*arguments, **named):
+        caplog.clear()
+        logging.getLogger("a.library").warning(*arguments, **named)
+        return caplog.messages
+
+    yield run
+    logging.setLogRecordFactory(factory)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("thrown while requesting HEAD http://anna:pw@host/v1",),
+        ("%s thrown while requesting %s %s", OSError(111), "HEAD", "http://anna:pw@host/v1"),
+    ],
+)
+def test_logs_of_libraries_hold_no_secret(logged, arguments):
+    (said,) = logged(*arguments)
+    assert said.endswith("thrown while requesting HEAD http://***@host/v1")
+
+
+def test_other_logs_keep_their_arguments(logged, caplog):
+    assert logged("%s of %d", "one", 2) == ["one of 2"]
+    (record,) = caplog.records
+    assert (record.msg, record.args) == ("%s of %d", ("one", 2))

@@ -17,7 +17,8 @@ from veriloop.pipeline.rollouts.step_scores import with_step_scores
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.pipeline.runs.run_lock import locked
 from veriloop.stages.cli import main
-from veriloop.stages.commands import replay, replay_run
+from veriloop.stages.commands import replay as command
+from veriloop.stages.commands import replay_run
 from veriloop.stages.commands.replay import differences, with_changes
 
 WEIGHTS = "model.safetensors"
@@ -322,7 +323,7 @@ def test_replays_at_once_are_numbered_apart_and_a_named_folder_has_one_writer(
 ):
     folders, words = [], ["replay", str(copied), "--from-step", "3"]
     monkeypatch.setattr(replay_run, "replayed", noting(folders))
-    monkeypatch.setattr(replay, "_output", chosen_before(replay._output, copied / "replays/1"))
+    monkeypatch.setattr(command, "_output", chosen_before(command._output, copied / "replays/1"))
     with locked(copied / "replays/1"):
         assert main(words) == 0
     assert folders == ["2"]
@@ -339,7 +340,7 @@ def test_replays_at_once_are_numbered_apart_and_a_named_folder_has_one_writer(
 def test_a_replay_that_began_and_ended_meanwhile_is_not_overwritten(copied, monkeypatch):
     folders, other = [], copied / "replays/1"
     monkeypatch.setattr(replay_run, "replayed", noting(folders))
-    monkeypatch.setattr(replay, "_output", chosen_before(replay._output, other))
+    monkeypatch.setattr(command, "_output", chosen_before(command._output, other))
     other.mkdir(parents=True)
     (other / "run.json").write_text("of the other")
     assert main(["replay", str(copied), "--from-step", "3"]) == 0
