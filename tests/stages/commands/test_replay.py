@@ -329,7 +329,7 @@ def test_replays_at_once_are_numbered_apart_and_a_named_folder_has_one_writer(
     assert folders == ["2"]
     taken = tmp_path / "taken"
     monkeypatch.setattr(
-        replay, "_output", lambda run, folder: taken
+        command, "_output", lambda run, folder: taken
     )  # looked before the other came
     with locked(taken):
         assert main([*words, "--output", str(taken)]) == 2
