@@ -1,7 +1,7 @@
 """The reference's log-probs of a round's examples, computed once before training on it.
 
-The pass is cached on disk in parts, keyed by the model's weights, the tokenizer and all ids, so
-that an interrupted pass continues and a complete one is only read. Axis: S segments.
+The pass is cached on disk in parts, keyed by the model's weights and precision, the tokenizer and
+all ids, so that an interrupted pass continues and a complete one is only read. Axis: S segments.
 """
 
 import struct
@@ -16,6 +16,7 @@ from torch import Tensor
 from veriloop.pipeline.cluster.deal import counted, gathered_values
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.model.probe import compute_dtype
 from veriloop.pipeline.model.reference import fingerprint
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.preference.examples import Example
@@ -30,8 +31,9 @@ class ReferenceLostError(StageError):
 
 
 def pass_key(model: Any, tokenizer: Any, examples: Sequence[Example], ranks: Ranks = SINGLE) -> str:
-    """Hash of the model's weights, the tokenizer and the examples' ids."""
+    """Hash of the model's weights, what it computes in, the tokenizer and the examples' ids."""
     digest = sha256(ranks.together(_weights_key, model).encode())
+    digest.update(str(compute_dtype(model)).encode())
     digest.update(tokenizer.backend_tokenizer.to_str().encode())
     for example in examples:
         for answer in example.answers:

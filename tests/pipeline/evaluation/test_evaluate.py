@@ -275,3 +275,5 @@ def test_every_problem_of_every_pass_is_counted_as_progress(ask, greedy):
     ask([[RIGHT, WRONG]] * 3, greedy=greedy, on_problem=lambda: counted.append(1))
     assert len(counted) == passes(arithmetic.distinct("test", 0, 3), greedy=greedy)
     assert len(counted) == (6 if greedy else 3)
+    if greedy:
+        assert passes(arithmetic.distinct("test", 0, 3)) == 6

@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.probe import output_head, supports_packing
 from veriloop.pipeline.preference import reference_pass as module
 from veriloop.pipeline.preference.logps import segment_logps
@@ -105,6 +106,14 @@ def test_the_key_is_of_the_weights_the_ids_and_the_tokenizer(tiny_llama, pairs, 
         ),
     ]
     assert len({key, *others}) == 6
+
+
+def test_another_precision_is_another_key(tiny_llama, pairs, tokenizer):
+    keys = {
+        pass_key(prepare(tiny_llama(), TrainerConfig(compute=compute)), tokenizer, pairs(3))
+        for compute in ("float32", "bfloat16")
+    }
+    assert len(keys) == 2
 
 
 def test_another_tokenizer_is_another_key(tiny_llama, pairs, tokenizer):

@@ -117,6 +117,19 @@ def test_what_shows_another_sets_held_out_questions_is_left_out(sums):
     assert facts["gsm8k"]["dropped"] == {"contaminated": 3}
 
 
+@pytest.mark.parametrize(("overlap", "dropped"), [(6, {"contaminated": 1}), (7, {})])
+def test_as_many_shared_words_as_the_recipe_says_are_an_overlap(sums, tmp_path, overlap, dropped):
+    exam = tmp_path / "exam.jsonl"
+    question = "Today Ann has 3 pears, and one of them is green. How many are not?"
+    exam.write_text(json.dumps({"question": question, "answer": "#### 2"}) + "\n")
+    sets = {
+        "gsm8k": SetConfig(path=sums(8), against=("exam",), overlap=overlap),
+        "exam": SetConfig(of="gsm8k", path=sums(1, "other.jsonl", 9), test=str(exam)),
+    }
+    _, facts = sources_of(["gsm8k"], sets)
+    assert facts["gsm8k"]["dropped"] == dropped
+
+
 def test_columns_of_ones_own_are_read_by_the_verifiers_key(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text('{"frage": "Zwei?", "loesung": "Also \\\\boxed{2}"}\n')

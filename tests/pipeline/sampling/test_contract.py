@@ -133,12 +133,13 @@ def test_greedy_takes_the_likeliest_token(engine):
     assert logits[len(prompt) - 1 : -1].argmax(-1).tolist() == list(one.ids)
 
 
-def test_a_stop_string_ends_with_the_token_that_completes_it(engine):
+@pytest.mark.parametrize("end", [None, -1], ids=["at the end of a token", "inside a token"])
+def test_a_stop_string_ends_with_the_token_that_completes_it(engine, end):
     sampler, _, tokenizer = engine
     free = sampler.sample(PROMPTS[:1], sampling(temperature=0.0, per_prompt=1, max_tokens=12))[0][0]
     texts = [tokenizer.decode(list(free.ids[: n + 1])) for n in range(len(free.ids))]
     at = next(n for n in range(2, len(texts)) if len(texts[n]) > len(texts[n - 1]) + 1)
-    stop = texts[at][len(texts[at - 1]) :]
+    stop = texts[at][len(texts[at - 1]) : end]
     first = next(n for n, text in enumerate(texts) if stop in text)
     cut = sampler.sample(
         PROMPTS[:1], sampling(temperature=0.0, per_prompt=1, max_tokens=12, stop=(stop,))

@@ -102,6 +102,12 @@ def test_another_unit_is_wrong(gold, answer):
     assert not decide(gold, answer)[0]
 
 
+def test_quantities_joined_by_and_add_up_in_falling_units_alone():
+    assert decide(r"90\text{ min}", "1 hour and 30 minutes")[0]
+    assert not decide(r"90\text{ min}", "30 minutes and 1 hour")[0]
+    assert not decide(r"60\text{ min}", "30 minutes and 30 minutes")[0]
+
+
 def test_a_bare_letter_is_a_unit_only_where_one_may_stand():
     assert decide("5", "5 m")[0] and not decide("5", "5m")[0]
     assert decide(r"5\text{ m}", "5m")[0]
