@@ -27,6 +27,7 @@ from typing import Any
 
 from veriloop.data.card import card_of, hash_of, read_card, write_data
 from veriloop.data.preference_ids import encode
+from veriloop.data.preferences import parse_rows
 from veriloop.data.problem import Problem
 from veriloop.data.sources import source_of
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe
@@ -221,18 +222,14 @@ def _pairs(
 def _row(
     recipe: CollectPreferencesRecipe, generator: RolloutGenerator, better: Graded, worse: Graded
 ) -> Row | None:
-    """A pair in TRL's layout; None if a text cannot be encoded, or both are the same."""
+    """A pair in TRL's layout; None for one that could not be learned from: with an empty text, two
+    equal ones, or one that contains special tokens."""
     problem, tokenizer = better.rollout.problem, generator.tokenizer
     prompt, chosen = _texts(recipe, generator, better.rollout)
     _, rejected = _texts(recipe, generator, worse.rollout)
     if chosen == rejected:
         return None
-    for text in (chosen, rejected):
-        try:
-            encode(prompt, text, tokenizer, generator.eos_ids)
-        except ValueError:  # an answer that contains special tokens
-            return None
-    return {
+    row: Row = {
         "prompt": prompt,
         "chosen": chosen,
         "rejected": rejected,
@@ -241,6 +238,13 @@ def _row(
         "group": source_of(problem),
         "problem": problem.id,
     }
+    try:
+        parse_rows([row], "row")
+        for text in (chosen, rejected):
+            encode(prompt, text, tokenizer, generator.eos_ids)
+    except ValueError:
+        return None
+    return row
 
 
 def _texts(
