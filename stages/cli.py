@@ -23,7 +23,7 @@ GROUPS = {  # group: {name: (module with `command(words) -> exit code`, one line
         "preference-rl": (LAUNCH, "RL with rules and, on general prompts, a reward model"),
         "preference": (LAUNCH, "DPO and related losses, offline or on-policy"),
         "collect-preferences": (LAUNCH, "pairs of sampled answers, ranked, as a data file"),
-        "reward-model": (LAUNCH, "a scalar reward model on pairs or rankings"),
+        "reward-model": (LAUNCH, "a scalar reward model on pairs, rankings or labels"),
         "sft": (LAUNCH, "supervised fine-tuning on prompts with completions"),
         "cold-start": (LAUNCH, "SFT on readable chains of an R1-Zero checkpoint"),
         "rejection-sft": (LAUNCH, "SFT on verified samples of a teacher"),

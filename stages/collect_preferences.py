@@ -253,7 +253,9 @@ def _texts(
     """Prompt and answer as `recipe.text` says."""
     if recipe.text == "response":
         return generator.prompt_text(rollout.problem), rollout.response
-    return to_messages(rollout.problem.prompt, summary_of(rollout), generator.tokenizer)
+    texts = to_messages(rollout.problem.prompt, summary_of(rollout), generator.tokenizer)
+    question, answer = (text if isinstance(text, str) else [*text] for text in texts)
+    return question, answer
 
 
 if __name__ == "__main__":

@@ -7,12 +7,14 @@ prompts whose responses are labelled safe or unsafe, trained point-wise.
 Input: the SFT checkpoint and pairs or rankings. Output: a sequence classifier with one output, for
 the second RL stage.
 
-Differences: one model learns both from pairs. As in InstructGPT (arXiv 2203.02155), rewards are
-shifted so that an anchor set scores 0 on average; config.json holds the shift as
-`reward_zero_point`, because a classifier's head has no bias. `veriloop serve-reward` subtracts
-it; for another server it is the `middle` of the verifier `reward_model`.
-`recipes/tiny/reward_model_general.yaml` trains on 4,096 generated pairs, half of them adversarial,
-for 4 epochs in batches of 64 at 6e-4; `recipes/paper/reward_model.yaml` has the paper's numbers.
+Differences: by default one model learns both from pairs. `loss: pointwise` trains on labelled
+answers; its rewards are log-odds, with a zero of their own. Rewards from pairs have none: as in
+InstructGPT (arXiv 2203.02155), they are shifted so that an anchor set scores 0 on average.
+config.json holds the shift as `reward_zero_point`, because a classifier's head has no bias.
+`veriloop serve-reward` subtracts it; for another server it is the `middle` of the verifier
+`reward_model`. `recipes/tiny/reward_model_general.yaml` trains on 4,096 generated pairs, half of
+them adversarial, for 4 epochs in batches of 64 at 6e-4, `recipes/tiny/safety_model.yaml` on single
+answers; `recipes/paper/reward_model.yaml` and `safety_model.yaml` have the paper's numbers.
 """
 
 import sys
@@ -31,9 +33,9 @@ from veriloop.pipeline.losses.reward_model import zero_point
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.scalar_head import ZERO_POINT, load_classifier
+from veriloop.pipeline.preference import pointwise
 from veriloop.pipeline.preference.datasets import load_rows
 from veriloop.pipeline.preference.reward_training import (
-    Ranking,
     RewardLoop,
     encode_rankings,
     measure,
@@ -58,10 +60,11 @@ def _train(recipe: RewardModelRecipe, stage: StageRun) -> Path:
         ends = loop.model.config.eos_token_id
         anchors = _anchors(recipe, held_out, loop.deps.tokenizer, ends)
         together, trainer = loop.deps.ranks.together, recipe.trainer
-        before = stage.evaluated_once(lambda: together(measure, loop.model, held_out, trainer))
+        by = pointwise.measure if recipe.loss == "pointwise" else measure
+        before = stage.evaluated_once(lambda: together(by, loop.model, held_out, trainer))
         loop.run(stage.seconds)
         zero = _set_zero_point(loop, anchors)
-        after = together(measure, loop.model, held_out, trainer) | _group_accuracies(recipe, loop)
+        after = together(by, loop.model, held_out, trainer) | _group_accuracies(recipe, loop)
         loop.trainer.save(stage.seconds())
         summary = ", ".join(f"{metric} {value:.3f}" for metric, value in after.items())
         loop.deps.console.note(f"held out: {summary}; zero point {zero:.3f}")
@@ -70,11 +73,11 @@ def _train(recipe: RewardModelRecipe, stage: StageRun) -> Path:
 
 def _open_loop(
     stack: ExitStack, recipe: RewardModelRecipe, stage: StageRun
-) -> tuple[RewardLoop, list[Ranking], dict[str, int]]:
-    """The loop, the held-out rankings and counts of the rows; resumed if the stage is."""
+) -> tuple[RewardLoop, list[Any], dict[str, int]]:
+    """The loop, the held-out examples and counts of the rows; resumed if the stage is."""
     tokenizer = load_tokenizer(stage.start)
     ends = eos_ids(load_generation_config(stage.start), tokenizer)
-    train, held_out, facts = _rankings(recipe, tokenizer, ends)
+    train, held_out, facts = _examples(recipe, tokenizer, ends)
     model = prepare(load_classifier(stage.start, tokenizer), recipe.trainer)
     stage.divided(recipe, model)
     model.config.eos_token_id = list(ends)  # a classifier is saved without a generation config
@@ -86,15 +89,17 @@ def _open_loop(
     return loop, held_out, facts
 
 
-def _rankings(
+def _examples(
     recipe: RewardModelRecipe, tokenizer: Any, ends: Sequence[int]
-) -> tuple[list[Ranking], list[Ranking], dict[str, int]]:
-    """Training and held-out rankings as ids, and counts of the rows for run.json."""
+) -> tuple[list[Any], list[Any], dict[str, int]]:
+    """Training and held-out examples as ids, and counts of them for run.json: rankings, or single
+    answers for `loss: pointwise`."""
     limits = (recipe.data.max_prompt, recipe.data.max_completion)
-    splits: list[list[Ranking]] = []
+    encoded = pointwise.encode_answers if recipe.loss == "pointwise" else encode_rankings
+    splits: list[list[Any]] = []
     too_long = 0
     for rows in load_rows(recipe.data, recipe.kind):
-        rankings, dropped = encode_rankings(rows, tokenizer, ends, limits)
+        rankings, dropped = encoded(rows, tokenizer, ends, limits)
         if dropped:
             print(f"data: {dropped} of {len(rows)} rows exceed {limits} tokens; left out")
         if not rankings:
@@ -107,9 +112,12 @@ def _rankings(
 
 
 def _anchors(
-    recipe: RewardModelRecipe, held_out: Sequence[Ranking], tokenizer: Any, ends: Sequence[int]
+    recipe: RewardModelRecipe, held_out: Sequence[Any], tokenizer: Any, ends: Sequence[int]
 ) -> list[EncodedAnswer]:
-    """The responses whose mean reward becomes 0: a file's, or the best held-out ones."""
+    """The responses whose mean reward becomes 0: a file's, or the best held-out ones; none for
+    `loss: pointwise`, whose rewards have a zero."""
+    if recipe.loss == "pointwise":
+        return []
     if not recipe.anchors:
         return [ranking[0] for ranking in held_out]
     try:
@@ -123,9 +131,10 @@ def _anchors(
 
 
 def _set_zero_point(loop: RewardLoop, anchors: Sequence[EncodedAnswer]) -> float:
-    """Write the mean reward of the anchors to the model's config; returns it."""
+    """Write the mean reward of the anchors, or 0 without any, to the model's config; returns it."""
     ranks, trainer = loop.deps.ranks, loop.recipe.trainer
-    zero = zero_point(ranks.together(rewards_of, loop.model, anchors, trainer)).item()
+    rewards = ranks.together(rewards_of, loop.model, anchors, trainer) if anchors else None
+    zero = 0.0 if rewards is None else zero_point(rewards).item()
     setattr(loop.model.config, ZERO_POINT, zero)
     return zero
 
@@ -136,6 +145,8 @@ def _group_accuracies(recipe: RewardModelRecipe, loop: RewardLoop) -> dict[str, 
     The mean over all pairs hides a group, such as polite answers to another question.
     """
     data, ends = recipe.data, loop.model.config.eos_token_id
+    if recipe.loss == "pointwise":
+        return {}
     by_group: dict[str, list[Row]] = {}
     for row in load_rows(data, recipe.kind)[1]:
         if isinstance(row, Pair) and row.group:

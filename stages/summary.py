@@ -95,7 +95,7 @@ def _goal(goal: Mapping[str, Any] | None) -> str:
         return ""
     bounds = [
         f"{sign} {goal[key]:g}"
-        for key, sign in (("at_least", ">="), ("at_most", "<="))
+        for key, sign in (("at_least", ">="), ("at_most", "<="), ("gain", "gain >="))
         if goal.get(key) is not None
     ]
     return f"{' '.join(bounds)} {'met' if goal['met'] else 'MISSED'}"

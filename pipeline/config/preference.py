@@ -321,6 +321,8 @@ class RewardModelRecipe(Ranked, Pushed):
     """Answers to train and measure on."""
     kind: Literal["pairs", "ranked"] = "pairs"
     """Layout of generated data; a file's columns decide."""
+    loss: Literal["pairwise", "pointwise"] = "pairwise"
+    """Loss. pointwise: binary cross-entropy on single labelled answers; pairs are split."""
     ranking: Literal["pairs", "plackett_luce"] = "pairs"
     """Loss for more than two answers."""
     centring: NotNegative = 0.0
@@ -339,3 +341,15 @@ class RewardModelRecipe(Ranked, Pushed):
     """Write metrics for TensorBoard."""
     trackers: Trackers = ()
     """Further trackers that metrics are sent to."""
+
+    @model_validator(mode="after")
+    def _pointwise_has_no_order(self) -> Self:
+        """A point-wise reward is a log-odds, so nothing else may fix its zero."""
+        for name in ("kind", "ranking", "centring", "anchors"):
+            default = type(self).model_fields[name].default
+            if self.loss == "pointwise" and getattr(self, name) != default:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is not read by loss: pointwise; set "
+                    f"{default!r}"
+                )
+        return self

@@ -146,11 +146,15 @@ def _reference(recipe: PreferenceRecipe) -> str:
 
 def _reward(recipe: RewardModelRecipe) -> Rows:
     anchors = recipe.anchors or "the best held-out answers"
+    zero = f"mean reward of {anchors}"
+    if recipe.loss == "pointwise":
+        zero = "none: a reward is the log-odds of a good answer"
     return [
+        ("loss", recipe.loss),
         ("data", _preference_data(recipe.data)),
         ("optimizer steps", f"of {recipe.batch} rows each, {recipe.epochs} epochs"),
         ("measured on", f"{recipe.data.held_out} held-out rows"),
-        ("zero point", f"mean reward of {anchors}"),
+        ("zero point", zero),
     ]
 
 

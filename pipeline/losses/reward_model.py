@@ -2,7 +2,7 @@
 
 Each returns this micro-batch's share of the step's loss, divided by a count over the whole
 optimizer step. Axes: P pairs, K answers to one prompt from the best to the worst, Q such
-rankings, N answers of an anchor set.
+rankings, N answers that are labelled, or of an anchor set.
 """
 
 from typing import Literal, get_args
@@ -42,6 +42,14 @@ def ranking(rewards_QK: Tensor, *, rankings: int, form: Ranking = "pairs") -> Te
     return values_Q.sum() / max(rankings, 1)
 
 
+def pointwise(rewards_N: Tensor, good_N: Tensor, *, answers: int) -> Tensor:
+    """-log sigma(r) for good answers and -log sigma(-r) for bad ones: binary cross-entropy with the
+    reward as logit, as DeepSeek-R1's safety reward model learns "safe" and "unsafe" point-wise
+    (arXiv 2501.12948v2, section 3.1). ln 2 for reward 0; sigma(r) is the probability of "good".
+    """
+    return -logsigmoid(torch.where(good_N, rewards_N, -rewards_N)).sum() / max(answers, 1)
+
+
 def centring(chosen_P: Tensor, rejected_P: Tensor, *, weight: float, pairs: int) -> Tensor:
     """w (r(chosen) + r(rejected))^2: keeps rewards near 0 without affecting their differences
     (Eisenstein et al., arXiv 2312.09244)."""
@@ -61,3 +69,19 @@ def pair_accuracy(chosen_P: Tensor, rejected_P: Tensor) -> float:
     """Share of pairs, in [0, 1], whose chosen answer has the higher reward; a tie counts half."""
     right = (chosen_P > rejected_P).sum() + 0.5 * (chosen_P == rejected_P).sum()
     return right.item() / max(len(chosen_P), 1)
+
+
+def label_accuracy(rewards_N: Tensor, good_N: Tensor) -> float:
+    """Share of labelled answers, in [0, 1], on the right side of reward 0; 0 itself counts half."""
+    signs_N = torch.where(good_N, rewards_N, -rewards_N).sign()
+    return ((signs_N + 1) / 2).sum().item() / max(len(signs_N), 1)
+
+
+def auc(rewards_N: Tensor, good_N: Tensor) -> float:
+    """Share of pairs of a good and a bad answer, in [0, 1], of which the good one has the higher
+    reward; a tie counts half. The area under the ROC curve; 0.5 if all labels are the same."""
+    good, bad = rewards_N[good_N], rewards_N[~good_N].sort().values
+    if not len(good) or not len(bad):
+        return 0.5
+    below, not_above = (torch.searchsorted(bad, good, right=right) for right in (False, True))
+    return (below + not_above).sum().item() / (2 * len(good) * len(bad))

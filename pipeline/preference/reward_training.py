@@ -19,6 +19,7 @@ from veriloop.pipeline.losses.reward_model import centring, pair_accuracy
 from veriloop.pipeline.losses.reward_model import ranking as ranking_loss
 from veriloop.pipeline.model.scalar_head import answer_rewards
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
+from veriloop.pipeline.preference import pointwise
 from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.epoch_loop import EpochLoop
 from veriloop.pipeline.training.measurements import Tally
@@ -38,8 +39,8 @@ def encode_rankings(
     for number, row in enumerate(rows, 1):
         if isinstance(row, Labelled):
             raise RecipeError(
-                f"row {number}: a reward model learns from pairs (prompt, chosen, rejected) or "
-                "rankings (prompt, ranked), not from single labels"
+                f"row {number}: loss: pairwise learns from pairs (prompt, chosen, rejected) or "
+                "rankings (prompt, ranked), not from single labels; set loss: pointwise"
             )
         texts = (row.chosen, row.rejected) if isinstance(row, Pair) else row.answers
         try:
@@ -55,18 +56,19 @@ def encode_rankings(
     return short, len(rankings) - len(short)
 
 
-class RewardLoop(EpochLoop[Ranking]):
-    """Trains a classifier on rankings."""
+class RewardLoop(EpochLoop[Any]):
+    """Trains a classifier on rankings, or point-wise on labelled answers."""
 
     def __init__(
-        self, recipe: RewardModelRecipe, train: Sequence[Ranking], model: Any, deps: TrainerDeps
+        self, recipe: RewardModelRecipe, train: Sequence[Any], model: Any, deps: TrainerDeps
     ) -> None:
+        step = pointwise.gradient if recipe.loss == "pointwise" else gradient
         super().__init__(
             recipe,
             train,
             model,
             deps,
-            lambda batch: deps.ranks.together(gradient, model, batch, recipe),
+            lambda batch: deps.ranks.together(step, model, batch, recipe),
             purpose="rewards",
         )
 

@@ -163,3 +163,38 @@ def test_rows_that_are_all_too_long_are_refused(recipe, tmp_path):
     data = {"rows": 8, "held_out": 4, "max_completion": 1}
     with pytest.raises(RecipeError, match=r"every row exceeds \(256, 1\) tokens"):
         reward_model.run(recipe(data=data), tmp_path, resume=False)
+
+
+def labelled_file(path, count):
+    rows = [
+        {"prompt": f"What is {n}+1?", "completion": word, "label": word == "safe"}
+        for n in range(count)
+        for word in ("safe", "danger")
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"source": str(path), "held_out": 8}
+
+
+def test_labelled_answers_train_a_model_whose_reward_is_a_log_odds(recipe, tmp_path, stage):
+    data = labelled_file(tmp_path / "labelled.jsonl", 20)
+    asked = recipe(loss="pointwise", data=data, epochs=3)
+    made = reward_model.run(asked, tmp_path / "run", resume=False)
+    told = stage(tmp_path / "run")
+    assert told["outputs"]["rows"] == 32 and told["outputs"]["anchors"] == 0
+    assert told["outputs"]["zero_point"] == 0.0 and ScalarHead(made).zero_point == 0.0
+    assert told["after"]["accuracy"] == told["after"]["auc"] == 1.0
+    assert told["after"]["loss"] < told["before"]["loss"]
+    numbers = read_metrics(tmp_path / "run" / "reward_model" / "metrics.jsonl")
+    assert len(numbers) == 12 and {"loss", "accuracy", "mean_reward"} <= numbers[0].keys()
+    with pytest.raises(RecipeError, match="set loss: pointwise"):
+        reward_model.run(recipe(data=data), tmp_path / "other", resume=False)
+
+
+@pytest.mark.slow
+def test_a_pointwise_run_that_stops_continues_bit_for_bit(recipe, tmp_path, stopping):
+    asked = recipe(loss="pointwise")
+    whole = reward_model.run(asked, tmp_path / "whole", resume=False)
+    with stopping(), pytest.raises(Stopped):
+        reward_model.run(asked, tmp_path / "broken", resume=False)
+    broken = reward_model.run(asked, tmp_path / "broken", resume=True)
+    assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

@@ -74,6 +74,7 @@ def test_a_whole_run_has_its_metrics_and_the_outcome_of_its_goals(tmp_path):
     zero["goals"] = {
         "pass@1": {"at_least": 0.97, "value": 0.963, "met": False},
         "mean_length": {"at_least": 20, "at_most": 60, "value": 26.8, "met": True},
+        "format": {"gain": 0.5, "value": 0.986, "met": True},
         "pass@9": {"at_least": 0.5, "value": None, "met": False},
     }
     plain = stage("reward_model", 3, None, {}, {}) | {"status": "done", "goals": {}}
@@ -81,7 +82,7 @@ def test_a_whole_run_has_its_metrics_and_the_outcome_of_its_goals(tmp_path):
         "stage         sampler  metric         goal             seconds  before  after",
         "base          -        step_accuracy  >= 0.7 met           191       -    0.8",
         "zero          vllm     pass@1         >= 0.97 MISSED       271     0.2  0.963",
-        "                       format                                      0.4  0.986",
+        "                       format         gain >= 0.5 met              0.4  0.986",
         "                       mean_length    >= 20 <= 60 met             16.5   26.8",
         "                       language                                      -    0.5",
         "                       general                                       -      0",

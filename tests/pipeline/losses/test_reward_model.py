@@ -7,9 +7,12 @@ import torch
 from torch.testing import assert_close
 
 from veriloop.pipeline.losses.reward_model import (
+    auc,
     bradley_terry,
     centring,
+    label_accuracy,
     pair_accuracy,
+    pointwise,
     ranking,
     zero_point,
 )
@@ -115,3 +118,53 @@ def test_steps_without_pairs_or_rankings_lose_nothing():
     assert bradley_terry(none, none, pairs=0).item() == 0.0
     assert ranking(torch.zeros(0, 3), rankings=0).item() == 0.0
     assert centring(none, none, weight=1.0, pairs=0).item() == 0.0
+
+
+REWARDS = (2.0, -1.0, 0.5, 0.0, -3.0, 0.5)
+GOOD = (True, True, False, False, False, True)
+
+
+def test_the_pointwise_loss_is_the_cross_entropy_of_the_log_odds():
+    chances = [1 / (1 + math.exp(-r)) for r in REWARDS]
+    nats = [-math.log(p if good else 1 - p) for p, good in zip(chances, GOOD, strict=True)]
+    rewards, good = tensor(*REWARDS), torch.tensor(GOOD)
+    assert pointwise(rewards, good, answers=6).item() == pytest.approx(sum(nats) / 6, abs=1e-12)
+    parts = [pointwise(rewards[i], good[i], answers=6) for i in (slice(2), slice(2, 6))]
+    assert_close(sum(parts), pointwise(rewards, good, answers=6))
+    assert pointwise(tensor(0.0), torch.tensor([False]), answers=1).item() == pytest.approx(
+        math.log(2)
+    )
+    assert pointwise(tensor(), torch.tensor([], dtype=torch.bool), answers=0).item() == 0.0
+
+
+def test_the_pointwise_gradient_is_the_error_of_the_probability():
+    rewards = tensor(*REWARDS).requires_grad_()
+    pointwise(rewards, torch.tensor(GOOD), answers=3).backward()
+    assert_close(rewards.grad, (tensor(*REWARDS).sigmoid() - tensor(*map(float, GOOD))) / 3)
+
+
+def test_the_pointwise_loss_is_finite_where_the_probability_rounds_to_zero():
+    assert pointwise(tensor(-800.0), torch.tensor([True]), answers=1).item() == 800.0
+
+
+def test_accuracy_of_labels_is_the_side_of_zero():
+    # right: 2 and 1 (good), -3 and -.5 (bad); half: 0 (bad); wrong: -1 (good)
+    rewards = tensor(2.0, -1.0, -0.5, 0.0, -3.0, 1.0)
+    assert label_accuracy(rewards, torch.tensor(GOOD)) == pytest.approx(4.5 / 6)
+    assert label_accuracy(-rewards, torch.tensor(GOOD)) == pytest.approx(1.5 / 6)
+    assert label_accuracy(tensor(), torch.tensor([], dtype=torch.bool)) == 0.0
+
+
+def test_auc_is_the_share_of_pairs_in_the_right_order():
+    good = [r for r, is_good in zip(REWARDS, GOOD, strict=True) if is_good]
+    bad = [r for r, is_good in zip(REWARDS, GOOD, strict=True) if not is_good]
+    right = sum((g > b) + 0.5 * (g == b) for g in good for b in bad)
+    assert auc(tensor(*REWARDS), torch.tensor(GOOD)) == pytest.approx(right / 9)
+    noise = torch.Generator().manual_seed(0)
+    rewards = torch.randint(0, 9, (80,), generator=noise).double()
+    labels = torch.rand(80, generator=noise) < 0.3
+    pairs = rewards[labels][:, None] - rewards[~labels][None]
+    share = ((pairs.sign() + 1) / 2).mean().item()
+    assert auc(rewards, labels) == pytest.approx(share)
+    assert auc(rewards, ~labels) == pytest.approx(1 - share)
+    assert auc(rewards, torch.ones(80, dtype=torch.bool)) == 0.5

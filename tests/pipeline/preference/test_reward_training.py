@@ -92,7 +92,7 @@ def test_pairs_and_rankings_are_encoded_and_labels_refused(tokenizer):
     assert [len(r) for r in found] == [2, 3] and dropped == 0
     found, dropped = encode_rankings(rows, tokenizer, (2,), (99, 2))
     assert [len(r) for r in found] == [3] and dropped == 1
-    with pytest.raises(RecipeError, match="row 1: a reward model learns from pairs"):
+    with pytest.raises(RecipeError, match="row 1: loss: pairwise learns from pairs"):
         encode_rankings(
             [Labelled(prompt="p", completion="a", label=True)], tokenizer, (2,), (99, 99)
         )
