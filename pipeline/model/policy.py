@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model import lora
 from veriloop.pipeline.model.device import brought, device_of
 from veriloop.pipeline.model.loading import (
@@ -194,9 +195,14 @@ def without_dropout(model: Any) -> Any:
 
 def eos_ids(generation_config: Any, tokenizer: Any) -> tuple[int, ...]:
     """Every id that ends a response: those of the generation config, the tokenizer's EOS, and the
-    one that ends a turn in its chat template."""
+    one that ends a turn in its chat template. Raises RecipeError for ids that are no integers."""
     listed = generation_config.eos_token_id
     ids = listed if isinstance(listed, list) else [listed]
+    if wrong := [i for i in ids if i is not None and type(i) is not int]:
+        raise RecipeError(
+            f"generation_config.json: eos_token_id holds {wrong[0]!r:.40}; expected ids of tokens, "
+            "which are integers"
+        )
     ends = {*ids, tokenizer.eos_token_id, _turn_end(tokenizer)}
     return tuple(sorted(i for i in ends if i is not None))
 

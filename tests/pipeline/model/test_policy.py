@@ -178,3 +178,9 @@ def test_bfloat16_scores_differ_by_its_rounding_and_no_more(tiny_llama):
     gap = torch.cat([(a - b).abs() for (a, _), (b, _) in zip(exact, rounded, strict=True)])
     assert rounded[0][0].dtype == torch.float32
     assert 1e-5 < gap.mean() < 0.02 and gap.max() < 0.1
+
+
+@pytest.mark.parametrize("listed", ["x", [1, "x"], [True], 0.5])
+def test_ends_that_are_no_ids_are_refused(listed):
+    with pytest.raises(RecipeError, match=r"eos_token_id holds .*; expected ids of tokens"):
+        eos_ids(Settings(listed), Settings(1))
