@@ -62,9 +62,10 @@ def card(run: Run, stage: Stage) -> str:
     from huggingface_hub import ModelCard, ModelCardData
 
     recipe, name = stage.recipe, str(stage.recipe.get("name") or stage.name)
+    loss = recipe.get("loss")
     methods = (
         recipe.get("algorithm", {}).get("preset"),
-        recipe.get("loss", {}).get("name"),
+        loss.get("name") if isinstance(loss, Mapping) else loss,  # of a reward model it is a name
         recipe.get("method"),
     )
     metadata = ModelCardData(
