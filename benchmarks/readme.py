@@ -82,6 +82,8 @@ def endured() -> list[tuple[str, str, str]]:
     )
     broken = load("faults/files")["results"]["faults"]
     equal = [sum(not event["differences"] for event in events) for events in (kills, broken)]
+    soaked = load("faults/trainer_soak")
+    soak, grown = soaked["results"], sum("grows by" in line for line in soaked["failed"])
     return [
         (
             "SIGKILL, SIGINT, SIGTERM at random moments of every stage to the command, its group, "
@@ -105,7 +107,30 @@ def endured() -> list[tuple[str, str, str]]:
             f"{sum(not pair['wrong'] for pair in pairs)} of {len(pairs)}",
             "faults/two_commands",
         ),
+        *(service_endured(name) for name in ("services", "sandbox_services")),
+        (
+            f"{soak['steps']:,} GRPO steps with vLLM: of memory by role, descriptors, threads, "
+            "processes and the time of a step those that grow; files of the run with a secret of "
+            "its environment",
+            f"{grown} of {len(soak['fits'])}; {len(soak['leaks'])} of {soak['searched']:,}",
+            "faults/trainer_soak",
+        ),
     ]
+
+
+def service_endured(name: str) -> tuple[str, str, str]:
+    """The row of a service under more than it can do."""
+    result = load(f"faults/{name}")["results"]
+    service = {"services": "reward", "sandbox_services": "sandbox"}[name]
+    times = result["offered_per_s"] / result["capacity_per_s"]
+    return (
+        f"{service} service at {times:.0f} times its capacity, with hostile items and "
+        f"{result['restarts']} restarts: wrong or lost responses; p99 of `/healthz`; growth of "
+        "memory",
+        f"{len(result['problems'])} of {result['sent']:,}; {result['health_p99_s']:.2f} s; "
+        f"{result['growth_mib']:.0f} MiB",
+        f"faults/{name}",
+    )
 
 
 def printed_by(name: str) -> str:
