@@ -235,9 +235,10 @@ def test_an_unavailable_gpu_begins_no_run(recipe, tmp_path, monkeypatch):
 def test_evaluations_at_both_ends_are_recorded(recipe, tmp_path, monkeypatch, stage):
     asked = []
 
-    def fake(checkpoint, evaluation, sampler, *, max_tokens, say, keep, sources, template):
+    def fake(checkpoint, evaluation, sampler, *, max_tokens, say, keep, template, **more):
         keep([])
-        assert list(sources) == ["arithmetic"] and template == "chat"
+        assert list(more["sources"]) == ["arithmetic"] and template == "chat"
+        assert more["error_share"] == 0.5
         asked.append((checkpoint, evaluation.problems, sampler.engine, max_tokens))
         flat = {"pass@1": len(asked) / 10, "format": 0.5}
         return type("Evaluation", (), {"flat": lambda _: flat})()
