@@ -265,6 +265,7 @@ def test_a_word_that_is_not_utf_8_is_refused(capsys):
 def test_an_interrupt_outside_of_the_command_ends_in_a_message():
     code = (
         "import signal, sys; from veriloop.stages import cli;"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"  # ignored in the background
         "cli.main = lambda words: signal.raise_signal(signal.SIGINT); sys.exit(cli.entry('zero'))"
     )
     assert python("-c", code) == (130, "", "veriloop: interrupted\n")
