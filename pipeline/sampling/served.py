@@ -267,4 +267,12 @@ CANCELLED = asyncio.CancelledError()
 
 
 async def _gathered(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    return list(await asyncio.gather(*calls))
+    """The results in order. If one fails, the others end before its error is raised: a connection
+    that closes under them would count as a fault of their server."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -256,11 +256,13 @@ def test_without_weights_no_server_is_asked(fleet):
     assert not server.asked
 
 
-def test_a_request_that_every_server_would_refuse_ends_the_run(fleet):
+@pytest.mark.parametrize("refuses_too", [True, False])
+def test_a_request_that_every_server_would_refuse_ends_the_run(refuses_too, fleet):
     server, other = StandIn(), StandIn()
     sampler, _ = fleet(server, other)
     sampler.load_weights(WEIGHTS, 0)
-    server.refuses = other.refuses = True
+    server.refuses, other.refuses = True, refuses_too
+    other.delay_s = 0.5  # its requests are under way when the run ends
     with pytest.raises(StageError, match=r"refused a request.*stop strings are not supported"):
         sampler.sample(PROMPTS, SAMPLING)
     assert not sampler.fleet.left_out
