@@ -4,8 +4,9 @@
                                              [--quick] [--json FILE]
 
 R1-Zero on an untrained model of the tiny recipe's shape, with sums and with programs that run in
-the sandbox, checkpoints and evaluations. Every two seconds all processes of the run are measured;
-after a warm-up the growth over the rest is a linear fit of block means with its 95 % interval.
+the sandbox, checkpoints and evaluations. Every two seconds all processes of the run are measured,
+until its last step is written: a run that ends holds less. After a warm-up the growth over the rest
+is a linear fit of block means with its 95 % interval.
 The environment holds secrets of several services: no file of the run may contain one.
 """
 
@@ -82,7 +83,7 @@ def _own_kib(pid: int) -> int:
 
 
 def growth(series: Sequence[float]) -> dict[str, float]:
-    """Mean, and growth from the first to the last value with the lower end of its interval."""
+    """Mean, and growth from the first to the last value with both ends of its interval."""
     size = len(series) / BLOCKS
     means = [fmean(series[int(n * size) : int((n + 1) * size)]) for n in range(BLOCKS)]
     at = [n - (BLOCKS - 1) / 2 for n in range(BLOCKS)]
@@ -95,6 +96,7 @@ def growth(series: Sequence[float]) -> dict[str, float]:
         "mean": fmean(means),
         "growth": fit.slope * BLOCKS,
         "at_least": (fit.slope - T_18 * error) * BLOCKS,
+        "at_most": (fit.slope + T_18 * error) * BLOCKS,
     }
 
 
@@ -139,9 +141,11 @@ def soak(folder: Path, steps: int, engine: str, every_s: float) -> dict[str, Any
         run = subprocess.Popen(
             command, cwd=folder, stdout=log, stderr=log, env={**os.environ, **planted}
         )
-        while run.poll() is None:
-            time.sleep(every_s)
+        metrics = folder / "run" / "zero" / "metrics.jsonl"
+        while run.poll() is None and not _has_rows(metrics, steps):
             samples.append(measure(run.pid))
+            time.sleep(every_s)
+        run.wait()
     seconds = time.monotonic() - began
     if run.returncode != 0:
         raise SystemExit(
@@ -151,7 +155,7 @@ def soak(folder: Path, steps: int, engine: str, every_s: float) -> dict[str, Any
     subprocess.run(
         report, cwd=folder, check=True, capture_output=True, env={**os.environ, **planted}
     )
-    rows = read_metrics(folder / "run" / "zero" / "metrics.jsonl")
+    rows = read_metrics(metrics)
     series = {
         name: [sample[name] for sample in samples if name in sample]
         for name in sorted({name for sample in samples for name in sample})
@@ -166,6 +170,10 @@ def soak(folder: Path, steps: int, engine: str, every_s: float) -> dict[str, Any
         "leaks": list(leaks(folder, planted)),
         "searched": sum(path.is_file() for path in folder.rglob("*")),
     }
+
+
+def _has_rows(path: Path, count: int) -> bool:
+    return path.is_file() and path.read_bytes().count(b"\n") >= count
 
 
 def main() -> int:
@@ -184,9 +192,10 @@ def main() -> int:
             if grows(name, fit)
         ]
     rows = [
-        [name, fit["mean"], fit["growth"], fit["at_least"]] for name, fit in result["fits"].items()
+        [name, *(fit[key] for key in ("mean", "growth", "at_least", "at_most"))]
+        for name, fit in result["fits"].items()
     ]
-    text = table(["of the run", "mean", "growth", "at least"], rows)
+    text = table(["of the run", "mean", "growth", "at least", "at most"], rows)
     return publish(options, text, result, failed=failed)
 
 

@@ -295,6 +295,13 @@ def test_a_run_whose_resources_are_measured_keeps_no_secret(tmp_path):
     assert {"descriptors", "threads", "trainer MiB", "step seconds"} <= result["fits"].keys()
 
 
+def test_a_run_that_ends_is_not_measured(harness, tmp_path):
+    soak, metrics = harness("trainer_soak"), tmp_path / "metrics.jsonl"
+    assert not soak._has_rows(metrics, 1)
+    metrics.write_text('{"step": 1}\n{"step": 2')
+    assert soak._has_rows(metrics, 1) and not soak._has_rows(metrics, 2)
+
+
 @pytest.mark.parametrize(
     ("name", "per_sample", "noise", "grown"),
     [
@@ -312,7 +319,8 @@ def test_only_growth_that_is_certain_and_large_fails_a_soak(
     series = [100 + per_sample * n + draw.uniform(-noise, noise) for n in range(200)]
     fit = soak.growth(series)
     assert soak.grows(name, fit) is grown
-    assert abs(fit["growth"] - 200 * per_sample) < 2 * noise and fit["at_least"] < fit["growth"]
+    assert abs(fit["growth"] - 200 * per_sample) < 2 * noise
+    assert fit["at_least"] < fit["growth"] < fit["at_most"]
 
 
 @pytest.mark.parametrize("way", ["plain", "reversed", "base64", "parquet"])
