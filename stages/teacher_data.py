@@ -146,15 +146,16 @@ def _sample(
 def distinct_problems(
     config: CollectConfig | CollectPreferencesRecipe, sources: Sources
 ) -> list[Problem]:
-    """Distinct problems of the RL split, in proportion to the sources' weights, shuffled."""
+    """Distinct problems of the RL split, in proportion to the sources' weights, shuffled. A source
+    with fewer is named on the console."""
     total = sum(config.problems.values())
-    problems = [
-        problem
-        for name, weight in sorted(config.problems.items())
-        for problem in sources[name].distinct(
-            "rl", config.problem_seed, round(config.questions * weight / total)
-        )
-    ]
+    problems: list[Problem] = []
+    for name, weight in sorted(config.problems.items()):
+        count = round(config.questions * weight / total)
+        distinct = list(sources[name].distinct("rl", config.problem_seed, count))
+        if len(distinct) < count:
+            say(f"{name} has {len(distinct)} distinct questions, not {count}: all are asked")
+        problems += distinct
     Random(f"collect/{config.problem_seed}").shuffle(problems)
     return problems
 

@@ -77,6 +77,17 @@ def label_accuracy(rewards_N: Tensor, good_N: Tensor) -> float:
     return ((signs_N + 1) / 2).sum().item() / max(len(signs_N), 1)
 
 
+def step_metrics(loss: float, accuracy: float, rewards_N: Tensor) -> dict[str, float]:
+    """The metrics of an optimizer step under TRL's names."""
+    return {
+        "loss": loss,
+        "accuracy": accuracy,
+        "mean_reward": rewards_N.mean().item(),
+        "min_reward": rewards_N.min().item(),
+        "max_reward": rewards_N.max().item(),
+    }
+
+
 def auc(rewards_N: Tensor, good_N: Tensor) -> float:
     """Share of pairs of a good and a bad answer, in [0, 1], of which the good one has the higher
     reward; a tie counts half. The area under the ROC curve; 0.5 if all labels are the same."""

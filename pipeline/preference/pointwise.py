@@ -13,7 +13,12 @@ from veriloop.pipeline.cluster.deal import balanced_rows, counted, gathered_valu
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.losses.reward_model import auc, label_accuracy, pointwise
+from veriloop.pipeline.losses.reward_model import (
+    auc,
+    label_accuracy,
+    pointwise,
+    step_metrics,
+)
 from veriloop.pipeline.model.scalar_head import answer_rewards
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.preference.examples import to_labelled
@@ -70,13 +75,8 @@ def gradient(
 
     totals = accumulated(groups, share, ranks)
     rewards_N = torch.cat(gathered_values(ranks, [len(group) for group in groups], mine))
-    return {
-        "loss": totals["loss"],
-        "accuracy": label_accuracy(rewards_N, _labels(batch, rewards_N)),
-        "mean_reward": rewards_N.mean().item(),
-        "min_reward": rewards_N.min().item(),
-        "max_reward": rewards_N.max().item(),
-    }
+    accuracy = label_accuracy(rewards_N, _labels(batch, rewards_N))
+    return step_metrics(totals["loss"], accuracy, rewards_N)
 
 
 @torch.no_grad()

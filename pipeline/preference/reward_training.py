@@ -15,7 +15,7 @@ from veriloop.pipeline.cluster.deal import balanced_rows, counted, gathered_valu
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.losses.reward_model import centring, pair_accuracy
+from veriloop.pipeline.losses.reward_model import centring, pair_accuracy, step_metrics
 from veriloop.pipeline.losses.reward_model import ranking as ranking_loss
 from veriloop.pipeline.model.scalar_head import answer_rewards
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
@@ -91,13 +91,7 @@ def gradient(
     rewards_by_group = _of_all(ranks, groups, mine)
     right = sum(accuracy(rewards_QK) * len(rewards_QK) for rewards_QK in rewards_by_group)
     rewards = torch.cat([rewards_QK.flatten() for rewards_QK in rewards_by_group])
-    return {
-        "loss": totals["loss"],
-        "accuracy": right / len(batch),
-        "mean_reward": rewards.mean().item(),
-        "min_reward": rewards.min().item(),
-        "max_reward": rewards.max().item(),
-    }
+    return step_metrics(totals["loss"], right / len(batch), rewards)
 
 
 @torch.no_grad()

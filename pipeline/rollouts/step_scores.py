@@ -25,8 +25,8 @@ def with_step_scores(graded: Sequence[Graded], scores: StepScores) -> list[Grade
         if g.reward is not None
     }
     with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(lambda key: _scored(scores, unique[key], key[1]), unique)
-        steps = dict(zip(unique, found, strict=True))
+        scored = pool.map(lambda key: _scored(scores, unique[key], key[1]), unique)
+        steps = dict(zip(unique, scored, strict=True))
     return [
         g if g.reward is None else replace(g, steps=steps[g.rollout.group, g.rollout.response])
         for g in graded

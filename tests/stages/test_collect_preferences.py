@@ -10,6 +10,7 @@ from tests.stages.conftest import ArithmeticEngine, InProcessVerifiers
 from veriloop.data.card import read_card
 from veriloop.data.preference_ids import encode
 from veriloop.data.preferences import Pair, read
+from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.preference import (
     CollectPreferencesRecipe,
     PreferenceRecipe,
@@ -21,7 +22,7 @@ from veriloop.pipeline.preference import labelling
 from veriloop.pipeline.preference import loop as preference_loop
 from veriloop.pipeline.rollouts.failures import VerifierFailuresError
 from veriloop.pipeline.sampling.sampler import Completion
-from veriloop.stages import collect_preferences, preference, reward_model
+from veriloop.stages import collect_preferences, preference, reward_model, teacher_data
 from veriloop.stages.cli import main
 from veriloop.verifiers.http_json import EndpointError
 from veriloop.verifiers.registry import judge
@@ -280,3 +281,15 @@ def test_the_command_collects_and_names_the_data(engine, tiny_checkpoint, here, 
     words = ["--start", str(tiny_checkpoint()), "--questions", "4", "--output", "run"]
     assert main(["collect-preferences", "tiny/collect_preferences", *words]) == 0
     assert "data: run/collect_preferences/data.jsonl" in capsys.readouterr().out
+
+
+def test_a_source_with_fewer_questions_than_asked_is_named(recipe, capsys):
+    enough = recipe(problems={"general": 1}, questions=10)
+    assert len(teacher_data.distinct_problems(enough, SOURCES)) == 10
+    assert capsys.readouterr().out == ""
+    asked = recipe(problems={"general": 1, "arithmetic": 1}, questions=1_000)
+    general = len(SOURCES["general"].distinct("rl", asked.problem_seed, 500))
+    assert 0 < general < 500
+    assert len(teacher_data.distinct_problems(asked, SOURCES)) == 500 + general
+    message = f"general has {general} distinct questions, not 500: all are asked\n"
+    assert capsys.readouterr().out == message

@@ -3,11 +3,22 @@
 from random import Random
 
 import pytest
+import torch
 
 from veriloop.data.preference_ids import EncodedAnswer
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.model.scalar_head import load_classifier
 from veriloop.pipeline.preference.examples import Example, Match, mismatched
 
 VOCABULARY = 40
+
+
+@pytest.fixture
+def model(tiny_checkpoint):
+    """A reward model on an untrained one."""
+    start = tiny_checkpoint(tied=False)
+    torch.manual_seed(0)
+    return load_classifier(start, load_tokenizer(start))
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.gradients import take_gradient
 from veriloop.data.preferences import Labelled, Pair, Ranked
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.model.policy import load_tokenizer
-from veriloop.pipeline.model.scalar_head import answer_rewards, load_classifier
+from veriloop.pipeline.model.scalar_head import answer_rewards
 from veriloop.pipeline.preference.pointwise import (
     LabelledAnswer,
     encode_answers,
@@ -19,13 +19,6 @@ from veriloop.pipeline.preference.pointwise import (
     measure,
 )
 from veriloop.pipeline.training.optimizer import Optimizer
-
-
-@pytest.fixture
-def model(tiny_checkpoint):
-    start = tiny_checkpoint(tied=False)
-    torch.manual_seed(0)
-    return load_classifier(start, load_tokenizer(start))
 
 
 def recipe(**changes):
@@ -39,17 +32,11 @@ def batch(answer):
     return [LabelledAnswer(answer=answer(random), good=n % 3 == 0) for n in range(7)]
 
 
-def taken(model):
-    found = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-    model.zero_grad()
-    return found
-
-
 def test_any_split_has_the_gradient_of_torchs_own_cross_entropy(model, batch):
     told = {}
     for rows in (64, 2, 1):
         numbers = gradient(model, batch, recipe(trainer={"row": 32, "rows": rows}))
-        told[rows] = numbers, taken(model)
+        told[rows] = numbers, take_gradient(model)
     for rows in (2, 1):
         assert told[rows][0] == pytest.approx(told[64][0], abs=1e-5)
         assert_close(told[rows][1], told[64][1], atol=1e-5, rtol=1e-3)
@@ -58,7 +45,7 @@ def test_any_split_has_the_gradient_of_torchs_own_cross_entropy(model, batch):
     loss = torch.nn.functional.binary_cross_entropy_with_logits(rewards, labels)
     loss.backward()
     assert loss.item() == pytest.approx(told[64][0]["loss"], abs=1e-5)
-    assert_close(taken(model), told[64][1], atol=1e-5, rtol=1e-3)
+    assert_close(take_gradient(model), told[64][1], atol=1e-5, rtol=1e-3)
     right = ((rewards > 0) == labels.bool()).float().mean().item()
     assert told[1][0]["accuracy"] == pytest.approx(right)
     assert told[1][0]["mean_reward"] == pytest.approx(rewards.mean().item(), abs=1e-5)

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.gradients import take_gradient
 from veriloop.data.preferences import Labelled, Pair, Ranked
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.reward_model import centring, ranking
-from veriloop.pipeline.model.policy import load_tokenizer
-from veriloop.pipeline.model.scalar_head import answer_rewards, load_classifier
+from veriloop.pipeline.model.scalar_head import answer_rewards
 from veriloop.pipeline.preference.reward_training import (
     accuracy,
     encode_rankings,
@@ -20,13 +20,6 @@ from veriloop.pipeline.preference.reward_training import (
     measure,
 )
 from veriloop.pipeline.training.optimizer import Optimizer
-
-
-@pytest.fixture
-def model(tiny_checkpoint):
-    start = tiny_checkpoint(tied=False)
-    torch.manual_seed(0)
-    return load_classifier(start, load_tokenizer(start))
 
 
 def recipe(**changes):
@@ -40,18 +33,12 @@ def batch(answer):
     return [tuple(answer(random) for _ in range(k)) for k in (2, 3, 2, 4, 3, 2)]
 
 
-def taken(model):
-    found = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-    model.zero_grad()
-    return found
-
-
 @pytest.mark.parametrize("form", ["pairs", "plackett_luce"])
 def test_any_split_has_the_gradient_of_the_losses_by_their_names(model, batch, form):
     told = {}
     for rows in (64, 1):
         asked = recipe(ranking=form, centring=0.1, trainer={"row": 32, "rows": rows})
-        told[rows] = gradient(model, batch, asked), taken(model)
+        told[rows] = gradient(model, batch, asked), take_gradient(model)
     assert told[1][0] == pytest.approx(told[64][0], abs=1e-5)
     assert_close(told[1][1], told[64][1], atol=1e-5, rtol=1e-3)
     losses = []
@@ -61,7 +48,7 @@ def test_any_split_has_the_gradient_of_the_losses_by_their_names(model, batch, f
         losses.append(centring(rewards[:, 0], rewards[:, -1], weight=0.1, pairs=6))
     sum(losses).backward()
     assert sum(losses).item() == pytest.approx(told[64][0]["loss"], abs=1e-5)
-    assert_close(taken(model), told[64][1], atol=1e-5, rtol=1e-3)
+    assert_close(take_gradient(model), told[64][1], atol=1e-5, rtol=1e-3)
 
 
 def test_accuracy_is_over_all_pairs_of_a_ranking():
