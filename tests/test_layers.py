@@ -177,7 +177,10 @@ def test_pipeline_has_no_new_flat_files_and_every_folder_is_in_the_table():
     assert folders == set(ROOMS) - {Path(name).stem for name in FILES_OF_PIPELINE}
 
 
-@pytest.mark.parametrize("folder", [*MAY_IMPORT, "tests", "benchmarks", "scripts"])
+TESTS = pytest.param("tests", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("folder", [*MAY_IMPORT, TESTS, "benchmarks", "scripts"])
 def test_our_own_code_is_imported_as_veriloop(folder):
     paths = modules(folder)
     if folder == "tests":  # other files are test data, some of them no Python

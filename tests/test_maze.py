@@ -32,6 +32,7 @@ def test_every_move_leads_somewhere_and_the_goal_keeps_and_pays_nothing(world):
     assert world.reward_SA[world.goal].eq(0).all() and world.reward_SA.max() == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 def test_the_optimum_is_the_value_of_its_own_greedy_policy_and_no_policy_exceeds_it(world, best):
     values_S = maze.optimum(world)
     policy_SA = maze.greedy(maze.action_values(world, values_S))

@@ -253,6 +253,7 @@ def test_a_myth_is_a_near_miss_that_does_not_depend_on_what_follows():
     assert len({myth(one) - one.value for one in SUMS}) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("habit", ["steps", "verify"])
 def test_a_myth_is_stated_as_often_as_it_is_believed_and_other_sums_never_err(habit):
     random, told, errors = Random(0), [], 0

@@ -91,6 +91,7 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
         GymSource("spell_backward")
 
 
+@pytest.mark.slow
 @installed
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @pytest.mark.parametrize("task", ["spell_backward", "basic_arithmetic", "list_functions", "bf"])

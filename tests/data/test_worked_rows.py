@@ -32,6 +32,7 @@ def texts(row):
     return row["prompt"][0]["content"], row["completion"][0]["content"]
 
 
+@pytest.mark.slow
 def test_rows_have_steps_and_the_right_answer_and_their_verifier_accepts_them(sources):
     rows = worked_rows(sources, {"gsm8k": 1.0, "chain_sum": 2.0}, 0, 30)
     assert len({texts(row)[0] for row in rows}) == 30

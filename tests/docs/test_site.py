@@ -74,6 +74,7 @@ def test_styles_fetch_nothing_from_elsewhere(site):
     assert not re.findall(r"(?:@import|url\()\s*['\"]?(?:https?:)?//[^)]*", told)
 
 
+@pytest.mark.slow
 def test_tables_lists_and_code_came_out_as_such(site):
     """What the two dialects of Markdown read differently shows as marks in a paragraph."""
     for path in site.glob("*.html"):

@@ -131,6 +131,7 @@ def smaller():
             yield name, run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "flags"), list(smaller()))
 def test_the_flags_for_smaller_cards_are_flags(name, flags):
     made = parse(read(name).stage, [name, *flags.split()]).recipe

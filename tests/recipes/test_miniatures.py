@@ -53,6 +53,7 @@ def test_every_stage_of_a_whole_run_is_planned(name, place, capsys):
     assert all(f"takes {key} from {v}" in told for one in stages for key, v in one.take.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in STAGES]
 )

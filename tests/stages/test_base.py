@@ -36,6 +36,7 @@ def few_problems(monkeypatch, tmp_path):
     monkeypatch.setattr(base, "step_accuracy", lambda folder: measured(folder, 4))
 
 
+@pytest.mark.slow
 def test_it_is_made_once_and_found_again(capsys):
     made = base.ensure(recipe())
     before = (made / "model.safetensors").stat().st_mtime_ns

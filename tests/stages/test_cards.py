@@ -44,6 +44,7 @@ def read(made):
     return ModelCard.load(made / "README.md")
 
 
+@pytest.mark.slow
 def test_fine_tuning_tells_its_recipe_its_rows_and_how_to_make_it_again(learned, tmp_path, stage):
     made = sft.run(learned, tmp_path / "mine", resume=False)
     card, told = read(made), stage(tmp_path / "mine")

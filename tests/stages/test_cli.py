@@ -132,6 +132,7 @@ class WrongWeightsError(StageError):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "code", "said"),
     [

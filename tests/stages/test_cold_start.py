@@ -185,6 +185,7 @@ def test_texts_of_a_file_count_as_held_out(recipe, tmp_path):
     assert card["dropped"] == {"wrong": 12, "contaminated": 1} and card["evaluation_texts"] == 9
 
 
+@pytest.mark.slow
 def test_answers_may_hold_every_separator_of_lines(recipe, teacher, tmp_path, monkeypatch):
     _, engine = teacher
     marks = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"

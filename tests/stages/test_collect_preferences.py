@@ -90,6 +90,7 @@ def test_right_answers_are_chosen_over_wrong_ones_and_counted(recipe, engine, tm
     assert all((a["reward"] is None) == (a["finish"] == "length") for a in answers)
 
 
+@pytest.mark.slow
 def test_the_rows_are_what_reward_models_and_dpo_read(
     recipe, tmp_path, tiny_checkpoint, monkeypatch, stage
 ):
@@ -232,6 +233,7 @@ def test_a_judge_without_an_endpoint_is_refused_before_anything_is_sampled(
     assert not engine.asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reads", ["response", "summary"])
 def test_a_reward_model_ranks_by_its_own_scores(recipe, tmp_path, tiny_checkpoint, reads):
     values = {"name": "h", "start": str(tiny_checkpoint()), "data": {"rows": 8, "held_out": 4},

@@ -81,6 +81,7 @@ def rows(output):
     return [reproducible(row) for row in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["logits", pytest.param("sft", marks=pytest.mark.slow)])
 def test_written_answers_bring_the_student_nearer(recipe, tmp_path, cache, name, stage):
     told = recipe(name, epochs=4)

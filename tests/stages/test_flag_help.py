@@ -45,6 +45,7 @@ def test_the_help_of_a_stage_fits_150_lines_of_100_columns(name, capsys):
     assert len(lines) <= 150 and max(map(len, lines)) <= WIDTH == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [path if path in OF_A_STAGE.values() else pytest.param(path, marks=pytest.mark.slow)

@@ -100,6 +100,7 @@ def test_the_weights_of_a_recipes_sources_are_flags_and_the_others_stay(monkeypa
     assert both.problems == {"arithmetic": 0.7, "other": 1.0}
 
 
+@pytest.mark.slow
 def test_a_reward_model_that_is_not_there_is_refused_before_anything_is_written(
     here, tiny_checkpoint, monkeypatch
 ):

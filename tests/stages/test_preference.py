@@ -99,6 +99,7 @@ def rows(output):
     return [reproducible(row) for row in read_metrics(output / "preference" / "metrics.jsonl")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["dpo", *(slow(name) for name in ("ipo", "kto", "cpo", "simpo", "orpo", "two_d_dpo"))]
 )

@@ -72,6 +72,7 @@ def test_a_stage_uploads_its_checkpoint_and_transformers_can_load_it(hub, recipe
     assert load_tokenizer(loaded)("1+1").input_ids == load_tokenizer(trained)("1+1").input_ids
 
 
+@pytest.mark.slow
 def test_an_upload_that_fails_leaves_the_run_and_names_the_command_for_it(hub, recipe, capsys):
     hub.full = True
     words = ["sft", recipe, "--output", "my run", "--push-to-hub", "me/sft", "--hub-public"]
@@ -89,6 +90,7 @@ def test_an_upload_that_fails_leaves_the_run_and_names_the_command_for_it(hub, r
     assert "model.safetensors" in hub.repos["me/sft"]["files"]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_uploaded_when_it_is_resumed_with_the_flag(hub, recipe):
     assert main(["sft", recipe, "--output", "run"]) == 0
     assert hub.repos == {}

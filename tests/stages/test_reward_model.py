@@ -175,6 +175,7 @@ def labelled_file(path, count):
     return {"source": str(path), "held_out": 8}
 
 
+@pytest.mark.slow
 def test_labelled_answers_train_a_model_whose_reward_is_a_log_odds(recipe, tmp_path, stage):
     data = labelled_file(tmp_path / "labelled.jsonl", 20)
     asked = recipe(loss="pointwise", data=data, epochs=3)

@@ -252,6 +252,7 @@ def test_evaluations_at_both_ends_are_recorded(recipe, tmp_path, monkeypatch, st
     assert kept[0] == "step_000000.parquet" and len(kept) == 2
 
 
+@pytest.mark.slow
 def test_the_command_trains_on_any_file(recipe, file, tmp_path, capsys):
     source = file(list(worked_sums(0, 6)))
     words = ["sft", "tiny/sft", "--start", recipe().start, "--data.source", source]

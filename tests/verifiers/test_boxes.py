@@ -146,6 +146,7 @@ def test_a_box_that_concludes_stands_alone(text):
     assert answer_of(text) == "7"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "junk",
     [

@@ -72,6 +72,7 @@ def test_an_address_that_is_none_is_not_tried_again(url, monkeypatch):
         post(url, {}, seconds=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "url", ["http://anna:hunter2hunter2@127.0.0.1:9/v1", "ftp://x?key=hunter2"]
 )

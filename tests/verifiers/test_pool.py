@@ -403,6 +403,7 @@ def test_what_fails_to_warm_says_so_to_each_who_waits_for_it(unready):
             pool.begin_to_warm(["numbr"])
 
 
+@pytest.mark.slow
 def test_a_verifier_that_fails_on_its_own_example_stops_the_run(unready):
     problem = Problem(id="p", prompt="", verifier="unready", reference={})
     with (

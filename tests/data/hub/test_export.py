@@ -42,6 +42,7 @@ def first(path):
     return next(iter(raw_rows(path)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("to", "ending"), EVERY)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_what_was_exported_is_read_as_the_same_problems(name, to, ending, exported, rows, written):
@@ -87,6 +88,7 @@ def test_verl_has_every_column_of_its_parquet_rows(exported):
     assert code["ability"] == "code" and "expected_stdout" in code["reward_model"]["ground_truth"]
 
 
+@pytest.mark.slow
 def test_verls_reward_function_of_ours_judges_its_own_rows(exported):
     row = first(exported("math", "verl", "parquet"))
     told = {

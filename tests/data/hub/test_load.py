@@ -56,6 +56,7 @@ def test_each_set_has_its_verifier_and_reference(name, rows, written):
     assert [(one.verifier, part) for one, part in zip(made, plain, strict=True)] == EXPECTED[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "tests"), [("mbpp", "test_list"), ("humaneval", "test")])
 def test_tests_that_refuse_the_sets_own_solution_give_no_verdict(name, tests, rows, written):
     (sound, *_) = read(name, path=written(rows[name]))

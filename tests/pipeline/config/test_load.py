@@ -104,6 +104,7 @@ def test_a_recipe_that_resembles_nothing_gets_the_list(asked):
         read(asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -203,6 +204,7 @@ def altered(values, dotted):
 KEYS = [key for key, _ in flat(read("tiny/zero").model_dump(mode="json"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", KEYS)
 def test_only_what_training_never_sees_may_change(key):
     recipe = read("tiny/zero")

@@ -128,6 +128,7 @@ KINDS = {  # of whose layers biases and norms differ; the last two are built by 
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_counts_from_a_config_are_those_of_the_model(kind, tied):

@@ -163,6 +163,7 @@ compositions = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(grouped, compositions, st.randoms(use_true_random=False))
 def test_the_order_of_the_rollouts_does_not_matter(rows, options, random):
     order = list(range(len(rows)))
@@ -172,6 +173,7 @@ def test_the_order_of_the_rollouts_does_not_matter(rows, options, random):
     assert_close(after, before[order])
 
 
+@pytest.mark.slow
 @given(grouped, compositions)
 def test_every_group_sums_to_zero_and_ranks_as_its_rewards_do(rows, options):
     rewards, groups, scored = (torch.tensor(x) for x in zip(*rows, strict=True))
@@ -182,6 +184,7 @@ def test_every_group_sums_to_zero_and_ranks_as_its_rewards_do(rows, options):
         assert torch.equal(got[member].argsort(stable=True), rewards[member].argsort(stable=True))
 
 
+@pytest.mark.slow
 @given(grouped)
 def test_group_scale_has_unit_variance_and_ignores_shift_and_scale_of_the_rewards(rows):
     rewards, groups, scored = (torch.tensor(x) for x in zip(*rows, strict=True))

@@ -13,6 +13,7 @@ CLOSE = {"atol": 1e-5, "rtol": 0}
 MASK = torch.arange(6) < torch.tensor([5, 1, 3, 6])[:, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.9, 2.0])
 @pytest.mark.parametrize("beta", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_the_jsd_is_that_of_trl_in_value_and_gradient(beta, temperature):

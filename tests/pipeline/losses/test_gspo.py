@@ -119,6 +119,7 @@ def test_only_the_sequence_mean_weighs_long_and_short_answers_alike(loss, mode, 
     assert pull_long / pull_short == pytest.approx(weight)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.integers(0, 9))
 def test_both_forms_agree_and_each_sequence_stands_alone(lengths, seed):

@@ -78,6 +78,7 @@ chains = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(chains)
 def test_the_sum_over_steps_is_that_of_the_papers_double_loop(rows):

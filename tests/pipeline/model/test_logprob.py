@@ -240,6 +240,7 @@ def test_a_bias_of_minus_infinity_takes_padding_rows_out_of_the_vocabulary():
     assert leaf.grad.isfinite().all()
 
 
+@pytest.mark.slow
 def test_half_precision_sums_the_gradient_of_the_head_in_float32():
     """512 chunks that add 0.5 each: a bfloat16 sum stops growing at 128."""
     hidden = torch.ones(512, 1, dtype=torch.bfloat16)

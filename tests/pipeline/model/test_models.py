@@ -136,6 +136,7 @@ def test_scores_and_gradient_are_those_of_a_plain_forward(family, trainer, rows)
     agree(with_gradient(model, packed(model, rows)), want)
 
 
+@pytest.mark.slow
 def test_a_prompt_that_appears_once_gives_the_scores_and_the_gradient_of_each_answer(
     family, monkeypatch
 ):
@@ -165,6 +166,7 @@ def answers_of(model, values, first=False):
     return with_gradient(model, torch.cat(own, 1))
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_by_transformers_it_is_the_same(family, tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -130,6 +130,7 @@ def test_a_saved_policy_comes_back_to_the_bit_and_ready_to_train(tiny_llama, tmp
     assert load_policy(tmp_path, torch.bfloat16).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_how_a_tokenizer_was_found_is_not_saved(tiny_checkpoint, tmp_path):
     source = tiny_checkpoint()
     hashes = set()

@@ -265,6 +265,7 @@ def test_what_is_left_behind_is_refused_as_on_a_real_card(card):
     assert there[torch.tensor([True, False, True])].tolist() == [1.0] * 2
 
 
+@pytest.mark.slow
 def test_half_precision_keeps_what_the_memory_plan_says(card, tiny_llama):
     trainer = TrainerConfig(device="cuda", compute="bfloat16")
     model = prepare(tiny_llama(layers=3), trainer)

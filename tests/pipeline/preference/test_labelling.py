@@ -88,6 +88,7 @@ def test_a_round_is_read_as_it_was_written(group, tmp_path, labelled_answers):
         assert read_round(tmp_path / "round.json") == examples
 
 
+@pytest.mark.slow
 def test_verifiers_reward_accuracy_and_format_as_the_recipe_weighs_them(graded):
     texts = {
         "<think>1</think><answer>1</answer>": 2.5,
@@ -143,8 +144,8 @@ def test_rewards_of_a_judge_are_the_least_squares_fit_of_its_margins(graded, mon
         LabelConfig(by="judge", workers=workers), lambda rollout: str(rollout.response_ids[0])
     )
     rewards = [g.reward for g in label(rollouts)]
-    design = torch.tensor([[1.0, -1, 0], [1, 0, -1], [0, 1, -1], [1, 1, 1]])
-    fit = torch.linalg.lstsq(design, torch.tensor([1.0, 2.0, 0.5, 0.0])).solution
+    design = torch.tensor([[1.0, -1, 0], [1, 0, -1], [0, 1, -1], [1, 1, 1]]).double()
+    fit = torch.linalg.lstsq(design, torch.tensor([1.0, 2.0, 0.5, 0.0]).double()).solution
     assert rewards[:3] == pytest.approx(fit.tolist())
     assert rewards[3] - rewards[4] == 2.0  # of two answers the difference is the margin itself
 

@@ -151,6 +151,7 @@ def test_markdown_tells_health_stages_and_where_it_left_the_recipe(run):
     assert "- commit: 0123456789abcdef and uncommitted changes" in text
 
 
+@pytest.mark.slow
 def test_a_second_run_lies_under_the_first(run):
     one, other = run("one", recipe={"seed": 4}), run("two", recipe={"seed": 5}, steps=12)
     write_report(one, other)

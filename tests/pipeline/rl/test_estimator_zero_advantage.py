@@ -87,6 +87,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_step_without_them_is_the_step_with_them(learned, setting, parts):

@@ -103,6 +103,7 @@ def test_a_reward_within_reach_rises(train):
     assert all(row["sync/moved"] > 1e-3 for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_run_that_was_stopped_continues_as_if_it_never_had(train, whole, tied):
     whole = train("whole", tied=True) if tied else whole
@@ -475,6 +476,7 @@ def sampled_with_nan(graded):
     return [replace(graded[0], rollout=replace(first, logp=logp)), *graded[1:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [

@@ -185,6 +185,7 @@ def test_the_order_of_the_rollouts_does_not_matter(tiny_llama, sampled, whole, s
     assert_close(one, other, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_prompts_that_stand_once_change_no_number_of_a_step(
     tiny_llama, plain_scores, graded, weighed, unshuffled, stepped, mode

@@ -189,6 +189,7 @@ SEEN_BY_HASH = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "harm", "told"), SEEN_BY_SIZE)
 def test_an_incomplete_newest_one_is_reported_and_the_one_before_is_used(
     tmp_path, caplog, file, harm, told

@@ -48,6 +48,7 @@ def folder(tmp_path):
     return made
 
 
+@pytest.mark.slow
 def test_the_model_arrives_and_what_is_of_the_run_does_not(hub, folder):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert push(folder, REPO) == f"{hub.url}/me/model/commit/1"
@@ -67,6 +68,7 @@ def test_no_path_of_this_machine_arrives(hub, folder):
     assert files["README.md"] == "started with --start …/base\n".encode()
 
 
+@pytest.mark.slow
 def test_weights_of_an_earlier_push_are_replaced_and_other_files_stay(hub, folder):
     push(folder, REPO)
     files = hub.repos["me/model"]["files"]
@@ -102,6 +104,7 @@ def test_absolute_paths_are_shortened_and_nothing_else_is(text, expected):
     assert without_paths(text) == expected
 
 
+@pytest.mark.slow
 def test_a_repository_of_the_other_visibility_is_never_written_to(hub, folder):
     require_access(HubRepo(id="me/open", public=True))
     assert hub.repos["me/open"]["private"] is False

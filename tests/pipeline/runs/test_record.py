@@ -169,6 +169,7 @@ def test_files_next_to_the_rollouts_are_not_ours_to_remove(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_tensorboard_mirrors_the_metrics_and_forgets_what_was_rewound(tmp_path, monkeypatch):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.summary.writer import event_file_writer

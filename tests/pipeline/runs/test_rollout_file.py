@@ -120,6 +120,7 @@ def test_what_an_update_saw_is_recorded_with_its_rollout(tmp_path):
     assert row["clipped"] == [0, -1, 1]
 
 
+@pytest.mark.slow
 def test_rollouts_are_read_without_torch():
     code = (
         "import sys, veriloop.pipeline.runs.record, veriloop.pipeline.runs.console; "

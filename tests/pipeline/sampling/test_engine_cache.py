@@ -126,6 +126,7 @@ def test_what_was_closed_cannot_be_used_though_its_engine_lives(tiny_checkpoint,
         assert opened(tiny_checkpoint()).version == 0 and len(started) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [{"max_batch": 16}, {"cache_gib": 0.2}, {"max_length": 97}, {"ends": (200,)}, {"tied": True}],

@@ -137,6 +137,7 @@ def test_a_server_that_lies_about_its_weights_is_named_at_the_first_proof(
         sync(1, PROMPTS)
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_is_replaced_at_its_deadline(fleet):
     good, bad = StandIn(), StandIn()
     sampler, said = fleet(good, bad, deadlines={"answer_s": 0.5})
@@ -208,6 +209,7 @@ def test_a_killed_server_that_was_started_again_samples_after_the_next_sync(proc
     assert sampler.fleet.answered[again.url] > before
 
 
+@pytest.mark.slow
 def test_a_server_restarted_between_asks_is_left_out(fleet):
     good, bad = StandIn(), StandIn()
     sampler, said = fleet(good, bad)
@@ -256,6 +258,7 @@ def test_without_weights_no_server_is_asked(fleet):
     assert not server.asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refuses_too", [True, False])
 def test_a_request_that_every_server_would_refuse_ends_the_run(refuses_too, fleet):
     server, other = StandIn(), StandIn()

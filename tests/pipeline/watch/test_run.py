@@ -73,6 +73,7 @@ def test_the_stage_to_open_is_the_one_that_runs_else_one_that_has_something_to_s
     assert opens() is None
 
 
+@pytest.mark.slow
 def test_who_is_cut_off_anywhere_continues_without_a_gap_or_a_repetition(growing, follow):
     follower, whole = follow(), []
     for step in range(1, 6):

@@ -49,6 +49,7 @@ def test_a_folder_without_a_checkpoint_is_refused_by_name(words, tmp_path):
         evaluate.command(["evaluate", str(tmp_path), *words[2:]])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_pool")
 def test_the_same_seed_gives_the_same_evaluation(words, tmp_path):
     files = [tmp_path / "a.json", tmp_path / "b.json"]

@@ -105,6 +105,7 @@ def test_the_report_has_a_table_of_flips(run, kinder):
     assert '"largest":[{"step":1,"group":0,"i":1,' in (run / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_judged_by_what_is_here_shows_its_versions(run, capsys):
     (run / "zero/versions.json").write_text(json.dumps({"verifiers": {"number": NUMBER}}))
     assert command.main(["rescore", str(run), "--verifier", f"number@{NUMBER}"]) == 0

@@ -28,6 +28,7 @@ def printed(capsys):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.slow
 def test_verdicts_come_in_the_order_of_the_lines(lines, capsys):
     records = [
         {"gold": n % 7, "response": "<answer>3</answer>", "other": n} for n in range(BATCH + 9)
@@ -90,6 +91,7 @@ def test_a_line_may_have_facts_and_a_prompt(lines, capsys):
     assert [one["score"] for one in printed(capsys)] == [0.0, 1.0, 1.0, 0.0, 1.0]
 
 
+@pytest.mark.slow
 def test_expected_results_are_compared_and_counted(lines, capsys):
     def line(response, **more):
         return {"verifier": "number", "gold": 4, "response": response, **more}

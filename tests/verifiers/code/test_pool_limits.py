@@ -51,6 +51,7 @@ def judged(pool, language, source, expected):
     return verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LARGE)
 def test_a_program_may_use_the_memory_of_its_limits_and_not_of_the_worker(pool, language):
     verdict = judged(pool, language, LARGE[language], "2300")

@@ -40,6 +40,7 @@ def test_sound_tests_refuse_a_wrong_program_and_run_the_solution_once(verdict, o
     assert runs_of(open_box, ADD) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tests",
     [

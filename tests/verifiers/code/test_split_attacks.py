@@ -270,11 +270,13 @@ def ended(box, source, tests, needed=("f",)):
     return run_trial(box, Program(source=source), needed, tests, limits).ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tests", OF_LIARS)
 def test_an_object_that_claims_everything_is_no_data(open_box, tests):
     assert ended(open_box, LIAR, tests) == "wrong"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLY)
 def test_the_sly_fail(open_box, name):
     assert ended(open_box, *SLY[name]) in NOT_PASSED
@@ -305,6 +307,7 @@ F = Sure
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["f", "F"])
 @pytest.mark.parametrize(
     "tests",
@@ -414,6 +417,7 @@ def origin(): return Point(0, 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tests",
     [
@@ -445,6 +449,7 @@ def test_what_programs_say_of_their_own_objects_is_their_word(open_box):
         assert ended(open_box, named, f"assert not (Point(1) != {data})", ["Point"]) == "wrong"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))
 def test_a_forged_message_earns_nothing(open_box, forged):
     source = FORGER.format(forged=forged)

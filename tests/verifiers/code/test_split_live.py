@@ -91,6 +91,7 @@ def test_the_program_gets_no_expected_value(real_box):
     assert "987654321" in repr(given.call.args) and "987654321" not in repr(given.peer_call.args)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "tests", "ended"),
     [
@@ -145,6 +146,7 @@ FORGED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("act", "ends"), FORGED)
 def test_a_forged_message_is_no_more_than_an_answer(real_box, act, ends):
     tests = "SECRET = 7\ntry:\n    assert add(3) == SECRET\nexcept OSError:\n    pass"

@@ -58,6 +58,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_to_golds_that_are_not_worked_out_are_judged_right(kind):
     for row in ROWS:
@@ -141,6 +142,7 @@ def test_a_malformed_response_to_a_gold_without_a_value_is_wrong(response):
     assert verdict.score == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bomb",
     [

@@ -15,6 +15,7 @@ CASES = Path(__file__).parents[1] / "cases" / "math_values.jsonl"
 ROWS = [json.loads(line) for line in CASES.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({row["kind"] for row in ROWS}))
 def test_pairs_of_each_kind_are_judged_as_labelled(kind):
     rows = [row for row in ROWS if row["kind"] == kind]

@@ -182,6 +182,7 @@ def drip(connection, closed):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sends", ["nothing", "slow headers", "a second, slow request"])
 def test_a_head_that_does_not_end_is_not_waited_for(service, monkeypatch, sends):
     monkeypatch.setattr(h11_connection, "HEAD_S", 0.4)

@@ -55,6 +55,7 @@ def test_a_body_that_is_no_json_by_its_type_is_refused(ask, guarded, mine):
     assert answer.status == 415 and "text/plain" in answer.json["detail"]
 
 
+@pytest.mark.slow
 def test_a_body_too_large_is_refused_told_or_not(ask, guarded, mine, number):
     items = {"items": [number(1, prompt="x" * 3000)]}
     told = ask(guarded.url, "/v1/verify", items, headers=mine)

@@ -17,6 +17,7 @@ def test_a_post_is_answered_as_documented(service, path, mode):
     fuzz(service.url, "POST", path, mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/v1/verifiers", "/healthz", "/readyz", "/metrics"])
 def test_a_get_is_answered_as_documented(service, path):
     fuzz(service.url, "GET", path, GenerationMode.POSITIVE)

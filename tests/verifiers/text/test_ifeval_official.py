@@ -50,6 +50,7 @@ def test_the_original_refuses_what_our_check_pays(id, kwargs, text):
     assert not official(text, id, kwargs) and follows(text, id, kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("id", "kwargs", "right", "wrong"),
     [

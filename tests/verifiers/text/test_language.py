@@ -193,6 +193,7 @@ JUNK = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("junk", JUNK, ids=range(len(JUNK)))
 def test_junk_takes_time_in_proportion_to_its_length(junk):
     with cpu_budget(1):
