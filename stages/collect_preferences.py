@@ -40,9 +40,8 @@ from veriloop.pipeline.preference.labelling import (
     refusal,
 )
 from veriloop.pipeline.preference.reward_judge import summary_of, to_messages
-from veriloop.pipeline.rollouts.failures import check_failures, verdicts_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
-from veriloop.pipeline.rollouts.grade import verifier_names
+from veriloop.pipeline.rollouts.grade import check_failures, verdicts_of, verifier_names
 from veriloop.pipeline.rollouts.sources import sources_of
 from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically

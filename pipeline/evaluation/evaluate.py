@@ -8,9 +8,15 @@ from veriloop.data.problem import GENERAL, Problem
 from veriloop.data.sources import source_of
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.evaluation.statistics import Estimate, estimate, majority, pass_at_k
-from veriloop.pipeline.rollouts.failures import check_failures, commonest, verdicts_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
-from veriloop.pipeline.rollouts.grade import Judges, Verifiers, grade
+from veriloop.pipeline.rollouts.grade import (
+    Judges,
+    Verifiers,
+    check_failures,
+    commonest,
+    grade,
+    verdicts_of,
+)
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.types import Graded
 

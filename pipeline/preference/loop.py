@@ -24,7 +24,7 @@ from veriloop.pipeline.preference.reference_pass import (
     reference_pass,
 )
 from veriloop.pipeline.preference.step import PreferenceObjective, learn, measure
-from veriloop.pipeline.rollouts.failures import (
+from veriloop.pipeline.rollouts.grade import (
     VerifierFailuresError,
     check_failures,
     verdicts_of,

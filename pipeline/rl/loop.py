@@ -24,9 +24,14 @@ from veriloop.pipeline.rl.reward_checks import (
     with_finite_numbers,
 )
 from veriloop.pipeline.rollouts.collect import CollectedStep, RolloutCollector
-from veriloop.pipeline.rollouts.failures import check_failures, failure_reasons, verdicts_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
-from veriloop.pipeline.rollouts.grade import Judges, Task
+from veriloop.pipeline.rollouts.grade import (
+    Judges,
+    Task,
+    check_failures,
+    failure_reasons,
+    verdicts_of,
+)
 from veriloop.pipeline.rollouts.prefetch import RolloutPrefetcher
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.runs.record import (

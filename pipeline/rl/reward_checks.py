@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from veriloop.pipeline.errors import NonFiniteError
-from veriloop.pipeline.rollouts.failures import FEWEST, VerifierFailuresError
+from veriloop.pipeline.rollouts.grade import FEWEST, VerifierFailuresError
 from veriloop.pipeline.runs.console import clip
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.pipeline.types import Graded

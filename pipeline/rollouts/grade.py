@@ -1,5 +1,6 @@
-"""RL tasks, and the grading of their rollouts by verifiers and rewards."""
+"""RL tasks, the grading of rollouts by verifiers, and the bound on answers that these failed on."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,8 @@ from typing import Any
 
 from veriloop.data.problem import Problem
 from veriloop.data.sources import source_of
-from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.runs.console import clip
 from veriloop.pipeline.types import Graded, Rollout
 from veriloop.sandbox.backends import AUTO
 from veriloop.verifiers.pool import VerifierPool
@@ -38,6 +40,14 @@ StepScores = Callable[[Problem, str], Sequence[tuple[int, float]]]  # (end, scor
 Regrade = Callable[[list[Graded], Random], list[Graded]]
 Judges = VerifierPool | ServicePool
 RuleVerdicts = dict[tuple[str, str], dict[str, Verdict]]  # (group, response) -> component
+Verdicts = Mapping[str, Verdict]  # on one answer, by component or verifier
+
+FEWEST = 8  # answers to which the bound on failures applies
+REASONS = 3  # in an error
+
+
+class VerifierFailuresError(StageError):
+    """Verifiers failed on too many answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,3 +182,44 @@ def _problem_for(use: str | VerifierUse | None, problem: Problem) -> Problem:
     if isinstance(use, VerifierUse):
         return replace(problem, verifier=use.name, reference=use.reference)
     return replace(problem, verifier=use, reference={})
+
+
+def verdicts_of(graded: Sequence[Graded]) -> list[Verdicts]:
+    """The verdicts on each answer; accuracy has the name of the problem's verifier."""
+    return [
+        {
+            f"accuracy ({g.rollout.problem.verifier})" if name == "accuracy" else name: verdict
+            for name, verdict in g.verdicts.items()
+        }
+        for g in graded
+    ]
+
+
+def failure_reasons(answers: Sequence[Verdicts]) -> list[tuple[str, int]]:
+    """Why verifiers gave no score, with the number of verdicts, the commonest first."""
+    reasons = Counter(
+        f"{name}: {clip(verdict.detail or verdict.status, 160)}"
+        for verdicts in answers
+        for name, verdict in verdicts.items()
+        if verdict.score is None
+    )
+    return reasons.most_common()
+
+
+def commonest(answers: Sequence[Verdicts]) -> str:
+    """The commonest reasons with their numbers, for an error."""
+    return "; ".join(f"{n} x {reason}" for reason, n in failure_reasons(answers)[:REASONS])
+
+
+def check_failures(where: str, answers: Sequence[Verdicts], share: float) -> None:
+    """Raise VerifierFailuresError if more than `share` of the answers have a verdict without score.
+
+    Fewer than FEWEST answers are not checked. `where` begins the message.
+    """
+    failed = sum(any(v.score is None for v in verdicts.values()) for verdicts in answers)
+    if len(answers) < FEWEST or failed <= share * len(answers):
+        return
+    raise VerifierFailuresError(
+        f"{where}: verifiers failed on {failed} of {len(answers)} answers, more than "
+        f"verifier_error_share={share:g} allows. Commonest reasons: {commonest(answers)}"
+    )

@@ -16,9 +16,8 @@ from veriloop.data.filters import Limits, Sample, SampleFilter, filters
 from veriloop.data.jsonl import read_rows
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.sft import CollectConfig, FilterConfig, RewriteConfig
-from veriloop.pipeline.rollouts.failures import VerifierFailuresError, check_failures
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
-from veriloop.pipeline.rollouts.grade import Judges
+from veriloop.pipeline.rollouts.grade import Judges, VerifierFailuresError, check_failures
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.sft.rewrite import rewrite_all, split_response

@@ -23,9 +23,8 @@ from veriloop.pipeline.evaluation.benchmark_metrics import (
     set_metrics,
 )
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
-from veriloop.pipeline.rollouts.failures import check_failures
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
-from veriloop.pipeline.rollouts.grade import Judges, open_judges
+from veriloop.pipeline.rollouts.grade import Judges, check_failures, open_judges
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.lineage import checkpoint_hash
 from veriloop.pipeline.sampling.open import open_sampler

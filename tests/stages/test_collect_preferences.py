@@ -20,7 +20,7 @@ from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.preference import labelling
 from veriloop.pipeline.preference import loop as preference_loop
-from veriloop.pipeline.rollouts.failures import VerifierFailuresError
+from veriloop.pipeline.rollouts.grade import VerifierFailuresError
 from veriloop.pipeline.sampling.sampler import Completion
 from veriloop.stages import collect_preferences, preference, reward_model, teacher_data
 from veriloop.stages.cli import main

@@ -19,7 +19,7 @@ from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.preference import loop as module
 from veriloop.pipeline.preference.reference_pass import ReferenceLostError
 from veriloop.pipeline.rl.metrics import reproducible
-from veriloop.pipeline.rollouts.failures import VerifierFailuresError
+from veriloop.pipeline.rollouts.grade import VerifierFailuresError
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.record import StageRecord, read_metrics, read_rollouts
 from veriloop.pipeline.types import Graded

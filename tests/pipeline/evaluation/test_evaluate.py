@@ -9,8 +9,8 @@ from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate, passes
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
-from veriloop.pipeline.rollouts.failures import VerifierFailuresError
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.rollouts.grade import VerifierFailuresError
 from veriloop.pipeline.sampling.sampler import Completion, Sampling
 from veriloop.verifiers.pool import VerifierPool
 from veriloop.verifiers.verdict import Verdict

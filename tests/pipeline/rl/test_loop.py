@@ -16,7 +16,7 @@ from veriloop.pipeline.rl.loop import Loop
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.rl.update import MismatchError
 from veriloop.pipeline.rollouts import grade
-from veriloop.pipeline.rollouts.failures import VerifierFailuresError
+from veriloop.pipeline.rollouts.grade import VerifierFailuresError
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.record import read_metrics, read_rollouts
 from veriloop.pipeline.sampling.sync import SyncError

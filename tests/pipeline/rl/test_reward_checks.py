@@ -14,7 +14,7 @@ from veriloop.pipeline.rl.reward_checks import (
     check_step_scores,
     with_finite_numbers,
 )
-from veriloop.pipeline.rollouts.failures import VerifierFailuresError
+from veriloop.pipeline.rollouts.grade import VerifierFailuresError
 from veriloop.verifiers.verdict import Verdict
 
 NOTHING = Verdict(score=0.0, status="no_answer", detail="no answer tags")

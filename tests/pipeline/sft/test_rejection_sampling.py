@@ -7,7 +7,7 @@ import pytest
 from veriloop.data.decontaminate import Overlap
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.sft import CollectConfig, FilterConfig, RewriteConfig
-from veriloop.pipeline.rollouts.failures import VerifierFailuresError
+from veriloop.pipeline.rollouts.grade import VerifierFailuresError
 from veriloop.pipeline.sft import rejection_sampling as module
 from veriloop.pipeline.sft.rejection_sampling import Teacher, collect
 from veriloop.pipeline.types import Rollout

@@ -6,7 +6,7 @@ import pytest
 
 from veriloop.data.template import INSTRUCTION
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.rollouts.failures import VerifierFailuresError
+from veriloop.pipeline.rollouts.grade import VerifierFailuresError
 from veriloop.stages.commands import evaluate
 from veriloop.verifiers.service.server import RewardService, Settings
 from veriloop.verifiers.verdict import Verdict

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.rollouts import graded
-from veriloop.pipeline.rollouts.failures import (
+from veriloop.pipeline.rollouts.grade import (
     VerifierFailuresError,
     check_failures,
     failure_reasons,
