@@ -1,6 +1,7 @@
 """Differences of two methods: paired by seed, or between the best of either side."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import inf, sqrt
 from statistics import fmean, stdev
 from typing import Any
@@ -37,6 +38,17 @@ def lead(results: Sequence[Mapping[str, Any]], arm: str) -> tuple[float, float]:
     """The lead of a distillation over RL in pass@1, paired by seed, and half of its 95 %
     interval."""
     return interval([r[arm]["after"]["pass@1"] - r["rl"]["after"]["pass@1"] for r in results])
+
+
+def gain(results: Sequence[Mapping[str, Any]], arm: str, figure: str) -> tuple[float, float]:
+    """The rise of a figure over a stage, and half of its 95 % interval over the seeds."""
+    return interval([r[arm]["after"][figure] - r[arm]["before"][figure] for r in results])
+
+
+def tenths(curve: Sequence[float]) -> list[float]:
+    """The mean of each tenth of a curve of ten values or more."""
+    ends = [len(curve) * n // 10 for n in range(11)]
+    return [fmean(curve[a:b]) for a, b in pairwise(ends)]
 
 
 def sides(

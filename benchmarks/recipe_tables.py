@@ -1,10 +1,11 @@
 """Results of the whole recipe, the language reward and distillation, as Markdown."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from learning_tables import spread, table
-from paired import lead
+from paired import gain, lead, tenths
 
 FIGURES = ("pass@1", "format", "language", "general", "mean_length")
 Run = Mapping[str, Any]
@@ -60,6 +61,48 @@ def language_reward(runs: Sequence[Run]) -> list[str]:
     return table(["run", *digits], rows)
 
 
+ARMS = {"preference_rl": "reward model", "control": "control"}  # of secondary RL
+SECONDARY = ("general", "pass@1", "format", "language")
+OPTIMISED = {"reward": "reward", "right": "right by the rule", "kl": "KL to SFT"}
+
+
+def secondary_rl(runs: Sequence[Run]) -> list[str]:
+    """With the reward model and without it, seed by seed, and the gains over the seeds."""
+    rows = [
+        [f"{name}, seed {run['seed']}"]
+        + [f"{run[arm]['before'][k]:.3f} → {run[arm]['after'][k]:.3f}" for k in SECONDARY]
+        for run in runs
+        for arm, name in ARMS.items()
+    ]
+    rows += [
+        [
+            f"{name}, gain, 95 %",
+            *("{:+.3f} ± {:.3f}".format(*gain(runs, arm, k)) for k in SECONDARY),
+        ]
+        for arm, name in ARMS.items()
+    ]
+    return table(["run", *SECONDARY], rows)
+
+
+def rlhf(runs: Sequence[Run]) -> list[str]:
+    """The policies beside the SFT model seed by seed, and what PPO did to reward and rule."""
+    header = ["run", "SFT right", "PPO right", "free right", "PPO wins", "free wins"]
+    rows = [
+        [
+            f"seed {run['seed']}",
+            *(f"{v:.3f}" for v in [*run["right"].values(), *run["wins"].values()]),
+        ]
+        for run in runs
+    ]
+    curves = [
+        [f"{arm}: {what}", *(f"{fmean(at):.2f}" for at in zip(
+            *(tenths(run["curves"][arm][key]) for run in runs), strict=True))]
+        for arm in ("ppo", "free")
+        for key, what in OPTIMISED.items()
+    ]  # fmt: skip
+    return [*table(header, rows), "", *table(["tenth of the run", *map(str, range(1, 11))], curves)]
+
+
 def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
     """One row per method of teaching the student, over all seeds. What it costs with the training
     of the teacher is shown where it was measured."""
@@ -85,6 +128,7 @@ def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
 def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of docs/results.md: (what, measured, the script that printed it)."""
     rows = {"whole": _whole, "language_reward": _language, "distillation": _taught}
+    rows |= {"secondary_rl": _secondary, "rlhf": _rlhf}
     return [(*row(results[name]), name) for name, row in rows.items() if name in results]
 
 
@@ -122,6 +166,23 @@ def _taught(results: Sequence[Mapping[str, Run]]) -> tuple[str, str]:
     )
 
 
+def _secondary(runs: Sequence[Run]) -> tuple[str, str]:
+    rises = ["{:+.2f} ± {:.2f}".format(*gain(runs, arm, "general")) for arm in ARMS]
+    return (
+        f"general score of secondary RL, {len(runs)} seeds: gain with the reward model; without it "
+        "([table](r1.md#secondary-rl-beside-a-control))",
+        "; ".join(rises),
+    )
+
+
+def _rlhf(runs: Sequence[Run]) -> tuple[str, str]:
+    return (
+        f"classical RLHF, {len(runs)} seeds: win rate of PPO over its SFT model by the exact rule "
+        "([table](rl.md#measured))",
+        spread([run["wins"]["ppo"] for run in runs], 2),
+    )
+
+
 def _range(ends: Sequence[Run], name: str) -> str:
     values = [end[name] for end in ends]
     return f"{min(values):.3f} to {max(values):.3f}"
@@ -156,5 +217,7 @@ TABLES = {  # by result: the page, and what it says there
     "whole": ("docs/r1.md", whole),
     "language_reward": ("docs/rl.md", language_reward),
     "distillation": ("docs/distillation.md", distillation),
+    "secondary_rl": ("docs/r1.md", secondary_rl),
+    "rlhf": ("docs/rl.md", rlhf),
     "report": ("docs/report.md", report),
 }

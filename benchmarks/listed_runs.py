@@ -1,0 +1,92 @@
+"""Runs of a shipped list of stages, one for each seed, each on one core and in its own folder.
+
+The base model is the same for all seeds; everything after it has the run's seed. Goals are left
+out, so that a run that misses one ends and is counted. A run with the same stages and the same
+clean commit goes on where it was stopped.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import yaml
+from publish import ROOT
+
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.r1 import R1Recipe
+from veriloop.pipeline.config.r1_stages import steps
+from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.runs.provenance import git
+from veriloop.pipeline.runs.record import read_metrics
+
+SEEDED = ("seed", "problem_seed", "data.seed", "collect.problem_seed", "general.seed")
+Stage = dict[str, Any]
+Settings = Mapping[str, Mapping[str, Any]]  # stage -> dotted key -> value
+
+
+def seeded(recipe: Any) -> list[str]:
+    """The keys of a stage's recipe that take the seed; none of a base model."""
+    if isinstance(recipe, BaseRecipe):
+        return []
+    return [key for key in SEEDED if _has(recipe.model_dump(), key)]
+
+
+def _has(values: Any, key: str) -> bool:
+    missing = object()
+    return reduce(
+        lambda part, name: part.get(name, missing) if isinstance(part, Mapping) else missing,
+        key.split("."),
+        values,
+    ) is not missing  # fmt: skip
+
+
+def listed(name: str, seed: int, over: Settings, further: Sequence[Stage] = ()) -> dict[str, Any]:
+    """The shipped list `name` for a seed: `further` stages after its own, `over` in their place of
+    settings, no goals."""
+    recipe = read(name)
+    assert isinstance(recipe, R1Recipe)
+    whole = yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
+    whole["stages"] += further
+    by_name = {step.name: step.recipe for step in steps(R1Recipe.model_validate(whole))}
+    for stage in whole["stages"]:
+        own = dict.fromkeys(seeded(by_name[stage["name"]]), seed)
+        stage["set"] = {**stage.get("set", {}), **own, **over.get(stage["name"], {})}
+        stage.pop("goals", None)
+    return whole
+
+
+def run(folder: Path, whole: Mapping[str, Any], seed: int) -> dict[str, Stage]:
+    """The record of each stage by its name, with its metrics as `curve`."""
+    output, asked = folder / f"seed-{seed}", folder / f"seed-{seed}.json"
+    recipe, log = folder / f"seed-{seed}.yaml", folder / f"seed-{seed}.log"
+    text, key = yaml.safe_dump(dict(whole), sort_keys=False), {"git": git(ROOT)}
+    known = json.loads(asked.read_text()) if asked.is_file() else None
+    if key["git"]["dirty"] is not False or known != key or recipe.read_text() != text:
+        shutil.rmtree(output, ignore_errors=True)
+    recipe.write_text(text)
+    asked.write_text(json.dumps(key))
+    command = ["r1", str(recipe), "--output", str(output), "--resume"]
+    with log.open("a") as stream:
+        done = subprocess.run(
+            [sys.executable, "-m", "veriloop.stages.cli", *command],
+            cwd=ROOT,
+            stdout=stream,
+            stderr=stream,
+            check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+    if done.returncode:
+        raise SystemExit(f"seed {seed} failed:\n{log.read_text()[-3000:]}")
+    stages = json.loads((output / "run.json").read_text())["stages"]
+    return {stage["name"]: stage | {"curve": _curve(output / stage["name"])} for stage in stages}
+
+
+def _curve(stage: Path) -> list[dict[str, Any]]:
+    metrics = stage / "metrics.jsonl"
+    return read_metrics(metrics) if metrics.is_file() else []

@@ -1,0 +1,105 @@
+"""The benchmark of classical RLHF: its runs, win rates, and the claims it reports as missed."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from veriloop.pipeline.config.r1 import R1Recipe
+from veriloop.pipeline.config.r1_stages import steps
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("rlhf")
+
+
+def stages_of(rewards, right):
+    """The records of a run whose curves are these."""
+    curve = [
+        {"reward": reward, "rewards/accuracy/mean": share, "kl": 0.1}
+        for reward, share in zip(rewards, right, strict=True)
+    ]
+    names = ("base", "sft", "reward_model", "ppo", "free")
+    return {
+        name: {
+            "outputs": {"checkpoint": name},
+            "after": {"accuracy": 0.9, "loss": 0.1},
+            "seconds": 3.0,
+            "curve": curve,
+        }
+        for name in names
+    }
+
+
+def given(monkeypatch, script, **by_name):
+    """Each checkpoint's answers get these scores."""
+    monkeypatch.setattr(script, "scores", lambda path, *_: by_name[path.name])
+
+
+RISING, FLAT = [float(n) for n in range(20)], [0.5] * 20
+
+
+def test_the_free_run_is_the_shipped_ppo_without_a_kl_and_longer(script):
+    whole = script.listed(script.LIST, 0, {}, [script.free()])
+    by_name = {step.name: step for step in steps(R1Recipe.model_validate(whole))}
+    ppo, free = (by_name[name].recipe.model_dump() for name in ("ppo", "free"))
+    assert by_name["ppo"].stage.take == by_name["free"].stage.take
+    assert free["steps"] >= 2 * ppo["steps"]
+    assert free["algorithm"].pop("kl_coefficient") < 1e-6 < ppo["algorithm"].pop("kl_coefficient")
+    assert free.pop("steps") and ppo.pop("steps")
+    assert free == ppo
+
+
+def test_quick_runs_one_seed_and_counts_ties_half(script, monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def run(folder, whole, seed):
+        asked.append((folder, seed, [stage["name"] for stage in whole["stages"]]))
+        return stages_of(RISING, FLAT)
+
+    monkeypatch.setattr(script, "run", run)
+    sft, ppo, free = [0.0, 1.0, 0.0, 1.0], [1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]
+    given(monkeypatch, script, sft=sft, ppo=ppo, free=free)
+    out = tmp_path / "rlhf.json"
+    words = ["rlhf.py", "--quick", "--folder", str(tmp_path), "--json", str(out)]
+    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / words[0]), *words[1:]])
+    assert script.main() == 0
+    assert asked == [(tmp_path, 0, ["base", "sft", "reward_model", "ppo", "free"])]
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("seed 0  "))
+    assert row.split()[2:] == ["0.500", "0.750", "0.000", "0.625", "0.250"]
+    (result,) = json.loads(out.read_text())["results"]
+    assert result["wins"] == {"ppo": 0.625, "free": 0.25}
+    assert result["reward_model"] == {"accuracy": 0.9}
+    assert result["curves"]["free"]["reward"] == RISING
+
+
+def test_claims_that_do_not_hold_are_reported(script, monkeypatch):
+    given(monkeypatch, script, sft=[0.0] * 4, ppo=[1.0] * 4, free=[0.0] * 4)
+
+    def missed(rewards, right):
+        told = [script.told(n, stages_of(rewards, right), quick=True) for n in range(3)]
+        return script.shortfalls(told)
+
+    assert missed(RISING, FLAT) == []
+    assert missed(RISING, FLAT[::-1][:10] + [0.4] * 10) == []  # the rule falls
+    assert missed(FLAT, FLAT) == ["the reward of the free run rises late by +0.000 ± 0.000"]
+    assert missed(RISING, [0.5] * 10 + [0.6] * 10) == [
+        "the share right of the free run still rises late, by +0.100"
+    ]
+    given(monkeypatch, script, sft=[0.0] * 4, ppo=[1.0, 0.0, 0.0, 0.0], free=[0.0] * 4)
+    assert missed(RISING, FLAT) == ["win rate over SFT 0.625 < 0.75"]
+
+
+def test_the_page_shows_wins_and_the_tenths_of_both_runs(script, monkeypatch):
+    given(monkeypatch, script, sft=[0.0] * 4, ppo=[1.0] * 4, free=[0.0] * 4)
+    tables = importlib.import_module("recipe_tables")
+    lines = tables.rlhf([script.told(n, stages_of(RISING, FLAT), quick=True) for n in range(2)])
+    assert lines[2] == "| seed 0 | 0.000 | 1.000 | 0.000 | 1.000 | 0.500 |"
+    (reward,) = (line for line in lines if line.startswith("| free: reward"))
+    assert reward.split(" | ")[1:4] == ["0.50", "2.50", "4.50"]
