@@ -41,8 +41,10 @@ class LoopRecipe(Protocol):
 class LearnerProtocol(Protocol):
     """Updates the policy from graded rollouts."""
 
-    done: int  # optimizer steps
-    refused: list[str]  # why optimizer steps of the last turn were not taken
+    @property
+    def done(self) -> int: ...  # optimizer steps
+    @property
+    def refused(self) -> list[str]: ...  # why optimizer steps of the last turn were not taken
 
     def learn(
         self, step: int, graded: Sequence[Graded], shuffle: Random

@@ -56,7 +56,7 @@ def run(recipe: DistillRecipe, output: Path, *, resume: bool, name: str = "") ->
             output,
             resume=resume,
             name=name,
-            build_learner=partial(_build_distiller, recipe),
+            build_learner=partial(build_distiller, recipe),
         )
 
     def train(stage: StageRun) -> Path:
@@ -133,11 +133,12 @@ def task(recipe: DistillRecipe, sources: Sources = SOURCES) -> Task:
     )
 
 
-def _build_distiller(
+def build_distiller(
     recipe: DistillRecipe, policy: Any, generator: RolloutGenerator, start: Path
 ) -> OnPolicyDistiller:
+    """The learner of `method: on_policy`, on this command's ranks."""
     teacher = load_teacher(recipe.teacher, start, generator.tokenizer)
-    return OnPolicyDistiller(recipe, policy, teacher.to(device_of(policy)))
+    return OnPolicyDistiller(recipe, policy, teacher.to(device_of(policy)), current_ranks())
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import yaml
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
 from veriloop.pipeline.config.checkpoints import find_checkpoint, require_config
-from veriloop.pipeline.config.cluster import cluster_of, launched_rank
+from veriloop.pipeline.config.cluster import RanksConfig, cluster_of, launched_rank
 from veriloop.pipeline.config.load import (
     FOLDER,
     flat,
@@ -181,7 +181,7 @@ def command(words: Sequence[str]) -> int:
     if not options.dry_run and launched_rank(options.recipe):
         from veriloop.stages.rank_worker import run_worker
 
-        return run_worker(options.recipe)
+        return run_worker(*ranks_of(options.recipe))
     repo = repo_of(options.recipe)
     output = run_folder(options.recipe, options.output, resume=options.resume)
     if options.dry_run:
@@ -203,7 +203,7 @@ def command(words: Sequence[str]) -> int:
     with held_folder(options.recipe, options.output, resume=options.resume) as output:
         if options.resume and not (output / "run.json").exists():
             print(f"{output} holds no run yet: starting one", flush=True)
-        with _joined_ranks(options.recipe):
+        with joined_ranks(*ranks_of(options.recipe)):
             prelaunch.begin_for(options.recipe)
             try:
                 with reported(output):
@@ -212,20 +212,23 @@ def command(words: Sequence[str]) -> int:
                 prelaunch.forget()
 
 
+def ranks_of(recipe: Recipe) -> tuple[str, RanksConfig]:
+    """The trainer's device and the section `cluster` of a recipe."""
+    return (recipe.trainer.device if isinstance(recipe, Ranked) else ""), cluster_of(recipe)
+
+
 @contextmanager
-def _joined_ranks(recipe: Recipe) -> Iterator[None]:
-    """Lead the ranks of the recipe's `cluster`, if it has several."""
-    if cluster_of(recipe).ranks == 1:
+def joined_ranks(device: str, cluster: RanksConfig) -> Iterator[None]:
+    """Lead the ranks of a section `cluster`, if it has several."""
+    if cluster.ranks == 1:
         yield
         return
     from veriloop.pipeline.cluster.rank_group import join, leave
 
-    assert isinstance(recipe, Ranked), "other recipes have one rank"
-    join(recipe.trainer.device, recipe.cluster.deadlines.rank_s)
-    try:
+    with ExitStack() as stack:
+        stack.callback(leave)
+        stack.push(join(device, cluster.deadlines.rank_s).dismiss)
         yield
-    finally:
-        leave()
 
 
 def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:

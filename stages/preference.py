@@ -26,6 +26,7 @@ from veriloop.pipeline.model.policy import (
     saved_weights,
 )
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.reference import frozen_copy
 from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.preference.datasets import PreferenceDataset, build_dataset
 from veriloop.pipeline.preference.labelling import (
@@ -68,15 +69,18 @@ def _train(recipe: PreferenceRecipe, stage: StageRun) -> Path:
 
 def open_loop(stack: ExitStack, recipe: PreferenceRecipe, stage: StageRun) -> PreferenceLoop:
     """The loop and, for recipes with problems, its sampler; closed by `stack`, resumed if saved."""
-    policy = stage.divided(recipe, prepare(load_policy(stage.start), recipe.trainer))
+    policy = prepare(load_policy(stage.start), recipe.trainer)
+    start = frozen_copy(policy) if recipe.keeps_start else None
+    stage.divided(recipe, *filter(None, (start, policy)))
     tokenizer = load_tokenizer(stage.start)
     ends = eos_ids(policy.generation_config, tokenizer)
     dataset = build_dataset(recipe.data, recipe.loss, recipe.schedule, tokenizer, ends, print)
     deps = stage.open_deps(stack, recipe, tokenizer, _steps(recipe, dataset), KEY_METRICS)
     online = None
     if recipe.problems:
-        online = OnlineSampler(recipe, policy, _open_online(stack, recipe, stage.start, deps))
-    loop = PreferenceLoop(recipe, dataset, policy, deps, online)
+        opened = _open_online(stack, recipe, stage.start, deps)
+        online = OnlineSampler(recipe, policy, opened, deps.ranks)
+    loop = PreferenceLoop(recipe, dataset, policy, deps, online, start)
     if stage.saved is not None:
         loop.trainer.resume(stage.saved[1], saved_weights(policy, stage.saved[0]))
     return loop

@@ -1,4 +1,4 @@
-"""The whole recipe: its stages in order, in one process, each checked against its goals.
+"""The whole recipe: its stages in order, in one command, each checked against its goals.
 
 Paper (DeepSeek-R1, arXiv 2501.12948v2, figure 2): base, R1-Zero, cold start, first RL stage,
 rejection sampling and SFT from the base, reward model, second RL stage; then distillation.
@@ -12,17 +12,20 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
+from veriloop.pipeline.config.cluster import cluster_of
 from veriloop.pipeline.config.r1 import ASIDE, Goal, R1Recipe
 from veriloop.pipeline.config.r1_stages import Settings, Step, longest, steps
 from veriloop.pipeline.config.registry import MAKES, StageRecipe
 from veriloop.pipeline.config.sections import BaseRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.model.sharded import alone
 from veriloop.pipeline.report import model_card
 from veriloop.pipeline.report.read_run import read_run
 from veriloop.pipeline.runs.manifest import RunManifest, recorded
@@ -102,7 +105,8 @@ def _run_step(step: Step, output: Path, say: Callable[..., None], *, force: bool
     if action == "restart":
         _move_aside(step.name, output, entries.get(step.name))
     stage = module_of(recipe.stage)
-    stage.run(recipe, output, resume=action == "resume", name=step.name)
+    with alone() if cluster_of(recipe).ranks == 1 else nullcontext():
+        stage.run(recipe, output, resume=action == "resume", name=step.name)
     outputs = recorded(output / "run.json")[step.name]["outputs"]
     missing = [name for name in MAKES[recipe.stage] if name not in outputs]
     assert not missing, f"stage {step.name} ended without its {missing}"

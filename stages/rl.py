@@ -21,7 +21,7 @@ from veriloop.pipeline.evaluation.evaluate import MEASURED
 from veriloop.pipeline.losses.dapo import soft_overlong_penalty
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, saved_weights
 from veriloop.pipeline.model.prepare import prepare
-from veriloop.pipeline.model.sharded import SINGLE, Ranks
+from veriloop.pipeline.model.sharded import OPEN, SINGLE, Ranks
 from veriloop.pipeline.protocols import LearnerProtocol
 from veriloop.pipeline.rl.controls import CONTROLS
 from veriloop.pipeline.rl.learner import PolicyLearner
@@ -229,7 +229,7 @@ def open_loop(
     pool = open_verifiers(stack, recipe, names, directory)
     sampler = _open_sampler(recipe, directory, start, console.note, cores)
     stack.callback(sampler.close)
-    ranks.command("open", str(start), None if saved is None else str(saved[0]))
+    ranks.command(OPEN, recipe, str(start), None if saved is None else str(saved[0]))
     policy = prepare(load_policy(start), recipe.trainer)
     tokenizer = load_tokenizer(start)
     generator = RolloutGenerator(
@@ -239,7 +239,7 @@ def open_loop(
         learner = build_learner(policy, generator, start)
     else:
         assert isinstance(recipe, RLRecipe), "other recipes have no rewards and bring a learner"
-        learner = _policy_learner(recipe, ranks, policy, generator)
+        learner = PolicyLearner(recipe, policy, generator, ranks)
     record = stack.enter_context(open_record(recipe, directory))
     after = recipe.warn_zero_reward_after if isinstance(recipe, RLRecipe) else 0
     deps = LoopDeps(
@@ -254,7 +254,7 @@ def open_loop(
         bound_gib=recipe.trainer.memory_gib,
         ranks=ranks,
     )
-    loop = Loop(recipe, task, policy, deps, learner)
+    loop = Loop(recipe, task, policy, deps, _leading(learner, ranks))
     if loop.prefetcher is not None:
         stack.callback(loop.prefetcher.close)
         stack.push(_give_up_prefetching(sampler, pool))
@@ -281,18 +281,16 @@ def _open_sampler(
     return open_sampler(recipe.sampler, str(start), max_length=length, say=say, cores=cores)
 
 
-def _policy_learner(
-    recipe: RLRecipe, ranks: Ranks, policy: Any, generator: RolloutGenerator
-) -> PolicyLearner:
-    """The learner that the loop drives: on several ranks the one that leads them."""
+def _leading(learner: LearnerProtocol, ranks: Ranks) -> LearnerProtocol:
+    """The learner that the loop drives: on several ranks one that leads them."""
     if ranks is SINGLE:
-        return PolicyLearner(recipe, policy, generator)
+        return learner
     # Loads FSDP, which one process has no use for.
     from veriloop.pipeline.cluster.rank_group import RankGroup
     from veriloop.pipeline.rl.ranked_learner import RankZeroLearner
 
     assert isinstance(ranks, RankGroup), "several ranks form a group"
-    return RankZeroLearner(recipe, policy, generator, ranks)
+    return RankZeroLearner(learner, ranks)
 
 
 def _give_up_prefetching(sampler: Sampler, pool: Judges) -> Callable[..., None]:

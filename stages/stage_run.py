@@ -25,7 +25,7 @@ from veriloop.pipeline.config.sft import SupervisedRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model import device, nf4
 from veriloop.pipeline.model.loading import require_files
-from veriloop.pipeline.model.sharded import Ranks, current_ranks
+from veriloop.pipeline.model.sharded import OPEN, Ranks, current_ranks
 from veriloop.pipeline.report import model_card
 from veriloop.pipeline.report.read_run import read_run
 from veriloop.pipeline.rollouts.grade import Judges, open_judges
@@ -91,12 +91,14 @@ class StageRun:
             ranks=current_ranks(),
         )
 
-    def divided(self, recipe: Ranked, model: Any) -> Any:
-        """The model, divided among the recipe's ranks, which load it with this call."""
+    def divided(self, recipe: Ranked, *models: Any) -> Any:
+        """The last of the models, all divided among the recipe's ranks, which load them now."""
         ranks = require_ranks(recipe)
-        ranks.command("open", str(self.start), None if self.saved is None else str(self.saved[0]))
-        ranks.shard(model)
-        return model
+        saved = None if self.saved is None else str(self.saved[0])
+        ranks.command(OPEN, recipe, str(self.start), saved)
+        for model in models:
+            ranks.shard(model)
+        return models[-1]
 
     def evaluated_once(self, evaluate: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The start's evaluation, written to before.json, where a resumed run reads it."""
@@ -167,7 +169,7 @@ def require_ranks(recipe: Ranked) -> Ranks:
     if ranks.count != wanted:
         raise RecipeError(
             f"cluster asks for {wanted} ranks, this command trains with {ranks.count}: several are "
-            "for the command of a single stage under `torchrun -m veriloop`"
+            "for the command of a stage, or `veriloop r1`, under `torchrun -m veriloop`"
         )
     return ranks
 

@@ -4,7 +4,9 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
@@ -14,12 +16,18 @@ from torch.distributed.device_mesh import init_device_mesh
 from veriloop.pipeline.cluster.shard import shard
 from veriloop.pipeline.errors import StageError, Stopped
 from veriloop.pipeline.model.device import CPU, choose_device
-from veriloop.pipeline.model.sharded import SINGLE, Ranks, current_ranks, set_current_ranks
+from veriloop.pipeline.model.sharded import (
+    CLOSE,
+    LEAVE,
+    SINGLE,
+    Ranks,
+    joined_ranks,
+    set_current_ranks,
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-CLOSE = "close"
 # Sampling, grading and evaluating take as long as they take; a rank 0 that ends closes its sockets.
 PATIENCE = timedelta(days=365)
 LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_")  # beginnings of torchrun's variables
@@ -41,9 +49,17 @@ class RankGroup(Ranks):
         commands = dist.new_group(backend="gloo", timeout=PATIENCE)
         assert isinstance(commands, dist.ProcessGroup), "every rank is in this group"
         self._commands = commands
+        # All ranks divide the same models in the same order, so a number names one on each.
+        self._models = WeakValueDictionary[int, Any]()
+        self._numbers = count()
 
     def shard(self, model: Any) -> None:
         shard(model, self._mesh)
+        self._models[next(self._numbers)] = model
+
+    def model(self, number: int) -> Any:
+        """This rank's part of the model that rank 0 divided as the `number`-th."""
+        return self._models[number]
 
     def deal(self, items: Sequence[Item], empty: Callable[[], Item]) -> Sequence[Item]:
         mine = items[self.rank :: self.count]
@@ -61,7 +77,8 @@ class RankGroup(Ranks):
         return torch.stack(gathered)
 
     def together(self, function: Callable[..., Result], model: Any, *values: Any) -> Result:
-        self.command("call", function, values)
+        (number,) = (number for number, known in self._models.items() if known is model)
+        self.command("call", function, number, values)
         return super().together(function, model, *values)
 
     def command(self, *message: Any) -> None:
@@ -87,10 +104,17 @@ class RankGroup(Ranks):
         return values or []
 
     def close(self, failure: type[BaseException] | None = None, *_: object) -> None:
-        """An exit callback: the other ranks end. After a failure they may be waiting inside of a
-        collective; they end when this process does."""
+        """An exit callback: the other ranks end the stage. After a failure they may be waiting
+        inside of a collective; they end when this process does."""
+        self._end(CLOSE, failure)
+
+    def dismiss(self, failure: type[BaseException] | None = None, *_: object) -> None:
+        """`close` of the whole command: the other ranks end."""
+        self._end(LEAVE, failure)
+
+    def _end(self, message: str, failure: type[BaseException] | None) -> None:
         if failure is None or issubclass(failure, Stopped):
-            self.command(CLOSE)
+            self.command(message)
 
 
 def join(device: str, rank_s: float) -> RankGroup:
@@ -117,6 +141,6 @@ def join(device: str, rank_s: float) -> RankGroup:
 
 def leave() -> None:
     """Close the process groups."""
-    if current_ranks() is not SINGLE:
+    if joined_ranks() is not SINGLE:
         set_current_ranks(SINGLE)
         dist.destroy_process_group()

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.policy import FORWARD
-from veriloop.pipeline.model.probe import supports_packing
+from veriloop.pipeline.model.probe import output_head, supports_packing
 
 
 def shard(model: Any, mesh: DeviceMesh) -> None:
@@ -29,6 +29,8 @@ def shard(model: Any, mesh: DeviceMesh) -> None:
             f"cluster: {type(trunk).__name__} mixes the sequences of a packed row, so ranks would "
             "call it a different number of times; it trains in one process only"
         )
+    if trunk is not None and model.get_output_embeddings() is not None:
+        output_head(model)  # measured now: a forward pass inside of another one frees the head
     for unit in [*_blocks(model), model]:
         # The rest too is freed after each forward pass: whoever reads the weights in between must
         # see shards, not a gathered copy whose changes would be lost.

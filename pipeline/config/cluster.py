@@ -50,11 +50,9 @@ class Deadlines(Part):
     """Seconds for a server to be reached and to load weights."""
 
 
-class ClusterConfig(Part):
+class RanksConfig(Part):
     trainer: ClusterTrainer = ClusterTrainer()
     """Processes that divide weights, optimizer and micro-batches among them."""
-    samplers: ClusterSamplers = ClusterSamplers()
-    """Servers that sample instead of an engine of this run."""
     deadlines: Deadlines = Deadlines()
     """Bounds on waiting for other processes."""
 
@@ -69,8 +67,13 @@ class ClusterConfig(Part):
         return f"torchrun{nodes} --nproc-per-node {self.trainer.ranks} -m veriloop"
 
 
+class ClusterConfig(RanksConfig):
+    samplers: ClusterSamplers = ClusterSamplers()
+    """Servers that sample instead of an engine of this run."""
+
+
 def cluster_of(recipe: Any) -> ClusterConfig:
-    """The recipe's section `cluster`; of a recipe without one that of a single process."""
+    """The section `cluster` of a stage's recipe; one of a single process if it has none."""
     return getattr(recipe, "cluster", ClusterConfig())
 
 

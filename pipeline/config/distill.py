@@ -102,11 +102,6 @@ class DistillRecipe(Supervised, Judged):
             raise ValueError("problems={} is empty; name at least one source with its weight")
         if not self.steps:
             raise ValueError("steps=0: method 'on_policy' needs at least 1")
-        if self.cluster.ranks > 1:
-            raise ValueError(
-                f"method 'on_policy' with {self.cluster.ranks} ranks in cluster: it trains in one "
-                "process; set ranks: 1, or method 'sft' or 'logits'"
-            )
         if self.beta != 0.5 and self.divergence != "jsd":
             raise ValueError(f"beta={self.beta} is read by divergence jsd, not {self.divergence}")
         rollouts = self.rollout.prompts * self.rollout.per_prompt

@@ -240,6 +240,11 @@ class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
     trackers: Trackers = ()
     """Further trackers that metrics are sent to."""
 
+    @property
+    def keeps_start(self) -> bool:
+        """Whether the start stays in memory as the reference of fresh samples."""
+        return self.schedule.name == "online" and self.loss.has_reference
+
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         require_known_sources(self.problems, self.sets)
@@ -254,11 +259,6 @@ class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
             raise ValueError("rollout.per_prompt=1 leaves nothing to compare; set at least 2")
         if self.loss.name == "kto" and self.batch < 2:
             raise ValueError("batch=1: KTO's reference point needs an answer to another prompt")
-        if self.problems and self.cluster.ranks > 1:
-            raise ValueError(
-                f"problems={self.problems} with {self.cluster.ranks} ranks in cluster: a policy "
-                "that is sampled is trained by one process; set problems: {} or ranks: 1"
-            )
         return self
 
 

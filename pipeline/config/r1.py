@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from veriloop.pipeline.config.cluster import RanksConfig
 from veriloop.pipeline.config.fields import Part
 from veriloop.pipeline.config.sections import Pushed
 from veriloop.pipeline.errors import did_you_mean
@@ -78,6 +79,9 @@ class R1Recipe(Pushed):
     """Name, also of run folders."""
     plugins: tuple[str, ...] = ()
     """Files and modules with more verifiers. They apply to every stage, before the stage's own."""
+    cluster: RanksConfig = RanksConfig()
+    """Ranks of every stage that several can train. Other stages, and one that sets
+    cluster.trainer.ranks to 1, run on rank 0 while the others wait."""
     stages: tuple[R1Stage, ...]
     """Stages in order."""
 

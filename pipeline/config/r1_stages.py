@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from veriloop.pipeline.config.load import read_values, validate, with_flags, with_plugins
+from veriloop.pipeline.config.cluster import cluster_of
+from veriloop.pipeline.config.load import flat, read_values, validate, with_flags, with_plugins
 from veriloop.pipeline.config.r1 import R1Recipe, R1Stage
-from veriloop.pipeline.config.registry import MAKES, StageRecipe
-from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.config.registry import MAKES, STAGES, StageRecipe
+from veriloop.pipeline.config.sections import BaseRecipe, Ranked
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 
 EVERY = "*"  # as a stage's name: all stages
@@ -37,7 +38,8 @@ def steps(recipe: R1Recipe, over: Settings | None = None) -> list[Step]:
     EVERY those of all stages.
 
     Raises RecipeError naming the stage: for a missing file, an unknown key or value, an output
-    that the source stage does not produce, and a start that no stage of the run produces.
+    that the source stage does not produce, a start that no stage of the run produces, and another
+    number of ranks than 1 and the run's.
     """
     over = over or {}
     names = [stage.name for stage in recipe.stages]
@@ -47,23 +49,55 @@ def steps(recipe: R1Recipe, over: Settings | None = None) -> list[Step]:
     sequence: list[Step] = []
     for stage in recipe.stages:
         overrides = {**over.get(EVERY, {}), **over.get(stage.name, {})}
-        sequence.append(_step(stage, overrides, recipe.plugins))
+        sequence.append(_step(stage, overrides, recipe))
         _check_taken(sequence[-1], {step.name: step.recipe.stage for step in sequence})
+    device_of_ranks(sequence, recipe)
     return sequence
 
 
-def _step(stage: R1Stage, over: Mapping[str, Any], plugins: Sequence[str]) -> Step:
+def device_of_ranks(sequence: Sequence[Step], recipe: R1Recipe) -> str:
+    """The trainer's device of the stages that several ranks train; "" without one.
+
+    Raises RecipeError for stages whose ranks are not the run's, and for several devices.
+    """
+    devices: dict[str, str] = {}  # and the first stage that has it
+    for step in sequence:
+        ranks, wanted = cluster_of(step.recipe).ranks, recipe.cluster.ranks
+        if ranks not in (1, wanted):
+            raise RecipeError(
+                f"stage {step.name}: cluster.trainer asks for {ranks} ranks, and the run has "
+                f"{wanted}: set cluster.trainer of {recipe.name}, or cluster.trainer.ranks and "
+                "nodes of the stage to 1"
+            )
+        if ranks > 1 and isinstance(step.recipe, Ranked):
+            devices.setdefault(step.recipe.trainer.device, step.name)
+    if len(devices) > 1:
+        listed = ", ".join(f"{device} of {name}" for device, name in devices.items())
+        raise RecipeError(f"trainer.device: the ranks of a run need one device, not {listed}")
+    return next(iter(devices), "")
+
+
+def _step(stage: R1Stage, over: Mapping[str, Any], run: R1Recipe) -> Step:
     overrides = {**stage.set, **over}
     for key in stage.take:
         if key in overrides:
             raise RecipeError(f"stage {stage.name}: {key} is both set and taken; choose one")
     where = f"stage {stage.name} ({stage.recipe})"
     try:
-        values = with_flags(read_values(stage.recipe), overrides | stage.take)
+        values = read_values(stage.recipe)
+        values = with_flags(values, _ranks(values, run) | overrides | stage.take)
     except RecipeError as mistake:
         raise RecipeError(f"stage {stage.name}: {mistake}") from mistake
-    values = with_plugins(values, plugins)
+    values = with_plugins(values, run.plugins)
     return Step(stage=stage, recipe=_for_stage(values, where), values=values)
+
+
+def _ranks(values: Mapping[str, Any], run: R1Recipe) -> dict[str, Any]:
+    """The run's section `cluster` for a stage that several ranks can train, by dotted key."""
+    kind = STAGES.get(str(values.get("stage")))
+    if run.cluster.ranks == 1 or kind is None or not issubclass(kind, Ranked):
+        return {}
+    return dict(flat(run.cluster.model_dump(), "cluster"))
 
 
 def _for_stage(values: Mapping[str, Any], where: str) -> StageRecipe:

@@ -13,11 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from veriloop.pipeline.cluster.deal import empty_batch
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.losses.distillation import jsd_from_hidden, token_advantage, token_share
 from veriloop.pipeline.model.device import device_of, onto
-from veriloop.pipeline.model.policy import hidden_states, score_hidden
+from veriloop.pipeline.model.logprob import Head
+from veriloop.pipeline.model.policy import forward, hidden_states, score_hidden
 from veriloop.pipeline.model.probe import output_head, supports_shared_prompts
+from veriloop.pipeline.model.sharded import SINGLE, Ranks, whole
 from veriloop.pipeline.rl.estimator import score_parts
 from veriloop.pipeline.rl.minibatches import Minibatch, minibatches
 from veriloop.pipeline.rl.update import TokenTrace, UpdateContext, check_mismatch, update
@@ -30,7 +33,12 @@ from veriloop.pipeline.types import Batch, Graded, SeenTokens, Signals, Update
 class OnPolicyDistiller:
     """Updates the student towards `teacher`; rewards are only recorded."""
 
-    def __init__(self, recipe: DistillRecipe, policy: Any, teacher: Any) -> None:
+    def __init__(
+        self, recipe: DistillRecipe, policy: Any, teacher: Any, ranks: Ranks = SINGLE
+    ) -> None:
+        """Divides both models among `ranks`."""
+        ranks.shard(teacher)
+        ranks.shard(policy)
         self.recipe, self.policy, self.teacher = recipe, policy, teacher
         self.done = 0  # optimizer steps
         self.refused: list[str] = []  # a step that is not finite ends the run
@@ -41,6 +49,7 @@ class OnPolicyDistiller:
             algorithm=recipe.algorithm,
             chunk=recipe.trainer.logits_chunk,
             trace=self.trace,
+            ranks=ranks,
         )
         self._kl = 0.0  # of the last step, nats per token
 
@@ -59,10 +68,17 @@ class OnPolicyDistiller:
                 shuffle=shuffle,
                 share_prompts=recipe.trainer.share_prompts
                 and supports_shared_prompts(self.policy, self.teacher),
+                ranks=context.ranks.count,
             )
         with span("score"):
             parts = score_parts(
-                self.policy, self.teacher, None, parts, context.algorithm, context.chunk
+                self.policy,
+                self.teacher,
+                None,
+                parts,
+                context.algorithm,
+                context.chunk,
+                context.ranks,
             )
         parts, advantages_N, self._kl = against_teacher(parts, len(graded))
         tolerance = batch_tolerance(recipe.trainer, recipe.sampler, graded, self.done)
@@ -144,11 +160,13 @@ def divergence_update(
 
     `progress`, `done`, `tolerance` and MismatchError are as in `rl.update.update`.
     """
-    tokens, tally = minibatch.counts.tokens, Tally()
-    for batch in minibatch.batches:
+    tokens, tally, ranks = minibatch.counts.tokens, Tally(), context.ranks
+    batches, head = minibatch.batches, _whole(output_head(teacher))
+    for batch in ranks.deal(batches, lambda: empty_batch(batches[0])):
         batch_on_device = onto(batch, device_of(context.policy))
-        _accumulate(context, teacher, batch_on_device, tokens, tally, beta=beta)
-    count, totals = max(tokens, 1), tally.totals()
+        _accumulate(context, teacher, head, batch_on_device, tokens, tally, beta=beta)
+    count = max(tokens, 1)
+    totals = tally.totals(ranks.stacked if ranks.count > 1 else None)
     gap, widest = totals["gap"] / count, totals["widest"]
     check_mismatch(context.optimizer, gap, widest, tokens, tolerance, done)
     grad_norm, learning_rate = context.optimizer.step(progress, done)
@@ -172,28 +190,28 @@ def divergence_update(
     )
 
 
+def _whole(head: Head) -> Head:
+    """The head whole on every rank: the backward pass, which recomputes the logits, needs it too,
+    when a sharded model has freed it."""
+    bias_V = None if head.bias_V is None else whole(head.bias_V)
+    return head._replace(weight_VD=whole(head.weight_VD), bias_V=bias_V)
+
+
 def _accumulate(
-    context: UpdateContext, teacher: Any, batch: Batch, tokens: int, tally: Tally, *, beta: float
+    context: UpdateContext,
+    teacher: Any,
+    teacher_head: Head,
+    batch: Batch,
+    tokens: int,
+    tally: Tally,
+    *,
+    beta: float,
 ) -> None:
     """The backward pass of one micro-batch; its metrics are added to `tally`."""
-    head, hidden_MD = output_head(context.policy), masked_hidden(context.policy, batch)
     with torch.no_grad():
-        teacher_ME = masked_hidden(teacher, batch)
-        logp_M, entropy_M = score_hidden(
-            context.policy,
-            hidden_MD,
-            batch.targets_RT[batch.mask_RT],
-            temperature=batch.temperature,
-            chunk=context.chunk,
-        )
-    values_M = jsd_from_hidden(
-        hidden_MD,
-        head,
-        teacher_ME,
-        output_head(teacher),
-        beta=beta,
-        temperature=batch.temperature,
-        chunk=context.chunk,
+        teacher_ME = forward(teacher, masked_hidden, batch)
+    values_M, logp_M, entropy_M = forward(
+        context.policy, _divergence, batch, teacher_ME, teacher_head, beta, context.chunk
     )
     share = token_share(values_M, tokens)
     share.backward()
@@ -202,6 +220,31 @@ def _accumulate(
     tally.add("nats", entropy_M.sum())
     tally.add("gap", gap_M.sum())
     tally.add_max("widest", gap_M)
+
+
+def _divergence(
+    model: Any, batch: Batch, teacher_ME: Tensor, teacher_head: Head, beta: float, chunk: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Divergence from the teacher, log-prob and entropy of each masked-in token, [M], nats."""
+    hidden_MD = masked_hidden(model, batch)
+    with torch.no_grad():
+        logp_M, entropy_M = score_hidden(
+            model,
+            hidden_MD,
+            batch.targets_RT[batch.mask_RT],
+            temperature=batch.temperature,
+            chunk=chunk,
+        )
+    values_M = jsd_from_hidden(
+        hidden_MD,
+        output_head(model),
+        teacher_ME,
+        teacher_head,
+        beta=beta,
+        temperature=batch.temperature,
+        chunk=chunk,
+    )
+    return values_M, logp_M, entropy_M
 
 
 def masked_hidden(model: Any, batch: Batch) -> Tensor:

@@ -172,8 +172,10 @@ def _divided(recipe: Planned, shape: Shape, parts: Sequence[Part]) -> list[Part]
     start = 4 * shape.parameters
     start += sum(part.size for part in parts if part.name == "reference")
     start += sum(part.size / 4 for part in parts if part.name == "critic")
+    sharded = (*SHARDED, *(["teacher"] if _on_policy(recipe) else []))
+    start += sum(part.size for part in parts if part.name == "teacher" and part.name in sharded)
     return [
-        *(_shard(part, cluster.ranks) if part.name in SHARDED else part for part in parts),
+        *(_shard(part, cluster.ranks) if part.name in sharded else part for part in parts),
         Part(name="whole units", size=whole_units(shape, recipe.trainer), during=("update",),
              note="two blocks, embedding and head, and gradients of them"),
         Part(name="start", size=start * each, host=True,

@@ -5,9 +5,12 @@ all ranks call it for the same tensors in the same order.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
+
+OPEN, CLOSE, LEAVE = "open", "close", "leave"  # commands: begin a stage, end it, end
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,32 +40,50 @@ class Ranks:
         return values_K[None]
 
     def together(self, function: Callable[..., Result], model: Any, *values: Any) -> Result:
-        """`function(model, *values, ranks)`, which every rank calls with its part of the model.
+        """`function(model, *values, ranks)`, which every rank calls with its part of the model,
+        one that `shard` divided.
 
         `function` is importable, and its values can be pickled.
         """
         return function(model, *values, self)
 
     def close(self, failure: type[BaseException] | None = None, *_: object) -> None:
-        """End the other ranks, as an exit callback."""
+        """Have the other ranks end the stage, as an exit callback."""
 
     def command(self, *message: Any) -> None:
         """Have the other ranks take part in what this one does next."""
 
 
 SINGLE = Ranks()
-_current: Ranks = SINGLE
+_joined: Ranks = SINGLE
+_alone = False
+
+
+def joined_ranks() -> Ranks:
+    """The ranks of this command, of which a stage may train with this one only."""
+    return _joined
 
 
 def current_ranks() -> Ranks:
     """The ranks that this process trains with."""
-    return _current
+    return SINGLE if _alone else _joined
 
 
 def set_current_ranks(ranks: Ranks) -> None:
     """Make these the ranks of this process."""
-    global _current
-    _current = ranks
+    global _joined
+    _joined = ranks
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Train in this process only, while the other ranks wait for it."""
+    global _alone
+    _alone = True
+    try:
+        yield
+    finally:
+        _alone = False
 
 
 def is_sharded(tensor: Any) -> bool:

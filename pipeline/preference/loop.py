@@ -11,7 +11,6 @@ from typing import Any
 from torch import Tensor
 
 from veriloop.pipeline.config.preference import PreferenceRecipe
-from veriloop.pipeline.model.reference import frozen_copy
 from veriloop.pipeline.preference.datasets import PreferenceDataset
 from veriloop.pipeline.preference.examples import Example, shuffled
 from veriloop.pipeline.preference.labelling import read_round, write_round
@@ -42,7 +41,8 @@ KEY_METRICS = ("loss", "rewards/margins", "rewards/accuracies", "logps/chosen", 
 class PreferenceLoop:
     """Trains `policy`, initially the start checkpoint, as `recipe` says.
 
-    `online` is None for a recipe without problems.
+    `online` is None for a recipe without problems; `start` is a frozen copy of `policy` for one
+    that `keeps_start`.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class PreferenceLoop:
         policy: Any,
         deps: TrainerDeps,
         online: OnlineSampler | None = None,
+        start: Any = None,
     ) -> None:
         self.recipe, self.dataset, self.policy, self.deps = recipe, dataset, policy, deps
         self.online = online
@@ -61,8 +62,7 @@ class PreferenceLoop:
         self.round, self.round_step = 0, 0  # round_step: optimizer steps within the round
         self.reference_key = ""  # of the round's reference pass
         self.held_out_key = ""  # of the start's reference pass over the held-out examples
-        frozen = recipe.schedule.name == "online" and recipe.loss.has_reference
-        self.start = frozen_copy(policy) if frozen else None
+        self.start = start
         self._examples: list[Example] = []
         self._reference: list[Tensor] | None = None
         self._sampled: dict[str, float] = {}  # metrics of the round's sampling, logged once
@@ -131,7 +131,9 @@ class PreferenceLoop:
         if not (self.recipe.loss.has_reference and self._examples):
             return
         if self.start is not None:
-            self._reference = log_probs(self.start, self._examples, self.recipe.trainer)
+            self._reference = self.deps.ranks.together(
+                log_probs, self.start, self._examples, self.recipe.trainer
+            )
             return
         folder = CACHE if self.recipe.schedule.name == "offline" else self._path("reference")
         if resumed:

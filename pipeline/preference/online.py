@@ -8,6 +8,7 @@ from typing import Any
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.evaluation.evaluate import evaluate, passes
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.preference.examples import Example, unpair
 from veriloop.pipeline.preference.labelling import VERIFIERS, Labeller, pairs_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
@@ -35,13 +36,16 @@ class OnlineDeps:
 class OnlineSampler:
     """Samples rounds from `policy` and evaluates it."""
 
-    def __init__(self, recipe: PreferenceRecipe, policy: Any, deps: OnlineDeps) -> None:
+    def __init__(
+        self, recipe: PreferenceRecipe, policy: Any, deps: OnlineDeps, ranks: Ranks = SINGLE
+    ) -> None:
         self.recipe, self.deps = recipe, deps
         self._sync = WeightSync(
             policy,
             deps.sampler,
             temperature=recipe.rollout.temperature,
             tolerance=recipe.sampler.tolerance,
+            command=ranks.command,
         )
 
     def sync(self, done: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.model.device import CPU, find_device
 from veriloop.pipeline.model.loading import require_files
-from veriloop.pipeline.model.sharded import current_ranks
+from veriloop.pipeline.model.sharded import joined_ranks
 from veriloop.pipeline.sampling import engine_process
 from veriloop.pipeline.sampling.engine_cache import kept_warm
 from veriloop.pipeline.sampling.prelaunch import engine_of, taken
@@ -58,7 +58,7 @@ def open_sampler(
             "device": str(device),
         }
         # vLLM in this process would join the trainer's ranks.
-        if config.apart or cores or (engine == "vllm" and current_ranks().count > 1):
+        if config.apart or cores or (engine == "vllm" and joined_ranks().count > 1):
             process = taken(engine, cores)
             return ApartSampler(process, checkpoint, deadline_s=config.deadline_s, **settings)
         if engine == "vllm":

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from veriloop.pipeline.cluster.rank_group import CLOSE, RankGroup
+import torch
+
+from veriloop.pipeline.cluster.rank_group import RankGroup
 from veriloop.pipeline.errors import NonFiniteError
-from veriloop.pipeline.model.sharded import gathered
+from veriloop.pipeline.model.policy import plain_weights, score
+from veriloop.pipeline.model.sharded import CLOSE, gathered
 from veriloop.pipeline.training.optimizer import Optimizer
 
 
@@ -15,8 +18,11 @@ class RankWorker:
     # From totals over all ranks, so raised on each: rank 0 decides what follows.
     raised_by_all: tuple[type[Exception], ...] = (NonFiniteError,)
 
-    def __init__(self, group: RankGroup, model: Any, optimizer: Optimizer) -> None:
+    def __init__(
+        self, group: RankGroup, model: Any, optimizer: Optimizer, reference: Any = None
+    ) -> None:
         self.group, self.model, self.optimizer = group, model, optimizer
+        self.reference = reference  # the group does not keep it
 
     def run(self) -> None:
         """Run until the command to close."""
@@ -27,9 +33,9 @@ class RankWorker:
             except self.raised_by_all:
                 continue
 
-    def call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> None:
+    def call(self, function: Callable[..., Any], number: int, values: tuple[Any, ...]) -> None:
         """This rank's part of `RankGroup.together`."""
-        function(self.model, *values, self.group)
+        function(self.group.model(number), *values, self.group)
 
     def step(self, progress: float, done: int) -> None:
         self.optimizer.step(progress, done)
@@ -39,3 +45,15 @@ class RankWorker:
 
     def gather_weights(self) -> None:
         gathered(self.model.state_dict(keep_vars=True), keep=False)
+
+    def send_weights(self) -> None:
+        """Take part in a weight sync of rank 0."""
+        for _ in plain_weights(self.model):
+            pass
+
+    @torch.no_grad()
+    def score_empty(self) -> None:
+        """Take part in a forward pass of rank 0."""
+        blank_RT = torch.zeros(1, 1, dtype=torch.int64)
+        mask_RT = torch.zeros(1, 1, dtype=torch.bool)
+        score(self.model, blank_RT, blank_RT, blank_RT, mask_RT, temperature=1.0, chunk=1)

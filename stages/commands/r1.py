@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from pydantic import ValidationError
 
 from veriloop.pipeline.config.checkpoints import check_hub_id
-from veriloop.pipeline.config.load import parse_value, read
+from veriloop.pipeline.config.cluster import ClusterTrainer, launched_rank
+from veriloop.pipeline.config.load import explain, parse_value, read
 from veriloop.pipeline.config.r1 import R1Recipe
-from veriloop.pipeline.config.r1_stages import steps
+from veriloop.pipeline.config.r1_stages import device_of_ranks, steps
 from veriloop.pipeline.dry_run.inputs import require_data
 from veriloop.pipeline.dry_run.plan import stage_plans
 from veriloop.pipeline.errors import RecipeError, Stopped
@@ -24,6 +26,7 @@ from veriloop.stages.commands.parse import PluginOptions, parse_options
 from veriloop.stages.commands.report import reported
 from veriloop.stages.launch import (
     held_folder,
+    joined_ranks,
     refusals,
     require_none,
     require_start,
@@ -62,6 +65,15 @@ class Options(PluginOptions):
         str, tyro.conf.arg(metavar="REPO_ID", help="upload the last stage's checkpoint to the hub")
     ] = ""
     hub_public: Annotated[bool, _Off, tyro.conf.arg(help="anyone can read that repository")] = False
+    ranks: Annotated[
+        int,
+        tyro.conf.arg(
+            name="cluster.trainer.ranks", help="processes of each machine; 0: the recipe's"
+        ),
+    ] = 0
+    nodes: Annotated[
+        int, tyro.conf.arg(name="cluster.trainer.nodes", help="machines; 0: the recipe's")
+    ] = 0
     set: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(metavar="STAGE.KEY=VALUE", help="such as zero.steps=10 or *.seed=1"),
@@ -93,6 +105,11 @@ def command(words: Sequence[str]) -> int:
         print(stage_plans(recipe, output, overrides))
         require_none(refused)
         return 0
+    device = device_of_ranks(todo, recipe)
+    if launched_rank(recipe):
+        from veriloop.stages.rank_worker import run_worker
+
+        return run_worker(device, recipe.cluster)
     for step in todo:
         require_start(step.recipe, step.stage.take)
         require_installed(getattr(step.recipe, "trackers", ()))
@@ -100,7 +117,10 @@ def command(words: Sequence[str]) -> int:
             require_data(step.recipe)
     for _, repo in pushes:
         require_access(repo)
-    with held_folder(recipe, options.output, resume=options.resume) as output:
+    with (
+        held_folder(recipe, options.output, resume=options.resume) as output,
+        joined_ranks(device, recipe.cluster),
+    ):
         prelaunch.begin_for(*(step.recipe for step in todo))
         try:
             with reported(output):
@@ -126,9 +146,10 @@ def _run(
         raise
     except (Stopped, KeyboardInterrupt) as stop:
         settings_words = [word for setting in options.set for word in ("--set", setting)]
-        words = ["r1", options.recipe, *settings_words, *_pushing(options)]
+        words = ["r1", options.recipe, *settings_words, *_pushing(options), *_ranks(options)]
         words += ["--output", str(output), "--resume"]
-        raise stopped(stop, shlex.join(["veriloop", *words])) from stop
+        launcher = recipe.cluster.launcher if recipe.cluster.ranks > 1 else "veriloop"
+        raise stopped(stop, f"{launcher} {shlex.join(words)}") from stop
     print(
         f"\n{stage_table(output)}\n\ncheckpoint: {checkpoint}\nlineage: veriloop lineage {output}",
         flush=True,
@@ -137,6 +158,14 @@ def _run(
 
 def _with_flags(recipe: R1Recipe, options: Options) -> R1Recipe:
     changed: dict[str, Any] = {"plugins": (*recipe.plugins, *options.plugin)}
+    given = {name: value for name, value in _counts(options) if value}
+    trainer = {**recipe.cluster.trainer.model_dump(), **given}
+    try:
+        trainer = ClusterTrainer.model_validate(trainer)
+    except ValidationError as mistake:
+        explained = explain(mistake, ClusterTrainer)
+        raise RecipeError(f"--cluster.trainer:\n{explained}") from mistake
+    changed["cluster"] = recipe.cluster.model_copy(update={"trainer": trainer})
     if options.push_to_hub:
         try:
             changed["push_to_hub"] = check_hub_id(options.push_to_hub)
@@ -151,6 +180,16 @@ def _pushing(options: Options) -> list[str]:
     """The flags about the hub, to repeat them."""
     words = ["--push-to-hub", options.push_to_hub] if options.push_to_hub else []
     return [*words, *(["--hub-public"] if options.hub_public else [])]
+
+
+def _counts(options: Options) -> tuple[tuple[str, int], ...]:
+    return ("nodes", options.nodes), ("ranks", options.ranks)
+
+
+def _ranks(options: Options) -> list[str]:
+    """The flags about ranks, to repeat them."""
+    given = [(f"--cluster.trainer.{name}", str(value)) for name, value in _counts(options) if value]
+    return [word for flag in given for word in flag]
 
 
 def settings(words: Sequence[str]) -> dict[str, dict[str, Any]]:

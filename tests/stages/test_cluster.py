@@ -14,8 +14,14 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from veriloop.pipeline.config.cluster import ClusterConfig, launched_rank
-from veriloop.pipeline.config.load import validate
+from veriloop.pipeline.config.cluster import (
+    ClusterConfig,
+    ClusterTrainer,
+    RanksConfig,
+    launched_rank,
+)
+from veriloop.pipeline.config.load import read, validate
+from veriloop.pipeline.config.r1_stages import steps
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.runs.record import read_metrics
@@ -175,7 +181,7 @@ def as_after(step, folder, copy):
         if int(path.name.removeprefix("step_")) > step:
             shutil.rmtree(path)
     run = json.loads((copy / "run.json").read_text())
-    run["stages"][0]["status"] = "running"
+    run["stages"][-1]["status"] = "running"
     (copy / "run.json").write_text(json.dumps(run))
 
 
@@ -225,6 +231,133 @@ def test_a_stage_that_learns_from_examples_runs_on_two_ranks(tuned, tmp_path, st
     before, after = ([run["stages"][0][end] for run in ends] for end in ("before", "after"))
     assert before[1] == pytest.approx(before[0], rel=1e-5, abs=1e-5)
     assert after[1] == pytest.approx(after[0], rel=1e-5, abs=1e-5)
+
+
+ROLLOUT = {"prompts": 4, "per_prompt": 4, "max_tokens": 12}
+SAMPLING = {
+    "distill": {
+        "method": "on_policy",
+        "steps": 4,
+        "divergence": "jsd",
+        "rollout": ROLLOUT,
+        "minibatches": 2,
+    },
+    "preference": {
+        "schedule": {"name": "online", "rounds": 4},
+        "data": {"rows": 4, "held_out": 4},
+        "problems": {"arithmetic": 1.0},
+        "rollout": ROLLOUT,
+        "batch": 4,
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", SAMPLING)
+def test_a_stage_that_samples_from_its_model_goes_on_with_two_ranks(
+    tiny_checkpoint, tiny_classifier, tmp_path, monkeypatch, one_pool, stage
+):
+    del one_pool
+    monkeypatch.chdir(tmp_path)  # of the caches
+    values = {
+        "stage": stage,
+        "name": "test",
+        "start": str(tiny_checkpoint()),
+        "optimizer": {"learning_rate": 0.001},
+        "sampler": {"engine": "torch"},
+        "evaluation": {"problems": 4, "samples": 2},
+        "checkpoint": {"every": 1, "keep": 9},
+        "tensorboard": False,
+        **SAMPLING[stage],
+    }
+    if stage == "distill":
+        values["teacher"] = str(tiny_checkpoint(tied=True))
+    else:  # an untrained model earns no verifier's reward
+        values["label"] = {"by": "reward_model", "reward_model": str(tiny_classifier)}
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(values))
+
+    def words(name, *more):
+        return [stage, str(recipe), "--output", str(tmp_path / name), *more]
+
+    assert main(words("one")) == 0
+    as_after(2, tmp_path / "one", tmp_path / "two")
+    finished(started(words("two", *TWO, "--resume"), cwd=tmp_path))
+    one, two = (weights(tmp_path / name, stage=stage) for name in ("one", "two"))
+    assert apart(one, two) <= 1e-6
+    assert [row["step"] for row in rows(tmp_path / "two", stage)] == [1, 2, 3, 4]
+
+
+def whole_run(folder, checkpoint):
+    """The recipe of a whole run whose second stage trains on rank 0 alone."""
+    kept = {"checkpoint": {"every": 1, "keep": 9}, "tensorboard": False, "name": "test"}
+    recipes = {
+        "dpo": {
+            "stage": "preference",
+            "start": str(checkpoint),
+            "batch": 4,
+            "data": {"rows": 8, "held_out": 4},
+            "optimizer": {"learning_rate": 0.001},
+        },
+        "judge": {
+            "stage": "reward_model",
+            "start": "taken",
+            "batch": 8,
+            "data": {"rows": 16, "held_out": 8},
+            "optimizer": {"learning_rate": 0.001},
+        },
+        "zero": {
+            "stage": "zero",
+            "start": "taken",
+            "steps": 4,
+            "rollout": ROLLOUT,
+            "optimizer": {"learning_rate": 0.001},
+            "reward": {"control": "random"},
+            "sampler": {"engine": "torch"},
+            "evaluation": {"problems": 4, "samples": 2},
+        },
+    }
+    for name, values in recipes.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(kept | values))
+    alone = {"cluster.trainer.ranks": 1}
+    take = {"start": "dpo.checkpoint"}
+    stages = [
+        {"name": "dpo", "recipe": "dpo.yaml"},
+        {"name": "judge", "recipe": "judge.yaml", "take": take, "set": alone},
+        {"name": "zero", "recipe": "zero.yaml", "take": take},
+    ]
+    recipe = {"stage": "r1", "name": "whole", "stages": stages}
+    (folder / "r1.yaml").write_text(yaml.safe_dump(recipe))
+    return "r1.yaml"
+
+
+@pytest.mark.slow
+def test_a_whole_run_divides_its_stages_and_goes_on_with_one_rank(
+    tiny_checkpoint, tmp_path, monkeypatch, one_pool
+):
+    del one_pool
+    monkeypatch.chdir(tmp_path)
+    recipe = whole_run(tmp_path, tiny_checkpoint())
+    said = finished(started(["r1", recipe, "--output", "two", *TWO], cwd=tmp_path))
+    assert said.count("[3/3] zero:") == 1 and said.count("checkpoint: two/zero") == 1
+    stages = json.loads(Path("two/run.json").read_text())["stages"]
+    ranks = [stage["inputs"]["recipe"]["cluster"]["trainer"]["ranks"] for stage in stages]
+    assert ranks == [2, 1, 2] and {stage["status"] for stage in stages} == {"done"}
+    as_after(2, Path("two"), Path("one"))
+    assert main(["r1", recipe, "--output", "one", "--resume"]) == 0
+    assert apart(weights(Path("one")), weights(Path("two"))) <= 1e-6
+
+
+def test_a_whole_run_and_its_stages_agree_about_ranks_and_device(tiny_checkpoint, here):
+    recipe = whole_run(here, tiny_checkpoint())
+    asked = read(recipe)
+    two = asked.model_copy(update={"cluster": RanksConfig(trainer=ClusterTrainer(ranks=2))})
+    assert [step.recipe.cluster.ranks for step in steps(two)] == [2, 1, 2]
+    assert [step.recipe.cluster.ranks for step in steps(asked)] == [1, 1, 1]
+    with pytest.raises(RecipeError, match=r"stage zero: cluster\.trainer asks for 3 ranks"):
+        steps(two, {"zero": {"cluster.trainer.ranks": 3}})
+    with pytest.raises(RecipeError, match="one device, not auto of dpo, cpu of zero"):
+        steps(two, {"zero": {"trainer.device": "cpu"}})
 
 
 @pytest.mark.slow

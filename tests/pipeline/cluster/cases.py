@@ -63,5 +63,12 @@ CASES = {
             "mismatch": "mask_tokens",
         }
     },
+    "distillation": {"resumes": True, "distill": {}},
+    "distillation by jsd": {"distill": {"divergence": "jsd", "beta": 0.3, "minibatches": 2}},
+    "distillation of one row": {
+        "rollouts": 4,
+        "distill": {"divergence": "reverse_kl"},
+        "trainer": {"row": 128, "share_prompts": False},
+    },
     "muon": {"resumes": True, "optimizer": {"muon_learning_rate": 1e-3, "muon_weight_decay": 0.1}},
 }

@@ -17,7 +17,9 @@ import torch
 from tests.pipeline.cluster.cases import CASES
 from tests.rollouts import graded
 from veriloop.pipeline.cluster.rank_group import join, leave
+from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.rl import ZeroRecipe
+from veriloop.pipeline.distill.on_policy import OnPolicyDistiller
 from veriloop.pipeline.model.policy import without_dropout
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.reference import fingerprint
@@ -30,10 +32,10 @@ from veriloop.pipeline.training.optimizer import Optimizer
 VOCABULARY = 96
 
 
-def model_of(recipe, tied):
+def model_of(recipe, tied, seed=0):
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=VOCABULARY,
         hidden_size=32,
@@ -81,23 +83,33 @@ def rollouts_of(model, count):
 
 def learner_of(case, ranks):
     settings = CASES[case]
-    recipe = ZeroRecipe.model_validate(
-        {
-            "name": "t",
-            "start": "given",
-            "steps": 4,
-            "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 20},
-            "algorithm": {"kl_coefficient": 0.0, **settings.get("algorithm", {})},
-            "optimizer": {"learning_rate": 2e-3, **settings.get("optimizer", {})},
-            "trainer": {"device": "cpu", "row": 16, "rows": 2, **settings.get("trainer", {})},
-            "sampler": {"engine": "torch"},
-        }
-    )
+    values = {
+        "name": "t",
+        "start": "given",
+        "steps": 4,
+        "rollout": {"prompts": 4, "per_prompt": 4, "max_tokens": 20},
+        "optimizer": {"learning_rate": 2e-3, **settings.get("optimizer", {})},
+        "trainer": {"device": "cpu", "row": 16, "rows": 2, **settings.get("trainer", {})},
+        "sampler": {"engine": "torch"},
+    }
+    if "distill" in settings:
+        return distiller_of(values, settings, ranks)
+    algorithm = {"kl_coefficient": 0.0, **settings.get("algorithm", {})}
+    recipe = ZeroRecipe.model_validate({**values, "algorithm": algorithm})
     policy = model_of(recipe, settings.get("tied", False))
     rollouts = rollouts_of(policy, settings.get("rollouts", 16))
     generator = SimpleNamespace(tokenizer=Spelling())
     learner = PolicyLearner(recipe, policy, generator, ranks)
     return learner, rollouts
+
+
+def distiller_of(values, settings, ranks):
+    method = {"method": "on_policy", "teacher": "given", **settings["distill"]}
+    recipe = DistillRecipe.model_validate({**values, **method})
+    policy, teacher = (model_of(recipe, tied, seed=tied) for tied in (False, True))
+    rollouts = rollouts_of(policy, settings.get("rollouts", 16))
+    teacher.eval().requires_grad_(False)
+    return OnPolicyDistiller(recipe, policy, teacher, ranks), rollouts
 
 
 class Spelling:

@@ -18,7 +18,7 @@ CLOSE = 1e-6  # relative, in float32
 TABLE = [(2, case) for case in CASES]
 # What depends on how many there are: uneven shares, ranks without work, and shards of fewer rows.
 SOME = ("grpo", "tied", "reference", "separate critic", "adapters", "muon", "one row in all")
-SOME += ("epochs",)
+SOME += ("epochs", "distillation", "distillation by jsd")
 TABLE += [(count, case) for count in (1, 3, 4) for case in SOME]
 TUNING = [(2, case) for case in EXAMPLES] + [
     (3, case) for case in ("rows", "dpo", "kto", "rankings")
