@@ -2,13 +2,12 @@
 
     python benchmarks/rlhf.py [--quick] [--json FILE] [--seeds N ...] [--folder DIR]
 
-For each seed all stages of `recipes/tiny/rlhf.yaml`, in a separate process on one core, and its PPO
-again for more steps and without a KL to the SFT model (`free`). The seeds share the base model and
-nothing after it. Then the SFT model and both policies answer the same held-out prompts; the answer
-that the exact rule of the general prompts scores higher wins, and a tie counts half. RL never sees
-this rule. Claims, over the seeds: PPO wins 0.75 or more; without the KL and with more steps the
-reward of the reward model rises over the last half of the run, by more than its 95 % interval,
-while the share right by the rule does not rise by more than 0.01.
+For each seed all stages of `recipes/tiny/rlhf.yaml`, in a separate process on one core, after which
+its PPO goes on for more steps without a KL to the SFT model (`free`). The seeds share the base
+model and nothing after it. Then the SFT model and both policies answer the same held-out prompts;
+the answer that the exact rule of the general prompts scores higher wins, and a tie counts half. RL
+never sees this rule. Claims, over the seeds: PPO wins 0.75 or more; in the further steps the reward
+rises by more than its 95 % interval, and the share right by the rule by no more than 0.01.
 """
 
 import sys
@@ -37,7 +36,7 @@ from veriloop.verifiers.registry import judge
 LIST, SEEDS = "tiny/rlhf", (0, 1, 2)
 PROMPTS, ANSWERS, TEMPERATURE = 120, 4, 0.7  # all held-out prompts
 WINS, STALLS = 0.75, 0.01
-MORE = {"steps": 120, "algorithm.kl_coefficient": 1e-9}  # measures the KL and does nothing about it
+MORE = {"steps": 40, "algorithm.kl_coefficient": 1e-9}  # measures the KL and does nothing about it
 QUICK: Settings = {
     "base": {"name": "tiny/quick", "steps": 60, "step_accuracy": 0.0},
     "sft": {"data.rows": 64, "data.held_out": 8, "epochs": 1, "evaluation.problems": 8},
@@ -49,10 +48,11 @@ CURVES = {"reward": "reward", "right": "rewards/accuracy/mean", "kl": "kl"}
 
 
 def free() -> Stage:
-    """The shipped PPO stage with other settings."""
+    """PPO from where the shipped stage ends, with other settings."""
     stages = yaml.safe_load((ROOT / "recipes" / f"{LIST}.yaml").read_text())["stages"]
     (ppo,) = (deepcopy(stage) for stage in stages if stage["name"] == "ppo")
-    return ppo | {"name": "free", "set": ppo["set"] | MORE}
+    take = ppo["take"] | {"start": "ppo.checkpoint"}
+    return ppo | {"name": "free", "take": take, "set": ppo["set"] | MORE}
 
 
 def scores(checkpoint: Path, problems: Sequence[Problem], seed: int) -> list[float]:
@@ -88,9 +88,10 @@ def told(seed: int, stages: Mapping[str, Stage], *, quick: bool) -> dict[str, An
 
 
 def late_rise(results: Sequence[Mapping[str, Any]], what: str) -> tuple[float, float]:
-    """The rise from the fifth to the last tenth of the free run, and half of its interval."""
-    curves = [tenths(r["curves"]["free"][what]) for r in results]
-    return interval([curve[-1] - curve[4] for curve in curves])
+    """The rise from the last tenth of PPO to the last of the further steps, and half of its 95 %
+    interval."""
+    ends = [[tenths(r["curves"][arm][what])[-1] for arm in ("ppo", "free")] for r in results]
+    return interval([after - before for before, after in ends])
 
 
 def shortfalls(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -99,9 +100,9 @@ def shortfalls(results: Sequence[Mapping[str, Any]]) -> list[str]:
     (reward, noise), (right, _) = (late_rise(results, what) for what in ("reward", "right"))
     missed = [f"win rate over SFT {wins:.3f} < {WINS}"] if wins < WINS else []
     if reward <= noise:
-        missed.append(f"the reward of the free run rises late by {reward:+.3f} ± {noise:.3f}")
+        missed.append(f"the reward in the further steps: {reward:+.3f} ± {noise:.3f}")
     if right > STALLS:
-        missed.append(f"the share right of the free run still rises late, by {right:+.3f}")
+        missed.append(f"the share right in the further steps still rises, by {right:+.3f}")
     return missed
 
 

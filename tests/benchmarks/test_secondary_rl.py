@@ -46,10 +46,10 @@ def test_quick_runs_one_seed_and_prints_both_arms(script, monkeypatch, tmp_path,
     monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / words[0]), *words[1:]])
     assert script.main() == 0
     ((folder, seed, settings),) = asked
-    assert (folder, seed) == (tmp_path, 0)
+    assert (folder, seed) == (tmp_path, 1)
     assert settings["preference_rl"]["steps"] == settings["control"]["steps"] == 2
-    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines() if "seed 0  " in line]
-    assert [row[0] for row in rows] == ["reward model, seed 0", "control, seed 0"]
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines() if "seed 1  " in line]
+    assert [row[0] for row in rows] == ["reward model, seed 1", "control, seed 1"]
     assert "0.500 > 0.750" in rows[0]
     (result,) = json.loads(out.read_text())["results"]
     assert result["reward_model"] == {"accuracy": 0.9, "accuracy/adversarial": 0.8}
