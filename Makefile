@@ -44,7 +44,7 @@ test: install languages docker browser trackers  ## everything; each part runs t
 	@$(MAKE) --no-print-directory --keep-going lint $(PARTS)
 
 test-core:
-	VERILOOP_EXERCISE=ranks $(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
+	VERILOOP_EXERCISE=ranks,ray $(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
 
 test-browser:
 	VERILOOP_EXERCISE=browser $(PYTEST) $(BY_FILE) -m browser tests/pipeline tests/docs

@@ -73,6 +73,10 @@ else
     echo "inference engine: vLLM does not install on this machine; the torch sampler takes its place" >&2
 fi
 
+if ! step "Ray" pip install -q --no-deps -r requirements/ray.txt; then
+    echo "Ray does not install on this machine; cluster.ray will say that it lacks it" >&2
+fi
+
 step "veriloop" pip install -q --no-deps --no-build-isolation -e .
 rm -f .venv/.installed-*
 touch "$done_mark"

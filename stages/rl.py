@@ -275,8 +275,21 @@ def _open_sampler(
     if isinstance(recipe, RLRecipe) and served(recipe):
         from veriloop.pipeline.sampling.served import ServedSampler  # imports an HTTP client
 
+        servers = None
+        if recipe.cluster.samplers.count:
+            from veriloop.pipeline.sampling.ray_servers import RayServers
+
+            servers = RayServers(
+                recipe.cluster, recipe.sampler, str(start), max_length=length, say=say
+            )
         return ServedSampler(
-            recipe.cluster, recipe.sampler, str(start), directory, max_length=length, say=say
+            recipe.cluster,
+            recipe.sampler,
+            str(start),
+            directory,
+            max_length=length,
+            say=say,
+            servers=servers,
         )
     return open_sampler(recipe.sampler, str(start), max_length=length, say=say, cores=cores)
 

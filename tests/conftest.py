@@ -87,6 +87,7 @@ OPTIONAL = {
     "browser": lambda: find_chromium() is not None,
     "trackers": _trackers,
     "ranks": _gloo,
+    "ray": lambda: importlib.util.find_spec("ray") is not None,
     "published": lambda: (PUBLISHED / "model.safetensors").is_file(),
 }
 FOLDERS = {

@@ -1,10 +1,11 @@
 """What a run asks of a vLLM server, answered by a stand-in without vLLM.
 
-`python tests/vllm_stand_in.py [PORT]` serves made-up tokens until it is killed, and prints its URL.
+`python tests/vllm_stand_in.py [--port PORT]` serves made-up tokens until it is killed, and prints
+its URL; with `--torch` those of the `--model`. It takes vLLM's other arguments too.
 """
 
+import argparse
 import json
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -143,11 +144,11 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(stand_in, port=0):
+def serving(stand_in, port=0, host="127.0.0.1"):
     """The stand-in, on a port of this machine."""
-    server = _Server(("127.0.0.1", port), _Handler)
+    server = _Server((host, port), _Handler)
     server.stand_in = stand_in
-    stand_in.url = f"http://127.0.0.1:{server.server_address[1]}"
+    stand_in.url = f"http://{host}:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield stand_in
@@ -158,6 +159,17 @@ def serving(stand_in, port=0):
 
 
 if __name__ == "__main__":
-    with serving(StandIn(delay_s=0.05), *map(int, sys.argv[1:])) as made_up:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--model")
+    parser.add_argument("--torch", action="store_true")
+    asked, _ = parser.parse_known_args()
+    engine = None
+    if asked.torch:
+        from veriloop.pipeline.sampling.torch_engine import TorchSampler
+
+        engine = TorchSampler(asked.model)
+    with serving(StandIn(engine, delay_s=0.05), asked.port, asked.host) as made_up:
         print(made_up.url, flush=True)
         threading.Event().wait()

@@ -1,9 +1,9 @@
 """The section `cluster` of a recipe: ranks that train together, and servers that sample."""
 
 import os
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field, model_validator
 
 from veriloop.pipeline.config.fields import Count, NotNegative, Part, Positive
 from veriloop.pipeline.errors import RecipeError
@@ -34,11 +34,20 @@ def _servers(urls: tuple[str, ...]) -> tuple[str, ...]:
 
 class ClusterSamplers(Part):
     urls: Annotated[tuple[str, ...], AfterValidator(_servers)] = ()
-    """vLLM servers that sample. (): the engine of `sampler`, started by the run."""
+    """vLLM servers that sample and run already. () and `count: 0`: the engine of `sampler`."""
+    count: Annotated[int, Field(ge=0)] = 0
+    """vLLM servers that Ray starts for this run, see `cluster.ray`."""
+    gpus: Annotated[int, Field(ge=0)] = 1
+    """GPUs of each server that Ray starts; 0: it runs on a CPU."""
     weights: Literal["auto", "files"] = "auto"
     """How they get new weights; auto: files."""
     folder: str = ""
     """Shared folder for these files. "": the run folder; every server must see it."""
+
+    @property
+    def served(self) -> bool:
+        """Whether servers sample, and not an engine of the run."""
+        return bool(self.urls or self.count)
 
 
 class Deadlines(Part):
@@ -70,6 +79,28 @@ class RanksConfig(Part):
 class ClusterConfig(RanksConfig):
     samplers: ClusterSamplers = ClusterSamplers()
     """Servers that sample instead of an engine of this run."""
+    ray: str = ""
+    """Ray cluster that starts the servers: auto, its address, or local for one of this machine."""
+
+    @model_validator(mode="after")
+    def _servers_come_from_one_place(self) -> Self:
+        samplers = self.samplers
+        if samplers.urls and samplers.count:
+            raise ValueError(
+                f"cluster.samplers has urls={samplers.urls} and count={samplers.count}: name "
+                "servers that run already or let Ray start some, not both"
+            )
+        if samplers.count and not self.ray:
+            raise ValueError(
+                f"cluster.samplers.count={samplers.count} without cluster.ray: Ray starts these "
+                "servers; set cluster.ray to auto, to its address, or to local"
+            )
+        if self.ray and not samplers.count:
+            raise ValueError(
+                f"cluster.ray={self.ray!r} with cluster.samplers.count=0: Ray starts nothing else; "
+                "set a count, or ray: ''"
+            )
+        return self
 
 
 def cluster_of(recipe: Any) -> ClusterConfig:

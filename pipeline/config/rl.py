@@ -237,18 +237,18 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
 
     @model_validator(mode="after")
     def _servers_suit(self) -> Self:
-        if not self.cluster.samplers.urls:
+        if not self.cluster.samplers.served:
             return self
         if self.sampler.engine == "torch":
             raise ValueError(
-                "sampler.engine=torch with cluster.samplers.urls: the servers are vLLM's; set "
+                "sampler.engine=torch with servers in cluster.samplers: these are vLLM's; set "
                 "engine: auto or vllm"
             )
         for name in ("apart", "sleep"):
             if getattr(self.sampler, name):
                 raise ValueError(
-                    f"sampler.{name}=True with cluster.samplers.urls: it is for an engine that the "
-                    "run starts; set false"
+                    f"sampler.{name}=True with servers in cluster.samplers: it is for an engine of "
+                    "the run itself; set false"
                 )
         return self
 

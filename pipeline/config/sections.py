@@ -481,9 +481,10 @@ class Ranked(Part):
                 f"trainer.lora.base={self.trainer.lora.base} with {self.cluster.ranks} ranks in "
                 "cluster: weights in 4 bits are not divided; set full or ranks: 1"
             )
-        if self.cluster.samplers.urls and not self.samples_on_servers:
+        samplers = self.cluster.samplers
+        if samplers.served and not self.samples_on_servers:
             raise ValueError(
-                f"cluster.samplers.urls={self.cluster.samplers.urls}: only the RL stages sample on "
-                "servers; set urls: []"
+                f"cluster.samplers has urls={samplers.urls}, count={samplers.count}: only the RL "
+                "stages sample on servers; set urls: [] and count: 0"
             )
         return self

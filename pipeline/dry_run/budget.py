@@ -160,7 +160,7 @@ def parts_of(recipe: Planned, shape: Shape, shapes: Shapes) -> tuple[list[Part],
 
 
 def _is_served(recipe: Planned) -> bool:
-    return bool(cluster_of(recipe).samplers.urls)
+    return cluster_of(recipe).samplers.served
 
 
 def _divided(recipe: Planned, shape: Shape, parts: Sequence[Part]) -> list[Part]:

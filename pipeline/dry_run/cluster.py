@@ -22,14 +22,14 @@ def cluster_rows(recipe: StageRecipe, shapes: Shapes) -> Rows:
 
 def _server_rows(recipe: RLRecipe, sent: float) -> Rows:
     samplers, deadlines = recipe.cluster.samplers, recipe.cluster.deadlines
-    if not samplers.urls:
+    if not samplers.served:
         return []
     size = f"{sent:,.1f} MiB" if sent else "weights"
     return [
         (
             "servers",
-            f"{len(samplers.urls)} vLLM: {', '.join(samplers.urls)}; up to "
-            f"{recipe.sampler.max_batch} asks each, {deadlines.answer_s:g} s for an answer",
+            f"{_servers(recipe)}; up to {recipe.sampler.max_batch} asks each, "
+            f"{deadlines.answer_s:g} s for an answer",
         ),
         (
             "weight files",
@@ -39,11 +39,19 @@ def _server_rows(recipe: RLRecipe, sent: float) -> Rows:
     ]
 
 
+def _servers(recipe: RLRecipe) -> str:
+    samplers = recipe.cluster.samplers
+    if samplers.urls:
+        return f"{len(samplers.urls)} vLLM: {', '.join(samplers.urls)}"
+    each = f"{samplers.gpus} GPU{'s' * (samplers.gpus > 1)} each" if samplers.gpus else "on a CPU"
+    return f"{samplers.count} vLLM, started by Ray ({recipe.cluster.ray}), {each}"
+
+
 def _rank_rows(recipe: Ranked, parameters: int | None, sent: float) -> Rows:
     cluster, trainer = recipe.cluster, recipe.cluster.trainer
     if cluster.ranks == 1:
         return []
-    samples = "" if cluster.samplers.urls else "samples, "
+    samples = "" if cluster.samplers.served else "samples, "
     rows = [
         (
             "cluster",

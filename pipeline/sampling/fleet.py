@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from veriloop.pipeline.errors import StageError
 
+NEW = "it holds no weights of this run"
+
 
 class Fleet:
     """Servers by URL, the asks that each works on, and why the others are left out.
@@ -15,9 +17,22 @@ class Fleet:
     def __init__(self, urls: Iterable[str], room: int) -> None:
         """`room`: asks that a server works on at once."""
         self.room = room
-        self.open = dict.fromkeys(urls, 0)  # asks in progress
-        self.answered = dict.fromkeys(self.open, 0)
-        self.left_out = dict.fromkeys(self.open, "it holds no weights of this run")
+        self.open: dict[str, int] = {}  # asks in progress
+        self.answered: dict[str, int] = {}
+        self.left_out: dict[str, str] = {}  # with the reasons
+        self.keep(urls)
+
+    def keep(self, urls: Iterable[str]) -> list[str]:
+        """Forget all other servers; the new ones, which hold no weights of this run yet."""
+        wanted = list(urls)
+        for known in (self.open, self.answered, self.left_out):
+            for url in known.keys() - set(wanted):
+                del known[url]
+        new = [url for url in wanted if url not in self.open]
+        self.open |= dict.fromkeys(new, 0)
+        self.answered |= dict.fromkeys(new, 0)
+        self.left_out |= dict.fromkeys(new, NEW)
+        return new
 
     @property
     def ready(self) -> list[str]:
@@ -53,4 +68,4 @@ class Fleet:
         """Raise StageError, naming each server and its failure, if no server is ready."""
         if not self.ready:
             reasons = "; ".join(f"{url}: {reason}" for url, reason in self.left_out.items())
-            raise StageError(f"no server of cluster.samplers.urls is left to sample. {reasons}")
+            raise StageError(f"no server of cluster.samplers is left to sample. {reasons}")

@@ -35,7 +35,7 @@ def begin(config: SamplerConfig, cores: Collection[int] = ()) -> None:
 def served(recipe: object) -> bool:
     """Whether servers of its section `cluster` sample for the recipe."""
     cluster = getattr(recipe, "cluster", None)
-    return isinstance(cluster, ClusterConfig) and bool(cluster.samplers.urls)
+    return isinstance(cluster, ClusterConfig) and cluster.samplers.served
 
 
 def begin_for(*recipes: object) -> None:

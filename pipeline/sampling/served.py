@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 import httpx2
@@ -29,6 +29,29 @@ from veriloop.pipeline.sampling.weight_files import WeightFiles
 Result = TypeVar("Result")
 
 
+class Servers(Protocol):
+    """Where vLLM servers are found."""
+
+    def urls(self) -> Sequence[str]:
+        """The addresses of those that run or start."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class NamedServers:
+    """Servers that somebody else starts and restarts at the same addresses."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = urls
+
+    def urls(self) -> Sequence[str]:
+        return self._urls
+
+    def close(self) -> None:
+        """They go on."""
+
+
 class ServedSampler:
     """Several vLLM servers as one sampler. `load_weights` is the first to contact them."""
 
@@ -44,30 +67,42 @@ class ServedSampler:
         *,
         max_length: int,
         say: Callable[[str], None],
+        servers: Servers | None = None,
     ) -> None:
-        """`run`: the folder of the run. `max_length` counts prompt and response tokens."""
-        urls, self._deadlines = cluster.samplers.urls, cluster.deadlines
+        """`run`: the folder of the run. `max_length` counts prompt and response tokens. `servers`:
+        by default those that the recipe names."""
+        self._found = servers or NamedServers(cluster.samplers.urls)
+        self._deadlines = cluster.deadlines
         self.dtype, self.version = config.dtype, 0
-        self.fleet = Fleet(urls, config.max_batch)
-        self._servers = {url: VllmServer(url, self._deadlines) for url in urls}
+        self.fleet = Fleet((), config.max_batch)
+        self._servers: dict[str, VllmServer] = {}
         self._files = WeightFiles(cluster.samplers.folder, run)
         self._max_length, self._say = max_length, say
         self._stop_ids = list(
             eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint))
         )
         self._run_id = uuid4().hex[:8]
-        self._started = False  # servers had their time to start
-        self._work: dict[str, set[asyncio.Task[Completion]]] = {url: set() for url in urls}
+        self._work: dict[str, set[asyncio.Task[Completion]]] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()  # asks without a server
         self._lock = threading.Lock()
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._closed = False
+        self._find()
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """All servers that are there load them, also those that were left out before."""
+        """All servers that are there load them, also new ones and those left out before."""
         self.version = version
+        self._find()
         with self._files.written(weights, self._label) as folder:
             self._run(lambda: self._load(str(folder)))
+
+    def _find(self) -> None:
+        """Know the servers that there are now, and no others."""
+        urls = self._found.urls()
+        for url in self._servers.keys() - set(urls):
+            del self._servers[url], self._work[url]
+        for url in self.fleet.keep(urls):
+            self._servers[url], self._work[url] = VllmServer(url, self._deadlines), set()
 
     def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:
         return [pair for _, held in self.digests_of_each(shapes) for pair in held]
@@ -92,12 +127,13 @@ class ServedSampler:
         raise NotImplementedError("recipes with servers and sampler.sleep are refused")
 
     def close(self) -> None:
-        """End also a request in another thread. The servers go on."""
+        """End also a request in another thread, and the servers that were started for this run."""
         with self._lock:
             self._closed = True
             if self._running is not None:
                 loop, main = self._running
                 loop.call_soon_threadsafe(main.cancel)
+        self._found.close()
 
     def digests_of_each(
         self, shapes: Mapping[str, tuple[int, ...]]
@@ -165,8 +201,10 @@ class ServedSampler:
         self._wake(len(self._waiting))
 
     async def _load(self, folder: str) -> None:
+        # a server that starts is waited for only where no other can sample
+        patience_s = 0.0 if self.fleet.ready else self._deadlines.sync_s
+
         async def load(url: str, server: VllmServer) -> None:
-            patience_s = 0.0 if self._started else self._deadlines.sync_s
             try:
                 if url in self.fleet.left_out:
                     await server.meet(patience_s, dtype=self.dtype, max_length=self._max_length)
@@ -178,7 +216,6 @@ class ServedSampler:
                     self._say(f"the server {url} samples")
 
         await _gathered(load(url, server) for url, server in self._servers.items())
-        self._started = True
         self.fleet.require_one()
 
     async def _of_each(

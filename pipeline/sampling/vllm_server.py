@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 
 from veriloop.pipeline.config.cluster import Deadlines
+from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.sampling.sampler import Completion, Digest
 
@@ -15,6 +16,28 @@ EXTENSION = "veriloop.pipeline.sampling.vllm_worker.VeriloopWorker"
 HEALTH_S = 5.0  # for the answer that it is there
 RETRY_S = 1.0  # between attempts to reach one that may still be starting
 DETAIL = 300  # characters of an error response that are shown
+
+
+CPU_TOKENS = 16_384  # of a batch: prompts are not cut into chunks on a CPU
+
+
+def server_arguments(
+    config: SamplerConfig, checkpoint: str, *, max_length: int, gpus: int
+) -> list[str]:
+    """Arguments of vLLM's server for a recipe, without its address; gpus=0: on a CPU."""
+    words = ["--model", checkpoint, "--tokens-only", "--generation-config", "vllm"]
+    words += ["--dtype", config.dtype, "--logprobs-mode", "processed_logprobs"]
+    words += ["--max-model-len", str(max_length), "--max-num-seqs", str(config.max_batch)]
+    words += ["--kv-cache-memory-bytes", str(int(config.cache_gib * 2**30))]
+    words += ["--worker-extension-cls", EXTENSION]
+    if gpus > 1:
+        words += ["--tensor-parallel-size", str(gpus)]
+    if not gpus:
+        words += ["--no-enable-chunked-prefill"]
+        words += ["--max-num-batched-tokens", str(max(max_length, CPU_TOKENS))]
+    if not gpus or not config.graphs:
+        words += ["--enforce-eager"]
+    return words
 
 
 class ServerFaultError(Exception):

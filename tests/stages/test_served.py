@@ -1,12 +1,19 @@
 """A stage that samples on servers, from start to end; the servers are stand-ins without vLLM."""
 
+import re
+import signal
+import sys
+
+import httpx2
 import pytest
 import yaml
 
+from tests import vllm_stand_in
 from tests.vllm_stand_in import StandIn, serving
 from veriloop.pipeline.config.load import validate
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.runs.record import read_metrics
+from veriloop.pipeline.sampling import ray_servers
 from veriloop.pipeline.sampling.torch_engine import TorchSampler
 from veriloop.stages.cli import main
 
@@ -46,12 +53,36 @@ def test_a_stage_samples_on_two_servers_and_proves_every_sync(ahead, tiny_checkp
     assert not (tmp_path / "run/zero/sent").exists()
 
 
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_stage_samples_on_servers_that_ray_starts(tiny_checkpoint, tmp_path, monkeypatch, capsys):
+    ray = pytest.importorskip("ray")
+    stand_in = sys.executable, vllm_stand_in.__file__, "--torch"
+    monkeypatch.setattr(ray_servers, "SERVER", stand_in)
+    recipe = tmp_path / "recipe.yaml"
+    samplers = {"ray": "local", "samplers": {"count": 2, "gpus": 0}}
+    recipe.write_text(yaml.safe_dump(values(tiny_checkpoint(), cluster=samplers)))
+    handlers = [signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        assert main(["zero", str(recipe), "--output", str(tmp_path / "run")]) == 0
+    finally:
+        ray.shutdown()
+    assert [signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)] == handlers
+    rows = read_metrics(tmp_path / "run/zero/metrics.jsonl")
+    assert len(rows) == 3 and all(row["sync/max"] <= 1e-4 for row in rows)
+    urls = re.findall(r"the server (http\S+) samples", capsys.readouterr().out)
+    assert len(set(urls)) == 2
+    for url in urls:
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{url}/health", trust_env=False)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"sampler": {"engine": "torch"}}, "sampler.engine=torch with cluster.samplers.urls"),
-        ({"sampler": {"apart": True}}, "sampler.apart=True with cluster.samplers.urls"),
-        ({"sampler": {"sleep": True}}, "sampler.sleep=True with cluster.samplers.urls"),
+        ({"sampler": {"engine": "torch"}}, "sampler.engine=torch with servers in cluster.samplers"),
+        ({"sampler": {"apart": True}}, "sampler.apart=True with servers in cluster.samplers"),
+        ({"sampler": {"sleep": True}}, "sampler.sleep=True with servers in cluster.samplers"),
     ],
 )
 def test_settings_of_an_own_engine_are_refused_beside_servers(changes, told):

@@ -154,7 +154,9 @@ def test_a_server_that_hangs_is_replaced_at_its_deadline(fleet):
 def started(*port):
     """A stand-in in a process of its own; it has `url` and `pid`."""
     process = subprocess.Popen(
-        [sys.executable, vllm_stand_in.__file__, *port], stdout=subprocess.PIPE, text=True
+        [sys.executable, vllm_stand_in.__file__, *(["--port", *port] if port else [])],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     process.url = process.stdout.readline().strip()
     return process

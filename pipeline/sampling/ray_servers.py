@@ -1,0 +1,193 @@
+"""vLLM servers that Ray places on machines, one actor for each. No other module imports ray."""
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from veriloop.pipeline.config.cluster import ClusterConfig
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.sampling.vllm_server import server_arguments
+
+SERVER = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
+GUARDIAN = (sys.executable, "-m", "veriloop.pipeline.sampling.guardian")
+LOCAL = "local"  # a Ray cluster of this machine, for this run alone
+AGAIN_S = 10.0  # for an actor to name its address once it has run
+LAST_WORDS = 500  # characters of the log of a server that ended
+ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "1",  # the routes for weights
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+class RayServers:
+    """Servers for one run, which end with it. Ray starts an actor whose machine is lost elsewhere;
+    an actor whose server has ended starts another one."""
+
+    def __init__(
+        self,
+        cluster: ClusterConfig,
+        config: SamplerConfig,
+        checkpoint: str,
+        *,
+        max_length: int,
+        say: Callable[[str], None],
+        server: Sequence[str] = (),
+    ) -> None:
+        """`server`: the command without the arguments that follow from the recipe; (): vLLM's.
+
+        Raises RecipeError if ray is not installed or the cluster is not reached.
+        """
+        samplers, self._wait_s, self._say = cluster.samplers, cluster.deadlines.sync_s, say
+        arguments = server_arguments(config, checkpoint, max_length=max_length, gpus=samplers.gpus)
+        environment = dict(ENVIRONMENT)
+        if not samplers.gpus:
+            environment |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        self._ray = _connected(cluster.ray)
+        actor = self._ray.remote(_ServerActor).options(
+            num_cpus=1, num_gpus=samplers.gpus, max_restarts=-1
+        )
+        command = [*(server or SERVER), *arguments]
+        self._actors = [actor.remote(command, environment) for _ in range(samplers.count)]
+        self._known = [""] * samplers.count  # the address of each
+        self._reason = ""  # why the last one had none
+
+    def urls(self) -> list[str]:
+        """The addresses of all servers that run or start.
+
+        Raises StageError if none has a place within `sync_s`.
+        """
+        end = time.monotonic() + self._wait_s
+        while True:
+            wait_s = AGAIN_S if any(self._known) else max(end - time.monotonic(), 1.0)
+            self._ask(wait_s)
+            if found := [url for url in self._known if url]:
+                return found
+            if time.monotonic() > end:
+                raise StageError(
+                    f"Ray placed none of the {len(self._actors)} servers of cluster.samplers "
+                    f"within {self._wait_s:g} s; it has {_resources(self._ray)}. {self._reason}"
+                )
+
+    def _ask(self, wait_s: float) -> None:
+        """Learn the address of each server, "" if its actor has no place or is being restarted."""
+        asked = [actor.address.remote() for actor in self._actors]
+        self._ray.wait(asked, num_returns=len(asked), timeout=wait_s)
+        errors = self._ray.exceptions
+        for number, reply in enumerate(asked):
+            known, self._known[number] = self._known[number], ""
+            try:
+                self._known[number], ended = self._ray.get(reply, timeout=0)
+            except errors.ActorDiedError as failure:  # those that Ray starts again are unavailable
+                raise StageError(
+                    f"Ray cannot start servers of cluster.samplers: {_line(failure)}; every "
+                    "machine needs this version of veriloop and vLLM"
+                ) from failure
+            except (errors.ActorUnavailableError, errors.GetTimeoutError) as failure:
+                self._reason = _line(failure)
+                ended = "Ray starts it again elsewhere"
+            if known and ended:
+                self._say(
+                    f"WARNING: the server {known} is lost, another one takes its place: {ended}"
+                )
+
+    def close(self) -> None:
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._actors = []
+
+
+class _ServerActor:
+    """Keeps one server running on the machine that Ray gave it."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
+        self._command, self._environment = command, environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._url = ""
+        self._log = Path(tempfile.mkdtemp(prefix="veriloop-server-")) / "log.txt"
+
+    def address(self) -> tuple[str, str]:
+        """The server's URL, and why the one before it ended; "" if this is no other one."""
+        ended = ""
+        if self._process is not None and (status := self._process.poll()) is not None:
+            last = self._log.read_text(errors="replace")[-LAST_WORDS:].strip()
+            ended = f"exit status {status}. {last}"
+            self._process = None
+        if self._process is None:
+            self._start()
+        return self._url, ended
+
+    def _start(self) -> None:
+        import ray
+
+        host = ray.util.get_node_ip_address()
+        with socket.socket() as free:
+            free.bind((host, 0))
+            port = free.getsockname()[1]
+        with self._log.open("wb") as log:
+            # its end of the pipe closes when this process dies, whatever kills it
+            self._process = subprocess.Popen(
+                [*GUARDIAN, *self._command, "--host", host, "--port", str(port)],
+                env={**os.environ, **self._environment},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._url = f"http://{host}:{port}"
+
+
+def _connected(address: str) -> Any:
+    """The module ray, connected."""
+    if importlib.util.find_spec("ray") is None:
+        raise RecipeError(
+            f"cluster.ray={address!r}, but ray is not installed; install it (veriloop[ray]), or "
+            "name servers that run in cluster.samplers.urls"
+        )
+    import ray
+
+    if ray.is_initialized():
+        return ray
+    settings: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    if address == LOCAL:
+        settings["include_dashboard"] = False
+    try:
+        with _own_signals():
+            ray.init(address, **settings)
+    except (ConnectionError, ValueError, RuntimeError) as failure:
+        raise RecipeError(
+            f"cluster.ray={address!r}: no Ray cluster is reached there ({_line(failure)})"
+        ) from failure
+    return ray
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the handlers of a command, which save a run before it ends: ray sets others."""
+    kept = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for name, handler in kept.items():
+            signal.signal(name, handler)
+
+
+def _resources(ray: Any) -> str:
+    free, total = ray.available_resources(), ray.cluster_resources()
+    return ", ".join(
+        f"{free.get(name, 0):g} of {total.get(name, 0):g} {name}s free" for name in ("CPU", "GPU")
+    )
+
+
+def _line(failure: BaseException) -> str:
+    """The last line of its text: of a traceback the error."""
+    return str(failure).strip().rpartition("\n")[2]
