@@ -4,7 +4,9 @@ A model is moved to its device by `prepare`. Batches are assembled on the CPU an
 time to the model that reads them.
 """
 
+import ctypes
 import os
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -112,6 +114,16 @@ def give_back_unused() -> None:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
+
+
+def trim_heap() -> None:
+    """Return the free pages of this process's heap to the system, where its C library is glibc.
+
+    Blocks of varying sizes that come and go leave free pages between those in use: 250 MiB in 100
+    steps of a model of 0.6M weights, and 30 KiB more with each further step.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _available(gpus: int) -> str:

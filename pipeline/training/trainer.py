@@ -10,6 +10,7 @@ from torch import Tensor
 
 from veriloop.pipeline.config.sections import CheckpointConfig
 from veriloop.pipeline.errors import Stopped
+from veriloop.pipeline.model.device import trim_heap
 from veriloop.pipeline.model.policy import policy_weights, write_policy
 from veriloop.pipeline.model.sharded import SINGLE, Ranks, gathered, sharded_state
 from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
@@ -136,6 +137,7 @@ class Trainer:
             },
         )
         self._saved_step = self._loop.step
+        trim_heap()
 
     def log(self, metrics: Mapping[str, float], samples: Sequence[Graded] = ()) -> None:
         """Write the metrics of the step that has just finished, and its use of the machine, to the

@@ -1,6 +1,9 @@
 """Which device a recipe means on which machine, and records that are brought there."""
 
+import os
+import platform
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -138,3 +141,24 @@ def test_giving_back_touches_no_card_that_this_process_never_used(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: pytest.fail("a card was opened"))
     device.give_back_unused()
+
+
+def resident_mib():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's heap is trimmed")
+def test_free_pages_between_blocks_in_use_return_to_the_system():
+    blocks = [bytearray(b"x" * 100_000) for _ in range(1_000)]  # too small for maps of their own
+    kept = blocks[::20]
+    del blocks
+    before = resident_mib()
+    device.trim_heap()
+    assert resident_mib() < before - 50
+    assert all(block[-1:] == b"x" for block in kept)
+
+
+def test_another_c_library_is_left_alone(monkeypatch):
+    monkeypatch.setattr(device.ctypes, "CDLL", lambda name: SimpleNamespace())
+    device.trim_heap()
