@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -138,7 +138,7 @@ class _ServerActor:
             # its end of the pipe closes when this process dies, whatever kills it
             self._process = subprocess.Popen(
                 [*GUARDIAN, *self._command, "--host", host, "--port", str(port)],
-                env={**os.environ, **self._environment},
+                env={**_without_torchrun(os.environ), **self._environment},
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -168,6 +168,12 @@ def _connected(address: str) -> Any:
             f"cluster.ray={address!r}: no Ray cluster is reached there ({_line(failure)})"
         ) from failure
     return ray
+
+
+def _without_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a Ray that a rank started has from it: the server is none of the run's ranks."""
+    own = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_")
+    return {name: value for name, value in environment.items() if not name.startswith(own)}
 
 
 @contextmanager

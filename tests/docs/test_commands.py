@@ -44,6 +44,7 @@ NOT_TRIED = {  # first word: why not
     "pip": "installs a package of others",
     "torchrun": "starts several ranks, which tests/stages/test_cluster.py does",
     "srun": "wants a cluster",
+    "ray": "starts a Ray cluster",
     "vllm": "serves until it is stopped, which tests/pipeline/sampling/test_vllm_servers.py does",
     "lm_eval": "needs lm-evaluation-harness, which is no dependency",
 }

@@ -1,0 +1,78 @@
+"""Each command of the page on launching is a run that fits its machines."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.recipes.conftest import published  # noqa: F401 - a fixture
+from veriloop.pipeline.dry_run import plan
+from veriloop.stages.launch import parse
+
+PAGE = (Path(__file__).parents[2] / "docs/launch.md").read_text()
+JOB = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
+SECTIONS = dict(zip(*[iter(re.split(r"^## (.*)$", PAGE, flags=re.MULTILINE)[1:])] * 2, strict=True))
+
+
+def launch(text):
+    """(torchrun's flags, words of the command) of a text."""
+    words = shlex.split(re.search(r"torchrun .*?(?= &?$|$)", text, re.MULTILINE)[0])
+    at = words.index("-m")
+    flags = dict(zip(words[1:at:2], words[2:at:2], strict=True))
+    assert words[at + 1] == "veriloop"
+    return flags, words[at + 2 :]
+
+
+LAUNCHES = {
+    "One machine of eight GPUs": launch(SECTIONS["One machine of eight GPUs"]),
+    "Slurm": launch(SECTIONS["Slurm"]),
+    "KubeRay": launch(JOB["spec"]["entrypoint"]),
+}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_command_is_a_run_whose_ranks_and_memory_fit(name, published):  # noqa: F811
+    flags, (stage, *words) = LAUNCHES[name]
+    options = parse(stage, words)
+    cluster = options.recipe.cluster
+    assert options.resume and cluster.ray == "auto"
+    assert int(flags.get("--nnodes", 1)) == cluster.trainer.nodes
+    assert int(flags["--nproc-per-node"]) == cluster.trainer.ranks
+    plan.require_memory_of(options.recipe)
+    text = plan.plan(options.recipe)
+    assert f"= {cluster.ranks} ranks" in text
+    assert f"{cluster.samplers.count} vLLM, started by Ray (auto), 1 GPU each" in text
+
+
+def test_the_script_for_slurm_is_one_of_bash():
+    script = re.search(r"```bash\n(.*?)```", SECTIONS["Slurm"], re.DOTALL)[1]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_one_machine_has_a_gpu_for_each_rank_and_each_server():
+    cluster = parse("zero", LAUNCHES["One machine of eight GPUs"][1][1:]).recipe.cluster
+    cards = [set(ids.split(",")) for ids in re.findall(r"CUDA_VISIBLE_DEVICES=(\S+)", PAGE)]
+    assert [len(ids) for ids in cards] == [cluster.samplers.count, cluster.ranks]
+    assert not cards[0] & cards[1]
+
+
+def test_the_job_of_kubernetes_has_gpus_for_its_ranks_and_a_worker_for_each_server():
+    cluster = parse("zero", LAUNCHES["KubeRay"][1][1:]).recipe.cluster
+    spec = JOB["spec"]["rayClusterSpec"]
+    (workers,) = spec["workerGroupSpecs"]
+    head = spec["headGroupSpec"]
+    assert JOB["kind"] == "RayJob" and head["rayStartParams"] == {"num-gpus": "0"}
+    gpus = [
+        group["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
+        for group in (head, workers)
+    ]
+    assert gpus == [cluster.ranks, cluster.samplers.gpus]
+    assert workers["replicas"] == cluster.samplers.count
+    for group in (head, workers):
+        pod = group["template"]["spec"]
+        assert pod["containers"][0]["volumeMounts"] == [{"name": "shared", "mountPath": "/shared"}]
+        assert pod["volumes"][0]["name"] == "shared"
+    assert cluster.samplers.folder.startswith("/shared/")
