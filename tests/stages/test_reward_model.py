@@ -49,6 +49,15 @@ def test_it_learns_the_order_of_answers_it_has_not_seen(recipe, tmp_path, kind, 
 
 
 @pytest.mark.slow
+def test_a_reward_model_learns_on_from_another_one(recipe, tmp_path, stage):
+    first = reward_model.run(recipe(epochs=4), tmp_path / "first", resume=False)
+    second = reward_model.run(recipe(start=str(first)), tmp_path / "second", resume=False)
+    learned, further = (stage(tmp_path / name) for name in ("first", "second"))
+    assert further["before"]["accuracy"] == learned["after"]["accuracy"]  # with its head
+    assert ScalarHead(second).ends == ScalarHead(first).ends
+
+
+@pytest.mark.slow
 def test_it_is_a_sequence_classifier_of_transformers_with_its_zero_point(recipe, tmp_path, stage):
     made = reward_model.run(recipe(), tmp_path, resume=False)
     model = AutoModelForSequenceClassification.from_pretrained(made).eval()
