@@ -42,7 +42,7 @@ from veriloop.pipeline.runs.run_lock import RunLockedError, locked
 from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.sampling import prelaunch
 from veriloop.pipeline.training.gc_freeze import lasting
-from veriloop.pipeline.training.stop import CommandSignals
+from veriloop.pipeline.training.stop import CommandSignals, stop_with_launcher
 from veriloop.stages.commands.parse import PluginOptions
 from veriloop.stages.commands.report import reported
 from veriloop.stages.dict_flags import merged, split_flags
@@ -225,9 +225,11 @@ def joined_ranks(device: str, cluster: RanksConfig) -> Iterator[None]:
         return
     from veriloop.pipeline.cluster.rank_group import join, leave
 
+    met = stop_with_launcher(0)
     with ExitStack() as stack:
         stack.callback(leave)
         stack.push(join(device, cluster.deadlines.rank_s).dismiss)
+        met()
         yield
 
 

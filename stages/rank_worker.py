@@ -28,7 +28,7 @@ from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.optimizer import Optimizer
 from veriloop.pipeline.training.rank_worker import RankWorker
-from veriloop.pipeline.training.stop import NUMBERS
+from veriloop.pipeline.training.stop import NUMBERS, stop_with_launcher
 from veriloop.stages.distill import build_distiller
 from veriloop.stages.stage_run import CORES
 
@@ -40,7 +40,9 @@ def run_worker(device: str, cluster: RanksConfig) -> int:
     """
     for number in NUMBERS:
         signal.signal(number, signal.SIG_IGN)
+    met = stop_with_launcher(int(os.environ["RANK"]))
     group = join(device, cluster.deadlines.rank_s)
+    met()
     try:
         with open(os.devnull, "w") as silent, contextlib.redirect_stdout(silent):
             while (message := group.receive())[0] != LEAVE:
@@ -79,7 +81,7 @@ def _learner(
         learner = PolicyLearner(recipe, policy, generator, group)
     if saved is not None:
         policy.load_state_dict(sharded_state(policy, saved_weights(policy, saved)))
-        learner.load(checkpoint.load_state(saved)["learning"])
+        learner.load(checkpoint.load_state(saved, mapped=True)["learning"])
     return LearnerWorker(group, policy, learner, learner.context.optimizer)
 
 
@@ -97,5 +99,5 @@ def _tuner(recipe: Any, group: RankGroup, start: Path, saved: Path | None) -> Ra
     if saved is not None:
         weights = classifier(saved).state_dict() if rewards else saved_weights(model, saved)
         model.load_state_dict(sharded_state(model, weights))
-        optimizer.load(checkpoint.load_state(saved)["optimizer"])
+        optimizer.load(checkpoint.load_state(saved, mapped=True)["optimizer"])
     return RankWorker(group, model, optimizer, reference)

@@ -198,7 +198,8 @@ def begin_stage(
     if not resume:
         forget(directory)
     start = starting_point(recipe.start, manifest)
-    saved = checkpoint.load_latest(directory) if resume else None
+    mapped = current_ranks().count > 1
+    saved = checkpoint.load_latest(directory, mapped=mapped) if resume else None
     if saved is not None:
         refuse_changes(saved[1]["recipe"], recipe)
         if manifest.is_done(name):

@@ -19,6 +19,7 @@ from veriloop.pipeline.model.device import CPU, choose_device
 from veriloop.pipeline.model.sharded import (
     CLOSE,
     LEAVE,
+    OPEN,
     SINGLE,
     Ranks,
     joined_ranks,
@@ -49,6 +50,7 @@ class RankGroup(Ranks):
         commands = dist.new_group(backend="gloo", timeout=PATIENCE)
         assert isinstance(commands, dist.ProcessGroup), "every rank is in this group"
         self._commands = commands
+        self._in_stage = False  # the other ranks
         # All ranks divide the same models in the same order, so a number names one on each.
         self._models = WeakValueDictionary[int, Any]()
         self._numbers = count()
@@ -83,6 +85,7 @@ class RankGroup(Ranks):
 
     def command(self, *message: Any) -> None:
         """Raises LostRankError, naming the ranks, if some do not answer within the deadline."""
+        self._in_stage = message[0] == OPEN or (self._in_stage and message[0] != CLOSE)
         try:
             dist.monitored_barrier(self._commands, self._deadline, wait_all_ranks=True)
         except RuntimeError as failure:
@@ -106,15 +109,13 @@ class RankGroup(Ranks):
     def close(self, failure: type[BaseException] | None = None, *_: object) -> None:
         """An exit callback: the other ranks end the stage. After a failure they may be waiting
         inside of a collective; they end when this process does."""
-        self._end(CLOSE, failure)
-
-    def dismiss(self, failure: type[BaseException] | None = None, *_: object) -> None:
-        """`close` of the whole command: the other ranks end."""
-        self._end(LEAVE, failure)
-
-    def _end(self, message: str, failure: type[BaseException] | None) -> None:
         if failure is None or issubclass(failure, Stopped):
-            self.command(message)
+            self.command(CLOSE)
+
+    def dismiss(self, *_: object) -> None:
+        """An exit callback: the other ranks end, if no stage was left open by a failure."""
+        if not self._in_stage:
+            self.command(LEAVE)
 
 
 def join(device: str, rank_s: float) -> RankGroup:

@@ -104,16 +104,20 @@ def latest(directory: Path) -> Path | None:
     return None
 
 
-def load_state(path: Path, place: tensor_store.Place | None = None) -> dict[str, Any]:
+def load_state(
+    path: Path, place: tensor_store.Place | None = None, *, mapped: bool = False
+) -> dict[str, Any]:
     """Verify the hash of every file, then load the checkpoint's `state`.
 
     Tensors that were on a GPU or sharded are read into those of `place`, all others on the CPU; see
-    `tensor_store.read`. Raises DamagedCheckpointError naming the file and what to do.
+    `tensor_store.read`. With `mapped` the others stay in the file, of which a rank reads its
+    shards; what is kept must be copied, since the file may be deleted. Raises
+    DamagedCheckpointError naming the file and what to do.
     """
     check_hashes(path)
     name = STATE
     try:
-        rest = torch.load(path / STATE, map_location="cpu", weights_only=True)
+        rest = torch.load(path / STATE, map_location="cpu", weights_only=True, mmap=mapped)
         name = tensor_store.FOLDER
         folder = path / name
         return tensor_store.joined(
@@ -123,7 +127,7 @@ def load_state(path: Path, place: tensor_store.Place | None = None) -> dict[str,
         raise DamagedCheckpointError(path, name, f"does not load: {failure}") from failure
 
 
-def load_latest(directory: Path) -> tuple[Path, dict[str, Any]] | None:
+def load_latest(directory: Path, *, mapped: bool = False) -> tuple[Path, dict[str, Any]] | None:
     """The newest checkpoint that passes `load_state`, and its state; None without checkpoints.
 
     Damaged ones are logged and skipped. Raises DamagedCheckpointError if all are damaged: the user
@@ -135,7 +139,7 @@ def load_latest(directory: Path) -> tuple[Path, dict[str, Any]] | None:
     for step, path in by_step(checkpoints):
         try:
             check_sizes(path, step)
-            return path, load_state(path)
+            return path, load_state(path, mapped=mapped)
         except DamagedCheckpointError as damage:
             _log.warning("%s; trying the previous one", damage)
             newest = newest or damage

@@ -115,7 +115,7 @@ def _laid_out(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[s
     saved = [number for group in state["param_groups"] for number in group["params"]]
     moments = {
         number: {
-            name: shard_like(value, parameter) if value.shape == parameter.shape else value
+            name: shard_like(value, parameter) if value.shape == parameter.shape else value.clone()
             for name, value in state["state"][number].items()
         }
         for number, parameter in zip(saved, own, strict=True)

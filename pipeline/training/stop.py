@@ -3,6 +3,9 @@
 import os
 import signal
 import sys
+import threading
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Self
 
@@ -12,6 +15,8 @@ NOTICE = (
     "\nstopping: the current step is finished and saved first; a second Ctrl-C stops at once and "
     "loses the step\n"
 )
+ORPHANED = "veriloop: torchrun (process {}), which started rank {}, has ended; the run stops\n"
+WATCH_S = 1.0  # between two looks at the launcher
 _MESSAGE = b"veriloop: ended at once; checkpoints written before are complete\n"
 
 
@@ -20,6 +25,7 @@ class _Handlers:
 
     def __init__(self) -> None:
         self._previous: dict[int, object] = {}
+        self.requested = False
 
     def __enter__(self) -> Self:
         for number in NUMBERS:
@@ -43,15 +49,11 @@ class CommandSignals(_Handlers):
     The children of a run end with it.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._interrupted = False
-
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self._interrupted:
+        if self.requested:
             self.end()
-        self._interrupted = True
+        self.requested = True
         raise KeyboardInterrupt
 
     def end(self) -> None:
@@ -66,10 +68,6 @@ class StopRequest(_Handlers):
     A second one ends the process inside `CommandSignals`, else it raises KeyboardInterrupt.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.requested = False
-
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.requested:
@@ -80,6 +78,32 @@ class StopRequest(_Handlers):
         self.requested = True
         # Unbuffered: a handler must not re-enter a stream that the main program is writing to.
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, NOTICE.encode())
+
+
+def stop_with_launcher(rank: int) -> Callable[[], None]:
+    """Stop the run when torchrun, the process that started this rank, ends: whoever killed it means
+    the run, which would go on unseen.
+
+    Until the function that is returned is called, the ranks meet, and this one ends at once: it
+    waits for the others where no signal is handled. Then rank 0 stops, and the others end with it.
+    """
+    met = threading.Event()
+    arguments = os.getppid(), rank, met
+    threading.Thread(target=_stop_with, args=arguments, daemon=True).start()
+    return met.set
+
+
+def _stop_with(launcher: int, rank: int, met: threading.Event) -> None:
+    while os.getppid() == launcher:
+        time.sleep(WATCH_S)
+    if rank and met.is_set():
+        return
+    os.write(2, ORPHANED.format(launcher, rank).encode())
+    if not met.is_set():
+        os._exit(ENDED)
+    handler = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if not (isinstance(handler, _Handlers) and handler.requested):  # a second one ends it at once
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def uninterrupted_exit(code: int) -> int:

@@ -56,6 +56,12 @@ def test_runs_that_are_killed_resume_to_the_same_bits(tmp_path):
 
 
 @pytest.mark.slow
+def test_ranks_and_servers_that_are_killed_leave_nothing_undone(tmp_path):
+    kills = quick("cluster_kills.py", tmp_path)
+    assert {kill["part"] for kill in kills if kill["code"] is not None} == {"rank 1", "server"}
+
+
+@pytest.mark.slow
 def test_of_two_commands_on_one_folder_one_is_refused(tmp_path):
     pairs = quick("two_commands.py", tmp_path)
     assert [sorted(pair["codes"]) for pair in pairs] == [[0, 2]] * 3

@@ -14,6 +14,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from veriloop.pipeline.cluster import rank_group
 from veriloop.pipeline.config.cluster import (
     ClusterConfig,
     ClusterTrainer,
@@ -23,7 +24,8 @@ from veriloop.pipeline.config.cluster import (
 from veriloop.pipeline.config.load import read, validate
 from veriloop.pipeline.config.r1_stages import steps
 from veriloop.pipeline.config.rl import ZeroRecipe
-from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.errors import RecipeError, Stopped
+from veriloop.pipeline.model.sharded import CLOSE, LEAVE, OPEN
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.stages.cli import main
 
@@ -384,6 +386,30 @@ def recipe(**cluster):
             "cluster": {"trainer": cluster},
         }
     )
+
+
+@pytest.mark.parametrize(
+    ("commands", "failure", "sent"),
+    [
+        ((), None, [LEAVE]),
+        ((OPEN, "learn"), None, [OPEN, "learn", CLOSE, LEAVE]),
+        ((OPEN, "learn"), Stopped, [OPEN, "learn", CLOSE, LEAVE]),
+        ((OPEN, "learn"), KeyboardInterrupt, [OPEN, "learn"]),  # in the middle of a collective
+    ],
+)
+def test_ranks_are_dismissed_when_no_stage_is_open(monkeypatch, commands, failure, sent):
+    heard = []
+    monkeypatch.setattr(rank_group.dist, "monitored_barrier", lambda *_, **__: None)
+    broadcast = lambda message, **_: heard.append(message[0][0])  # noqa: E731
+    monkeypatch.setattr(rank_group.dist, "broadcast_object_list", broadcast)
+    group = object.__new__(rank_group.RankGroup)
+    group._commands, group._deadline, group._in_stage = None, None, False
+    for name in commands:
+        group.command(name)
+    if commands:
+        group.close(failure)
+    group.dismiss(failure)
+    assert heard == sent
 
 
 def test_the_rank_is_torchruns(monkeypatch):

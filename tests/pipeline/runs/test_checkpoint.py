@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,32 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path):
     assert fresh.param_groups[0]["lr"] == 0.1
     [moments] = fresh.state.values()
     assert torch.equal(moments["exp_avg"], optimizer.state[weight]["exp_avg"])
+
+
+def test_a_mapped_state_is_the_same_and_takes_no_memory_before_it_is_read(tmp_path):
+    state = {"moments": torch.arange(2**24, dtype=torch.float32), "step": torch.tensor(3.0)}
+    path = save(tmp_path, 1, write_model=model("m"), state=state, keep=1)
+    script = f"""
+import re, sys
+from pathlib import Path
+from veriloop.pipeline.runs.checkpoint import load_state
+
+def anonymous_mib():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+def held(mapped):
+    before = anonymous_mib()
+    state = load_state(Path({str(path)!r}), mapped=mapped)
+    moments = state["moments"]
+    assert moments[-5:].tolist() == [2.0**24 - n for n in range(5, 0, -1)] and state["step"] == 3
+    shard = moments[: len(moments) // 4].clone()
+    return anonymous_mib() - before
+
+print(held(True), held(False))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    mapped, read = map(float, ran.stdout.split())
+    assert 16 <= mapped < 24 and read > 76  # MiB: a quarter, and with it the whole
 
 
 def test_the_folder_itself_is_a_model_that_transformers_loads(tmp_path):

@@ -150,3 +150,45 @@ sys.exit(uninterrupted_exit(3))
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (3, "cleaned\n" if signals == 1 else "")
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("met", "rank", "asked", "said"),
+    [
+        (True, 0, False, "saved"),
+        (True, 0, True, "saved"),
+        (True, 1, False, "trained along"),  # rank 0 ends it
+        (False, 0, False, ""),
+        (False, 1, False, ""),
+    ],
+)
+def test_a_rank_whose_launcher_is_killed_stops_once(met, rank, asked, said):
+    script = f"""
+import os, signal, sys, time
+from veriloop.pipeline.training import stop
+stop.WATCH_S = 0.01
+reader, writer = os.pipe()
+if os.fork():
+    os.wait()  # for the launcher; subprocess.run waits for the rank, which keeps the pipes
+    sys.exit()
+launcher = os.getpid()
+if os.fork():
+    os.read(reader, 1)
+    os.kill(launcher, signal.SIGKILL)
+    signal.pause()
+with stop.CommandSignals(), stop.StopRequest() as request:
+    met = stop.stop_with_launcher({rank})
+    if {met}:
+        met()
+    if {asked}:
+        signal.raise_signal(signal.SIGINT)
+    os.write(writer, b"x")
+    while os.getppid() == launcher or not (request.requested or {rank}):
+        time.sleep(0.01)
+    time.sleep(0.2)  # a second signal would end it
+    print("saved" if request.requested else "trained along", flush=True)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ran.stdout.strip() == said
+    told = f"which started rank {rank}, has ended; the run stops" in ran.stderr
+    assert told is not (met and rank == 1)
