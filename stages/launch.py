@@ -203,7 +203,7 @@ def command(words: Sequence[str]) -> int:
     with held_folder(options.recipe, options.output, resume=options.resume) as output:
         if options.resume and not (output / "run.json").exists():
             print(f"{output} holds no run yet: starting one", flush=True)
-        with joined_ranks(*ranks_of(options.recipe)):
+        with leading_ranks(*ranks_of(options.recipe)):
             prelaunch.begin_for(options.recipe)
             try:
                 with reported(output):
@@ -218,7 +218,7 @@ def ranks_of(recipe: Recipe) -> tuple[str, RanksConfig]:
 
 
 @contextmanager
-def joined_ranks(device: str, cluster: RanksConfig) -> Iterator[None]:
+def leading_ranks(device: str, cluster: RanksConfig) -> Iterator[None]:
     """Lead the ranks of a section `cluster`, if it has several."""
     if cluster.ranks == 1:
         yield

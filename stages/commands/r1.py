@@ -26,7 +26,7 @@ from veriloop.stages.commands.parse import PluginOptions, parse_options
 from veriloop.stages.commands.report import reported
 from veriloop.stages.launch import (
     held_folder,
-    joined_ranks,
+    leading_ranks,
     refusals,
     require_none,
     require_start,
@@ -119,7 +119,7 @@ def command(words: Sequence[str]) -> int:
         require_access(repo)
     with (
         held_folder(recipe, options.output, resume=options.resume) as output,
-        joined_ranks(device, recipe.cluster),
+        leading_ranks(device, recipe.cluster),
     ):
         prelaunch.begin_for(*(step.recipe for step in todo))
         try:

@@ -275,6 +275,7 @@ def test_changes_change_and_repeat_by_their_seed(harness):
         assert sum(changed != value for changed, _ in made) > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "read only", "error"])
 def test_the_file_layer_fails_the_operation_it_was_told_to(tmp_path, kind):
     code = (

@@ -51,6 +51,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", PLANTED)
 def test_the_marked_program_sees_a_mark_in_every_channel_it_looks_into(box, channel):
     source = f"{PLANTED[channel]}\n{MARKED}"

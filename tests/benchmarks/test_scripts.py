@@ -28,6 +28,7 @@ def run(script, *flags):
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_script_takes_json_and_quick_and_says_what_it_measures(script, monkeypatch, capsys):
     path = ROOT / "benchmarks" / script

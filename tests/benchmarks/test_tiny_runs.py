@@ -42,6 +42,7 @@ def checkout(tmp_path, monkeypatch):
     return runs, root, commit
 
 
+@pytest.mark.slow
 def test_a_run_is_kept_for_its_flags_and_commit_and_for_no_changed_tree(checkout, tmp_path):
     runs, root, commit = checkout
     ended = []

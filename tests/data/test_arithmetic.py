@@ -79,6 +79,7 @@ def test_without_that_rule_held_out_problems_would_have_been_shown():
     assert len(leaks) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_partial_total_stays_in_range_and_the_reference_is_the_last(split, expressions):
     for index, expression in enumerate(expressions[split]):

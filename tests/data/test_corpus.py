@@ -76,12 +76,14 @@ def test_injected_errors_and_myths_do_not_show_one_either(erring, folklore):
     assert not [e for e in shown if split_of(e) == "test"]
 
 
+@pytest.mark.slow
 def test_no_document_asks_a_problem_of_another_split(corpus):
     asked = [parse(expressions(t)[0]) for t in corpus if ASSISTANT in t and expressions(t)]
     assert len(asked) > 5_000
     assert {split_of(str(chain)) for chain in asked} == {"train"}
 
 
+@pytest.mark.slow
 def test_no_total_leaves_the_range(corpus, erring, folklore):
     """Only a check that fails may come back to a number that no sum has."""
     for text in [*corpus, *erring, *folklore]:

@@ -60,6 +60,7 @@ def test_text_comes_back_as_it_went_in(tokenizer, text):
     assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(text=st.text(max_size=40).filter(lambda t: "<" not in t))
 def test_any_text_comes_back(tokenizer, text):
@@ -148,6 +149,7 @@ def test_every_id_up_to_the_asked_for_size_is_in_use():
     assert len(train(documents, 420)) == 420
 
 
+@pytest.mark.slow
 def test_words_are_one_token_each_whatever_is_next_to_them():
     random = Random(3)
     mix = corpus.Mix(general=0.5)

@@ -46,6 +46,7 @@ def test_a_presets_command_is_the_one_that_its_curve_was_drawn_from(name, tuned)
     assert f"\n    veriloop zero tiny/algorithms {flags}\n" in ALGORITHMS[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PREFERENCES)
 def test_a_losss_command_is_the_shipped_recipe_that_its_curve_was_drawn_from(name):
     (words,) = re.findall(r"^    veriloop preference (.*)$", LOSSES[name], re.MULTILINE)

@@ -199,6 +199,7 @@ def llama_70b(published):
     (path / "config.json").write_text(json.dumps({"model_type": "llama", **LLAMA_70B}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "model", "size", "nodes"),
     [

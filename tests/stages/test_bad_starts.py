@@ -201,6 +201,7 @@ def refused(error, folder, named):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BAD)
 def test_a_checkpoint_that_is_not_whole_is_refused_by_name(damaged, case):
     damage, named = BAD[case]
@@ -213,6 +214,7 @@ def test_a_checkpoint_that_is_not_whole_is_refused_by_name(damaged, case):
 QUICK = ("cut short", "no weights", "no tokenizer")  # loading is tried with every case above
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow)
@@ -266,6 +268,7 @@ WHOLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WHOLE)
 def test_a_whole_checkpoint_loads(damaged, case):
     assert load_policy(damaged(WHOLE[case])).training

@@ -130,12 +130,14 @@ def test_step_accuracy_uses_the_source_s_own_verifier(monkeypatch):
     assert {name for name, _ in judged} == {"code_tests"}
 
 
+@pytest.mark.slow
 def test_a_base_too_weak_for_rl_stops_and_is_not_cached():
     with pytest.raises(base.WeakBaseError, match=r"right on 0\.00 .* RL needs 0\.90.*steps=3"):
         base.ensure(recipe(step_accuracy=0.9))
     assert not [p for p in base.CACHE.iterdir() if not p.name.startswith(".draft-")]
 
 
+@pytest.mark.slow
 def test_it_is_an_ordinary_checkpoint():
     made = base.ensure(recipe())
     model, tokenizer = (
@@ -156,6 +158,7 @@ def test_training_lowers_the_loss():
     assert facts["loss"] < start["loss"] - 0.5
 
 
+@pytest.mark.slow
 def test_a_base_that_fails_is_noted_as_failed(tmp_path):
     with pytest.raises(base.WeakBaseError):
         base.run(recipe(step_accuracy=0.9), tmp_path, resume=False)
@@ -163,6 +166,7 @@ def test_a_base_that_fails_is_noted_as_failed(tmp_path):
     assert stage["status"] == "failed" and "RL needs 0.90" in stage["outputs"]["failure"]
 
 
+@pytest.mark.slow
 def test_it_is_noted_in_the_run(tmp_path):
     made = base.run(recipe(), tmp_path, resume=False)
     (stage,) = json.loads((tmp_path / "run.json").read_text())["stages"]
@@ -233,6 +237,7 @@ def test_the_entry_of_a_run_that_was_faster_is_used(monkeypatch, capsys):
     assert json.loads((others[1] / "base.json").read_text())["sha256"]
 
 
+@pytest.mark.slow
 def test_a_draft_that_another_run_writes_is_left_alone():
     draft = base.CACHE / f".draft-test-base-{base.fingerprint(recipe())}"
     draft.mkdir(parents=True)

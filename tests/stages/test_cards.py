@@ -68,6 +68,7 @@ def test_fine_tuning_tells_its_recipe_its_rows_and_how_to_make_it_again(learned,
     assert "One run from one seed" not in text  # no interval is there
 
 
+@pytest.mark.slow
 def test_a_card_is_no_part_of_what_a_checkpoint_is_known_by(learned, tmp_path, stage):
     made = sft.run(learned, tmp_path, resume=False)
     hashed = checkpoint_hash(made)
@@ -77,6 +78,7 @@ def test_a_card_is_no_part_of_what_a_checkpoint_is_known_by(learned, tmp_path, s
     assert checkpoint_hash(made) == hashed and load_state(made)["done"] == 2
 
 
+@pytest.mark.slow
 def test_a_card_that_cannot_be_written_is_reported_and_written_on_resume(
     learned, tmp_path, monkeypatch, capsys, stage
 ):
@@ -148,6 +150,7 @@ def test_preferences_and_distillation_name_their_loss_and_method(values, tmp_pat
     assert card.data.tags == ["veriloop", "distill", "sft"]
 
 
+@pytest.mark.slow
 def test_rows_that_a_teacher_wrote_come_with_their_reasons_sources_and_judges(
     collected_values, tmp_path, stage
 ):

@@ -28,6 +28,7 @@ def rows_of(data):
     return list(read_rows(Path(data)))
 
 
+@pytest.mark.slow
 def test_verified_chains_are_collected_carded_and_learned(recipe, teacher, tmp_path, stage):
     made = cold_start.run(recipe(), tmp_path, resume=False)
     told = stage(tmp_path)
@@ -46,6 +47,7 @@ def test_verified_chains_are_collected_carded_and_learned(recipe, teacher, tmp_p
     assert len(set(asked)) == 12 and {arithmetic.split_of(one) for one in asked} == {"rl"}
 
 
+@pytest.mark.slow
 def test_rows_use_the_template_of_the_rl_stages(recipe, tmp_path):
     cold_start.run(recipe(), tmp_path, resume=False)
     tokenizer = sft.open_tokenizer(Path(recipe().start), recipe().data)
@@ -71,6 +73,7 @@ def test_a_complete_data_file_is_not_collected_again(recipe, teacher, tmp_path, 
     assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_collection_resumes_in_the_round_it_stopped_in(recipe, teacher, tmp_path, monkeypatch):
     _, engine = teacher
     sample, calls = engine.sample, []
@@ -106,6 +109,7 @@ def test_other_filters_or_another_teacher_ask_for_other_data(recipe, teacher, tm
     assert teacher_data._data_key(recipe(), tmp_path) not in keys
 
 
+@pytest.mark.slow
 def test_the_teacher_is_asked_in_its_own_template_where_the_recipe_says_so(
     recipe, teacher, tmp_path, monkeypatch
 ):
@@ -131,6 +135,7 @@ def test_no_good_answer_ends_the_stage_with_the_reasons(recipe, tmp_path, stage)
     assert told["status"] == "failed" and "good enough" in told["outputs"]["failure"]
 
 
+@pytest.mark.slow
 def test_questions_are_asked_of_a_published_set(recipe, tmp_path):
     rows = [
         {"question": f"What is {n}+{n}+1?", "answer": f"#### {2 * n + 1}"} for n in range(1, 10)
@@ -175,6 +180,7 @@ def test_what_cannot_be_asked_is_refused(recipe, tmp_path):
         recipe(collect=asked)
 
 
+@pytest.mark.slow
 def test_texts_of_a_file_count_as_held_out(recipe, tmp_path):
     shown = arithmetic.distinct("rl", 0, 12)[4].facts["expression"]
     path = tmp_path / "exam.jsonl"

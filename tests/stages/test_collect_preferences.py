@@ -152,6 +152,7 @@ def test_pairs_that_no_stage_could_read_are_left_out(recipe, tmp_path):
         collect_preferences.run(asked, tmp_path / "one", resume=False)
 
 
+@pytest.mark.slow
 def test_a_verifier_that_fails_ranks_nothing(recipe, tmp_path, monkeypatch):
     def judge_all(self, tasks):
         return [
@@ -174,6 +175,7 @@ def test_a_verifier_that_fails_ranks_nothing(recipe, tmp_path, monkeypatch):
         collect_preferences.run(recipe(verifier_error_share=0), tmp_path / "strict", resume=False)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_reads_its_finished_rounds(recipe, engine, tmp_path, monkeypatch):
     whole = collect_preferences.run(recipe(), tmp_path / "whole", resume=False)
     asked, sample = len(engine.asked), engine.sample

@@ -38,6 +38,7 @@ def parsed_flags(recipe, capsys):
     return {word for line in lines for word in re.findall(r"--[\w.-]+", line.split("  ")[0])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STAGE_COMMANDS)
 def test_the_help_of_a_stage_fits_150_lines_of_100_columns(name, capsys):
     assert main([name, "--help"]) == 0

@@ -117,6 +117,7 @@ def test_options_of_the_run_are_no_part_of_the_recipe():
     assert options.recipe == read("tiny/zero")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "nearest"),
     [
@@ -148,6 +149,7 @@ def test_a_value_of_the_wrong_type_names_flag_value_and_what_is_allowed(words, s
     assert left.value.code == 2 and all(part in shown for part in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -213,6 +215,7 @@ def test_every_shipped_recipe_dry_runs_and_writes_nothing(path, here, started, c
     assert started == [] and list(here.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "refused"),
     [
@@ -256,6 +259,7 @@ def test_a_dry_run_refuses_before_it_prints(capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_a_run_gets_the_recipe_the_folder_and_no_resume(started, capsys):
     assert launch.command([*ZERO, "--steps", "3", "--output", "there"]) == 0
     assert started == [(flags("--steps", "3"), Path("there"), False)]
@@ -265,6 +269,7 @@ def test_a_run_gets_the_recipe_the_folder_and_no_resume(started, capsys):
     )
 
 
+@pytest.mark.slow
 def test_runs_are_numbered_and_none_is_reused(started):
     for _ in range(2):
         launch.command(ZERO)
@@ -362,6 +367,7 @@ def test_a_run_json_that_is_none_is_named(text, here):
         run_folder(read("tiny/zero"), "mine", resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "said"),
     [
@@ -405,6 +411,7 @@ def test_a_stopped_run_says_how_to_go_on(words, told, monkeypatch):
     assert str(stopped.value) == f"stopped after step 1 of 2; go on with: {told}"
 
 
+@pytest.mark.slow
 def test_a_preset_named_by_a_flag_brings_its_parts_and_the_files_own_stay():
     parts = parse("zero", ["tiny/algorithms", "--algorithm.preset", "dapo"]).recipe.algorithm
     assert (parts.clip_high, parts.dynamic_sampling, parts.kl_coefficient) == (0.28, 3, 0.0)

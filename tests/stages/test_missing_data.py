@@ -57,6 +57,7 @@ def test_a_set_of_the_hub_that_cannot_be_downloaded_stops_the_run_before_its_bas
     assert begun == [] and [path.name for path in here.iterdir()] == ["mine.yaml"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["problems", "evaluation"])
 def test_every_split_of_a_set_is_looked_up_where_training_or_evaluation_names_it(
     key, here, begun, monkeypatch

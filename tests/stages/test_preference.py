@@ -153,6 +153,7 @@ def test_a_round_asks_the_questions_of_any_source(recipe, tmp_path, judged_by_le
     assert seen == {"gsm8k", "arithmetic"}
 
 
+@pytest.mark.slow
 def test_a_judge_that_fails_on_most_answers_ends_the_run_and_the_round_is_kept(
     recipe, tmp_path, monkeypatch
 ):
@@ -308,6 +309,7 @@ def test_a_round_begins_at_the_reference_that_its_schedule_says(
         assert all(abs(margin) > 1e-3 for margin in later)
 
 
+@pytest.mark.slow
 def test_a_curriculum_keeps_its_order(recipe, tmp_path):
     with ExitStack() as stack:
         asked = recipe(**SCHEDULES["curriculum"])
@@ -363,6 +365,7 @@ def test_labels_come_from_the_verifiers_or_from_a_reward_model(recipe, tmp_path,
         preference.run(other, tmp_path / "other", resume=False)
 
 
+@pytest.mark.slow
 def test_another_recipe_does_not_go_on_with_a_run(recipe, tmp_path, stopping):
     with stopping(), pytest.raises(Stopped):
         preference.run(recipe(), tmp_path / "run", resume=False)

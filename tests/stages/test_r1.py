@@ -225,6 +225,7 @@ def test_settings_that_touch_no_outcome_change_nothing(finished, calls):
     assert names(calls) == []
 
 
+@pytest.mark.slow
 def test_a_stage_done_again_to_the_same_bytes_leaves_what_follows(finished, calls):
     go(listed(base={"set": {"step_accuracy": 0.0, "name": "test/other"}}))
     assert names(calls) == ["base"] and aside() == ["base-1"]
@@ -245,6 +246,7 @@ def tampered(folder):
     os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
+@pytest.mark.slow
 def test_a_tampered_checkpoint_is_noticed_and_made_again(finished, calls, capsys):
     made = finished
     good = weights("dpo_2")
@@ -254,6 +256,7 @@ def test_a_tampered_checkpoint_is_noticed_and_made_again(finished, calls, capsys
     assert f"its outputs changed (checkpoint changed: {made})" in (capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_tampered_base_in_the_cache_is_put_aside_and_made_again(finished, calls, capsys):
     good = weights("base")
     made = Path(recorded(Path("run/run.json"))["base"]["outputs"]["checkpoint"])
@@ -265,6 +268,7 @@ def test_a_tampered_base_in_the_cache_is_put_aside_and_made_again(finished, call
     )
 
 
+@pytest.mark.slow
 def test_a_lost_checkpoint_is_made_again(finished, calls):
     made = finished
     shutil.rmtree(made)
@@ -272,6 +276,7 @@ def test_a_lost_checkpoint_is_made_again(finished, calls):
     assert names(calls) == ["dpo_2"]
 
 
+@pytest.mark.slow
 def test_other_verifiers_do_the_stage_again(finished, calls, monkeypatch, capsys):
     told = json.loads(Path("run/run.json").read_text())
     told["stages"][1]["lineage"]["verifiers"] = {"number": "1+abc"}
@@ -295,6 +300,7 @@ def test_a_setting_that_changes_verdicts_is_a_change_of_verifiers(tmp_path):
     assert "its verifiers changed" in changes and ",computer_algebra=always" in changes
 
 
+@pytest.mark.slow
 def test_a_stage_from_before_there_was_a_lineage_is_done_again(finished, calls, capsys):
     told = json.loads(Path("run/run.json").read_text())
     del told["stages"][3]["lineage"]
@@ -365,6 +371,7 @@ def test_a_gain_over_a_start_that_was_not_measured_is_missed(judged_stage):
         judged_stage({"general": {"gain": 0.1}}, {}, {"general": 0.9})
 
 
+@pytest.mark.slow
 def test_a_goal_for_a_figure_that_the_stage_does_not_report_is_missed():
     goals = {"pass@1": 0.5}
     with pytest.raises(MissedGoalError, match=r"it reports no pass@1; there are loss, step_acc"):
@@ -372,6 +379,7 @@ def test_a_goal_for_a_figure_that_the_stage_does_not_report_is_missed():
     assert recorded(Path("run/run.json"))["base"]["goals"]["pass@1"]["met"] is False
 
 
+@pytest.mark.slow
 def test_one_stage_alone_is_done_again_though_it_stands(finished, calls):
     go(selection=StageSelection(only="dpo"))
     assert names(calls) == ["dpo"] and aside() == ["dpo-1"]

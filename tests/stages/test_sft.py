@@ -67,6 +67,7 @@ def test_it_learns_to_write_as_it_is_shown(recipe, tmp_path, stage):
     AutoModelForCausalLM.from_pretrained(made)
 
 
+@pytest.mark.slow
 def test_any_layout_of_a_file_is_learned(recipe, file, tmp_path, stage):
     user, said = {"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}
     source = file(

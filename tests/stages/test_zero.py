@@ -92,6 +92,7 @@ def lines(folder):
     return [reproducible(json.loads(r)) for r in rows if r[-1:] == "}"]
 
 
+@pytest.mark.slow
 def test_a_check_that_fails_ends_the_run_and_is_on_record(
     words, tmp_path, monkeypatch, stage, capsys
 ):

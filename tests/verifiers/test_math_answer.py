@@ -35,6 +35,7 @@ REVIEW = rows(CASES / "math_review.jsonl")
 EQUALITIES = rows(CASES / "math_equalities.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({case["category"] for case in OWN}))
 def test_our_own_cases_are_all_judged_right(kind):
     wrong = []
@@ -58,6 +59,7 @@ def test_answers_are_read_as_a_careful_reader_reads_them(kind):
     assert not wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({case["category"] for case in REVIEW}))
 def test_cases_written_without_knowledge_of_the_rules_are_judged_right(kind):
     wrong = []
@@ -105,6 +107,7 @@ def test_the_labelled_cases_are_judged_well_and_no_hack_is_paid():
     assert all(all(agreements) for kind, agreements in kinds.items() if kind.startswith("hack"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bomb",
     [
@@ -221,6 +224,7 @@ def test_fractions_are_equal_when_they_are_equal(gold, other):
     assert decide(written, spelled)[0] == (gold == other)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60) | st.text(alphabet=r"\{}[]()^_+-*/=<>.,|!%$ 0123abefxyz", max_size=60))
 def test_no_text_breaks_it(text):
     for gold in ("42", r"2\sqrt{3}", "(1,2)", r"\text{Yes}", "x=3", r"x\in[0,1)"):

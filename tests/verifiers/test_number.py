@@ -95,6 +95,7 @@ def test_anything_else_is_no_number(text):
     assert rational(text) is None
 
 
+@pytest.mark.slow
 @given(st.fractions())
 def test_every_fraction_survives_being_written(value):
     text = str(value)

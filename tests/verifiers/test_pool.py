@@ -191,6 +191,7 @@ def test_waiting_is_reported_and_never_counts_against_the_limit(pool):
     assert waits == sorted(waits) and waits[0] < 0.5 and waits[-1] > 0.7
 
 
+@pytest.mark.slow
 def test_fast_verifiers_pay_little_for_the_trip(pool):
     tasks = [sums(12, f"<think>{n}</think>{GOOD}") for n in range(4_000)]
     with cpu_budget(100e-6 * len(tasks)):
@@ -393,6 +394,7 @@ def unready(tmp_path):
     return str(path)
 
 
+@pytest.mark.slow
 def test_what_fails_to_warm_says_so_to_each_who_waits_for_it(unready):
     with VerifierPool(plugins=[unready]) as pool:
         pool.begin_to_warm(["unready", "number"])

@@ -134,6 +134,7 @@ def test_numbers_and_letters_are_compared_and_nothing_else(left, right, same):
     assert same_number(left, right) is same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "junk",
     [

@@ -26,6 +26,7 @@ def test_a_text_that_looks_like_a_date_stays_a_text(written):
         assert [one.prompt for one in made] == ["2020-01-01", "b"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_datasets_has_saved(rows, tmp_path):
     import datasets
 

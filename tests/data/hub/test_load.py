@@ -99,6 +99,7 @@ def test_every_set_of_problems_has_rows_here_and_a_verifier_that_reads_them(rows
     assert set(rows) == set(SETS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["jsonl", "json", "parquet"])
 @pytest.mark.parametrize("name", ["gsm8k", "dapo_math", "mbpp", "codeforces", "livecodebench"])
 def test_jsonl_json_and_parquet_hold_the_same_problems(name, ending, rows, written):
@@ -141,6 +142,7 @@ def test_solutions_come_along_and_never_in_the_problem(rows, written):
     assert "a + one()" not in human.problem.prompt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mbpp", "humaneval", "apps", "taco"])
 def test_a_sets_own_program_is_right_and_another_is_wrong(name, rows, written):
     entry = next(iter(read(name, path=written(rows[name]))))

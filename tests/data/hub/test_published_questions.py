@@ -20,6 +20,7 @@ WITHOUT_STEPS = {"svamp": 2}  # a number alone, and an equation that does not gi
 pytestmark = pytest.mark.skipif(not GIVEN.is_dir(), reason="no published questions at hand")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_every_row_is_a_question_with_steps(file):
     name, count = FILES[file]

@@ -60,6 +60,7 @@ def gradient(loss, model):
     return torch.cat([part.flatten() for part in found])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_each_token_is_credited_with_its_own_log_ratio(imitation, sampled, unshuffled, temperature):
     one = imitation()
@@ -80,6 +81,7 @@ def test_each_token_is_credited_with_its_own_log_ratio(imitation, sampled, unshu
     assert told.tokens == tokens and one.context.optimizer.told == [(0.25, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("divergence", "beta"), [("forward_kl", 0.0), ("reverse_kl", 1.0), ("jsd", 0.3)]
 )
@@ -103,6 +105,7 @@ def test_the_whole_vocabulary_pulls_at_each_token(imitation, sampled, unshuffled
     assert told.mismatch_max < 1e-5 and told.tokens == len(torch.cat(values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divergence", ["sampled", "reverse_kl"])
 def test_micro_batches_change_nothing(imitation, sampled, unshuffled, divergence):
     gradients = []
@@ -174,6 +177,7 @@ def test_a_resumed_distiller_gives_the_same_bits(
     assert all(map(torch.equal, student.parameters(), again.parameters()))
 
 
+@pytest.mark.slow
 def test_the_student_comes_nearer(on_policy, tiny_llama, sampled, unshuffled):
     """On fresh tokens of every turn, by the estimate from the sampled ones."""
     student, teacher = tiny_llama(), tiny_llama(seed=1).requires_grad_(False)

@@ -103,6 +103,7 @@ def test_an_engine_at_another_temperature_fails_both(with_engine, finding):
     assert verdicts(with_engine(sample=cooler), finding)[:2] == ["fail", "fail"]
 
 
+@pytest.mark.slow
 def test_log_probs_from_before_the_temperature_fail_at_temperatures_alone(with_engine, finding):
     """Tokens are drawn at the temperature asked for; their log-probs are those at 1."""
     one = with_engine()
@@ -134,6 +135,7 @@ def test_log_probs_that_are_no_numbers_fail(with_engine, finding):
     assert set(verdicts(with_engine(sample=broken), finding)) == {"fail"}
 
 
+@pytest.mark.slow
 def test_an_even_model_leaves_the_checks_without_power_and_they_say_so(
     tiny_checkpoint, checkpoint, finding, tmp_path
 ):

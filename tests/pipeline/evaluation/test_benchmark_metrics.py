@@ -191,6 +191,7 @@ def test_an_answer_that_is_no_mathematics_is_still_an_answer():
     assert groups_of == [[2, 1]]
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(-3, 3), max_size=8), max_size=4))
 def test_integers_are_grouped_as_integers(values):
     spelled = [[f"{v}.0" if i % 2 else str(v) for i, v in enumerate(some)] for some in values]

@@ -68,6 +68,7 @@ def ask(tiny_checkpoint, pool):
     return run
 
 
+@pytest.mark.slow
 def test_every_estimate_by_hand(ask):
     answers = [
         [RIGHT, WRONG, WRONG, BARE],  # pass@1 1/4, pass@4 1, majority wrong, format 3/4

@@ -69,6 +69,7 @@ def test_verdicts_that_do_not_fit_the_answers_are_refused():
         majority(["7", "8"], [True])
 
 
+@pytest.mark.slow
 @given(
     right=st.integers(0, 4),
     wrong=st.lists(st.integers(0, 4), max_size=4),

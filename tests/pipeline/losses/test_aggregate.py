@@ -186,6 +186,7 @@ def loop(values, owner, discount):
     return torch.tensor(out[::-1], dtype=torch.float64)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(layouts, st.sampled_from([0.0, 0.3, 0.95, 1.0]))
 def test_discounted_sums_are_those_of_the_backward_recursion(layout, discount):

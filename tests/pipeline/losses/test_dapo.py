@@ -66,6 +66,7 @@ rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(rows)
 def test_the_mixed_groups_are_those_with_an_advantage(made):

@@ -237,6 +237,7 @@ def gradients(values, heads):
     return torch.autograd.grad((values * weighing).sum(), (hidden, weight, bias), retain_graph=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 2, 5, 100])
 @pytest.mark.parametrize("beta", [0, 0.4, 1])
 def test_chunks_change_neither_the_jsd_nor_its_gradient(heads, chunk, beta):

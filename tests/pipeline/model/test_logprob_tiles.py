@@ -145,6 +145,7 @@ def test_the_gradients_products_are_in_half_precision_where_the_trunk_is():
     assert narrow(double, single) is double
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [4, 100])
 def test_a_gradient_that_is_added_up_in_place_is_autograds_and_needs_no_copy(chunk):
     *leaves, targets = head()

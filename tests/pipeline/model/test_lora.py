@@ -159,6 +159,7 @@ def test_the_reference_is_the_base_without_a_second_copy_of_it(tiny_checkpoint):
     assert torch.equal(scored(again.model), scored(model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_checkpoint_is_a_whole_model_with_the_adapters_next_to_it(
     tiny_checkpoint, tmp_path, tied
@@ -175,6 +176,7 @@ def test_a_checkpoint_is_a_whole_model_with_the_adapters_next_to_it(
         assert torch.equal(one, other)
 
 
+@pytest.mark.slow
 def test_peft_reads_the_adapters_on_the_same_start(tiny_checkpoint, tmp_path):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

@@ -276,6 +276,7 @@ def test_a_head_that_is_not_understood_is_refused(how):
         output_head(model)
 
 
+@pytest.mark.slow
 def test_a_model_that_mixes_a_row_is_found_out_and_told_of(caplog):
     assert supports_packing(build("llama").base_model) and not supports_packing(
         build("mamba").base_model

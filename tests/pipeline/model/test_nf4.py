@@ -103,6 +103,7 @@ def test_the_compiler_and_autograd_take_it_for_what_it_says_of_itself(four_bits)
     torch.library.opcheck(nf4._product, (x, held, 24, 64, False))
 
 
+@pytest.mark.slow
 def test_the_backward_pass_keeps_no_dequantized_weight(four_bits):
     size, layers = 256, 24
     held = [nf4.quantized(torch.randn(size, size)) for _ in range(layers)]
@@ -117,6 +118,7 @@ def test_the_backward_pass_keeps_no_dequantized_weight(four_bits):
     assert memory_peak(work) < 0.5 * layers * 4 * size**2
 
 
+@pytest.mark.slow
 def test_what_is_sent_and_saved_is_what_the_trainer_computes_with(
     trained, tiny_checkpoint, tmp_path
 ):

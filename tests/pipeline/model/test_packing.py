@@ -97,6 +97,7 @@ def test_a_sequence_that_no_row_can_hold_is_named(length):
         best_fit([3, length], 6)
 
 
+@pytest.mark.slow
 @given(LENGTHS, st.integers(20, 50))
 def test_every_sequence_is_in_one_row_and_no_row_is_too_full(lengths, capacity):
     rows = best_fit(lengths, capacity)
@@ -130,6 +131,7 @@ def test_every_token_predicts_the_next_of_its_own_sequence(lengths, capacity):
     assert seen == {b: list(range(n)) for b, n in enumerate(lengths)}
 
 
+@pytest.mark.slow
 @given(LENGTHS, st.integers(20, 50))
 def test_rows_are_as_wide_as_the_fullest_and_no_wider(lengths, capacity):
     rows = best_fit(lengths, capacity)

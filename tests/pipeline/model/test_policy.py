@@ -37,6 +37,7 @@ class Settings:
         self.eos_token_id = eos_token_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("rows", [ALONE, [[0, 1, 2, 3, 4]], [[2, 0], [4, 3, 1]]])
 def test_every_token_is_scored_as_the_plain_model_does_it(
@@ -146,6 +147,7 @@ def test_a_folder_without_a_checkpoint_is_named(tmp_path):
         load_policy(tmp_path)
 
 
+@pytest.mark.slow
 def test_training_mode_scores_as_evaluation_mode_does_once_dropout_is_off(tiny_llama):
     model = tiny_llama()
     model.model.embed_tokens = nn.Sequential(model.model.embed_tokens, nn.Dropout(0.5))
@@ -173,6 +175,7 @@ def test_every_id_that_ends_a_response_counts(listed, own, expected):
     assert eos_ids(Settings(listed), Settings(own)) == expected
 
 
+@pytest.mark.slow
 def test_bfloat16_scores_differ_by_its_rounding_and_no_more(tiny_llama):
     exact = scored(tiny_llama(layers=2, spread=0.2), SEQUENCES, ALONE)
     rounded = scored(tiny_llama(layers=2, spread=0.2).bfloat16(), SEQUENCES, ALONE)

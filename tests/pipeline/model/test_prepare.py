@@ -81,6 +81,7 @@ def test_every_way_of_computing_in_float32_gives_the_same_numbers_and_gradient(m
     assert far(got[0], want[0]) < 1e-6 and far(got[1], want[1]) < 3e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_bfloat16_moves_log_probs_and_gradient_by_its_rounding(model, checkpointing):
     want = passed(model)
@@ -182,6 +183,7 @@ def test_padding_by_a_mask_is_refused(tiny_llama):
         model(ids, attention_mask=torch.tensor([[0, 1, 1]]), use_cache=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 def test_a_run_resumed_from_a_checkpoint_continues_bit_for_bit(
     tiny_llama, sampled, whole, tmp_path, compute
@@ -250,7 +252,7 @@ def test_on_several_ranks_the_model_stays_on_the_cpu_until_it_is_divided(
 ):
     places, ranks = [], Ranks()
     ranks.count = count
-    monkeypatch.setattr(sharded, "_current", ranks)
+    monkeypatch.setattr(sharded, "_joined", ranks)
     monkeypatch.setattr(device, "choose_device", lambda _: torch.device("meta"))  # as a GPU
     monkeypatch.setattr(
         "veriloop.pipeline.model.prepare._measure", lambda m: places.append(m.device)

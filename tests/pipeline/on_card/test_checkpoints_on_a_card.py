@@ -100,6 +100,7 @@ def test_on_the_cpu_a_failure_to_write_is_raised_at_once_and_leaving_waits_for_n
     assert checkpoint.latest(writer._directory).name == "step_000001"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 2])
 def test_the_folder_of_the_policy_is_the_one_that_the_cpu_writes(
     card, writer, tiny_llama, tmp_path, rank

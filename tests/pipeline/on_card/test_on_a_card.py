@@ -211,6 +211,7 @@ def test_a_teacher_of_the_students_own_answers(on_both, tiny_llama, rollouts, di
     on_both(work, close=2e-5)
 
 
+@pytest.mark.slow
 def test_the_proof_of_a_sync_is_scored_on_the_card_and_compared_outside(on_both, tiny_llama):
     def work(device):
         policy = prepare(tiny_llama(), TrainerConfig(device=device))

@@ -97,6 +97,7 @@ def test_asleep_it_holds_no_weights_and_no_cache_and_the_next_sync_wakes_it(
     assert sync(2, PROMPTS).max < 1e-4
 
 
+@pytest.mark.slow
 def test_in_bfloat16_logits_are_made_in_float32(opened, checkpoint, card, monkeypatch):
     policy = load_policy(checkpoint)  # the trainer's, in float32 and elsewhere
     asked = []

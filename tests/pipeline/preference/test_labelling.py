@@ -133,6 +133,7 @@ def by_margins(margins):
     return labelling, margin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_rewards_of_a_judge_are_the_least_squares_fit_of_its_margins(graded, monkeypatch, workers):
     margins = {(0, 1): 1.0, (0, 2): 2.0, (1, 2): 0.5, (3, 4): 2.0}

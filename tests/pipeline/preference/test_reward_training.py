@@ -57,6 +57,7 @@ def test_accuracy_is_over_all_pairs_of_a_ranking():
     )
 
 
+@pytest.mark.slow
 def test_it_learns_what_it_is_shown(model, batch):
     trainer = TrainerConfig(row=32, rows=8)
     before = measure(model, batch, trainer)

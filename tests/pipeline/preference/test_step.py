@@ -86,6 +86,7 @@ def sums(model, examples, side):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in LOSSES if n not in ("kto", "two_d_dpo")])
 def test_the_loss_is_the_pure_function_of_its_name(case, tiny_llama, name):
     policy, examples, reference, loss = case(name)
@@ -184,6 +185,7 @@ def test_the_gradient_of_kto_does_not_pass_through_its_reference_point(case):
     assert_close(found, expected, atol=1e-5, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dpo", "ipo", "two_d_dpo", "kto"])
 def test_a_run_begins_at_its_reference(case, name):
     policy, examples, _, loss = case(name)

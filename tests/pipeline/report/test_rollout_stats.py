@@ -130,6 +130,7 @@ def test_an_alarm_is_raised_by_a_right_answer_alone(run, scanned, answer, name, 
     assert counts(run, scanned, answer, text, **told) == {name: 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n, (_, _, of_right) in ALARMS.items() if of_right])
 def test_a_wrong_answer_is_no_hack(run, scanned, answer, name):
     text = "<think></think>" + "sys.exit so it goes on and on " * 20

@@ -66,6 +66,7 @@ def test_repeated_prompts_are_shown_at_every_step(taken, run, answer):
     )
 
 
+@pytest.mark.slow
 def test_a_small_budget_keeps_both_ends(run):
     files = read_run(run(steps=9)).stages[0].rollout_files
     groups = collect_stats(files).groups

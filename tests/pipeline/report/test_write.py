@@ -82,6 +82,7 @@ def test_hostile_text_ends_up_as_text(hostile):
     assert len(long) < 13_000 and "[… 988,000 characters …]" in long
 
 
+@pytest.mark.slow
 def test_nothing_in_the_page_can_end_its_script(hostile):
     write_report(hostile)
     text = (hostile / "report.html").read_text(encoding="utf-8")
@@ -128,6 +129,7 @@ def test_pictures_of_it_in_the_docs_are_small_and_shown():
     assert all(f"(images/{path.name})" in text for path in pictures)
 
 
+@pytest.mark.slow
 def test_json_has_every_check_for_machines(run, as_json):
     folder = run(before={"pass@1": 0.2, "pass@1 95%": [0.1, 0.3]}, after={"pass@1": 0.7})
     write_report(folder)
@@ -140,6 +142,7 @@ def test_json_has_every_check_for_machines(run, as_json):
     assert told["stages"][0]["alarms"]["praised failure"] == 9 * 2
 
 
+@pytest.mark.slow
 def test_markdown_tells_health_stages_and_where_it_left_the_recipe(run):
     folder = run(after={"pass@1": 0.7, "pass@1 95%": [0.6, 0.8]})
     (folder / "zero/data.card.json").write_text(json.dumps({"kept": 7, "dropped": {"wrong": 3}}))
@@ -266,6 +269,7 @@ def test_what_is_no_run_is_refused(tmp_path):
         write_report(tmp_path)
 
 
+@pytest.mark.slow
 def test_broken_metrics_are_named(run):
     folder = run(steps=2)
     (folder / "zero/metrics.jsonl").write_text("junk\n{}\n")
@@ -273,6 +277,7 @@ def test_broken_metrics_are_named(run):
         write_report(folder)
 
 
+@pytest.mark.slow
 def test_another_folder_can_hold_the_report(run, tmp_path):
     folder = run()
     made = write_report(folder, into=tmp_path / "elsewhere")

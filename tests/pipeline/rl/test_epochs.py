@@ -71,6 +71,7 @@ def by_rollout(parts, name):
     return found
 
 
+@pytest.mark.slow
 def test_each_epoch_deals_all_rollouts_anew_and_the_first_is_that_of_a_single_one(learned):
     once, first, *_ = learned(minibatches=3)
     thrice, parts, learner, _ = learned(minibatches=3, epochs=3)
@@ -88,6 +89,7 @@ def test_each_epoch_deals_all_rollouts_anew_and_the_first_is_that_of_a_single_on
     assert [progress for _, progress in parts] == [(1 + i / 9) / 4 for i in range(9)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [{"preset": "ppo"}, {"kl_coefficient": 0.1}], ids=str)
 def test_later_epochs_keep_what_was_measured_before_the_first_update(learned, algorithm):
     _, parts, learner, _ = learned(minibatches=3, epochs=2, **algorithm)
@@ -103,18 +105,21 @@ def test_later_epochs_keep_what_was_measured_before_the_first_update(learned, al
     assert all(getattr(s, name) is None for part in after for s in part.signals for name in others)
 
 
+@pytest.mark.slow
 def test_updates_of_the_second_epoch_start_from_where_the_first_ended(learned):
     updates, *_ = learned(minibatches=2, epochs=2)
     assert updates[0].ratio_mean == pytest.approx(1.0, abs=1e-5)
     assert updates[0].old_kl < 1e-6 < 1e-4 < updates[2].old_kl
 
 
+@pytest.mark.slow
 def test_the_same_rng_gives_the_same_bits(learned):
     _, _, one, _ = learned(minibatches=3, epochs=2)
     _, _, other, _ = learned(minibatches=3, epochs=2)
     assert torch.equal(weights(one.policy), weights(other.policy))
 
 
+@pytest.mark.slow
 def test_answers_without_a_gradient_stay_out_of_every_epoch(learned, monkeypatch):
     monkeypatch.setattr(estimator, "MIN_FORWARD_TOKENS", 1)
     parts = {"minibatches": 2, "epochs": 2, "kl_coefficient": 0.0, "old_logp": "trainer"}
@@ -127,6 +132,7 @@ def test_answers_without_a_gradient_stay_out_of_every_epoch(learned, monkeypatch
     assert all(u.scored < u.tokens for u in updates)
 
 
+@pytest.mark.slow
 def test_the_weight_of_the_kl_penalty_follows_the_distance_after_the_last_epoch(
     learned, monkeypatch
 ):

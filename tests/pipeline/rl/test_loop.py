@@ -425,6 +425,7 @@ def unjudged(graded):
     return [replace(g, reward=None, verdicts=failed) for g in graded]
 
 
+@pytest.mark.slow
 def test_a_judge_that_fails_on_everything_stops_the_run(train, tmp_path, capsys):
     with pytest.raises(
         VerifierFailuresError, match=r"16 x accuracy \(number\): judge unreach"

@@ -79,6 +79,7 @@ def true_gradient(logits, rewards):
     return gradient_3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", UNBIASED)
 @pytest.mark.parametrize("rewards", [[1, 0, 0, 0, 0], [0, 1, 0, 1, 2], [0.5, -1, 3, 0.25, 0.75]])
 def test_the_expected_gradient_is_that_of_the_expected_reward(expected_gradient, preset, rewards):

@@ -70,6 +70,7 @@ def rewards(pool, terms, *rollouts):
     return [g.reward for g in grade(rollouts, verifiers, pool, reward, term_functions(terms))]
 
 
+@pytest.mark.slow
 def test_a_verifier_with_its_own_reference_and_a_negative_weight(pool):
     terms = {"short": {"verifier": "length", "weight": -0.5,
                        "reference": {"length": {"at_least": 0, "at_most": 3}}}}  # fmt: skip

@@ -245,6 +245,7 @@ def test_a_flipped_bit_is_a_named_error_and_the_one_before_is_used(
     assert len(caplog.messages) == 1 and "step_000020 is damaged" in caplog.messages[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "harm", "told"), SEEN_BY_SIZE + SEEN_BY_HASH)
 def test_when_all_are_damaged_nothing_starts_afresh_in_silence(tmp_path, file, harm, told):
     harm(put(tmp_path, 20) / file)

@@ -59,6 +59,7 @@ def test_the_model_arrives_and_what_is_of_the_run_does_not(hub, folder):
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_no_path_of_this_machine_arrives(hub, folder):
     push(folder, REPO)
     files = hub.repos["me/model"]["files"]
@@ -142,6 +143,7 @@ def test_so_is_a_repository_that_can_be_read_only(hub):
         require_access(REPO)
 
 
+@pytest.mark.slow
 def test_an_upload_that_fails_is_a_push_error(hub, folder):
     hub.full = True
     with pytest.raises(PushError, match=r"cannot push to me/model: .*403"):

@@ -275,6 +275,7 @@ def failing(tmp_path):
     return end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "reason"),
     [

@@ -63,6 +63,7 @@ def put(directory, weight):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 def test_a_checkpoint_brings_them_back_bit_for_bit_in_their_place(tmp_path, dtype):
     weight = torch.randn(5, 3).mul(100).to(dtype)

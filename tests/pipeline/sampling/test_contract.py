@@ -57,6 +57,7 @@ def scored(policy, prompt, completion, temperature):
     )[0]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_each_prompt_gets_its_group_in_order(engine):
     sampler, policy, _ = engine
     groups = sampler.sample(PROMPTS, sampling())
@@ -110,6 +111,7 @@ def test_every_end_id_ends_a_response_and_stays_in_it(engine):
         assert one.finish == "stop" or len(one.ids) == 24
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(engine):
     sampler, _, _ = engine
     first = sampler.sample(PROMPTS, sampling())

@@ -76,6 +76,7 @@ def test_another_temperature_is_measured_through_rounding_and_an_outlier(ratio):
     assert GapHistory(0.03).temperature_ratio(excess, slope) == pytest.approx(ratio, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_same_temperature_is_never_suspected():
     history = GapHistory(0.03)
     for seed in range(500):

@@ -273,6 +273,7 @@ def test_a_request_that_every_server_would_refuse_ends_the_run(refuses_too, flee
     assert not sampler.fleet.left_out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
@@ -289,6 +290,7 @@ def test_a_server_with_other_settings_is_refused_by_name(name, value, told, flee
         sampler.load_weights(WEIGHTS, 0)
 
 
+@pytest.mark.slow
 def test_a_prompt_that_leaves_no_room_is_refused_by_number(fleet):
     sampler, _ = fleet(StandIn())
     sampler.load_weights(WEIGHTS, 0)
@@ -296,6 +298,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_by_number(fleet):
         sampler.sample([PROMPTS[0], (1,) * 96], SAMPLING)
 
 
+@pytest.mark.slow
 def test_closing_ends_a_request_in_another_thread(fleet):
     server = StandIn()
     sampler, _ = fleet(server)

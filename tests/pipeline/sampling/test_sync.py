@@ -34,6 +34,7 @@ def shake(policy, seed, size=0.05):
             p.add_(torch.randn(p.shape, generator=generator) * size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("engine", BOTH)
 def test_sampler_and_trainer_agree_after_every_sync(engine, tied, tiny_checkpoint, monkeypatch):
@@ -58,6 +59,7 @@ def test_sampler_and_trainer_agree_after_every_sync(engine, tied, tiny_checkpoin
         sampler.close()
 
 
+@pytest.mark.slow
 def test_a_sampler_that_was_not_given_the_weights_is_found_out(tiny_checkpoint):
     policy, sampler = load_policy(tiny_checkpoint()), opened("torch", tiny_checkpoint())
     sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)
@@ -169,6 +171,7 @@ def test_another_temperature_of_a_sampler_that_rounds_is_measured(rounded, wrong
         list(map(lambda version: sync(version, PROMPTS), range(4)))
 
 
+@pytest.mark.slow
 def test_log_probs_that_became_worse_are_a_warning(rounded, monkeypatch):
     policy, sync, sampler = rounded
     for version in range(6):

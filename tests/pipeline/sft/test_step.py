@@ -46,6 +46,7 @@ SPLITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", SPLITS.values(), ids=SPLITS)
 def test_any_packing_has_the_loss_and_the_gradient_of_the_plain_loop(
     tiny_llama, random_examples, trainer
@@ -105,6 +106,7 @@ def test_held_out_examples_are_measured_without_a_gradient(tiny_llama, random_ex
     assert all(p.grad is None for p in model.parameters())
 
 
+@pytest.mark.slow
 def test_it_learns_what_it_is_shown(tiny_llama, random_examples):
     model, batch = tiny_llama(), random_examples(4)
     optimizer = Optimizer(model, OptimizerConfig(learning_rate=1e-2))

@@ -70,6 +70,7 @@ def test_children_count_with_what_is_below_them(child, measured):
     assert metrics["system/disk_free"] > 0
 
 
+@pytest.mark.slow
 def test_cpu_use_of_this_process_is_the_cores_it_kept_busy(measured):
     before = time.process_time()
     measured.metrics()

@@ -84,6 +84,7 @@ def test_every_weight_of_adamw_decays(tiny_llama):
         torch.testing.assert_close(p.detach(), before[name] * (1 - 0.01 * 0.5))
 
 
+@pytest.mark.slow
 def test_each_part_has_its_own_peak_rate_and_both_follow_one_schedule(tiny_llama):
     model = tiny_llama()
     optimizer = Optimizer(model, BOTH)

@@ -103,6 +103,7 @@ def test_nothing_behind_a_place_is_read_up_to_it(path):
     assert other.position == tail.position and other.read() == [b"two"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=30)), st.integers(1, 12))
 def test_however_a_file_is_written_its_whole_lines_come_in_order(tmp_path_factory, parts, most):
     path = tmp_path_factory.mktemp("tail") / "lines"

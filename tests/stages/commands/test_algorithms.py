@@ -46,6 +46,7 @@ def test_every_algorithm_has_its_row_in_both_tables(capsys):
             assert row(table, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [(), ("--reward", "reward_model"), ("--compare",), *(("--describe", n) for n in ALL)],

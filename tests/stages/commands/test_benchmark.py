@@ -163,6 +163,7 @@ def test_a_killed_evaluation_continues_without_sampling_again(ask, files, opened
     assert len(opened) == 3 and len(opened[-1].said) == found["gsm8k"]["questions"] == 2
 
 
+@pytest.mark.slow
 def test_other_settings_have_answers_of_their_own(ask, files, opened, tmp_path):
     for words in ((), ("--seed", "2"), ("--template", "chat", "--system", "Add.")):
         assert ask("--set", files["aime25"], *words)[0] == 0

@@ -74,6 +74,7 @@ def test_rows_to_learn_are_shown_too(tmp_path, capsys):
     assert "preferences rows have no right answers" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_sound_set_passes_and_its_counts_are_reported(gsm8k, lent, capsys, tmp_path):
     path = gsm8k(("One?", 1), ("Two?", "1,002"), ("One?", 1), ("Bad?", "many"))
     found = tmp_path / "found.json"

@@ -18,6 +18,7 @@ def words(tiny_checkpoint):
     return ["evaluate", str(tiny_checkpoint()), *small]
 
 
+@pytest.mark.slow
 def test_it_prints_each_estimate_and_writes_them(words, tmp_path, capsys):
     file = tmp_path / "result.json"
     assert evaluate.command([*words, "--json", str(file)]) == 0

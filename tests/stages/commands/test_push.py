@@ -44,6 +44,7 @@ def test_a_finished_run_is_uploaded_by_a_command(hub, run):
     assert "trainer_state.pt" not in hub.repos["me/zero"]["files"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_moved_is_uploaded_from_where_it_is(hub, run, capsys):
     Path(run).rename("moved")
     assert main(["push", "moved", "--to", "me/zero", "--stage", "zero"]) == 0

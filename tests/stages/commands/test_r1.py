@@ -92,6 +92,7 @@ def test_a_dry_run_tells_every_stage_and_starts_nothing(started, here, capsys):
     assert started[0] == [] and list(here.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

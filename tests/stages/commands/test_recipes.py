@@ -49,6 +49,7 @@ def test_cp_overwrites_nothing(named, tmp_path):
     assert (tmp_path / "zero.yaml").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_every_shipped_recipe_validates(capsys):
     assert command(["recipes", "validate", *NAMES]) == 0
     assert capsys.readouterr().out.count(": a valid recipe for ") == len(NAMES) > 2
@@ -115,6 +116,7 @@ def test_every_property_of_the_schema_has_a_description():
     assert sentences == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", shipped(), ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_the_schema_accepts_shipped_recipes_as_written_and_in_full(path, checker):
     checker.validate(yaml.safe_load(path.read_text()))

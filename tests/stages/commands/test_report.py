@@ -45,6 +45,7 @@ def test_three_files_and_the_checks_in_words(run, capsys):
     assert files(folder) == {"report.html", "report.md", "report.json"}
 
 
+@pytest.mark.slow
 def test_strict_is_for_machines(run, capsys):
     assert command.main(["report", str(run("wild", WILD))]) == 0
     assert command.main(["report", str(run("wild2", WILD)), "--strict"]) == 1
@@ -58,6 +59,7 @@ def test_a_second_run_and_another_folder(run, tmp_path):
     assert not files(tmp_path / "one") and not files(tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_any_number_of_runs_and_a_mistake_in_one(run, tmp_path, capsys):
     folders = [str(run(name, CALM)) for name in ("one", "two", "three")]
     assert command.main(["report", *folders]) == 0
@@ -71,6 +73,7 @@ def test_a_folder_without_a_run_is_a_mistake(tmp_path, capsys):
     assert "holds no run: it has no run.json" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_report_however_it_ends(run, capsys):
     for name, ends in (("one", Stopped("later")), ("two", KeyboardInterrupt()), ("three", None)):
         folder = run(name, CALM)

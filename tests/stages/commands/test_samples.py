@@ -99,6 +99,7 @@ def test_the_newest_step_of_the_last_stage_that_has_any(shown):
     assert "  format 1 right" in lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [

@@ -37,6 +37,7 @@ def chat(text):
     return [{"role": "assistant", "content": text}]
 
 
+@pytest.mark.slow
 def test_trl_gets_a_number_or_none_for_each_completion():
     reward = trl.reward("number")
     logged = {}

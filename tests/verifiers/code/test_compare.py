@@ -58,6 +58,7 @@ def test_plain_data_equals_itself(value):
     assert same_value(value, value) and same_value([value], (value,))
 
 
+@pytest.mark.slow
 @given(PLAIN, PLAIN)
 def test_what_python_calls_unequal_is_never_equal(left, right):
     if left != right:
@@ -77,6 +78,7 @@ def changed(value, path, new):
     return new
 
 
+@pytest.mark.slow
 @given(PLAIN, st.lists(st.integers(0, 9), max_size=4))
 def test_nothing_with_a_nan_in_it_equals_anything(value, path):
     tainted = changed(value, path, math.nan)
@@ -84,6 +86,7 @@ def test_nothing_with_a_nan_in_it_equals_anything(value, path):
     assert not same_value(value, tainted)
 
 
+@pytest.mark.slow
 @given(PLAIN, st.lists(st.integers(0, 9), max_size=4), st.booleans())
 def test_a_bool_is_no_number_anywhere(value, path, flag):
     with_bool, with_int = changed(value, path, flag), changed(value, path, int(flag))
@@ -209,6 +212,7 @@ def test_printed_numbers_beyond_the_exact_floats_are_compared_by_their_digits(
     assert same_output(printed, expected, "numbers") == equal
 
 
+@pytest.mark.slow
 def test_a_list_of_large_floats_takes_no_longer_than_one_of_small_ones():
     with cpu_budget(1.5):
         assert same_value([1e300] * 300_000, [1.0000000001e300] * 300_000)

@@ -58,6 +58,7 @@ def test_a_program_may_use_the_memory_of_its_limits_and_not_of_the_worker(pool, 
     assert verdict.score == 1.0, verdict
 
 
+@pytest.mark.slow
 def test_a_program_in_the_pool_inherits_what_it_does_in_the_sandbox_itself(pool):
     with NamespaceExecutor(slots=1) as executor:
         direct = executor.run(Program(source=SEEN), Stdin(), Limits(**LIMITS))

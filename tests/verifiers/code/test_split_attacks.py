@@ -374,6 +374,7 @@ def test_the_program_does_not_supply_what_the_tests_forgot(open_box, source, tes
     assert ended(open_box, source, tests) == "wrong"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "tests"),
     [
@@ -463,6 +464,7 @@ def test_a_forged_answer_is_an_answer(open_box):
     )
 
 
+@pytest.mark.slow
 def test_a_program_that_asks_without_end_is_out_of_time(open_box, monkeypatch):
     monkeypatch.setattr(split_replay, "MAX_CALLBACKS", 20)
     source = "def f(cb):\n    while True: cb()"

@@ -56,6 +56,7 @@ def trial(open_box):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tests",
     [

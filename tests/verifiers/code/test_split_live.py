@@ -75,6 +75,7 @@ def test_a_program_has_its_file_name_as_in_other_executions(real_box):
     assert tried(real_box, source, "assert add(1) == '/tmp'") == Outcome("passed")
 
 
+@pytest.mark.slow
 def test_each_test_takes_one_run_of_the_program(real_box):
     box = Counting(real_box)
     loop = "n = 0\nwhile n < 400:\n    n = add(n)\nassert n == 400"

@@ -105,6 +105,7 @@ def test_sympy_is_not_asked_about_answers_that_are_worked_out(monkeypatch):
         decide(gold, answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gold", "answer", "use", "outcome"),
     [
@@ -208,6 +209,7 @@ def test_a_closed_form_that_quadrature_contradicts_is_undecided(monkeypatch):
         to_sympy.value(tree(HALF), {})
 
 
+@pytest.mark.slow
 def test_a_sum_without_a_closed_form_has_a_numeric_value_if_it_converges(monkeypatch):
     monkeypatch.setattr(to_sympy, "_closed", lambda written: written)
     real, _ = to_sympy.value(tree(r"\sum_{k=1}^{\infty}\frac{1}{k^2}"), {})

@@ -89,6 +89,7 @@ def test_tags_may_hold_a_sentence():
     assert committed(r"It really is not $\boxed{42}$ at all") == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "junk",
     [

@@ -151,6 +151,7 @@ def test_a_service_that_is_gone_gives_errors_and_never_a_zero():
     assert "127.0.0.1:9" in verdicts[0].detail and time.monotonic() - began < 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "said",
     [
@@ -188,6 +189,7 @@ def test_rewards_of_one_run_have_one_judge(scripted):
             pool.judge_all([number("1")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judged_by", [None, "number", [], {}, {"verifiers": None}])
 def test_verdicts_of_an_unnamed_judge_are_none(judged_by, scripted):
     url, _ = scripted((200, {"verdicts": [VERDICT], "judged_by": judged_by}, {}))
@@ -197,6 +199,7 @@ def test_verdicts_of_an_unnamed_judge_are_none(judged_by, scripted):
     assert verdict.detail.startswith("the reward service answers what are no verdicts: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [(1, 2), b"1", math.nan, math.inf, {1: 2}, {1, 2}, object()])
 def test_a_reference_that_json_would_change_is_an_error_of_its_own(scripted, odd):
     url, _ = scripted((200, fine, {}))

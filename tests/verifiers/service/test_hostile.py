@@ -56,6 +56,7 @@ def test_the_client_takes_413_as_final_and_names_the_item(open_service):
     assert time.monotonic() - began < 60.0  # not the five minutes of a service that is gone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"),
     [

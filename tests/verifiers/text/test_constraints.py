@@ -390,6 +390,7 @@ def test_sentences_end_where_a_reader_ends_them():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "junk", ["[" + "a" * 20_000, "<<" + "a" * 20_000, "*a" * 10_000, "a. " * 7_000]
 )

@@ -171,6 +171,7 @@ def test_the_lenient_form_refuses_the_rest(response):
     assert not loosely_matches(response)
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_what_is_strictly_right_is_leniently_right(response):
     assert loosely_matches(response) or not matches(response)

@@ -52,6 +52,7 @@ def shape(value):
     return type(value), repr(value)
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_a_value_comes_back_with_its_types_and_order(value):
     assert crossed(value) == value and shape(crossed(value)) == shape(value)
@@ -89,6 +90,7 @@ def test_sharing_and_cycles_survive():
     assert received[0] == 1 and received[1]["again"][0] is received
 
 
+@pytest.mark.slow
 def test_depth_is_no_limit_for_lists():
     deep = []
     for _ in range(20_000):
