@@ -10,7 +10,7 @@ FAST := "not slow and not docker and not vllm and not browser and not trackers"
 QUICK := quick-pipeline quick-rest
 PARTS := test-core test-browser test-trackers test-sandbox test-docker test-vllm
 
-.PHONY: install languages docker browser trackers demo test $(PARTS) check $(QUICK) lint docs mutation peers clean
+.PHONY: install languages docker browser trackers demo test $(PARTS) check $(QUICK) style lint docs mutation peers clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
@@ -21,8 +21,8 @@ languages:
 demo: install  ## the whole recipe, from nothing to a distilled student, on a CPU
 	$(RUN) -m veriloop.stages.cli r1 tiny/r1 --output outputs/demo --resume
 
-check: install  ## the fast subset: lint and quick tests
-	@$(MAKE) --no-print-directory -j 3 lint $(QUICK)
+check: install  ## the fast subset: style and quick tests; `make lint` also checks types
+	@$(MAKE) --no-print-directory -j 3 style $(QUICK)
 
 # Two processes that each collect their own files: workers would collect all files twice.
 quick-pipeline: install
@@ -61,9 +61,11 @@ test-docker:
 test-vllm:
 	VERILOOP_EXERCISE=vllm $(PYTEST) $(BY_FILE) -m vllm tests/pipeline
 
-lint: install
+style: install
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+
+lint: style
 	$(RUN) -m basedpyright
 
 docs: install  ## the pages of docs/ as a site, outputs/site/index.html; warnings end it
