@@ -3,7 +3,8 @@
     python -m veriloop.pipeline.sampling.guardian COMMAND ...
 
 It ends when standard input does, so the other end of that pipe may be killed in any way. It may be
-killed itself: a second process leads the command's process group and watches both.
+killed itself: a second process leads the command's process group and watches both, as this one
+watches the second.
 """
 
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 KILLED = 128 + signal.SIGKILL
 
@@ -27,6 +29,8 @@ def main(command: Sequence[str]) -> int:
         _lead(command, life, report)
     os.close(report)
     status = os.read(result, 1)
+    with suppress(ProcessLookupError):  # the leader may have been killed alone
+        os.killpg(leader, signal.SIGKILL)
     os.waitpid(leader, 0)
     return status[0] if status else KILLED
 
