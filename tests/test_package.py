@@ -246,6 +246,7 @@ def test_the_core_requires_no_training_package():
     assert set(project["optional-dependencies"]) == {
         "train",
         "vllm",
+        "ray",
         "trackers",
         "gym",
         "ifeval",
