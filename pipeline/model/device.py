@@ -119,8 +119,7 @@ def give_back_unused() -> None:
 def trim_heap() -> None:
     """Return the free pages of this process's heap to the system, where its C library is glibc.
 
-    Blocks of varying sizes that come and go leave free pages between those in use: 250 MiB in 100
-    steps of a model of 0.6M weights, and 30 KiB more with each further step.
+    Blocks of varying sizes that come and go leave free pages between those in use.
     """
     with suppress(AttributeError, OSError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

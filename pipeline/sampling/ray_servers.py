@@ -21,7 +21,9 @@ from veriloop.pipeline.sampling.vllm_server import server_arguments
 SERVER = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
 GUARDIAN = (sys.executable, "-m", "veriloop.pipeline.sampling.guardian")
 LOCAL = "local"  # a Ray cluster of this machine, for this run alone
+REACHED_S = 5.0  # for a Ray cluster to accept a connection: ray itself tries for minutes
 AGAIN_S = 10.0  # for an actor to name its address once it has run
+RETRY_S = 1.0  # between two questions while no server has a place
 LAST_WORDS = 500  # characters of the log of a server that ended
 ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # the routes for weights
@@ -53,7 +55,7 @@ class RayServers:
         environment = dict(ENVIRONMENT)
         if not samplers.gpus:
             environment |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-        self._ray = _connected(cluster.ray)
+        self._ray, self._joined = _connected(cluster.ray)
         actor = self._ray.remote(_ServerActor).options(
             num_cpus=1, num_gpus=samplers.gpus, max_restarts=-1
         )
@@ -71,13 +73,14 @@ class RayServers:
         while True:
             wait_s = AGAIN_S if any(self._known) else max(end - time.monotonic(), 1.0)
             self._ask(wait_s)
-            if found := [url for url in self._known if url]:
-                return found
+            if placed := [url for url in self._known if url]:
+                return placed
             if time.monotonic() > end:
                 raise StageError(
                     f"Ray placed none of the {len(self._actors)} servers of cluster.samplers "
                     f"within {self._wait_s:g} s; it has {_resources(self._ray)}. {self._reason}"
                 )
+            time.sleep(RETRY_S)
 
     def _ask(self, wait_s: float) -> None:
         """Learn the address of each server, "" if its actor has no place or is being restarted."""
@@ -95,7 +98,7 @@ class RayServers:
                 ) from failure
             except (errors.ActorUnavailableError, errors.GetTimeoutError) as failure:
                 self._reason = _line(failure)
-                ended = "Ray starts it again elsewhere"
+                ended = "Ray starts its actor again"
             if known and ended:
                 self._say(
                     f"WARNING: the server {known} is lost, another one takes its place: {ended}"
@@ -105,6 +108,9 @@ class RayServers:
         for actor in self._actors:
             self._ray.kill(actor)
         self._actors = []
+        if self._joined:
+            self._joined = False
+            self._ray.shutdown()
 
 
 class _ServerActor:
@@ -146,8 +152,8 @@ class _ServerActor:
         self._url = f"http://{host}:{port}"
 
 
-def _connected(address: str) -> Any:
-    """The module ray, connected."""
+def _connected(address: str) -> tuple[Any, bool]:
+    """The module ray, connected, and whether this call did it."""
     if importlib.util.find_spec("ray") is None:
         raise RecipeError(
             f"cluster.ray={address!r}, but ray is not installed; install it (veriloop[ray]), or "
@@ -156,18 +162,26 @@ def _connected(address: str) -> Any:
     import ray
 
     if ray.is_initialized():
-        return ray
+        return ray, False
     settings: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     if address == LOCAL:
         settings["include_dashboard"] = False
     try:
+        _require_listener(address)
         with _own_signals():
             ray.init(address, **settings)
-    except (ConnectionError, ValueError, RuntimeError) as failure:
+    except (OSError, ValueError, RuntimeError) as failure:
         raise RecipeError(
             f"cluster.ray={address!r}: no Ray cluster is reached there ({_line(failure)})"
         ) from failure
-    return ray
+    return ray, True
+
+
+def _require_listener(address: str) -> None:
+    """Raise OSError if nobody listens at an address of the form host:port or ray://host:port."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), REACHED_S).close()
 
 
 def _without_torchrun(environment: Mapping[str, str]) -> dict[str, str]:

@@ -71,7 +71,7 @@ class ServedSampler:
     ) -> None:
         """`run`: the folder of the run. `max_length` counts prompt and response tokens. `servers`:
         by default those that the recipe names."""
-        self._found = servers or NamedServers(cluster.samplers.urls)
+        self._source = servers or NamedServers(cluster.samplers.urls)
         self._deadlines = cluster.deadlines
         self.dtype, self.version = config.dtype, 0
         self.fleet = Fleet((), config.max_batch)
@@ -87,18 +87,18 @@ class ServedSampler:
         self._lock = threading.Lock()
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._closed = False
-        self._find()
+        self._look_up()
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """All servers that are there load them, also new ones and those left out before."""
         self.version = version
-        self._find()
+        self._look_up()
         with self._files.written(weights, self._label) as folder:
             self._run(lambda: self._load(str(folder)))
 
-    def _find(self) -> None:
+    def _look_up(self) -> None:
         """Know the servers that there are now, and no others."""
-        urls = self._found.urls()
+        urls = self._source.urls()
         for url in self._servers.keys() - set(urls):
             del self._servers[url], self._work[url]
         for url in self.fleet.keep(urls):
@@ -133,7 +133,7 @@ class ServedSampler:
             if self._running is not None:
                 loop, main = self._running
                 loop.call_soon_threadsafe(main.cancel)
-        self._found.close()
+        self._source.close()
 
     def digests_of_each(
         self, shapes: Mapping[str, tuple[int, ...]]

@@ -16,8 +16,6 @@ EXTENSION = "veriloop.pipeline.sampling.vllm_worker.VeriloopWorker"
 HEALTH_S = 5.0  # for the answer that it is there
 RETRY_S = 1.0  # between attempts to reach one that may still be starting
 DETAIL = 300  # characters of an error response that are shown
-
-
 CPU_TOKENS = 16_384  # of a batch: prompts are not cut into chunks on a CPU
 
 

@@ -50,6 +50,17 @@ def test_a_command_is_a_run_whose_ranks_and_memory_fit(name, published):  # noqa
 def test_the_script_for_slurm_is_one_of_bash():
     script = re.search(r"```bash\n(.*?)```", SECTIONS["Slurm"], re.DOTALL)[1]
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    _, words = launch(script)
+    nodes = int(re.search(r"--nodes=(\d+)", script)[1])
+    joined = re.findall(
+        r'^on "\$\{nodes\[(\d)\]\}" ray start (.*) --block &$', script, re.MULTILINE
+    )
+    cluster = parse("zero", words[1:]).recipe.cluster
+    assert sorted(int(node) for node, _ in joined) == list(range(nodes))
+    training = {int(node) for node, flags in joined if "--num-gpus 0" in flags}
+    assert training == set(range(cluster.trainer.nodes))  # rank 0 may be on any of them
+    gpus = int(re.search(r"--gpus-per-node=(\d+)", script)[1])
+    assert cluster.samplers.count == gpus * (nodes - len(training))
 
 
 def test_one_machine_has_a_gpu_for_each_rank_and_each_server():

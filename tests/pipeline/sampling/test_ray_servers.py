@@ -173,6 +173,19 @@ def test_without_ray_the_recipe_is_refused(monkeypatch):
         RayServers(cluster(1), SamplerConfig(), "nowhere", max_length=8, say=print)
 
 
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [("auto", "any running Ray"), ("127.0.0.1:1", "refused"), ("ray://127.0.0.1:1", "refused")],
+)
+def test_a_ray_that_is_not_there_is_named_at_once(address, told, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_TMPDIR", "/nowhere")  # no cluster of this machine
+    asked = cluster(1).model_copy(update={"ray": address})
+    with pytest.raises(RecipeError, match=f"cluster.ray='{address}': no Ray cluster .*{told}"):
+        RayServers(asked, SamplerConfig(), "nowhere", max_length=8, say=print)
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [
