@@ -251,4 +251,11 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         reason="how many responses are scored at a time is a choice",
         untestable=True,
     ),
+    Equivalent(
+        path="pipeline/evaluation/evaluate.py",
+        before="64",
+        after="(65)",
+        reason="how many problems are kept for reading is a choice",
+        untestable=True,
+    ),
 )

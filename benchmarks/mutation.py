@@ -47,14 +47,22 @@ OF_A_STEP = (
 )
 OF_CODE = ("compare", "outcome", "answer", "split/values")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
+OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
+OF_RUNS = ("runs/atomic_write",)
+OF_TUNING = ("sft/rejection_sampling",)
 ALSO = (
-    *(f"pipeline/{n}.py" for n in OF_A_STEP),
+    *(f"pipeline/{n}.py" for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING)),
     *(f"verifiers/code/{n}.py" for n in OF_CODE),
     *(f"{n}.py" for n in OF_SAMPLES),
 )
+# Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
+TESTED_BY = {
+    "pipeline/rollouts/generate.py": ("tests/pipeline/rollouts/test_prompt.py",),
+}
+NOT_HERE = ("vllm", "docker", "browser", "published", "trackers", "ray")  # markers
 QUICK = 12  # mutants of a quick run
 LIMIT_S = 120.0  # for the tests of one mutant: one that hangs counts as noticed
-PASSED, FAILED, INTERRUPTED, USAGE, FOREIGN = 0, 1, 2, 4, 90  # pytest's exit codes, and ours
+PASSED, FAILED, INTERRUPTED, USAGE, FOREIGN, HUNG = 0, 1, 2, 4, 90, 91  # pytest's, and ours
 NOT_IMPORTED = "ImportError while loading conftest"  # how pytest tells of a USAGE that is none
 
 
@@ -74,10 +82,13 @@ class Running:
 
 
 def tests_of(root: Path, path: str) -> list[str]:
-    """pipeline/rl/update.py -> tests/pipeline/rl/test_update.py, and test_update_*.py beside it."""
+    """pipeline/rl/update.py -> tests/pipeline/rl/test_update.py, test_update_*.py beside it, and
+    those of `TESTED_BY`."""
     folder, stem = Path("tests", path).parent, Path(path).stem
     more = sorted(file.name for file in (root / folder).glob(f"test_{stem}_*.py"))
-    return [(folder / name).as_posix() for name in (f"test_{stem}.py", *more)]
+    mirrored = [(folder / name).as_posix() for name in (f"test_{stem}.py", *more)]
+    others = TESTED_BY.get(path, ())
+    return [name for name in mirrored if not others or (root / name).exists()] + list(others)
 
 
 def default_files(root: Path) -> list[str]:
@@ -114,12 +125,14 @@ def run_tests(tree: Path, path: str) -> int:
     os.chdir(tree)
     sys.dont_write_bytecode = True  # two mutants of one second and size would share a .pyc
     sys.path[:0] = [str(tree), str(tree / "src")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])  # of the processes that tests start
     for name in [name for name in sys.modules if name.split(".")[0] == "veriloop"]:
         del sys.modules[name]  # what the parent itself has imported
     importlib.invalidate_caches()
     options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--rootdir", str(tree)]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is imported already
     options += ["--tb=line", "--hypothesis-profile=unshrunk"]
+    options += ["-m", " and ".join(f"not {marker}" for marker in NOT_HERE)]
     options += ["-c", str(tree / "pyproject.toml"), *tests_of(tree, path)]
     code = int(pytest.main(options))
     loaded = sys.modules.get("veriloop." + path.removesuffix(".py").replace("/", "."))
@@ -151,7 +164,7 @@ def start(tree: Path, job: Job) -> int:
 
 
 def finished(child: int, running: Running) -> int | None:
-    """The exit code of a child, FAILED for one past its time; None while it runs."""
+    """The exit code of a child, HUNG for one past its time; None while it runs."""
     done, status = os.waitpid(child, os.WNOHANG)
     if done:
         code = os.waitstatus_to_exitcode(status)
@@ -160,7 +173,7 @@ def finished(child: int, running: Running) -> int | None:
         return None
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return FAILED
+    return HUNG
 
 
 def run_all(
@@ -223,9 +236,11 @@ def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int) -> list[Mut
     survivors: list[Mutant] = []
 
     def judged(job: Job, code: int, output: str) -> None:
-        noticed = code in (FAILED, INTERRUPTED) or (code == USAGE and NOT_IMPORTED in output)
+        noticed = code in (FAILED, INTERRUPTED, HUNG) or (code == USAGE and NOT_IMPORTED in output)
         if not (noticed or code == PASSED):  # no tests found, wrong tree, wrong usage
             sys.exit(f"{job.path}: pytest could not judge a mutant (exit {code})\n{output}")
+        if code == HUNG and job.mutant is not None:
+            print(f"hung, and so noticed, {difference(root, job.mutant)}", flush=True)
         if code == PASSED and job.mutant is not None:
             survivors.append(job.mutant)
             print(f"survived {difference(root, job.mutant)}", flush=True)

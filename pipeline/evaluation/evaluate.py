@@ -49,7 +49,7 @@ class Evaluation:
         """Flat JSON values for records: each estimate by name, its interval as "NAME 95%"."""
         values: dict[str, Any] = {name: e.value for name, e in self.estimates.items()}
         values |= {f"{name} 95%": [e.low, e.high] for name, e in self.estimates.items()}
-        rest = asdict(replace(self, estimates={}))
+        rest = asdict(self)
         del rest["estimates"]
         return values | rest
 

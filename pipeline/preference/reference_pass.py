@@ -58,7 +58,6 @@ def reference_pass(
 
     Parts missing from `folder` are computed by all `ranks` and written.
     """
-    logps: list[Tensor] = []
     computed = 0
     for number, first in enumerate(range(0, len(examples), PART)):
         part = examples[first : first + PART]
@@ -67,9 +66,8 @@ def reference_pass(
             part_logps = ranks.together(log_probs, model, part, trainer)
             write_atomically(path, lambda fresh, logps=part_logps: torch.save(logps, fresh))
             computed += len(part)
-        logps += torch.load(path, weights_only=True)
     say(f"reference: {computed} of {len(examples)} examples scored now; cached in {folder}")
-    return logps
+    return read_pass(examples, folder)
 
 
 def read_pass(examples: Sequence[Example], folder: Path) -> list[Tensor]:

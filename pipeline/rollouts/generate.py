@@ -82,10 +82,11 @@ class RolloutGenerator:
         sampling: Sampling,
         sampler: Sampler,
     ) -> list[Rollout]:
+        judged = self.judged_problem(problem, prompt)
         return [
             Rollout(
                 group=group,
-                problem=self.judged_problem(problem, prompt),
+                problem=judged,
                 prompt_ids=prompt,
                 response_ids=completion.ids,
                 logp=completion.logp,
@@ -101,7 +102,7 @@ class RolloutGenerator:
         """The problem with the fact "prefilled_think" if its prompt ends in "<think>"."""
         if self._template == "r1_zero":
             return problem
-        if not self.tokenizer.decode(list(prompt[-8:])).rstrip().endswith("<think>"):
+        if not self.tokenizer.decode(list(prompt)).rstrip().endswith("<think>"):
             return problem
         return replace(problem, facts={**problem.facts, "prefilled_think": True})
 
@@ -155,6 +156,4 @@ def response_text(ids: tuple[int, ...], tokenizer: Any, eos_ids: tuple[int, ...]
     """The decoded response, special tokens included, without the final end-of-sequence token."""
     if ids and ids[-1] in eos_ids:
         ids = ids[:-1]
-    return tokenizer.decode(
-        list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
-    )
+    return tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)

@@ -37,7 +37,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             os.replace(draft, path)
     except BaseException:
         with suppress(OSError):  # the first failure is the one to report
-            draft.unlink(missing_ok=True)
+            draft.unlink()
         raise
     fsync(path.parent)
 

@@ -84,15 +84,11 @@ def recover(checkpoints: Path, *, clear: bool) -> None:
 
 def _is_other_process(pid: int) -> bool:
     """Whether another live process has this id."""
-    if pid == os.getpid():
-        return False
     try:
-        os.kill(pid, 0)
+        os.getpgid(pid)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
-    return True
+    return pid != os.getpid()
 
 
 def _manifest(path: Path) -> dict[str, Any]:

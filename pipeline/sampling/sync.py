@@ -19,7 +19,7 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import SamplerConfig, TrainerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.fused_layers import in_float32
-from veriloop.pipeline.model.packing import best_fit, lay_out, response_mask
+from veriloop.pipeline.model.packing import lay_out, response_mask
 from veriloop.pipeline.model.policy import plain_weights, score
 from veriloop.pipeline.model.sharded import SINGLE
 from veriloop.pipeline.sampling.gap_history import GapHistory
@@ -262,9 +262,7 @@ class WeightSync:
     ) -> tuple[Tensor, Tensor]:
         """The trainer's log-probs and entropies of all response tokens, in the order of the
         sequences."""
-        sizes = [len(s) - 1 for s in sequences]
-        rows = best_fit(sizes, max(sizes))
-        packed = lay_out(sequences, rows)
+        packed = lay_out(sequences, [[b] for b in range(len(sequences))])  # few: a row each
         mask_RT = response_mask(packed, prompts)
         self._command("score_empty")
         with in_float32(self._policy):  # compares weights, not rounding
@@ -277,8 +275,7 @@ class WeightSync:
                 temperature=self._temperature,
                 chunk=4096,
             )
-        order_M = packed.sequence_RT[mask_RT].argsort(stable=True)
-        logp_M, entropy_M = (values_M.cpu()[order_M] for values_M in scores)
+        logp_M, entropy_M = (values_M.cpu() for values_M in scores)
         return logp_M, entropy_M
 
 

@@ -109,11 +109,10 @@ def collect(
         )
         if config.rows and len(rows) >= config.rows:
             break
-    if config.rows and len(rows) > config.rows:
-        sample_filter.dropped["surplus"] += len(rows) - config.rows
-        rows = rows[: config.rows]
+    wanted = rows[: config.rows or None]
+    sample_filter.dropped["surplus"] += len(rows) - len(wanted)
     return CollectedRows(
-        rows=tuple(rows),
+        rows=tuple(wanted),
         questions=questions,
         sampled=sampled,
         dropped={reason: count for reason, count in sorted(sample_filter.dropped.items()) if count},

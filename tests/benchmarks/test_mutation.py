@@ -265,6 +265,15 @@ def test_the_tests_of_a_file_are_those_that_mirror_its_name():
     ]
 
 
+def test_a_file_may_have_tests_of_other_names():
+    names = ("test_generate.py", "test_prompt.py")
+    assert mutation.tests_of(ROOT, "pipeline/rollouts/generate.py") == [
+        f"tests/pipeline/rollouts/{name}" for name in names
+    ]
+    assert mutation.TESTED_BY.keys() <= set(mutation.default_files(ROOT))
+    assert all((ROOT / tests[0]).exists() for tests in mutation.TESTED_BY.values())
+
+
 def test_the_default_is_every_loss_and_what_is_around_them_where_it_exists(tmp_path):
     files = ("losses/kl.py", "losses/__init__.py", "rl/update.py", "rl/ptx.py")
     root = tree(tmp_path, {f"pipeline/{name}": "" for name in files})

@@ -119,6 +119,8 @@ def test_samples_that_no_verifier_could_judge_count_nowhere(ask, pool, monkeypat
     result, _ = ask([[WRONG, RIGHT], [WRONG, RIGHT]], greedy=False)
     assert result.failed == 1
     assert result.estimates["pass@1"].value == 0.75  # 1/1 of the first, 1/2 of the second
+    result, _ = ask([[RIGHT, WRONG], [WRONG, RIGHT]], greedy=False)
+    assert result.estimates["pass@2"].value == 0.5  # the one that is left of the first is wrong
 
 
 def failing(pool, monkeypatch, broken):

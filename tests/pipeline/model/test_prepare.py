@@ -211,22 +211,6 @@ def test_a_run_resumed_from_a_checkpoint_continues_bit_for_bit(
         assert torch.equal(own, again)
 
 
-def test_the_tolerance_of_a_step_is_the_samplers_unless_trainer_or_sampler_rounds():
-    exact, half = TrainerConfig(), TrainerConfig(compute="bfloat16")
-    assert batch_tolerance(exact, SamplerConfig(), [], 0) == 1e-4
-    assert batch_tolerance(half, SamplerConfig(), [], 0) == 0.03
-    assert batch_tolerance(half, SamplerConfig(tolerance=0.2), [], 0) == 0.2
-    assert batch_tolerance(exact, SamplerConfig(dtype="bfloat16"), [], 0) == 0.03
-
-
-def test_what_an_earlier_policy_sampled_is_not_compared_with_this_one(graded):
-    rollouts = [graded(policy_version=6), graded(policy_version=6)]
-    assert batch_tolerance(TrainerConfig(), SamplerConfig(), rollouts, 6) == 1e-4
-    assert batch_tolerance(TrainerConfig(), SamplerConfig(), rollouts, 8) is None
-    rollouts[0] = graded(policy_version=5)
-    assert batch_tolerance(TrainerConfig(), SamplerConfig(), rollouts, 6) is None
-
-
 def test_the_wider_tolerance_lets_rounding_pass_and_stops_another_policy(
     tiny_llama, sampled, whole, stepped
 ):

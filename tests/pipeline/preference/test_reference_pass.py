@@ -1,5 +1,7 @@
 """The reference is scored once, kept under what it depends on, and taken up where it stopped."""
 
+import pickle
+import re
 from dataclasses import replace
 
 import pytest
@@ -82,6 +84,12 @@ def test_an_interrupted_pass_continues(tiny_llama, pairs, tmp_path):
     assert "2 of 10 examples scored now" in said[0] and 0 < model.asked < asked / 2
 
 
+def test_a_cached_part_that_holds_more_than_tensors_is_refused(pairs, tmp_path):
+    torch.save([tmp_path], tmp_path / "part_00000.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        read_pass(pairs(3), tmp_path)
+
+
 def in_other_segments(example):
     """The same ids, with the last token's log-prob in another sum."""
     first, *others = example.answers
@@ -92,7 +100,7 @@ def in_other_segments(example):
 def test_the_key_is_of_the_weights_the_ids_and_the_tokenizer(tiny_llama, pairs, tokenizer):
     examples = pairs(3)
     key = pass_key(tiny_llama(), tokenizer, examples)
-    assert pass_key(tiny_llama(), tokenizer, pairs(3)) == key
+    assert pass_key(tiny_llama(), tokenizer, pairs(3)) == key and re.fullmatch("[0-9a-f]{16}", key)
     moved = tiny_llama()
     with torch.no_grad():
         next(iter(moved.parameters()))[0, 0] += 1e-3

@@ -1,6 +1,7 @@
 """Prompts begin once; responses are read as they were written."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 from transformers import GenerationConfig
@@ -9,7 +10,7 @@ from veriloop.data.arithmetic import problem
 from veriloop.data.problem import Problem
 from veriloop.data.template import R1_ZERO
 from veriloop.pipeline.model.policy import eos_ids
-from veriloop.pipeline.rollouts.generate import prompt_ids, response_text
+from veriloop.pipeline.rollouts.generate import RolloutGenerator, prompt_ids, response_text
 from veriloop.pipeline.sampling.sampler import Completion, Sampling
 
 ASKED = Problem(id="p/0", prompt="What is 3+4?", verifier="number", reference={"value": "7"})
@@ -72,6 +73,28 @@ def test_a_system_message_comes_before_the_question_in_a_chat(tokenizer):
     assert tokenizer.decode(ids) == "<bos>Add. User: What is 3+4? Assistant:"
 
 
+def test_a_question_may_quote_the_bos_token():
+    asked = replace(ASKED, prompt="?^ is what?")
+    assert prompt_ids(asked, Spelled(chat="^{}"), "chat") == (1, ord("?"), 1, *spelled(" is what?"))
+
+
+@pytest.mark.parametrize("bos", ["<bos>", None])
+def test_the_text_of_a_prompt_is_without_the_bos_token_of_the_tokenizer(tokenizer, bos):
+    tokenizer = copy.deepcopy(tokenizer)
+    if bos is None:
+        tokenizer.bos_token = None
+    generator = RolloutGenerator(tokenizer, GenerationConfig(eos_token_id=2))
+    assert generator.prompt_text(ASKED) == R1_ZERO.format(prompt=ASKED.prompt)
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_a_template_of_the_user_gets_the_bos_token_that_the_tokenizer_writes(tmp_path, adds_bos):
+    path = tmp_path / "mine.jinja"
+    path.write_text("{{ bos_token }}{{ system }} Q: {{ prompt }}")
+    ids = prompt_ids(ASKED, Spelled(adds_bos=adds_bos), str(path), "Add.")
+    assert ids == ((1,) if adds_bos else ()) + spelled("Add. Q: What is 3+4?")
+
+
 @pytest.mark.parametrize("adds_bos", [True, False])
 def test_two_beginnings_are_refused(adds_bos):
     with pytest.raises(ValueError, match=r"begins with 2 BOS ids \(1\)"):
@@ -105,9 +128,14 @@ def test_every_id_that_ends_a_response_is_taken_off(tokenizer):
     assert response_text((*seven, pad), tokenizer, (end,)) == "7<pad>"
 
 
-def test_spaces_stay_where_the_model_put_them(tokenizer):
+@pytest.mark.parametrize("cleans", [False, True])
+def test_spaces_stay_where_the_model_put_them(tokenizer, cleans):
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.clean_up_tokenization_spaces = cleans
+    tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = cleans
     text = " don 't , clean . up ! "
     ids = tuple(tokenizer(text, add_special_tokens=False).input_ids)
+    assert (tokenizer.decode(list(ids)) != text) == cleans
     assert response_text(ids, tokenizer, ()) == text
 
 
@@ -157,8 +185,6 @@ def test_a_system_message_that_would_be_lost_is_refused(tokenizer, template, mes
 def test_thinking_that_the_template_opens_is_part_of_the_prompt_and_known(
     tokenizer, template, opened
 ):
-    from veriloop.pipeline.rollouts.generate import RolloutGenerator
-
     chat = chatting(tokenizer, template)
     scribe = RolloutGenerator(chat, GenerationConfig(eos_token_id=2), "chat")
     prompt = scribe.prompt(ASKED)

@@ -53,10 +53,21 @@ def test_bytes_reach_the_disk_before_the_name_and_the_name_before_the_return(tmp
         lambda fd: (seen.append(os.readlink(f"/proc/self/fd/{fd}")), real_fsync(fd))[1],
     )
     monkeypatch.setattr(os, "replace", lambda a, b: (seen.append("rename"), real_replace(a, b))[1])
-    path = tmp_path / "new" / "a.txt"
+    path = tmp_path / "new" / "newer" / "a.txt"
     write_atomically(path, lambda fresh: fresh.write_text("new"))
     assert seen == [str(unfinished(path)), "rename", str(path.parent)]
     assert path.read_text() == "new"
+
+
+def test_a_write_leaves_no_descriptor_open(tmp_path):
+    before = os.listdir("/proc/self/fd")
+    write_atomically(tmp_path / "a.txt", lambda fresh: fresh.write_text("new"))
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_writer_that_fails_before_its_file_exists_is_reported_by_its_own_failure(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        write_atomically(tmp_path / "a.txt", lambda fresh: 1 / 0)
 
 
 def test_what_a_killed_writer_left_is_written_over(tmp_path):
@@ -130,3 +141,9 @@ def test_other_failures_of_a_writer_are_raised_as_they_are(tmp_path, failure):
     with pytest.raises(type(failure)) as met, writing(tmp_path / "a"):
         raise failure
     assert met.value is failure
+
+
+def test_a_failure_that_names_another_file_keeps_its_name(tmp_path):
+    with pytest.raises(OSError, match="said") as met, writing(tmp_path / "a"):
+        raise OSError(errno.EIO, "said", "another")
+    assert met.value.filename == "another"

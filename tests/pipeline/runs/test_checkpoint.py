@@ -43,8 +43,9 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path):
         "rng": rng.capture(),
         "stream": {"position": (3, 4), "names": ["a", None], "on": True, 7: 0.5},
     }
-    path = save(tmp_path, 10, write_model=model("m"), state=state, keep=1)
-    assert path == tmp_path / "checkpoints" / "step_000010" == latest(tmp_path)
+    stage = tmp_path / "run" / "stage"  # not there yet
+    path = save(stage, 10, write_model=model("m"), state=state, keep=1)
+    assert path == stage / "checkpoints" / "step_000010" == latest(stage)
     loaded = load_state(path)
     assert loaded["stream"] == state["stream"] and loaded["rng"]["python"] == state["rng"]["python"]
     fresh = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2))], lr=9.0)
@@ -78,6 +79,41 @@ print(held(True), held(False))
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     mapped, read = map(float, ran.stdout.split())
     assert 16 <= mapped < 24 and read > 76  # MiB: a quarter, and with it the whole
+
+
+def test_only_what_is_asked_for_as_mapped_stays_in_its_file(tmp_path, monkeypatch):
+    path, load, asked = put(tmp_path, 1), torch.load, []
+
+    def noted(*arguments, **options):
+        asked.append(options["mmap"])
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(torch, "load", noted)
+    load_state(path)
+    load_latest(tmp_path)
+    load_latest(tmp_path, mapped=True)
+    assert asked == [False, False, True]
+
+
+@pytest.mark.parametrize("read", [latest, load_latest])
+def test_reading_removes_nothing_and_writing_removes_what_a_dead_process_left(tmp_path, read):
+    put(tmp_path, 10)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = tmp_path / "checkpoints" / f".tmp-step_000020-{dead.pid}"
+    left.mkdir()
+    assert read(tmp_path) is not None and left.is_dir()
+    put(tmp_path, 30)
+    assert steps(tmp_path) == ["step_000010", "step_000030"]
+
+
+@pytest.mark.parametrize("read", [latest, load_latest])
+def test_reading_restores_a_step_that_a_dead_process_was_replacing(tmp_path, read):
+    path = put(tmp_path, 10)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    path.rename(path.with_name(f".old-step_000010-{dead.pid}"))
+    assert read(tmp_path) is not None and steps(tmp_path) == ["step_000010"]
 
 
 def test_the_folder_itself_is_a_model_that_transformers_loads(tmp_path):
@@ -257,7 +293,7 @@ def test_a_state_that_is_whole_but_no_longer_loads_is_named(tmp_path, monkeypatc
     path = put(tmp_path, 10)
 
     def fail(*_, **options):
-        assert options["weights_only"] is True
+        assert options["weights_only"] is True and options["map_location"] == "cpu"
         raise RuntimeError("unknown format")
 
     monkeypatch.setattr(torch, "load", fail)

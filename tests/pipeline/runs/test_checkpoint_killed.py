@@ -87,7 +87,9 @@ def test_everything_is_on_disk_before_the_rename_makes_it_count(tmp_path, monkey
     path = put(tmp_path, 10)
     at = seen.index("rename")
     inside = {p.relative_to(path) for p in path.rglob("*")} | {Path()}
-    assert {Path(*p.relative_to(path.parent).parts[1:]) for p in seen[:at]} == inside
+    order = [Path(*p.relative_to(path.parent).parts[1:]) for p in seen[:at]]
+    assert set(order) == inside
+    assert all(order.index(p) < order.index(p.parent) for p in inside - {Path()})
     assert len(inside) == 6 and seen[at + 1 :] == [path.parent]
 
 

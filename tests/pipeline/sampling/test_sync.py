@@ -11,7 +11,8 @@ from veriloop.pipeline.model.policy import load_policy
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.sampling import vllm_engine
 from veriloop.pipeline.sampling.open import open_sampler
-from veriloop.pipeline.sampling.sync import SyncError, WeightSync
+from veriloop.pipeline.sampling.sampler import Completion
+from veriloop.pipeline.sampling.sync import Fresh, SyncError, WeightSync, batch_tolerance
 
 PROMPTS = [(1, 40, 41, 42), (1, 50), (1, 60, 61, 62, 63)]
 BOTH = [
@@ -75,13 +76,135 @@ def test_one_token_out_of_many_is_enough(tiny_checkpoint):
     sample = sampler.sample
 
     def off_by_a_little(prompts, how):
-        [first, *others], *more = sample(prompts, how)
-        return [[replace(first, logp=(first.logp[0] + 3e-4, *first.logp[1:])), *others], *more]
+        [first], *more = sample(prompts, how)  # one a prompt is enough
+        return [[replace(first, logp=(first.logp[0] + 3e-4, *first.logp[1:]))], *more]
 
     sampler.sample = off_by_a_little
     sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)
     with pytest.raises(SyncError, match=r"max 3\.0\de-04, mean \d\.\d+e-0[56] nats, allowed 1e-04"):
         sync.prove(0, PROMPTS)
+
+
+def test_a_difference_of_just_the_tolerance_is_allowed(tiny_checkpoint):
+    policy, sampler = load_policy(tiny_checkpoint()), opened("torch", tiny_checkpoint())
+    seen = WeightSync(policy, sampler, temperature=1.0, tolerance=1.0)(0, PROMPTS).max
+    assert WeightSync(policy, sampler, temperature=1.0, tolerance=seen)(0, PROMPTS).max == seen > 0
+    less = WeightSync(policy, sampler, temperature=1.0, tolerance=seen * 0.99)
+    with pytest.raises(SyncError, match="disagree"):
+        less(0, PROMPTS)
+
+
+def test_how_far_the_policy_moved_is_measured_on_two_answers_of_the_check_before(tiny_checkpoint):
+    policy, sampler = load_policy(tiny_checkpoint()), opened("torch", tiny_checkpoint())
+    sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)
+
+    def scored(fresh):
+        """The policy's log-probs of the tokens of the first two completions."""
+        found = []
+        for prompt, completion in list(zip(fresh.prompts, fresh.completions, strict=True))[:2]:
+            with torch.no_grad():
+                logits = policy(torch.tensor([[*prompt, *completion.ids]])).logits[0]
+            logp = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+            found.append(logp.gather(1, torch.tensor(completion.ids)[:, None]).flatten())
+        return torch.cat(found)
+
+    first = sync.send(0, PROMPTS)
+    sync.compare(first)
+    before = scored(first)
+    shake(policy, 1)
+    change = scored(first) - before
+    assert change.mean().abs() < 0.9 * change.abs().mean()  # it moved both ways
+    assert sync(1, PROMPTS).moved == pytest.approx(change.abs().mean().item(), rel=1e-3)
+
+
+def test_the_other_ranks_are_called_before_the_weights_are_sent_and_before_they_score(
+    tiny_checkpoint,
+):
+    policy, sampler = load_policy(tiny_checkpoint()), opened("torch", tiny_checkpoint())
+    called = []
+    sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4, command=called.append)
+    fresh = sync.send(0, PROMPTS)
+    assert called == ["send_weights"]
+    sync.compare(fresh)
+    assert called == ["send_weights", "score_empty"]
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [
+        (3, r"3 of \d+ tensors \([\w.]+, [\w.]+, [\w.]+\) differ"),
+        (4, r"4 of \d+ tensors \([\w.]+, [\w.]+, [\w.]+, \.\.\.\) differ"),
+    ],
+)
+def test_of_many_wrong_tensors_the_first_three_are_named(tiny_checkpoint, count, named):
+    policy, sampler = load_policy(tiny_checkpoint()), opened("torch", tiny_checkpoint())
+    digests = sampler.digests
+    sampler.digests = lambda shapes: [
+        (name, (one, other + (n < count))) for n, (name, (one, other)) in enumerate(digests(shapes))
+    ]
+    sync = WeightSync(policy, sampler, temperature=1.0, tolerance=1e-4)
+    with pytest.raises(SyncError, match=named):
+        sync(0, PROMPTS)
+
+
+class Two:
+    """A sampler of two engines."""
+
+    name, dtype = "two", "float32"
+
+    def __init__(self, *engines):
+        self.engines = dict(zip(("left", "right"), engines, strict=True))
+
+    @property
+    def version(self):
+        return self.engines["left"].version
+
+    def load_weights(self, weights, version):
+        weights = list(weights)
+        for engine in self.engines.values():
+            engine.load_weights(weights, version)
+
+    def digests_of_each(self, shapes):
+        return [(name, engine.digests(shapes)) for name, engine in self.engines.items()]
+
+    def sample_of_each(self, prompts, how):
+        return [(name, engine.sample(prompts, how)) for name, engine in self.engines.items()]
+
+
+def test_every_engine_of_a_sampler_is_verified_and_the_wrong_one_is_named(tiny_checkpoint):
+    folder = tiny_checkpoint()
+    policy, two = load_policy(folder), Two(opened("torch", folder), opened("torch", folder))
+    sync = WeightSync(policy, two, temperature=1.0, tolerance=1e-4)
+    alone = WeightSync(policy, two.engines["left"], temperature=1.0, tolerance=1e-4)
+    assert sync(0, PROMPTS).tokens == 2 * alone(0, PROMPTS).tokens
+    shake(two.engines["right"]._model, 1)
+    with pytest.raises(SyncError, match="the right sampler and the trainer disagree"):
+        sync.prove(0, PROMPTS)
+    two.engines["right"].load_weights = lambda weights, version: None
+    with pytest.raises(SyncError, match="the right sampler holds other weights"):
+        sync(1, PROMPTS)
+
+
+def test_a_token_belongs_to_the_engine_that_sampled_its_completion():
+    answers = [Completion(ids=(7,) * n, logp=(0.0,) * n, finish="stop") for n in (2, 1, 3, 1)]
+    fresh = Fresh(0, ((1,),) * 4, tuple(answers), ("left", "right"))
+    assert [fresh.engine_at(token) for token in range(7)] == ["left"] * 3 + ["right"] * 4
+
+
+def test_the_tolerance_of_a_step_is_the_samplers_unless_trainer_or_sampler_rounds():
+    exact, half = TrainerConfig(), TrainerConfig(compute="bfloat16")
+    assert batch_tolerance(exact, SamplerConfig(), [], 0) == 1e-4
+    assert batch_tolerance(half, SamplerConfig(), [], 0) == 0.03
+    assert batch_tolerance(half, SamplerConfig(tolerance=0.2), [], 0) == 0.2
+    assert batch_tolerance(exact, SamplerConfig(dtype="bfloat16"), [], 0) == 0.03
+
+
+def test_what_an_earlier_policy_sampled_is_not_compared_with_this_one(graded):
+    rollouts = [graded(policy_version=6), graded(policy_version=6)]
+    assert batch_tolerance(TrainerConfig(), SamplerConfig(), rollouts, 6) == 1e-4
+    assert batch_tolerance(TrainerConfig(), SamplerConfig(), rollouts, 8) is None
+    rollouts[0] = graded(policy_version=5)
+    assert batch_tolerance(TrainerConfig(), SamplerConfig(), rollouts, 6) is None
 
 
 def test_a_sampler_of_another_version_is_found_out(tiny_checkpoint):
@@ -229,7 +352,7 @@ def test_weights_are_cast_and_sent_one_at_a_time(rounded, monkeypatch):
     def one_at_a_time(weights, version):
         def watched():
             for name, weight in weights:
-                assert weight.dtype is torch.bfloat16
+                assert weight.dtype is torch.bfloat16 and not weight.requires_grad
                 assert not last or last[0]() is None, f"the weight before {name} is still held"
                 last[:] = [weakref.ref(weight)]
                 yield name, weight

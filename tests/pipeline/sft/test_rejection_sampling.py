@@ -80,6 +80,8 @@ def collecting(tmp_path):
         rewrite=None,
         problems=PROBLEMS,
         on_question=lambda _: None,
+        say=lambda _: None,
+        limits=None,
         **config,
     ):
         teacher = Teacher(
@@ -93,11 +95,11 @@ def collecting(tmp_path):
             teacher,
             problems,
             CollectConfig(**{"questions": 5, "per_prompt": 4, "at_once": 2} | config),
-            FilterConfig(min_words=2, distinct=0.0),
+            FilterConfig(**{"min_words": 2, "distinct": 0.0} | (limits or {})),
             rewrite or RewriteConfig(),
             Overlap(held_out),
             tmp_path / "samples",
-            lambda _: None,
+            say,
             on_question,
         )
 
@@ -123,6 +125,44 @@ def test_the_longest_good_answer_of_each_question_is_kept_and_the_rest_counted(c
     assert sum(found.dropped.values()) + len(found.rows) == found.sampled
 
 
+@pytest.mark.parametrize(
+    ("limits", "dropped"),
+    [
+        ({}, {"mixed_language": 5, "code_block": 10}),
+        ({"min_words": 3}, {"mixed_language": 5, "short": 5, "code_block": 5}),
+        ({"consistency": 0.0, "min_words": 0}, {"code_block": 15}),
+        ({"code_blocks": False}, {"mixed_language": 5}),
+        ({"code_blocks": False, "max_paragraph": 9}, {"mixed_language": 5, "long_paragraph": 10}),
+        (
+            {"code_blocks": False, "distinct": 0.9, "ngram": 1},
+            {"mixed_language": 5, "repetition": 10},
+        ),
+        ({"code_blocks": False, "max_tokens": 8}, {"mixed_language": 5, "too_long": 10}),
+        ({"code_blocks": False, "max_tokens": 9}, {"mixed_language": 5}),
+    ],
+)
+def test_every_limit_of_the_recipe_is_applied(collecting, limits, dropped):
+    class Fenced(RolloutGenerator):
+        def rollouts(self, *arguments):
+            found = super().rollouts(*arguments)
+            return [
+                replace(r, response=r.response.replace("</th", "\n```\n1\n```\n</th"))
+                for r in found
+            ]
+
+    found = collecting(Fenced(), limits=limits, keep=4).dropped
+    assert found == {"wrong": 5, **dropped}
+
+
+def test_progress_is_said_after_each_round(collecting):
+    said = []
+    collecting(say=said.append)
+    assert said == [
+        f"{asked} of 5 questions sampled, {asked} of {4 * asked} responses accepted"
+        for asked in (2, 4, 5)
+    ]
+
+
 def test_an_answer_that_was_cut_off_is_dropped(collecting):
     class CutOff(RolloutGenerator):
         def rollouts(self, *arguments):
@@ -143,6 +183,23 @@ def test_a_round_that_is_there_is_not_sampled_again(collecting, tmp_path):
     assert [s.seed for _, s in again.asked] == [300_002]
 
 
+def test_answers_that_wait_for_their_judges_are_removed_once_they_are_judged(collecting, tmp_path):
+    found = collecting()
+    left = tmp_path / "samples" / "unjudged_round_00001.jsonl"
+    left.write_text("")  # of a run that was killed between writing the round and removing them
+    assert collecting() == found and not left.exists()
+
+
+def test_half_a_surrogate_pair_of_a_model_is_learned_as_a_question_mark(collecting):
+    class Broken(RolloutGenerator):
+        def rollouts(self, *arguments):
+            found = super().rollouts(*arguments)
+            return [replace(r, response=r.response.replace("First", "Fi\ud800rst")) for r in found]
+
+    said = collecting(Broken()).rows[0]["completion"][0]["content"]
+    assert said == "<think>Fi?rst we see 2-1. Then 1. </think><answer>1</answer>"
+
+
 def test_sampled_and_reread_questions_are_counted_as_progress(collecting, tmp_path):
     sampled, again = [], []
     collecting(on_question=sampled.append)
@@ -151,12 +208,28 @@ def test_sampled_and_reread_questions_are_counted_as_progress(collecting, tmp_pa
     assert sampled == [1] * 5 and again == [2, 1, 1, 1]
 
 
+def test_it_ends_when_a_round_brings_just_the_rows_that_are_wanted(collecting):
+    generator = RolloutGenerator()
+    found = collecting(generator, rows=2)
+    assert (len(found.rows), len(generator.asked)) == (2, 1)
+
+
 def test_it_ends_with_as_many_rows_as_are_wanted(collecting):
     generator = RolloutGenerator()
     found = collecting(generator, rows=3)
     assert (len(found.rows), found.questions, len(generator.asked)) == (3, 4, 2)
     assert found.dropped["surplus"] == 4 + 1
     assert sum(found.dropped.values()) + len(found.rows) == found.sampled
+
+
+def test_the_check_of_the_layout_is_not_sent_the_reference(collecting):
+    class Noting(Pool):
+        def judge_all(self, tasks):
+            assert {bool(problem.reference) for problem, _ in tasks[::2]} == {True}
+            assert {bool(problem.reference) for problem, _ in tasks[1::2]} == {False}
+            return super().judge_all(tasks)
+
+    assert collecting(pool=Noting()).rows
 
 
 class Failing(Pool):
@@ -174,6 +247,20 @@ class Failing(Pool):
 
 def test_a_failed_verifier_counts_as_unjudged(collecting):
     found = collecting(pool=Failing(), verifier_error_share=1.0)
+    assert found.rows == () and found.dropped == {"unjudged": 20}
+
+
+@pytest.mark.parametrize("failing", [0, 1], ids=["accuracy", "format"])
+def test_an_answer_that_one_of_both_verifiers_could_not_judge_counts_as_unjudged(
+    collecting, failing
+):
+    class OneFails(Pool):
+        def judge_all(self, tasks):
+            failed = Verdict(score=None, status="error", detail="judge unreachable")
+            verdicts = super().judge_all(tasks)
+            return [failed if n % 2 == failing else v for n, v in enumerate(verdicts)]
+
+    found = collecting(pool=OneFails(), verifier_error_share=1.0)
     assert found.rows == () and found.dropped == {"unjudged": 20}
 
 
