@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.training.stop import uninterrupted_exit
 from veriloop.sandbox.remote.redaction import redact_logs, redacted
+from veriloop.stages.openmp import choose_waiting
 from veriloop.verifiers.verdict import JudgingError
 
 DONE, FAILED, MISTAKE, STOPPED, UNREAD = 0, 1, 2, 130, 141  # exit codes; 128 + the signal's number
@@ -65,6 +66,7 @@ REMEDIES = {  # what to do about an OSError, by the name of its errno
     "EMFILE": "raise the limit on open files (ulimit -n)",
     "EIO": "check the disk",
 }
+COMPUTING = {*GROUPS["train"], "replay", "evaluate", "profile", "serve-reward"}
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
@@ -152,6 +154,8 @@ def _is_text(word: str) -> bool:
 
 def _run(words: list[str]) -> int:
     """Run a known command; turn the errors that it documents into messages and exit codes."""
+    if words[0] in COMPUTING:
+        choose_waiting()
     redact_logs()  # huggingface_hub logs addresses, HF_ENDPOINT's credentials included
     try:
         return importlib.import_module(COMMANDS[words[0]][0]).command(words)
