@@ -36,5 +36,5 @@ def _busy() -> bool:
 
 def _running() -> int:
     """Threads of the machine that run or could."""
-    lines = STATISTICS.read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("procs_running")).split()[1])
+    words = STATISTICS.read_text().split()
+    return int(words[words.index("procs_running") + 1])
