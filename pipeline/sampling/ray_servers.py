@@ -181,7 +181,7 @@ def _require_listener(address: str) -> None:
     """Raise OSError if nobody listens at an address of the form host:port or ray://host:port."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host, int(port)), REACHED_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), REACHED_S).close()
 
 
 def _without_torchrun(environment: Mapping[str, str]) -> dict[str, str]:

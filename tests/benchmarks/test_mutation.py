@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,31 @@ def test_tests_that_could_not_judge_a_mutant_stop_the_run(tmp_path, test, compla
         files["tests/pipeline/losses/test_one.py"] = test
     done = run(tree(tmp_path, files))
     assert done.returncode == 1 and complaint in done.stderr and "killed" not in done.stdout
+
+
+def test_tests_past_their_time_are_ended_and_the_mutant_is_printed_as_noticed(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "p.py").write_text("a + b\n")
+    mutant = Mutant(
+        path="p.py", line=1, operator="swap", before="a + b", after="a - b", source="a - b\n"
+    )
+    job = mutation.Job(path="p.py", mutant=mutant)
+    codes = []
+
+    def run_all(root, jobs, workers, judged):
+        child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        for since in (0, mutation.LIMIT_S + 1):
+            began = time.monotonic() - since
+            running = mutation.Running(job=job, tree=tmp_path, started=began)
+            codes.append(mutation.finished(child.pid, running))
+        child.wait()
+        judged(jobs[0], codes[-1], "")
+
+    monkeypatch.setattr(mutation, "run_all", run_all)
+    assert mutation.survivors_of(tmp_path, [mutant], 1) == []
+    assert codes == [None, mutation.HUNG]
+    assert capsys.readouterr().out.startswith("hung, and so noticed, p.py:1: swap\n")
 
 
 def test_a_stale_entry_of_the_equivalent_mutants_is_an_error(monkeypatch):

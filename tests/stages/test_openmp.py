@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,11 +16,11 @@ CORES = 4
 def machine(monkeypatch, tmp_path):
     """Function: the choice beside so many running threads, on a machine of CORES."""
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # or what the choice sets would stay
+        monkeypatch.delenv(name)
     monkeypatch.setattr(openmp, "STATISTICS", tmp_path / "stat")
     monkeypatch.setattr(os, "cpu_count", lambda: CORES)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(CORES))
-    seen = []
 
     def choice(*running, **environment):
         for name, value in environment.items():
@@ -30,10 +31,9 @@ def machine(monkeypatch, tmp_path):
             (tmp_path / "stat").write_text(f"cpu 1 2\nprocs_running {next(readings)}\nbtime 3\n")
 
         next_reading(0)
-        monkeypatch.setattr(openmp.time, "sleep", next_reading)
+        monkeypatch.setattr(openmp, "time", SimpleNamespace(sleep=next_reading))
         openmp.choose_waiting()
-        seen.append(os.environ.get("GOMP_SPINCOUNT"))
-        return seen[-1]
+        return os.environ.get("GOMP_SPINCOUNT")
 
     return choice
 

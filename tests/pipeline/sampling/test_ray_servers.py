@@ -1,6 +1,7 @@
 """Servers that Ray starts on this machine; stand-ins without vLLM, killed without warning."""
 
 import itertools
+import re
 import signal
 import subprocess
 import sys
@@ -176,13 +177,19 @@ def test_without_ray_the_recipe_is_refused(monkeypatch):
 @pytest.mark.ray
 @pytest.mark.parametrize(
     ("address", "told"),
-    [("auto", "any running Ray"), ("127.0.0.1:1", "refused"), ("ray://127.0.0.1:1", "refused")],
+    [
+        ("auto", "any running Ray"),
+        ("127.0.0.1:1", "refused"),
+        ("ray://127.0.0.1:1", "refused"),
+        ("[::ffff:127.0.0.1]:1", "refused"),
+    ],
 )
 def test_a_ray_that_is_not_there_is_named_at_once(address, told, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_TMPDIR", "/nowhere")  # no cluster of this machine
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     asked = cluster(1).model_copy(update={"ray": address})
-    with pytest.raises(RecipeError, match=f"cluster.ray='{address}': no Ray cluster .*{told}"):
+    with pytest.raises(RecipeError, match=rf"{re.escape(repr(address))}: no Ray cluster .*{told}"):
         RayServers(asked, SamplerConfig(), "nowhere", max_length=8, say=print)
 
 

@@ -100,13 +100,13 @@ def test_how_far_the_policy_moved_is_measured_on_two_answers_of_the_check_before
 
     def scored(fresh):
         """The policy's log-probs of the tokens of the first two completions."""
-        found = []
+        logps = []
         for prompt, completion in list(zip(fresh.prompts, fresh.completions, strict=True))[:2]:
             with torch.no_grad():
                 logits = policy(torch.tensor([[*prompt, *completion.ids]])).logits[0]
             logp = logits.log_softmax(-1)[len(prompt) - 1 : -1]
-            found.append(logp.gather(1, torch.tensor(completion.ids)[:, None]).flatten())
-        return torch.cat(found)
+            logps.append(logp.gather(1, torch.tensor(completion.ids)[:, None]).flatten())
+        return torch.cat(logps)
 
     first = sync.send(0, PROMPTS)
     sync.compare(first)
@@ -147,7 +147,7 @@ def test_of_many_wrong_tensors_the_first_three_are_named(tiny_checkpoint, count,
         sync(0, PROMPTS)
 
 
-class Two:
+class TwoEngines:
     """A sampler of two engines."""
 
     name, dtype = "two", "float32"
@@ -173,7 +173,7 @@ class Two:
 
 def test_every_engine_of_a_sampler_is_verified_and_the_wrong_one_is_named(tiny_checkpoint):
     folder = tiny_checkpoint()
-    policy, two = load_policy(folder), Two(opened("torch", folder), opened("torch", folder))
+    policy, two = load_policy(folder), TwoEngines(opened("torch", folder), opened("torch", folder))
     sync = WeightSync(policy, two, temperature=1.0, tolerance=1e-4)
     alone = WeightSync(policy, two.engines["left"], temperature=1.0, tolerance=1e-4)
     assert sync(0, PROMPTS).tokens == 2 * alone(0, PROMPTS).tokens
