@@ -30,7 +30,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from veriloop.pipeline.types import Graded
 
-PERIOD = 10.0  # seconds without a line after which one is printed
+PERIOD = 8.0  # seconds without a line after which one is printed
 WIDTH = 100  # columns, at most
 KEY_METRICS = (
     "loss",
@@ -147,7 +147,6 @@ class _Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def __enter__(self) -> Self:
-        touch()
         self._thread.start()
         return self
 

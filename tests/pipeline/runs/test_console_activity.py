@@ -64,6 +64,17 @@ def test_only_the_innermost_activity_is_reported(short):
     assert current() is None
 
 
+def test_a_silence_of_several_short_activities_is_followed_by_a_line(short):
+    lines = []
+    with output(lines.append):
+        for _ in range(200):
+            with activity("part"):
+                time.sleep(0.005)
+            if lines:
+                break
+    assert lines == ["part: 0:00"]
+
+
 def test_a_run_that_prints_gets_no_further_lines(monkeypatch, capsys):
     monkeypatch.setattr(module, "PERIOD", 30.0)
     with activity("busy"):
