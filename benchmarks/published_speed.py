@@ -97,7 +97,7 @@ def generated(folder: str, count: int, tokens: int, rounds: int, dtype: str) -> 
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
     batch = tokenizer.pad({"input_ids": questions(tokenizer, count)}, return_tensors="pt")
     end = tokenizer.eos_token_id
 
