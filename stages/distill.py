@@ -102,8 +102,9 @@ def _teacher_objective(
     )
 
 
-def load_teacher(folder: str, student: Path, tokenizer: Any) -> Any:
-    """The checkpoint in `folder`, frozen. `tokenizer` is that of the folder `student`.
+def load_teacher(folder: str, student: Path, tokenizer: Any, *, empty: bool = False) -> Any:
+    """The checkpoint in `folder`, frozen. `tokenizer` is that of the folder `student`; `empty` is
+    that of `load_policy`.
 
     Raises RecipeError if `folder` holds no checkpoint, or one with another vocabulary.
     """
@@ -118,7 +119,7 @@ def load_teacher(folder: str, student: Path, tokenizer: Any) -> Any:
             f"{expected.get(token)}): the teacher cannot score the student's ids. Use method: sft, "
             "which needs only text, or a teacher with the student's tokenizer"
         )
-    return load_policy(path).eval().requires_grad_(False)
+    return load_policy(path, empty=empty).eval().requires_grad_(False)
 
 
 def task(recipe: DistillRecipe, sources: Sources = SOURCES) -> Task:
@@ -137,8 +138,11 @@ def build_distiller(
     recipe: DistillRecipe, policy: Any, generator: RolloutGenerator, start: Path
 ) -> OnPolicyDistiller:
     """The learner of `method: on_policy`, on this command's ranks."""
-    teacher = load_teacher(recipe.teacher, start, generator.tokenizer)
-    return OnPolicyDistiller(recipe, policy, teacher.to(device_of(policy)), current_ranks())
+    ranks = current_ranks()
+    teacher = load_teacher(recipe.teacher, start, generator.tokenizer, empty=ranks.count > 1)
+    if ranks.count == 1:
+        teacher.to(device_of(policy))
+    return OnPolicyDistiller(recipe, policy, teacher, ranks)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from veriloop.pipeline.model.policy import (
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.reference import frozen_copy
 from veriloop.pipeline.model.scalar_head import ScalarHead
+from veriloop.pipeline.model.sharded import current_ranks
 from veriloop.pipeline.preference.datasets import PreferenceDataset, build_dataset
 from veriloop.pipeline.preference.labelling import (
     VERIFIERS,
@@ -69,7 +70,8 @@ def _train(recipe: PreferenceRecipe, stage: StageRun) -> Path:
 
 def open_loop(stack: ExitStack, recipe: PreferenceRecipe, stage: StageRun) -> PreferenceLoop:
     """The loop and, for recipes with problems, its sampler; closed by `stack`, resumed if saved."""
-    policy = prepare(load_policy(stage.start), recipe.trainer)
+    empty = current_ranks().count > 1
+    policy = prepare(load_policy(stage.start, empty=empty), recipe.trainer)
     start = frozen_copy(policy) if recipe.keeps_start else None
     stage.divided(recipe, *filter(None, (start, policy)))
     tokenizer = load_tokenizer(stage.start)

@@ -16,10 +16,11 @@ from veriloop.pipeline.config.cluster import RanksConfig
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
 from veriloop.pipeline.config.rl import RLRecipe
+from veriloop.pipeline.model.loading import BadCheckpointError
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, saved_weights
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.reference import frozen_copy
-from veriloop.pipeline.model.scalar_head import load_classifier
+from veriloop.pipeline.model.scalar_head import load_classifier, saved_classifier
 from veriloop.pipeline.model.sharded import LEAVE, OPEN, sharded_state
 from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.rl.ranked_learner import LearnerWorker
@@ -47,7 +48,8 @@ def run_worker(device: str, cluster: RanksConfig) -> int:
         with open(os.devnull, "w") as silent, contextlib.redirect_stdout(silent):
             while (message := group.receive())[0] != LEAVE:
                 if message[0] == OPEN:  # rank 0 also closes stages that it finds done
-                    _run(group, *message[1:])
+                    with contextlib.suppress(BadCheckpointError):  # raised by all; rank 0 reports
+                        _run(group, *message[1:])
                     gc.collect()  # models in shards are part of cycles
     except RuntimeError as failure:
         # Whatever rank 0 ended with, it has reported itself.
@@ -70,7 +72,7 @@ def _learner(
     recipe: RLRecipe | DistillRecipe, group: RankGroup, start: Path, saved: Path | None
 ) -> RankWorker:
     """Of a stage that trains on rollouts."""
-    policy = prepare(load_policy(start), recipe.trainer)
+    policy = prepare(load_policy(start, empty=True), recipe.trainer)
     rollout = recipe.rollout
     generator = RolloutGenerator(
         load_tokenizer(start), policy.generation_config, rollout.template, rollout.system
@@ -87,9 +89,9 @@ def _learner(
 
 def _tuner(recipe: Any, group: RankGroup, start: Path, saved: Path | None) -> RankWorker:
     """Of a stage that trains on examples, with one model."""
-    classifier = partial(load_classifier, tokenizer=load_tokenizer(start))
-    rewards = isinstance(recipe, RewardModelRecipe)
-    model = prepare(classifier(start) if rewards else load_policy(start), recipe.trainer)
+    tokenizer, rewards = load_tokenizer(start), isinstance(recipe, RewardModelRecipe)
+    load = partial(load_classifier, tokenizer=tokenizer) if rewards else load_policy
+    model = prepare(load(start, empty=True), recipe.trainer)
     # Kept until the stage ends: rank 0 has it scored.
     frozen = isinstance(recipe, PreferenceRecipe) and recipe.keeps_start
     reference = frozen_copy(model) if frozen else None
@@ -97,7 +99,10 @@ def _tuner(recipe: Any, group: RankGroup, start: Path, saved: Path | None) -> Ra
         group.shard(each)
     optimizer = Optimizer(model, recipe.optimizer)
     if saved is not None:
-        weights = classifier(saved).state_dict() if rewards else saved_weights(model, saved)
+        if rewards:
+            weights = saved_classifier(model, saved, tokenizer)
+        else:
+            weights = saved_weights(model, saved)
         model.load_state_dict(sharded_state(model, weights))
         optimizer.load(checkpoint.load_state(saved, mapped=True)["optimizer"])
     return RankWorker(group, model, optimizer, reference)

@@ -32,7 +32,13 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.reward_model import zero_point
 from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.model.prepare import prepare
-from veriloop.pipeline.model.scalar_head import ZERO_POINT, answer_ends, load_classifier
+from veriloop.pipeline.model.scalar_head import (
+    ZERO_POINT,
+    answer_ends,
+    load_classifier,
+    saved_classifier,
+)
+from veriloop.pipeline.model.sharded import current_ranks
 from veriloop.pipeline.preference import pointwise
 from veriloop.pipeline.preference.datasets import load_rows
 from veriloop.pipeline.preference.reward_training import (
@@ -78,14 +84,15 @@ def _open_loop(
     tokenizer = load_tokenizer(stage.start)
     ends = answer_ends(stage.start, tokenizer)
     train, held_out, facts = _examples(recipe, tokenizer, ends)
-    model = prepare(load_classifier(stage.start, tokenizer), recipe.trainer)
+    empty = current_ranks().count > 1
+    model = prepare(load_classifier(stage.start, tokenizer, empty=empty), recipe.trainer)
     stage.divided(recipe, model)
     model.config.eos_token_id = list(ends)  # a classifier is saved without a generation config
     steps = recipe.epochs * -(-len(train) // recipe.batch)
     deps = stage.open_deps(stack, recipe, tokenizer, steps, KEY_METRICS)
     loop = RewardLoop(recipe, train, model, deps)
     if stage.saved is not None:
-        loop.trainer.resume(stage.saved[1], load_classifier(stage.saved[0], tokenizer).state_dict())
+        loop.trainer.resume(stage.saved[1], saved_classifier(model, stage.saved[0], tokenizer))
     return loop, held_out, facts
 
 

@@ -230,7 +230,7 @@ def open_loop(
     sampler = _open_sampler(recipe, directory, start, console.note, cores)
     stack.callback(sampler.close)
     ranks.command(OPEN, recipe, str(start), None if saved is None else str(saved[0]))
-    policy = prepare(load_policy(start), recipe.trainer)
+    policy = prepare(load_policy(start, empty=ranks.count > 1), recipe.trainer)
     tokenizer = load_tokenizer(start)
     generator = RolloutGenerator(
         tokenizer, policy.generation_config, rollout.template, rollout.system

@@ -149,7 +149,8 @@ def _open_loop(
     """The loop with its console and record, which `stack` closes; resumed if the stage is."""
     with activity("loading the model and the data"):
         tokenizer = open_tokenizer(stage.start, recipe.data)
-        model = stage.divided(recipe, prepare(load_policy(stage.start), recipe.trainer))
+        start = load_policy(stage.start, empty=current_ranks().count > 1)
+        model = stage.divided(recipe, prepare(start, recipe.trainer))
         ends = eos_ids(model.generation_config, tokenizer)
         dataset = build_dataset(rows, recipe.data, tokenizer, ends, recipe.seed)
     if dataset.too_long:

@@ -34,6 +34,7 @@ PHASES: tuple[Phase, ...] = ("update", "sampling", "sync", "scoring by the teach
 PROMPT = 256  # tokens of a prompt of stages without `rollout`
 STRIDE = 256  # positions by which a static cache grows; as in sampling/static_engine.py
 SHARDED = {"weights", "gradients", "optimizer moments", "reference", "critic"}
+ON_RANK_0 = {"sampler weights", "sampler cache", "sampler logits", "sync staging", "reward model"}
 SHORT = {"float32": "float32", "bfloat16": "bf16"}
 
 
@@ -90,6 +91,9 @@ def require_memory(recipe: Planned, shapes: Shapes) -> None:
     _, phase = peak(parts)
     held = [part for part in parts if not part.host and phase in part.during]
     hosted = [part for part in parts if part.host]
+    if recipe.trainer.device == "cpu":
+        each = trainer.ranks
+        hosted += [p if p.name in ON_RANK_0 else replace(p, size=each * p.size) for p in held]
     for key, limit, needed, when in (
         ("gpu_gib", trainer.gpu_gib, held, f"on the device of rank 0 during {phase}"),
         ("host_gib", trainer.host_gib, hosted, "in the memory of the first machine"),
@@ -168,19 +172,29 @@ def _divided(recipe: Planned, shape: Shape, parts: Sequence[Part]) -> list[Part]
     cluster = cluster_of(recipe)
     if cluster.ranks == 1:
         return list(parts)
-    each = cluster.trainer.ranks
-    start = 4 * shape.parameters
-    start += sum(part.size for part in parts if part.name == "reference")
-    start += sum(part.size / 4 for part in parts if part.name == "critic")
     sharded = (*SHARDED, *(["teacher"] if _on_policy(recipe) else []))
-    start += sum(part.size for part in parts if part.name == "teacher" and part.name in sharded)
     return [
         *(_shard(part, cluster.ranks) if part.name in sharded else part for part in parts),
         Part(name="whole units", size=whole_units(shape, recipe.trainer), during=("update",),
              note="two blocks, embedding and head, and gradients of them"),
-        Part(name="start", size=start * each, host=True,
-             note=f"with its copies, in each of {each} processes while they load"),
+        _start(recipe, shape, parts),
     ]  # fmt: skip
+
+
+def _start(recipe: Planned, shape: Shape, parts: Sequence[Part]) -> Part:
+    """What the processes of a machine hold of the models they begin with, before these are in
+    shards."""
+    each = cluster_of(recipe).trainer.ranks
+    if not shape.experts:
+        size = 4 * (shape.largest + adapter_parameters(shape, recipe.trainer))
+        adapters = " and the adapters" if recipe.trainer.lora.rank else ""
+        return Part(name="start", size=size * each, host=True,
+                    note=f"the largest weight{adapters}, in each of {each} processes while they "
+                    "read their rows")  # fmt: skip
+    copied = {"reference": 1.0, "critic": 1 / 4, "teacher": float(_on_policy(recipe))}
+    size = 4 * shape.parameters + sum(copied.get(part.name, 0) * part.size for part in parts)
+    return Part(name="start", size=size * each, host=True,
+                note=f"with its copies, in each of {each} processes while they load")  # fmt: skip
 
 
 def _shard(part: Part, ranks: int) -> Part:

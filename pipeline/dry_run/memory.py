@@ -17,6 +17,7 @@ Rows = list[tuple[str, str]]  # (quantity, value and how it is derived)
 MIB, GIB = 2**20, 2**30
 TILE, GPU_TILE = 1024, 16_384  # tokens whose logits exist at one time; as in model/logprob.py
 EIGHT_BIT = 2 * (1 + 4 / 256)  # bytes of two moments: a code each, and a scale for 256 of them
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # keys of config.json
 NF4 = 0.5 + 4 / 64  # bytes of a weight in 4 bits: a code, and a scale for 64 of them
 BACKWARD_BUFFERS = 3  # feed-forward-wide tensors that the backward pass of one layer holds
 LOGIT_BUFFERS = 3  # tensors of the size of a logits tile
@@ -40,6 +41,7 @@ class Shape:
     keys: int  # over all key-value heads
     vocabulary: int
     tied: bool
+    experts: bool = False  # a mixture of experts
 
     @property
     def head(self) -> int:
@@ -50,6 +52,11 @@ class Shape:
     def ends(self) -> int:
         """Parameters outside of the blocks: embedding and head."""
         return self.vocabulary * self.hidden + self.head
+
+    @property
+    def largest(self) -> int:
+        """Numbers of the largest weight of a model without experts."""
+        return max(self.vocabulary, self.feed_forward, self.queries) * self.hidden
 
     @property
     def linear(self) -> dict[str, tuple[int, int]]:
@@ -84,6 +91,7 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> Shape 
             keys=(config.get("num_key_value_heads") or heads) * head_dim,
             vocabulary=config["vocab_size"],
             tied=bool(config.get("tie_word_embeddings")),
+            experts=any(config.get(key) for key in EXPERTS),
         )
     except KeyError:
         return None

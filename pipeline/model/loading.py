@@ -2,7 +2,7 @@
 weights and logs a warning; here it is refused."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,25 +49,46 @@ def load_whole(
     tensors.
     """
     require_files(path)
-    with _quiet():
-        try:
-            model, loading = kind.from_pretrained(
-                str(path), output_loading_info=True, ignore_mismatched_sizes=True, **options
-            )
-        except (ModuleNotFoundError, MemoryError):
-            raise
-        except Exception as failure:
-            problem = f"does not load ({type(failure).__name__}: {first_line(failure)})"
-            raise BadCheckpointError(path, problem, ANOTHER) from failure
+    with refused(path):
+        model, loading = kind.from_pretrained(
+            str(path), output_loading_info=True, ignore_mismatched_sizes=True, **options
+        )
     if problem := _difference(loading, new, unused) or _integer_weights(Path(path), model):
         raise BadCheckpointError(path, problem)
     if broken := _not_finite(model):
-        raise BadCheckpointError(
-            path,
-            f"{_listed(broken)} hold NaN or infinite weights; expected finite numbers",
-            "Training diverged before it was saved: take an earlier checkpoint",
-        )
+        raise BadCheckpointError(path, *not_finite(broken))
     return model
+
+
+def not_finite(names: list[str]) -> tuple[str, str]:
+    """Problem and next step of weights that are NaN or infinite."""
+    return (
+        f"{_listed(names)} hold NaN or infinite weights; expected finite numbers",
+        "Training diverged before it was saved: take an earlier checkpoint",
+    )
+
+
+def require_fitting(
+    path: str | Path, model: Any, differing: Mapping[str, tuple[list[int], list[int]]]
+) -> None:
+    """Raise BadCheckpointError for stored shapes that differ from the model's, given as {name:
+    (stored, the model's)}, and for weights stored as integers."""
+    mismatched = [(name, *shapes) for name, shapes in differing.items()]
+    loading = {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": mismatched}
+    if problem := _difference(loading, (), ()) or _integer_weights(Path(path), model):
+        raise BadCheckpointError(path, problem)
+
+
+def stored_files(path: str | Path) -> dict[str, Path]:
+    """The safetensors file of each tensor of a checkpoint, as transformers chooses them; {} where
+    its weights have another format."""
+    folder = Path(path)
+    if (folder / SINGLE).is_file():
+        return dict.fromkeys(_require_safetensors(folder, folder / SINGLE), folder / SINGLE)
+    if not (folder / INDEX).is_file():
+        return {}
+    shards = _shards_of(folder, _object(folder, INDEX))
+    return {name: folder / shard for name, shard in shards.items()}
 
 
 def require_files(path: str | Path) -> None:
@@ -227,6 +248,19 @@ def _not_finite(model: Any) -> list[str]:
         for name, weight in model.named_parameters()
         if weight.is_floating_point() and not torch.isfinite(weight).all()
     ]
+
+
+@contextmanager
+def refused(path: str | Path) -> Iterator[None]:
+    """A block in which transformers loads quietly; its exceptions become a BadCheckpointError."""
+    with _quiet():
+        try:
+            yield
+        except (ModuleNotFoundError, MemoryError):
+            raise
+        except Exception as failure:
+            problem = f"does not load ({type(failure).__name__}: {first_line(failure)})"
+            raise BadCheckpointError(path, problem, ANOTHER) from failure
 
 
 @contextmanager

@@ -100,8 +100,11 @@ def _adapt(layer: nn.Linear, config: LoraConfig, *, seed: int) -> None:
     a_rI.uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))
     layer.__class__ = LoraLinear
     assert isinstance(layer, LoraLinear)
-    layer.lora_A = nn.Parameter(a_rI.to(layer.weight.device))
-    layer.lora_B = nn.Parameter(layer.weight.new_zeros(layer.out_features, config.rank))
+    device = torch.device("cpu") if layer.weight.is_meta else layer.weight.device
+    layer.lora_A = nn.Parameter(a_rI.to(device))
+    layer.lora_B = nn.Parameter(
+        layer.weight.new_zeros(layer.out_features, config.rank, device=device)
+    )
     layer.lora_scale = config.alpha / config.rank
 
 

@@ -24,7 +24,8 @@ from veriloop.pipeline.model.loading import (
 from veriloop.pipeline.model.logprob import logp_and_entropy_from_hidden
 from veriloop.pipeline.model.packed_attention import segments
 from veriloop.pipeline.model.probe import attention_kwargs, output_head, supports_packing
-from veriloop.pipeline.model.sharded import whole_parameters, whole_state
+from veriloop.pipeline.model.shard_loading import load_empty, stored_shards
+from veriloop.pipeline.model.sharded import is_sharded, whole_parameters, whole_state
 from veriloop.pipeline.types import Batch
 
 Result = TypeVar("Result")
@@ -75,14 +76,17 @@ def load_generation_config(path: str | Path) -> Any:
     return config
 
 
-def load_policy(path: str | Path, dtype: torch.dtype = torch.float32) -> Any:
+def load_policy(
+    path: str | Path, dtype: torch.dtype = torch.float32, *, empty: bool = False
+) -> Any:
     """Load a causal LM in training mode, with dropout 0 so that scores are reproducible.
 
-    Raises BadCheckpointError for a checkpoint that is not whole; see `load_whole`.
+    With `empty` its weights are not read before ranks have divided it; see `load_empty`. Raises
+    BadCheckpointError for a checkpoint that is not whole; see `load_whole`.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    model = load_whole(AutoModelForCausalLM, path, dtype=dtype)
+    model = (load_empty if empty else load_whole)(AutoModelForCausalLM, path, dtype=dtype)
     if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
         model.set_attn_implementation("eager")  # SDPA ignores the soft cap
     vars(model)["_stored_as"] = AutoConfig.from_pretrained(str(path)).dtype or torch.float32
@@ -149,10 +153,17 @@ def write_policy(
 
 
 def saved_weights(model: Any, directory: Path) -> Mapping[str, Tensor]:
-    """The exact training weights of a model saved in `directory`, as a state of `model`."""
+    """The exact training weights of a model saved in `directory`, as a state of `model`.
+
+    Of a sharded model each rank reads its rows.
+    """
     if lora.adapted(model) is not None:
         return model.state_dict() | lora.read(directory / lora.FOLDER)
     masters = directory / MASTERS / "model.safetensors"
+    if any(map(is_sharded, model.parameters())):
+        shards = stored_shards(model, masters.parent if masters.is_file() else directory)
+        if shards is not None:
+            return shards
     if masters.is_file():
         return model.state_dict() | _masters(model, masters)
     return load_policy(directory).state_dict()

@@ -5,6 +5,7 @@ types and the values of its weights, and what it saves, stay.
 """
 
 import logging
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from veriloop.pipeline.model import blocks, device, fused_layers, lora, nf4, pac
 from veriloop.pipeline.model.fused_layers import NORMS, FastLinear, FastNorm, TypedEmbedding
 from veriloop.pipeline.model.logprob import accumulate_in_place
 from veriloop.pipeline.model.probe import output_head, supports_packing
+from veriloop.pipeline.model.shard_loading import is_empty
 from veriloop.pipeline.model.sharded import current_ranks
 
 _log = logging.getLogger(__name__)
@@ -26,9 +28,9 @@ def prepare(model: Any, trainer: TrainerConfig) -> Any:
     """Set the model's device, dtype, fused layers, attention, blocks and adapters as in the recipe.
 
     On several ranks it stays on the CPU: dividing it moves one unit at a time, so that no GPU has
-    to hold all of it. Frozen weights are rounded to bfloat16 where a GPU computes in it. Raises
-    RecipeError for a missing device or library, a layer whose weights cannot follow bfloat16, or
-    blocks that cannot be compiled.
+    to hold all of it. One that is still empty is measured once it is divided. Frozen weights are
+    rounded to bfloat16 where a GPU computes in it. Raises RecipeError for a missing device or
+    library, a layer whose weights cannot follow bfloat16, or blocks that cannot be compiled.
     """
     half, target = trainer.compute == "bfloat16", device.choose_device(trainer.device)
     if half:
@@ -57,10 +59,7 @@ def prepare(model: Any, trainer: TrainerConfig) -> Any:
         _round_frozen(model)
     if current_ranks().count == 1:
         model.to(target)
-        _measure(model)
-    else:
-        with torch.compiler.set_stance("force_eager"):  # blocks are compiled for the GPU
-            _measure(model)
+    _measure(model)
     return model
 
 
@@ -94,9 +93,14 @@ def _require_following(model: Any) -> None:
 
 def _measure(model: Any) -> None:
     """Measure the model's properties for scoring, and warn about slow paths."""
-    if model.get_output_embeddings() is not None:
-        accumulate_in_place(output_head(model).weight_VD)
-    if not supports_packing(model.base_model):
+    if is_empty(model):
+        return
+    several = current_ranks().count > 1  # on the CPU, and blocks are compiled for the GPU
+    with torch.compiler.set_stance("force_eager") if several else nullcontext():
+        if model.get_output_embeddings() is not None:
+            accumulate_in_place(output_head(model).weight_VD)
+        packs = supports_packing(model.base_model)
+    if not packs:
         _log.warning(
             "%s mixes the sequences of a packed row: each gets its own row",
             type(model.base_model).__name__,

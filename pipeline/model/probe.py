@@ -3,6 +3,7 @@
 Axes: R packed rows, T positions, D width, V vocabulary.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,8 +20,15 @@ FAR = 1e6  # a logit above every soft cap
 RAMP = 60.0  # range of logits over which the head's rule is checked
 
 
+Pass = Callable[[Callable[[], tuple[Tensor, Tensor]]], tuple[Tensor, Tensor]]
+
+
 class UnknownHeadError(StageError):
     """A model computes its logits in an unsupported way."""
+
+
+def _direct(forward: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    return forward()
 
 
 def output_head(model: Any) -> Head:
@@ -38,13 +46,16 @@ def output_head(model: Any) -> Head:
     return Head(layer.weight, getattr(layer, "bias", None), scale, cap, compiled)
 
 
-def supports_packing(trunk: Any) -> bool:
+def supports_packing(trunk: Any, gathering: Pass = _direct) -> bool:
     """Whether each sequence of a packed row gets the same outputs as alone, with no gradient across
-    sequences. Measured once per attention implementation."""
+    sequences. Measured once per attention implementation.
+
+    `gathering` runs a forward pass where the trunk's weights are whole.
+    """
     known = vars(trunk).setdefault("_packs", {})
     kind = trunk.config._attn_implementation
     if kind not in known:
-        known[kind] = _packs(trunk)
+        known[kind] = _packs(trunk, gathering)
     return known[kind]
 
 
@@ -83,7 +94,7 @@ def _is_packed(trunk: Any) -> bool:
     return trunk.config._attn_implementation == packed_attention.NAME
 
 
-def _packs(trunk: Any) -> bool:
+def _packs(trunk: Any, gathering: Pass) -> bool:
     embedding = trunk.get_input_embeddings()
     ids_1T = _ids(trunk, FIRST + SECOND)
     positions = torch.cat([torch.arange(FIRST), torch.arange(SECOND)])[None].to(ids_1T.device)
@@ -96,8 +107,12 @@ def _packs(trunk: Any) -> bool:
     with torch.inference_mode(False), torch.enable_grad():
         handle = embedding.register_forward_hook(leaf)
         try:
-            row_1TD = _trunk(trunk, ids_1T, positions)[:, FIRST:]
-            alone_1TD = _trunk(trunk, ids_1T[:, FIRST:], positions[:, FIRST:])
+            row_1TD, alone_1TD = gathering(
+                lambda: (
+                    _trunk(trunk, ids_1T, positions)[:, FIRST:],
+                    _trunk(trunk, ids_1T[:, FIRST:], positions[:, FIRST:]),
+                )
+            )
         finally:
             handle.remove()
         noise = torch.Generator().manual_seed(0)

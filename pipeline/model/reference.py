@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.device import device_of
 from veriloop.pipeline.model.probe import compute_dtype
-from veriloop.pipeline.model.sharded import own_part, sharded_state, summed_like
+from veriloop.pipeline.model.sharded import SINGLE, Ranks, own_part, sharded_state, summed_like
 
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a weight
 _CHUNK = 1 << 22  # weights hashed at a time
@@ -77,9 +77,11 @@ def sharing_copy(model: Any) -> Any:
 class Reference:
     """A frozen copy of the policy from an earlier optimizer step."""
 
-    def __init__(self, policy: Any, every: int) -> None:
+    def __init__(self, policy: Any, every: int, ranks: Ranks = SINGLE) -> None:
+        """The policy is not sharded yet; the copy is divided among `ranks`."""
         self._own = {name for name, p in policy.named_parameters() if p.requires_grad}
         self.model = frozen_copy(policy)
+        ranks.shard(self.model)
         self.every = every  # optimizer steps; 0: never replaced
         self.replaced_at = 0  # optimizer steps done when it was last copied
         self.fingerprint = fingerprint(self.model)

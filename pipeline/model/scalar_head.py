@@ -4,7 +4,7 @@ Axes: R rows, T positions, B answers, D width.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +25,26 @@ from veriloop.pipeline.model.policy import (
     load_tokenizer,
     without_dropout,
 )
+from veriloop.pipeline.model.shard_loading import load_empty, stored_shards
+from veriloop.pipeline.model.sharded import is_sharded
 
 ZERO_POINT = "reward_zero_point"  # in config.json: the mean raw reward of the anchors
 HEAD = "score."  # prefix of the head's weights
 
 
-def load_classifier(path: Path, tokenizer: Any, *, new_head: bool = True) -> Any:
+def load_classifier(
+    path: Path, tokenizer: Any, *, new_head: bool = True, empty: bool = False
+) -> Any:
     """A transformers classifier with one output, ready to train.
 
     With `new_head` a causal LM gets a new head; one that is a classifier already brings its own.
+    With `empty` its weights are not read before ranks have divided it; see `load_empty`.
     Raises RecipeError if `path` holds no whole model, or one without a `score` head.
     """
     from transformers import AutoModelForSequenceClassification
 
     new = (HEAD,) if new_head and not _is_classifier(path) else ()
-    model = load_whole(
+    model = (load_empty if empty else load_whole)(
         AutoModelForSequenceClassification,
         path,
         new=new,
@@ -51,6 +56,16 @@ def load_classifier(path: Path, tokenizer: Any, *, new_head: bool = True) -> Any
         raise RecipeError(f"{path}: a {type(model).__name__} has no `score` head to read")
     model.config.pad_token_id = tokenizer.pad_token_id
     return without_dropout(model).train()
+
+
+def saved_classifier(model: Any, folder: Path, tokenizer: Any) -> Mapping[str, Tensor]:
+    """The weights of a classifier saved in `folder`, as a state of `model`. Of a sharded model each
+    rank reads its rows."""
+    if any(map(is_sharded, model.parameters())):
+        shards = stored_shards(model, folder)
+        if shards is not None:
+            return shards
+    return load_classifier(folder, tokenizer).state_dict()
 
 
 def _is_classifier(path: Path) -> bool:
@@ -95,13 +110,14 @@ def _answer_rewards(model: Any, answers: Sequence[EncodedAnswer], row: int) -> T
 
 
 class ScalarHead:
-    """A trained reward model, loaded in this process."""
+    """A trained reward model, loaded in this process or `empty`, for ranks to divide."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, empty: bool = False) -> None:
         require_files(folder)
         self.folder = folder
         self.tokenizer = load_tokenizer(folder)
-        self.model = load_classifier(folder, self.tokenizer, new_head=False).eval()
+        self.model = load_classifier(folder, self.tokenizer, new_head=False, empty=empty)
+        self.model.eval()
         self.ends = eos_ids(self.model.config, self.tokenizer)
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         self.positions: int | None = limit  # of prompt and response; None: unlimited

@@ -15,6 +15,7 @@ from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import hidden_states, trunk_states
 from veriloop.pipeline.model.reference import sharing_copy
 from veriloop.pipeline.model.scalar_head import ScalarHead
+from veriloop.pipeline.model.shard_loading import is_empty, stored_value
 from veriloop.pipeline.model.sharded import SINGLE, Ranks, sharded_state, whole
 from veriloop.pipeline.training.optimizer import load_moments
 from veriloop.pipeline.types import Batch, Graded
@@ -51,9 +52,10 @@ class Critic:
         nn.init.zeros_(self.head.bias)
         if start is not None:
             with torch.no_grad():
-                self.head.weight.copy_(start.model.score.weight)
+                self.head.weight.copy_(stored_value(start.model.score, "weight"))
                 self.head.bias.fill_(-start.zero_point)
-        self.head.to(next(policy.parameters()).device)
+        if not is_empty(policy):
+            self.head.to(next(policy.parameters()).device)
         for module in filter(None, (self.trunk, self.head)):
             ranks.shard(module)
         self.optimizer = torch.optim.AdamW(

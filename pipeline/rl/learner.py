@@ -54,9 +54,9 @@ class PolicyLearner:
         self.algorithm = algorithm = recipe.algorithm
         self.done = 0  # optimizer steps
         self.refused: list[str] = []  # why optimizer steps of the last turn were not taken
-        self.reference = (
-            Reference(policy, algorithm.reference_every) if algorithm.kl_coefficient else None
-        )
+        self.reference = None
+        if algorithm.kl_coefficient:
+            self.reference = Reference(policy, algorithm.reference_every, ranks)
         self.critic = None
         if algorithm.critic != "none":
             self.critic = Critic(
@@ -66,8 +66,6 @@ class PolicyLearner:
                 start=self._critic_start(),
                 ranks=ranks,
             )
-        if self.reference is not None:
-            ranks.shard(self.reference.model)
         ranks.shard(policy)
         self.estimator = AdvantageEstimator(algorithm)
         self.trace = TokenTrace()
@@ -95,7 +93,8 @@ class PolicyLearner:
         folder = self.algorithm.critic_start
         if not folder:
             return None
-        head = ScalarHead(find_checkpoint(folder, "algorithm.critic_start"))
+        path = find_checkpoint(folder, "algorithm.critic_start")
+        head = ScalarHead(path, empty=self.ranks.count > 1)
         head.require_tokenizer(self.generator.tokenizer)
         prepare(head.model, self.recipe.trainer)
         return head

@@ -232,7 +232,7 @@ def test_models_of_7_to_70_billion_parameters_are_planned_on_8_to_512_cards(
     ("limit", "said"),
     [
         (["gpu-gib", "79"], r"gpu_gib=79: .* times as many ranks would do"),
-        (["host-gib", "2000"], r"host_gib=2000: .*; use machines with more memory, or fewer ranks"),
+        (["host-gib", "500"], r"host_gib=500: .*; use machines with more memory, or fewer ranks"),
     ],
 )
 def test_70_billion_parameters_do_not_fit_eight_cards(limit, said, llama_70b):

@@ -15,6 +15,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.loading import BadCheckpointError, load_whole
 from veriloop.pipeline.model.policy import load_generation_config, load_policy, load_tokenizer
 from veriloop.pipeline.model.scalar_head import ScalarHead, load_classifier
+from veriloop.pipeline.model.shard_loading import fill, is_empty
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.sampling.sampler import Sampling
@@ -201,13 +202,22 @@ def refused(error, folder, named):
     return True
 
 
+def read_by_rows(folder):
+    """The policy as a rank reads it."""
+    model = load_policy(folder, empty=True)
+    if is_empty(model):
+        fill(model, torch.device("cpu"))
+    return model
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("load", [load_policy, read_by_rows])
 @pytest.mark.parametrize("case", BAD)
-def test_a_checkpoint_that_is_not_whole_is_refused_by_name(damaged, case):
+def test_a_checkpoint_that_is_not_whole_is_refused_by_name(damaged, case, load):
     damage, named = BAD[case]
     folder = damaged(damage)
     with pytest.raises(RecipeError) as raised:
-        load_policy(folder)
+        load(folder)
     assert refused(str(raised.value), folder, named)
 
 
@@ -270,8 +280,13 @@ WHOLE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", WHOLE)
-def test_a_whole_checkpoint_loads(damaged, case):
-    assert load_policy(damaged(WHOLE[case])).training
+def test_a_whole_checkpoint_loads_also_by_rows(damaged, case):
+    folder = damaged(WHOLE[case])
+    model, by_rows = load_policy(folder), read_by_rows(folder)
+    assert model.training and by_rows.training
+    for name, weight in model.state_dict().items():
+        assert torch.equal(by_rows.state_dict()[name], weight), name
+    assert by_rows.generation_config.to_dict() == model.generation_config.to_dict()
 
 
 def test_a_tied_head_is_not_missing(tiny_checkpoint):

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.pipeline.cluster.cases import CASES
+from tests.pipeline.cluster.loading import CASES as CHECKPOINTS
 from tests.pipeline.cluster.tuning import CASES as EXAMPLES
 
 ROOT = Path(__file__).parents[3]
@@ -23,6 +24,7 @@ TABLE += [(count, case) for count in (1, 3, 4) for case in SOME]
 TUNING = [(2, case) for case in EXAMPLES] + [
     (3, case) for case in ("rows", "dpo", "kto", "rankings")
 ]
+LOADING = [(count, case) for count in (2, 3) for case in CHECKPOINTS]
 pytestmark = pytest.mark.slow
 LATER = 1e-4  # once AdamW has divided by gradients near 0, whose rounding differs
 
@@ -59,6 +61,11 @@ def test_ranks_learn_what_one_process_learns(count, case):
 @pytest.mark.parametrize(("count", "case"), TUNING)
 def test_ranks_learn_from_examples_what_one_process_learns(count, case):
     require_close(results("tuning.py", count, *of(count, TUNING))[case])
+
+
+@pytest.mark.parametrize(("count", "case"), LOADING)
+def test_ranks_read_of_a_checkpoint_what_one_process_loads(count, case):
+    require_close(results("loading.py", count, *of(count, LOADING))[case])
 
 
 def of(count, table):

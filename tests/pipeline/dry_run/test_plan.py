@@ -1,6 +1,7 @@
 """The plan's numbers, worked by hand, and parameter counts against models that exist."""
 
 import json
+import re
 import struct
 from types import SimpleNamespace
 
@@ -116,8 +117,8 @@ def test_a_cluster_is_planned_by_rank(tmp_path):
     whole = shown(4 * (3 * BLOCK + 2 * ENDS))
     assert found["- whole units"].startswith(f"{whole}: two blocks, embedding and head")
     assert "on the device of rank 0" in found["memory"]
-    start = shown(4 * (4 + 4) * parameters)  # with the reference
-    assert found["- start"].startswith(f"{start}: with its copies, in each of 4 processes")
+    largest = shown(4 * 4 * 4096 * 1024)
+    assert found["- start"].startswith(f"{largest}: the largest weight, in each of 4 processes")
     assert found["weight sync"].startswith(f"{4 * parameters / 2**20:,.1f} MiB gathered tensor by")
     alone = rows(zero(tmp_path))
     assert not {"cluster", "micro-batches", "- whole units", "weight sync"} & alone.keys()
@@ -127,6 +128,17 @@ def test_a_cluster_is_planned_by_rank(tmp_path):
 def test_a_rank_of_adapters_holds_no_whole_gradients(tmp_path):
     found, _ = of_eight(tmp_path, trainer={"lora": {"rank": 4}})
     assert found["- whole units"].startswith(f"{shown(4 * (2 * BLOCK + ENDS))}: ")
+    adapters = 4 * 4 * (8 * 1024 + 3 * (1024 + 2048))  # numbers: rank x layers x widths
+    start = shown(4 * 4 * (4096 * 1024 + adapters))
+    assert found["- start"].startswith(f"{start}: the largest weight and the adapters, in each")
+
+
+def test_each_rank_loads_all_of_a_mixture_of_experts(tmp_path):
+    shape = SHAPE | {"model_type": "mixtral", "num_local_experts": 2, "num_key_value_heads": 8}
+    (model_at(tmp_path) / "config.json").write_text(json.dumps(shape))
+    found = rows(zero(tmp_path, cluster={"trainer": {"nodes": 2, "ranks": 4}}))
+    start = shown(4 * (4 + 4) * int(found["parameters"].replace(",", "")))  # with the reference
+    assert found["- start"].startswith(f"{start}: with its copies, in each of 4 processes")
 
 
 def test_ranks_with_servers_have_no_sampler(tmp_path):
@@ -173,6 +185,22 @@ def test_a_cluster_that_is_too_small_is_refused(limits, said, tmp_path):
         return
     with pytest.raises(RecipeError, match=said):
         require_memory_of(recipe)
+
+
+def test_ranks_on_the_cpu_need_the_memory_of_their_machine(tmp_path):
+    (model_at(tmp_path) / "config.json").write_text(json.dumps(SHAPE))
+    limits = {"trainer": {"ranks": 4, "host_gib": 1.0}}
+    needed = []
+    for servers in ({}, {"samplers": {"urls": ["http://a:8000"]}}):
+        recipe = zero(tmp_path, cluster=limits | servers, trainer={"device": "cpu"})
+        with pytest.raises(RecipeError, match=r"host_gib=1: .*optimizer moments") as refusal:
+            require_memory_of(recipe)
+        listed = re.findall(r"([a-z ]+?) ([\d.,]+) ([MG])iB", str(refusal.value).partition("(")[2])
+        needed.append({name.strip(): float(size) for name, size, _ in listed})
+    parameters = 4 * BLOCK + ENDS
+    assert needed[0]["optimizer moments"] == pytest.approx(8 * parameters / 2**20, rel=0.01)
+    assert needed[0]["sampler weights"] == pytest.approx(4 * parameters / 2**20, rel=0.01)
+    assert "sampler weights" not in needed[1]
 
 
 @pytest.mark.parametrize("limit", ["gpu_gib", "host_gib"])
