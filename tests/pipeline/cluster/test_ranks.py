@@ -26,13 +26,15 @@ TUNING = [(2, case) for case in EXAMPLES] + [
 ]
 LOADING = [(count, case) for count in (2, 3) for case in CHECKPOINTS]
 pytestmark = pytest.mark.slow
+SLACK = 32 * 2**20  # bytes of what is not weights, as kernels and communication
 LATER = 1e-4  # once AdamW has divided by gradients near 0, whose rounding differs
 
 
 @cache
-def results(script, count, *cases):
+def results(script, count, *cases, **variables):
     """{case: {quantity: relative difference}} of `count` ranks."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    paths = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
     with TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
         ran = subprocess.run(
@@ -45,7 +47,7 @@ def results(script, count, *cases):
                 *cases,
             ],
             cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
+            env={**os.environ, **paths, **variables},
             capture_output=True,
             text=True,
         )
@@ -66,6 +68,16 @@ def test_ranks_learn_from_examples_what_one_process_learns(count, case):
 @pytest.mark.parametrize(("count", "case"), LOADING)
 def test_ranks_read_of_a_checkpoint_what_one_process_loads(count, case):
     require_close(results("loading.py", count, *of(count, LOADING))[case])
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_rank_holds_its_shards_and_one_tensor_while_it_reads(count):
+    memory = results("memory.py", count, MALLOC_MMAP_THRESHOLD_="65536")  # what is freed is gone
+    shard = memory["model"] / count
+    assert len(memory["ranks"]) == count
+    for rank in memory["ranks"]:
+        assert shard <= rank["reading"] <= shard + memory["largest"] + SLACK
+        assert shard <= rank["afterwards"] <= shard + SLACK
 
 
 def of(count, table):
