@@ -15,6 +15,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from veriloop.pipeline.model.loading import (
+    CONFIG,
     BadCheckpointError,
     load_whole,
     not_finite,
@@ -147,8 +148,10 @@ def _skeleton(kind: Any, path: str | Path, options: dict[str, Any]) -> Any:
         config = AutoConfig.from_pretrained(str(path), **settings)
         with torch.device("meta"):
             model = kind.from_config(config, dtype=options["dtype"])
-        if model.can_generate() and (Path(path) / "generation_config.json").is_file():
-            model.generation_config = GenerationConfig.from_pretrained(str(path))
+        if model.can_generate():
+            own = (Path(path) / "generation_config.json").is_file()
+            source = {} if own else {"config_file_name": CONFIG, "_from_model_config": True}
+            model.generation_config = GenerationConfig.from_pretrained(str(path), **source)
     return model
 
 
