@@ -68,11 +68,12 @@ class ServedSampler:
         max_length: int,
         say: Callable[[str], None],
         servers: Servers | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         """`run`: the folder of the run. `max_length` counts prompt and response tokens. `servers`:
-        by default those that the recipe names."""
+        by default those that the recipe names. `transport`: by default connections by TCP."""
         self._source = servers or NamedServers(cluster.samplers.urls)
-        self._deadlines = cluster.deadlines
+        self._deadlines, self._transport = cluster.deadlines, transport
         self.dtype, self.version = config.dtype, 0
         self.fleet = Fleet((), config.max_batch)
         self._servers: dict[str, VllmServer] = {}
@@ -285,7 +286,7 @@ class ServedSampler:
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
             try:
                 async with httpx2.AsyncClient(
-                    timeout=None, limits=limits, trust_env=False
+                    timeout=None, limits=limits, trust_env=False, transport=self._transport
                 ) as client:
                     for server in self._servers.values():
                         server.client = client

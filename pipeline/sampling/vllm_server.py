@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx2
+import msgspec
 
 from veriloop.pipeline.config.cluster import Deadlines
 from veriloop.pipeline.config.sections import SamplerConfig
@@ -36,6 +37,35 @@ def server_arguments(
     if not gpus or not config.graphs:
         words += ["--enforce-eager"]
     return words
+
+
+class _Token(msgspec.Struct, gc=False):
+    logprob: float
+
+
+class _LogProbs(msgspec.Struct):
+    content: list[_Token]
+
+
+class _Span(msgspec.Struct):
+    version: str
+
+
+class _Choice(msgspec.Struct):
+    token_ids: list[int]
+    logprobs: _LogProbs
+    finish_reason: str | None
+    weight_versions: list[_Span] | None = None
+
+
+class _Answer(msgspec.Struct):
+    """The fields of an answer that are read. Decoding these alone takes a tenth of the time of all
+    of its 150 bytes per token, which one process reads for all servers."""
+
+    choices: list[_Choice]
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
 
 
 class ServerFaultError(Exception):
@@ -111,19 +141,19 @@ class VllmServer:
 
     async def generate(self, body: Mapping[str, Any], label: str) -> Completion:
         """The response to one request, of weights with this label."""
-        reply = await self._request(
+        content = await self._request(
             "POST", "/inference/v1/generate", body, self._deadlines.answer_s, "answer_s"
         )
         try:
-            (choice,) = reply["choices"]
-            labels = [span["version"] for span in choice["weight_versions"] or ()]
+            (choice,) = _ANSWER.decode(content).choices
             completion = Completion(
-                ids=tuple(choice["token_ids"]),
-                logp=tuple(token["logprob"] for token in choice["logprobs"]["content"]),
-                finish=choice["finish_reason"],
+                ids=tuple(choice.token_ids),
+                logp=tuple([token.logprob for token in choice.logprobs.content]),
+                finish=choice.finish_reason,  # pyright: ignore[reportArgumentType] - compared below
             )
-        except (KeyError, TypeError, ValueError) as failure:
-            raise ServerFaultError(f"an answer that makes no sense ({failure!r})") from failure
+        except (msgspec.DecodeError, ValueError) as failure:
+            raise ServerFaultError(f"an answer that makes no sense ({failure})") from failure
+        labels = [span.version for span in choice.weight_versions or ()]
         tokens, finish = (len(completion.ids), len(completion.logp)), completion.finish
         if labels != [label]:
             raise ServerFaultError(
@@ -140,17 +170,22 @@ class VllmServer:
         return None if reply is None else _field(reply, "results")
 
     async def _control(self, path: str, body: Any = None, method: str = "POST") -> Any:
+        """The JSON of the response; None for an empty one."""
         try:
-            return await self._request(method, path, body, self._deadlines.sync_s, "sync_s")
+            content = await self._request(method, path, body, self._deadlines.sync_s, "sync_s")
         except ServerFaultError as failure:
             missing = "HTTP status 404" in str(failure)
             hint = "; start it with VLLM_SERVER_DEV_MODE=1" if missing else ""
             raise ServerFaultError(f"{failure}{hint}") from failure
+        try:
+            return json.loads(content) if content else None
+        except ValueError as failure:
+            raise ServerFaultError(f"{path}: an answer that is no JSON") from failure
 
     async def _request(
         self, method: str, path: str, body: Any, seconds: float, key: str = ""
-    ) -> Any:
-        """The JSON of the response; None for an empty one."""
+    ) -> bytes:
+        """The content of the response."""
         try:
             async with asyncio.timeout(seconds):
                 response = await self.client.request(method, self.url + path, json=body)
@@ -164,10 +199,7 @@ class VllmServer:
                 f"{path}: HTTP status {response.status_code}: {response.text[:DETAIL]}",
                 refused=400 <= response.status_code < 500,
             )
-        try:
-            return json.loads(response.content) if response.content else None
-        except ValueError as failure:
-            raise ServerFaultError(f"{path}: an answer that is no JSON") from failure
+        return response.content
 
 
 def _field(reply: Any, *keys: str) -> Any:

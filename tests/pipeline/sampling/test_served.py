@@ -252,6 +252,25 @@ def test_a_server_with_replies_of_another_version_is_left_out_and_named(
     assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("choices", "reason"),
+    [
+        ([], "not enough values"),
+        ([{"finish_reason": "stop", "logprobs": {"content": []}}], "missing required field"),
+        ([{"token_ids": ["1"], "logprobs": {"content": []}, "finish_reason": "stop"}], "got `str`"),
+        ([{"token_ids": [1], "logprobs": {"content": []}, "finish_reason": None}], "labelled []"),
+    ],
+)
+def test_a_server_with_an_answer_that_makes_no_sense_is_left_out(choices, reason, fleet):
+    good, other = StandIn(), StandIn()
+    other.on_generate = lambda _: (200, {"choices": choices})
+    sampler, said = fleet(good, other)
+    sampler.load_weights(WEIGHTS, 0)
+    assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
+    assert other.url in said[-1] and reason in said[-1]
+
+
 def test_without_weights_no_server_is_asked(fleet):
     server = StandIn()
     sampler, _ = fleet(server)

@@ -1,0 +1,242 @@
+"""How far one driver carries a fleet of sampling servers: the product's own client and bookkeeping
+under a virtual clock.
+
+    python benchmarks/cluster_sim.py [--quick] [--json FILE]
+
+A vLLM server on one core is measured first: a decoding pass by the number of sequences, and the
+reading of a prompt (10 M random parameters). Then two such servers take 256 asks for real, and the
+same asks are simulated with the measured times. Last, 1 to 1,000 simulated servers take 96 asks
+each, of at most 2,048 tokens and about 900 on average, after the weights were sent to all.
+
+Only the servers are simulated (benchmarks/simulated_servers.py): `ServedSampler`, its fleet and its
+HTTP client run as they are, and their CPU time counts (benchmarks/virtual_clock.py). Not in it: the
+network, the kernel's part of it, and grading. `--quick` measures little and simulates 8 servers.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import httpx2
+import numpy as np
+import torch
+from contenders import SIZES, model_of
+from publish import arguments, publish, table
+from simulated_servers import SimulatedNetwork, Speed
+from virtual_clock import virtual_time
+
+from veriloop.pipeline.config.cluster import ClusterConfig
+from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.model.policy import load_policy
+from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.served import ServedSampler
+from veriloop.pipeline.sampling.vllm_server import server_arguments
+
+ROOM, MAX_LENGTH = 32, 1024
+BATCHES, PASSES, ROUNDS = (1, 8, 16, 32), 64, 3
+PROMPT = tuple(range(10, 74))
+ASKS, LONGEST = 256, 512  # of the measured run
+FLEETS, QUICK_FLEETS = (1, 4, 16, 64, 256, 1000), (1, 8)
+WAVES, MEAN, CAP = 3, 1024, 2048  # asks per place, tokens of a response
+STORAGE_GIB_S = 10.0  # assumed: shared storage
+MODEL_GIB = 14.2  # of 7.6 B parameters in bfloat16
+AGREE, LINEAR = 0.10, 0.90
+ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1",
+}  # fmt: skip
+
+
+@contextmanager
+def servers(folder: Path, count: int) -> Iterator[list[str]]:
+    """Addresses of vLLM servers, each on a core of its own where there are as many."""
+    cores = sorted(os.sched_getaffinity(0))
+    config = SamplerConfig.model_validate({"engine": "vllm", "max_batch": ROOM, "cache_gib": 0.5})
+    words = server_arguments(config, str(folder), max_length=MAX_LENGTH, gpus=0)
+    running: list[subprocess.Popen[bytes]] = []
+    urls: list[str] = []
+    try:
+        for number in range(count):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            with (folder.parent / f"server-{number}.log").open("wb") as log:
+                core = str(cores[number % len(cores)])
+                running.append(
+                    subprocess.Popen(
+                        ["taskset", "-c", core, sys.executable, "-m",
+                         "vllm.entrypoints.openai.api_server", *words, "--host", "127.0.0.1",
+                         "--port", str(port)],
+                        env={**os.environ, **ENVIRONMENT}, stdout=log, stderr=log,
+                    )
+                )  # fmt: skip
+            urls.append(f"http://127.0.0.1:{port}")
+        yield urls
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def sampler_of(
+    urls: Sequence[str], folder: Path, run: Path, room: int, max_length: int, **further: Any
+) -> ServedSampler:
+    cluster = {"samplers": {"urls": list(urls)}, "deadlines": {"answer_s": 86400, "sync_s": 86400}}
+    return ServedSampler(
+        ClusterConfig.model_validate(cluster), SamplerConfig(max_batch=room), str(folder), run,
+        max_length=max_length, say=lambda _: None, **further,
+    )  # fmt: skip
+
+
+def sampling(tokens: int, per_prompt: int) -> Sampling:
+    return Sampling(per_prompt=per_prompt, temperature=1.0, max_tokens=tokens, seed=1)
+
+
+def measured_speed(folder: Path, url: str, rounds: int) -> Speed:
+    """A server's times, by requests of fixed lengths to it alone."""
+
+    def seconds(batch: int, tokens: int) -> float:
+        body = {"token_ids": list(PROMPT), "sampling_params": {
+            "max_tokens": tokens, "ignore_eos": True, "logprobs": 0, "detokenize": False,
+            "temperature": 1.0, "seed": 3, "n": 1}}  # fmt: skip
+        with ThreadPoolExecutor(batch) as pool:
+            began = time.perf_counter()
+            list(pool.map(lambda _: _post(url, body), range(batch)))
+            return time.perf_counter() - began
+
+    taken: dict[int, float] = {}
+    for batch in BATCHES:
+        seconds(batch, 2)
+        # of two lengths: reading prompts and the way to the server are in both
+        taken[batch] = median(
+            (seconds(batch, 2 + PASSES) - seconds(batch, 2)) / PASSES for _ in range(rounds)
+        )
+    sequence_s, pass_s = np.polyfit(list(taken), list(taken.values()), 1)
+    prompt_s = median((seconds(ROOM, 1) - seconds(1, 1)) / (ROOM - 1) for _ in range(rounds))
+    return Speed(pass_s=float(pass_s), sequence_s=float(sequence_s), prompt_s=prompt_s, room=ROOM)
+
+
+def _post(url: str, body: Any) -> None:
+    httpx2.post(f"{url}/inference/v1/generate", json=body, timeout=600).raise_for_status()
+
+
+def simulated(
+    urls: Sequence[str], folder: Path, speed: Speed, prompts: Sequence[Sequence[int]],
+    how: Sampling, length: Callable[[int], int], *, weights_gib: float = 0.0,
+) -> dict[str, float]:  # fmt: skip
+    """Virtual seconds of sending weights and of sampling, and the CPU seconds of the driver."""
+    network = SimulatedNetwork(
+        speed, length, storage_s=weights_gib / STORAGE_GIB_S, max_length=CAP + len(PROMPT)
+    )
+    with virtual_time() as clock, tempfile.TemporaryDirectory() as run:
+        room, positions = speed.room, len(prompts[0]) + how.max_tokens
+        sampler = sampler_of(urls, folder, Path(run), room, positions, transport=network)
+        sampler.load_weights([("weight", torch.zeros(1))], 1)
+        sampler.sample(prompts, how)
+    sync, turn = clock.loops
+    tokens = sum(map(length, seeds(how, len(prompts))))
+    return {"sync_s": sync.time(), "sampling_s": turn.time(), "driver_s": turn.computed_s,
+            "tokens": tokens}  # fmt: skip
+
+
+def seeds(how: Sampling, prompts: int) -> range:
+    """Those of the requests of a `ServedSampler`."""
+    first = how.seed * 1_000_003
+    return range(first, first + prompts * how.per_prompt)
+
+
+def two_servers(folder: Path, *, quick: bool) -> dict[str, Any]:
+    """A measured run of two servers, and its simulation."""
+    rounds, asks = (1, 16) if quick else (ROUNDS, ASKS)
+    with servers(folder, 2) as urls, tempfile.TemporaryDirectory() as run:
+        sampler = sampler_of(urls, folder, Path(run), ROOM, MAX_LENGTH)
+        policy = load_policy(str(folder))
+        sampler.load_weights(((n, w) for n, w in policy.state_dict().items()), 1)
+        speed = measured_speed(folder, urls[0], rounds)
+        prompts, how = [PROMPT] * asks, sampling(32 if quick else LONGEST, 1)
+        taken: list[float] = []
+        completions = sampler.sample(prompts, how)  # both warm up
+        for _ in range(rounds):
+            began = time.perf_counter()
+            sampler.sample(prompts, how)
+            taken.append(time.perf_counter() - began)
+        lengths = dict(zip(seeds(how, asks), (len(c.ids) for (c,) in completions), strict=True))
+    again = simulated(
+        ["http://server-0", "http://server-1"], folder, speed, prompts, how, lengths.__getitem__
+    )
+    return {
+        "speed": asdict(speed), "asks": asks, "tokens": again["tokens"],
+        "measured_s": median(taken), "simulated_s": again["sampling_s"], "all_s": taken,
+    }  # fmt: skip
+
+
+def fleet(folder: Path, speed: Speed, count: int) -> dict[str, float]:
+    """A turn of `count` servers."""
+    urls = [f"http://server-{number}" for number in range(count)]
+    how = sampling(CAP, ROOM)
+    # lengths as of an end that is equally likely after each token
+    lengths = {seed: 1 + min(int(Random(seed).expovariate(1 / MEAN)), CAP - 1)
+               for seed in seeds(how, WAVES * count)}  # fmt: skip
+    prompts = [PROMPT] * (WAVES * count)
+    turn = simulated(urls, folder, speed, prompts, how, lengths.__getitem__,
+                     weights_gib=MODEL_GIB)  # fmt: skip
+    return {"servers": count, **turn}
+
+
+def shares(turns: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """The turns with the tokens per second of a server relative to the smallest fleet's."""
+    rates = [t["tokens"] / t["sampling_s"] / t["servers"] for t in turns]
+    return [t | {"share": rate / rates[0]} for t, rate in zip(turns, rates, strict=True)]
+
+
+def broken(turns: Sequence[dict[str, float]]) -> str:
+    """What takes more than a tenth of a turn first, and from which fleet on."""
+    for turn in turns:
+        parts = {
+            "sending weights by shared storage": turn["sync_s"],
+            "the driver's one thread": turn["driver_s"],
+        }
+        name, seconds = max(parts.items(), key=lambda part: part[1])
+        if seconds > 0.1 * turn["sampling_s"]:
+            return f"{name}, at {turn['servers']:,} servers"
+    return "nothing"
+
+
+def main() -> int:
+    options = arguments("Simulate the driver of a fleet of sampling servers.")
+    with tempfile.TemporaryDirectory(prefix="cluster-") as name:
+        folder = model_of(Path(name) / "model", SIZES["10M"])
+        two = two_servers(folder, quick=options.quick)
+        speed = Speed(**two["speed"])
+        turns = shares([fleet(folder, speed, count)
+                        for count in (QUICK_FLEETS if options.quick else FLEETS)])  # fmt: skip
+    gap = two["simulated_s"] / two["measured_s"] - 1
+    text = "\n".join([
+        f"two servers, {two['asks']} asks: measured {two['measured_s']:.2f} s, "
+        f"simulated {two['simulated_s']:.2f} s ({gap:+.1%})", "",
+        table(["servers", "sync s", "sampling s", "driver s", "share of linear"],
+              [[str(t["servers"]), t["sync_s"], t["sampling_s"], t["driver_s"], t["share"]]
+               for t in turns]), "",
+        f"first to take a tenth of a turn: {broken(turns)}",
+    ])  # fmt: skip
+    failed = [f"two servers: simulated {gap:+.1%} of measured, wanted within {AGREE:.0%}"
+              ] if abs(gap) > AGREE else []  # fmt: skip
+    failed += [f"{t['servers']} servers: {t['share']:.2f} of linear, wanted {LINEAR:.2f}"
+               for t in turns if t["share"] < LINEAR]  # fmt: skip
+    results = {"two_servers": two, "turns": turns, "breaks_first": broken(turns)}
+    return publish(options, text, results, failed=[] if options.quick else failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
