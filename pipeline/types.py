@@ -26,7 +26,8 @@ class Rollout:
     response: str  # decoded text with special tokens, without the end-of-sequence token
     finish: Literal["stop", "length"]
     temperature: float  # the one `logp` was computed under
-    policy_version: int  # optimizer steps the sampling policy had taken
+    policy_version: int  # optimizer steps the policy had taken that sampled the first token
+    versions: tuple[int, ...] | None = None  # the same of each token; None: all of the first's
 
 
 ScoredSteps = tuple[tuple[int, float], ...]  # the offset after the last character of a step, score

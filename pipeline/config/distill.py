@@ -102,6 +102,11 @@ class DistillRecipe(Supervised, Judged):
             raise ValueError("problems={} is empty; name at least one source with its weight")
         if not self.steps:
             raise ValueError("steps=0: method 'on_policy' needs at least 1")
+        if self.rollout.ahead > 1:
+            raise ValueError(
+                f"rollout.ahead={self.rollout.ahead}: distillation has no correction for answers "
+                "of several weights; nearest valid: 1"
+            )
         if self.beta != 0.5 and self.divergence != "jsd":
             raise ValueError(f"beta={self.beta} is read by divergence jsd, not {self.divergence}")
         rollouts = self.rollout.prompts * self.rollout.per_prompt

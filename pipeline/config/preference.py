@@ -255,6 +255,11 @@ class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
                 f"two_d_dpo needs scored segments, which the samples of {self.schedule.name!r} do "
                 "not have; use offline or curriculum"
             )
+        if self.rollout.ahead:
+            raise ValueError(
+                f"rollout.ahead={self.rollout.ahead}: a round samples after the update before it; "
+                "set 0"
+            )
         if self.schedule.samples and self.rollout.per_prompt < 2:
             raise ValueError("rollout.per_prompt=1 leaves nothing to compare; set at least 2")
         if self.loss.name == "kto" and self.batch < 2:
@@ -302,7 +307,9 @@ class CollectPreferencesRecipe(HasSources, Judged):
         if self.rollout.per_prompt < 2:
             raise ValueError("rollout.per_prompt=1 leaves nothing to compare; set at least 2")
         if self.rollout.ahead:
-            raise ValueError("rollout.ahead=1: there is no update to sample ahead of; set 0")
+            raise ValueError(
+                f"rollout.ahead={self.rollout.ahead}: there is no update to sample ahead of; set 0"
+            )
         return self
 
 

@@ -227,6 +227,37 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
         return self
 
     @model_validator(mode="after")
+    def _stale_samples_are_corrected(self) -> Self:
+        rollout, algorithm = self.rollout, self.algorithm
+        if (ahead := rollout.ahead) < 2:
+            return self
+        if ahead > rollout.max_tokens:
+            raise ValueError(
+                f"rollout.ahead={ahead} exceeds rollout.max_tokens={rollout.max_tokens}: an answer "
+                f"is sampled in {ahead} parts; nearest valid: {rollout.max_tokens}"
+            )
+        if rollout.stop:
+            raise ValueError(
+                f"rollout.ahead={ahead} with rollout.stop={rollout.stop}: an engine that continues "
+                "an answer cannot see a stop string that began before; set ahead: 1, or stop: []"
+            )
+        if algorithm.dynamic_sampling:
+            raise ValueError(
+                f"rollout.ahead={ahead} with algorithm.dynamic_sampling="
+                f"{algorithm.dynamic_sampling}: the groups of a step are begun {ahead} steps "
+                "before it is known which of them teach nothing; set ahead: 1, or "
+                "dynamic_sampling: 0"
+            )
+        if algorithm.old_logp != "trainer" and not algorithm.allow_biased:
+            raise ValueError(
+                f"rollout.ahead={ahead} with algorithm.old_logp={algorithm.old_logp}: weights up "
+                f"to {ahead} steps old sampled the answers; set algorithm.old_logp: trainer, which "
+                "weighs each token by algorithm.mismatch, or algorithm.allow_biased: true to run "
+                "it anyway"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _ranks_suit(self) -> Self:
         if self.cluster.ranks > 1 and self.algorithm.objective == "natural_gradient":
             raise ValueError(

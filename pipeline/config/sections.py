@@ -131,8 +131,11 @@ class RolloutConfig(Part):
     """Tokens of a prompt, including the template."""
     stop: tuple[str, ...] = ()
     """Strings that end an answer, besides EOS."""
-    ahead: Annotated[int, Field(ge=0, le=1)] = 0
-    """Steps that sampling runs ahead of the update."""
+    ahead: Whole = 0
+    """Steps that sampling runs ahead of the update.
+
+    Beyond 1 an answer is sampled in so many parts, each by newer weights.
+    """
     template: PromptTemplate = "r1_zero"
     """Prompt template. chat: the tokenizer's own; or a file ending in .jinja."""
     system: SystemMessage = ""
@@ -315,10 +318,11 @@ class AsksQuestions(HasSources):
     @model_validator(mode="after")
     def _sampler_is_awake(self) -> Self:
         sampler, rollout = getattr(self, "sampler", None), getattr(self, "rollout", None)
-        if getattr(sampler, "sleep", False) and getattr(rollout, "ahead", 0):
+        ahead = getattr(rollout, "ahead", 0)
+        if getattr(sampler, "sleep", False) and ahead:
             raise ValueError(
-                "sampler.sleep=True with rollout.ahead=1: the sampler cannot sleep during an "
-                "update in which it samples; set only one of them"
+                f"sampler.sleep=True with rollout.ahead={ahead}: the sampler cannot sleep during "
+                "an update in which it samples; set only one of them"
             )
         return self
 

@@ -13,7 +13,15 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.doctor.checkpoint_under_test import MAX_TOKENS, CheckpointUnderTest
 from veriloop.pipeline.doctor.finding import Finding, fail, ok, warn
-from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampler, Sampling
+from veriloop.pipeline.sampling.sampler import (
+    Completion,
+    Digest,
+    OnComplete,
+    OnContinued,
+    Sampler,
+    Sampling,
+    Unfinished,
+)
 from veriloop.pipeline.sampling.sync import SyncError, SyncReport, WeightSync
 
 TOLERANCE = SamplerConfig().tolerance  # nats, as for every weight sync of a run
@@ -102,6 +110,14 @@ class _FixedTemperature:
     ) -> list[list[Completion]]:
         sampling = replace(sampling, temperature=self._temperature)
         return self._sampler.sample(prompts, sampling, on_complete)
+
+    def extend(
+        self,
+        responses: Sequence[Unfinished],
+        sampling: Sampling,
+        on_continued: OnContinued | None = None,
+    ) -> list[Completion]:
+        raise NotImplementedError("only samples")
 
     def sleep(self) -> None:
         raise NotImplementedError("only samples")

@@ -23,6 +23,7 @@ from veriloop.pipeline.rl.reward_checks import (
     check_step_scores,
     with_finite_numbers,
 )
+from veriloop.pipeline.rollouts import ledger
 from veriloop.pipeline.rollouts.collect import CollectedStep, RolloutCollector
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import (
@@ -33,6 +34,7 @@ from veriloop.pipeline.rollouts.grade import (
     verdicts_of,
 )
 from veriloop.pipeline.rollouts.prefetch import RolloutPrefetcher
+from veriloop.pipeline.rollouts.stream import RolloutStream
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.runs.record import (
     EVALUATIONS,
@@ -74,7 +76,10 @@ class Loop:
         self._reported_reasons = set[str]()  # of verifier failures
         self.trainer = Trainer(self, recipe, policy, deps)
         self.collector = RolloutCollector(recipe, task, deps.generator, deps.sampler, deps.pool)
-        self.prefetcher = RolloutPrefetcher(self.collector) if recipe.rollout.ahead else None
+        ahead = recipe.rollout.ahead
+        self.stream = RolloutStream(self.collector, ahead) if ahead > 1 else None
+        collects = self.stream or self.collector
+        self.prefetcher = RolloutPrefetcher(collects) if ahead else None
         self.sync = WeightSync(
             policy,
             deps.sampler,
@@ -105,13 +110,21 @@ class Loop:
             "step": self.step,
             "asked": (self.prefetcher or self.collector).next_question,
             "ahead": None if self.prefetcher is None else self.prefetcher.state(),
+            **self._open_state(),
             "learning": self.learner.state(),
         }
+
+    def _open_state(self) -> dict[str, Any]:
+        if self.stream is None or self.prefetcher is None:
+            return {}
+        return {"open": ledger.pack(self.prefetcher.open)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.step, self.collector.next_question = state["step"], state["asked"]
         if self.prefetcher is not None:
             self.prefetcher.load(state["ahead"])
+        if self.stream is not None:
+            self.stream.open = ledger.unpack(state["open"])
         self.learner.load(state["learning"])
 
     def begin(self) -> None:
@@ -134,7 +147,7 @@ class Loop:
         clock = Clock(exact=self.exact_times)
         collected = self._collect(clock)
         graded = self._checked(collected.graded)
-        staleness = self.learner.done - graded[0].rollout.policy_version
+        staleness = self._staleness(graded)
         if self.recipe.sampler.sleep:
             self.deps.sampler.sleep()
         self._prefetch(self.step + 1)
@@ -163,7 +176,7 @@ class Loop:
             | metrics.of_sync(report)
             | self.learner.metrics()
             | {"questions": float(collected.asked), "groups_missing": float(collected.missing)}
-            | {"staleness": float(staleness)}
+            | staleness
             | clock.metrics()
             | peaks,
             graded,
@@ -226,10 +239,18 @@ class Loop:
         """The rollouts of this turn: prefetched ones, or sampled now."""
         prefetched = None if self.prefetcher is None else self.prefetcher.take()
         if prefetched is None:
-            return self.collector(self.step, self._random("regrade"), clock)
+            collect = self.stream or self.collector
+            return collect(self.step, self._random("regrade"), clock)
         collected, prefetch_clock = prefetched
         clock.add_concurrent(prefetch_clock)
         return collected
+
+    def _staleness(self, graded: Sequence[Graded]) -> dict[str, float]:
+        """Optimizer steps between the weights that sampled and those that learn, over the tokens;
+        the largest only where answers are sampled by several weights."""
+        if self.stream is None:
+            return {"staleness": float(self.learner.done - graded[0].rollout.policy_version)}
+        return metrics.of_staleness(graded, self.learner.done)
 
     def _prefetch(self, step: int) -> None:
         """Start collecting the rollouts of turn `step`, if the recipe prefetches and has it."""

@@ -104,6 +104,17 @@ def _signal(graded: Sequence[Graded], advantages_N: Tensor, best: float) -> dict
     }
 
 
+def of_staleness(graded: Sequence[Graded], done: int) -> dict[str, float]:
+    """Optimizer steps by which the weights that sampled a token are older than those of `done`
+    steps, which learn from it: the mean over the tokens, and the largest."""
+    ages = [
+        done - version
+        for r in (g.rollout for g in graded)
+        for version in r.versions or [r.policy_version] * len(r.response_ids)
+    ]
+    return {"staleness": fmean(ages), "staleness/max": float(max(ages))}
+
+
 def of_updates(updates: Sequence[Update]) -> dict[str, float]:
     """Means over the optimizer steps of one turn; empty if no rollout could be trained on."""
     if not updates:

@@ -1,13 +1,14 @@
 """Collects a step's graded rollouts; dynamic sampling replaces groups without a learning signal."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Self
 
 import torch
 
+from veriloop.data.problem import Problem
 from veriloop.pipeline.losses.dapo import (
     Refill,
     SortedGroups,
@@ -24,10 +25,14 @@ from veriloop.pipeline.rollouts.grade import (
     grade,
     rule_verdicts,
 )
+from veriloop.pipeline.rollouts.ledger import OpenTurn
 from veriloop.pipeline.rollouts.step_scores import with_step_scores
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.training.measurements import Clock
 from veriloop.pipeline.types import Graded, Rollout
+
+OnGroup = Callable[[Sequence[Rollout]], object]
+Sample = Callable[[OnGroup], list[Rollout]]  # the rollouts of a step; calls it with each group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,8 @@ class CollectedStep:
 class RolloutCollector:
     """Asks the task's questions in order; `next_question` is the number of the next one."""
 
+    open: tuple[OpenTurn, ...] = ()  # begun turns, of which it has none
+
     def __init__(
         self,
         recipe: LoopRecipe,
@@ -54,20 +61,29 @@ class RolloutCollector:
         self.generator, self.sampler, self.pool = generator, sampler, pool
         self.next_question = 0
 
-    def __call__(self, step: int, random: Random, clock: Clock) -> CollectedStep:
-        """The rollouts of turn `step`, with the scores of their steps if the task has them."""
-        collected = self._collect(step, random, clock)
+    def __call__(
+        self, step: int, random: Random, clock: Clock, sample: Sample | None = None
+    ) -> CollectedStep:
+        """The rollouts of turn `step`, with the scores of their steps if the task has them.
+
+        `sample` replaces the sampling of all of them, without dynamic sampling.
+        """
+        collected = self._collect(step, random, clock, sample)
         if self.task.step_scores is None:
             return collected
         with clock("verify"):
             graded = with_step_scores(collected.graded, self.task.step_scores)
         return replace(collected, graded=graded)
 
-    def _collect(self, step: int, random: Random, clock: Clock) -> CollectedStep:
+    def _collect(
+        self, step: int, random: Random, clock: Clock, sample: Sample | None
+    ) -> CollectedStep:
         if self.recipe.algorithm.dynamic_sampling:
             return self._collect_mixed(step, random, clock)
         prompts = self.recipe.rollout.prompts
-        graded = self._attempt(step, 0, range(prompts), random, clock)
+        if sample is None:
+            sample = self._sample(step, 0, range(prompts))
+        graded = self._graded(step, sample, random, clock)
         self.next_question += prompts
         return CollectedStep(graded=graded, asked=prompts, missing=0)
 
@@ -78,7 +94,8 @@ class RolloutCollector:
         collected: list[Graded] = []
         while refill.to_sample:
             questions = range(refill.sampled, refill.sampled + refill.to_sample)
-            graded = self._attempt(step, refill.attempt, questions, random, clock)
+            sample = self._sample(step, refill.attempt, questions)
+            graded = self._graded(step, sample, random, clock)
             collected += graded
             refill = record_attempt(refill, _sorted_groups(graded))
         self.next_question += refill.sampled
@@ -98,18 +115,34 @@ class RolloutCollector:
             seed=(self.recipe.seed * 100_000 + step + 1) + 10_000_019 * attempt,
         )
 
-    def _attempt(
-        self, step: int, attempt: int, indices: range, random: Random, clock: Clock
-    ) -> list[Graded]:
-        """Sample and grade the questions with these indices, counted from `next_question`."""
-        task, sampling = self.task, self.sampling(step, attempt)
+    def questions(
+        self, step: int, indices: range | None = None, skipped: int = 0
+    ) -> list[tuple[str, Problem]]:
+        """(group id, problem) of the questions with these indices, by default all of a turn's,
+        counted from `next_question` after those of `skipped` turns."""
+        prompts = self.recipe.rollout.prompts
+        first = self.next_question + skipped * prompts
+        return [
+            (f"{step + 1}/{index}", self.task.problem(first + index))
+            for index in (range(prompts) if indices is None else indices)
+        ]
+
+    def _sample(self, step: int, attempt: int, indices: range) -> Sample:
+        """Samples the questions with these indices."""
+        sampling = self.sampling(step, attempt)
+
+        def sample(on_group: OnGroup) -> list[Rollout]:
+            questions = self.questions(step, indices)
+            return self.generator.rollouts(self.sampler, questions, sampling, on_group)
+
+        return sample
+
+    def _graded(self, step: int, sample: Sample, random: Random, clock: Clock) -> list[Graded]:
+        """Sample and grade."""
+        task = self.task
         with ConcurrentJudge(task.verifiers, self.pool) as judge:
             with clock("sample"):
-                questions = [
-                    (f"{step + 1}/{index}", task.problem(self.next_question + index))
-                    for index in indices
-                ]
-                rollouts = self.generator.rollouts(self.sampler, questions, sampling, judge.submit)
+                rollouts = sample(judge.submit)
             with clock("verify"):  # only the part that sampling did not overlap
                 verdicts, reward = judge.verdicts(), task.reward_in(step)
                 graded = grade(

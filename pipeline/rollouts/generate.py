@@ -61,8 +61,8 @@ class RolloutGenerator:
 
         def add(index: int, completions: Sequence[Completion]) -> None:
             group, problem = questions[index]
-            groups[index] = self._group(
-                group, problem, prompts[index], completions, sampling, sampler
+            groups[index] = self.group(
+                group, problem, prompts[index], completions, sampling.temperature, sampler.version
             )
             if on_group is not None:
                 on_group(groups[index])
@@ -73,15 +73,16 @@ class RolloutGenerator:
                 add(index, completions)
         return [rollout for index in range(len(questions)) for rollout in groups[index]]
 
-    def _group(
+    def group(
         self,
         group: str,
         problem: Problem,
         prompt: tuple[int, ...],
         completions: Sequence[Completion],
-        sampling: Sampling,
-        sampler: Sampler,
+        temperature: float,
+        version: int,
     ) -> list[Rollout]:
+        """The rollouts of a group, sampled by the weights of `version`."""
         judged = self.judged_problem(problem, prompt)
         return [
             Rollout(
@@ -92,8 +93,8 @@ class RolloutGenerator:
                 logp=completion.logp,
                 response=response_text(completion.ids, self.tokenizer, self.eos_ids),
                 finish=completion.finish,
-                temperature=sampling.temperature,
-                policy_version=sampler.version,
+                temperature=temperature,
+                policy_version=version,
             )
             for completion in completions
         ]

@@ -8,17 +8,18 @@ uninterrupted one; unfinished ones are collected again.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from veriloop.data.problem import Problem
-from veriloop.pipeline.rollouts.collect import CollectedStep, RolloutCollector
+from veriloop.pipeline.rollouts.collect import CollectedStep
+from veriloop.pipeline.rollouts.columns import concatenated, split
+from veriloop.pipeline.rollouts.ledger import OpenTurn
 from veriloop.pipeline.training.measurements import Clock
 from veriloop.pipeline.types import Graded, Rollout
 from veriloop.verifiers.verdict import Verdict
@@ -27,25 +28,43 @@ from veriloop.verifiers.verdict import Verdict
 TENSOR_FIELDS = {"prompt_ids": torch.int32, "response_ids": torch.int32, "logp": torch.float64}
 
 
+class Collects(Protocol):
+    """Collects turns in their order."""
+
+    @property
+    def next_question(self) -> int: ...
+    @property
+    def open(self) -> tuple[OpenTurn, ...]: ...  # begun turns after the one collected last
+
+    def __call__(self, step: int, random: Random, clock: Clock) -> CollectedStep: ...
+
+
 class RolloutPrefetcher:
     """Holds at most one collected turn, and collects at most one more in a thread."""
 
-    def __init__(self, collector: RolloutCollector) -> None:
+    def __init__(self, collector: Collects) -> None:
         self._collector = collector
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._ready: tuple[CollectedStep, Clock] | None = None
         self._pending: Future[tuple[CollectedStep, Clock]] | None = None
         self._pending_first = 0  # the collector's next question when `_pending` began
+        self._pending_open: tuple[OpenTurn, ...] = ()  # its begun turns at that time
 
     @property
     def next_question(self) -> int:
         """The first question after those of rollouts that are ready or were learned from."""
         return self._collector.next_question if self._pending is None else self._pending_first
 
+    @property
+    def open(self) -> tuple[OpenTurn, ...]:
+        """The turns begun after those that are ready or were learned from."""
+        return self._collector.open if self._pending is None else self._pending_open
+
     def begin(self, step: int, random: Random) -> None:
         """Start collecting the rollouts of turn `step`; does nothing while a turn is pending."""
         if self._pending is None:
             self._pending_first = self._collector.next_question
+            self._pending_open = self._collector.open
             self._pending = self._thread.submit(self._collect, step, random)
 
     def finish(self, clock: Clock) -> None:
@@ -82,7 +101,7 @@ def pack(collected: CollectedStep) -> dict[str, Any]:
     """The collected step as tensors, numbers and strings; `unpack` restores it to the bit."""
     rollouts = [g.rollout for g in collected.graded]
     tensors = {
-        name: _concatenated([getattr(rollout, name) for rollout in rollouts], dtype)
+        name: concatenated([getattr(rollout, name) for rollout in rollouts], dtype)
         for name, dtype in TENSOR_FIELDS.items()
     }
     records = json.dumps([_record(g) for g in collected.graded])
@@ -96,7 +115,7 @@ def pack(collected: CollectedStep) -> dict[str, Any]:
 
 def unpack(state: Mapping[str, Any]) -> CollectedStep:
     """Inverse of `pack`."""
-    columns = zip(*(_split(*state["tensors"][name]) for name in TENSOR_FIELDS), strict=True)
+    columns = zip(*(split(*state["tensors"][name]) for name in TENSOR_FIELDS), strict=True)
     graded = [
         _graded(record, dict(zip(TENSOR_FIELDS, values, strict=True)))
         for record, values in zip(json.loads(state["told"]), columns, strict=True)
@@ -119,21 +138,13 @@ def _record(graded: Graded) -> dict[str, Any]:
 
 def _graded(record: Mapping[str, Any], values: Mapping[str, tuple[Any, ...]]) -> Graded:
     problem = Problem(**record["rollout"]["problem"])
-    steps = record.get("steps")  # not in checkpoints of earlier versions
+    steps = record.get("steps")  # not in checkpoints of earlier versions, nor are the versions
+    versions = record["rollout"].get("versions")
+    several = None if versions is None else tuple(versions)
+    fields = {**record["rollout"], **values, "problem": problem, "versions": several}
     return Graded(
-        rollout=Rollout(**{**record["rollout"], **values, "problem": problem}),
+        rollout=Rollout(**fields),
         verdicts={name: Verdict(**verdict) for name, verdict in record["verdicts"].items()},
         reward=record["reward"],
         steps=None if steps is None else tuple((end, score) for end, score in steps),
     )
-
-
-def _concatenated(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """All rows one after the other, and their lengths."""
-    flat = [value for row in rows for value in row]
-    return torch.tensor(flat, dtype=dtype), torch.tensor([len(row) for row in rows])
-
-
-def _split(flat: Tensor, lengths: Tensor) -> Iterator[tuple[Any, ...]]:
-    rows: tuple[Tensor, ...] = flat.split(lengths.tolist())
-    return (tuple(row.tolist()) for row in rows)

@@ -36,6 +36,7 @@ _ROW = {
     "finish": pa.string(),
     "temperature": pa.float64(),
     "policy_version": pa.int64(),
+    "versions": pa.list_(pa.int64()),  # one per response id; null: all are `policy_version`
     "reward": pa.float64(),  # null when a verifier failed
     "advantage": pa.float64(),  # null when the rollout was not trained on
     "step_ends": pa.list_(pa.int32()),  # offsets in `response`; null without scores of steps
@@ -142,6 +143,7 @@ def _row(step: int, graded: "Graded", advantage: float | None) -> dict[str, Any]
         "finish": rollout.finish,
         "temperature": rollout.temperature,
         "policy_version": rollout.policy_version,
+        "versions": rollout.versions,
         "reward": graded.reward,
         "advantage": advantage,
         "step_ends": None if graded.steps is None else [end for end, _ in graded.steps],
@@ -219,6 +221,7 @@ def _graded(path: Path, index: int, row: Row) -> "Graded":
         finish=row["finish"],
         temperature=row["temperature"],
         policy_version=row["policy_version"],
+        versions=None if row.get("versions") is None else tuple(row["versions"]),
     )
     return Graded(rollout=rollout, verdicts=_verdicts(row), reward=row["reward"], steps=_steps(row))
 

@@ -21,7 +21,15 @@ from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer
 from veriloop.pipeline.runs.lineage import CONTENT, file_hash
 from veriloop.pipeline.sampling.process_engine import ApartSampler
-from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampler, Sampling
+from veriloop.pipeline.sampling.sampler import (
+    Completion,
+    Digest,
+    OnComplete,
+    OnContinued,
+    Sampler,
+    Sampling,
+    Unfinished,
+)
 from veriloop.pipeline.sampling.sync import WeightSync
 
 WEIGHTS = (".safetensors", ".bin", ".index.json")
@@ -141,6 +149,14 @@ class WarmSampler:
         on_complete: OnComplete | None = None,
     ) -> list[list[Completion]]:
         return self._engine.sample(prompts, sampling, on_complete)
+
+    def extend(
+        self,
+        responses: Sequence[Unfinished],
+        sampling: Sampling,
+        on_continued: OnContinued | None = None,
+    ) -> list[Completion]:
+        return self._engine.extend(responses, sampling, on_continued)
 
     def sleep(self) -> None:
         self._engine.sleep()

@@ -131,6 +131,14 @@ class _Engine:
 
         self._sampler.sample(prompts, sampling, send)
 
+    def extend(self, responses: Any, sampling: Any) -> None:
+        """Send each response as a part of the reply."""
+
+        def send(index: int, completion: Any) -> None:
+            self._channel.send(("part", (index, completion)))
+
+        self._sampler.extend(responses, sampling, send)
+
     def sleep(self) -> None:
         self._sampler.sleep()
 

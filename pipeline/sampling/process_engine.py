@@ -19,7 +19,14 @@ from veriloop.sandbox.child_signals import blocked
 if TYPE_CHECKING:  # the process starts before torch is imported
     from torch import Tensor
 
-    from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampling
+    from veriloop.pipeline.sampling.sampler import (
+        Completion,
+        Digest,
+        OnComplete,
+        OnContinued,
+        Sampling,
+        Unfinished,
+    )
     from veriloop.pipeline.sampling.shared_weights import SharedWeights
 
 OUTPUT_TAIL = 2_000  # characters of the process's output in an error
@@ -252,6 +259,24 @@ class ApartSampler:
         self._process.ask("sample", [tuple(prompt) for prompt in prompts], sampling)
         self._process.answer(part)
         return [groups[index] for index in range(len(prompts))]
+
+    def extend(
+        self,
+        responses: "Sequence[Unfinished]",
+        sampling: "Sampling",
+        on_continued: "OnContinued | None" = None,
+    ) -> "list[Completion]":
+        self._wait_until_loaded()
+        continued: dict[int, Completion] = {}
+
+        def part(value: "tuple[int, Completion]") -> None:
+            index, continued[index] = value
+            if on_continued is not None:
+                on_continued(index, continued[index])
+
+        self._process.ask("extend", list(responses), sampling)
+        self._process.answer(part)
+        return [continued[index] for index in range(len(responses))]
 
     def sleep(self) -> None:
         self._wait_until_loaded()

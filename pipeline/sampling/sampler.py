@@ -19,6 +19,8 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from veriloop.pipeline.errors import RecipeError
+
 Digest = tuple[int, int]
 TILE = 2**16  # words with multipliers of their own
 TILES_AT_ONCE = 64  # bounds the temporary memory to 64 MiB
@@ -58,7 +60,44 @@ class Completion:
     finish: Literal["stop", "length"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """A response to be continued after its first tokens, which earlier weights may have sampled."""
+
+    prompt: tuple[int, ...]
+    ids: tuple[int, ...]
+    logp: tuple[float, ...]  # nats, one per id
+    until: int  # tokens of the response at which sampling pauses
+
+    def __post_init__(self) -> None:
+        if not len(self.ids) == len(self.logp) < self.until:
+            raise ValueError(
+                f"a response of {len(self.ids)} tokens with {len(self.logp)} log-probs cannot be "
+                f"continued until it has {self.until}"
+            )
+
+
+def continued(response: Unfinished, added: Completion) -> Completion:
+    """The whole response after these further tokens."""
+    return Completion(
+        ids=(*response.ids, *added.ids), logp=(*response.logp, *added.logp), finish=added.finish
+    )
+
+
+def require_room(
+    prompts: Sequence[Sequence[int]], max_tokens: int, room: int, of: str = "engine"
+) -> None:
+    """Raise RecipeError for a prompt that leaves no room for `max_tokens` of `room` positions."""
+    for i, prompt in enumerate(prompts):
+        if len(prompt) + max_tokens > room:
+            raise RecipeError(
+                f"prompt {i} has {len(prompt)} tokens; with max_tokens={max_tokens} it exceeds the "
+                f"{of}'s {room} positions"
+            )
+
+
 OnComplete = Callable[[int, Sequence[Completion]], None]  # a prompt's index, its completions
+OnContinued = Callable[[int, Completion], None]  # a response's index, all of it so far
 
 
 class Sampler(Protocol):
@@ -91,6 +130,19 @@ class Sampler(Protocol):
         """`per_prompt` completions for each prompt, in order. `on_complete` is called once per
         prompt, as soon as its completions are done. The same seed and weights give the same tokens.
         Raises ValueError for a prompt that leaves no room for `max_tokens`."""
+        ...
+
+    def extend(
+        self,
+        responses: Sequence[Unfinished],
+        sampling: Sampling,
+        on_continued: OnContinued | None = None,
+    ) -> list[Completion]:
+        """Each response with the tokens before it and those sampled now, in order. Its finish is
+        "length" where it reached `until`. The current weights read all tokens before they sample
+        the next; the log-probs of earlier ones are kept. `per_prompt` and `max_tokens` are not
+        read. `on_continued` is called once per response, as soon as it is done. The same seed,
+        weights and responses give the same tokens."""
         ...
 
     def sleep(self) -> None:

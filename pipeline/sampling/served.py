@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -19,10 +20,19 @@ from torch import Tensor
 
 from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
-from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
 from veriloop.pipeline.sampling.fleet import Fleet
-from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampling
+from veriloop.pipeline.sampling.sampler import (
+    Completion,
+    Digest,
+    OnComplete,
+    OnContinued,
+    Sampling,
+    Unfinished,
+    continued,
+    require_room,
+)
 from veriloop.pipeline.sampling.vllm_server import ServerFaultError, VllmServer
 from veriloop.pipeline.sampling.weight_files import WeightFiles
 
@@ -123,6 +133,27 @@ class ServedSampler:
             return completions
 
         return self._run(lambda: _gathered(map(group, range(len(bodies)))))
+
+    def extend(
+        self,
+        responses: Sequence[Unfinished],
+        sampling: Sampling,
+        on_continued: OnContinued | None = None,
+    ) -> list[Completion]:
+        for response in responses:
+            require_room([response.prompt], response.until, self._max_length)
+        once = replace(sampling, per_prompt=1)
+
+        async def rest(place: int) -> Completion:
+            response = responses[place]
+            fewer = replace(once, max_tokens=response.until - len(response.ids))
+            body = self._body((*response.prompt, *response.ids), fewer, place)
+            whole = continued(response, await self.ask(body))
+            if on_continued is not None:
+                on_continued(place, whole)
+            return whole
+
+        return self._run(lambda: _gathered(map(rest, range(len(responses)))))
 
     def sleep(self) -> None:
         raise NotImplementedError("recipes with servers and sampler.sleep are refused")
@@ -244,13 +275,16 @@ class ServedSampler:
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[dict[str, Any]]]:
         """The requests of each prompt's responses, each with a seed of its own."""
-        for i, prompt in enumerate(prompts):
-            if len(prompt) + sampling.max_tokens > self._max_length:
-                raise RecipeError(
-                    f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
-                    f"it exceeds the engine's {self._max_length} positions"
-                )
-        first, count = sampling.seed * 1_000_003, sampling.per_prompt
+        require_room(prompts, sampling.max_tokens, self._max_length)
+        count = sampling.per_prompt
+        return [
+            [self._body(prompt, sampling, i * count + k) for k in range(count)]
+            for i, prompt in enumerate(prompts)
+        ]
+
+    def _body(self, ids: Sequence[int], sampling: Sampling, place: int) -> dict[str, Any]:
+        """The request for one response of a call, which is the `place`th."""
+        seed = sampling.seed * 1_000_003 + place
         parameters = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -261,16 +295,11 @@ class ServedSampler:
             "detokenize": bool(sampling.stop),
             "skip_special_tokens": False,
         }
-
-        def body(place: int) -> dict[str, Any]:
-            seed = first + place if sampling.temperature > 0 else None
-            return {
-                "request_id": f"{self._label}-{first + place}",
-                "token_ids": list(prompts[place // count]),
-                "sampling_params": {**parameters, "seed": seed},
-            }
-
-        return [[body(i * count + k) for k in range(count)] for i in range(len(prompts))]
+        return {
+            "request_id": f"{self._label}-{seed}",
+            "token_ids": list(ids),
+            "sampling_params": {**parameters, "seed": seed if sampling.temperature > 0 else None},
+        }
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Run a method in an event loop of its own, which `close` in another thread can end."""

@@ -21,7 +21,13 @@ from veriloop.pipeline.model.packed_attention import suits
 from veriloop.pipeline.model.prepare import DTYPES
 from veriloop.pipeline.model.probe import output_head
 from veriloop.pipeline.sampling import static_cache
-from veriloop.pipeline.sampling.sampler import Completion, OnComplete, Sampling
+from veriloop.pipeline.sampling.sampler import (
+    Completion,
+    OnComplete,
+    OnContinued,
+    Sampling,
+    Unfinished,
+)
 from veriloop.pipeline.sampling.static_cache import NextTokens, Prompts, StaticCache
 from veriloop.pipeline.sampling.torch_engine import Decoding, TorchSampler
 
@@ -80,6 +86,16 @@ class StaticSampler(TorchSampler):
     ) -> list[list[Completion]]:
         with _current(self.device):
             return self._sampled(prompts, sampling, on_complete)
+
+    @torch.no_grad()
+    def extend(
+        self,
+        responses: Sequence[Unfinished],
+        sampling: Sampling,
+        on_continued: OnContinued | None = None,
+    ) -> list[Completion]:
+        with _current(self.device):
+            return self._extended(responses, sampling, on_continued)
 
     def sleep(self) -> None:
         self._steps = None

@@ -5,6 +5,7 @@ H heads, D width of a head.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +16,16 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import CPU
 from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer
 from veriloop.pipeline.model.prepare import DTYPES
-from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampling, digests
+from veriloop.pipeline.sampling.sampler import (
+    Completion,
+    Digest,
+    OnComplete,
+    OnContinued,
+    Sampling,
+    Unfinished,
+    digests,
+    require_room,
+)
 
 SPARE = 64  # positions added when the cache is full
 COMPACT_BELOW = 7 / 8  # share of unfinished rows at which finished rows are dropped
@@ -41,6 +51,10 @@ class TorchSampler:
         self._ends = torch.tensor(eos_ids(self._model.generation_config, self._tokenizer))
         self._max_batch = max_batch
         self.version = 0
+
+    @property
+    def _room(self) -> int:
+        return self._model.config.max_position_embeddings
 
     @property
     def on_gpu(self) -> bool:
@@ -79,13 +93,7 @@ class TorchSampler:
         sampling: Sampling,
         on_complete: OnComplete | None,
     ) -> list[list[Completion]]:
-        room = self._model.config.max_position_embeddings
-        for i, prompt in enumerate(prompts):
-            if len(prompt) + sampling.max_tokens > room:
-                raise RecipeError(
-                    f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
-                    f"it exceeds the model's {room} positions"
-                )
+        require_room(prompts, sampling.max_tokens, self._room, "model")
         noise = torch.Generator(self.device).manual_seed(sampling.seed)
         batch = self._prompts_at_once(prompts, sampling)
         groups: list[list[Completion]] = []
@@ -98,6 +106,43 @@ class TorchSampler:
             decoding = self._decoding(prompts[start : start + batch], sampling, noise)
             groups += decoding.run(report)
         return groups
+
+    @torch.inference_mode()
+    def extend(
+        self,
+        responses: Sequence[Unfinished],
+        sampling: Sampling,
+        on_continued: OnContinued | None = None,
+    ) -> list[Completion]:
+        return self._extended(responses, sampling, on_continued)
+
+    def _extended(
+        self,
+        responses: Sequence[Unfinished],
+        sampling: Sampling,
+        on_continued: OnContinued | None,
+    ) -> list[Completion]:
+        if not responses:
+            return []
+        prompts = [(*response.prompt, *response.ids) for response in responses]
+        longest = max(response.until - len(response.ids) for response in responses)
+        sampling = replace(sampling, per_prompt=1, max_tokens=longest)
+        for response in responses:
+            require_room([response.prompt], response.until, self._room, "model")
+        noise = torch.Generator(self.device).manual_seed(sampling.seed)
+        batch = self._prompts_at_once(prompts, sampling)
+        continued: list[Completion] = []
+        for start in range(0, len(prompts), batch):
+
+            def report(p: int, group: Sequence[Completion], start: int = start) -> None:
+                if on_continued is not None:
+                    on_continued(start + p, group[0])
+
+            part = slice(start, start + batch)
+            decoding = self._decoding(prompts[part], sampling, noise)
+            decoding.follow(responses[part])
+            continued += [group[0] for group in decoding.run(report)]
+        return continued
 
     def _prompts_at_once(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> int:
         del prompts
@@ -135,7 +180,14 @@ class Decoding:
         self.finish: list[Any] = ["length"] * len(self.tokens)
         self.row_N = torch.arange(len(self.tokens))  # response index of each row of the batch
         self.unfinished_N = torch.ones(len(self.tokens), dtype=torch.bool)  # unfinished
+        self.limits = torch.full([len(self.tokens)], sampling.max_tokens)  # new tokens by response
         self._prefill(prompts)
+
+    def follow(self, responses: Sequence[Unfinished]) -> None:
+        """The prompts end with these tokens of responses, one response to each."""
+        self.tokens = [list(response.ids) for response in responses]
+        self.logp = [list(response.logp) for response in responses]
+        self.limits = torch.tensor([r.until - len(r.ids) for r in responses])
 
     def _prefill(self, prompts: Sequence[Sequence[int]]) -> None:
         longest = max(map(len, prompts))
@@ -166,12 +218,11 @@ class Decoding:
         for length in range(1, self.sampling.max_tokens + 1):
             token_N, logp_N = self._choose()
             self._append(token_N.cpu(), logp_N.cpu())
+            self._end(self.unfinished_N & (self.limits[self.row_N] == length))
             self._complete(on_complete)
-            if length == self.sampling.max_tokens or not self.unfinished_N.any():
+            if not self.unfinished_N.any():
                 break
             self._advance(token_N)
-        self.left = dict.fromkeys(self.left, 0)
-        self._complete(on_complete)
         return [self.groups[p] for p in range(len(self.groups))]
 
     def _complete(self, on_complete: OnComplete) -> None:
@@ -212,6 +263,10 @@ class Decoding:
         ended_N = self.unfinished_N & (torch.isin(token_N, self.ends) | self._stopped())
         for row in self.row_N[ended_N].tolist():
             self.finish[row] = "stop"
+        self._end(ended_N)
+
+    def _end(self, ended_N: Tensor) -> None:
+        for row in self.row_N[ended_N].tolist():
             self.left[row // self.n] -= 1
         self.unfinished_N &= ~ended_N
 

@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,17 @@ from torch._dynamo import config as dynamo
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import give_back_unused
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
-from veriloop.pipeline.sampling.sampler import Completion, Digest, OnComplete, Sampling, digests
+from veriloop.pipeline.sampling.sampler import (
+    Completion,
+    Digest,
+    OnComplete,
+    OnContinued,
+    Sampling,
+    Unfinished,
+    continued,
+    digests,
+    require_room,
+)
 from veriloop.pipeline.sampling.vllm_weights import held_weights, repack_head
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.gc_freeze import lasting
@@ -104,14 +115,34 @@ class VllmSampler:
         sampling: Sampling,
         on_complete: OnComplete | None = None,
     ) -> list[list[Completion]]:
-        for i, prompt in enumerate(prompts):
-            if len(prompt) + sampling.max_tokens > self._max_length:
-                raise RecipeError(
-                    f"prompt {i} has {len(prompt)} tokens; with max_tokens={sampling.max_tokens} "
-                    f"it exceeds the engine's {self._max_length} positions"
-                )
+        require_room(prompts, sampling.max_tokens, self._max_length)
+        parameters = [self._parameters(sampling, i) for i in range(len(prompts))]
         with self._seeded(sampling.seed):
-            return self._sampled(prompts, sampling, on_complete)
+            return self._sampled(prompts, parameters, on_complete)
+
+    def extend(
+        self,
+        responses: Sequence[Unfinished],
+        sampling: Sampling,
+        on_continued: OnContinued | None = None,
+    ) -> list[Completion]:
+        for response in responses:
+            require_room([response.prompt], response.until, self._max_length)
+        prompts = [(*response.prompt, *response.ids) for response in responses]
+        parameters = [
+            self._parameters(
+                replace(sampling, per_prompt=1, max_tokens=response.until - len(response.ids)), i
+            )
+            for i, response in enumerate(responses)
+        ]
+
+        def report(index: int, group: Sequence[Completion]) -> None:
+            if on_continued is not None:
+                on_continued(index, continued(responses[index], group[0]))
+
+        with self._seeded(sampling.seed):
+            groups = self._sampled(prompts, parameters, report)
+        return [continued(r, group[0]) for r, group in zip(responses, groups, strict=True)]
 
     def _seeded(self, seed: int) -> AbstractContextManager[None]:
         """On a GPU, the seed of vLLM's generators in this process."""
@@ -120,12 +151,12 @@ class VllmSampler:
     def _sampled(
         self,
         prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
+        parameters: Sequence[Any],
         on_complete: OnComplete | None,
     ) -> list[list[Completion]]:
         request_ids = self._engine.enqueue(
             [{"prompt_token_ids": list(prompt)} for prompt in prompts],
-            [self._parameters(sampling, i) for i in range(len(prompts))],
+            parameters,
             use_tqdm=False,
         )
         indices = {request.partition("-")[0]: i for i, request in enumerate(request_ids)}

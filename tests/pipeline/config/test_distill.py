@@ -40,6 +40,8 @@ def test_a_recipe_of_each_method(method):
         ("on_policy", {"beta": 0.2}, "beta=0.2 is read by divergence jsd, not sampled"),
         ("on_policy", {"minibatches": 7}, "128 rollouts do not divide into minibatches=7; "
                                           "nearest valid: 8"),
+        ("on_policy", {"rollout": {"prompts": 2, "per_prompt": 2, "max_tokens": 8, "ahead": 2}},
+         "rollout.ahead=2: distillation has no correction"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_with_the_reason(method, changes, said):

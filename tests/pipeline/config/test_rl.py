@@ -210,3 +210,32 @@ def test_steps_of_sums_have_a_verifier_and_other_sources_need_one():
 def test_scores_of_steps_that_nobody_gives_or_reads_are_refused(changes, said):
     with pytest.raises(ValidationError, match=said):
         ZeroRecipe.model_validate(FIXED | changes)
+
+
+def ahead(by, **changes):
+    rollout = FIXED["rollout"] | {"ahead": by} | changes.pop("rollout", {})
+    return ZeroRecipe.model_validate(FIXED | {"rollout": rollout} | changes)
+
+
+@pytest.mark.parametrize(
+    ("by", "changes", "said"),
+    [
+        (2, {}, r"rollout.ahead=2 with algorithm.old_logp=sampler: .*set algorithm.old_logp: tra"),
+        (4, {"algorithm": {"old_logp": "trainer", "dynamic_sampling": 2}},
+         r"rollout.ahead=4 with algorithm.dynamic_sampling=2"),
+        (9, {}, r"rollout.ahead=9 exceeds rollout.max_tokens=8: .*nearest valid: 8"),
+        (-1, {}, "greater than or equal to 0"),
+        (2, {"rollout": {"stop": ["</answer>"]}},
+         r"rollout.ahead=2 with rollout.stop=\('</answer>',\)"),
+    ],
+)  # fmt: skip
+def test_sampling_far_ahead_is_refused_where_it_could_not_be_corrected(by, changes, said):
+    with pytest.raises(ValidationError, match=said):
+        ahead(by, **changes)
+
+
+def test_sampling_far_ahead_is_corrected_or_biased_by_name():
+    corrected = {"old_logp": "trainer"}
+    assert ahead(4, algorithm=corrected).rollout.ahead == 4
+    assert ahead(4, algorithm={"allow_biased": True}).rollout.ahead == 4
+    assert ahead(1, algorithm={"dynamic_sampling": 2}, rollout={"stop": ["x"]}).rollout.ahead == 1

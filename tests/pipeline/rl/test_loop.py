@@ -209,6 +209,56 @@ def test_a_run_that_samples_ahead_learns_a_step_late_and_continues_as_if_never_s
     assert metrics(resumed) == rows and same(bits(resumed.policy), bits(whole.policy))
 
 
+def several_ahead(ahead=3, **changes):
+    return recipe(
+        steps=7,
+        rollout={"ahead": ahead},
+        algorithm={"old_logp": "trainer"},
+        checkpoint={"every": 3},
+        **changes,
+    )
+
+
+def spans_of(loop):
+    """(step, versions of each token) of every rollout."""
+    files = sorted((loop.deps.directory / "rollouts").glob("*.parquet"))
+    rows = [row for file in files for row in read_rollouts(file)]
+    return [
+        (row["step"], row["versions"] or [row["policy_version"]] * len(row["logp"])) for row in rows
+    ]
+
+
+@pytest.mark.slow
+def test_no_token_is_older_than_the_bound_and_a_killed_run_continues_to_the_bit(train):
+    told = several_ahead(evaluation={"every": 2})
+    whole = train("whole", told)
+    rows = metrics(whole)
+    updates = told.algorithm.minibatches
+    ages = [updates * (step - 1) - min(versions) for step, versions in spans_of(whole)]
+    assert max(ages) == 3 * updates  # reached and never passed
+    assert all(versions == sorted(versions) for _, versions in spans_of(whole))
+    assert max(len(set(versions)) for _, versions in spans_of(whole)) == 3
+    assert max(row["staleness/max"] for row in rows) == 3 * updates
+    assert all(0 < row["staleness"] < row["staleness/max"] for row in rows[2:])
+    assert len(spans_of(whole)) == 7 * 16  # every group is learned once
+
+    def die_in_step_five(loop):
+        turn = loop.turn
+
+        def turn_or_die():
+            if loop.step == 4:
+                raise KeyboardInterrupt
+            turn()
+
+        loop.turn = turn_or_die
+
+    with pytest.raises(KeyboardInterrupt):
+        train("broken", told, die_in_step_five)
+    resumed = train("broken", told, resume=True)
+    assert metrics(resumed) == rows and same(bits(resumed.policy), bits(whole.policy))
+    assert spans_of(resumed) == spans_of(whole)
+
+
 @pytest.mark.slow
 @pytest.mark.vllm
 @pytest.mark.parametrize("tied", [False, True])

@@ -183,3 +183,9 @@ def test_one_source_in_one_language_has_no_parts(graded):
 def test_the_share_of_tokens_that_were_scored_is_over_all_updates_of_a_rollout():
     got = metrics.of_updates([update_of(scored=4), update_of(tokens=30, scored=30)])
     assert got["frac_tokens_scored"] == pytest.approx(34 / 40)
+
+
+def test_the_age_of_tokens_is_counted_in_optimizer_steps(graded):
+    several = graded((1,), (2, 3, 0), policy_version=2, versions=(2, 2, 6))
+    one = graded((1,), (0,), policy_version=6)
+    assert metrics.of_staleness([several, one], 8) == {"staleness": 4.0, "staleness/max": 6.0}

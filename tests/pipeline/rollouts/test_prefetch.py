@@ -25,6 +25,7 @@ def some(graded):
             graded((1,), (3,), logp=(-1 / 3,), verdicts={"accuracy": bad}, reward=None),
             replace(graded(), steps=((3, 1 / 3), (9, 0.0))),
             replace(graded(), steps=()),
+            graded(policy_version=3, versions=(3, 5)),
         ],
         asked=5,
         missing=2,
@@ -43,8 +44,12 @@ def test_what_is_carried_is_what_was_gathered(some, tmp_path):
 def test_a_checkpoint_from_before_steps_were_kept_is_read(some):
     state = pack(some)
     records = [{k: v for k, v in r.items() if k != "steps"} for r in json.loads(state["told"])]
+    for record in records:
+        del record["rollout"]["versions"]
     read = unpack(state | {"told": json.dumps(records)})
-    assert read.graded == [replace(g, steps=None) for g in some.graded]
+    plain = [replace(g.rollout, versions=None) for g in some.graded]
+    pairs = zip(some.graded, plain, strict=True)
+    assert read.graded == [replace(g, steps=None, rollout=rollout) for g, rollout in pairs]
 
 
 def test_nothing_gathered_is_carried_as_nothing():
@@ -56,6 +61,8 @@ def test_nothing_gathered_is_carried_as_nothing():
 
 class Collector:
     """Collects when it is told to; counts its questions as a RolloutCollector does."""
+
+    open = ()
 
     def __init__(self, some):
         self.some, self.next_question, self.began, self.go = (
@@ -104,6 +111,8 @@ def test_what_is_on_its_way_is_no_part_of_a_checkpoint_and_will_be_asked_again(c
     collector.go.clear()
     prefetcher.begin(2, Random(2))
     assert prefetcher.next_question == 5 and unpack(prefetcher.state()) == some
+    collector.open = ("what the turn that is on its way has begun",)
+    assert prefetcher.open == ()
     collector.go.set()
     prefetcher.close()
     assert (

@@ -81,6 +81,7 @@ def test_every_field_of_a_rollout_comes_back(tmp_path):
         "finish": "stop",
         "temperature": 0.9,
         "policy_version": 7,
+        "versions": None,
         "reward": 1.5,
         "advantage": -0.75,
         "step_ends": None,
@@ -211,14 +212,15 @@ def test_what_is_read_is_what_was_written_in_its_order(graded, tmp_path):
         graded((1, 2, 3), (4, 5), logp=(-0.1, -2.0000001), group="1/1", problem=problem),
         graded((1,), (0,), logp=(-1e-30,), verdicts=told | failed, reward=None),
         graded(reward=-0.25, finish="length", temperature=0.7, policy_version=12),
+        graded(policy_version=3, versions=(3, 5)),
     ]
     said = replace(written[2].rollout, response="é <answer>")
     written[2] = replace(written[2], rollout=said)
     path = tmp_path / "step.parquet"
-    write_rollouts(path, 3, written, [0.5, None, -0.5])
+    write_rollouts(path, 3, written, [0.5, None, -0.5, 0.0])
     found, rows = read_graded(path)
     logp = [one.rollout.logp for one in found]
-    assert [row["advantage"] for row in rows] == [0.5, None, -0.5]
+    assert [row["advantage"] for row in rows] == [0.5, None, -0.5, 0.0]
     assert logp[0] == pytest.approx(written[0].rollout.logp, rel=1e-7)
     for one, other in zip(found, written, strict=True):  # float32, as the update reads them
         kept = replace(one.rollout, logp=other.rollout.logp)
@@ -230,7 +232,8 @@ def test_scores_of_steps_come_back_and_a_file_without_their_columns_has_none(gra
     path = tmp_path / "step.parquet"
     write_rollouts(path, 1, [replace(graded(), steps=scores) for scores in steps], [0.0] * 3)
     assert [g.steps for g in read_graded(path)[0]] == steps
-    pq.write_table(pq.read_table(path).drop_columns(["step_ends", "step_scores"]), path)
+    earlier = pq.read_table(path).drop_columns(["step_ends", "step_scores", "versions"])
+    pq.write_table(earlier, path)
     assert [g.steps for g in read_graded(path)[0]] == [None] * 3
 
 

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import CPU
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, score
 from veriloop.pipeline.sampling.open import open_sampler
-from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.sampler import Sampling, Unfinished
 from veriloop.pipeline.sampling.static_engine import StaticSampler
 
 ENDS = tuple(range(200, 260))  # many, so that an untrained model meets them
@@ -218,3 +219,81 @@ def test_loaded_weights_are_used_at_once_and_nothing_of_the_old_ones_is(engine):
     finally:
         policy.load_state_dict(old, strict=False)
         sampler.load_weights(policy.named_parameters(), 0)
+
+
+def begun(responses, until):
+    """Those of (prompt, completion) that have room, to be continued."""
+    return [
+        Unfinished(prompt=prompt, ids=one.ids, logp=one.logp, until=until)
+        for prompt, one in responses
+        if one.finish == "length"
+    ]
+
+
+def moved(policy):
+    """The weights of another version."""
+    torch.manual_seed(3)
+    return [(n, p + 0.05 * torch.randn_like(p)) for n, p in policy.named_parameters()]
+
+
+@torch.no_grad()
+def test_an_answer_goes_on_under_new_weights_and_each_token_has_the_log_prob_of_its_own(engine):
+    sampler, policy, _ = engine
+    prompts = PROMPTS * 4  # many answers end early
+    fresh = [Unfinished(prompt=prompt, ids=(), logp=(), until=3) for prompt in prompts]
+    first = sampler.extend(fresh, sampling())
+    assert all(len(one.ids) == 3 or one.finish == "stop" for one in first)
+    responses = begun(zip(prompts, first, strict=True), 12)
+    assert len(responses) > 1, "none is left to go on with"
+    old, new = dict(policy.named_parameters()), moved(policy)
+    before = {name: weight.clone() for name, weight in old.items()}
+    heard = {}
+    try:
+        sampler.load_weights(iter(new), sampler.version + 1)
+        whole = sampler.extend(responses, sampling(seed=6), heard.__setitem__)
+        again = sampler.extend(responses, sampling(seed=6))
+    finally:
+        sampler.load_weights(iter(before.items()), sampler.version - 1)
+    assert again == whole == [heard[place] for place in range(len(responses))]
+    early = [scored(policy, r.prompt, one, 1.0) for r, one in zip(responses, whole, strict=True)]
+    for name, weight in new:
+        old[name].copy_(weight)
+    late = [scored(policy, r.prompt, one, 1.0) for r, one in zip(responses, whole, strict=True)]
+    for name, weight in before.items():
+        old[name].copy_(weight)
+    for response, one, by_old, by_new in zip(responses, whole, early, late, strict=True):
+        assert one.ids[:3] == response.ids and one.logp[:3] == response.logp
+        assert len(one.ids) == len(one.logp)
+        assert 3 < len(one.ids) <= 12 and (one.finish == "stop" or len(one.ids) == 12)
+        logp = torch.tensor(one.logp)
+        assert (logp - by_old)[:3].abs().max() < 1e-4 > (logp - by_new)[3:].abs().max()
+        assert (by_old - by_new).abs().max() > 1e-2  # or the two could not be told apart
+
+
+def test_answers_pause_where_each_of_them_is_told_to(engine):
+    sampler, _, _ = engine
+    untils = [1, 7, 3, 7]
+    fresh = [
+        Unfinished(prompt=prompt, ids=(), logp=(), until=until)
+        for prompt, until in zip(PROMPTS, untils, strict=True)
+    ]
+    found = sampler.extend(fresh, sampling(temperature=0.0))
+    whole = sampler.sample(PROMPTS, sampling(temperature=0.0, per_prompt=1))
+    for one, (full,), until in zip(found, whole, untils, strict=True):
+        assert one.ids == full.ids[:until]
+        assert one.finish == (full.finish if len(full.ids) <= until else "length")
+    assert sampler.extend([], sampling()) == []
+
+
+@pytest.mark.parametrize(("ids", "logp", "until"), [((1, 2), (-1.0,), 9), ((1,), (-1.0,), 1)])
+def test_an_answer_that_cannot_go_on_is_refused(ids, logp, until):
+    with pytest.raises(ValueError, match="cannot be continued"):
+        Unfinished(prompt=(1,), ids=ids, logp=logp, until=until)
+
+
+def test_an_answer_without_room_to_go_on_is_refused(engine):
+    sampler, _, _ = engine
+    with pytest.raises(RecipeError, match=r"with max_tokens=100000 it exceeds"):
+        sampler.extend(
+            [Unfinished(prompt=(1, 40), ids=(5,), logp=(-1.0,), until=100_000)], sampling()
+        )
