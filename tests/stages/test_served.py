@@ -36,7 +36,7 @@ def values(start="nowhere", **more):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("ahead", [0, 1, 2])
 def test_a_stage_samples_on_two_servers_and_proves_every_sync(ahead, tiny_checkpoint, tmp_path):
     start = tiny_checkpoint()
     recipe = tmp_path / "recipe.yaml"
@@ -45,6 +45,7 @@ def test_a_stage_samples_on_two_servers_and_proves_every_sync(ahead, tiny_checkp
     with serving(servers[0]) as one, serving(servers[1]) as two:
         words = ["zero", str(recipe), "--output", str(tmp_path / "run")]
         words += ["--cluster.samplers.urls", one.url, two.url, "--rollout.ahead", str(ahead)]
+        words += ["--algorithm.old-logp", "trainer"]
         assert main(words) == 0
     rows = read_metrics(tmp_path / "run/zero/metrics.jsonl")
     assert len(rows) == 3 and all(row["sync/max"] <= 1e-4 for row in rows)

@@ -17,7 +17,7 @@ from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.policy import load_policy
-from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.sampler import Sampling, Unfinished
 from veriloop.pipeline.sampling.served import ServedSampler
 from veriloop.pipeline.sampling.sync import SyncError, WeightSync
 from veriloop.pipeline.sampling.torch_engine import TorchSampler
@@ -116,6 +116,35 @@ def test_answers_do_not_depend_on_the_server(honest, fleet, tiny_checkpoint):
     groups = two.sample(PROMPTS, SAMPLING, lambda index, found: heard.update({index: found}))
     assert ids(groups) == ids(one.sample(PROMPTS, SAMPLING))
     assert heard == dict(enumerate(groups)) and len(set(ids(groups)[0])) > 1
+    assert min(two.fleet.answered.values()) > 0
+
+
+@pytest.mark.slow
+def test_an_answer_goes_on_after_a_sync_on_whichever_server(honest, fleet, tiny_checkpoint):
+    one, _ = fleet(honest())
+    two, _ = fleet(honest(), honest(), room=2)
+    policy = load_policy(tiny_checkpoint())
+    fresh = [Unfinished(prompt=prompt, ids=(), logp=(), until=3) for prompt in MANY]
+    found = []
+    for version in range(2):
+        weights = list(policy.named_parameters())
+        heard = {}
+        one.load_weights(weights, version)
+        two.load_weights(weights, version)
+        found = two.extend(fresh, SAMPLING, heard.__setitem__)
+        assert found == one.extend(fresh, SAMPLING) == [heard[place] for place in range(len(fresh))]
+        for before, after in zip(fresh, found, strict=True):
+            assert after.ids[: len(before.ids)] == before.ids
+            assert after.logp[: len(before.logp)] == before.logp
+            assert len(after.ids) == len(after.logp) <= before.until
+            assert after.finish == "stop" or len(after.ids) == before.until
+        pairs = [pair for pair in zip(fresh, found, strict=True) if pair[1].finish == "length"]
+        fresh = [
+            Unfinished(prompt=before.prompt, ids=after.ids, logp=after.logp, until=3 * version + 6)
+            for before, after in pairs
+        ]
+        assert len(fresh) > 5
+        shake(policy, version)
     assert min(two.fleet.answered.values()) > 0
 
 

@@ -18,7 +18,7 @@ from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import load_policy, score
-from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.sampler import Sampling, Unfinished
 from veriloop.pipeline.sampling.served import ServedSampler
 from veriloop.pipeline.sampling.sync import WeightSync
 
@@ -109,6 +109,7 @@ def test_every_token_of_two_servers_is_of_the_version_that_the_trainer_sent(
     config = SamplerConfig(max_batch=8)
     sampler = ServedSampler(cluster, config, str(folder), tmp_path, max_length=96, say=said.append)
     sync = WeightSync(policy, sampler, temperature=0.8, tolerance=1e-4)
+    begun = []
     for version in range(3):
         report = sync(version, PROMPTS)
         assert bool(report.warnings) == (version == 0 and not extended)  # of weights not read back
@@ -120,6 +121,17 @@ def test_every_token_of_two_servers_is_of_the_version_that_the_trainer_sent(
             for one in group:
                 gap = torch.tensor(one.logp) - scored(policy, prompt, one)
                 assert gap.abs().max() <= 1e-4
+        for before, after in zip(begun, sampler.extend(begun, SAMPLING), strict=True):
+            gap = torch.tensor(after.logp) - scored(policy, before.prompt, after)
+            assert after.ids[:2] == before.ids and gap[:2].abs().max() > 1e-3
+            assert len(after.ids) > 2 and gap[2:].abs().max() <= 1e-4
+        begun = [
+            Unfinished(prompt=tuple(prompt), ids=one.ids[:2], logp=one.logp[:2], until=6)
+            for prompt, group in zip(PROMPTS, groups, strict=True)
+            for one in group
+            if len(one.ids) > 2
+        ]
+        assert begun
         with torch.no_grad():
             for parameter in policy.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.02)
