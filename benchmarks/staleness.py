@@ -1,0 +1,160 @@
+"""`rollout.ahead: S` where a few answers are ten times as slow: time, accuracy and oldest token.
+
+    python benchmarks/staleness.py [--quick] [--json FILE] [--seeds N ...] [--steps N]
+                                   [--folder DIR] [--jobs N]
+
+Runs of `recipes/tiny/algorithms.yaml` with S = 0, 1 and 4, one optimizer step each turn, so that
+only the weight of each token differs: `corrected` by `algorithm.old_logp: trainer`, and without
+any. Which weights sample a token depends on token counts alone, so the time is computed from the
+records of the runs, under a virtual clock: a token of an answer takes 1 unit, of one answer in
+TAIL_SHARE it takes TAIL, all open answers are sampled at the same time, and an update takes as long
+as a usual answer. Accuracy is that on held-out problems; intervals are of 95 %, over the seeds.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from random import Random
+from statistics import fmean
+from typing import Any
+
+from paired import differs, interval
+from publish import arguments, publish, table
+from tiny_runs import OPTIONS, Ended, all_of, run, work_folder
+
+from veriloop.pipeline.runs.rollout_file import read_rollouts
+
+TAIL = 10  # times as slow as a usual answer
+TAIL_SHARE = 20  # one answer in so many
+BAR = 0.6  # times the time of S = 0, for the largest S
+MARGIN = 0.05  # of held-out accuracy, within which two ways count as equal
+SEEDS = (0, 1, 2)
+PLAIN = ("--algorithm.minibatches", "1", "--optimizer.learning-rate", "4e-4")
+CORRECTED = ("--algorithm.old-logp", "trainer")
+UNCORRECTED = ("--algorithm.objective", "policy_gradient", "--algorithm.allow-biased")
+WAYS: Mapping[str, tuple[int, Sequence[str]]] = {  # S, flags
+    "in turn": (0, CORRECTED),
+    "1, corrected": (1, CORRECTED),
+    "1, uncorrected": (1, UNCORRECTED),
+    "4, corrected": (4, CORRECTED),
+    "4, uncorrected": (4, UNCORRECTED),
+}
+Row = Mapping[str, Any]
+
+
+def versions_of(row: Row) -> Sequence[int]:
+    """The turns that the weights of each token had learned from: one optimizer step each."""
+    return row["versions"] or [row["policy_version"]] * len(row["response_ids"])
+
+
+def oldest(rows: Sequence[Row]) -> int:
+    """The most turns between the weights that sampled a token and those that learn from it."""
+    return max(row["step"] - 1 - min(versions_of(row)) for row in rows)
+
+
+def slowness(seed: int, row: Row, number: int) -> int:
+    """Units of time that a token of this answer takes, the same in every run of a seed."""
+    slow = Random(f"{seed}/{row['group']}/{number}").randrange(TAIL_SHARE) == 0
+    return TAIL if slow else 1
+
+
+def wall(rows: Sequence[Row], seed: int, update: float) -> float:
+    """Units of time of a run. Each turn first samples what its own update lacks; beside the update
+    those of later turns are sampled, and the longer of both is waited for."""
+    first, beside = defaultdict[int, float](float), defaultdict[int, float](float)
+    count = defaultdict[str, int](int)
+    for row in rows:
+        number = count[row["group"]]
+        count[row["group"]] += 1
+        versions, each = versions_of(row), slowness(seed, row, number)
+        for version in set(versions):
+            times = first if version == row["step"] - 1 else beside
+            times[version] = max(times[version], each * versions.count(version))
+    turns = range(max(row["step"] for row in rows))
+    return sum(first[turn] + max(update, beside[turn]) for turn in turns)
+
+
+def summary(way: str, seed: int, ended: Ended) -> dict[str, Any]:
+    if ended.status:
+        raise SystemExit(f"{ended.output.name} failed:\n{ended.log.read_text()[-3000:]}")
+    files = sorted((ended.output / "zero" / "rollouts").glob("*.parquet"))
+    rows = [row for path in files for row in read_rollouts(path)]
+    update = fmean(len(row["response_ids"]) for row in rows)
+    return {
+        "way": way,
+        "ahead": WAYS[way][0],
+        "seed": seed,
+        "wall": wall(rows, seed, update),
+        "pass@1": ended.stage["after"]["pass@1"],
+        "oldest": oldest(rows),
+        "staleness": fmean(step["staleness"] for step in ended.steps),
+    }
+
+
+def gap(runs: Sequence[Row], way: str, other: str) -> tuple[float, float]:
+    """Mean difference in accuracy of two ways, and half of its 95 % interval."""
+    by = {(r["seed"], r["way"]): r["pass@1"] for r in runs}
+    return interval([by[seed, way] - by[seed, other] for seed in dict.fromkeys(s for s, _ in by)])
+
+
+def times(runs: Sequence[Row], way: str) -> float:
+    """The time of a way over that of S = 0, a mean over the seeds."""
+    by = {(r["seed"], r["way"]): r["wall"] for r in runs}
+    return fmean(by[seed, way] / by[seed, "in turn"] for seed in dict.fromkeys(s for s, _ in by))
+
+
+def missed(runs: Sequence[Row]) -> list[str]:
+    """The targets that the runs miss."""
+    failed = [
+        f"S = {r['ahead']}: a token {r['oldest']} turns old, seed {r['seed']}"
+        for r in runs
+        if r["oldest"] > r["ahead"]
+    ]
+    if (ratio := times(runs, "4, corrected")) > BAR:
+        failed.append(f"S = 4 takes {ratio:.2f} x the time of S = 0, wanted {BAR}")
+    corrected = gap(runs, "4, corrected", "in turn")
+    failed += differs("pass@1, S = 4 corrected minus in turn", corrected, MARGIN)
+    mean, noise = gap(runs, "4, uncorrected", "4, corrected")
+    if mean + noise >= 0:
+        failed.append(
+            f"S = 4 uncorrected is not worse than corrected: {mean:+.4f} ± {noise:.4f} (95 %)"
+        )
+    return failed
+
+
+def main() -> int:
+    options = arguments(
+        __doc__ or "",
+        seeds={"nargs": "+", "type": int, "default": list(SEEDS)},
+        steps={"type": int, "default": 40, "help": "turns of each run"},
+        **OPTIONS,
+    )
+    quick, folder = options.quick, work_folder(options.folder, "staleness")
+
+    def train(job: tuple[int, str]) -> Mapping[str, Any]:
+        seed, way = job
+        ahead, own = WAYS[way]
+        flags = [*PLAIN, *own, "--rollout.ahead", str(ahead), "--steps", str(options.steps)]
+        name = f"{way.replace(', ', '-').replace(' ', '-')}-{seed}"
+        return run(folder, name, flags, seed, partial(summary, way, seed), quick=quick)
+
+    seeds = options.seeds[:1] if quick else options.seeds
+    runs = all_of([(seed, way) for seed in seeds for way in WAYS], options.jobs, train)
+    text = table(
+        ["S", "seed", "time", "x in turn", "pass@1", "oldest token", "mean age"],
+        [
+            [r["way"], str(r["seed"]), r["wall"], times([*runs], r["way"]), r["pass@1"],
+             str(r["oldest"]), r["staleness"]]
+            for r in runs
+        ],
+    )  # fmt: skip
+    gaps = {way: gap(runs, way, "in turn") for way in WAYS if way != "in turn"}
+    for way, (mean, noise) in gaps.items():
+        text += f"\n{way}: pass@1 {mean:+.4f} ± {noise:.4f} (95 %) against S = 0"
+    result = {"runs": runs, "gaps": {way: list(both) for way, both in gaps.items()}}
+    return publish(options, text, result, failed=[] if quick else missed(runs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
