@@ -47,7 +47,9 @@ from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.runs.json_file import read_object
-from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sampling.engine_cache import load_checkpoint
+from veriloop.pipeline.sampling.open import open_sampler, open_servers
+from veriloop.pipeline.sampling.prelaunch import served
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.types import Graded, Rollout
 from veriloop.stages.preference import labeller
@@ -91,8 +93,8 @@ def _collect(recipe: CollectPreferencesRecipe, stage: StageRun) -> Path:
 
 
 def _key(recipe: CollectPreferencesRecipe, start: Path) -> str:
-    """Hash of everything that the pairs depend on."""
-    reads = lineage.read_by(recipe.model_dump(mode="json"), start)
+    """Hash of everything that the pairs depend on, whoever samples them."""
+    reads = lineage.read_by(recipe.model_dump(mode="json", exclude={"cluster"}), start)
     inputs = {key: entry["sha256"] for key, entry in reads["inputs"].items()}
     text = json.dumps([reads["recipe"], inputs], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -114,8 +116,16 @@ def _open(stack: ExitStack, recipe: CollectPreferencesRecipe, stage: StageRun) -
         pool = open_verifiers(stack, recipe, names, stage.directory)
     label = labeller(recipe, pool, tokenizer)
     length = rollout.max_prompt + rollout.max_tokens
-    sampler = open_sampler(recipe.sampler, str(stage.start), max_length=length, say=print)
-    stack.callback(sampler.close)
+    start = str(stage.start)
+    if served(recipe):
+        sampler = open_servers(
+            recipe.cluster, recipe.sampler, start, stage.directory, max_length=length, say=print
+        )
+        stack.callback(sampler.close)
+        load_checkpoint(sampler, recipe.sampler, start)
+    else:
+        sampler = open_sampler(recipe.sampler, start, max_length=length, say=print)
+        stack.callback(sampler.close)
     return Ranking(problems=problems, generator=generator, sampler=sampler, label=label)
 
 

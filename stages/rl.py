@@ -54,7 +54,7 @@ from veriloop.pipeline.runs.console import LOG, StageConsole, activity
 from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.trackers.open import open_record
 from veriloop.pipeline.sampling.engine_cache import abandon
-from veriloop.pipeline.sampling.open import open_sampler
+from veriloop.pipeline.sampling.open import open_sampler, open_servers
 from veriloop.pipeline.sampling.prelaunch import halves, served
 from veriloop.pipeline.sampling.sampler import Sampler
 from veriloop.pipeline.types import Rollout
@@ -273,23 +273,8 @@ def _open_sampler(
     """The engine of the recipe, or the servers of its `cluster`."""
     length = recipe.rollout.max_prompt + recipe.rollout.max_tokens
     if isinstance(recipe, RLRecipe) and served(recipe):
-        from veriloop.pipeline.sampling.served import ServedSampler  # imports an HTTP client
-
-        servers = None
-        if recipe.cluster.samplers.count:
-            from veriloop.pipeline.sampling.ray_servers import RayServers
-
-            servers = RayServers(
-                recipe.cluster, recipe.sampler, str(start), max_length=length, say=say
-            )
-        return ServedSampler(
-            recipe.cluster,
-            recipe.sampler,
-            str(start),
-            directory,
-            max_length=length,
-            say=say,
-            servers=servers,
+        return open_servers(
+            recipe.cluster, recipe.sampler, str(start), directory, max_length=length, say=say
         )
     return open_sampler(recipe.sampler, str(start), max_length=length, say=say, cores=cores)
 

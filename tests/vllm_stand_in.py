@@ -81,7 +81,7 @@ class StandIn:
     def on_generate(self, body):
         self.asked.append(body["request_id"])
         if self.refuses:
-            return 400, {"error": {"message": "stop strings are not supported"}}
+            return 400, {"error": {"message": "no such parameter"}}
         while self.hangs:
             time.sleep(0.02)
         time.sleep(self.delay_s)

@@ -8,6 +8,8 @@ from pydantic import AfterValidator, Field, model_validator
 from veriloop.pipeline.config.fields import Count, NotNegative, Part, Positive
 from veriloop.pipeline.errors import RecipeError
 
+TRAINS_NOTHING = "collect_preferences"  # a stage with servers that sample and without ranks
+
 
 class ClusterTrainer(Part):
     nodes: Count = 1
@@ -103,6 +105,23 @@ class ClusterConfig(RanksConfig):
         return self
 
 
+def require_suited(samplers: ClusterSamplers, sampler: Any) -> None:
+    """Raise ValueError for settings of `sampler` that only an engine of the run has."""
+    if not samplers.served:
+        return
+    if sampler.engine == "torch":
+        raise ValueError(
+            "sampler.engine=torch with servers in cluster.samplers: these are vLLM's; set "
+            "engine: auto or vllm"
+        )
+    for name in ("apart", "sleep"):
+        if getattr(sampler, name):
+            raise ValueError(
+                f"sampler.{name}=True with servers in cluster.samplers: it is for an engine of "
+                "the run itself; set false"
+            )
+
+
 def cluster_of(recipe: Any) -> ClusterConfig:
     """The section `cluster` of a stage's recipe; one of a single process if it has none."""
     return getattr(recipe, "cluster", ClusterConfig())
@@ -117,9 +136,9 @@ def launched_rank(recipe: Any) -> int:
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == cluster.ranks:
         return int(os.environ.get("RANK", "0")) if world > 1 else 0
-    if world > 1 and not hasattr(recipe, "cluster"):
+    if world > 1 and (not hasattr(recipe, "cluster") or recipe.stage == TRAINS_NOTHING):
         raise RecipeError(
-            f"WORLD_SIZE={world}: the stage {recipe.stage!r} trains in one process; start it "
+            f"WORLD_SIZE={world}: the stage {recipe.stage!r} runs in one process; start it "
             "without torchrun"
         )
     trainer = cluster.trainer

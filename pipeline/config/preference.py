@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from veriloop.pipeline.config.cluster import ClusterConfig, require_suited
 from veriloop.pipeline.config.fields import Count, NotNegative, Part, Positive, Share, Whole
 from veriloop.pipeline.config.sections import (
     AsksQuestions,
@@ -298,6 +299,18 @@ class CollectPreferencesRecipe(HasSources, Judged):
     """Engine that samples answers."""
     trainer: TrainerConfig = TrainerConfig()
     """Device and packing of the reward model."""
+    cluster: ClusterConfig = ClusterConfig()
+    """Servers that sample; nothing is trained, so there are no ranks."""
+
+    @model_validator(mode="after")
+    def _servers_suit(self) -> Self:
+        if self.cluster.ranks > 1:
+            raise ValueError(
+                f"cluster.trainer asks for {self.cluster.ranks} ranks, and collect_preferences "
+                "trains nothing: set nodes and ranks to 1"
+            )
+        require_suited(self.cluster.samplers, self.sampler)
+        return self
 
     @model_validator(mode="after")
     def _answers_can_be_ranked(self) -> Self:

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from veriloop.data.problem import GENERAL
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.cluster import require_suited
 from veriloop.pipeline.config.fields import (
     Count,
     NotNegative,
@@ -268,19 +269,7 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
 
     @model_validator(mode="after")
     def _servers_suit(self) -> Self:
-        if not self.cluster.samplers.served:
-            return self
-        if self.sampler.engine == "torch":
-            raise ValueError(
-                "sampler.engine=torch with servers in cluster.samplers: these are vLLM's; set "
-                "engine: auto or vllm"
-            )
-        for name in ("apart", "sleep"):
-            if getattr(self.sampler, name):
-                raise ValueError(
-                    f"sampler.{name}=True with servers in cluster.samplers: it is for an engine of "
-                    "the run itself; set false"
-                )
+        require_suited(self.cluster.samplers, self.sampler)
         return self
 
     @model_validator(mode="after")

@@ -489,6 +489,6 @@ class Ranked(Part):
         if samplers.served and not self.samples_on_servers:
             raise ValueError(
                 f"cluster.samplers has urls={samplers.urls}, count={samplers.count}: only the RL "
-                "stages sample on servers; set urls: [] and count: 0"
+                "stages and collect-preferences sample on servers; set urls: [] and count: 0"
             )
         return self

@@ -1,26 +1,29 @@
 """The plan's rows of a recipe that trains on several ranks or samples on servers."""
 
 from veriloop.pipeline.config.cluster import ClusterConfig
+from veriloop.pipeline.config.preference import CollectPreferencesRecipe
 from veriloop.pipeline.config.registry import StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sections import Ranked
 from veriloop.pipeline.dry_run.budget import Shapes
 from veriloop.pipeline.dry_run.memory import MIB, Rows
 
+Served = RLRecipe | CollectPreferencesRecipe  # whose answers servers can sample
+
 
 def cluster_rows(recipe: StageRecipe, shapes: Shapes) -> Rows:
     """Placement, memory of each rank and bytes of a weight sync; none without `cluster`."""
-    if not isinstance(recipe, Ranked) or recipe.cluster == ClusterConfig():
+    if not isinstance(recipe, Ranked | Served) or recipe.cluster == ClusterConfig():
         return []
     shape = shapes(recipe.start)
     parameters, sent = None if shape is None else shape.parameters, 0.0
-    if isinstance(recipe, RLRecipe):
+    if isinstance(recipe, Served):
         sent = (parameters or 0) * {"float32": 4, "bfloat16": 2}[recipe.sampler.dtype] / MIB
-        return _server_rows(recipe, sent) + _rank_rows(recipe, parameters, sent)
-    return _rank_rows(recipe, parameters, sent)
+    servers = _server_rows(recipe, sent) if isinstance(recipe, Served) else []
+    return servers + (_rank_rows(recipe, parameters, sent) if isinstance(recipe, Ranked) else [])
 
 
-def _server_rows(recipe: RLRecipe, sent: float) -> Rows:
+def _server_rows(recipe: Served, sent: float) -> Rows:
     samplers, deadlines = recipe.cluster.samplers, recipe.cluster.deadlines
     if not samplers.served:
         return []
@@ -39,7 +42,7 @@ def _server_rows(recipe: RLRecipe, sent: float) -> Rows:
     ]
 
 
-def _servers(recipe: RLRecipe) -> str:
+def _servers(recipe: Served) -> str:
     samplers = recipe.cluster.samplers
     if samplers.urls:
         return f"{len(samplers.urls)} vLLM: {', '.join(samplers.urls)}"

@@ -81,7 +81,8 @@ def _rows(recipe: StageRecipe, shapes: Shapes) -> Rows:
     if isinstance(recipe, BaseRecipe):
         return _pretraining_rows(recipe)
     if isinstance(recipe, CollectPreferencesRecipe):
-        return collected_pairs(recipe) + set_rows(list(recipe.problems), recipe.sets)
+        rows = collected_pairs(recipe) + set_rows(list(recipe.problems), recipe.sets)
+        return rows + cluster_rows(recipe, shapes)
     if isinstance(recipe, RLRecipe):
         rows = _rl_rows(recipe)
     elif isinstance(recipe, DistillRecipe):

@@ -219,14 +219,14 @@ def kept_warm(
         length = max(max_length, park.room)
         return WarmSampler(_Kept(engine=start(length), fit=fit, max_length=length), park)
     try:
-        _load(kept.engine, config, checkpoint)
+        load_checkpoint(kept.engine, config, checkpoint)
     except BaseException:
         kept.engine.close()
         raise
     return WarmSampler(kept, park)
 
 
-def _load(sampler: Sampler, config: SamplerConfig, checkpoint: str) -> None:
+def load_checkpoint(sampler: Sampler, config: SamplerConfig, checkpoint: str) -> None:
     """Load the checkpoint's weights into the sampler as version 0 and verify them."""
     tokenizer = load_tokenizer(checkpoint)
     probes = [tuple(tokenizer(text).input_ids) for text in PROBES]

@@ -2,8 +2,10 @@
 
 import importlib.util
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
+from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.model.device import CPU, find_device
 from veriloop.pipeline.model.loading import require_files
@@ -68,3 +70,28 @@ def open_sampler(
         return engine_process.start_engine(engine, checkpoint, **settings)
 
     return kept_warm(start, engine, config, checkpoint, max_length, cores)
+
+
+def open_servers(
+    cluster: ClusterConfig,
+    config: SamplerConfig,
+    checkpoint: str,
+    run: Path,
+    *,
+    max_length: int,
+    say: Callable[[str], None],
+) -> Sampler:
+    """The servers of a section `cluster`, which sample once they have loaded weights.
+
+    `run`: the folder of the run. `max_length` counts prompt and response tokens.
+    """
+    from veriloop.pipeline.sampling.served import ServedSampler  # imports an HTTP client
+
+    servers = None
+    if cluster.samplers.count:
+        from veriloop.pipeline.sampling.ray_servers import RayServers
+
+        servers = RayServers(cluster, config, checkpoint, max_length=max_length, say=say)
+    return ServedSampler(
+        cluster, config, checkpoint, run, max_length=max_length, say=say, servers=servers
+    )

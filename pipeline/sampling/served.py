@@ -8,6 +8,7 @@ a server that was restarted, or that somebody else has loaded weights into.
 
 import asyncio
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -89,9 +90,8 @@ class ServedSampler:
         self._servers: dict[str, VllmServer] = {}
         self._files = WeightFiles(cluster.samplers.folder, run)
         self._max_length, self._say = max_length, say
-        self._stop_ids = list(
-            eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint))
-        )
+        self._tokenizer = load_tokenizer(checkpoint)
+        self._stop_ids = list(eos_ids(load_generation_config(checkpoint), self._tokenizer))
         self._run_id = uuid4().hex[:8]
         self._work: dict[str, set[asyncio.Task[Completion]]] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()  # asks without a server
@@ -127,7 +127,10 @@ class ServedSampler:
         bodies = self._bodies(prompts, sampling)
 
         async def group(index: int) -> list[Completion]:
-            completions = await _gathered(map(self.ask, bodies[index]))
+            completions = [
+                self._cut(completion, sampling.stop)
+                for completion in await _gathered(map(self.ask, bodies[index]))
+            ]
             if on_complete is not None:
                 on_complete(index, completions)
             return completions
@@ -148,7 +151,7 @@ class ServedSampler:
             response = responses[place]
             fewer = replace(once, max_tokens=response.until - len(response.ids))
             body = self._body((*response.prompt, *response.ids), fewer, place)
-            whole = continued(response, await self.ask(body))
+            whole = self._cut(continued(response, await self.ask(body)), sampling.stop)
             if on_continued is not None:
                 on_continued(place, whole)
             return whole
@@ -183,6 +186,23 @@ class ServedSampler:
             )
 
         return self._run(lambda: self._of_each(sampled))
+
+    def _cut(self, completion: Completion, stop: Sequence[str]) -> Completion:
+        """The completion up to the token that completes a stop string.
+
+        The servers have no tokenizer and write on. What precedes is as if they had stopped.
+        """
+        if not stop:
+            return completion
+
+        def stopped(count: int) -> bool:
+            text = self._tokenizer.decode(completion.ids[:count], skip_special_tokens=False)
+            return any(string in text for string in stop)
+
+        count = 1 + bisect_left(range(1, len(completion.ids)), True, key=stopped)
+        if not completion.ids or not stopped(count):
+            return completion
+        return Completion(ids=completion.ids[:count], logp=completion.logp[:count], finish="stop")
 
     async def ask(self, body: Mapping[str, Any]) -> Completion:
         """The response to one request, from whichever server."""
@@ -289,10 +309,9 @@ class ServedSampler:
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
-            "stop": list(sampling.stop) or None,
             "stop_token_ids": self._stop_ids,
             "logprobs": 0,  # of the sampled token only
-            "detokenize": bool(sampling.stop),
+            "detokenize": False,
             "skip_special_tokens": False,
         }
         return {

@@ -1,6 +1,7 @@
 """`veriloop profile RECIPE`: time the parts of a training step, and bound the update from below."""
 
 import json
+import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -52,6 +53,11 @@ def command(words: Sequence[str]) -> int:
         raise RecipeError(
             f"{options.recipe} is a recipe for {recipe.stage!r}; profile needs a recipe of "
             "reinforcement learning: zero, reasoning_rl or preference_rl"
+        )
+    if max(recipe.cluster.ranks, int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+        raise RecipeError(
+            "profile times the step of one process: start it without torchrun and with "
+            "--cluster.trainer.nodes 1 --cluster.trainer.ranks 1"
         )
     require_start(recipe)
     prelaunch.begin_for(recipe)

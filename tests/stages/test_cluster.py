@@ -133,7 +133,9 @@ def test_only_the_rl_stages_take_servers_that_sample():
     values |= {"optimizer": {"learning_rate": 0.1}}
     assert validate(values, "here").cluster == ClusterConfig()
     samplers = {"samplers": {"urls": ["http://127.0.0.1:8000"]}}
-    with pytest.raises(RecipeError, match="only the RL stages sample on servers"):
+    with pytest.raises(
+        RecipeError, match="only the RL stages and collect-preferences sample on servers"
+    ):
         validate(values | {"cluster": samplers}, "here")
 
 
@@ -425,8 +427,10 @@ def test_another_number_of_ranks_is_refused(monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RecipeError, match="1 x 1 = 1 ranks, but WORLD_SIZE=2"):
         launched_rank(recipe())
-    assert main(["base", "tiny/base"]) == 2
-    assert "the stage 'base' trains in one process" in capsys.readouterr().err
+    for words in (["base", "tiny/base"], ["collect-preferences", "tiny/collect_preferences"]):
+        assert main(words) == 2
+        said = f"the stage '{words[0].replace('-', '_')}' runs in one process; start it without"
+        assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_command_without_ranks_refuses_a_recipe_that_asks_for_them(tiny_checkpoint, tmp_path):

@@ -266,11 +266,23 @@ def test_a_reward_model_ranks_by_its_own_scores(recipe, tmp_path, tiny_checkpoin
         ({"label": {"queries": 6}}, "queries=6 is not read by verifiers"),
         ({"label": {"reads": "summary"}}, "reads='summary' is not read by verifiers"),
         ({"label": {"length_ratio": 0.5}}, "length_ratio=0.5"),
+        ({"cluster": {"trainer": {"ranks": 2}}}, "2 ranks, and collect_preferences trains nothing"),
+        ({"cluster": {"samplers": {"urls": ["http://a:8000"]}}}, "sampler.engine=torch with serv"),
     ],
 )
 def test_what_cannot_be_collected_is_refused(recipe, changes, said):
     with pytest.raises(ValidationError, match=said):
         recipe(**changes)
+
+
+def test_servers_go_on_with_the_rounds_of_an_engine(recipe, tiny_checkpoint):
+    own, served = (
+        recipe(sampler={}, cluster={"samplers": {"urls": urls}}) for urls in ([], ["http://a:8000"])
+    )
+    start = tiny_checkpoint()
+    key = collect_preferences._key(own, start)
+    assert collect_preferences._key(served, start) == key
+    assert collect_preferences._key(recipe(sampler={}, seed=1), start) != key
 
 
 def test_the_command_plans_the_calls_to_the_judge(capsys, tiny_checkpoint):

@@ -1,5 +1,6 @@
 """A stage that samples on servers, from start to end; the servers are stand-ins without vLLM."""
 
+import json
 import re
 import signal
 import sys
@@ -52,6 +53,34 @@ def test_a_stage_samples_on_two_servers_and_proves_every_sync(ahead, tiny_checkp
     assert all(len(server.told) == 4 for server in servers)  # before each step and at the end
     assert min(len(server.asked) for server in servers) > 50
     assert not (tmp_path / "run/zero/sent").exists()
+
+
+@pytest.mark.slow
+def test_pairs_are_collected_on_two_servers(tiny_checkpoint, tiny_classifier, tmp_path, capsys):
+    start = tiny_checkpoint()
+    recipe = tmp_path / "recipe.yaml"
+    label = {"by": "reward_model", "reward_model": str(tiny_classifier)}
+    rollout = {"prompts": 4, "per_prompt": 3, "max_tokens": 24, "stop": [*"aeiou0123456789"]}
+    collected = {"stage": "collect_preferences", "name": "test", "start": str(start)}
+    collected |= {"questions": 8, "rollout": rollout, "label": label}
+    recipe.write_text(yaml.safe_dump(collected))
+    servers = [StandIn(TorchSampler(str(start))) for _ in range(2)]
+    with serving(servers[0]) as one, serving(servers[1]) as two:
+        words = ["collect-preferences", str(recipe), "--output", str(tmp_path / "run")]
+        words += ["--cluster.samplers.urls", one.url, two.url]
+        assert main([*words, "--dry-run"]) == 0
+        assert f"2 vLLM: {one.url}, {two.url}" in capsys.readouterr().out
+        assert main(words) == 0
+        servers[0].asked.clear()
+        (run,) = json.loads((tmp_path / "run/run.json").read_text())["stages"]
+        assert run["sampler"] == "served" and run["after"]["pairs"] >= 1
+        assert all(len(server.told) == 1 for server in servers)
+        assert main([*words, "--resume"]) == 0 and not servers[0].asked
+    rows = (tmp_path / "run/collect_preferences/data.jsonl").read_text().splitlines()
+    for row in map(json.loads, rows):
+        for text in (row["chosen"], row["rejected"]):
+            assert set("aeiou0123456789") & set(text)  # where it was cut
+    assert servers[1].asked
 
 
 @pytest.mark.ray

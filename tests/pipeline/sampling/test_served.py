@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.vllm_stand_in import StandIn, serving
 from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
-from veriloop.pipeline.model.policy import load_policy
+from veriloop.pipeline.model.policy import load_policy, load_tokenizer
 from veriloop.pipeline.sampling.sampler import Sampling, Unfinished
 from veriloop.pipeline.sampling.served import ServedSampler
 from veriloop.pipeline.sampling.sync import SyncError, WeightSync
@@ -308,6 +309,28 @@ def test_without_weights_no_server_is_asked(fleet):
     assert not server.asked
 
 
+def test_a_stop_string_ends_an_answer_at_the_token_that_completes_it(
+    fleet, honest, tiny_checkpoint
+):
+    engine = TorchSampler(str(tiny_checkpoint()))
+    sampler, _ = fleet(honest(), honest())
+    sampler.load_weights(load_policy(tiny_checkpoint()).named_parameters(), 0)
+    long = replace(SAMPLING, max_tokens=24)
+    whole = [one for group in sampler.sample(PROMPTS, long) for one in group]
+    decode = load_tokenizer(tiny_checkpoint()).decode
+    text = decode(whole[0].ids)
+    stopping = replace(long, stop=(text[-4:-1], text[9:11]))
+    cut = [one for group in sampler.sample(PROMPTS, stopping) for one in group]
+    for place, (one, other) in enumerate(zip(cut, whole, strict=True)):
+        seed = long.seed * 1_000_003 + place
+        alone = replace(stopping, per_prompt=1, seed=seed)
+        ((expected,),) = engine.sample([PROMPTS[place // 4]], alone)
+        assert (one.ids, one.finish) == (expected.ids, expected.finish)
+        assert one.logp == other.logp[: len(one.ids)] and one.ids == other.ids[: len(one.ids)]
+    assert len(cut[0].ids) < len(whole[0].ids) and cut[0].finish == "stop"
+    assert any(text in decode(cut[0].ids) for text in stopping.stop)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("refuses_too", [True, False])
 def test_a_request_that_every_server_would_refuse_ends_the_run(refuses_too, fleet):
@@ -316,7 +339,7 @@ def test_a_request_that_every_server_would_refuse_ends_the_run(refuses_too, flee
     sampler.load_weights(WEIGHTS, 0)
     server.refuses, other.refuses = True, refuses_too
     other.delay_s = 0.5  # its requests are under way when the run ends
-    with pytest.raises(StageError, match=r"refused a request.*stop strings are not supported"):
+    with pytest.raises(StageError, match=r"refused a request.*no such parameter"):
         sampler.sample(PROMPTS, SAMPLING)
     assert not sampler.fleet.left_out
 

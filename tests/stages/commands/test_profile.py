@@ -60,3 +60,10 @@ def test_flags_of_a_run_that_is_kept_are_refused(recipe, flag, capsys):
     assert main(["profile", recipe, flag]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"{flag.partition('=')[0]}: profile keeps no run" in said
+
+
+@pytest.mark.parametrize(("world", "ranks"), [("2", 1), ("1", 2), ("2", 2)])
+def test_several_processes_are_refused(recipe, world, ranks, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", world)
+    assert main(["profile", recipe, "--cluster.trainer.ranks", str(ranks)]) == 2
+    assert "profile times the step of one process" in capsys.readouterr().err
