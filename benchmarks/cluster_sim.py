@@ -14,6 +14,7 @@ network, the kernel's part of it, and grading. `--quick` measures little and sim
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -79,13 +80,14 @@ def servers(folder: Path, count: int) -> Iterator[list[str]]:
                          "vllm.entrypoints.openai.api_server", *words, "--host", "127.0.0.1",
                          "--port", str(port)],
                         env={**os.environ, **ENVIRONMENT}, stdout=log, stderr=log,
+                        start_new_session=True,
                     )
                 )  # fmt: skip
             urls.append(f"http://127.0.0.1:{port}")
         yield urls
     finally:
         for process in running:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with its engine and worker
             process.wait()
 
 
