@@ -9,7 +9,7 @@ same asks are simulated with the measured times. Last, 1 to 1,000 simulated serv
 each, of at most 2,048 tokens and about 900 on average, after the weights were sent to all.
 
 Only the servers are simulated (benchmarks/simulated_servers.py): `ServedSampler`, its fleet and its
-HTTP client run as they are, and their CPU time counts (benchmarks/virtual_clock.py). Not in it: the
+HTTP client run as they are, and their time counts (benchmarks/virtual_clock.py). Not in it: the
 network, the kernel's part of it, and grading. `--quick` measures little and simulates 8 servers.
 """
 
@@ -45,7 +45,7 @@ from veriloop.pipeline.sampling.served import ServedSampler
 from veriloop.pipeline.sampling.vllm_server import server_arguments
 
 ROOM, MAX_LENGTH = 32, 1024
-BATCHES, PASSES, ROUNDS = (1, 8, 16, 32), 64, 3
+BATCHES, PASSES, ROUNDS = (1, 8, 16, 32), 256, 3
 PROMPT = tuple(range(10, 74))
 ASKS, LONGEST = 256, 512  # of the measured run
 FLEETS, QUICK_FLEETS = (1, 4, 16, 64, 256, 1000), (1, 8)
@@ -137,7 +137,7 @@ def simulated(
     urls: Sequence[str], folder: Path, speed: Speed, prompts: Sequence[Sequence[int]],
     how: Sampling, length: Callable[[int], int], *, weights_gib: float = 0.0,
 ) -> dict[str, float]:  # fmt: skip
-    """Virtual seconds of sending weights and of sampling, and the CPU seconds of the driver."""
+    """Virtual seconds of sending weights and of sampling, and those that the driver computes."""
     network = SimulatedNetwork(
         speed, length, storage_s=weights_gib / STORAGE_GIB_S, max_length=CAP + len(PROMPT)
     )

@@ -1,10 +1,12 @@
 """Which of several servers takes the next request: pure bookkeeping, without connections."""
 
 from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
 from veriloop.pipeline.errors import StageError
 
 NEW = "it holds no weights of this run"
+QUEUED = 8  # entries per server, at most
 
 
 class Fleet:
@@ -20,6 +22,9 @@ class Fleet:
         self.open: dict[str, int] = {}  # asks in progress
         self.answered: dict[str, int] = {}
         self.left_out: dict[str, str] = {}  # with the reasons
+        # (open, answered, place, url) of ready servers, and entries that are out of date
+        self._queue: list[tuple[int, int, int, str]] = []
+        self._places: dict[str, int] = {}  # in the order in which the servers became known
         self.keep(urls)
 
     def keep(self, urls: Iterable[str]) -> list[str]:
@@ -32,6 +37,8 @@ class Fleet:
         self.open |= dict.fromkeys(new, 0)
         self.answered |= dict.fromkeys(new, 0)
         self.left_out |= dict.fromkeys(new, NEW)
+        self._places = {url: place for place, url in enumerate(self.open)}
+        self._renew()
         return new
 
     @property
@@ -41,7 +48,9 @@ class Fleet:
 
     def admit(self, url: str) -> bool:
         """Give the server asks from now on; whether it had been left out."""
-        return self.left_out.pop(url, None) is not None
+        was_left_out = self.left_out.pop(url, None) is not None
+        self._renew()
+        return was_left_out
 
     def drop(self, url: str, reason: str) -> bool:
         """Give the server no further asks; whether the reason is news."""
@@ -54,18 +63,39 @@ class Fleet:
         Raises StageError, naming each server, if none is ready.
         """
         self.require_one()
-        url = min(self.ready, key=lambda url: (self.open[url], self.answered[url]))
+        while self._queue[0] != self._entry(self._queue[0][-1]):
+            heappop(self._queue)
+        url = self._queue[0][-1]
         return url if self.open[url] < self.room else None
 
     def begin(self, url: str) -> None:
         self.open[url] += 1
+        self._offer(url)
 
     def end(self, url: str, *, answered: bool) -> None:
         self.open[url] -= 1
         self.answered[url] += answered
+        self._offer(url)
+
+    def _entry(self, url: str) -> tuple[int, int, int, str] | None:
+        """A server's place in the queue; None if it takes no asks."""
+        if url in self.left_out or url not in self.open:
+            return None
+        return self.open[url], self.answered[url], self._places[url], url
+
+    def _offer(self, url: str) -> None:
+        """Queue a server whose numbers have changed; its older entries are out of date."""
+        if entry := self._entry(url):
+            heappush(self._queue, entry)
+        if len(self._queue) > QUEUED * len(self.open):
+            self._renew()
+
+    def _renew(self) -> None:
+        self._queue = [entry for url in self.open if (entry := self._entry(url))]
+        heapify(self._queue)
 
     def require_one(self) -> None:
         """Raise StageError, naming each server and its failure, if no server is ready."""
-        if not self.ready:
+        if all(url in self.left_out for url in self.open):
             reasons = "; ".join(f"{url}: {reason}" for url, reason in self.left_out.items())
             raise StageError(f"no server of cluster.samplers is left to sample. {reasons}")

@@ -41,8 +41,8 @@ def test_waits_take_no_time_and_happen_in_order(part):
 
 def test_computing_counts_except_what_stands_for_another_machine(part):
     def compute(s):
-        end = time.thread_time() + s
-        while time.thread_time() < end:
+        end = time.perf_counter() + s
+        while time.perf_counter() < end:
             pass
 
     async def main(uncounted_s):
@@ -51,7 +51,7 @@ def test_computing_counts_except_what_stands_for_another_machine(part):
             compute(uncounted_s)
 
     with part("virtual_clock").virtual_time() as clock:
-        assert 0.2 <= seconds(clock, main(0.5)) < 0.4
+        assert 0.2 <= seconds(clock, main(2.0)) < 1.5
         assert clock.loops[-1].computed_s == pytest.approx(clock.loops[-1].time(), abs=0.01)
 
 

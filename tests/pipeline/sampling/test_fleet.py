@@ -1,5 +1,7 @@
 """Which server takes the next ask: nothing is asked, and no time passes."""
 
+from random import Random
+
 import pytest
 
 from veriloop.pipeline.errors import StageError
@@ -54,3 +56,21 @@ def test_the_last_one_dropped_ends_it_and_each_is_named(fleet):
     fleet.drop("b", "it is gone")
     with pytest.raises(StageError, match=r"is left to sample. a: it hangs; b: it is gone"):
         fleet.next()
+
+
+def test_in_any_order_of_events_the_next_is_the_ready_one_with_the_fewest_asks():
+    random, names = Random(4), list("abcdefg")
+    fleet = Fleet(names, room=3)
+    fleet.admit("a")
+    for _ in range(4_000):
+        url = random.choice(names)
+        event = random.randrange(8)
+        if event == 0 and len(fleet.ready) > 1:
+            fleet.drop(url, "it hangs")
+        elif event == 1:
+            fleet.admit(url)
+        elif event < 5 and fleet.open[url]:
+            fleet.end(url, answered=random.random() < 0.8)
+        least = min(fleet.ready, key=lambda url: (fleet.open[url], fleet.answered[url]))
+        full = fleet.open[least] >= fleet.room
+        assert taken(fleet) == (None if full else least)
