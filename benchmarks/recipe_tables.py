@@ -13,17 +13,16 @@ Run = Mapping[str, Any]
 
 def zero(runs: Sequence[Run]) -> list[str]:
     """One row per run, with each figure before and after."""
-    names = {"random": "control: random rewards", "shuffled_groups": "control: shuffled groups"}
+    names = {"random": "random rewards, ", "shuffled_groups": "shuffled groups, ", "none": ""}
     digits = {"pass@1": 3, "greedy": 3, "maj@4": 3, "format": 3, "mean_length": 1}
-    header = ["run", "pass@1, T=1", "95 % after", "greedy", "maj@4", "format", "mean length", "s"]
+    header = ["run", "pass@1, T=1", "95 % after", "greedy", "maj@4", "format", "mean length"]
     rows: list[list[str]] = []
     for run in runs:
         before, after = run["before"], run["after"]
         low, high = after["pass@1 95%"]
         change = [f"{before[k]:.{d}f} → {after[k]:.{d}f}" for k, d in digits.items()]
-        name = names.get(run["name"], run["name"].replace("-", " "))
-        seconds = f"{run['seconds']:.0f}"
-        rows.append([name, change[0], f"{low:.3f} to {high:.3f}", *change[1:], seconds])
+        name = f"{names[run['control']]}seed {run['seed']}"
+        rows.append([name, change[0], f"{low:.3f} to {high:.3f}", *change[1:]])
     return table(header, rows)
 
 

@@ -84,7 +84,7 @@ class AlgorithmConfig(Part):
     kl_placement: Literal["loss", "reward"] = "loss"
     """Where the KL term is added."""
     allow_biased: bool = False
-    """Permit a KL term with a biased gradient, and rollout.ahead > 1 without a correction."""
+    """Permit a biased KL gradient, and rollout.ahead > 1 uncorrected."""
     reference_every: Whole = 0
     """Optimizer steps between reference updates; 0: never."""
 

@@ -44,7 +44,7 @@ def trained(tiny_checkpoint, one_pool, staged, monkeypatch, request, tmp_path):
     start = tiny_checkpoint()
     models = [load_policy(start) for _ in range(4)]
     for module in (rl, torch_engine):
-        monkeypatch.setattr(module, "load_policy", lambda *_: models.pop())
+        monkeypatch.setattr(module, "load_policy", lambda *_, **__: models.pop())
     request.getfixturevalue("card")
 
     def run(name, told):

@@ -27,7 +27,7 @@ def checkpoint(tiny_checkpoint, monkeypatch):
     folder = str(tiny_checkpoint(ends=ENDS))
     loaded = [load_policy(folder) for _ in range(3)]
     for module in (torch_engine, sys.modules[__name__]):
-        monkeypatch.setattr(module, "load_policy", lambda *_: loaded.pop())
+        monkeypatch.setattr(module, "load_policy", lambda *_, **__: loaded.pop())
     return folder
 
 
