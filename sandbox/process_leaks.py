@@ -1,10 +1,12 @@
 """Finds processes that outlive a run: by name, inherited environment, cgroup or pid namespace."""
 
+import multiprocessing
 import os
 import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 from veriloop.sandbox.namespace.cgroup import PREFIX
@@ -34,11 +36,13 @@ class _Process:
 class ProcessSnapshot:
     """The current processes; `leaked_pids` later returns those that a run has left behind.
 
-    `tag`: a secret in our environment, which no sandboxed process may inherit.
+    `tag`: a secret in our environment, which no sandboxed process may inherit. Processes that this
+    one starts through `multiprocessing` inherit it and are not sandboxed.
     """
 
     def __init__(self, tag: str) -> None:
         self._tag = tag.encode()
+        resource_tracker.ensure_running()  # the first process started later would start it too
         before = _living()
         self._before = {process.identity for process in before.values()}
         self._groups = frozenset[str]().union(*(process.groups for process in before.values()))
@@ -52,7 +56,12 @@ class ProcessSnapshot:
 
     def _leaked_now(self) -> list[int]:
         living = _living()
-        return [pid for pid, process in living.items() if self._is_leaked(process, living)]
+        ours = {child.pid for child in multiprocessing.active_children()}
+        return [
+            pid
+            for pid, process in living.items()
+            if pid not in ours and self._is_leaked(process, living)
+        ]
 
     def _is_leaked(self, process: _Process, living: dict[int, _Process]) -> bool:
         if process.name.startswith(MARK):

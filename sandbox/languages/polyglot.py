@@ -107,7 +107,8 @@ class Polyglot:
         )
         shim = Program(source=_shim(language, source, binary, limits))
         return [
-            _outcome(language, run) for run in self._executor.run_all(shim, invocations, bounds)
+            _outcome(language, run, limits)
+            for run in self._executor.run_all(shim, invocations, bounds)
         ]
 
     def _compiled(self, language: Language, source: str) -> bytes | Execution:
@@ -222,11 +223,17 @@ def _text(name: str) -> str:
     return (_SHIMS / name).read_text(encoding="utf-8")
 
 
-def _outcome(language: Language, run: Execution) -> Execution:
-    """The execution with the runtime's message for its end; a forged one earns nothing better."""
+def _outcome(language: Language, run: Execution, limits: Limits) -> Execution:
+    """The execution with the runtime's message for its end; a forged one earns nothing better.
+
+    A runtime that cannot allocate may crash before it can say so.
+    """
     if language.name == "sql" and run.exit_code == _SET_UP_FAILED:
         return replace(run, ended="sandbox_error", why=run.why)
     message = next((text for text in language.out_of_memory if text in run.stderr), None)
     if run.ended in ("error", "signal") and message is not None:
         return replace(run, ended="memory", why=message.decode())
+    if run.ended == "signal" and run.peak_mb > limits.memory_mb:
+        over = f"{run.peak_mb:.0f} MB of {limits.memory_mb} MB in use"
+        return replace(run, ended="memory", why=f"{run.why} with {over}")
     return replace(run, why=_reason(run))

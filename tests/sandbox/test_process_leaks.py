@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from veriloop.sandbox import process_leaks
+from veriloop.sandbox.clean_spawn import CleanSpawn
 from veriloop.sandbox.executor import Program, Stdin
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.process_leaks import ProcessSnapshot
@@ -78,6 +79,16 @@ def test_a_process_that_inherited_our_secret_survives(mark):
     assert ProcessSnapshot("").leaked_pids() == []
     for process in (earlier, tagged, other):
         ended(process)
+
+
+def test_a_process_that_the_host_itself_starts_is_no_survivor(monkeypatch):
+    monkeypatch.setenv("ANY", "tag-cdef")
+    watch = ProcessSnapshot("tag-cdef")
+    ours = CleanSpawn().Process(target=time.sleep, args=(60,))
+    ours.start()
+    assert watch.leaked_pids() == []
+    ours.kill()
+    ours.join()
 
 
 def test_what_ends_while_it_is_looked_for_is_no_survivor(mark, monkeypatch):

@@ -206,6 +206,14 @@ def test_what_was_out_of_memory_is_reported_by_the_runtime():
     assert run(Box(ran=fine), language="cpp") == [fine]
 
 
+def test_a_runtime_that_crashes_over_its_memory_limit_was_out_of_memory():
+    died = Execution(ended="signal", signal=11, peak_mb=140.7, why="died of SIGSEGV")
+    found = run(Box(ran=died), language="js")[0]
+    assert (found.ended, found.why) == ("memory", "died of SIGSEGV with 141 MB of 100 MB in use")
+    below = replace(died, peak_mb=100.0)
+    assert run(Box(ran=below), language="js") == [below]
+
+
 def test_only_what_is_compiled_takes_time_for_it():
     assert compile_seconds("c++") == compile_seconds("c") == COMPILE.wall
     assert compile_seconds("js") == compile_seconds("python") == 0
