@@ -36,7 +36,7 @@ def tokenizer():
 def test_the_marker_of_a_turn_is_its_bos(tokenizer):
     assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|im_start|>", "<|im_end|>")
     assert eos_ids(load_generation_config(FOLDER), tokenizer) == (tokenizer.eos_token_id,)
-    assert parameters(str(FOLDER)) == 134_515_008
+    assert parameters(FOLDER) == 134_515_008
     assert "quantization_config" not in json.loads((FOLDER / "config.json").read_text())
 
 

@@ -270,3 +270,23 @@ def test_an_interrupt_outside_of_the_command_ends_in_a_message():
         "cli.main = lambda words: signal.raise_signal(signal.SIGINT); sys.exit(cli.entry('zero'))"
     )
     assert python("-c", code) == (130, "", "veriloop: interrupted\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_between_the_end_of_a_run_and_its_last_message_is_no_crash(number):
+    script = f"""
+import signal, sys
+from veriloop.pipeline.training.stop import CommandSignals
+from veriloop.stages import cli
+
+def main(words):
+    with CommandSignals():
+        pass
+    signal.raise_signal({int(number)})
+    return 0
+
+cli.main = main
+sys.exit(cli.entry())
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "veriloop: interrupted\n")
