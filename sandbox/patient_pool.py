@@ -23,6 +23,7 @@ from veriloop.sandbox.namespace.deadline import PATIENCE, waited_s
 
 _READING_S = 1.0  # for a message to be read; longer if its sender died half-way
 _PUT_OFF = 20  # looks in a row while messages arrive, at most
+_LOCK_S = 5.0  # for the channel's lock after a death; a live worker holds it for microseconds
 
 
 class PatientPool(ProcessPool):
@@ -70,6 +71,7 @@ class _Manager(PoolManager):
         self.task_manager = _Tasks(context.task_queue.task_done)
         self._reading = threading.Lock()
         self._put_off = 0
+        self._died = False
 
     def process_next_message(self, timeout: float) -> None:
         channel = self.worker_manager.pool_channel
@@ -91,6 +93,25 @@ class _Manager(PoolManager):
         finally:
             if read:
                 self._reading.release()
+        if self._died:
+            self._died = False
+            self._check_lock()
+
+    def handle_worker_expiration(self, expiration: tuple[int, int]) -> None:
+        self._died = True
+        super().handle_worker_expiration(expiration)
+
+    def _check_lock(self) -> None:
+        """Raise BrokenProcessPool if a worker that died has taken the channel's lock with it.
+
+        pebble's own workers would wait for it for two minutes. Messages are read meanwhile, since a
+        live worker holds the lock until its message is sent.
+        """
+        channel = self.worker_manager.workers_channel
+        assert channel is not None
+        with channel.lock(timeout=_LOCK_S) as locked:
+            if not locked:
+                raise BrokenProcessPool("a worker died with the lock of the pool's channel")
 
     def update_tasks(self) -> None:
         """End tasks past their limit, and those whose worker was stopped for another one."""

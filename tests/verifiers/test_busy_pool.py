@@ -102,16 +102,40 @@ def test_a_death_that_is_seen_before_its_item_is_known_is_that_items(late_readin
     assert workers.restarts == 2  # once for the group, once for the item alone
 
 
-def test_an_item_whose_worker_is_stopped_for_another_one_is_judged_again(pool):
+@pytest.fixture
+def judging(pool):
+    """(pool, manager of its processes, worker that judges an item, the item's verdict to come)."""
     workers, verdicts = pool(60.0), []
-    judging = threading.Thread(target=lambda: verdicts.append(only(workers, "work")))
-    judging.start()
-    internals = workers._pool._pool_manager
-    while not (began := [t.worker_id for t in internals.task_manager.tasks.values() if t.started]):
+    thread = threading.Thread(target=lambda: verdicts.append(only(workers, "work")))
+    thread.start()
+    manager = workers._pool._pool_manager
+    tasks = manager.task_manager.tasks
+    while not (began := [task.worker_id for task in [*tasks.values()] if task.started]):
         time.sleep(0.01)
-    internals.worker_manager.workers.pop(began[0]).kill()  # as pebble does to one past its limit
-    judging.join(30)
-    assert [verdict.score for verdict in verdicts] == [1.0]
+
+    def verdict():
+        thread.join(100)
+        return verdicts[0]
+
+    yield workers, manager.worker_manager, began[0], verdict
+    thread.join(100)
+
+
+def test_an_item_whose_worker_is_stopped_for_another_one_is_judged_again(judging):
+    _, manager, worker, verdict = judging
+    while not manager.maybe_stop_worker(worker):  # as pebble does to one past its limit
+        time.sleep(0.01)
+    assert verdict().score == 1.0
+
+
+def test_a_worker_that_dies_with_the_lock_of_its_pool_keeps_no_other_waiting(judging):
+    workers, manager, worker, verdict = judging
+    assert manager.workers_channel.mutex.acquire(timeout=30)  # it ends with the broken pool
+    began = time.monotonic()
+    manager.workers[worker].kill()
+    assert verdict().detail == "verifier worker died with exit code -9"
+    assert only(workers, "behave").score == 1.0
+    assert time.monotonic() < began + 55  # pebble's workers wait for 60 s
 
 
 def test_a_pool_that_breaks_as_it_is_given_an_item_is_replaced(pool, monkeypatch):

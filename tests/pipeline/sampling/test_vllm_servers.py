@@ -137,7 +137,7 @@ def test_every_token_of_two_servers_is_of_the_version_that_the_trainer_sent(
                 parameter.add_(torch.randn_like(parameter) * 0.02)
     assert sorted(said) == [f"the server {url} samples" for url in sorted(urls)]
     asks, stop = sampler.fleet.answered, replace(SAMPLING, stop=("7",))
-    assert min(asks.values()) >= 0.4 * sum(asks.values())
+    assert all(asks.values())
     decode = load_tokenizer(folder).decode
     for group in sampler.sample(PROMPTS, stop):
         assert not any("7" in decode(one.ids[:-1]) for one in group)
