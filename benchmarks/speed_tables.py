@@ -1,12 +1,14 @@
 """Results of speed and memory, compared with TRL and by size, as Markdown."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from learning_tables import table
 from paired import at_equal_precision, sides
 
 Rows = Sequence[Mapping[str, Any]]
+PARTS = ("sync_s", "sampling_s", "driver_s")  # of a turn of the simulated fleet
 
 
 def update_speed(rows: Rows) -> list[str]:
@@ -168,6 +170,62 @@ def startup(result: Mapping[str, Any]) -> list[str]:
     return table(["", "median, s", "fastest", "slowest", "runs"], cells)
 
 
+def staleness(result: Mapping[str, Any]) -> list[str]:
+    """One row per way, means over the seeds; then its accuracy against sampling in turn."""
+    runs, ways = result["runs"], dict.fromkeys(row["way"] for row in result["runs"])
+    in_turn = {row["seed"]: row["wall"] for row in runs if not row["ahead"]}
+    cells: list[list[str]] = []
+    for way in ways:
+        own = [row for row in runs if row["way"] == way]
+        mean, noise = result["gaps"].get(way, (0.0, 0.0))
+        cells.append(
+            [
+                way,
+                f"{fmean(row['wall'] / in_turn[row['seed']] for row in own):.2f}",
+                f"{fmean(row['pass@1'] for row in own):.3f}",
+                f"{mean:+.3f} ± {noise:.3f}" if way in result["gaps"] else "",
+                str(max(row["oldest"] for row in own)),
+                f"{fmean(row['staleness'] for row in own):.2f}",
+            ]
+        )
+    against = "less in turn (95 %)"
+    return table(["S", "time, × in turn", "pass@1", against, "oldest token", "mean age"], cells)
+
+
+def cluster_sim(result: Mapping[str, Any]) -> list[str]:
+    """The measured run and its simulation; then one row per size of the simulated fleet."""
+    two = result["two_servers"]
+    cells = [
+        [f"{turn['servers']:,}", *(f"{turn[part]:,.1f}" for part in PARTS), f"{turn['share']:.2f}"]
+        for turn in result["turns"]
+    ]
+    return [
+        f"Two servers, {two['asks']} asks, {two['tokens']:,} tokens: {two['measured_s']:.1f} s "
+        f"measured, {two['simulated_s']:.1f} s simulated.",
+        "",
+        *table(["servers", "weights, s", "sampling, s", "of it the driver, s", "of linear"], cells),
+        "",
+        f"First to take a tenth of a turn: {result['breaks_first']}.",
+    ]
+
+
+def published_speed(result: Mapping[str, Any]) -> list[str]:
+    """Tokens per second of each sampler; then when a run shows its first answers."""
+    rates = result["tokens_per_second"]
+    ours = next(iter(rates.values()))
+    return [
+        *table(
+            ["sampler", "tokens a second", "ours over it"],
+            [[way, f"{rate:,.0f}", f"{ours / rate:.2f}"] for way, rate in rates.items()],
+        ),
+        "",
+        *table(
+            ["", "seconds after the command"],
+            [[moment, f"{at:.1f}"] for moment, at in result["seconds"].items()],
+        ),
+    ]
+
+
 def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of docs/results.md: (what, measured, the script that printed it)."""
     rows = {
@@ -178,6 +236,9 @@ def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         "verify_share": _verify_share,
         "prefix": _prefix,
         "startup": _first_step,
+        "published_speed": _published_speed,
+        "staleness": _staleness,
+        "cluster_sim": _cluster_sim,
     }
     return [(*row(results[name]), name) for name, row in rows.items() if name in results]
 
@@ -264,7 +325,44 @@ def _first_step(result: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
+def _published_speed(result: Mapping[str, Any]) -> tuple[str, str]:
+    ours, *others = result["tokens_per_second"].values()
+    graded, silent = (
+        seconds
+        for moment, seconds in result["seconds"].items()
+        if "graded" in moment or "silence" in moment
+    )
+    return (
+        "SmolLM2-135M, 64 answers: tokens per second relative to the faster `generate`; from the "
+        "command until the first answers are graded; longest silence "
+        "([table](speed.md#a-published-model))",
+        f"{ours / max(others):.1f} ×; {graded:.0f} s; {silent:.0f} s",
+    )
+
+
+def _staleness(result: Mapping[str, Any]) -> tuple[str, str]:
+    (row,) = (line for line in staleness(result) if line.startswith("| 4, corrected |"))
+    _, times, _, gap, oldest, _ = row.strip("| ").split(" | ")
+    return (
+        "four steps ahead, a few answers ten times as slow: time relative to sampling in turn; "
+        "pass@1 less that in turn; oldest token ([table](speed.md#several-steps-ahead))",
+        f"{times} ×; {gap}; {oldest}",
+    )
+
+
+def _cluster_sim(result: Mapping[str, Any]) -> tuple[str, str]:
+    kept = [f"{turn['servers']:,}: {turn['share']:.2f}" for turn in result["turns"][1:]]
+    return (
+        "tokens per second of simulated servers under one driver, share of linear "
+        "([table](speed.md#many-servers-simulated))",
+        "; ".join(kept),
+    )
+
+
 TABLES = {
+    "published_speed": published_speed,
+    "staleness": staleness,
+    "cluster_sim": cluster_sim,
     "verify_share": verify_share,
     "prefix": prefix,
     "update_speed": update_speed,

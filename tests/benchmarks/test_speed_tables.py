@@ -97,3 +97,43 @@ def test_a_group_is_compared_with_as_many_prompts(tables):
     asked = "| sampler | one answer, s | a group, s | 16 prompts, s |"
     assert header == f"{asked} the group over 16 prompts |"
     assert line == "| torch | 1.00 | 2.00 | 14.00 | 0.14 |"
+
+
+def test_the_time_ahead_is_over_that_in_turn_of_the_same_seed(tables):
+    of = {"in turn": (0, 0), "4, corrected": (4, 3)}
+    runs = [
+        {"way": way, "ahead": ahead, "seed": seed, "wall": wall, "pass@1": 0.5 + seed / 10,
+         "oldest": oldest, "staleness": 1.5}
+        for way, (ahead, oldest) in of.items()
+        for seed, wall in enumerate((50.0, 20.0) if ahead else (100.0, 80.0))
+    ]  # fmt: skip
+    lines = tables["staleness"]({"runs": runs, "gaps": {"4, corrected": [-0.01, 0.02]}})
+    assert lines[2] == "| in turn | 1.00 | 0.550 |  | 0 | 1.50 |"
+    assert lines[3] == "| 4, corrected | 0.38 | 0.550 | -0.010 ± 0.020 | 3 | 1.50 |"
+    _, figures, _ = importlib.import_module("speed_tables").proofs(
+        {"staleness": {"runs": runs, "gaps": {"4, corrected": [-0.01, 0.02]}}}
+    )[0]
+    assert figures == "0.38 ×; -0.010 ± 0.020; 3"
+
+
+def test_the_simulated_fleet_stands_beside_its_measured_run(tables):
+    two = {"asks": 8, "tokens": 4000, "measured_s": 10.04, "simulated_s": 9.5}
+    turn = {"servers": 1000, "sync_s": 1.5, "sampling_s": 30.0, "driver_s": 4.25, "share": 0.914}
+    result = {"two_servers": two, "turns": [turn], "breaks_first": "nothing"}
+    lines = tables["cluster_sim"](result)
+    assert lines[0] == "Two servers, 8 asks, 4,000 tokens: 10.0 s measured, 9.5 s simulated."
+    assert lines[4] == "| 1,000 | 1.5 | 30.0 | 4.2 | 0.91 |"
+    assert lines[-1] == "First to take a tenth of a turn: nothing."
+
+
+def test_a_published_model_is_compared_with_the_faster_generate(tables):
+    rates = {"ours": 300.0, "generate, bfloat16": 75.0, "generate, float32": 60.0}
+    seconds = {
+        "an answer": 5.0,
+        "the first step's answers are graded": 31.4,
+        "the longest silence until then": 7.6,
+    }
+    result = {"tokens_per_second": rates, "seconds": seconds}
+    assert "| generate, bfloat16 | 75 | 4.00 |" in tables["published_speed"](result)
+    _, figures, _ = importlib.import_module("speed_tables").proofs({"published_speed": result})[0]
+    assert figures == "4.0 ×; 31 s; 8 s"
