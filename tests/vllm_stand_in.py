@@ -27,6 +27,7 @@ class StandIn:
         self.hangs = self.refuses = False
         self.asked, self.told = [], []  # ids of requests begun and answered; folders of weights
         self._one = threading.Lock()  # the engine works for one request at a time
+        self.worker = _worker(self)
 
     def answer(self, path, body):
         """(status, JSON) of a request."""
@@ -65,6 +66,9 @@ class StandIn:
             (shapes,) = body["args"]
             sizes = {name: tuple(shape) for name, shape in shapes.items()}
             return 200, {"results": [self.engine.digests(sizes)]}
+        if body["method"] == "veriloop_receive":
+            self.worker.veriloop_receive(*body["args"])
+            return 200, {"results": [None]}
         own = body["method"] == "veriloop_load"
         assert own == bool(self.extension), body["method"]
         folder = Path(body["args"][0] if own else body["kwargs"]["weights_path"])
@@ -112,6 +116,23 @@ class StandIn:
         return list(one.ids), list(one.logp), one.finish
 
 
+def _worker(stand_in):
+    """Our extension of vLLM's worker, which loads into the stand-in's engine."""
+    import torch
+
+    from veriloop.pipeline.sampling.vllm_worker import VeriloopWorker
+
+    class Worker(VeriloopWorker):
+        rank, device = 0, torch.device("cpu")
+
+        def _reload(self, weights):
+            taken = list(weights)
+            if stand_in.engine is not None and stand_in.loads:
+                stand_in.engine.load_weights(taken, 0)
+
+    return Worker()
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -156,6 +177,15 @@ def serving(stand_in, port=0, host="127.0.0.1"):
         stand_in.hangs = False
         server.shutdown()
         server.server_close()
+
+
+def serve(connection, checkpoint):
+    """In a process of its own: answer with the model of the checkpoint until it is killed."""
+    from veriloop.pipeline.sampling.torch_engine import TorchSampler
+
+    with serving(StandIn(TorchSampler(checkpoint))) as stand_in:
+        connection.send(stand_in.url)
+        threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -41,8 +41,9 @@ class ClusterSamplers(Part):
     """vLLM servers that Ray starts for this run, see `cluster.ray`."""
     gpus: Annotated[int, Field(ge=0)] = 1
     """GPUs of each server that Ray starts; 0: it runs on a CPU."""
-    weights: Literal["auto", "files"] = "auto"
-    """How they get new weights; auto: files."""
+    weights: Literal["auto", "files", "gloo", "nccl", "ipc"] = "auto"
+    """How they get new weights: by files in a shared folder, through a process group of gloo (CPUs)
+    or NCCL (GPUs), or by memory of the same machine. auto: files."""
     folder: str = ""
     """Shared folder for these files. "": the run folder; every server must see it."""
 
@@ -105,10 +106,12 @@ class ClusterConfig(RanksConfig):
         return self
 
 
-def require_suited(samplers: ClusterSamplers, sampler: Any) -> None:
-    """Raise ValueError for settings of `sampler` that only an engine of the run has."""
+def require_suited(samplers: ClusterSamplers, sampler: Any, device: str) -> None:
+    """Raise ValueError for settings of `sampler` that only an engine of the run has, and for a way
+    of the weights that does not suit the trainer's `device`."""
     if not samplers.served:
         return
+    _require_way(samplers, device)
     if sampler.engine == "torch":
         raise ValueError(
             "sampler.engine=torch with servers in cluster.samplers: these are vLLM's; set "
@@ -120,6 +123,22 @@ def require_suited(samplers: ClusterSamplers, sampler: Any) -> None:
                 f"sampler.{name}=True with servers in cluster.samplers: it is for an engine of "
                 "the run itself; set false"
             )
+
+
+def _require_way(samplers: ClusterSamplers, device: str) -> None:
+    way = f"cluster.samplers.weights={samplers.weights}"
+    if samplers.weights == "nccl":
+        if device == "cpu":
+            raise ValueError(f"{way} with trainer.device=cpu: NCCL sends memory of GPUs; set gloo")
+        if samplers.count and not samplers.gpus:
+            raise ValueError(
+                f"{way} with cluster.samplers.gpus=0: NCCL sends memory of GPUs; set gloo"
+            )
+    if samplers.folder and samplers.weights not in ("auto", "files"):
+        raise ValueError(
+            f"{way} with cluster.samplers.folder={samplers.folder!r}: only files are written there;"
+            " set weights: files, or no folder"
+        )
 
 
 def cluster_of(recipe: Any) -> ClusterConfig:

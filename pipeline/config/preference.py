@@ -309,7 +309,7 @@ class CollectPreferencesRecipe(HasSources, Judged):
                 f"cluster.trainer asks for {self.cluster.ranks} ranks, and collect_preferences "
                 "trains nothing: set nodes and ranks to 1"
             )
-        require_suited(self.cluster.samplers, self.sampler)
+        require_suited(self.cluster.samplers, self.sampler, self.trainer.device)
         return self
 
     @model_validator(mode="after")

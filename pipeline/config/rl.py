@@ -269,7 +269,7 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
 
     @model_validator(mode="after")
     def _servers_suit(self) -> Self:
-        require_suited(self.cluster.samplers, self.sampler)
+        require_suited(self.cluster.samplers, self.sampler, self.trainer.device)
         return self
 
     @model_validator(mode="after")

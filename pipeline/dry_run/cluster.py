@@ -1,6 +1,6 @@
 """The plan's rows of a recipe that trains on several ranks or samples on servers."""
 
-from veriloop.pipeline.config.cluster import ClusterConfig
+from veriloop.pipeline.config.cluster import ClusterConfig, ClusterSamplers
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe
 from veriloop.pipeline.config.registry import StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
@@ -34,12 +34,20 @@ def _server_rows(recipe: Served, sent: float) -> Rows:
             f"{_servers(recipe)}; up to {recipe.sampler.max_batch} asks each, "
             f"{deadlines.answer_s:g} s for an answer",
         ),
-        (
-            "weight files",
-            f"{size} a sync in {samplers.folder or 'the run folder'}, loaded by each server within "
-            f"{deadlines.sync_s:g} s",
-        ),
+        _way_row(samplers, size, deadlines.sync_s),
     ]
+
+
+def _way_row(samplers: ClusterSamplers, size: str, sync_s: float) -> tuple[str, str]:
+    if samplers.weights in ("auto", "files"):
+        folder = samplers.folder or "the run folder"
+        return (
+            "weight files",
+            f"{size} a sync in {folder}, loaded by each server within {sync_s:g} s",
+        )
+    by = {"gloo": "a process group of gloo", "nccl": "a process group of NCCL, untested",
+          "ipc": "memory of this machine"}[samplers.weights]  # fmt: skip
+    return "weights", f"{size} a sync through {by}; {sync_s:g} s for a server to take a part"
 
 
 def _servers(recipe: Served) -> str:

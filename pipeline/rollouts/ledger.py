@@ -4,9 +4,9 @@ With `rollout.ahead: S` the answers of a turn are begun S turns before it. So al
 learns from were sampled by weights of turn t - S or later: no more groups are begun than
 (v + S + 1) turns need at weights that v turns have updated, the rule of AReaL (arXiv 2505.24298,
 section 5.1), and they are learned in the order in which they were begun. Every group is learned
-once. None is dropped for its age, which would favour short answers: an answer of `max_tokens`
-tokens is sampled in S equal parts, one beside each update, so that it is complete when its turn
-begins.
+once. None is dropped for its age, which would favour short answers: answers are sampled in S parts,
+one beside each update, and the last part completes them. The parts are equal for an answer as long
+as the longest of the turn that ended before its own was begun.
 """
 
 import json
@@ -48,27 +48,44 @@ class OpenTurn:
 
     step: int
     responses: tuple[OpenResponse, ...]
+    expected: int  # tokens of its longest response, for equal parts
 
 
 def admitted(
-    open_turns: Sequence[OpenTurn], step: int, *, ahead: int, steps: int, responses: int
+    open_turns: Sequence[OpenTurn],
+    step: int,
+    *,
+    ahead: int,
+    steps: int,
+    responses: int,
+    expected: int,
 ) -> list[OpenTurn]:
     """The turns to sample beside the update before turn `step`, in order, with those that begin.
 
-    `steps` is the number of turns of the run, `responses` that of a turn. Raises ValueError unless
-    the first open turn is `step` and none is further ahead than the bound allows.
+    `steps` is the number of turns of the run, `responses` that of a turn, `expected` the tokens of
+    the longest response in those that begin. Raises ValueError unless the first open turn is `step`
+    and none is further ahead than the bound allows.
     """
     last = min(step + ahead, steps)  # the first that is not begun
     known = [turn.step for turn in open_turns]
     if known != list(range(step, min(step + len(known), last))):
         raise ValueError(f"turns {known} are open before turn {step}, with rollout.ahead={ahead}")
     new = range(step + len(known), last)
-    return [*open_turns, *(OpenTurn(step=n, responses=(OpenResponse(),) * responses) for n in new)]
+    empty = (OpenResponse(),) * responses
+    return [*open_turns, *(OpenTurn(step=n, responses=empty, expected=expected) for n in new)]
 
 
-def pause_at(tokens: int, parts: int, max_tokens: int) -> int:
+def pause_at(tokens: int, parts: int, expected: int, max_tokens: int) -> int:
     """Tokens at which a response of `tokens` pauses, if it is sampled in so many more parts."""
-    return tokens + -(-(max_tokens - tokens) // parts)
+    if parts == 1:
+        return max_tokens
+    end = expected if tokens < expected else max_tokens
+    return tokens + -(-(end - tokens) // parts)
+
+
+def longest(turn: OpenTurn) -> int:
+    """Tokens of the longest response."""
+    return max(len(response.ids) for response in turn.responses)
 
 
 def pack(turns: Sequence[OpenTurn]) -> dict[str, Any]:
@@ -78,7 +95,7 @@ def pack(turns: Sequence[OpenTurn]) -> dict[str, Any]:
         name: concatenated([getattr(response, name) for response in responses], dtype)
         for name, dtype in COLUMNS.items()
     }
-    sizes = [(turn.step, len(turn.responses)) for turn in turns]
+    sizes = [(turn.step, len(turn.responses), turn.expected) for turn in turns]
     finish = [response.finish for response in responses]
     return {"tensors": columns, "turns": json.dumps(sizes), "finish": json.dumps(finish)}
 
@@ -91,6 +108,8 @@ def unpack(state: Mapping[str, Any]) -> tuple[OpenTurn, ...]:
         for values, finish in zip(columns, json.loads(state["finish"]), strict=True)
     )
     return tuple(
-        OpenTurn(step=step, responses=tuple(next(responses) for _ in range(count)))
-        for step, count in json.loads(state["turns"])
+        OpenTurn(
+            step=step, responses=tuple(next(responses) for _ in range(count)), expected=expected
+        )
+        for step, count, expected in json.loads(state["turns"])
     )

@@ -11,7 +11,7 @@ from random import Random
 
 from veriloop.data.problem import Problem
 from veriloop.pipeline.rollouts.collect import CollectedStep, RolloutCollector
-from veriloop.pipeline.rollouts.ledger import OpenResponse, OpenTurn, admitted, pause_at
+from veriloop.pipeline.rollouts.ledger import OpenResponse, OpenTurn, admitted, longest, pause_at
 from veriloop.pipeline.sampling.sampler import Completion, Unfinished
 from veriloop.pipeline.training.measurements import Clock
 from veriloop.pipeline.types import Rollout
@@ -32,21 +32,27 @@ class RolloutStream:
 
     def __call__(self, step: int, random: Random, clock: Clock) -> CollectedStep:
         """The rollouts of turn `step`, which end now; those of later turns are sampled on."""
+        # without an ended turn any length is possible
+        turns = self._admitted(self.open, step, self._collector.recipe.rollout.max_tokens)
+
+        def sample(on_group: OnGroup) -> list[Rollout]:
+            part = _Part(self._collector, turns, on_group)
+            ended, *later = part.sampled()
+            self.open = tuple(self._admitted(later, step + 1, longest(ended)))
+            return part.rollouts()
+
+        return self._collector(step, random, clock, sample)
+
+    def _admitted(self, turns: Sequence[OpenTurn], step: int, expected: int) -> list[OpenTurn]:
         recipe = self._collector.recipe
-        turns = admitted(
-            self.open,
+        return admitted(
+            turns,
             step,
             ahead=self._ahead,
             steps=recipe.steps,
             responses=recipe.rollout.prompts * recipe.rollout.per_prompt,
+            expected=expected,
         )
-
-        def sample(on_group: OnGroup) -> list[Rollout]:
-            part = _Part(self._collector, turns, on_group)
-            self.open = part.sampled()
-            return part.rollouts()
-
-        return self._collector(step, random, clock, sample)
 
 
 class _Part:
@@ -64,8 +70,8 @@ class _Part:
         self._prompts = [[generator.prompt(p) for _, p in asked] for asked in self._questions]
         self._groups: dict[int, list[Rollout]] = {}  # of the first turn
 
-    def sampled(self) -> tuple[OpenTurn, ...]:
-        """Continue the responses; returns the turns after the first."""
+    def sampled(self) -> list[OpenTurn]:
+        """Continue the responses; returns the turns, of which the first is complete."""
         collector, rollout = self._collector, self._collector.recipe.rollout
         places = [
             (turn, index)
@@ -86,8 +92,8 @@ class _Part:
 
         sampling = collector.sampling(self._turns[0].step)
         collector.sampler.extend(unfinished, sampling, on_continued)
-        later = zip(self._turns[1:], self._responses[1:], strict=True)
-        return tuple(replace(turn, responses=tuple(responses)) for turn, responses in later)
+        both = zip(self._turns, self._responses, strict=True)
+        return [replace(turn, responses=tuple(responses)) for turn, responses in both]
 
     def rollouts(self) -> list[Rollout]:
         """The rollouts of the first turn; those of a group are adjacent."""
@@ -100,7 +106,9 @@ class _Part:
             prompt=self._prompts[turn][index // rollout.per_prompt],
             ids=response.ids,
             logp=response.logp,
-            until=pause_at(len(response.ids), turn + 1, rollout.max_tokens),
+            until=pause_at(
+                len(response.ids), turn + 1, self._turns[turn].expected, rollout.max_tokens
+            ),
         )
 
     def _end_groups(self, groups: Sequence[int]) -> None:

@@ -37,7 +37,7 @@ def staged(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Staged]:
         size, pickled = weight.numel() * weight.element_size(), None
         if memory is None or len(memory) < size:
             memory = None  # released before more is taken
-            memory = _allocated(max(size, LEAST), weight.device)
+            memory = allocated(max(size, LEAST), weight.device)
             pickled = bytes(ForkingPickler.dumps(memory))
         memory[:size].copy_(weight.detach().reshape(-1).view(torch.uint8))
         _wait_for(memory.device)
@@ -82,7 +82,7 @@ def release() -> None:
         torch.cuda.ipc_collect()
 
 
-def _allocated(size: int, device: torch.device) -> Tensor:
+def allocated(size: int, device: torch.device) -> Tensor:
     with _ordinary_segments(device):
         return torch.empty(size, dtype=torch.uint8, device=device)
 

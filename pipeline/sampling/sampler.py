@@ -19,13 +19,18 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.errors import RecipeError, StageError
 
 Digest = tuple[int, int]
 TILE = 2**16  # words with multipliers of their own
 TILES_AT_ONCE = 64  # bounds the temporary memory to 64 MiB
 SUBNORMAL = 1.1754943e-38  # the largest magnitude that counts as 0
 GOLDEN, MIX_1, MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+
+
+class SendAgainError(StageError):
+    """Some engines have a part of the weights only: a server was lost while they were sent. The
+    others take them when they are sent again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +118,10 @@ class Sampler(Protocol):
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Replace the weights in place, by their transformers names, and clear every cache."""
+        """Replace the weights in place, by their transformers names, and clear every cache.
+
+        Raises SendAgainError where the same weights have to be sent once more.
+        """
         ...
 
     def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:

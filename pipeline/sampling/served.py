@@ -1,16 +1,18 @@
 """A sampler of vLLM servers, reached by URL. A request is for one response to one prompt.
 
 A request that a server fails on, or does not answer in time, goes to another one with the same
-seed; it is answered once. Weights are loaded from a shared folder. A version is
-only a label of the server, so it also names this process: an answer under another label comes from
-a server that was restarted, or that somebody else has loaded weights into.
+seed; it is answered once. Weights are loaded from a shared folder, or sent by `transfer.sender`. A
+version is only a label of the server, so it also names this process: an answer under another label
+comes from a server that was restarted, or that somebody else has loaded weights into.
 """
 
 import asyncio
 import threading
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -30,12 +32,16 @@ from veriloop.pipeline.sampling.sampler import (
     OnComplete,
     OnContinued,
     Sampling,
+    SendAgainError,
     Unfinished,
     continued,
     require_room,
 )
+from veriloop.pipeline.sampling.transfer.files import WeightFiles
+from veriloop.pipeline.sampling.transfer.reception import Reception
+from veriloop.pipeline.sampling.transfer.records import Invitation
+from veriloop.pipeline.sampling.transfer.sender import Sender, TransferError
 from veriloop.pipeline.sampling.vllm_server import ServerFaultError, VllmServer
-from veriloop.pipeline.sampling.weight_files import WeightFiles
 
 Result = TypeVar("Result")
 
@@ -89,6 +95,10 @@ class ServedSampler:
         self.fleet = Fleet((), config.max_batch)
         self._servers: dict[str, VllmServer] = {}
         self._files = WeightFiles(cluster.samplers.folder, run)
+        way = cluster.samplers.weights
+        self._sender = None if way in ("auto", "files") else Sender(way, cluster.deadlines.sync_s)
+        self._sending = False
+        self._failed: set[str] = set()  # servers, in attempts to send these weights
         self._max_length, self._say = max_length, say
         self._tokenizer = load_tokenizer(checkpoint)
         self._stop_ids = list(eos_ids(load_generation_config(checkpoint), self._tokenizer))
@@ -101,9 +111,16 @@ class ServedSampler:
         self._look_up()
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """All servers that are there load them, also new ones and those left out before."""
+        """All servers that are there load them, also new ones and those left out before.
+
+        Raises SendAgainError if a server was lost while weights were sent to it.
+        """
         self.version = version
         self._look_up()
+        if self._sender is not None:
+            with self._uses(self._sender):
+                self._send(self._sender, weights)
+            return
         with self._files.written(weights, self._label) as folder:
             self._run(lambda: self._load(str(folder)))
 
@@ -168,6 +185,8 @@ class ServedSampler:
             if self._running is not None:
                 loop, main = self._running
                 loop.call_soon_threadsafe(main.cancel)
+            if self._sender is not None and not self._sending:  # else its thread closes it
+                self._sender.close()
         self._source.close()
 
     def digests_of_each(
@@ -253,22 +272,124 @@ class ServedSampler:
         self._wake(len(self._waiting))
 
     async def _load(self, folder: str) -> None:
-        # a server that starts is waited for only where no other can sample
-        patience_s = 0.0 if self.fleet.ready else self._deadlines.sync_s
-
         async def load(url: str, server: VllmServer) -> None:
             try:
                 if url in self.fleet.left_out:
-                    await server.meet(patience_s, dtype=self.dtype, max_length=self._max_length)
+                    await self._meet(server, patience_s)
                 await server.load(folder, self._label)
             except ServerFaultError as failure:
                 self._drop(url, str(failure))
             else:
-                if self.fleet.admit(url):
-                    self._say(f"the server {url} samples")
+                self._admit(url)
 
+        patience_s = self._patience_s
         await _gathered(load(url, server) for url, server in self._servers.items())
         self.fleet.require_one()
+
+    @property
+    def _patience_s(self) -> float:
+        """A server that starts is waited for only where no other can sample."""
+        return 0.0 if self.fleet.ready or self._failed else self._deadlines.sync_s
+
+    async def _meet(self, server: VllmServer, patience_s: float) -> None:
+        await server.meet(patience_s, dtype=self.dtype, max_length=self._max_length)
+
+    def _admit(self, url: str) -> None:
+        if self.fleet.admit(url):
+            self._say(f"the server {url} samples")
+
+    @contextmanager
+    def _uses(self, sender: Sender) -> Iterator[None]:
+        """`close` in another thread leaves the sender to this one."""
+        with self._lock:
+            self._sending = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sending = False
+                if self._closed:
+                    sender.close()
+
+    def _send(self, sender: Sender, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """The weights come from this thread, as torch's state of a thread matters for them; the
+        servers are told to receive from another one."""
+
+        async def receive(url: str, invitation: Invitation) -> None:
+            await self._servers[url].receive(invitation, self._label)
+
+        workers = self._run(lambda: self._paused(sender))
+        reception = Reception(sender.invite(workers), receive)
+        with ThreadPoolExecutor(1, "receiving") as aside:
+            ended = aside.submit(self._run, reception.run)
+            ended.add_done_callback(lambda _: reception.close())
+            try:
+                reason = self._sent(sender, weights, reception, ended)
+            except BaseException:
+                reception.end()
+                raise
+            ended.result()
+        for url in reception.done:
+            self._admit(url)
+        if not reception.lost.is_set():
+            self._failed.clear()
+            return
+        sender.close()
+        blamed = reception.blamed()
+        for url, failure in blamed.items():
+            self._failed.add(url)
+            self._drop(url, failure)
+        if not blamed:
+            raise StageError(f"the weights did not reach the servers of cluster.samplers: {reason}")
+        raise SendAgainError(f"servers were lost while weights were sent: {', '.join(blamed)}")
+
+    def _sent(
+        self,
+        sender: Sender,
+        weights: Iterable[tuple[str, Tensor]],
+        reception: Reception,
+        ended: Future[None],
+    ) -> str:
+        """Send and wait for the servers; returns why it failed, "" if it did not."""
+        try:
+            sender.send(weights, reception.lost)
+        except TransferError as failure:
+            reception.end(failure.late, str(failure))
+            return str(failure)
+        try:
+            ended.result(self._deadlines.sync_s)
+        except TimeoutError:
+            reason = f"no answer {self._deadlines.sync_s:g} s after it had loaded the weights"
+            reception.end(reception.unanswered, reason)
+            return reason
+        return ""
+
+    async def _paused(self, sender: Sender) -> dict[str, int]:
+        """The number of workers of each server that is there, and has stopped sampling."""
+        patience_s = self._patience_s
+        workers: dict[str, int] = {}
+
+        async def pause(url: str, server: VllmServer) -> None:
+            try:
+                if url in self.fleet.left_out:
+                    await self._meet(server, patience_s)
+                    new.append(url)
+                server.require_extension(sender.way)
+                await server.pause()
+            except ServerFaultError as failure:
+                self._drop(url, str(failure))
+            else:
+                workers[url] = server.workers
+
+        own = {url: s for url, s in self._servers.items() if url not in self._failed}
+        new: list[str] = []
+        await _gathered(pause(url, server) for url, server in own.items())
+        if new:
+            sender.close()  # a server at a known address may be another process
+        if not workers:
+            self._failed.clear()
+            self.fleet.require_one()
+        return {url: workers[url] for url in own if url in workers}
 
     async def _of_each(
         self, call: Callable[[VllmServer], Coroutine[Any, Any, Result]]

@@ -8,7 +8,9 @@ there an unusual difference is a warning.
 
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -29,6 +31,7 @@ from veriloop.pipeline.sampling.sampler import (
     HasCopies,
     Sampler,
     Sampling,
+    SendAgainError,
     digest_tensor,
     fetched,
 )
@@ -106,12 +109,15 @@ class WeightSync:
     def send(self, version: int, prompts: Sequence[Sequence[int]]) -> Fresh:
         """Send the weights, verify their digests, and sample a few tokens after `prompts`, for
         `compare`."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        noted: list[tuple[str, Tensor]] = []
-        outgoing = self._outgoing(shapes, noted)
-        self._sampler.load_weights(outgoing, version)
-        for _ in outgoing:  # a sampler that did not take all of them holds others
-            pass
+        while True:
+            shapes: dict[str, tuple[int, ...]] = {}
+            noted: list[tuple[str, Tensor]] = []
+            outgoing = self._outgoing(shapes, noted)
+            with suppress(SendAgainError):  # each time with fewer engines
+                self._sampler.load_weights(outgoing, version)
+                break
+            deque(outgoing, maxlen=0)  # the other ranks gather every weight
+        deque(outgoing, maxlen=0)  # a sampler that did not take all of them holds others
         self._check_digests(version, shapes, noted)
         return self._sampled(version, prompts)
 

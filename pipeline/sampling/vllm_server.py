@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from veriloop.pipeline.config.cluster import Deadlines
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.sampling.sampler import Completion, Digest
+from veriloop.pipeline.sampling.transfer.records import Invitation
 
 EXTENSION = "veriloop.pipeline.sampling.vllm_worker.VeriloopWorker"
 HEALTH_S = 5.0  # for the answer that it is there
@@ -71,10 +73,11 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 class ServerFaultError(Exception):
     """A server failed to do what was asked."""
 
-    def __init__(self, reason: str, *, refused: bool = False) -> None:
-        """`refused`: the request was wrong, so that other servers would refuse it too."""
+    def __init__(self, reason: str, *, refused: bool = False, gone: bool = False) -> None:
+        """`refused`: the request was wrong, so that other servers would refuse it too. `gone`: it
+        gave no reply."""
         super().__init__(reason)
-        self.refused = refused
+        self.refused, self.gone = refused, gone
 
 
 class VllmServer:
@@ -85,6 +88,7 @@ class VllmServer:
     def __init__(self, url: str, deadlines: Deadlines) -> None:
         self.url, self._deadlines = url, deadlines
         self._extended = False  # has our worker extension
+        self.workers = 1  # processes that hold weights
 
     async def meet(self, patience_s: float, *, dtype: str, max_length: int) -> None:
         """Read the server's settings, after waiting up to `patience_s` for it to listen.
@@ -114,16 +118,40 @@ class VllmServer:
                 raise StageError(
                     f"the server {self.url} runs with {flag} {value}; the recipe needs {right}"
                 )
-        extension = _field(info, "vllm_config", "parallel_config", "worker_extension_cls")
-        self._extended = extension == EXTENSION
+        parallel = _field(info, "vllm_config", "parallel_config")
+        self._extended = _field(parallel, "worker_extension_cls") == EXTENSION
+        self.workers = int(parallel.get("world_size", 1))
 
     async def load(self, folder: str, label: str) -> None:
         """Replace the weights by those in `folder`, under this label."""
-        await self._control("/pause?mode=abort")  # what a run that was killed has asked
+        await self.pause()
         if self._extended:
             await self._workers("veriloop_load", args=[folder])
         else:
             await self._workers("reload_weights", kwargs={"weights_path": folder})
+        await self.resume(label)
+
+    async def pause(self) -> None:
+        """Stop sampling, and drop what a run that was killed has asked."""
+        await self._control("/pause?mode=abort")
+
+    def require_extension(self, way: str) -> None:
+        """Raise ServerFaultError if it cannot receive what a `Sender` sends."""
+        if not self._extended:
+            raise ServerFaultError(
+                f"cluster.samplers.weights={way}: it was started without --worker-extension-cls "
+                f"{EXTENSION}"
+            )
+
+    async def receive(self, invitation: Invitation, label: str) -> None:
+        """Replace the weights of a paused server by those that a `Sender` sends, which decides how
+        long that may take."""
+        body = {"method": "veriloop_receive", "args": [msgspec.to_builtins(invitation)]}
+        await self._request("POST", "/collective_rpc", body, math.inf)
+        await self.resume(label)
+
+    async def resume(self, label: str) -> None:
+        """Sample with the weights that it has now, under this label."""
         if not _field(await self._control("/reset_prefix_cache"), "success"):
             raise ServerFaultError("it kept its prefix cache: stale keys and values would be used")
         await self._control("/update_weight_version", {"new_version": label})
@@ -176,7 +204,7 @@ class VllmServer:
         except ServerFaultError as failure:
             missing = "HTTP status 404" in str(failure)
             hint = "; start it with VLLM_SERVER_DEV_MODE=1" if missing else ""
-            raise ServerFaultError(f"{failure}{hint}") from failure
+            raise ServerFaultError(f"{failure}{hint}", gone=failure.gone) from failure
         try:
             return json.loads(content) if content else None
         except ValueError as failure:
@@ -187,13 +215,14 @@ class VllmServer:
     ) -> bytes:
         """The content of the response."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds if seconds < math.inf else None):
                 response = await self.client.request(method, self.url + path, json=body)
         except TimeoutError as failure:
             bound = f"{seconds:g} s" + (f" (cluster.deadlines.{key})" if key else "")
-            raise ServerFaultError(f"{path}: no answer within {bound}") from failure
+            raise ServerFaultError(f"{path}: no answer within {bound}", gone=True) from failure
         except httpx2.HTTPError as failure:
-            raise ServerFaultError(f"{path}: {type(failure).__name__} {failure}") from failure
+            reason = f"{path}: {type(failure).__name__} {failure}"
+            raise ServerFaultError(reason, gone=True) from failure
         if response.status_code != 200:
             raise ServerFaultError(
                 f"{path}: HTTP status {response.status_code}: {response.text[:DETAIL]}",

@@ -29,6 +29,18 @@ def repack_head(model: Any) -> None:
     head.quant_method.process_weights_after_loading(head)
 
 
+def discard_partial(model: Any) -> None:
+    """Forget the weights of layers that a reload left incomplete: vLLM keeps them until a layer has
+    all of its weights, and would count them beside those of the next reload."""
+    from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+    for layer in model.modules():
+        info = get_layerwise_info(layer)
+        if info.can_load():
+            info.loaded_weights.clear()
+            info.load_numel = 0
+
+
 @torch.no_grad()
 def held_weights(
     model: Any, shapes: Mapping[str, tuple[int, ...]], *, tied: bool

@@ -1,4 +1,5 @@
-"""Extension of vLLM's worker: loads weights from a folder and reports their digests.
+"""Extension of vLLM's worker: loads weights, from a folder or as they are sent, and reports their
+digests.
 
     vllm serve ... --worker-extension-cls veriloop.pipeline.sampling.vllm_worker.VeriloopWorker
 
@@ -9,11 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from safetensors import safe_open
 from torch import Tensor
 
 from veriloop.pipeline.sampling.sampler import Digest, digests
-from veriloop.pipeline.sampling.vllm_weights import held_weights, repack_head
+from veriloop.pipeline.sampling.transfer.receiver import Receiver
+from veriloop.pipeline.sampling.transfer.records import Invitation
+from veriloop.pipeline.sampling.vllm_weights import discard_partial, held_weights, repack_head
 
 
 class VeriloopWorker:
@@ -21,6 +25,10 @@ class VeriloopWorker:
 
     model_runner: Any
     vllm_config: Any
+    rank: int  # in this server
+    device: Any
+
+    veriloop_receiver: Receiver | None = None
 
     def veriloop_load(self, folder: str) -> None:
         """Replace the weights by those of the safetensors files in `folder`."""
@@ -30,9 +38,45 @@ class VeriloopWorker:
                 f"the server sees no weights in {folder}; cluster.samplers.folder must be mounted "
                 "there on every machine"
             )
-        self.model_runner.reload_weights(weights_iterator=_read(paths))
+        self._reload(_read(paths))
+
+    def veriloop_receive(self, invitation: Mapping[str, Any]) -> None:
+        """Replace the weights by those that the trainer sends, see `transfer.records.Invitation`.
+
+        A transfer that breaks leaves a mixture of old and new weights, which the next one replaces.
+        """
+        invited = msgspec.convert(invitation, Invitation)
+        try:
+            receiver = self._receiver(invited)
+            self._reload(receiver.weights(invited.sync))
+            receiver.confirm(invited.sync)
+        except BaseException:
+            self._hang_up()
+            raise
+
+    def _receiver(self, invitation: Invitation) -> Receiver:
+        known = self.veriloop_receiver
+        if known is not None and known.group_id == invitation.group:
+            return known
+        if invitation.sync > 1:
+            raise RuntimeError(
+                "the server has lost its connection to the trainer: it was restarted"
+            )
+        self._hang_up()
+        self.veriloop_receiver = Receiver(invitation, self.rank, self.device)
+        return self.veriloop_receiver
+
+    def _hang_up(self) -> None:
+        if self.veriloop_receiver is not None:
+            self.veriloop_receiver.close()
+            self.veriloop_receiver = None
+
+    def _reload(self, weights: Iterator[tuple[str, Tensor]]) -> None:
+        model = self.model_runner.get_model()
+        discard_partial(model)  # of a transfer that broke
+        self.model_runner.reload_weights(weights_iterator=weights)
         if self._tied:
-            repack_head(self.model_runner.get_model())
+            repack_head(model)
 
     def veriloop_digests(self, shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, Digest]]:
         """(name, digest) of every copy that the engine computes with of these weights."""

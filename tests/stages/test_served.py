@@ -125,12 +125,14 @@ def test_settings_of_an_own_engine_are_refused_beside_servers(changes, told):
     [
         ({"urls": ["a:8000"]}, "'a:8000' is no address of a server"),
         ({"urls": ["http://a:8000", "http://a:8000/"]}, "http://a:8000 is named twice"),
-        ({"urls": URLS, "weights": "nccl"}, "nccl"),
+        ({"urls": URLS, "weights": "rdma"}, "rdma"),
+        ({"urls": URLS, "weights": "nccl"}, r"weights=nccl with trainer\.device=cpu: .* set gloo"),
+        ({"urls": URLS, "weights": "gloo", "folder": "/shared"}, "weights=gloo with .*'/shared'"),
     ],
 )
 def test_urls_that_name_no_servers_and_unknown_transfers_are_refused(samplers, told):
     with pytest.raises(RecipeError, match=told):
-        validate(values(cluster={"samplers": samplers}), "recipe")
+        validate(values(cluster={"samplers": samplers}, trainer={"device": "cpu"}), "recipe")
 
 
 def test_a_url_is_taken_without_its_last_slash():

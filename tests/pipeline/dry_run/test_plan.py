@@ -237,6 +237,9 @@ def test_servers_that_sample_are_named_with_the_bytes_that_they_load(tmp_path):
     assert found["servers"].startswith("2 vLLM: http://a:8000, http://b:8000; up to 512 asks each")
     assert found["weight files"].startswith("4.0 MiB a sync in the run folder")
     assert not {"servers", "weight files"} & rows(zero(tmp_path)).keys()
+    sent = rows(zero(tmp_path, cluster={"samplers": {"urls": urls, "weights": "gloo"}}))
+    assert sent["weights"].startswith("4.0 MiB a sync through a process group of gloo; 120 s")
+    assert "weight files" not in sent
 
 
 def test_evaluations_at_the_ends_and_between():

@@ -22,7 +22,7 @@ from veriloop.pipeline.sampling.sampler import Sampling, Unfinished
 from veriloop.pipeline.sampling.served import ServedSampler
 from veriloop.pipeline.sampling.sync import SyncError, WeightSync
 from veriloop.pipeline.sampling.torch_engine import TorchSampler
-from veriloop.pipeline.sampling.weight_files import WeightFiles
+from veriloop.pipeline.sampling.transfer.files import WeightFiles
 
 PROMPTS = [(1, 40, 41, 42), (1, 50), (1, 60, 61, 62, 63)]
 MANY = [(1, *range(2, 2 + n)) for n in range(24)]
@@ -401,9 +401,9 @@ def test_runs_at_one_path_of_two_hosts_share_no_folder(tmp_path, monkeypatch):
 def test_large_weights_are_in_several_files_and_what_a_killed_run_left_goes(
     fleet, tmp_path, monkeypatch
 ):
-    from veriloop.pipeline.sampling import weight_files
+    from veriloop.pipeline.sampling.transfer import files
 
-    monkeypatch.setattr(weight_files, "FILE_BYTES", 20)
+    monkeypatch.setattr(files, "FILE_BYTES", 20)
     left = Path(tmp_path / "sent" / "old")
     left.mkdir(parents=True)
     sampler, _ = fleet(StandIn())

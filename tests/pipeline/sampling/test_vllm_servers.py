@@ -152,3 +152,38 @@ def test_every_token_of_two_servers_is_of_the_version_that_the_trainer_sent(
     assert f"the server sees no weights in {elsewhere}" in str(failure.value)
     assert sync(4, PROMPTS).max <= 1e-4  # both are there again
     assert not sampler.fleet.left_out
+
+
+@pytest.mark.parametrize("way", ["gloo", "ipc"])
+def test_weights_that_are_sent_are_proved_also_after_a_sending_that_broke(servers, tmp_path, way):
+    folder, urls, extended = servers
+    torch.manual_seed(0)
+    policy, said = load_policy(folder), []
+    cluster = ClusterConfig.model_validate(
+        {"samplers": {"urls": urls, "weights": way}, "deadlines": {"sync_s": 300}}
+    )
+    config = SamplerConfig(max_batch=8)
+    sampler = ServedSampler(cluster, config, str(folder), tmp_path, max_length=96, say=said.append)
+    sampler._sender._bucket_bytes = 2**16  # several buckets
+    sync = WeightSync(policy, sampler, temperature=0.8, tolerance=1e-4)
+
+    def shake():
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.02)
+
+    def broken(count):
+        yield from [(name, w.detach()) for name, w in policy.state_dict().items()][:count]
+        raise InterruptedError
+
+    for version in range(4):
+        report = sync(version, PROMPTS)
+        assert report.max <= 1e-4 and (version == 0 or report.moved > 1e-3)
+        shake()
+        for count in (3, 14) if version else ():
+            with pytest.raises(InterruptedError):
+                sampler.load_weights(broken(count), version)
+    assert not sampler.fleet.left_out or not extended
+    for group in sampler.sample(PROMPTS, SAMPLING):
+        assert all(group)
+    sampler.close()
