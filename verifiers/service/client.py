@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -153,16 +155,7 @@ class ServicePool:
     def _judge(self, part: _Part) -> dict[int, Verdict]:
         head = json.dumps({"request_id": uuid.uuid4().hex})[:-1].encode()
         body = head + b', "items": [' + b", ".join(part.items) + b"]}"
-
-        def ask(url: str, caller: Caller) -> list[Verdict]:
-            response = caller.call("POST", "/v1/verify", body)
-            try:
-                verdicts, judges = _read(response, len(part.indices))
-            except (ValueError, TypeError, KeyError) as failure:
-                raise NoVerdictsError(failure) from failure
-            self._note(url, judges)
-            return verdicts
-
+        ask = partial(self._verdicts, body, len(part.indices))
         try:
             verdicts = self._link().services.call(ask)
         except (ServiceGoneError, NoVerdictsError) as failure:
@@ -175,6 +168,16 @@ class ServicePool:
             (index,), (item,) = part.indices, part.items
             return {index: _error(f"item {index} has {len(item)} bytes as JSON: {refusal}")}
         return dict(zip(part.indices, verdicts, strict=True))
+
+    def _verdicts(self, body: bytes, items: int, url: str, caller: Caller) -> list[Verdict]:
+        """One service's verdicts on a part. Raises as `Caller.call` does, and JudgingError."""
+        response = caller.call("POST", "/v1/verify", body)
+        try:
+            verdicts, judges = _read(response, items)
+        except (ValueError, TypeError, KeyError) as failure:
+            raise NoVerdictsError(failure) from failure
+        self._note(url, judges)
+        return verdicts
 
     def _judge_halves(self, part: _Part) -> dict[int, Verdict]:
         middle = len(part.indices) // 2
@@ -205,20 +208,22 @@ class ServicePool:
 
     def _parts(self, encoded: dict[int, bytes]) -> list[_Part]:
         """One service gets as many items at once as possible, several get equal parts."""
-        most, services = PART_ITEMS, len(self._addresses)
-        if services > 1 and encoded:
-            rounds = math.ceil(len(encoded) / (services * PART_ITEMS))
-            most = math.ceil(len(encoded) / (services * rounds))
-        return _parts(encoded, most)
+        services, indices = len(self._addresses), list(encoded)
+        if services == 1:
+            return _parts(encoded)
+        count = services * math.ceil(len(indices) / (services * PART_ITEMS))
+        ends = [len(indices) * n // count for n in range(count + 1)] if count else []
+        shares = [indices[first:end] for first, end in pairwise(ends)]
+        return [part for share in shares for part in _parts({i: encoded[i] for i in share})]
 
 
-def _parts(encoded: dict[int, bytes], most: int) -> list[_Part]:
-    """Parts of at most `most` items and, with several items, PART_BYTES."""
+def _parts(encoded: dict[int, bytes]) -> list[_Part]:
+    """Parts of at most PART_ITEMS items and, if they have several, PART_BYTES."""
     parts: list[_Part] = []
     indices: list[int] = []
     size = 0
     for index, item in encoded.items():
-        if indices and (len(indices) == most or size + len(item) > PART_BYTES):
+        if indices and (len(indices) == PART_ITEMS or size + len(item) > PART_BYTES):
             parts.append(_Part(indices, [encoded[i] for i in indices]))
             indices, size = [], 0
         indices.append(index)

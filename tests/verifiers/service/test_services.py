@@ -2,6 +2,7 @@
 
 import logging
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -84,6 +85,16 @@ def test_a_large_batch_has_equal_parts_and_every_service_gets_work(scripted):
         verdicts = pool.judge_all([task(value) for value in range(600)])
     assert [v.score for v in verdicts] == scores(600)
     assert sizes(first + second) == [150] * 4 and first and second
+
+
+def test_every_service_gets_work_when_there_is_enough_for_each(scripted):
+    opened = [scripted((200, graded, {})) for _ in range(4)]
+    with ServicePool([url for url, _ in opened]) as pool:
+        verdicts = pool.judge_all([task(value) for value in range(5)])
+        assert pool.judge_all([]) == []
+    assert [v.score for v in verdicts] == scores(5)
+    assert sorted(sizes([call for _, calls in opened for call in calls])) == [1, 1, 1, 2]
+    assert all(len(calls) == 1 for _, calls in opened)
 
 
 def test_services_take_turns_with_single_items(scripted):
@@ -220,6 +231,32 @@ def test_patience_ends_only_after_every_service_was_tried(scripted):
     with ServicePool(urls, request_s=0.3, patience_s=0.1) as pool:
         verdicts = [pool.judge_all([task(1)])[0] for _ in range(3)]
     assert [v.score for v in verdicts] == [1.0] * 3 and len(calls) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+def test_whatever_fails_each_item_has_its_own_verdict_once(scripted):
+    chance = random.Random(0)
+    good = (200, graded, {})
+    bad = [None, (200, {}, {}), (500, {"detail": "broken"}, {}), (429, {"detail": "full"}, {})]
+    opened = [scripted(*chance.choices([good, *bad], k=40), good) for _ in range(3)]
+    got = {}
+    with ServicePool([url for url, _ in opened], patience_s=60.0) as pool:
+
+        def judge(first):
+            verdicts = pool.judge_all([task(first + n) for n in range(7)])
+            got[first] = [v.score for v in verdicts]
+
+        threads = [threading.Thread(target=judge, args=(100 * n,)) for n in range(9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [s.open for s in pool._link().services._services] == [0] * 3
+    assert got == {100 * n: [(100 * n + k) / 1000 for k in range(7)] for n in range(9)}
+    requests = {body["request_id"]: body["items"] for _, calls in opened for _, body, *_ in calls}
+    judged = [item["reference"]["value"] for items in requests.values() for item in items]
+    assert sorted(judged) == sorted(100 * n + k for n in range(9) for k in range(7))
 
 
 def test_services_with_other_verifiers_are_refused_by_both_names(scripted):
