@@ -134,7 +134,8 @@ def _metavar(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return "NAME"
     if "anyOf" in schema:
-        return _metavar(schema["anyOf"][0]) if "type" in schema["anyOf"][0] else "TEXT"
+        kinds = sorted(schema["anyOf"], key=lambda kind: kind.get("type") != "array")
+        return _metavar(kinds[0]) if "type" in kinds[0] else "TEXT"
     if schema.get("type") == "array":
         fixed = schema.get("prefixItems")
         return " ".join(map(_metavar, fixed)) if fixed else f"{_metavar(schema['items'])} ..."

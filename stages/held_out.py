@@ -8,6 +8,7 @@ from typing import Any
 
 from veriloop.data.sources import held_out
 from veriloop.pipeline.config.sections import ERROR_SHARE, EvaluationConfig, SamplerConfig
+from veriloop.pipeline.config.services import Services
 from veriloop.pipeline.evaluation.evaluate import MEASURED, Evaluation, Keep, evaluate, passes
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
@@ -27,7 +28,7 @@ def evaluate_checkpoint(
     say: Callable[[str], None],
     max_prompt: int = 256,
     seed: int = 1,
-    verifier_service: str = "",
+    verifier_service: Services = "",
     judging: Mapping[str, Any] = MappingProxyType({}),
     error_share: float = ERROR_SHARE,
     keep: Keep | None = None,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from veriloop.pipeline.config.registry import StageRecipe
+from veriloop.pipeline.config.services import Services
 from veriloop.pipeline.rollouts.grade import open_judges
 from veriloop.pipeline.runs import lineage
 from veriloop.verifiers.registry import fingerprint, with_settings
@@ -65,10 +66,10 @@ def _verifier_changes(entry: Mapping[str, Any], recipe: StageRecipe, folder: Pat
     return f"its verifiers changed ({', '.join(changed)})" if changed else ""
 
 
-def _fingerprints(names: list[str], service: str) -> dict[str, str]:
-    if not service or not names:
+def _fingerprints(names: list[str], services: Services) -> dict[str, str]:
+    if not services or not names:
         return fingerprint(names)
-    with closing(open_judges(names, service)) as pool:
+    with closing(open_judges(names, services)) as pool:
         return pool.fingerprint(names)
 
 

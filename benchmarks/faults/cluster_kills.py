@@ -3,12 +3,14 @@
     python benchmarks/faults/cluster_kills.py [--kills N] [--seed N] [--parts A,B] [--quick]
         [--json FILE]
 
-Parts: a rank other than 0, rank 0, the launcher, and one of two servers that sample. The ranks are
-forked by torchrun's own agent from a process that has imported veriloop; the servers are stand-ins
-without vLLM. Every run must end with the checkpoint, metrics and rollouts of an undisturbed one,
-bit for bit, and say which part died. In half of the runs a killed server is started again.
+Parts: a rank other than 0, rank 0, the launcher, one of two servers that sample, and one of two
+reward services that judge. The ranks are forked by torchrun's own agent from a process that has
+imported veriloop; the servers are stand-ins without vLLM. Every run must end with the checkpoint,
+metrics and rollouts of an undisturbed one, bit for bit, and say which part died. In half of the
+runs a killed server or service is started again.
 """
 
+import argparse
 import ctypes
 import importlib
 import json
@@ -28,12 +30,13 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # of publish.py
 sys.path.append(str(Path(__file__).resolve().parent))
+import service_kills
 from kills import descendants
 from publish import arguments, publish, table
 from tiny_stages import Command, differences, models, preload, recipe, result, stage_command
 
 RANKS = 2
-PARTS = ("rank 1", "rank 0", "launcher", "server")
+PARTS = ("rank 1", "rank 0", "launcher", "server", service_kills.PART)
 OPTIONS: dict[str, dict[str, Any]] = {
     "kills": {"type": int, "default": 20, "help": "kills of each part"},
     "seed": {"type": int, "default": 0, "help": "of the moments"},
@@ -260,6 +263,35 @@ def unserved(
     return [kill]
 
 
+def unjudged(
+    folder: Path, values: dict[str, Any], draw: random.Random, count: int
+) -> Iterator[Kill]:
+    """Runs that two reward services judge: an undisturbed one, then others until one of the
+    services was killed in `count` of them."""
+    ports = [_free_port() for _ in range(2)]
+    with service_kills.running(folder / "services", ports) as services:
+        asked = values | {"verifier_service": services.urls}
+        command = ranked(folder / "whole" / service_kills.PART, asked)
+        started(command, "rank 0")
+        began = time.monotonic()
+        if command.ended() != 0:
+            raise SystemExit(f"the undisturbed run failed: {command.said[-2000:]}")
+        duration_s, whole = time.monotonic() - began, result(command.folder)
+        kills: list[Kill] = []
+        while _counted(kills, service_kills.PART) < count:
+            services.renew()
+            kill = Kill(part=service_kills.PART, at_s=draw.uniform(0, LATEST * duration_s))
+            kill.again_s = draw.uniform(0, 1.0) if draw.random() < 0.5 else None
+            command = ranked(folder / f"{service_kills.PART}-{len(kills):04d}", asked)
+            started(command, "rank 0")
+            time.sleep(kill.at_s)
+            kill.code, wrong = service_kills.killed(services, command, kill.again_s, draw)
+            ended = differences(result(command.folder), whole)
+            kill.differences = [*wrong, *ended, *asks(command.folder, asked)]
+            kills.append(kill)
+            yield kill
+
+
 def asks(folder: Path, values: dict[str, Any]) -> list[str]:
     """What is wrong with the answers on record: each ask of each step has one."""
     from veriloop.pipeline.runs.rollout_file import read_rollouts
@@ -277,6 +309,18 @@ def asks(folder: Path, values: dict[str, Any]) -> list[str]:
 def _counted(kills: Sequence[Kill], part: str) -> int:
     """Kills of a part that ran."""
     return sum(kill.part == part and kill.code is not None for kill in kills)
+
+
+def _published(options: argparse.Namespace, parts: Sequence[str], kills: Sequence[Kill]) -> int:
+    """Print and write the outcome; returns the exit code."""
+    failed = [f"{k.part} after {k.at_s:.2f} s: {d}" for k in kills for d in k.differences]
+    rows = [
+        [part, str(_counted(own, part)), str(sum(bool(k.differences) for k in own))]
+        for part in parts
+        if (own := [k for k in kills if k.part == part])
+    ]
+    text = table(["killed", "kills", "with a difference"], rows)
+    return publish(options, text, [asdict(k) for k in kills], failed=failed)
 
 
 def main() -> int:
@@ -303,7 +347,7 @@ def main() -> int:
     draw, durations, whole = random.Random(options.seed), {}, {}
     kills: list[Kill] = []
     for served in (False, True):
-        own = [part for part in parts if (part == "server") is served]
+        own = [p for p in parts if p != service_kills.PART and (p == "server") is served]
         asked = on_servers if served else values
         if not own:
             continue
@@ -326,14 +370,10 @@ def main() -> int:
             ]
             kills += found
             print(f"{len(kills)}: {kills[-1]}", file=sys.stderr, flush=True)
-    failed = [f"{k.part} after {k.at_s:.2f} s: {d}" for k in kills for d in k.differences]
-    rows = [
-        [part, str(_counted(own, part)), str(sum(bool(k.differences) for k in own))]
-        for part in parts
-        if (own := [k for k in kills if k.part == part])
-    ]
-    text = table(["killed", "kills", "with a difference"], rows)
-    return publish(options, text, [asdict(k) for k in kills], failed=failed)
+    for kill in unjudged(folder, values, draw, count) if service_kills.PART in parts else ():
+        kills.append(kill)
+        print(f"{len(kills)}: {kill}", file=sys.stderr, flush=True)
+    return _published(options, parts, kills)
 
 
 if __name__ == "__main__":

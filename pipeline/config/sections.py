@@ -23,6 +23,7 @@ from veriloop.pipeline.config.fields import (
     nearest_divisor,
 )
 from veriloop.pipeline.config.lora import LoraConfig
+from veriloop.pipeline.config.services import ServiceUrls, require_one_sandbox
 from veriloop.pipeline.config.user_code import PromptTemplate, SystemMessage
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.sandbox import backends
@@ -343,15 +344,6 @@ def judging_facts(use: ComputerAlgebra) -> dict[str, str]:
     return {} if use == "fallback" else {"computer_algebra": use}
 
 
-def require_one_sandbox(backend: str, service: str) -> None:
-    """Raise ValueError for a backend with a reward service."""
-    if service and backend != backends.AUTO:
-        raise ValueError(
-            f"sandbox.backend={backend!r} with verifier_service={service!r}: the service runs "
-            "programs in its own sandbox; set only one of them"
-        )
-
-
 ERROR_SHARE = 0.5  # of the answers; verifiers that fail on more of them end a command
 
 
@@ -368,8 +360,8 @@ class Judged(Part):
     It is a share of the answers of a step, a round of sampling or an evaluation, of which there
     must be at least 8; 1: never.
     """
-    verifier_service: str = ""
-    """URL of a reward service that replaces the workers."""
+    verifier_service: ServiceUrls = ""
+    """URLs of reward services that replace the workers. One URL, or a list of several."""
     sandbox: SandboxConfig = SandboxConfig()
     """Sandbox of verifiers that run programs."""
     verifier_computer_algebra: ComputerAlgebra = "fallback"

@@ -10,12 +10,17 @@ from typing import Any
 
 from veriloop.data.problem import Problem
 from veriloop.data.sources import source_of
+from veriloop.pipeline.config.services import Services
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.runs.console import clip
 from veriloop.pipeline.types import Graded, Rollout
 from veriloop.sandbox.backends import AUTO
 from veriloop.verifiers.pool import VerifierPool
-from veriloop.verifiers.service.caller import ServiceGoneError, ServiceRefusedError
+from veriloop.verifiers.service.caller import (
+    NoVerdictsError,
+    ServiceGoneError,
+    ServiceRefusedError,
+)
 from veriloop.verifiers.service.client import ServicePool
 from veriloop.verifiers.verdict import Verdict
 
@@ -80,37 +85,45 @@ def verifier_names(verifiers: Verifiers, problems: Iterable[Problem]) -> list[st
 
 def open_judges(
     names: Sequence[str],
-    service: str = "",
+    services: Services = "",
     *,
     workers: int = 1,
     limit_s: float = 5.0,
     sandbox: str = AUTO,
     facts: Mapping[str, str] = MappingProxyType({}),
 ) -> Judges:
-    """A pool of local worker processes, or a client of the reward service at the URL `service`.
+    """A pool of local worker processes, or a client of the reward services with these URLs.
 
     `facts` belong to every problem that does not have them itself. Local workers start importing
-    what these verifiers need. Raises RecipeError for an invalid address, and for a service that is
-    unreachable, refuses the client or lacks a verifier.
+    what these verifiers need. Raises RecipeError for an invalid address, and for services that are
+    all unreachable, or of which one refuses the client or lacks a verifier; JudgingError for
+    services whose verifiers differ.
     """
-    if not service:
-        with ExitStack() as unless_warm:
-            pool = unless_warm.enter_context(
-                VerifierPool(workers, limit_s, sandbox=sandbox, facts=facts)
-            )
-            pool.begin_to_warm(names)
-            unless_warm.pop_all()
-        return pool
+    with ExitStack() as unless_warm:
+        if services == "":
+            pool = VerifierPool(workers, limit_s, sandbox=sandbox, facts=facts)
+            unless_warm.enter_context(pool).begin_to_warm(names)
+        else:
+            pool = _connected(services, facts)
+            unless_warm.callback(pool.close)
+            _require(pool, names, services)
+        unless_warm.pop_all()
+    return pool
+
+
+def _connected(services: Services, facts: Mapping[str, str]) -> ServicePool:
     try:
-        pool = ServicePool(service, facts=facts)
+        return ServicePool(services, facts=facts)
     except ValueError as mistake:
         raise RecipeError(f"verifier_service: {mistake}") from mistake
+
+
+def _require(pool: ServicePool, names: Sequence[str], services: Services) -> None:
     try:
         pool.warm(names)
-    except (KeyError, ServiceRefusedError, ServiceGoneError) as refusal:
-        pool.close()
-        raise RecipeError(f"verifier_service {service}: {refusal.args[0]}") from refusal
-    return pool
+    except (KeyError, ServiceRefusedError, ServiceGoneError, NoVerdictsError) as refusal:
+        named = services if isinstance(services, str) else " ".join(services)
+        raise RecipeError(f"verifier_service {named}: {refusal.args[0]}") from refusal
 
 
 def grade(

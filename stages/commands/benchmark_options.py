@@ -56,7 +56,10 @@ class Options(BoundedJudgeOptions):
     seed: int = 1
     verifier_workers: int = 1  # verifier processes
     verifier_service: Annotated[
-        str, tyro.conf.arg(help="URL of a reward service to use instead of workers")
+        str | tuple[str, ...],
+        tyro.conf.arg(
+            metavar="URL [URL ...]", help="reward services to use instead of workers, by URL"
+        ),
     ] = ""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     output: str = "outputs/evaluations"  # folder for the answers

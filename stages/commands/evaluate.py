@@ -48,7 +48,10 @@ class Options(BoundedJudgeOptions):
     system: str = ""  # system message of the chat: a text, or the name r1 or boxed
     seed: int = 1
     verifier_service: Annotated[
-        str, tyro.conf.arg(help="URL of a reward service to use instead of workers")
+        str | tuple[str, ...],
+        tyro.conf.arg(
+            metavar="URL [URL ...]", help="reward services to use instead of workers, by URL"
+        ),
     ] = ""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     json: Annotated[str, tyro.conf.arg(help="also write the result to this file")] = ""

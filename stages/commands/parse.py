@@ -11,9 +11,9 @@ from veriloop.pipeline.config.sections import (
     ERROR_SHARE,
     ComputerAlgebra,
     judging_facts,
-    require_one_sandbox,
     require_plugins,
 )
+from veriloop.pipeline.config.services import Services, require_one_sandbox
 from veriloop.pipeline.config.user_code import check_system
 from veriloop.pipeline.errors import RecipeError
 from veriloop.sandbox.backends import AUTO, check
@@ -46,11 +46,11 @@ class JudgeOptions(PluginOptions):
         ),
     ] = AUTO
 
-    def judging(self, service: str = "") -> dict[str, Any]:
+    def judging(self, services: Services = "") -> dict[str, Any]:
         """What opens verifiers with these options. Raises RecipeError for an invalid backend, and
         for one with a reward service."""
         try:
-            require_one_sandbox(self.sandbox_backend, service)
+            require_one_sandbox(self.sandbox_backend, services)
             backend = check(self.sandbox_backend)
         except ValueError as mistake:
             raise RecipeError(f"--sandbox.backend: {mistake}") from mistake

@@ -17,6 +17,7 @@ PARTS |= {"contenders.py", "paired.py", "speed_tables.py", "gpu_sections.py", "g
 PARTS |= {"gpu_waterfall.py", "listed_runs.py", "virtual_clock.py", "simulated_servers.py"}
 PARTS |= {"peer_homes.py", "peer_checkpoint.py", "peer_tables.py"}  # no scripts of their own
 PARTS |= {"faults/tiny_stages.py", "faults/mutations.py", "faults/traffic.py", "faults/oracles.py"}
+PARTS |= {"faults/service_kills.py"}
 FAULTS = sorted(f"faults/{p.name}" for p in (ROOT / "benchmarks/faults").glob("[!_]*.py"))
 SCRIPTS = sorted(p.name for p in (ROOT / "benchmarks").glob("*.py") if p.name not in PARTS)
 SCRIPTS += [script for script in FAULTS if script not in PARTS]

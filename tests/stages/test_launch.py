@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from veriloop.data.sources import SOURCES
-from veriloop.pipeline.config.load import read, shipped
+from veriloop.pipeline.config.load import locate, read, shipped
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.config.sections import BaseRecipe
 from veriloop.pipeline.errors import RecipeError, Stopped
@@ -54,6 +54,21 @@ def contents(folder):
 
 def flags(*words):
     return parse("zero", ["tiny/zero", *words]).recipe
+
+
+@pytest.mark.parametrize("written", ["''", "http://c", "[http://c, http://d]"])
+def test_one_url_or_several_name_the_reward_services(written, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{locate('tiny/zero').read_text()}\nverifier_service: {written}\n")
+
+    def services(*words):
+        return parse("zero", [str(path), *words, "--seed", "3"]).recipe.verifier_service
+
+    assert services("--verifier-service", "http://a") == "http://a"
+    assert services("--verifier-service=http://a") == "http://a"
+    assert services("--verifier-service", "http://a", "http://b") == ("http://a", "http://b")
+    assert services() == read(str(path)).verifier_service
+    assert yaml.safe_load(written) in (services(), list(services()))
 
 
 def test_without_flags_it_is_the_recipe():

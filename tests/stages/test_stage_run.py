@@ -63,7 +63,12 @@ def test_a_run_records_its_backend_and_layers(described, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("names", "service"),
-    [(["number", "think_format"], ""), ([], ""), (["code_tests"], "http://127.0.0.1:9")],
+    [
+        (["number", "think_format"], ""),
+        ([], ""),
+        (["code_tests"], "http://127.0.0.1:9"),
+        (["code_tests"], ["http://127.0.0.1:9", "http://127.0.0.1:10"]),
+    ],
 )
 def test_a_run_without_programs_of_its_own_needs_no_sandbox(described, names, service):
     assert sandbox_facts(Judged(verifier_service=service), names) == {}

@@ -1,4 +1,4 @@
-"""A reward service used like a VerifierPool: the same calls, verdicts from another process."""
+"""Reward services used like a VerifierPool: the same calls, verdicts from other processes."""
 
 import json
 import math
@@ -8,12 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Self
 
-from veriloop.sandbox.remote.connection import Address
 from veriloop.verifiers.registry import Task, describe, with_facts, with_settings
-from veriloop.verifiers.service.caller import Caller, ServiceGoneError, ServiceRefusedError
+from veriloop.verifiers.service.caller import (
+    Caller,
+    NoVerdictsError,
+    ServiceGoneError,
+    ServiceRefusedError,
+)
+from veriloop.verifiers.service.services import Services, read_addresses
 from veriloop.verifiers.verdict import JudgingError, Verdict
 
 TOKEN_VARIABLE = "VERILOOP_SERVICE_TOKEN"
@@ -31,36 +38,39 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """What one process uses to reach the service; a fork inherits neither usably."""
+    """What one process uses to reach the services; a fork inherits neither usably."""
 
-    caller: Caller
+    services: Services
     threads: ThreadPoolExecutor
 
 
 class ServicePool:
-    """Has a reward service judge. Calls may come from any thread, also after a fork.
+    """Has reward services judge. Calls may come from any thread, also after a fork.
 
-    `url`: http(s)://HOST[:PORT][/PREFIX]; the token is read from VERILOOP_SERVICE_TOKEN, if it is
-    set. `connections`: requests at a time. A service that is unreachable for `patience_s` seconds
-    gives `error` verdicts, which have no score. `facts` belong to every problem that does not have
-    them itself. Raises ValueError for anything but an address.
+    `urls`: http(s)://HOST[:PORT][/PREFIX], one or several; the token, if any, is read from
+    VERILOOP_SERVICE_TOKEN. `connections`: requests at a time, per service. `request_s`: seconds
+    for one response. Several services share each batch; what one of them does not judge goes to
+    another, with the same request id. If none answers for `patience_s` seconds, the verdicts are
+    `error`, which has no score. `facts` belong to every problem that does not have them itself.
+    Raises ValueError for anything but addresses, each named once.
     """
 
     def __init__(
         self,
-        url: str,
+        urls: str | Sequence[str],
         *,
         connections: int = 4,
+        request_s: float = REQUEST_S,
         patience_s: float = 300.0,
         facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         variable = TOKEN_VARIABLE if os.environ.get(TOKEN_VARIABLE) else ""
-        self._address = Address.read(url, variable)
+        self._addresses = read_addresses(urls, variable)
         self._connections = connections
-        self._patience_s = patience_s
+        self._request_s, self._patience_s = request_s, patience_s
         self._facts = dict(facts)
         self._links = {os.getpid(): self._open_link()}
-        self._offered: dict[str, str] = {}  # fingerprints by name
+        self._offered: dict[str, tuple[str, str]] = {}  # by name: fingerprint, URL it came from
 
     def __enter__(self) -> Self:
         return self
@@ -69,46 +79,49 @@ class ServicePool:
         self.close()
 
     def warm(self, names: Iterable[str]) -> None:
-        """Make sure that the service offers these verifiers.
+        """Make sure that each service that answers offers these verifiers, and the same ones.
 
-        Raises KeyError with the nearest name, ServiceRefusedError where a token is needed, and
-        ServiceGoneError.
+        Raises KeyError with the nearest name, JudgingError for services that differ,
+        ServiceRefusedError where a token is needed, ServiceGoneError, and NoVerdictsError where no
+        service listens.
         """
         required = list(dict.fromkeys(names))
         if all(name in self._offered for name in required):
             return
-        records = self._link().caller.call("GET", "/v1/verifiers")["verifiers"]
-        self._note({record["name"]: record["fingerprint"] for record in records})
-        for name in required:
-            if name not in self._offered:
-                close = get_close_matches(name, self._offered, n=1)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
-                known = ", ".join(sorted(self._offered))
-                raise KeyError(f"the reward service has no verifier {name!r}.{hint} Known: {known}")
+        for url, offered in self._link().services.lists().items():
+            self._note(url, offered)
+            for name in required:
+                if name not in offered:
+                    close = get_close_matches(name, offered, n=1)
+                    hint = f" Did you mean {close[0]!r}?" if close else ""
+                    raise KeyError(
+                        f"{self._named(url)} has no verifier {name!r}.{hint} "
+                        f"Known: {', '.join(sorted(offered))}"
+                    )
 
     def fingerprint(self, names: Iterable[str]) -> dict[str, str]:
-        """Fingerprints of the service's verifiers, as of `registry.fingerprint`.
+        """Fingerprints of the services' verifiers, as of `registry.fingerprint`.
 
         Raises as `warm` does.
         """
         required = list(names)
         self.warm(required)
-        return with_settings({name: self._offered[name] for name in required}, self._facts)
+        return with_settings({name: self._offered[name][0] for name in required}, self._facts)
 
     def judge_all(self, tasks: Sequence[Task]) -> list[Verdict]:
-        """One verdict per task, in order; `error` for all that the service leaves open.
+        """One verdict per task, in order; `error` for all that the services leave open.
 
-        An item that is larger than the service accepts is such an `error`, which names its index
+        An item that is larger than a service accepts is such an `error`, which names its index
         and size; it is not sent again.
 
-        Raises KeyError for a verifier that the service lacks, ServiceRefusedError for a request
-        that it refuses, JudgingError when its verifiers have changed, and RuntimeError when the
-        pool is closed.
+        Raises KeyError for a verifier that a service lacks, ServiceRefusedError for a request
+        that it refuses, JudgingError when its verifiers have changed or are not those of the other
+        services, and RuntimeError when the pool is closed.
         """
         verdicts: dict[int, Verdict] = {}
         try:
             self.warm({problem.verifier for problem, _ in tasks})
-        except ServiceGoneError as gone:
+        except (ServiceGoneError, NoVerdictsError) as gone:
             return [_error(str(gone)) for _ in tasks]
         encoded: dict[int, bytes] = {}
         for index, task in enumerate(with_facts(tasks, self._facts)):
@@ -116,20 +129,22 @@ class ServicePool:
                 encoded[index] = _encoded(task)
             except (ValueError, TypeError) as failure:
                 verdicts[index] = _error(describe(failure))
-        for judged in self._link().threads.map(self._judge, _parts(encoded)):
+        for judged in self._link().threads.map(self._judge, self._parts(encoded)):
             verdicts |= judged
         return [verdicts[index] for index in range(len(tasks))]
 
     def close(self) -> None:
         """Hang up. Harmless when repeated; calls in progress raise RuntimeError."""
         link = self._link()
-        link.caller.close()
+        link.services.close()
         link.threads.shutdown(cancel_futures=True)
 
     def _open_link(self) -> _Link:
         return _Link(
-            Caller(self._address, request_s=REQUEST_S, patience_s=self._patience_s),
-            ThreadPoolExecutor(self._connections, thread_name_prefix="reward-service"),
+            Services(self._addresses, request_s=self._request_s, patience_s=self._patience_s),
+            ThreadPoolExecutor(
+                self._connections * len(self._addresses), thread_name_prefix="reward-service"
+            ),
         )
 
     def _link(self) -> _Link:
@@ -140,14 +155,11 @@ class ServicePool:
     def _judge(self, part: _Part) -> dict[int, Verdict]:
         head = json.dumps({"request_id": uuid.uuid4().hex})[:-1].encode()
         body = head + b', "items": [' + b", ".join(part.items) + b"]}"
+        ask = partial(self._verdicts, body, len(part.indices))
         try:
-            response = self._link().caller.call("POST", "/v1/verify", body)
-            verdicts = [Verdict(**record) for record in response["verdicts"]]
-            if len(verdicts) != len(part.indices):
-                raise ValueError(f"{len(verdicts)} verdicts on {len(part.indices)} items")
-            fingerprints = dict(response["judged_by"]["verifiers"])
-        except ServiceGoneError as gone:
-            return dict.fromkeys(part.indices, _error(str(gone)))
+            verdicts = self._link().services.call(ask)
+        except (ServiceGoneError, NoVerdictsError) as failure:
+            return dict.fromkeys(part.indices, _error(str(failure)))
         except ServiceRefusedError as refusal:
             if refusal.status != 413:
                 raise
@@ -155,11 +167,17 @@ class ServicePool:
                 return self._judge_halves(part)
             (index,), (item,) = part.indices, part.items
             return {index: _error(f"item {index} has {len(item)} bytes as JSON: {refusal}")}
-        except (ValueError, TypeError, KeyError) as failure:
-            detail = f"the reward service answers what are no verdicts: {describe(failure)}"
-            return dict.fromkeys(part.indices, _error(detail))
-        self._note(fingerprints)
         return dict(zip(part.indices, verdicts, strict=True))
+
+    def _verdicts(self, body: bytes, items: int, url: str, caller: Caller) -> list[Verdict]:
+        """One service's verdicts on a part. Raises as `Caller.call` does, and JudgingError."""
+        response = caller.call("POST", "/v1/verify", body)
+        try:
+            verdicts, judges = _read(response, items)
+        except (ValueError, TypeError, KeyError) as failure:
+            raise NoVerdictsError(failure) from failure
+        self._note(url, judges)
+        return verdicts
 
     def _judge_halves(self, part: _Part) -> dict[int, Verdict]:
         middle = len(part.indices) // 2
@@ -167,18 +185,40 @@ class ServicePool:
         second = _Part(part.indices[middle:], part.items[middle:])
         return self._judge(first) | self._judge(second)
 
-    def _note(self, fingerprints: dict[str, str]) -> None:
-        """Remember who judges. Raises JudgingError for a change: one run has one judge."""
+    def _note(self, url: str, fingerprints: Mapping[str, str]) -> None:
+        """Remember who judges. Raises JudgingError for a difference: one run has one judge."""
         for name, fingerprint in fingerprints.items():
-            before = self._offered.setdefault(name, fingerprint)
-            if before != fingerprint:
+            before, first = self._offered.setdefault(name, (fingerprint, url))
+            if before == fingerprint:
+                continue
+            if url == first:
                 raise JudgingError(
-                    f"the reward service judged {name!r} as {before} and now as {fingerprint}: "
+                    f"{self._named(url)} judged {name!r} as {before} and now as {fingerprint}: "
                     "rewards before and after cannot be compared"
                 )
+            raise JudgingError(
+                f"the reward services judge {name!r} differently, {first} as {before} and {url} as "
+                f"{fingerprint}: rewards of the two cannot be compared; start the same version on "
+                "both"
+            )
+
+    def _named(self, url: str) -> str:
+        """A service in a message: by its URL where there are several."""
+        return f"the reward service {url}" if len(self._addresses) > 1 else "the reward service"
+
+    def _parts(self, encoded: dict[int, bytes]) -> list[_Part]:
+        """One service gets as many items at once as possible, several get equal parts."""
+        services, indices = len(self._addresses), list(encoded)
+        if services == 1:
+            return _parts(encoded)
+        count = services * math.ceil(len(indices) / (services * PART_ITEMS))
+        ends = [len(indices) * n // count for n in range(count + 1)] if count else []
+        shares = [indices[first:end] for first, end in pairwise(ends)]
+        return [part for share in shares for part in _parts({i: encoded[i] for i in share})]
 
 
 def _parts(encoded: dict[int, bytes]) -> list[_Part]:
+    """Parts of at most PART_ITEMS items and, if they have several, PART_BYTES."""
     parts: list[_Part] = []
     indices: list[int] = []
     size = 0
@@ -191,6 +231,17 @@ def _parts(encoded: dict[int, bytes]) -> list[_Part]:
     if indices:
         parts.append(_Part(indices, [encoded[i] for i in indices]))
     return parts
+
+
+def _read(response: Any, items: int) -> tuple[list[Verdict], dict[str, str]]:
+    """The verdicts of a response, and the fingerprints of who judged.
+
+    Raises ValueError, TypeError or KeyError for anything else.
+    """
+    verdicts = [Verdict(**record) for record in response["verdicts"]]
+    if len(verdicts) != items:
+        raise ValueError(f"{len(verdicts)} verdicts on {items} items")
+    return verdicts, dict(response["judged_by"]["verifiers"])
 
 
 def _encoded(task: Task) -> bytes:

@@ -148,6 +148,16 @@ def test_what_is_no_recipe_is_refused(text, said, refused):
         (ZERO + "verifier_service: http://h\nsandbox: {backend: docker}",
          "sandbox.backend='docker' with verifier_service='http://h': the service runs programs in "
          "its own sandbox"),
+        (ZERO + "verifier_service: [http://h]\nsandbox: {backend: docker}",
+         "sandbox.backend='docker' with verifier_service=('http://h',): the service runs"),
+        (ZERO + "verifier_service: 5",
+         "verifier_service: must be the URL of a reward service or a list of such URLs, got 5"),
+        (ZERO + "verifier_service: [http://h, {url: x}]", "got ['http://h', {'url': 'x'}]"),
+        (ZERO + "verifier_service: []",
+         "verifier_service: an empty list names no service; name at least one URL"),
+        (ZERO + "verifier_service: [http://h, h]", "verifier_service: 'h' is no address of a "),
+        (ZERO + "verifier_service: [http://h, http://h:80/]",
+         "verifier_service: http://h:80 is named twice; name each service once"),
         (ZERO + "reward: 3", "reward: must be a mapping with keys among accuracy, control, format, "
                              "overlong, steps, terms; got 3"),
         (ZERO + "  betas: [0.9]", "optimizer.betas.1: is required"),
@@ -247,6 +257,7 @@ def test_a_key_in_a_value_without_keys_is_refused(section):
     ("values", "key"),
     [
         ({"verifier_service": "http://anna:hunter2@host:80"}, "verifier_service"),
+        ({"verifier_service": ["http://a", "http://anna:hunter2@host"]}, "verifier_service"),
         ({"rewrite": {"rewriter": "https://host/v1?key=hunter2"}}, "rewrite.rewriter"),
         ({"cluster": {"samplers": {"urls": ["http://hunter2@host"]}}}, "cluster.samplers.urls"),
     ],

@@ -13,8 +13,10 @@ from veriloop.pipeline.rollouts.grade import grade, open_judges
 from veriloop.pipeline.runs.record import read_rollouts
 from veriloop.stages import rl, zero
 from veriloop.verifiers.pool import VerifierPool
+from veriloop.verifiers.registry import fingerprint
 from veriloop.verifiers.service.client import ServicePool
 from veriloop.verifiers.service.server import RewardService, Settings
+from veriloop.verifiers.verdict import JudgingError
 
 
 def recipe(**changes):
@@ -38,11 +40,18 @@ def service():
         yield opened
 
 
+@pytest.fixture(scope="module")
+def second_service():
+    with RewardService(Settings(verifiers=("language", "number", "think_format"))) as opened:
+        yield opened
+
+
 @pytest.mark.slow
 def test_a_short_training_run_has_the_same_verdicts_from_a_service(
-    tiny_checkpoint, tmp_path, service
+    tiny_checkpoint, tmp_path, service, second_service
 ):
     folders = {"": tmp_path / "own", service.url: tmp_path / "service"}
+    folders[service.url, second_service.url] = tmp_path / "services"
     for url, folder in folders.items():
         with ExitStack() as stack:
             told = recipe(verifier_service=url)
@@ -51,8 +60,8 @@ def test_a_short_training_run_has_the_same_verdicts_from_a_service(
             )
             assert isinstance(loop.deps.pool, ServicePool if url else VerifierPool)
             loop.run(lambda: 0.0)
-    own, there = (said(folder) for folder in folders.values())
-    assert own == there and len(own["rollouts"]) == 32
+    own, there, shared = (said(folder) for folder in folders.values())
+    assert own == there == shared and len(own["rollouts"]) == 32
     assert {row["status/accuracy"] for row in own["rollouts"]} <= {"graded", "no_answer"}
 
 
@@ -101,6 +110,47 @@ def test_a_service_without_the_verifiers_of_the_recipe_is_refused_at_the_start(t
 def test_what_is_no_address_is_refused():
     with pytest.raises(RecipeError, match="verifier_service: 'nowhere' is no address of a server"):
         open_judges(["number"], "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("urls", "said"),
+    [
+        ([], "verifier_service: an empty list names no service"),
+        (["http://a", "http://a/"], "verifier_service: http://a:80 is named twice"),
+        (["http://a", "nowhere"], "verifier_service: 'nowhere' is no address of a server"),
+    ],
+)
+def test_a_list_that_is_no_list_of_addresses_is_refused(urls, said):
+    with pytest.raises(RecipeError, match=said):
+        open_judges(["number"], urls)
+
+
+@pytest.mark.slow
+def test_a_run_begins_if_one_of_its_services_answers(service, caplog):
+    gone = "http://127.0.0.1:9"
+    with open_judges(["number"], [gone, service.url]) as pool:
+        assert pool.fingerprint(["number"]) == fingerprint(["number"])
+    assert f"the reward service {gone} is left out" in caplog.text
+    said = f"verifier_service {gone} {service.url}: the reward service {service.url} has no verifi"
+    with pytest.raises(RecipeError, match=said):
+        open_judges(["no_such"], [gone, service.url])
+
+
+def test_services_that_judge_differently_are_left_at_the_start(monkeypatch):
+    closed = []
+
+    class Differing(ServicePool):
+        def warm(self, names):
+            raise JudgingError("http://a as 1+a and http://b as 2+b")
+
+        def close(self):
+            super().close()
+            closed.append(self)
+
+    monkeypatch.setattr("veriloop.pipeline.rollouts.grade.ServicePool", Differing)
+    with pytest.raises(JudgingError, match="http://b as 2"):
+        open_judges(["number"], ["http://a", "http://b"])
+    assert len(closed) == 1
 
 
 def test_workers_end_where_they_cannot_be_asked_to_warm_up(monkeypatch):

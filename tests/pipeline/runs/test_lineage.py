@@ -129,6 +129,7 @@ RECIPE = {"stage": "zero", "name": "n", "steps": 4, "rollout": {"prompts": 2, "s
         ({"checkpoint": {"every": 3}}, False),
         ({"tensorboard": False}, False),
         ({"verifier_workers": 2}, False),
+        ({"verifier_service": ["http://a", "http://b"]}, False),
         ({"verifier_workers_two": 2}, True),
         ({"trainer": {"threads": 2}}, False),
         ({"trainer": {"row": 2}}, True),

@@ -2,6 +2,7 @@
 
 import json
 
+import httpx2
 import pytest
 
 from veriloop.data.template import INSTRUCTION
@@ -38,11 +39,25 @@ def test_a_service_may_judge_instead(words, tmp_path):
     with RewardService(Settings(verifiers=("language", "number", "think_format"))) as service:
         asked = [*words, "--verifier-service", service.url]
         assert evaluate.command([*asked, "--json", str(there)]) == 0
-    assert own.read_text() == there.read_text()
+        assert own.read_text() == there.read_text()
     with RewardService(Settings(verifiers=("language", "number"))) as service:
         asked = [*words, "--verifier-service", service.url]
         with pytest.raises(RecipeError, match="no verifier 'think_format'"):
             evaluate.command(asked)
+
+
+@pytest.mark.slow
+def test_two_services_may_judge_instead(words, tmp_path):
+    own, there = tmp_path / "own.json", tmp_path / "there.json"
+    assert evaluate.command([*words, "--json", str(own)]) == 0
+    settings = Settings(verifiers=("language", "number", "think_format"))
+    with RewardService(settings) as one, RewardService(settings) as two:
+        asked = [*words, "--verifier-service", one.url, two.url]
+        assert evaluate.command([*asked, "--json", str(there)]) == 0
+        for service in (one, two):
+            scraped = httpx2.get(f"{service.url}/metrics", trust_env=False).text
+            assert 'veriloop_verdicts_total{status="' in scraped
+    assert own.read_text() == there.read_text()
 
 
 def test_a_folder_without_a_checkpoint_is_refused_by_name(words, tmp_path):

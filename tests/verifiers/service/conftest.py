@@ -1,7 +1,10 @@
-"""A reward service in this process, and a client that hides nothing of its answers."""
+"""A reward service in this process, one that follows a script, and a client that hides nothing."""
 
 import http.client
 import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +15,17 @@ from veriloop.verifiers.service.middleware import Bounds
 from veriloop.verifiers.service.server import RewardService, Settings
 
 PLUGIN = str(Path(__file__).parents[1] / "misbehaving.py")
+VERDICT = {"score": 1.0, "status": "graded", "answer": "1", "detail": ""}
+VERDICT |= {"components": {}, "queue_s": 0.0, "exec_s": 0.0}
+LISTED = {"verifiers": [{"name": "number", "fingerprint": "1+a"}]}
+
+
+def answered(count, told="1+a"):
+    return {"verdicts": [VERDICT] * count, "judged_by": {"verifiers": {"number": told}}}
+
+
+def fine(body):
+    return answered(len(body["items"]))
 
 
 class Answer:
@@ -95,3 +109,57 @@ def acts():
         return {"verifier": "misbehaves", "response": response, "reference": {}} | rest
 
     return item
+
+
+@pytest.fixture
+def scripted():
+    """Function: a server that gives these answers to POST, one after the other; also its calls.
+
+    An answer is (status, JSON, headers), None to hang up, or "hang" for none before the test ends;
+    the last one is repeated. `listed`: the answer to GET, with status 200.
+    """
+    servers, over = [], threading.Event()
+
+    def start(*script, listed=LISTED):
+        calls, left = [], list(script)
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                self.tell(200, listed, {})
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                calls.append((time.monotonic(), body, dict(self.headers), self.client_address))
+                answer = left.pop(0) if len(left) > 1 else left[0]
+                if answer in (None, "hang"):
+                    if answer:
+                        over.wait()
+                    self.close_connection = True
+                    return
+                status, data, headers = answer
+                self.tell(status, data(body) if callable(data) else data, headers)
+
+            def tell(self, status, data, headers):
+                raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+                self.send_response(status)
+                for key, value in {"Content-Length": str(len(raw)), **headers}.items():
+                    self.send_header(key, value)
+                self.end_headers()
+                self.wfile.write(raw)
+
+            def log_message(self, *_):
+                pass
+
+        opened = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        opened.daemon_threads = True
+        threading.Thread(target=opened.serve_forever, args=(0.02,), daemon=True).start()
+        servers.append(opened)
+        return f"http://127.0.0.1:{opened.server_port}", calls
+
+    yield start
+    over.set()
+    for opened in servers:
+        opened.shutdown()
+        opened.server_close()

@@ -1,14 +1,13 @@
 """A reward service in the place of a pool: the same verdicts, and no 0 for what it never said."""
 
-import json
 import math
 import os
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.verifiers.service.conftest import VERDICT, answered, fine
 from veriloop.data.problem import Problem
 from veriloop.verifiers.pool import VerifierPool
 from veriloop.verifiers.registry import fingerprint
@@ -16,72 +15,10 @@ from veriloop.verifiers.service.caller import ServiceRefusedError
 from veriloop.verifiers.service.client import PART_ITEMS, TOKEN_VARIABLE, ServicePool
 from veriloop.verifiers.verdict import JudgingError
 
-VERDICT = {"score": 1.0, "status": "graded", "answer": "1", "detail": ""}
-VERDICT |= {"components": {}, "queue_s": 0.0, "exec_s": 0.0}
-LISTED = {"verifiers": [{"name": "number", "fingerprint": "1+a"}]}
-
 
 def number(value, response="<answer>1</answer>", **rest):
     fields = {"id": "p", "prompt": "", "verifier": "number", "reference": {"value": value}}
     return Problem(**fields | rest), response
-
-
-def answered(count, told="1+a"):
-    return {"verdicts": [VERDICT] * count, "judged_by": {"verifiers": {"number": told}}}
-
-
-@pytest.fixture
-def scripted():
-    """Function: a server that gives these answers to POST, one after the other; also its calls.
-
-    An answer is (status, JSON, headers), or None to hang up; the last one is repeated.
-    """
-    servers = []
-
-    def start(*script):
-        calls, left = [], list(script)
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                self.tell(200, LISTED, {})
-
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                calls.append((time.monotonic(), body, dict(self.headers), self.client_address))
-                answer = left.pop(0) if len(left) > 1 else left[0]
-                if answer is None:
-                    self.close_connection = True
-                    return
-                status, data, headers = answer
-                self.tell(status, data(body) if callable(data) else data, headers)
-
-            def tell(self, status, data, headers):
-                raw = data if isinstance(data, bytes) else json.dumps(data).encode()
-                self.send_response(status)
-                for key, value in {"Content-Length": str(len(raw)), **headers}.items():
-                    self.send_header(key, value)
-                self.end_headers()
-                self.wfile.write(raw)
-
-            def log_message(self, *_):
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}", calls
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-def fine(body):
-    return answered(len(body["items"]))
 
 
 @pytest.mark.slow
