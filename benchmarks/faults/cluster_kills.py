@@ -3,10 +3,11 @@
     python benchmarks/faults/cluster_kills.py [--kills N] [--seed N] [--parts A,B] [--quick]
         [--json FILE]
 
-Parts: a rank other than 0, rank 0, the launcher, and one of two servers that sample. The ranks are
-forked by torchrun's own agent from a process that has imported veriloop; the servers are stand-ins
-without vLLM. Every run must end with the checkpoint, metrics and rollouts of an undisturbed one,
-bit for bit, and say which part died. In half of the runs a killed server is started again.
+Parts: a rank other than 0, rank 0, the launcher, one of two servers that sample, and the raylet of
+one of two Ray nodes, on each of which Ray has placed a server. The ranks are forked by torchrun's
+own agent from a process that has imported veriloop; the servers are stand-ins without vLLM. Every
+run must end with the checkpoint, metrics and rollouts of an undisturbed one, bit for bit, and say
+which part died. In half of the runs a killed server or node is started again.
 """
 
 import ctypes
@@ -20,20 +21,23 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # of publish.py
 sys.path.append(str(Path(__file__).resolve().parent))
+import raylets
 from kills import descendants
 from publish import arguments, publish, table
+from ray_nodes import RayNodes
 from tiny_stages import Command, differences, models, preload, recipe, result, stage_command
 
 RANKS = 2
-PARTS = ("rank 1", "rank 0", "launcher", "server")
+PARTS = ("rank 1", "rank 0", "launcher", "server", raylets.PART)
 OPTIONS: dict[str, dict[str, Any]] = {
     "kills": {"type": int, "default": 20, "help": "kills of each part"},
     "seed": {"type": int, "default": 0, "help": "of the moments"},
@@ -123,6 +127,18 @@ def started(command: Command, part: str) -> int:
             raise SystemExit(f"{part} did not begin: {command.said[-2000:]}")
         time.sleep(0.005)
     return command.pid if part == "launcher" else int(path.read_text())
+
+
+def undisturbed(
+    command: Command, wrong: Callable[[Command], str] = lambda _: ""
+) -> tuple[float, dict[str, Any]]:
+    """Seconds of a whole run, and its result. `wrong`: what is wrong with it while it runs."""
+    started(command, "rank 0")
+    began = time.monotonic()
+    failure = wrong(command)
+    if command.ended() != 0 or failure:
+        raise SystemExit(f"the undisturbed run failed: {failure} {command.said[-2000:]}")
+    return time.monotonic() - began, result(command.folder)
 
 
 def named(part: str, pid: int, said: str) -> bool:
@@ -260,6 +276,43 @@ def unserved(
     return [kill]
 
 
+def unplaced(
+    nodes: RayNodes, folder: Path, values: dict[str, Any], draw: random.Random, duration_s: float
+) -> Kill:
+    """Kill the raylet of one node of a run; in half of the runs the node begins again."""
+    kill = Kill(part=raylets.PART, at_s=draw.uniform(0, LATEST * duration_s))
+    if draw.random() < 0.5:
+        kill.again_s = draw.uniform(0, 1.0)
+    raylets.renewed(nodes)
+    command = ranked(folder, values)
+    started(command, "rank 0")
+    time.sleep(kill.at_s)
+    if not command.runs:
+        code = command.ended()
+    else:
+        kill.code, kill.differences = raylets.killed(nodes, command, kill.again_s)
+        code = kill.code
+    if code != 0 and (code := ranked(folder, values).start().ended()) != 0:
+        kill.differences.append(f"the resumed run ends with {code}: {command.said[-300:]!r}")
+    return kill
+
+
+def on_raylets(folder: Path, values: dict[str, Any], draw: random.Random, count: int) -> list[Kill]:
+    """Runs on two Ray nodes: an undisturbed one, then others until `count` were killed."""
+    with raylets.stand_ins(folder / "nodes") as nodes:
+        asked = raylets.on_nodes(values, nodes)
+        command = ranked(folder / "whole" / raylets.PART, asked)
+        duration_s, whole = undisturbed(command, partial(raylets.misplaced, nodes))
+        kills: list[Kill] = []
+        while _counted(kills, raylets.PART) < count:
+            own = folder / f"{raylets.PART}-{len(kills):04d}"
+            kill = unplaced(nodes, own, asked, draw, duration_s)
+            kill.differences += [*differences(result(own), whole), *asks(own, asked)]
+            kills.append(kill)
+            print(f"{raylets.PART} {len(kills)}: {kill}", file=sys.stderr, flush=True)
+    return kills
+
+
 def asks(folder: Path, values: dict[str, Any]) -> list[str]:
     """What is wrong with the answers on record: each ask of each step has one."""
     from veriloop.pipeline.runs.rollout_file import read_rollouts
@@ -303,17 +356,13 @@ def main() -> int:
     draw, durations, whole = random.Random(options.seed), {}, {}
     kills: list[Kill] = []
     for served in (False, True):
-        own = [part for part in parts if (part == "server") is served]
+        own = [p for p in parts if p != raylets.PART and (p == "server") is served]
         asked = on_servers if served else values
         if not own:
             continue
         with servers.running() if served else nullcontext():
             command = ranked(folder / "whole" / own[0].replace(" ", "_"), asked)
-            started(command, "rank 0")
-            began = time.monotonic()
-            if command.ended() != 0:
-                raise SystemExit(f"the undisturbed run failed: {command.said[-2000:]}")
-            durations[served], whole[served] = time.monotonic() - began, result(command.folder)
+            durations[served], whole[served] = undisturbed(command)
         while short := [part for part in own if _counted(kills, part) < count]:
             part, run_folder = short[len(kills) % len(short)], folder / f"{len(kills):04d}"
             if served:
@@ -326,6 +375,7 @@ def main() -> int:
             ]
             kills += found
             print(f"{len(kills)}: {kills[-1]}", file=sys.stderr, flush=True)
+    kills += on_raylets(folder, values, draw, count) if raylets.PART in parts else []
     failed = [f"{k.part} after {k.at_s:.2f} s: {d}" for k in kills for d in k.differences]
     rows = [
         [part, str(_counted(own, part)), str(sum(bool(k.differences) for k in own))]
