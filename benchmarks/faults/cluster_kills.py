@@ -339,7 +339,8 @@ def main() -> int:
     preload()
     for name in IMPORTED:
         importlib.import_module(name)
-    parts = ["rank 1", "server"] if options.quick else options.parts.split(",")
+    few = options.quick and options.parts == OPTIONS["parts"]["default"]
+    parts = ["rank 1", "server"] if few else options.parts.split(",")
     if unknown := set(parts) - {*PARTS}:
         raise SystemExit(f"--parts: no {', '.join(unknown)}; there are {', '.join(PARTS)}")
     count = 1 if options.quick else options.kills
