@@ -124,10 +124,31 @@ def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
     return table(["student by", *digits, "CPU seconds", *whole, "pass@1 less RL's, 95 %"], rows)
 
 
+def cluster_zero(result: Mapping[str, Any]) -> list[str]:
+    """One row per run, in one process and on the cluster; then the difference over the seeds."""
+    rows = [
+        [
+            f"{run['way']}, seed {run['seed']}",
+            f"{run['rewards'][0]:.2f}",
+            f"{run['last']:.3f} ± {run['noise']:.3f}",
+            f"{run['before']:.3f} → {run['after']:.3f}",
+            ", ".join(f"{share:.1%}" for share in run["shares"]),
+            f"{run['sync_max']:.1e}",
+            f"{run['seconds']:.0f}",
+        ]
+        for run in result["runs"]
+    ]
+    header = ["run", "first reward", "of the last steps, 95 %", "pass@1", "tokens by server",
+              "largest gap of a sync", "s"]  # fmt: skip
+    mean, noise = result["gap"]
+    note = f"Cluster less one process, over the seeds: {mean:+.3f} ± {noise:.3f} (95 %)."
+    return [*table(header, rows), "", note]
+
+
 def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of docs/results.md: (what, measured, the script that printed it)."""
     rows = {"whole": _whole, "language_reward": _language, "distillation": _taught}
-    rows |= {"secondary_rl": _secondary, "rlhf": _rlhf}
+    rows |= {"secondary_rl": _secondary, "rlhf": _rlhf, "cluster_zero": _cluster}
     return [(*row(results[name]), name) for name, row in rows.items() if name in results]
 
 
@@ -182,6 +203,17 @@ def _rlhf(runs: Sequence[Run]) -> tuple[str, str]:
     )
 
 
+def _cluster(result: Mapping[str, Any]) -> tuple[str, str]:
+    mean, noise = result["gap"]
+    least = min(run["shares"][0] for run in result["runs"] if run["shares"])
+    return (
+        "R1-Zero on two Ray nodes, two ranks and two vLLM servers, less one process: reward of the "
+        "last steps (maximum 2); least share of the tokens of a server "
+        "([table](cluster.md#against-one-process))",
+        f"{mean:+.3f} ± {noise:.3f}; {least:.0%}",
+    )
+
+
 def _range(ends: Sequence[Run], name: str) -> str:
     values = [end[name] for end in ends]
     return f"{min(values):.3f} to {max(values):.3f}"
@@ -219,4 +251,5 @@ TABLES = {  # by result: the page, and what it says there
     "secondary_rl": ("docs/r1.md", secondary_rl),
     "rlhf": ("docs/rl.md", rlhf),
     "report": ("docs/report.md", report),
+    "cluster_zero": ("docs/cluster.md", cluster_zero),
 }

@@ -3,11 +3,12 @@
     python benchmarks/faults/cluster_kills.py [--kills N] [--seed N] [--parts A,B] [--quick]
         [--json FILE]
 
-Parts: a rank other than 0, rank 0, the launcher, one of two servers that sample, and one of two
-reward services that judge. The ranks are forked by torchrun's own agent from a process that has
-imported veriloop; the servers are stand-ins without vLLM. Every run must end with the checkpoint,
-metrics and rollouts of an undisturbed one, bit for bit, and say which part died. In half of the
-runs a killed server or service is started again.
+Parts: a rank other than 0, rank 0, the launcher, one of two servers that sample, one of two reward
+services that judge, and the raylet of one of two Ray nodes, on each of which Ray has placed a
+server. The ranks are forked by torchrun's own agent from a process that has imported veriloop; the
+servers are stand-ins without vLLM. Every run must end with the checkpoint, metrics and rollouts of
+an undisturbed one, bit for bit, and say which part died. In half of the runs a killed server,
+service or node is started again.
 """
 
 import argparse
@@ -22,21 +23,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # of publish.py
 sys.path.append(str(Path(__file__).resolve().parent))
+import raylets
 import service_kills
 from kills import descendants
 from publish import arguments, publish, table
+from ray_nodes import RayNodes
 from tiny_stages import Command, differences, models, preload, recipe, result, stage_command
 
 RANKS = 2
-PARTS = ("rank 1", "rank 0", "launcher", "server", service_kills.PART)
+PARTS = ("rank 1", "rank 0", "launcher", "server", service_kills.PART, raylets.PART)
 OPTIONS: dict[str, dict[str, Any]] = {
     "kills": {"type": int, "default": 20, "help": "kills of each part"},
     "seed": {"type": int, "default": 0, "help": "of the moments"},
@@ -126,6 +130,18 @@ def started(command: Command, part: str) -> int:
             raise SystemExit(f"{part} did not begin: {command.said[-2000:]}")
         time.sleep(0.005)
     return command.pid if part == "launcher" else int(path.read_text())
+
+
+def undisturbed(
+    command: Command, wrong: Callable[[Command], str] = lambda _: ""
+) -> tuple[float, dict[str, Any]]:
+    """Seconds of a whole run, and its result. `wrong`: what is wrong with it while it runs."""
+    started(command, "rank 0")
+    began = time.monotonic()
+    failure = wrong(command)
+    if command.ended() != 0 or failure:
+        raise SystemExit(f"the undisturbed run failed: {failure} {command.said[-2000:]}")
+    return time.monotonic() - began, result(command.folder)
 
 
 def named(part: str, pid: int, said: str) -> bool:
@@ -272,11 +288,7 @@ def unjudged(
     with service_kills.running(folder / "services", ports) as services:
         asked = values | {"verifier_service": services.urls}
         command = ranked(folder / "whole" / service_kills.PART, asked)
-        started(command, "rank 0")
-        began = time.monotonic()
-        if command.ended() != 0:
-            raise SystemExit(f"the undisturbed run failed: {command.said[-2000:]}")
-        duration_s, whole = time.monotonic() - began, result(command.folder)
+        duration_s, whole = undisturbed(command)
         kills: list[Kill] = []
         while _counted(kills, service_kills.PART) < count:
             services.renew()
@@ -290,6 +302,47 @@ def unjudged(
             kill.differences = [*wrong, *ended, *asks(command.folder, asked)]
             kills.append(kill)
             yield kill
+
+
+def unplaced(
+    nodes: RayNodes, folder: Path, values: dict[str, Any], draw: random.Random, duration_s: float
+) -> Kill:
+    """Kill the raylet of one node of a run; in half of the runs the node begins again."""
+    kill = Kill(part=raylets.PART, at_s=draw.uniform(0, LATEST * duration_s))
+    if draw.random() < 0.5:
+        kill.again_s = draw.uniform(0, 1.0)
+    raylets.renewed(nodes)
+    command = ranked(folder, values)
+    started(command, "rank 0")
+    time.sleep(kill.at_s)
+    if not command.runs:
+        code = command.ended()
+    else:
+        kill.code, kill.differences = raylets.killed(nodes, command, kill.again_s)
+        code = kill.code
+    if code != 0 and (code := ranked(folder, values).start().ended()) != 0:
+        kill.differences.append(f"the resumed run ends with {code}: {command.said[-300:]!r}")
+    return kill
+
+
+def on_raylets(
+    folder: Path, values: dict[str, Any], draw: random.Random, count: int
+) -> Iterator[Kill]:
+    """Runs on two Ray nodes: an undisturbed one, then others until `count` were killed."""
+    with raylets.stand_ins(folder / "nodes") as nodes:
+        asked = raylets.on_nodes(values, nodes)
+        command = ranked(folder / "whole" / raylets.PART, asked)
+        duration_s, whole = undisturbed(command, partial(raylets.misplaced, nodes))
+        kills: list[Kill] = []
+        while _counted(kills, raylets.PART) < count:
+            own = folder / f"{raylets.PART}-{len(kills):04d}"
+            kill = unplaced(nodes, own, asked, draw, duration_s)
+            kill.differences += [*differences(result(own), whole), *asks(own, asked)]
+            kills.append(kill)
+            yield kill
+
+
+ALONE = {service_kills.PART: unjudged, raylets.PART: on_raylets}  # with processes of their own
 
 
 def asks(folder: Path, values: dict[str, Any]) -> list[str]:
@@ -330,7 +383,8 @@ def main() -> int:
     preload()
     for name in IMPORTED:
         importlib.import_module(name)
-    parts = ["rank 1", "server"] if options.quick else options.parts.split(",")
+    few = options.quick and options.parts == OPTIONS["parts"]["default"]
+    parts = ["rank 1", "server"] if few else options.parts.split(",")
     if unknown := set(parts) - {*PARTS}:
         raise SystemExit(f"--parts: no {', '.join(unknown)}; there are {', '.join(PARTS)}")
     count = 1 if options.quick else options.kills
@@ -347,17 +401,13 @@ def main() -> int:
     draw, durations, whole = random.Random(options.seed), {}, {}
     kills: list[Kill] = []
     for served in (False, True):
-        own = [p for p in parts if p != service_kills.PART and (p == "server") is served]
+        own = [p for p in parts if p not in ALONE and (p == "server") is served]
         asked = on_servers if served else values
         if not own:
             continue
         with servers.running() if served else nullcontext():
             command = ranked(folder / "whole" / own[0].replace(" ", "_"), asked)
-            started(command, "rank 0")
-            began = time.monotonic()
-            if command.ended() != 0:
-                raise SystemExit(f"the undisturbed run failed: {command.said[-2000:]}")
-            durations[served], whole[served] = time.monotonic() - began, result(command.folder)
+            durations[served], whole[served] = undisturbed(command)
         while short := [part for part in own if _counted(kills, part) < count]:
             part, run_folder = short[len(kills) % len(short)], folder / f"{len(kills):04d}"
             if served:
@@ -370,9 +420,10 @@ def main() -> int:
             ]
             kills += found
             print(f"{len(kills)}: {kills[-1]}", file=sys.stderr, flush=True)
-    for kill in unjudged(folder, values, draw, count) if service_kills.PART in parts else ():
-        kills.append(kill)
-        print(f"{len(kills)}: {kill}", file=sys.stderr, flush=True)
+    for part in [p for p in parts if p in ALONE]:
+        for kill in ALONE[part](folder, values, draw, count):
+            kills.append(kill)
+            print(f"{len(kills)}: {kill}", file=sys.stderr, flush=True)
     return _published(options, parts, kills)
 
 

@@ -178,6 +178,7 @@ class Loop:
             | {"questions": float(collected.asked), "groups_missing": float(collected.missing)}
             | staleness
             | clock.metrics()
+            | metrics.of_servers(self.deps.sampler)
             | peaks,
             graded,
         )

@@ -13,6 +13,7 @@ from veriloop.data.sources import source_of
 from veriloop.pipeline.losses.advantages import praised_failures, zero_variance
 from veriloop.pipeline.rl.update import LENGTHS
 from veriloop.pipeline.rollouts.reward_terms import VALUE
+from veriloop.pipeline.sampling.sampler import CountsTokens, Sampler
 from veriloop.pipeline.sampling.sync import SyncReport
 from veriloop.pipeline.types import Graded, Update
 
@@ -163,6 +164,14 @@ def reproducible(row: Mapping[str, Any]) -> dict[str, Any]:
 def of_sync(report: SyncReport) -> dict[str, float]:
     moved = {} if report.moved is None else {"sync/moved": report.moved}
     return {"sync/max": report.max, "sync/mean": report.mean, **moved}
+
+
+def of_servers(sampler: Sampler) -> dict[str, float]:
+    """Tokens that each of several servers has sampled since the last call; empty for one engine."""
+    if not isinstance(sampler, CountsTokens):
+        return {}
+    counts = sampler.take_tokens().items()
+    return {f"system/sampled/{url.partition('://')[2]}": float(count) for url, count in counts}
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,7 @@ def _connected(address: str) -> tuple[Any, bool]:
             "name servers that run in cluster.samplers.urls"
         )
     import ray
+    from ray.exceptions import RayError
 
     if ray.is_initialized():
         return ray, False
@@ -170,9 +171,10 @@ def _connected(address: str) -> tuple[Any, bool]:
         _require_listener(address)
         with _own_signals():
             ray.init(address, **settings)
-    except (OSError, ValueError, RuntimeError) as failure:
+    except (OSError, ValueError, RuntimeError, RayError) as failure:
         raise RecipeError(
-            f"cluster.ray={address!r}: no Ray cluster is reached there ({_line(failure)})"
+            f"cluster.ray={address!r}: no Ray cluster is reached there ({_line(failure)}); its "
+            "nodes and this run need the same RAY_AUTH_MODE and token"
         ) from failure
     return ray, True
 

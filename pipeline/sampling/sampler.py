@@ -178,6 +178,15 @@ class HasCopies(Protocol):
         ...
 
 
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A sampler of several engines that knows how much each has sampled."""
+
+    def take_tokens(self) -> dict[str, int]:
+        """Tokens of answers by the name of the engine, since the last call."""
+        ...
+
+
 @torch.no_grad()
 def digest_tensor(weight: Tensor) -> Tensor:
     """The digest of a floating-point tensor, int64 [2], on its device."""

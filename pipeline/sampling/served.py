@@ -9,7 +9,7 @@ comes from a server that was restarted, or that somebody else has loaded weights
 import asyncio
 import threading
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -105,6 +105,7 @@ class ServedSampler:
         self._run_id = uuid4().hex[:8]
         self._work: dict[str, set[asyncio.Task[Completion]]] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()  # asks without a server
+        self._tokens = Counter[str]()  # of answers by server, until they are taken
         self._lock = threading.Lock()
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._closed = False
@@ -194,6 +195,12 @@ class ServedSampler:
     ) -> list[tuple[str, list[tuple[str, Digest]]]]:
         return self._run(lambda: self._of_each(lambda server: server.digests(shapes)))
 
+    def take_tokens(self) -> dict[str, int]:
+        """Tokens of answers by server, also of those that have been lost since the last call."""
+        with self._lock:
+            taken, self._tokens = self._tokens, Counter[str]()
+        return {url: taken[url] for url in [*self._servers, *(taken.keys() - self._servers.keys())]}
+
     def sample_of_each(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[tuple[str, list[list[Completion]]]]:
@@ -238,7 +245,10 @@ class ServedSampler:
                 self.fleet.end(url, answered=failure is None)
                 self._wake(1)
             if failure is None:
-                return work.result()
+                completion = work.result()
+                with self._lock:
+                    self._tokens[url] += len(completion.ids)
+                return completion
             if failure is CANCELLED:  # the server was dropped
                 continue
             if not isinstance(failure, ServerFaultError):

@@ -61,6 +61,14 @@ def test_ranks_and_servers_that_are_killed_leave_nothing_undone(tmp_path):
     assert {kill["part"] for kill in kills if kill["code"] is not None} == {"rank 1", "server"}
 
 
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_ray_node_that_is_killed_leaves_nothing_undone(tmp_path):
+    pytest.importorskip("ray")
+    (kill,) = quick("cluster_kills.py", tmp_path, "--parts", "raylet")
+    assert kill["part"] == "raylet" and kill["code"] == 0
+
+
 @pytest.mark.slow
 def test_of_two_commands_on_one_folder_one_is_refused(tmp_path):
     pairs = quick("two_commands.py", tmp_path)

@@ -16,6 +16,7 @@ PARTS |= {"grpo_steps.py", "grpo_turns.py", "tuning_turns.py", "update_turns.py"
 PARTS |= {"contenders.py", "paired.py", "speed_tables.py", "gpu_sections.py", "gpu_sampling.py"}
 PARTS |= {"gpu_waterfall.py", "listed_runs.py", "virtual_clock.py", "simulated_servers.py"}
 PARTS |= {"peer_homes.py", "peer_checkpoint.py", "peer_tables.py"}  # no scripts of their own
+PARTS |= {"ray_nodes.py", "faults/raylets.py"}
 PARTS |= {"faults/tiny_stages.py", "faults/mutations.py", "faults/traffic.py", "faults/oracles.py"}
 PARTS |= {"faults/service_kills.py"}
 FAULTS = sorted(f"faults/{p.name}" for p in (ROOT / "benchmarks/faults").glob("[!_]*.py"))

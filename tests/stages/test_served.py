@@ -51,6 +51,13 @@ def test_a_stage_samples_on_two_servers_and_proves_every_sync(ahead, tiny_checkp
     rows = read_metrics(tmp_path / "run/zero/metrics.jsonl")
     assert len(rows) == 3 and all(row["sync/max"] <= 1e-4 for row in rows)
     assert all(len(server.told) == 4 for server in servers)  # before each step and at the end
+    sampled = [
+        [row[f"system/sampled/{server.url.removeprefix('http://')}"] for server in servers]
+        for row in rows
+    ]
+    assert min(map(sum, zip(*sampled, strict=True))) > 0
+    if not ahead:  # the first has also the tokens of the evaluation
+        assert sum(sampled[1]) == 16 * rows[1]["completions/mean_length"]
     assert min(len(server.asked) for server in servers) > 50
     assert not (tmp_path / "run/zero/sent").exists()
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -145,6 +146,13 @@ def test_a_sync_reports_its_gaps_and_how_far_the_policy_moved_when_that_is_known
     later = SyncReport(tokens=8, max=2e-6, mean=1e-6, moved=0.02)
     assert metrics.of_sync(first) == {"sync/max": 2e-6, "sync/mean": 1e-6}
     assert metrics.of_sync(later) == {"sync/max": 2e-6, "sync/mean": 1e-6, "sync/moved": 0.02}
+
+
+def test_the_tokens_of_each_server_are_of_the_machine_and_one_engine_has_none():
+    served = SimpleNamespace(take_tokens=lambda: {"http://a:8000": 12, "https://b": 0})
+    rows = metrics.of_servers(served)
+    assert rows == {"system/sampled/a:8000": 12.0, "system/sampled/b": 0.0}
+    assert metrics.reproducible(rows) == {} == metrics.of_servers(SimpleNamespace())
 
 
 def asked(graded, source, language, score, **more):

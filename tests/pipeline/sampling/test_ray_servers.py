@@ -1,6 +1,7 @@
 """Servers that Ray starts on this machine; stand-ins without vLLM, killed without warning."""
 
 import itertools
+import os
 import re
 import signal
 import subprocess
@@ -191,6 +192,23 @@ def test_a_ray_that_is_not_there_is_named_at_once(address, told, monkeypatch):
     asked = cluster(1).model_copy(update={"ray": address})
     with pytest.raises(RecipeError, match=rf"{re.escape(repr(address))}: no Ray cluster .*{told}"):
         RayServers(asked, SamplerConfig(), "nowhere", max_length=8, say=print)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_ray_that_needs_a_token_is_refused_without_one(tmp_path):
+    pytest.importorskip("ray")
+    program = (
+        "import socket; from veriloop.pipeline.sampling.ray_servers import _connected; "
+        "listener = socket.create_server(('127.0.0.1', 0)); "
+        "_connected(f'127.0.0.1:{listener.getsockname()[1]}')"
+    )
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", "HOME": str(tmp_path)}
+    environment = {k: v for k, v in environment.items() if not k.startswith("RAY_AUTH_TOKEN")}
+    words = [sys.executable, "-c", program]
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert "RecipeError: cluster.ray='127.0.0.1:" in ran.stderr
+    assert "need the same RAY_AUTH_MODE and token" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer
 from veriloop.pipeline.sampling.sampler import Sampling, Unfinished
-from veriloop.pipeline.sampling.served import ServedSampler
+from veriloop.pipeline.sampling.served import NamedServers, ServedSampler
 from veriloop.pipeline.sampling.sync import SyncError, WeightSync
 from veriloop.pipeline.sampling.torch_engine import TorchSampler
 from veriloop.pipeline.sampling.transfer.files import WeightFiles
@@ -104,6 +104,25 @@ def test_weights_are_loaded_and_proved_on_each_server(extension, honest, fleet, 
         shake(policy, version)
     assert sorted(said) == sorted(f"the server {server.url} samples" for server in servers)
     assert not any(folder.exists() for server in servers for folder in server.told)
+
+
+def test_the_tokens_of_answers_are_counted_by_server_until_they_are_taken(fleet):
+    servers = StandIn(), StandIn()
+    sampler, _ = fleet(*servers, room=2)
+    first, second = sampler.fleet.open
+    assert sampler.take_tokens() == {first: 0, second: 0}
+    sampler.load_weights(WEIGHTS, 0)
+    sampler.sample_of_each(PROMPTS, SAMPLING)  # which proves a sync
+    sampler.sample(PROMPTS, SAMPLING)
+    tokens = {url: 2 * count for url, count in sampler.fleet.answered.items()}  # of a stand-in
+    assert sampler.take_tokens() == tokens and sum(tokens.values()) == 24
+    sampler.sample(PROMPTS[:1], SAMPLING)
+    sampler.load_weights(WEIGHTS, 1)
+    sampler._source = NamedServers([second])
+    sampler.load_weights(WEIGHTS, 2)  # the first one is lost before they are taken
+    left = sampler.take_tokens()
+    assert list(left) == [second, first] and sum(left.values()) == 8
+    assert sampler.take_tokens() == {second: 0}
 
 
 @pytest.mark.slow
