@@ -45,7 +45,6 @@ NORMAL_95 = 1.96
 SHARE = 0.4  # of the tokens, for each of two servers
 LEARNED = 0.3  # that the reward rises by at least, or there is nothing to compare
 SYNC_MAX = 1e-4  # nats, as `sampler.tolerance` of the recipe
-SERVICES = 2  # reward services of a run
 STARTS_S = 120.0  # for a reward service
 ENDS_S = 40.0  # for a run after SIGTERM
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -175,10 +174,6 @@ def run_cluster(folder: Path, seed: int, base: Path, size: Sequence[str]) -> dic
 
 @contextmanager
 def _services(folder: Path, nodes: RayNodes) -> Iterator[list[str]]:
-    if SERVICES == 1:
-        with service(folder, nodes) as url:
-            yield [url]
-        return
     with service(folder, nodes) as one, service(folder, nodes) as other:
         yield [one, other]
 

@@ -53,10 +53,15 @@ class Server:
 
     async def answer(self, length: int) -> None:
         """Return when a response of so many tokens is done."""
-        done: asyncio.Future[None] = self.loop.create_future()
-        self.waiting.append((length, done))
-        self._advance()
+        with self.loop.uncounted():
+            done: asyncio.Future[None] = self.loop.create_future()
+            self.waiting.append((length, done))
+            self._advance()
         await done
+
+    def _on_timer(self) -> None:
+        with self.loop.uncounted():
+            self._advance()
 
     def _advance(self) -> None:
         """Count what was sampled until now, end and begin sequences, and set the next timer."""
@@ -77,7 +82,7 @@ class Server:
         if self.ends:
             left = self.ends[0][0] - self.tokens
             next_end = self.at + left * self.speed.decode_s(len(self.ends))
-            self.timer = self.loop.call_at(next_end, self._advance)
+            self.timer = self.loop.call_at(next_end, self._on_timer)
 
 
 def response(length: int, label: str) -> bytes:

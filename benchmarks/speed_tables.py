@@ -8,7 +8,7 @@ from learning_tables import table
 from paired import at_equal_precision, sides
 
 Rows = Sequence[Mapping[str, Any]]
-PARTS = ("sync_s", "sampling_s", "driver_s")  # of a turn of the simulated fleet
+PARTS = ("sync_s", "groups_s", "sampling_s", "driver_s")  # of a turn of the simulated fleet
 
 
 def update_speed(rows: Rows) -> list[str]:
@@ -203,9 +203,19 @@ def cluster_sim(result: Mapping[str, Any]) -> list[str]:
         f"Two servers, {two['asks']} asks, {two['tokens']:,} tokens: {two['measured_s']:.1f} s "
         f"measured, {two['simulated_s']:.1f} s simulated.",
         "",
-        *table(["servers", "weights, s", "sampling, s", "of it the driver, s", "of linear"], cells),
+        *table(
+            [
+                "servers",
+                "weights by files, s",
+                "by groups, s",
+                "sampling, s",
+                "of it the driver, s",
+                "of linear",
+            ],
+            cells,
+        ),
         "",
-        f"First to take a tenth of a turn: {result['breaks_first']}.",
+        f"A tenth of a turn take, in this order: {'; '.join(result['breaks']) or 'nothing'}.",
     ]
 
 

@@ -67,6 +67,7 @@ class _Answer(msgspec.Struct):
     choices: list[_Choice]
 
 
+_JSON = {"Content-Type": "application/json"}
 _ANSWER = msgspec.json.Decoder(_Answer)
 
 
@@ -89,6 +90,7 @@ class VllmServer:
         self.url, self._deadlines = url, deadlines
         self._extended = False  # has our worker extension
         self.workers = 1  # processes that hold weights
+        self._addresses: dict[str, httpx2.URL] = {}  # by path
 
     async def meet(self, patience_s: float, *, dtype: str, max_length: int) -> None:
         """Read the server's settings, after waiting up to `patience_s` for it to listen.
@@ -197,6 +199,13 @@ class VllmServer:
         reply = await self._control("/collective_rpc", {"method": method, **arguments})
         return None if reply is None else _field(reply, "results")
 
+    def _address(self, path: str) -> httpx2.URL:
+        """Parsed once: of a short request this takes a tenth of the client's time."""
+        known = self._addresses.get(path)
+        if known is None:
+            known = self._addresses[path] = httpx2.URL(self.url + path)
+        return known
+
     async def _control(self, path: str, body: Any = None, method: str = "POST") -> Any:
         """The JSON of the response; None for an empty one."""
         try:
@@ -216,7 +225,12 @@ class VllmServer:
         """The content of the response."""
         try:
             async with asyncio.timeout(seconds if seconds < math.inf else None):
-                response = await self.client.request(method, self.url + path, json=body)
+                response = await self.client.request(
+                    method,
+                    self._address(path),
+                    content=None if body is None else msgspec.json.encode(body),
+                    headers=None if body is None else _JSON,
+                )
         except TimeoutError as failure:
             bound = f"{seconds:g} s" + (f" (cluster.deadlines.{key})" if key else "")
             raise ServerFaultError(f"{path}: no answer within {bound}", gone=True) from failure

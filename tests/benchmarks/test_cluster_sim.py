@@ -130,13 +130,23 @@ def test_the_client_of_the_product_is_answered_once_per_ask_and_waits_for_the_st
     assert 6 <= turn["sampling_s"] <= 15 and 0 < turn["driver_s"] < 3
 
 
-def test_the_part_that_takes_a_tenth_of_a_turn_first_is_named(part):
+def test_the_parts_that_take_a_tenth_of_a_turn_are_named_in_their_order(part):
     script = part("cluster_sim")
     turns = [
-        {"servers": 1, "tokens": 100.0, "sync_s": 1.0, "sampling_s": 20.0, "driver_s": 0.1},
-        {"servers": 10, "tokens": 900.0, "sync_s": 1.5, "sampling_s": 20.0, "driver_s": 2.5},
-        {"servers": 99, "tokens": 900.0, "sync_s": 99.0, "sampling_s": 20.0, "driver_s": 9.0},
+        {"servers": count, "sampling_s": 20.0, "sync_s": files, "groups_s": groups, "driver_s": own}
+        for count, files, groups, own in ((1, 1.0, 0.5, 0.1), (10, 1.5, 0.5, 2.5), (99, 99.0, 2, 9))
     ]
-    assert script.broken(turns) == "the driver's one thread, at 10 servers"
-    assert script.broken(turns[:1]) == "nothing"
-    assert [t["share"] for t in script.shares(turns[:2])] == pytest.approx([1.0, 0.9])
+    assert script.broken(turns) == [
+        "the driver's one thread, at 10 servers",
+        "sending weights by shared storage, at 99 servers",
+    ]
+    assert script.broken(turns[:1]) == []
+
+
+def test_the_share_of_linear_is_of_the_tokens_a_second_of_the_smallest_fleet(part):
+    turns = [
+        {"servers": 1, "tokens": 100.0, "sampling_s": 20.0},
+        {"servers": 10, "tokens": 900.0, "sampling_s": 20.0},
+    ]
+    shares = [turn["share"] for turn in part("cluster_sim").shares(turns)]
+    assert shares == pytest.approx([1.0, 0.9])
