@@ -9,6 +9,8 @@ any. Which weights sample a token depends on token counts alone, so the time is 
 records of the runs, under a virtual clock: a token of an answer takes 1 unit, of one answer in
 TAIL_SHARE it takes TAIL, all open answers are sampled at the same time, and an update takes as long
 as a usual answer. Accuracy is that on held-out problems; intervals are of 95 %, over the seeds.
+The learning rate and the turns were chosen on seed 7, which is not shown: at half of the rate runs
+without weights learn nearly as well.
 """
 
 import sys
@@ -30,7 +32,8 @@ TAIL_SHARE = 20  # one answer in so many
 BAR = 0.6  # times the time of S = 0, for the largest S
 MARGIN = 0.05  # of held-out accuracy, within which two ways count as equal
 SEEDS = (0, 1, 2)
-PLAIN = ("--algorithm.minibatches", "1", "--optimizer.learning-rate", "4e-4")
+PLAIN = ("--algorithm.minibatches", "1", "--optimizer.learning-rate", "8e-4",
+         "--evaluation.every", "0")  # fmt: skip
 CORRECTED = ("--algorithm.old-logp", "trainer")
 UNCORRECTED = ("--algorithm.objective", "policy_gradient", "--algorithm.allow-biased")
 WAYS: Mapping[str, tuple[int, Sequence[str]]] = {  # S, flags
@@ -127,7 +130,7 @@ def main() -> int:
     options = arguments(
         __doc__ or "",
         seeds={"nargs": "+", "type": int, "default": list(SEEDS)},
-        steps={"type": int, "default": 40, "help": "turns of each run"},
+        steps={"type": int, "default": 140, "help": "turns of each run"},
         **OPTIONS,
     )
     quick, folder = options.quick, work_folder(options.folder, "staleness")

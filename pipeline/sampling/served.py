@@ -8,7 +8,6 @@ comes from a server that was restarted, or that somebody else has loaded weights
 
 import asyncio
 import threading
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +23,6 @@ from torch import Tensor
 from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
-from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
 from veriloop.pipeline.sampling.fleet import Fleet
 from veriloop.pipeline.sampling.sampler import (
     Completion,
@@ -37,6 +35,7 @@ from veriloop.pipeline.sampling.sampler import (
     continued,
     require_room,
 )
+from veriloop.pipeline.sampling.served_requests import ServedRequests
 from veriloop.pipeline.sampling.transfer.files import WeightFiles
 from veriloop.pipeline.sampling.transfer.reception import Reception
 from veriloop.pipeline.sampling.transfer.records import Invitation
@@ -100,8 +99,7 @@ class ServedSampler:
         self._sending = False
         self._failed: set[str] = set()  # servers, in attempts to send these weights
         self._max_length, self._say = max_length, say
-        self._tokenizer = load_tokenizer(checkpoint)
-        self._stop_ids = list(eos_ids(load_generation_config(checkpoint), self._tokenizer))
+        self._requests = ServedRequests(checkpoint, max_length)
         self._run_id = uuid4().hex[:8]
         self._work: dict[str, set[asyncio.Task[Completion]]] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()  # asks without a server
@@ -142,11 +140,11 @@ class ServedSampler:
         sampling: Sampling,
         on_complete: OnComplete | None = None,
     ) -> list[list[Completion]]:
-        bodies = self._bodies(prompts, sampling)
+        bodies = self._requests.of_prompts(prompts, sampling, self._label)
 
         async def group(index: int) -> list[Completion]:
             completions = [
-                self._cut(completion, sampling.stop)
+                self._requests.cut(completion, sampling.stop)
                 for completion in await _gathered(map(self.ask, bodies[index]))
             ]
             if on_complete is not None:
@@ -168,8 +166,10 @@ class ServedSampler:
         async def rest(place: int) -> Completion:
             response = responses[place]
             fewer = replace(once, max_tokens=response.until - len(response.ids))
-            body = self._body((*response.prompt, *response.ids), fewer, place)
-            whole = self._cut(continued(response, await self.ask(body)), sampling.stop)
+            ids = (*response.prompt, *response.ids)
+            body = self._requests.one(ids, fewer, place, self._label)
+            whole = continued(response, await self.ask(body))
+            whole = self._requests.cut(whole, sampling.stop)
             if on_continued is not None:
                 on_continued(place, whole)
             return whole
@@ -204,7 +204,7 @@ class ServedSampler:
     def sample_of_each(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[tuple[str, list[list[Completion]]]]:
-        bodies = self._bodies(prompts, sampling)
+        bodies = self._requests.of_prompts(prompts, sampling, self._label)
 
         async def sampled(server: VllmServer) -> list[list[Completion]]:
             return await _gathered(
@@ -212,23 +212,6 @@ class ServedSampler:
             )
 
         return self._run(lambda: self._of_each(sampled))
-
-    def _cut(self, completion: Completion, stop: Sequence[str]) -> Completion:
-        """The completion up to the token that completes a stop string.
-
-        The servers have no tokenizer and write on. What precedes is as if they had stopped.
-        """
-        if not stop:
-            return completion
-
-        def stopped(count: int) -> bool:
-            text = self._tokenizer.decode(completion.ids[:count], skip_special_tokens=False)
-            return any(string in text for string in stop)
-
-        count = 1 + bisect_left(range(1, len(completion.ids)), True, key=stopped)
-        if not completion.ids or not stopped(count):
-            return completion
-        return Completion(ids=completion.ids[:count], logp=completion.logp[:count], finish="stop")
 
     async def ask(self, body: Mapping[str, Any]) -> Completion:
         """The response to one request, from whichever server."""
@@ -421,35 +404,6 @@ class ServedSampler:
     def _label(self) -> str:
         """Of the current weights on the servers."""
         return f"{self._run_id}-{self.version}"
-
-    def _bodies(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[dict[str, Any]]]:
-        """The requests of each prompt's responses, each with a seed of its own."""
-        require_room(prompts, sampling.max_tokens, self._max_length)
-        count = sampling.per_prompt
-        return [
-            [self._body(prompt, sampling, i * count + k) for k in range(count)]
-            for i, prompt in enumerate(prompts)
-        ]
-
-    def _body(self, ids: Sequence[int], sampling: Sampling, place: int) -> dict[str, Any]:
-        """The request for one response of a call, which is the `place`th."""
-        seed = sampling.seed * 1_000_003 + place
-        parameters = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens,
-            "stop_token_ids": self._stop_ids,
-            "logprobs": 0,  # of the sampled token only
-            "detokenize": False,
-            "skip_special_tokens": False,
-        }
-        return {
-            "request_id": f"{self._label}-{seed}",
-            "token_ids": list(ids),
-            "sampling_params": {**parameters, "seed": seed if sampling.temperature > 0 else None},
-        }
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Run a method in an event loop of its own, which `close` in another thread can end."""
