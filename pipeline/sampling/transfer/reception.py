@@ -23,17 +23,20 @@ class Reception:
         self._invitations, self._receive = invitations, receive
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending = False
         self._late: dict[str, str] = {}
         self._first: dict[str, str] = {}  # failures before the trainer hung up
         self._gone: dict[str, str] = {}  # servers without any reply
 
     async def run(self) -> None:
         """Return when every request has ended."""
-        self._loop = asyncio.get_running_loop()
         self._tasks = {
             url: asyncio.create_task(self._one(url, invitation))
             for url, invitation in self._invitations.items()
         }
+        self._loop = asyncio.get_running_loop()
+        if self._ending:  # before there were requests to end
+            self._end_requests(self._loop)
         try:
             await asyncio.wait(self._tasks.values())
         finally:
@@ -62,13 +65,15 @@ class Reception:
     def end(self, late: Iterable[str] = (), reason: str = "") -> None:
         """After the trainer has hung up: end the requests to servers that were late at once, and
         those to others when they had time to notice."""
-        self._late = dict.fromkeys(late, reason)
-        if self._loop is None:
-            return
+        self._late, self._ending = dict.fromkeys(late, reason), True
+        if self._loop is not None:
+            self._end_requests(self._loop)
+
+    def _end_requests(self, loop: asyncio.AbstractEventLoop) -> None:
         with suppress(RuntimeError):  # the loop has ended, and all requests with it
             for url, task in self._tasks.items():
                 wait_s = 0.0 if url in self._late else GRACE_S
-                self._loop.call_soon_threadsafe(self._loop.call_later, wait_s, task.cancel)
+                loop.call_soon_threadsafe(loop.call_later, wait_s, task.cancel)
 
     @property
     def unanswered(self) -> list[str]:
