@@ -42,8 +42,11 @@ class ClusterSamplers(Part):
     gpus: Annotated[int, Field(ge=0)] = 1
     """GPUs of each server that Ray starts; 0: it runs on a CPU."""
     weights: Literal["auto", "files", "gloo", "nccl", "ipc"] = "auto"
-    """How they get new weights: by files in a shared folder, through a process group of gloo (CPUs)
-    or NCCL (GPUs), or by memory of the same machine. auto: files."""
+    """How they get new weights. auto: files.
+
+    By files in a shared folder, through a process group of gloo (between CPUs) or NCCL (between
+    GPUs), or by memory of the same machine (ipc).
+    """
     folder: str = ""
     """Shared folder for these files. "": the run folder; every server must see it."""
 
