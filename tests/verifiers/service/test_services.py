@@ -173,7 +173,8 @@ def test_a_service_that_was_left_out_is_tried_again_and_judges_again(scripted, w
         for _ in range(3):
             verdicts = pool.judge_all([task(value) for value in range(4)])
             assert [v.score for v in verdicts] == scores(4)
-    assert len(first) == 3 and len(warnings()) == 1
+    # it rests for no time, so that the part it failed on may come back to it
+    assert len(first) in (3, 4) and len(warnings()) == 1
 
 
 @pytest.mark.usefixtures("quick")
