@@ -319,6 +319,8 @@ class ServedSampler:
             try:
                 reason = self._sent(sender, weights, reception, ended)
             except BaseException:
+                for url in workers:  # paused, with a part of the weights
+                    self.fleet.drop(url, "a transfer to it broke off")
                 reception.end()
                 raise
             ended.result()

@@ -209,6 +209,8 @@ def test_weights_that_cannot_be_computed_leave_no_request_behind(way, honest, fl
     with pytest.raises(ArithmeticError):
         sync._sampler.load_weights(broken(), 1)
     assert not [t for t in threading.enumerate() if t.name.startswith("receiving")]
+    with pytest.raises(StageError, match="a transfer to it broke off"):
+        sync.prove(0, PROMPTS)
     shake(sync)
     assert sync(2, PROMPTS).max <= 1e-4
 
