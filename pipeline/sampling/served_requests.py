@@ -29,11 +29,13 @@ class ServedRequests:
         require_room(prompts, sampling.max_tokens, self._max_length)
         count = sampling.per_prompt
         return [
-            [self.one(prompt, sampling, i * count + k, label) for k in range(count)]
+            [self.of_response(prompt, sampling, i * count + k, label) for k in range(count)]
             for i, prompt in enumerate(prompts)
         ]
 
-    def one(self, ids: Sequence[int], sampling: Sampling, place: int, label: str) -> dict[str, Any]:
+    def of_response(
+        self, ids: Sequence[int], sampling: Sampling, place: int, label: str
+    ) -> dict[str, Any]:
         """The request for one response of a call, which is the `place`th. `label`: of the weights
         that have to answer."""
         seed = sampling.seed * SEEDS + place

@@ -34,7 +34,7 @@ class SharedWeights:
 
     def __init__(self) -> None:
         self.layout: list[TensorSlot] = []
-        self.fd = _anonymous_file()
+        self.fd = anonymous_file()
         self._views: list[Tensor] = []
 
     @torch.no_grad()
@@ -78,7 +78,8 @@ def mapped(fd: int, layout: Sequence[TensorSlot]) -> list[tuple[str, Tensor]]:
     return [(slot.name, _mapped_slot(fd, slot)) for slot in layout]
 
 
-def _anonymous_file() -> int:
+def anonymous_file() -> int:
+    """The descriptor of a new file in memory, which nothing but descriptors names."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("weights")
     with tempfile.TemporaryFile() as file:  # macOS: a file without a name

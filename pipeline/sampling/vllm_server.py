@@ -200,7 +200,7 @@ class VllmServer:
         return None if reply is None else _field(reply, "results")
 
     def _address(self, path: str) -> httpx2.URL:
-        """Parsed once: of a short request this takes a tenth of the client's time."""
+        """Parsed once for all requests."""
         known = self._addresses.get(path)
         if known is None:
             known = self._addresses[path] = httpx2.URL(self.url + path)

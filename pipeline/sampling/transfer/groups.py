@@ -24,7 +24,7 @@ LARGEST = 64  # workers of one group: each connects to all others
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A worker's place in its process group, of which the trainer is rank 0."""
+    """A position in a process group, of which the trainer is rank 0."""
 
     part: int  # number of the group
     rank: int
@@ -32,18 +32,18 @@ class Seat:
 
 
 def seat(worker: int, workers: int) -> Seat:
-    """The place of one of so many workers."""
+    """The position of a worker among so many."""
     part, index = divmod(worker, LARGEST)
     return Seat(part=part, rank=index + 1, size=min(LARGEST, workers - part * LARGEST) + 1)
 
 
-def open_group(way: Way, store: Store, place: Seat, *, address: str, deadline_s: float) -> Any:
+def open_group(way: Way, store: Store, member: Seat, *, address: str, deadline_s: float) -> Any:
     """Join a group; returns when all members have. `address`: of this machine, for gloo.
 
     Raises RuntimeError if they have not within `deadline_s`.
     """
     timeout = timedelta(seconds=deadline_s)
-    store = PrefixStore(f"group/{place.part}", store)
+    store = PrefixStore(f"group/{member.part}", store)
     if way == "nccl":
         if not torch.cuda.is_available():
             raise RuntimeError(
@@ -53,11 +53,11 @@ def open_group(way: Way, store: Store, place: Seat, *, address: str, deadline_s:
 
         settings = ProcessGroupNCCL.Options()
         settings._timeout = timeout
-        return ProcessGroupNCCL(store, place.rank, place.size, settings)
+        return ProcessGroupNCCL(store, member.rank, member.size, settings)
     options: Any = ProcessGroupGloo._Options()  # pyright: ignore[reportAttributeAccessIssue]
     options._devices = [ProcessGroupGloo.create_device(hostname=address)]
     options._timeout = timeout
-    return ProcessGroupGloo(store, place.rank, place.size, options)
+    return ProcessGroupGloo(store, member.rank, member.size, options)
 
 
 def broadcast(group: Any, memory_B: Tensor) -> Any:

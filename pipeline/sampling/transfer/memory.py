@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from veriloop.pipeline.sampling.card_weights import allocated
+from veriloop.pipeline.sampling.shared_weights import anonymous_file
 from veriloop.pipeline.sampling.transfer.records import Memory
 
 
@@ -26,7 +27,7 @@ class SharedBytes:
             card = str(torch.cuda.get_device_properties(device).uuid)
             self.memory = Memory(size=size, card=card, handle=tuple(handle))
             return
-        self._fd = os.memfd_create("bucket")
+        self._fd = anonymous_file()
         os.ftruncate(self._fd, size)
         self.bytes_B = torch.frombuffer(mmap.mmap(self._fd, size), dtype=torch.uint8)
         self.memory = Memory(size=size, path=f"/proc/{os.getpid()}/fd/{self._fd}")

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
@@ -19,6 +18,7 @@ from veriloop.pipeline.sampling.transfer.records import (
     Invitation,
     Memory,
     at_bucket,
+    decoded,
     has_loaded,
     head_key,
     own_address,
@@ -65,7 +65,7 @@ class Receiver:
     def weights(self, sync: int) -> Iterator[tuple[str, Tensor]]:
         """All weights that the trainer sends. Raises RuntimeError if it ends before the last."""
         number = 0
-        while (bucket := self._head(sync, number)).places:
+        while (bucket := self._head(sync, number)).slots:
             yield from self._copied(sync, number, bucket)
             number += 1
 
@@ -91,8 +91,8 @@ class Receiver:
         synchronize(self._device)
         if self._group is None:
             self._write(at_bucket(sync, number))  # the trainer may overwrite its memory
-        for place in bucket.places:
-            yield place.name, weight_in(bytes_B, place)
+        for slot in bucket.slots:
+            yield slot.name, weight_in(bytes_B, slot)
 
     def _wait_for(self, work: Any) -> None:
         """Wait for a collective. It can hang on another member, and the trainer hangs up then:
@@ -114,7 +114,7 @@ class Receiver:
         return self._memory_B
 
     def _head(self, sync: int, number: int) -> Bucket:
-        return msgspec.json.decode(self._store.get(head_key(sync, number)), type=Bucket)
+        return decoded(self._store.get(head_key(sync, number)))
 
     def _write(self, mark: str) -> None:
         self._store.set(progress_key(self._worker), mark)

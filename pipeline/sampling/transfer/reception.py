@@ -24,6 +24,7 @@ class Reception:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = False
+        self._reason = ""  # the trainer's
         self._late: dict[str, str] = {}
         self._first: dict[str, str] = {}  # failures before the trainer hung up
         self._gone: dict[str, str] = {}  # servers without any reply
@@ -65,7 +66,8 @@ class Reception:
     def end(self, late: Iterable[str] = (), reason: str = "") -> None:
         """After the trainer has hung up: end the requests to servers that were late at once, and
         those to others when they had time to notice."""
-        self._late, self._ending = dict.fromkeys(late, reason), True
+        self._late, self._reason = dict.fromkeys(late, reason), reason
+        self._ending = True
         if self._loop is not None:
             self._end_requests(self._loop)
 
@@ -88,7 +90,7 @@ class Reception:
         replied first, and only then those that still wait.
         """
         waiting = {
-            url: f"it did not end its transfer within {GRACE_S:g} s"
+            url: f"it did not end its transfer within {GRACE_S:g} s after: {self._reason}"
             for url, task in self._tasks.items()
             if task.cancelled() and url not in self._late
         }

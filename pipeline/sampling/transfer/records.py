@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 import msgspec
 import torch
 
+from veriloop.pipeline.sampling.shared_weights import TensorSlot
+
 Way = Literal["gloo", "nccl", "ipc"]
-ALIGNED = 256  # bytes; a multiple of the size of every type
 JOINING = "joining"  # how far a worker is before the first bucket
 OPEN = "open"  # key that says that all workers are there
 
@@ -36,21 +37,6 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """One weight in a bucket."""
-
-    name: str
-    dtype: str  # of torch, without its prefix
-    shape: tuple[int, ...]
-    offset: int  # bytes
-    size: int  # bytes
-
-    @property
-    def end(self) -> int:
-        """Where the next one begins."""
-        return self.offset + -(-self.size // ALIGNED) * ALIGNED
-
-
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Where another process of this machine opens a bucket."""
 
@@ -63,13 +49,30 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     """The head of a bucket; the last one is empty."""
 
-    places: tuple[Place, ...] = ()
+    slots: tuple[TensorSlot, ...] = ()
     memory: Memory | None = None  # None: as for the bucket before
 
     @property
     def size(self) -> int:
         """Bytes up to the end of the last weight."""
-        return self.places[-1].end if self.places else 0
+        return self.slots[-1].end if self.slots else 0
+
+
+def encoded(bucket: Bucket) -> str:
+    """The head as JSON."""
+    return msgspec.json.encode(bucket, enc_hook=str).decode()
+
+
+def decoded(content: bytes) -> Bucket:
+    """Inverse of `encoded`. Raises msgspec.ValidationError for anything else."""
+    return msgspec.json.decode(content, type=Bucket, dec_hook=_dtype)
+
+
+def _dtype(_: type, name: str) -> torch.dtype:
+    dtype = getattr(torch, name.removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{name!r} is no type of torch")
+    return dtype
 
 
 def progress_key(worker: int) -> str:
@@ -92,10 +95,10 @@ def has_loaded(sync: int) -> str:
     return f"{sync}/loaded"
 
 
-def weight_in(memory: torch.Tensor, place: Place) -> torch.Tensor:
+def weight_in(bytes_B: torch.Tensor, slot: TensorSlot) -> torch.Tensor:
     """The weight, as a view of the bucket's bytes."""
-    part = memory[place.offset : place.offset + place.size]
-    return part.view(getattr(torch, place.dtype)).view(place.shape)
+    part_B = bytes_B[slot.offset : slot.offset + slot.size]
+    return part_B.view(slot.dtype).view(slot.shape)
 
 
 def this_machine() -> str:

@@ -2,16 +2,17 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from threading import Event
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
+from veriloop.pipeline.sampling.shared_weights import TensorSlot
 from veriloop.pipeline.sampling.transfer.groups import (
     Seat,
     broadcast,
@@ -25,10 +26,10 @@ from veriloop.pipeline.sampling.transfer.records import (
     OPEN,
     Bucket,
     Invitation,
-    Place,
     Way,
     address_towards,
     at_bucket,
+    encoded,
     has_loaded,
     head_key,
     progress_key,
@@ -152,24 +153,23 @@ class Sender:
 
     def _filled(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[Bucket]:
         """Bucket after bucket; the memory holds what the last head says."""
-        places: list[Place] = []
+        slots: list[TensorSlot] = []
         for name, weight in weights:
-            place = Place(
-                name=name, dtype=str(weight.dtype).removeprefix("torch."),
-                shape=tuple(weight.shape), offset=places[-1].end if places else 0,
-                size=weight.numel() * weight.element_size(),
+            slot = TensorSlot(
+                name=name, dtype=weight.dtype, shape=tuple(weight.shape),
+                offset=slots[-1].end if slots else 0, size=weight.numel() * weight.element_size(),
             )  # fmt: skip
-            if places and place.end > self._room:
-                yield self._head(places)
-                places, place = [], msgspec.structs.replace(place, offset=0)
-            if place.end > self._room:
-                self._grow(max(place.end, self._bucket_bytes), weight.device)
+            if slots and slot.end > self._room:
+                yield self._head(slots)
+                slots, slot = [], replace(slot, offset=0)
+            if slot.end > self._room:
+                self._grow(max(slot.end, self._bucket_bytes), weight.device)
             assert self._bucket is not None
-            weight_in(self._bucket.bytes_B, place).copy_(weight.detach())
-            places.append(place)
+            weight_in(self._bucket.bytes_B, slot).copy_(weight.detach())
+            slots.append(slot)
             del weight  # before the next is computed
-        if places:
-            yield self._head(places)
+        if slots:
+            yield self._head(slots)
 
     @property
     def _room(self) -> int:
@@ -185,11 +185,11 @@ class Sender:
             on = device if self.way == "nccl" else torch.device("cpu")
             self._bucket = _OwnBytes(size, on)
 
-    def _head(self, places: list[Place]) -> Bucket:
+    def _head(self, slots: list[TensorSlot]) -> Bucket:
         assert self._bucket is not None
         memory = self._bucket.memory if self._is_new else None
         self._is_new = False
-        return Bucket(places=tuple(places), memory=memory)
+        return Bucket(slots=tuple(slots), memory=memory)
 
     def _send_bucket(self, number: int, bucket: Bucket, lost: Event) -> None:
         """Ends when the memory can be overwritten."""
@@ -212,7 +212,7 @@ class Sender:
 
     def _announce(self, number: int, bucket: Bucket) -> None:
         assert self._store is not None
-        self._store.set(head_key(self._sync, number), msgspec.json.encode(bucket).decode())
+        self._store.set(head_key(self._sync, number), encoded(bucket))
 
     def _forget(self, number: int) -> None:
         assert self._store is not None

@@ -15,7 +15,7 @@ from veriloop.pipeline.errors import NonFiniteError, StageError, Stopped
 from veriloop.pipeline.rl.loop import Loop
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.rl.update import MismatchError
-from veriloop.pipeline.rollouts import grade
+from veriloop.pipeline.rollouts import grade, stream
 from veriloop.pipeline.rollouts.grade import VerifierFailuresError
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.record import read_metrics, read_rollouts
@@ -226,6 +226,27 @@ def spans_of(loop):
     return [
         (row["step"], row["versions"] or [row["policy_version"]] * len(row["logp"])) for row in rows
     ]
+
+
+@pytest.mark.slow
+def test_turns_that_begin_expect_the_longest_answer_of_the_turn_that_ended(train, monkeypatch):
+    monkeypatch.setattr(stream, "longest", lambda turn: turn.step + 4)  # another one each turn
+    expected = {}  # by turn
+
+    def watched(loop):
+        admitted = loop.stream._admitted
+
+        def noted(*arguments):
+            turns = admitted(*arguments)
+            expected.update((turn.step, turn.expected) for turn in turns)
+            return turns
+
+        loop.stream._admitted = noted
+
+    values = several_ahead()
+    train("whole", values, watched)
+    first = values.rollout.max_tokens  # nothing has ended
+    assert expected == {0: first, 1: first, 2: first, 3: 4, 4: 5, 5: 6, 6: 7}
 
 
 @pytest.mark.slow

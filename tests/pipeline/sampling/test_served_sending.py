@@ -193,7 +193,7 @@ def test_a_failure_of_the_trainer_itself_ends_the_run(honest, fleet, monkeypatch
 
     monkeypatch.setattr(sender, "open_group", unreachable)
     monkeypatch.setattr("veriloop.pipeline.sampling.transfer.reception.GRACE_S", 0.5)
-    with pytest.raises(StageError, match=r"no such interface|is left to sample"):
+    with pytest.raises(StageError, match="no such interface"):
         sync(0, PROMPTS)
 
 

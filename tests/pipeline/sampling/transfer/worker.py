@@ -7,12 +7,15 @@ from contextlib import suppress
 import torch
 
 from veriloop.pipeline.sampling.sampler import digests
+from veriloop.pipeline.sampling.transfer import groups
 from veriloop.pipeline.sampling.transfer.receiver import Receiver
 
 
-def work(connection, rank, mischief):
-    """Take invitations, and answer with names, types, shapes and digests of what came."""
+def work(connection, rank, mischief, largest=groups.LARGEST):
+    """Take invitations, and answer with names, types, shapes and digests of what came. `largest`:
+    workers of one process group."""
     torch.set_num_threads(1)
+    groups.LARGEST = largest
     receiver = None
     with suppress(EOFError):
         while True:
