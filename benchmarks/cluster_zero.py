@@ -129,7 +129,7 @@ def _ready(url: str) -> bool:
 def judged(url: str) -> int:
     """The verdicts that a service has given."""
     with urlopen(f"{url}/metrics", timeout=5) as reply:
-        lines = reply.read().decode().splitlines()
+        lines = reply.read().decode().split("\n")
     counts = (line for line in lines if line.startswith("veriloop_verdicts_total{"))
     return sum(int(float(line.rpartition(" ")[2])) for line in counts)
 
