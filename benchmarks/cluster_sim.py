@@ -47,7 +47,7 @@ from veriloop.pipeline.sampling.transfer.groups import LARGEST
 from veriloop.pipeline.sampling.vllm_server import server_arguments
 
 ROOM, MAX_LENGTH = 32, 1024
-BATCHES, PASSES, ROUNDS = (1, 8, 16, 32), 256, 3
+BATCHES, PASSES, PROMPTS, ROUNDS = (1, 8, 16, 32), 256, 8, 3
 PROMPT = tuple(range(10, 74))
 ASKS, LONGEST = 256, 512  # of the measured run
 FLEETS, QUICK_FLEETS = (1, 4, 16, 64, 256, 1000), (1, 8)
@@ -108,33 +108,37 @@ def sampling(tokens: int, per_prompt: int) -> Sampling:
     return Sampling(per_prompt=per_prompt, temperature=1.0, max_tokens=tokens, seed=1)
 
 
-def measured_speed(urls: Sequence[str], rounds: int) -> Speed:
+def measured_speed(urls: Sequence[str]) -> Speed:
     """The times of servers that work at once, as they do in a run: by requests of fixed lengths,
-    `batch` to each."""
+    of which `batch` are open at each."""
+    limits = httpx2.Limits(max_connections=None)
+    with (
+        httpx2.Client(timeout=600, limits=limits, trust_env=False) as client,
+        ThreadPoolExecutor(BATCHES[-1] * len(urls)) as pool,
+    ):
 
-    def seconds(batch: int, tokens: int) -> float:
-        body = {"token_ids": list(PROMPT), "sampling_params": {
-            "max_tokens": tokens, "ignore_eos": True, "logprobs": 0, "detokenize": False,
-            "temperature": 1.0, "seed": 3, "n": 1}}  # fmt: skip
-        with ThreadPoolExecutor(batch * len(urls)) as pool:
+        def ask(url: str, tokens: int, requests: int) -> None:
+            body = {"token_ids": list(PROMPT), "sampling_params": {
+                "max_tokens": tokens, "ignore_eos": True, "logprobs": 0, "detokenize": False,
+                "temperature": 1.0, "seed": 3, "n": 1}}  # fmt: skip
+            for _ in range(requests):
+                client.post(f"{url}/inference/v1/generate", json=body).raise_for_status()
+
+        def seconds(batch: int, tokens: int, requests: int = 1) -> float:
             began = time.perf_counter()
-            list(pool.map(lambda url: _post(url, body), [*urls] * batch))
+            list(pool.map(lambda url: ask(url, tokens, requests), [*urls] * batch))
             return time.perf_counter() - began
 
-    taken: dict[int, float] = {}
-    for batch in BATCHES:
-        seconds(batch, 2)
-        # of two lengths: reading prompts and the way to the server are in both
-        taken[batch] = median(
-            (seconds(batch, 2 + PASSES) - seconds(batch, 2)) / PASSES for _ in range(rounds)
-        )
-    sequence_s, pass_s = np.polyfit(list(taken), list(taken.values()), 1)
-    prompt_s = median((seconds(ROOM, 1) - seconds(1, 1)) / (ROOM - 1) for _ in range(rounds))
+        taken: dict[int, float] = {}
+        for batch in BATCHES:
+            seconds(batch, 2)
+            # of two lengths: reading prompts and the way to the server are in both
+            taken[batch] = (seconds(batch, 2 + PASSES) - seconds(batch, 2)) / PASSES
+        sequence_s, pass_s = np.polyfit(list(taken), list(taken.values()), 1)
+        # a response of one token takes a prompt and its share of a pass
+        each_s = seconds(ROOM, 1, PROMPTS) / (ROOM * PROMPTS)
+        prompt_s = each_s - taken[ROOM] / ROOM
     return Speed(pass_s=float(pass_s), sequence_s=float(sequence_s), prompt_s=prompt_s, room=ROOM)
-
-
-def _post(url: str, body: Any) -> None:
-    httpx2.post(f"{url}/inference/v1/generate", json=body, timeout=600).raise_for_status()
 
 
 def simulated(
@@ -169,14 +173,18 @@ def two_servers(folder: Path, *, quick: bool) -> dict[str, Any]:
         sampler = sampler_of(urls, folder, Path(run), ROOM, MAX_LENGTH)
         policy = load_policy(str(folder))
         sampler.load_weights(((n, w) for n, w in policy.state_dict().items()), 1)
-        speed = measured_speed(urls, rounds)
         prompts, how = [PROMPT] * asks, sampling(32 if quick else LONGEST, 1)
-        taken: list[float] = []
         completions = sampler.sample(prompts, how)  # both warm up
-        for _ in range(rounds):
+        taken, speeds = list[float](), list[Speed]()
+        for _ in range(rounds):  # in turn, as a machine has faster and slower minutes
+            speeds.append(measured_speed(urls))
             began = time.perf_counter()
             sampler.sample(prompts, how)
             taken.append(time.perf_counter() - began)
+        speed = Speed(
+            **{name: median(getattr(speed, name) for speed in speeds)
+               for name in ("pass_s", "sequence_s", "prompt_s")}, room=ROOM,
+        )  # fmt: skip
         lengths = dict(zip(seeds(how, asks), (len(c.ids) for (c,) in completions), strict=True))
     again = simulated(
         ["http://server-0", "http://server-1"], folder, speed, prompts, how, lengths.__getitem__

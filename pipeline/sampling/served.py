@@ -7,6 +7,7 @@ comes from a server that was restarted, or that somebody else has loaded weights
 """
 
 import asyncio
+import gc
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -420,20 +421,23 @@ class ServedSampler:
             self._waiting.clear()
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
             try:
-                async with httpx2.AsyncClient(
-                    timeout=None, limits=limits, trust_env=False, transport=self._transport
-                ) as client:
+                async with self._transport or httpx2.AsyncHTTPTransport(
+                    limits=limits, trust_env=False
+                ) as transport:
                     for server in self._servers.values():
-                        server.client = client
+                        server.transport = transport
                     return await call()
             finally:
                 with self._lock:
                     self._running = None
 
+        gc.freeze()  # or each collection looks at all of torch again: a third of the driver's time
         try:
             return asyncio.run(main())
         except asyncio.CancelledError as failure:
             raise StageError("the sampler was closed while it worked") from failure
+        finally:
+            gc.unfreeze()
 
 
 CANCELLED = asyncio.CancelledError()
