@@ -1,14 +1,15 @@
 """Kill -9 parts of a run on two ranks at random moments and resume it until it is done.
 
     python benchmarks/faults/cluster_kills.py [--kills N] [--seed N] [--parts A,B] [--quick]
-        [--json FILE]
+        [--folder DIR] [--json FILE]
 
 Parts: a rank other than 0, rank 0, the launcher, one of two servers that sample, one of two reward
 services that judge, and the raylet of one of two Ray nodes, on each of which Ray has placed a
 server. The ranks are forked by torchrun's own agent from a process that has imported veriloop; the
 servers are stand-ins without vLLM. Every run must end with the checkpoint, metrics and rollouts of
 an undisturbed one, bit for bit, and say which part died. In half of the runs a killed server,
-service or node is started again.
+service or node is started again. With --folder the command can be stopped, and the same command
+goes on with the kills that are missing.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,17 +36,21 @@ sys.path.append(str(Path(__file__).resolve().parent))
 import raylets
 import service_kills
 from kills import descendants
-from publish import arguments, publish, table
+from publish import ROOT, arguments, publish, table
 from ray_nodes import RayNodes
 from tiny_stages import Command, differences, models, preload, recipe, result, stage_command
 
+from veriloop.data.jsonl import read_rows
+from veriloop.pipeline.runs.provenance import git
+
 RANKS = 2
-PARTS = ("rank 1", "rank 0", "launcher", "server", service_kills.PART, raylets.PART)
+RANKED = ("rank 1", "rank 0", "launcher")
+PARTS = (*RANKED, "server", service_kills.PART, raylets.PART)
 OPTIONS: dict[str, dict[str, Any]] = {
     "kills": {"type": int, "default": 20, "help": "kills of each part"},
     "seed": {"type": int, "default": 0, "help": "of the moments"},
     "parts": {"default": ",".join(PARTS), "help": "what is killed, with commas"},
-    "folder": {"type": Path, "help": "where runs are kept; default: a new folder"},
+    "folder": {"type": Path, "help": "where kills are kept; default: a new folder"},
 }
 ENDS_S = 60.0  # for the processes of a run after its end
 # What ranks import besides what `preload` does.
@@ -115,6 +120,23 @@ def ranked(folder: Path, values: dict[str, Any]) -> Command:
     command = stage_command("zero", folder, values, "--cluster.trainer.ranks", str(RANKS))
     command.answer = lambda: launch(command.words, folder)
     return command
+
+
+def kept(path: Path, key: dict[str, Any]) -> list[Kill]:
+    """The kills of earlier commands. Raises SystemExit if they have another `key`, or may."""
+    rows = list(read_rows(path)) if path.exists() else []
+    for row in rows:
+        if row.pop("key") != key or key["git"]["dirty"] is not False:
+            raise SystemExit(f"{path} has kills of other code or another seed: name another folder")
+    return [Kill(**row) for row in rows]
+
+
+def keep(path: Path, key: dict[str, Any], kills: Sequence[Kill]) -> None:
+    """Add kills to those of earlier commands."""
+    with path.open("a", encoding="utf-8") as file:
+        for kill in kills:
+            print(kill, file=sys.stderr, flush=True)
+            file.write(json.dumps({"key": key, **asdict(kill)}) + "\n")
 
 
 def started(command: Command, part: str) -> int:
@@ -200,6 +222,22 @@ def killed(
     return kills
 
 
+def of_ranks(
+    part: str, folder: Path, values: dict[str, Any], draw: random.Random, count: int
+) -> Iterator[list[Kill]]:
+    """Runs of two ranks: an undisturbed one, then others until `count` kills of the part."""
+    name = part.replace(" ", "_")
+    command = ranked(folder / "whole" / name, values)
+    duration_s, whole = undisturbed(command)
+    counted, number = 0, 0
+    while counted < count:
+        own = folder / f"{name}-{number:04d}"
+        kills = killed(part, own, values, draw, duration_s)
+        kills[-1].differences += [*differences(result(own), whole), *asks(own, values)]
+        counted, number = counted + _counted(kills, part), number + 1
+        yield kills
+
+
 class Servers:
     """Two stand-ins that sample with the start's model, each in a process, on fixed ports."""
 
@@ -250,7 +288,7 @@ def _serve(start: Path, port: int) -> int:
 
 def unserved(
     servers: Servers, folder: Path, values: dict[str, Any], draw: random.Random, duration_s: float
-) -> list[Kill]:
+) -> Kill:
     """Kill a server of a run; in half of the runs it begins again."""
     kill = Kill(part="server", at_s=draw.uniform(0, LATEST * duration_s))
     if draw.random() < 0.5:
@@ -276,12 +314,34 @@ def unserved(
         missed = kill.again_s is None
         if missed and f"the server http://127.0.0.1:{port} is left out" not in said:
             kill.differences.append(f"the output does not name the server: {said[-300:]!r}")
-    return [kill]
+    return kill
+
+
+def on_servers(
+    folder: Path, values: dict[str, Any], draw: random.Random, count: int
+) -> Iterator[list[Kill]]:
+    """Runs on two servers: an undisturbed one, then others until one of the servers was killed in
+    `count` of them."""
+    servers = Servers(Path(values["start"]), folder / "servers")
+    samplers = {"urls": servers.urls}
+    asked = values | {
+        "sampler": {"max_batch": 8},
+        "cluster": {"samplers": samplers, "deadlines": {"sync_s": 10.0, "answer_s": 10.0}},
+    }
+    with servers.running():
+        duration_s, whole = undisturbed(ranked(folder / "whole" / "server", asked))
+    kills: list[Kill] = []
+    while _counted(kills, "server") < count:
+        own = folder / f"server-{len(kills):04d}"
+        kill = unserved(servers, own, asked, draw, duration_s)
+        kill.differences += [*differences(result(own), whole), *asks(own, asked)]
+        kills.append(kill)
+        yield [kill]
 
 
 def unjudged(
     folder: Path, values: dict[str, Any], draw: random.Random, count: int
-) -> Iterator[Kill]:
+) -> Iterator[list[Kill]]:
     """Runs that two reward services judge: an undisturbed one, then others until one of the
     services was killed in `count` of them."""
     ports = [_free_port() for _ in range(2)]
@@ -301,7 +361,7 @@ def unjudged(
             ended = differences(result(command.folder), whole)
             kill.differences = [*wrong, *ended, *asks(command.folder, asked)]
             kills.append(kill)
-            yield kill
+            yield [kill]
 
 
 def unplaced(
@@ -327,7 +387,7 @@ def unplaced(
 
 def on_raylets(
     folder: Path, values: dict[str, Any], draw: random.Random, count: int
-) -> Iterator[Kill]:
+) -> Iterator[list[Kill]]:
     """Runs on two Ray nodes: an undisturbed one, then others until `count` were killed."""
     with raylets.stand_ins(folder / "nodes") as nodes:
         asked = raylets.on_nodes(values, nodes)
@@ -339,10 +399,7 @@ def on_raylets(
             kill = unplaced(nodes, own, asked, draw, duration_s)
             kill.differences += [*differences(result(own), whole), *asks(own, asked)]
             kills.append(kill)
-            yield kill
-
-
-ALONE = {service_kills.PART: unjudged, raylets.PART: on_raylets}  # with processes of their own
+            yield [kill]
 
 
 def asks(folder: Path, values: dict[str, Any]) -> list[str]:
@@ -357,6 +414,13 @@ def asks(folder: Path, values: dict[str, Any]) -> list[str]:
         if groups != wanted:
             wrong.append(f"step {step} has the answers {dict(groups)}, not {wanted}")
     return wrong
+
+
+METHODS = {part: partial(of_ranks, part) for part in RANKED} | {
+    "server": on_servers,
+    service_kills.PART: unjudged,
+    raylets.PART: on_raylets,
+}
 
 
 def _counted(kills: Sequence[Kill], part: str) -> int:
@@ -388,42 +452,17 @@ def main() -> int:
     if unknown := set(parts) - {*PARTS}:
         raise SystemExit(f"--parts: no {', '.join(unknown)}; there are {', '.join(PARTS)}")
     count = 1 if options.quick else options.kills
-    paths = models(folder / "models", ["zero"])
-    servers = Servers(paths["start"], folder / "servers")
-    values = recipe("zero", paths)
+    path, key = folder / "kills.jsonl", {"git": git(ROOT), "seed": options.seed}
+    kills = kept(path, key)
+    work = Path(tempfile.mkdtemp(prefix="runs-", dir=folder))
+    values = recipe("zero", models(work / "models", ["zero"]))
     values["rollout"] = {**values["rollout"], "ahead": 0}
-    samplers = {"urls": servers.urls}
-    on_servers = {
-        **values,
-        "sampler": {"max_batch": 8},
-        "cluster": {"samplers": samplers, "deadlines": {"sync_s": 10.0, "answer_s": 10.0}},
-    }
-    draw, durations, whole = random.Random(options.seed), {}, {}
-    kills: list[Kill] = []
-    for served in (False, True):
-        own = [p for p in parts if p not in ALONE and (p == "server") is served]
-        asked = on_servers if served else values
-        if not own:
-            continue
-        with servers.running() if served else nullcontext():
-            command = ranked(folder / "whole" / own[0].replace(" ", "_"), asked)
-            durations[served], whole[served] = undisturbed(command)
-        while short := [part for part in own if _counted(kills, part) < count]:
-            part, run_folder = short[len(kills) % len(short)], folder / f"{len(kills):04d}"
-            if served:
-                found = unserved(servers, run_folder, asked, draw, durations[served])
-            else:
-                found = killed(part, run_folder, asked, draw, durations[served])
-            found[-1].differences += [
-                *differences(result(run_folder), whole[served]),
-                *asks(run_folder, asked),
-            ]
-            kills += found
-            print(f"{len(kills)}: {kills[-1]}", file=sys.stderr, flush=True)
-    for part in [p for p in parts if p in ALONE]:
-        for kill in ALONE[part](folder, values, draw, count):
-            kills.append(kill)
-            print(f"{len(kills)}: {kill}", file=sys.stderr, flush=True)
+    for part in parts:
+        lacking = count - _counted(kills, part)
+        draw = random.Random(f"{options.seed}/{part}/{len(kills)}")
+        for group in METHODS[part](work, values, draw, lacking) if lacking > 0 else ():
+            keep(path, key, group)
+            kills += group
     return _published(options, parts, kills)
 
 
