@@ -115,7 +115,8 @@ class SimulatedNetwork(httpx2.AsyncBaseTransport):
         assert isinstance(loop, VirtualLoop)
         with loop.uncounted():
             host, path = str(request.url.host), request.url.path
-            body = json.loads(request.content) if request.content else {}
+            content = request.read()
+            body = json.loads(content) if content else {}
         if path == "/inference/v1/generate":
             server = self._server(host, loop)
             length = self.length(body["sampling_params"]["seed"])

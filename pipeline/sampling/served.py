@@ -102,7 +102,7 @@ class ServedSampler:
         self._max_length, self._say = max_length, say
         self._requests = ServedRequests(checkpoint, max_length)
         self._run_id = uuid4().hex[:8]
-        self._work: dict[str, set[asyncio.Task[Completion]]] = {}
+        self._work: dict[str, set[asyncio.Task[Any]]] = {}  # that wait for a server
         self._waiting: deque[asyncio.Future[None]] = deque()  # asks without a server
         self._tokens = Counter[str]()  # of answers by server, until they are taken
         self._lock = threading.Lock()
@@ -216,30 +216,33 @@ class ServedSampler:
 
     async def ask(self, body: Mapping[str, Any]) -> Completion:
         """The response to one request, from whichever server."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
         while True:
             url = await self._free()
-            work = asyncio.create_task(self._servers[url].generate(body, self._label))
-            self._work[url].add(work)
+            completion: Completion | None = None
+            self._work[url].add(task)
             try:
-                await asyncio.wait([work])
+                completion = await self._servers[url].generate(body, self._label)
+            except asyncio.CancelledError:
+                if task in self._work[url] or task.uncancel():
+                    raise  # as something else than `_drop` has cancelled it
+            except ServerFaultError as failure:
+                if failure.refused:
+                    raise StageError(f"the server {url} refused a request: {failure}") from failure
+                if task in self._work[url]:
+                    self._work[url].discard(task)
+                    self._drop(url, str(failure))
+                else:
+                    task.uncancel()
             finally:
-                work.cancel()
-                self._work[url].discard(work)
-                failure = CANCELLED if work.cancelled() or not work.done() else work.exception()
-                self.fleet.end(url, answered=failure is None)
+                self._work[url].discard(task)
+                self.fleet.end(url, answered=completion is not None)
                 self._wake(1)
-            if failure is None:
-                completion = work.result()
+            if completion is not None:
                 with self._lock:
                     self._tokens[url] += len(completion.ids)
                 return completion
-            if failure is CANCELLED:  # the server was dropped
-                continue
-            if not isinstance(failure, ServerFaultError):
-                raise failure
-            if failure.refused:
-                raise StageError(f"the server {url} refused a request: {failure}")
-            self._drop(url, str(failure))
 
     async def _free(self) -> str:
         """The server that takes the next ask, once one has room."""
@@ -261,8 +264,9 @@ class ServedSampler:
         """Leave the server out until it has loaded weights again; others take its asks."""
         if self.fleet.drop(url, reason):
             self._say(f"WARNING: the server {url} is left out until the next sync: {reason}")
-        for work in self._work[url]:
-            work.cancel()
+        work, self._work[url] = self._work[url], set()
+        for task in work:
+            task.cancel()
         self._wake(len(self._waiting))
 
     async def _load(self, folder: str) -> None:
@@ -438,9 +442,6 @@ class ServedSampler:
             raise StageError("the sampler was closed while it worked") from failure
         finally:
             gc.unfreeze()
-
-
-CANCELLED = asyncio.CancelledError()
 
 
 async def _gathered(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:

@@ -67,7 +67,6 @@ class _Answer(msgspec.Struct):
     choices: list[_Choice]
 
 
-_JSON = {"Content-Type": "application/json"}
 _ANSWER = msgspec.json.Decoder(_Answer)
 
 
@@ -223,12 +222,18 @@ class VllmServer:
         self, method: str, path: str, body: Any, seconds: float, key: str = ""
     ) -> bytes:
         """The content of the response."""
-        # a client's cookies, redirects and defaults would take half of the time of a request
+        # a client's cookies and redirects, and defaults of a request, would take most of its time
+        content = b"" if body is None else msgspec.json.encode(body)
+        address = self._address(path)
         request = httpx2.Request(
             method,
-            self._address(path),
-            headers=None if body is None else _JSON,
-            content=None if body is None else msgspec.json.encode(body),
+            address,
+            headers=[
+                (b"Host", address.netloc),
+                (b"Content-Type", b"application/json"),
+                (b"Content-Length", b"%d" % len(content)),
+            ],
+            stream=httpx2.ByteStream(content),
         )
         try:
             async with asyncio.timeout(seconds if seconds < math.inf else None):
