@@ -1,5 +1,7 @@
 """Servers that sample by URL: stand-ins that are honest, lie, hang and die."""
 
+import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import httpx2
 import pytest
 import torch
 
@@ -381,6 +384,58 @@ def test_a_server_with_other_settings_is_refused_by_name(name, value, told, flee
 
 
 @pytest.mark.slow
+class ClosesLate(httpx2.AsyncBaseTransport):
+    """Three servers, of which one answers. The first fails at its second request; its other one is
+    cancelled and fails on the way, as where a connection cannot be closed. The last fails late."""
+
+    def __init__(self):
+        self.stand_in, self.asked = StandIn(), []
+
+    async def handle_async_request(self, request):
+        host, path = request.url.host, request.url.path
+        if path == "/inference/v1/generate":
+            self.asked.append(host)
+            await self.fails(host, self.asked.count(host))
+        content = await request.aread()
+        status, reply = self.stand_in.answer(path, json.loads(content) if content else None)
+        return httpx2.Response(status, json=reply)
+
+    async def fails(self, host, number):
+        if host == "first":
+            try:
+                await asyncio.sleep(0 if number == 2 else 3600)
+            except asyncio.CancelledError:
+                raise httpx2.ReadError("not closed") from None
+            raise httpx2.ReadError("gone")
+        await asyncio.sleep(0.2 if host == "good" else 0.05)
+        if host == "last":
+            raise httpx2.ReadError("gone as well")
+
+
+@pytest.mark.slow
+def test_an_ask_can_lose_its_server_again_and_again(tiny_checkpoint, tmp_path):
+    network, said = ClosesLate(), []
+    urls = ["http://first", "http://good", "http://last"]
+    sampler = ServedSampler(
+        ClusterConfig.model_validate({"samplers": {"urls": urls}}),
+        SamplerConfig(max_batch=8),
+        str(tiny_checkpoint()),
+        tmp_path,
+        max_length=96,
+        say=said.append,
+        transport=network,
+    )
+    sampler.load_weights(WEIGHTS, 1)
+    (answers,) = sampler.sample(PROMPTS[:1], SAMPLING)
+    assert [answer.ids for answer in answers] == expected(PROMPTS, SAMPLING)[0]
+    moved = ["good", "last", "good", "good"]  # the first ask from `first` to `last` to `good`
+    assert network.asked == ["first", "good", "last", "first", *moved]
+    assert [line.partition(" is left out")[0] for line in said[3:]] == [
+        "WARNING: the server http://first:80",
+        "WARNING: the server http://last:80",
+    ]
+
+
 def test_a_prompt_that_leaves_no_room_is_refused_by_number(fleet):
     sampler, _ = fleet(StandIn())
     sampler.load_weights(WEIGHTS, 0)
