@@ -32,9 +32,12 @@ Shapes = Callable[[str], Shape | None]  # of a start, teacher or reward model; N
 Phase = Literal["update", "sampling", "sync", "scoring by the teacher"]
 PHASES: tuple[Phase, ...] = ("update", "sampling", "sync", "scoring by the teacher")
 PROMPT = 256  # tokens of a prompt of stages without `rollout`
+BUCKET_BYTES = 2**28  # as in sampling/transfer/sender.py
+WIDTHS = {"float32": 4, "bfloat16": 2}
 STRIDE = 256  # positions by which a static cache grows; as in sampling/static_engine.py
 SHARDED = {"weights", "gradients", "optimizer moments", "reference", "critic"}
-ON_RANK_0 = {"sampler weights", "sampler cache", "sampler logits", "sync staging", "reward model"}
+ON_RANK_0 = {"sampler weights", "sampler cache", "sampler logits", "sync staging", "weight bucket",
+             "reward model"}  # fmt: skip
 SHORT = {"float32": "float32", "bfloat16": "bf16"}
 
 
@@ -150,8 +153,7 @@ def parts_of(recipe: Planned, shape: Shape, shapes: Shapes) -> tuple[list[Part],
         size = 4 * (other.parameters - (other.head if role == "reward model" else 0))
         others.append(Part(name=role, size=size, note=f"{name}, float32", during=during))
     parts += others
-    if not _is_served(recipe):
-        parts += _sampler(recipe, shape, shapes)
+    parts += _sent(recipe, shape) if _is_served(recipe) else _sampler(recipe, shape, shapes)
     if trainer.device != "cpu":
         state = sum(part.size for part in parts if part.name in ("optimizer moments", "reference"))
         state += sum(part.size * 3 / 4 for part in parts if part.name == "critic")
@@ -288,7 +290,7 @@ def _sampler(recipe: Planned, shape: Shape, shapes: Shapes) -> list[Part]:
         sampled = shapes(recipe.teacher) or shape
     if stays:
         tokens = recipe.rollout.max_prompt + recipe.rollout.max_tokens  # type: ignore[union-attr]
-    width = {"float32": 4, "bfloat16": 2}[config.dtype]
+    width = WIDTHS[config.dtype]
     during: tuple[Phase, ...] = PHASES if stays and not config.sleep else ("sampling",)
     awake: tuple[Phase, ...] = (*during, "sync") if stays and config.sleep else during
     weights = width * sampled.parameters
@@ -306,18 +308,31 @@ def _sampler(recipe: Planned, shape: Shape, shapes: Shapes) -> list[Part]:
         else:
             during = ("sampling",)
     parts.append(Part(name="sampler cache", size=cache, note=note, during=during))
-    return parts + (_staging(recipe.trainer, config, shape, width) if stays else [])
-
-
-def _staging(trainer: TrainerConfig, config: SamplerConfig, shape: Shape, width: int) -> list[Part]:
-    """Weights are merged, cast and sent one at a time; another process receives them in memory that
-    both map."""
-    merged = 4 if trainer.lora.rank else 0
-    largest = max(shape.vocabulary, shape.feed_forward) * shape.hidden
-    parts = [Part(name="sync staging", size=(width + merged) * largest, during=("sync",),
-                  note="the largest weight")]  # fmt: skip
-    if config.apart:
+    if stays:
+        parts.append(_staging(recipe.trainer, shape, width))
+    if stays and config.apart:  # in memory that both processes map
         parts.append(Part(name="shared weights", size=width * shape.parameters, host=True))
+    return parts
+
+
+def _staging(trainer: TrainerConfig, shape: Shape, width: int) -> Part:
+    """Weights are merged, cast and sent one at a time."""
+    merged = 4 if trainer.lora.rank else 0
+    return Part(name="sync staging", size=(width + merged) * _largest(shape), during=("sync",),
+                note="the largest weight")  # fmt: skip
+
+
+def _largest(shape: Shape) -> int:
+    return max(shape.vocabulary, shape.feed_forward) * shape.hidden
+
+
+def _sent(recipe: Planned, shape: Shape) -> list[Part]:
+    """What sends weights to servers; its bucket stays from the first sync on."""
+    width = WIDTHS[recipe.sampler.dtype]  # type: ignore[union-attr]
+    parts, way = [_staging(recipe.trainer, shape, width)], cluster_of(recipe).samplers.weights
+    if way not in ("auto", "files"):
+        size = max(BUCKET_BYTES, width * _largest(shape))
+        parts.append(Part(name="weight bucket", size=size, note=f"for {way}", host=way == "gloo"))
     return parts
 
 

@@ -11,7 +11,7 @@ from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, ZeroRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, TinyModel
-from veriloop.pipeline.dry_run.budget import shown
+from veriloop.pipeline.dry_run.budget import BUCKET_BYTES, shown
 from veriloop.pipeline.dry_run.plan import (
     parameters,
     plan,
@@ -20,6 +20,7 @@ from veriloop.pipeline.dry_run.plan import (
     tiny_parameters,
 )
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.sampling.transfer.sender import BUCKET_BYTES as SENT_BYTES
 
 
 def rows(recipe, output=None):
@@ -240,6 +241,25 @@ def test_servers_that_sample_are_named_with_the_bytes_that_they_load(tmp_path):
     sent = rows(zero(tmp_path, cluster={"samplers": {"urls": urls, "weights": "gloo"}}))
     assert sent["weights"].startswith("4.0 MiB a sync through a process group of gloo; 120 s")
     assert "weight files" not in sent
+
+
+def test_a_bucket_of_weights_is_counted_where_it_lies(tmp_path):
+    (model_at(tmp_path) / "config.json").write_text(json.dumps(SHAPE))
+
+    def found(weights):
+        return rows(
+            zero(tmp_path, cluster={"samplers": {"urls": ["http://a"], "weights": weights}})
+        )
+
+    assert BUCKET_BYTES == SENT_BYTES
+    ways = ("files", "gloo", "nccl", "ipc")
+    whole = {way: amount(found(way)["memory"].removeprefix("at most about ")) for way in ways}
+    assert found("gloo")["- weight bucket"] == "256.0 MiB: for gloo, in the host's memory"
+    assert found("nccl")["- weight bucket"] == "256.0 MiB: for nccl"
+    assert whole["files"] == whole["gloo"]
+    assert whole["nccl"] == whole["ipc"] == pytest.approx(whole["files"] + 256, abs=0.2)
+    assert "- weight bucket" not in found("files")
+    assert found("files")["- sync staging"].endswith("MiB: the largest weight, during sync")
 
 
 def test_evaluations_at_the_ends_and_between():
