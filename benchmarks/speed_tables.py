@@ -177,19 +177,20 @@ def staleness(result: Mapping[str, Any]) -> list[str]:
     cells: list[list[str]] = []
     for way in ways:
         own = [row for row in runs if row["way"] == way]
-        mean, noise = result["gaps"].get(way, (0.0, 0.0))
-        cells.append(
-            [
-                way,
-                f"{fmean(row['wall'] / in_turn[row['seed']] for row in own):.2f}",
-                f"{fmean(row['pass@1'] for row in own):.3f}",
-                f"{mean:+.3f} ± {noise:.3f}" if way in result["gaps"] else "",
-                str(max(row["oldest"] for row in own)),
-                f"{fmean(row['staleness'] for row in own):.2f}",
-            ]
-        )
+        cells.append([way, f"{fmean(row['wall'] / in_turn[row['seed']] for row in own):.2f}"])
+        for measure in ("pass@1", "late"):
+            mean, noise = result["gaps"].get(way, {}).get(measure, (0.0, 0.0))
+            against = f"{mean:+.3f} ± {noise:.3f}" if way in result["gaps"] else ""
+            cells[-1] += [f"{fmean(row[measure] for row in own):.3f}", against]
+        cells[-1] += [
+            str(max(row["oldest"] for row in own)),
+            f"{fmean(row['staleness'] for row in own):.2f}",
+        ]
     against = "less in turn (95 %)"
-    return table(["S", "time, × in turn", "pass@1", against, "oldest token", "mean age"], cells)
+    return table(
+        ["S", "time, × in turn", "pass@1", against, "second half of the turns", against,
+         "oldest token", "mean age"], cells,
+    )  # fmt: skip
 
 
 def cluster_sim(result: Mapping[str, Any]) -> list[str]:
@@ -352,7 +353,7 @@ def _published_speed(result: Mapping[str, Any]) -> tuple[str, str]:
 
 def _staleness(result: Mapping[str, Any]) -> tuple[str, str]:
     (row,) = (line for line in staleness(result) if line.startswith("| 4, corrected |"))
-    _, times, _, gap, oldest, _ = row.strip("| ").split(" | ")
+    _, times, _, gap, _, _, oldest, _ = row.strip("| ").split(" | ")
     return (
         "four steps ahead, a few answers ten times as slow: time relative to sampling in turn; "
         "pass@1 less that in turn; oldest token ([table](speed.md#several-steps-ahead))",

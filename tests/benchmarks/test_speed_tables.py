@@ -103,15 +103,17 @@ def test_the_time_ahead_is_over_that_in_turn_of_the_same_seed(tables):
     of = {"in turn": (0, 0), "4, corrected": (4, 3)}
     runs = [
         {"way": way, "ahead": ahead, "seed": seed, "wall": wall, "pass@1": 0.5 + seed / 10,
-         "oldest": oldest, "staleness": 1.5}
+         "late": 0.4 + seed / 5, "oldest": oldest, "staleness": 1.5}
         for way, (ahead, oldest) in of.items()
         for seed, wall in enumerate((50.0, 20.0) if ahead else (100.0, 80.0))
     ]  # fmt: skip
-    lines = tables["staleness"]({"runs": runs, "gaps": {"4, corrected": [-0.01, 0.02]}})
-    assert lines[2] == "| in turn | 1.00 | 0.550 |  | 0 | 1.50 |"
-    assert lines[3] == "| 4, corrected | 0.38 | 0.550 | -0.010 ± 0.020 | 3 | 1.50 |"
+    gaps = {"4, corrected": {"pass@1": [-0.01, 0.02], "late": [-0.03, 0.04]}}
+    lines = tables["staleness"]({"runs": runs, "gaps": gaps})
+    assert lines[2] == "| in turn | 1.00 | 0.550 |  | 0.500 |  | 0 | 1.50 |"
+    ahead = "| 4, corrected | 0.38 | 0.550 | -0.010 ± 0.020 | 0.500 | -0.030 ± 0.040 | 3 | 1.50 |"
+    assert lines[3] == ahead
     _, figures, _ = importlib.import_module("speed_tables").proofs(
-        {"staleness": {"runs": runs, "gaps": {"4, corrected": [-0.01, 0.02]}}}
+        {"staleness": {"runs": runs, "gaps": gaps}}
     )[0]
     assert figures == "0.38 ×; -0.010 ± 0.020; 3"
 

@@ -51,7 +51,7 @@ def test_a_share_of_the_answers_is_slow_and_the_same_in_every_run(script):
 
 
 def runs(script, **changes):
-    accuracy = {"4, uncorrected": 0.3} | changes.get("accuracy", {})
+    accuracy = changes.get("accuracy", {})
     walls = {"4, corrected": 40.0, "4, uncorrected": 40.0} | changes.get("wall", {})
     return [
         {
@@ -59,6 +59,7 @@ def runs(script, **changes):
             "ahead": ahead,
             "seed": seed,
             "pass@1": accuracy.get(way, 0.6) + 0.001 * seed,
+            "late": changes.get("late", {"4, uncorrected": 0.3}).get(way, 0.5) + 0.001 * seed,
             "wall": walls.get(way, 100.0),
             "oldest": changes.get("oldest", ahead),
         }
@@ -73,7 +74,8 @@ def runs(script, **changes):
         ({}, []),
         ({"wall": {"4, corrected": 61.0}}, ["0.61 x the time"]),
         ({"accuracy": {"4, corrected": 0.5}}, ["is not within ±0.05"]),
-        ({"accuracy": {"4, uncorrected": 0.6}}, ["is not worse than corrected"]),
+        ({"late": {}}, ["is not worse than corrected in the second half"]),
+        ({"accuracy": {"4, uncorrected": 0.9}, "late": {"4, uncorrected": 0.4}}, []),
         ({"oldest": 5}, ["a token 5 turns old"] * 15),
     ],
 )
@@ -92,8 +94,9 @@ def test_quick_runs_each_way_once_with_flags_that_the_recipe_takes(
         assert (folder, seed, quick) == (tmp_path, 0, True)
         made[name] = parse("zero", ["tiny/algorithms", *flags]).recipe
         ended = SimpleNamespace(
-            status=0, output=tmp_path, stage={"after": {"pass@1": 0.5}}, steps=[{"staleness": 1.0}]
-        )
+            status=0, output=tmp_path, stage={"after": {"pass@1": 0.5}},
+            steps=[{"staleness": 1.0, "rewards/accuracy/mean": n / 4} for n in range(4)],
+        )  # fmt: skip
         return summarize(ended)
 
     (tmp_path / "zero/rollouts").mkdir(parents=True)
@@ -109,4 +112,5 @@ def test_quick_runs_each_way_once_with_flags_that_the_recipe_takes(
     assert corrected == [True, True, False, True, False]
     assert {recipe.algorithm.minibatches for recipe in made.values()} == {1}
     written = json.loads(out.read_text())["results"]
-    assert len(written["runs"]) == 5 and "4, uncorrected" in capsys.readouterr().out
+    assert [run["late"] for run in written["runs"]] == [0.625] * 5
+    assert "4, uncorrected" in capsys.readouterr().out
