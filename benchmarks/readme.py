@@ -7,6 +7,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -91,6 +92,7 @@ def endured() -> list[tuple[str, str, str]]:
             f"{equal[0]} of {len(kills)}",
             "faults/kills",
         ),
+        cluster_endured(),
         (
             "full, failing and read-only disks, torn writes, clock jumps in every stage: the same",
             f"{equal[1]} of {len(broken)}",
@@ -117,6 +119,20 @@ def endured() -> list[tuple[str, str, str]]:
             "faults/trainer_soak",
         ),
     ]
+
+
+def cluster_endured() -> tuple[str, str, str]:
+    """The row of the kills of a run on two ranks, without those that came too late."""
+    kills = [k for k in load("faults/cluster_kills")["results"] if k["code"] is not None]
+    counts = Counter(kill["part"] for kill in kills)
+    equal = sum(not kill["differences"] for kill in kills)
+    parts = ", ".join(f"{count} of {part}" for part, count in counts.items())
+    return (
+        f"SIGKILL at random moments to parts of a run on two ranks ({parts}): the "
+        "same ([more](cluster.md#what-was-tested))",
+        f"{equal} of {len(kills)}",
+        "faults/cluster_kills",
+    )
 
 
 def may_have_grown(fits: Mapping[str, Mapping[str, float]]) -> str:
