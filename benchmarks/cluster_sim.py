@@ -3,17 +3,19 @@ under a virtual clock.
 
     python benchmarks/cluster_sim.py [--quick] [--json FILE]
 
-Two vLLM servers on one core each are measured first, while both work: a decoding pass by the number
-of sequences, and the reading of a prompt (10 M random parameters). Then they take 256 asks for
-real, and the same asks are simulated with the measured times. Last, 1 to 1,000 simulated servers
-take 96 asks each, of at most 2,048 tokens and about 900 on average, after the weights were sent to
-all: by files, which is simulated, and by process groups, which is only reckoned.
+Two vLLM servers on one core each are measured while both work: a decoding pass by the number of
+sequences, and the reading of a prompt (10 M random parameters). In turn with that they take 256
+asks for real; the same asks are simulated with the medians of the measured times. Last, 1 to 1,000
+simulated servers take 96 asks each, of at most 2,048 tokens and about 900 on average, after the
+weights were sent to all: by files, which is simulated, and by process groups, which is only
+reckoned.
 
 Only the servers are simulated (benchmarks/simulated_servers.py): `ServedSampler`, its fleet and its
 HTTP client run as they are, and their time counts (benchmarks/virtual_clock.py). Not in it: the
 network, the kernel's part of it, and grading. `--quick` measures little and simulates 8 servers.
 """
 
+import gc
 import os
 import signal
 import socket
@@ -234,6 +236,7 @@ def broken(turns: Sequence[dict[str, float]]) -> list[str]:
 
 def main() -> int:
     options = arguments("Simulate the driver of a fleet of sampling servers.")
+    gc.freeze()  # what was imported, as the commands of veriloop do (training/gc_freeze.py)
     with tempfile.TemporaryDirectory(prefix="cluster-") as name:
         folder = model_of(Path(name) / "model", SIZES["10M"])
         two = two_servers(folder, quick=options.quick)

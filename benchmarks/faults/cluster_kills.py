@@ -40,7 +40,7 @@ from publish import ROOT, arguments, publish, table
 from ray_nodes import RayNodes
 from tiny_stages import Command, differences, models, preload, recipe, result, stage_command
 
-from veriloop.data.jsonl import read_rows
+from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.provenance import git
 
 RANKS = 2
@@ -124,19 +124,18 @@ def ranked(folder: Path, values: dict[str, Any]) -> Command:
 
 def kept(path: Path, key: dict[str, Any]) -> list[Kill]:
     """The kills of earlier commands. Raises SystemExit if they have another `key`, or may."""
-    rows = list(read_rows(path)) if path.exists() else []
-    for row in rows:
-        if row.pop("key") != key or key["git"]["dirty"] is not False:
-            raise SystemExit(f"{path} has kills of other code or another seed: name another folder")
-    return [Kill(**row) for row in rows]
+    if not path.exists():
+        return []
+    known = json.loads(path.read_bytes())
+    if known["key"] != key or key["git"]["dirty"] is not False:
+        raise SystemExit(f"{path} has kills of other code or another seed: name another folder")
+    return [Kill(**kill) for kill in known["kills"]]
 
 
 def keep(path: Path, key: dict[str, Any], kills: Sequence[Kill]) -> None:
-    """Add kills to those of earlier commands."""
-    with path.open("a", encoding="utf-8") as file:
-        for kill in kills:
-            print(kill, file=sys.stderr, flush=True)
-            file.write(json.dumps({"key": key, **asdict(kill)}) + "\n")
+    """Write all kills for the next command."""
+    content = json.dumps({"key": key, "kills": [asdict(kill) for kill in kills]})
+    write_atomically(path, lambda fresh: fresh.write_text(content))
 
 
 def started(command: Command, part: str) -> int:
@@ -452,7 +451,7 @@ def main() -> int:
     if unknown := set(parts) - {*PARTS}:
         raise SystemExit(f"--parts: no {', '.join(unknown)}; there are {', '.join(PARTS)}")
     count = 1 if options.quick else options.kills
-    path, key = folder / "kills.jsonl", {"git": git(ROOT), "seed": options.seed}
+    path, key = folder / "kills.json", {"git": git(ROOT), "seed": options.seed}
     kills = kept(path, key)
     work = Path(tempfile.mkdtemp(prefix="runs-", dir=folder))
     values = recipe("zero", models(work / "models", ["zero"]))
@@ -461,8 +460,9 @@ def main() -> int:
         lacking = count - _counted(kills, part)
         draw = random.Random(f"{options.seed}/{part}/{len(kills)}")
         for group in METHODS[part](work, values, draw, lacking) if lacking > 0 else ():
-            keep(path, key, group)
+            print(*group, sep="\n", file=sys.stderr, flush=True)
             kills += group
+            keep(path, key, kills)
     return _published(options, parts, kills)
 
 

@@ -7,7 +7,6 @@ comes from a server that was restarted, or that somebody else has loaded weights
 """
 
 import asyncio
-import gc
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -435,13 +434,10 @@ class ServedSampler:
                 with self._lock:
                     self._running = None
 
-        gc.freeze()  # or each collection looks at all of torch again: a third of the driver's time
         try:
             return asyncio.run(main())
         except asyncio.CancelledError as failure:
             raise StageError("the sampler was closed while it worked") from failure
-        finally:
-            gc.unfreeze()
 
 
 async def _gathered(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:

@@ -222,7 +222,7 @@ class VllmServer:
         self, method: str, path: str, body: Any, seconds: float, key: str = ""
     ) -> bytes:
         """The content of the response."""
-        # a client's cookies and redirects, and defaults of a request, would take most of its time
+        # framed here: one process asks all servers, and a client adds cookies, redirects, defaults
         content = b"" if body is None else msgspec.json.encode(body)
         address = self._address(path)
         request = httpx2.Request(

@@ -67,16 +67,16 @@ def test_ranks_and_servers_that_are_killed_leave_nothing_undone(tmp_path):
 
 @pytest.mark.slow
 def test_kills_are_taken_up_by_the_same_command_alone(harness, tmp_path):
-    kills, path = harness("cluster_kills"), tmp_path / "kills.jsonl"
+    kills, path = harness("cluster_kills"), tmp_path / "kills.json"
     key = {"git": {"commit": "ab12", "dirty": False}, "seed": 0}
     assert kills.kept(path, key) == []
     made = [kills.Kill(part="rank 0", at_s=1.5, code=1), kills.Kill(part="server", at_s=0.5)]
     kills.keep(path, key, made[:1])
-    kills.keep(path, key, made[1:])
+    kills.keep(path, key, made)
     assert kills.kept(path, key) == made
     dirty = key | {"git": {"commit": "ab12", "dirty": True}}  # which may be any code
-    kills.keep(tmp_path / "dirty.jsonl", dirty, made)
-    for asked, other in ((path, key | {"seed": 1}), (tmp_path / "dirty.jsonl", dirty)):
+    kills.keep(tmp_path / "dirty.json", dirty, made)
+    for asked, other in ((path, key | {"seed": 1}), (tmp_path / "dirty.json", dirty)):
         with pytest.raises(SystemExit, match="kills of other code or another seed"):
             kills.kept(asked, other)
 

@@ -383,7 +383,6 @@ def test_a_server_with_other_settings_is_refused_by_name(name, value, told, flee
         sampler.load_weights(WEIGHTS, 0)
 
 
-@pytest.mark.slow
 class ClosesLate(httpx2.AsyncBaseTransport):
     """Three servers, of which one answers. The first fails at its second request; its other one is
     cancelled and fails on the way, as where a connection cannot be closed. The last fails late."""
@@ -436,6 +435,7 @@ def test_an_ask_can_lose_its_server_again_and_again(tiny_checkpoint, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_prompt_that_leaves_no_room_is_refused_by_number(fleet):
     sampler, _ = fleet(StandIn())
     sampler.load_weights(WEIGHTS, 0)
