@@ -5,10 +5,11 @@ under a virtual clock.
 
 Two vLLM servers on one core each are measured while both work: a decoding pass by the number of
 sequences, and the reading of a prompt (10 M random parameters). In turn with that they take 256
-asks for real; the same asks are simulated with the medians of the measured times. Last, 1 to 1,000
-simulated servers take 96 asks each, of at most 2,048 tokens and about 900 on average, after the
-weights were sent to all: by files, which is simulated, and by process groups, which is only
-reckoned.
+asks for real; the same asks are simulated with the medians of the measured times. A pass takes
+longer the more tokens it attends to, so passes are measured at the mean position of that run.
+Last, 1 to 1,000 simulated servers take 96 asks each, of at most 2,048 tokens and about 900 on
+average, after the weights were sent to all: by files, which is simulated, and by process groups,
+which is only reckoned.
 
 Only the servers are simulated (benchmarks/simulated_servers.py): `ServedSampler`, its fleet and its
 HTTP client run as they are, and their time counts (benchmarks/virtual_clock.py). Not in it: the
@@ -49,7 +50,7 @@ from veriloop.pipeline.sampling.transfer.groups import LARGEST
 from veriloop.pipeline.sampling.vllm_server import server_arguments
 
 ROOM, MAX_LENGTH = 32, 1024
-BATCHES, PASSES, PROMPTS, ROUNDS = (1, 8, 16, 32), 256, 8, 3
+BATCHES, PROMPTS, ROUNDS = (1, 8, 16, 32), 8, 3
 PROMPT = tuple(range(10, 74))
 ASKS, LONGEST = 256, 512  # of the measured run
 FLEETS, QUICK_FLEETS = (1, 4, 16, 64, 256, 1000), (1, 8)
@@ -110,9 +111,15 @@ def sampling(tokens: int, per_prompt: int) -> Sampling:
     return Sampling(per_prompt=per_prompt, temperature=1.0, max_tokens=tokens, seed=1)
 
 
-def measured_speed(urls: Sequence[str]) -> Speed:
+def passes_like(lengths: Sequence[int]) -> int:
+    """The length of responses whose tokens lie at the mean position of tokens of these: a response
+    of n tokens has n of them, at n / 2 on average."""
+    return round(sum(n * n for n in lengths) / sum(lengths))
+
+
+def measured_speed(urls: Sequence[str], passes: int) -> Speed:
     """The times of servers that work at once, as they do in a run: by requests of fixed lengths,
-    of which `batch` are open at each."""
+    of which `batch` are open at each. Decoding is timed over so many passes."""
     limits = httpx2.Limits(max_connections=None)
     with (
         httpx2.Client(timeout=600, limits=limits, trust_env=False) as client,
@@ -135,7 +142,7 @@ def measured_speed(urls: Sequence[str]) -> Speed:
         for batch in BATCHES:
             seconds(batch, 2)
             # of two lengths: reading prompts and the way to the server are in both
-            taken[batch] = (seconds(batch, 2 + PASSES) - seconds(batch, 2)) / PASSES
+            taken[batch] = (seconds(batch, 2 + passes) - seconds(batch, 2)) / passes
         sequence_s, pass_s = np.polyfit(list(taken), list(taken.values()), 1)
         # a response of one token takes a prompt and its share of a pass
         each_s = seconds(ROOM, 1, PROMPTS) / (ROOM * PROMPTS)
@@ -177,9 +184,10 @@ def two_servers(folder: Path, *, quick: bool) -> dict[str, Any]:
         sampler.load_weights(((n, w) for n, w in policy.state_dict().items()), 1)
         prompts, how = [PROMPT] * asks, sampling(32 if quick else LONGEST, 1)
         completions = sampler.sample(prompts, how)  # both warm up
+        tokens = [len(completion.ids) for (completion,) in completions]
         taken, speeds = list[float](), list[Speed]()
         for _ in range(rounds):  # in turn, as a machine has faster and slower minutes
-            speeds.append(measured_speed(urls))
+            speeds.append(measured_speed(urls, passes_like(tokens)))
             began = time.perf_counter()
             sampler.sample(prompts, how)
             taken.append(time.perf_counter() - began)
@@ -187,7 +195,7 @@ def two_servers(folder: Path, *, quick: bool) -> dict[str, Any]:
             **{name: median(getattr(speed, name) for speed in speeds)
                for name in ("pass_s", "sequence_s", "prompt_s")}, room=ROOM,
         )  # fmt: skip
-        lengths = dict(zip(seeds(how, asks), (len(c.ids) for (c,) in completions), strict=True))
+        lengths = dict(zip(seeds(how, asks), tokens, strict=True))
     again = simulated(
         ["http://server-0", "http://server-1"], folder, speed, prompts, how, lengths.__getitem__
     )

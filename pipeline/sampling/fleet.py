@@ -46,6 +46,11 @@ class Fleet:
         """The servers that take asks."""
         return [url for url in self.open if url not in self.left_out]
 
+    @property
+    def places(self) -> int:
+        """Asks that all ready servers work on at once."""
+        return self.room * len(self.ready)
+
     def admit(self, url: str) -> bool:
         """Give the server asks from now on; whether it had been left out."""
         was_left_out = self.left_out.pop(url, None) is not None

@@ -36,11 +36,13 @@ from veriloop.pipeline.sampling.sampler import (
     require_room,
 )
 from veriloop.pipeline.sampling.served_requests import ServedRequests
+from veriloop.pipeline.sampling.together import gathered
 from veriloop.pipeline.sampling.transfer.files import WeightFiles
 from veriloop.pipeline.sampling.transfer.reception import Reception
 from veriloop.pipeline.sampling.transfer.records import Invitation
 from veriloop.pipeline.sampling.transfer.sender import Sender, TransferError
 from veriloop.pipeline.sampling.vllm_server import ServerFaultError, VllmServer
+from veriloop.pipeline.training.gc_freeze import seldom_full
 
 Result = TypeVar("Result")
 
@@ -141,17 +143,17 @@ class ServedSampler:
         on_complete: OnComplete | None = None,
     ) -> list[list[Completion]]:
         bodies = self._requests.of_prompts(prompts, sampling, self._label)
+        count = sampling.per_prompt
+        groups: list[list[Completion | None]] = [[None] * count for _ in prompts]
 
-        async def group(index: int) -> list[Completion]:
-            completions = [
-                self._requests.cut(completion, sampling.stop)
-                for completion in await _gathered(map(self.ask, bodies[index]))
-            ]
-            if on_complete is not None:
-                on_complete(index, completions)
-            return completions
+        def answered(place: int, completion: Completion) -> None:
+            index, k = divmod(place, count)
+            groups[index][k] = self._requests.cut(completion, sampling.stop)
+            if on_complete is not None and None not in groups[index]:
+                on_complete(index, _complete(groups[index]))
 
-        return self._run(lambda: _gathered(map(group, range(len(bodies)))))
+        self._run(lambda: self._ask_all(bodies, len(prompts) * count, answered))
+        return [_complete(group) for group in groups]
 
     def extend(
         self,
@@ -163,18 +165,22 @@ class ServedSampler:
             require_room([response.prompt], response.until, self._max_length)
         once = replace(sampling, per_prompt=1)
 
-        async def rest(place: int) -> Completion:
-            response = responses[place]
+        def body(place: int, response: Unfinished) -> dict[str, Any]:
             fewer = replace(once, max_tokens=response.until - len(response.ids))
             ids = (*response.prompt, *response.ids)
-            body = self._requests.of_response(ids, fewer, place, self._label)
-            whole = continued(response, await self.ask(body))
-            whole = self._requests.cut(whole, sampling.stop)
+            return self._requests.of_response(ids, fewer, place, self._label)
+
+        completions: list[Completion | None] = [None] * len(responses)
+
+        def answered(place: int, completion: Completion) -> None:
+            whole = self._requests.cut(continued(responses[place], completion), sampling.stop)
+            completions[place] = whole
             if on_continued is not None:
                 on_continued(place, whole)
-            return whole
 
-        return self._run(lambda: _gathered(map(rest, range(len(responses)))))
+        bodies = (body(place, response) for place, response in enumerate(responses))
+        self._run(lambda: self._ask_all(bodies, len(responses), answered))
+        return _complete(completions)
 
     def sleep(self) -> None:
         raise NotImplementedError("recipes with servers and sampler.sleep are refused")
@@ -204,14 +210,32 @@ class ServedSampler:
     def sample_of_each(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[tuple[str, list[list[Completion]]]]:
-        bodies = self._requests.of_prompts(prompts, sampling, self._label)
+        bodies = list(self._requests.of_prompts(prompts, sampling, self._label))
+        firsts = range(0, len(bodies), sampling.per_prompt)
 
         async def sampled(server: VllmServer) -> list[list[Completion]]:
-            return await _gathered(
-                _gathered(server.generate(body, self._label) for body in group) for group in bodies
-            )
+            flat = await gathered(server.generate(body, self._label) for body in bodies)
+            return [flat[first : first + sampling.per_prompt] for first in firsts]
 
         return self._run(lambda: self._of_each(sampled))
+
+    async def _ask_all(
+        self,
+        bodies: Iterable[Mapping[str, Any]],
+        count: int,
+        answered: Callable[[int, Completion], None],
+    ) -> None:
+        """Ask `count` requests, and give each answer with its place. A request is taken when a
+        server has room for it: those of a whole step take longer to make than the first answer."""
+        self.fleet.require_one()
+        waiting = enumerate(bodies)
+
+        async def ask() -> None:
+            for place, body in waiting:
+                answered(place, await self.ask(body))
+
+        with seldom_full():
+            await gathered(ask() for _ in range(min(count, self.fleet.places)))
 
     async def ask(self, body: Mapping[str, Any]) -> Completion:
         """The response to one request, from whichever server."""
@@ -280,7 +304,7 @@ class ServedSampler:
                 self._admit(url)
 
         patience_s = self._patience_s
-        await _gathered(load(url, server) for url, server in self._servers.items())
+        await gathered(load(url, server) for url, server in self._servers.items())
         self.fleet.require_one()
 
     @property
@@ -382,7 +406,7 @@ class ServedSampler:
 
         own = {url: s for url, s in self._servers.items() if url not in self._failed}
         new: list[str] = []
-        await _gathered(pause(url, server) for url, server in own.items())
+        await gathered(pause(url, server) for url, server in own.items())
         if new:
             sender.close()  # a server at a known address may be another process
         if not workers:
@@ -402,7 +426,7 @@ class ServedSampler:
                 self._drop(url, str(failure))
                 return []
 
-        results = await _gathered(map(result, self.fleet.ready))
+        results = await gathered(map(result, self.fleet.ready))
         self.fleet.require_one()
         return [pair for pairs in results for pair in pairs]
 
@@ -440,13 +464,6 @@ class ServedSampler:
             raise StageError("the sampler was closed while it worked") from failure
 
 
-async def _gathered(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """The results in order. If one fails, the others end before its error is raised: a connection
-    that closes under them would count as a fault of their server."""
-    tasks = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def _complete(completions: Sequence[Completion | None]) -> list[Completion]:
+    """Those of asks that have all been answered."""
+    return [completion for completion in completions if completion is not None]

@@ -1,7 +1,7 @@
 """Requests to vLLM servers, one for each response, and the end of a response at a stop string."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
@@ -21,17 +21,15 @@ class ServedRequests:
 
     def of_prompts(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, label: str
-    ) -> list[list[dict[str, Any]]]:
-        """The requests of each prompt's responses, each with a seed of its own.
+    ) -> Iterator[dict[str, Any]]:
+        """The requests of each prompt's responses, prompt by prompt, each with a seed of its own;
+        made as they are taken.
 
         Raises RecipeError for a prompt that leaves no room for `max_tokens`.
         """
         require_room(prompts, sampling.max_tokens, self._max_length)
-        count = sampling.per_prompt
-        return [
-            [self.of_response(prompt, sampling, i * count + k, label) for k in range(count)]
-            for i, prompt in enumerate(prompts)
-        ]
+        places = enumerate(prompt for prompt in prompts for _ in range(sampling.per_prompt))
+        return (self.of_response(prompt, sampling, place, label) for place, prompt in places)
 
     def of_response(
         self, ids: Sequence[int], sampling: Sampling, place: int, label: str

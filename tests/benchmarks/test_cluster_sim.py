@@ -150,3 +150,10 @@ def test_the_share_of_linear_is_of_the_tokens_a_second_of_the_smallest_fleet(par
     ]
     shares = [turn["share"] for turn in part("cluster_sim").shares(turns)]
     assert shares == pytest.approx([1.0, 0.9])
+
+
+def test_passes_are_measured_at_the_mean_position_of_the_run(part):
+    lengths = [3, 10, 512]
+    positions = [place for length in lengths for place in range(length)]
+    mean = sum(positions) / len(positions)
+    assert part("cluster_sim").passes_like(lengths) / 2 == pytest.approx(mean, abs=1)

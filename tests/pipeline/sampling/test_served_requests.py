@@ -15,18 +15,18 @@ def requests(tiny_checkpoint):
 
 
 def test_each_response_has_a_request_with_an_id_and_a_seed_of_its_own(requests):
-    bodies = requests.of_prompts([(1, 2), (3,)], SAMPLING, "run-7")
-    seeds = [[body["sampling_params"]["seed"] for body in group] for group in bodies]
+    bodies = list(requests.of_prompts([(1, 2), (3,)], SAMPLING, "run-7"))
     first = 5 * 1_000_003
-    assert seeds == [[first, first + 1, first + 2], [first + 3, first + 4, first + 5]]
-    assert bodies[1][0]["request_id"] == f"run-7-{first + 3}"
-    assert [body["token_ids"] for group in bodies for body in group] == [[1, 2]] * 3 + [[3]] * 3
-    assert {body["sampling_params"]["max_tokens"] for group in bodies for body in group} == {8}
+    seeds = [body["sampling_params"]["seed"] for body in bodies]
+    assert seeds == [first, first + 1, first + 2, first + 3, first + 4, first + 5]
+    assert bodies[3]["request_id"] == f"run-7-{first + 3}"
+    assert [body["token_ids"] for body in bodies] == [[1, 2]] * 3 + [[3]] * 3
+    assert {body["sampling_params"]["max_tokens"] for body in bodies} == {8}
 
 
 def test_greedy_requests_have_no_seed(requests):
     greedy = Sampling(per_prompt=1, temperature=0.0, max_tokens=4, seed=5)
-    ((body,),) = requests.of_prompts([(1,)], greedy, "x")
+    (body,) = requests.of_prompts([(1,)], greedy, "x")
     assert body["sampling_params"]["seed"] is None
 
 
