@@ -25,6 +25,7 @@ from veriloop.pipeline.sampling.sampler import (
     digests,
     require_room,
 )
+from veriloop.pipeline.sampling.vllm_cpu import draw_by_uniforms, norm_settings
 from veriloop.pipeline.sampling.vllm_weights import held_weights, repack_head
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.gc_freeze import lasting
@@ -85,7 +86,10 @@ class VllmSampler:
             enforce_eager=not graphs,  # compiling takes 10-20 s or more and gains little on a CPU
             logprobs_mode="processed_logprobs",  # after the temperature, as in the trainer
             **_settings(on_gpu=self.on_gpu, sleep=sleep, max_length=max_length),
+            **({} if self.on_gpu else norm_settings()),
         )
+        if not self.on_gpu:
+            self._engine.collective_rpc(draw_by_uniforms)
         self._asleep = False
         self.version = 0
 

@@ -59,8 +59,10 @@ def test_functions_are_compiled_for_graphs_alone(monkeypatch, tiny_checkpoint):
 
     def started(*_, enforce_eager, **__):
         opened.append((dynamo.disable, enforce_eager))
+        return Engine()
 
     monkeypatch.setattr(vllm_engine, "_started", started)
+    monkeypatch.setattr(vllm_engine, "norm_settings", dict)
     with dynamo.patch(disable=None):
         for gpu, graphs in ((True, True), (True, False), (False, True)):
             monkeypatch.setattr(vllm_engine, "_on_gpu", lambda gpu=gpu, **_: gpu)
