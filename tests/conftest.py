@@ -1,5 +1,6 @@
 """Says at the end of a run which optional parts of this machine the tests really exercised."""
 
+import fcntl
 import gc
 import importlib.util
 import os
@@ -41,6 +42,22 @@ def own_plugins():
             del registry._REGISTRY[added]
             if module not in imported:
                 sys.modules.pop(module, None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone_with_ray(request, tmp_path_factory):
+    """Files with tests of Ray take turns: one looks for no running cluster while another starts
+    its own."""
+    items = (item for item in request.session.items if item.path == request.path)
+    if not any(item.get_closest_marker("ray") for item in items):
+        yield
+        return
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # of all workers
+    with (shared / "ray.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 PUBLISHED = Path(__file__).parents[1] / "models/SmolLM2-135M-Instruct"
