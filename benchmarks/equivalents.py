@@ -258,4 +258,18 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         reason="how many problems are kept for reading is a choice",
         untestable=True,
     ),
+    Equivalent(
+        path="pipeline/sampling/sync.py",
+        before="8",
+        after="(9)",
+        within="max_tokens: int = ",
+        reason="how many tokens prove the sampler's weights is a choice",
+        untestable=True,
+    ),
+    Equivalent(
+        path="pipeline/sampling/sync.py",
+        before="4096",
+        after="(4097)",
+        reason="any width of a tile gives the same numbers",
+    ),
 )

@@ -50,8 +50,9 @@ OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statist
 OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
 OF_RUNS = ("runs/atomic_write",)
 OF_TUNING = ("sft/rejection_sampling",)
+OF_SAMPLING = ("sampling/sync",)
 ALSO = (
-    *(f"pipeline/{n}.py" for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING)),
+    *(f"pipeline/{n}.py" for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING, *OF_SAMPLING)),
     *(f"verifiers/code/{n}.py" for n in OF_CODE),
     *(f"{n}.py" for n in OF_SAMPLES),
 )
