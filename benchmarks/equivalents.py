@@ -272,4 +272,10 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         after="(4097)",
         reason="any width of a tile gives the same numbers",
     ),
+    Equivalent(
+        path="pipeline/preference/objective.py",
+        before="config.desirable_weight is not None and config.undesirable_weight is not None",
+        after="(config.desirable_weight is not None or config.undesirable_weight is not None)",
+        reason="a recipe that sets one of both weights is refused",
+    ),
 )
