@@ -278,4 +278,23 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         after="(config.desirable_weight is not None or config.undesirable_weight is not None)",
         reason="a recipe that sets one of both weights is refused",
     ),
+    Equivalent(
+        path="pipeline/sft/step.py",
+        before="entropy_M.detach()",
+        after="(entropy_M)",
+        reason="a tally lets go of gradients itself",
+    ),
+    Equivalent(
+        path="pipeline/sft/step.py",
+        before="torch.zeros((), dtype=torch.int64, device=hidden_MD.device)",
+        after="(torch.zeros((), device=hidden_MD.device))",
+        reason="float32 counts as exactly up to 2 ** 24 tokens, more than a piece has",
+    ),
+    Equivalent(
+        path="pipeline/sft/step.py",
+        before="-1",
+        after="(1)",
+        within="head(hidden_CD)",
+        reason="the last of two axes is axis 1",
+    ),
 )
