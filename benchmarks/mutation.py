@@ -49,7 +49,10 @@ OF_CODE = ("compare", "outcome", "answer", "split/values")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
 OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
 OF_RUNS = ("runs/atomic_write",)
-OF_TUNING = ("sft/rejection_sampling", "preference/objective", "sft/step")
+OF_TUNING = (
+    *("sft/rejection_sampling", "preference/objective"),
+    *("sft/step", "preference/reference_pass"),
+)
 OF_SAMPLING = ("sampling/sync",)
 ALSO = (
     *(f"pipeline/{n}.py" for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING, *OF_SAMPLING)),
