@@ -53,9 +53,13 @@ OF_TUNING = (
     *("sft/rejection_sampling", "preference/objective"),
     *("sft/step", "preference/reference_pass"),
 )
+OF_DISTILLATION = ("distill/logit_step",)
 OF_SAMPLING = ("sampling/sync",)
 ALSO = (
-    *(f"pipeline/{n}.py" for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING, *OF_SAMPLING)),
+    *(
+        f"pipeline/{n}.py"
+        for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING, *OF_SAMPLING, *OF_DISTILLATION)
+    ),
     *(f"verifiers/code/{n}.py" for n in OF_CODE),
     *(f"{n}.py" for n in OF_SAMPLES),
 )
