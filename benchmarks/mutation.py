@@ -48,7 +48,7 @@ OF_A_STEP = (
 OF_CODE = ("compare", "outcome", "answer", "split/values")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
 OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
-OF_RUNS = ("runs/atomic_write",)
+OF_RUNS = ("runs/atomic_write", "runs/hub_push")
 OF_TUNING = (
     *("sft/rejection_sampling", "preference/objective"),
     *("sft/step", "preference/reference_pass"),
