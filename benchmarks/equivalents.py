@@ -330,4 +330,22 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         reason="what a folder is called that is gone after the upload is a choice",
         untestable=True,
     ),
+    Equivalent(
+        path="pipeline/distill/on_policy.py",
+        before="ranks.stacked if ranks.count > 1 else None",
+        after="(ranks.stacked)",
+        reason="one rank's values alone are their sum and their maximum",
+    ),
+    Equivalent(
+        path="pipeline/distill/on_policy.py",
+        before="ranks.count > 1",
+        after="(ranks.count >= 1)",
+        reason="one rank's values alone are their sum and their maximum",
+    ),
+    Equivalent(
+        path="pipeline/distill/on_policy.py",
+        before="None if head.bias_V is None else whole(head.bias_V)",
+        after="(whole(head.bias_V))",
+        reason="what is not sharded stays what it is, None too",
+    ),
 )

@@ -53,7 +53,7 @@ OF_TUNING = (
     *("sft/rejection_sampling", "preference/objective"),
     *("sft/step", "preference/reference_pass"),
 )
-OF_DISTILLATION = ("distill/logit_step", "distill/teacher_pass")
+OF_DISTILLATION = ("distill/logit_step", "distill/teacher_pass", "distill/on_policy")
 OF_SAMPLING = ("sampling/sync",)
 ALSO = (
     *(
