@@ -48,10 +48,18 @@ OF_A_STEP = (
 OF_CODE = ("compare", "outcome", "answer", "split/values")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
 OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
-OF_RUNS = ("runs/atomic_write",)
-OF_TUNING = ("sft/rejection_sampling",)
+OF_RUNS = ("runs/atomic_write", "runs/hub_push")
+OF_TUNING = (
+    *("sft/rejection_sampling", "preference/objective"),
+    *("sft/step", "preference/reference_pass"),
+)
+OF_DISTILLATION = ("distill/logit_step", "distill/teacher_pass", "distill/on_policy")
+OF_SAMPLING = ("sampling/sync",)
 ALSO = (
-    *(f"pipeline/{n}.py" for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING)),
+    *(
+        f"pipeline/{n}.py"
+        for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING, *OF_SAMPLING, *OF_DISTILLATION)
+    ),
     *(f"verifiers/code/{n}.py" for n in OF_CODE),
     *(f"{n}.py" for n in OF_SAMPLES),
 )

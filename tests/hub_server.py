@@ -12,7 +12,8 @@ REPO = r"/api/models/(?P<repo>[^/]+/[^/]+)"
 
 
 class Hub:
-    """Repositories by id: {"private": whether they are, "files": {path: bytes}}."""
+    """Repositories by id: {"private": whether they are, "files": {path: bytes}}, and the "message"
+    of the last commit."""
 
     def __init__(self):
         self.repos, self.stored, self.url = {}, {}, ""
@@ -87,7 +88,9 @@ class Hub:
         files = self.repos[repo]["files"]
         for line in map(json.loads, body.splitlines()):
             value = line["value"]
-            if line["key"] == "file":
+            if line["key"] == "header":
+                self.repos[repo]["message"] = value["summary"]
+            elif line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
                 files[value["path"]] = self.stored[value["oid"]]

@@ -55,7 +55,10 @@ def measure(
     temperature: float,
     ranks: Ranks = SINGLE,
 ) -> dict[str, float]:
-    """Forward KL to the teacher on its top k and the remaining mass, nats per learned token."""
+    """Forward KL to the teacher on its top k and the remaining mass, nats per learned token; no
+    number for no examples."""
+    if not examples:
+        return {}
     tokens = sum(example.targets for example in examples)
 
     def share(piece: Piece, _: Tally) -> Tensor:
@@ -63,7 +66,7 @@ def measure(
 
     parts = pieces(examples, trainer, ranks.count)
     totals = accumulated(parts, share, ranks, backward=False)
-    return {"kl_to_teacher": totals.get("loss", 0.0) / max(tokens, 1)}
+    return {"kl_to_teacher": totals["loss"] / tokens}
 
 
 def _divergence(

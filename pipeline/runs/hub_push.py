@@ -101,7 +101,8 @@ def fill(draft: Path, folder: Path) -> None:
         if config is None:
             (draft / name).symlink_to(source.resolve())
         else:
-            (draft / name).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+            text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+            (draft / name).write_text(text, encoding="utf-8")
     if (folder / CARD).is_file():
         card = (folder / CARD).read_text(encoding="utf-8")
         (draft / CARD).write_text(without_paths(card), encoding="utf-8")

@@ -128,7 +128,7 @@ class WeightSync:
         dtype = getattr(torch, self._sampler.dtype)
         self._command("send_weights")
         for name, parameter in plain_weights(self._policy):
-            weight = parameter.detach().to(dtype)
+            weight = parameter.to(dtype)
             del parameter  # a merged weight is a copy
             shapes[name] = tuple(weight.shape)
             noted.append((name, digest_tensor(weight)))

@@ -57,3 +57,15 @@ def test_the_teacher_is_at_no_distance_from_itself(tiny_llama, kept):
     examples, said = kept
     told = measure(tiny_llama(seed=1, layers=2), examples, said, NARROW, 1.5)
     assert told["kl_to_teacher"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_mean_is_taken_in_double_precision(tiny_llama, kept):
+    examples, said = kept
+    tokens = sum(example.targets for example in examples)
+    total = measure(tiny_llama(), examples, said, WIDE, 1.5)["kl_to_teacher"] * tokens
+    rounded = torch.tensor(total, dtype=torch.float32).item()  # what a sum in float32 would be
+    assert total != pytest.approx(rounded, rel=1e-12)
+
+
+def test_without_examples_there_is_no_distance(tiny_llama):
+    assert measure(tiny_llama(), [], {}, WIDE, 1.5) == {}

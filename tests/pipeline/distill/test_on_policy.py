@@ -7,9 +7,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from veriloop.pipeline.distill.on_policy import OnPolicyDistiller
+from veriloop.pipeline.distill import on_policy as module
+from veriloop.pipeline.distill.on_policy import (
+    OnPolicyDistiller,
+    against_teacher,
+    divergence_update,
+)
 from veriloop.pipeline.losses.distillation import generalised_jsd
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.sharded import Ranks
 from veriloop.pipeline.rl.update import MismatchError
+from veriloop.pipeline.types import Update
 
 
 class Keeper:
@@ -193,3 +201,145 @@ def test_the_student_comes_nearer(on_policy, tiny_llama, sampled, unshuffled):
         updates, _ = one.learn(step, fresh, unshuffled)
         seen.append(updates[0].loss)
     assert seen == sorted(seen, reverse=True) and seen[-1] < 0.8 * seen[0]
+
+
+def test_both_models_are_divided_among_the_ranks_of_the_updates(on_policy, tiny_llama):
+    class Noting(Ranks):
+        def __init__(self):
+            self.sharded = []
+
+        def shard(self, model):
+            self.sharded.append(model)
+
+    ranks, student, teacher = Noting(), tiny_llama(), tiny_llama(seed=1)
+    made = OnPolicyDistiller(on_policy(), student, teacher, ranks)
+    assert len(ranks.sharded) == 2 and {*ranks.sharded} == {student, teacher}
+    assert made.context.ranks is ranks
+    assert made.metrics() == {"optimizer_steps": 0.0, "kl_to_teacher": 0.0}
+
+
+def test_tokens_are_traced_of_the_last_step_alone(imitation, sampled, unshuffled):
+    one = imitation()
+    rollouts = sampled(one.policy, 8)
+    one.learn(0, rollouts, unshuffled)
+    seen = one.token_trace()
+    assert {n: len(told.logp_T) for n, told in seen.items()} == {
+        n: len(g.rollout.response_ids) for n, g in enumerate(rollouts)
+    }
+    gap = token_logp(one.teacher, rollouts[3].rollout) - token_logp(one.policy, rollouts[3].rollout)
+    assert_close(seen[3].advantage_T, gap, atol=1e-5, rtol=1e-5)
+    one.learn(1, rollouts[:4], unshuffled)
+    assert sorted(one.token_trace()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("asked", "packed"), [(True, True), (True, False), (False, True)])
+def test_rollouts_are_laid_out_for_all_ranks_and_share_prompts_where_both_models_can(
+    imitation, sampled, unshuffled, monkeypatch, asked, packed
+):
+    class Three(Ranks):
+        count = 3
+
+    told = {}
+    monkeypatch.setattr(module, "minibatches", lambda *_, **settings: told.update(settings) or [])
+    one = imitation(trainer={"share_prompts": asked})
+    one.context = replace(one.context, ranks=Three())
+    if packed:
+        prepare(one.policy, one.recipe.trainer), prepare(one.teacher, one.recipe.trainer)
+    one.learn(0, sampled(one.policy, 2), unshuffled)
+    shared = asked and packed
+    assert told == {"max_tokens": 9, "shuffle": unshuffled, "share_prompts": shared, "ranks": 3}
+
+
+def test_only_the_first_update_of_a_step_is_by_the_policy_that_sampled(
+    on_policy, tiny_llama, sampled, unshuffled
+):
+    told = on_policy(minibatches=2, divergence="reverse_kl", optimizer={"learning_rate": 0.1})
+    student = tiny_llama()
+    one = OnPolicyDistiller(told, student, tiny_llama(seed=1).requires_grad_(False))
+    first, second = one.learn(0, sampled(student, 8), unshuffled)[0]
+    assert first.mismatch_mean < told.sampler.tolerance < second.mismatch_mean
+
+
+def test_one_token_or_none_leave_the_means_finite(imitation, sampled, whole):
+    one = imitation()
+    rollouts = sampled(one.policy, 2, longest=1)
+    part = whole(rollouts[:1], torch.zeros(2))
+    (signal,) = part.signals
+    part = replace(part, signals=(replace(signal, reference_M=signal.old_M - 0.5),))
+    (weighed,), advantages_N, kl = against_teacher([part], 2)
+    assert_close(weighed.signals[0].advantages_M, torch.tensor([-0.5]))
+    assert_close(advantages_N, torch.tensor([-0.5, 0.0]))
+    assert kl == pytest.approx(0.5)
+    nothing, advantages_N, kl = against_teacher([], 2)
+    assert nothing == [] and advantages_N.tolist() == [0.0, 0.0] and kl == 0.0
+
+
+class Two(Ranks):
+    """The first of two ranks: it deals all to itself, and the other does the same."""
+
+    count = 2
+
+    def deal(self, items, empty):
+        return [*items, empty()]
+
+    def stacked(self, values_K):
+        return torch.stack([values_K, values_K])
+
+
+@pytest.mark.parametrize(("ranks", "times"), [(Ranks(), 1), (Two(), 2)])
+def test_an_update_tells_the_means_over_the_tokens_of_all_ranks(
+    imitation, sampled, whole, ranks, times
+):
+    one = imitation(divergence="reverse_kl")
+    (rollout,) = sampled(one.policy, 1, longest=1, noise=0.2)
+    part = whole([rollout], torch.zeros(1))
+    context = replace(one.context, ranks=ranks)
+    told = divergence_update(
+        context, one.teacher, part, beta=1.0, progress=0.5, done=3, tolerance=None
+    )
+    own, theirs = logits(one.policy, rollout.rollout), logits(one.teacher, rollout.rollout)
+    loss = generalised_jsd(own, theirs, beta=1.0, temperature=1).mean().item()
+    entropy = torch.distributions.Categorical(logits=own).entropy().mean().item()
+    gaps = token_logp(one.policy, rollout.rollout) - torch.tensor(rollout.rollout.logp)
+    assert told == Update(
+        loss=pytest.approx(times * loss, abs=1e-5),
+        value_loss=0.0,
+        kl=pytest.approx(times * loss, abs=1e-5),
+        old_kl=0.0,
+        entropy=pytest.approx(times * entropy, abs=1e-5),
+        clipped_low=0.0,
+        clipped_high=0.0,
+        ratio_mean=1.0,
+        mismatch_mean=pytest.approx(times * gaps.abs().mean().item(), abs=1e-5),
+        mismatch_max=pytest.approx(gaps.abs().max().item(), abs=1e-5),
+        dropped=(),
+        grad_norm=0.25,
+        learning_rate=0.125,
+        kept=1.0,
+        tokens=1,
+        scored=1,
+    )
+
+
+def test_differences_to_the_sampler_count_whatever_their_sign(imitation, sampled, unshuffled):
+    one = imitation(divergence="reverse_kl", sampler={"tolerance": 1.0})
+    rollouts = sampled(one.policy, 8, noise=0.2)
+    (told,), _ = one.learn(0, rollouts, unshuffled)
+    gaps = [token_logp(one.policy, g.rollout) - torch.tensor(g.rollout.logp) for g in rollouts]
+    gaps = torch.cat(gaps)
+    assert told.mismatch_mean == pytest.approx(gaps.abs().mean().item(), abs=1e-5)
+    assert told.mismatch_max == pytest.approx(gaps.abs().max().item(), abs=1e-5)
+
+
+def test_the_teachers_head_is_gathered_with_its_bias(imitation, sampled, unshuffled, monkeypatch):
+    one, bias_V = imitation(divergence="reverse_kl"), torch.linspace(-2, 2, 40)
+    rollouts = sampled(one.policy, 8)
+    plain = [(logits(one.policy, g.rollout), logits(one.teacher, g.rollout)) for g in rollouts]
+    head = torch.nn.Linear(32, 40).requires_grad_(False)
+    head.weight.copy_(one.teacher.lm_head.weight)
+    head.bias.copy_(bias_V)
+    one.teacher.lm_head = head
+    monkeypatch.setattr(module, "whole", lambda part: 2 * part)  # to be told from what was there
+    (told,), _ = one.learn(0, rollouts, unshuffled)
+    values = [generalised_jsd(a, 2 * (b + bias_V), beta=1.0, temperature=1) for a, b in plain]
+    assert told.loss == pytest.approx(torch.cat(values).mean().item(), abs=1e-5)

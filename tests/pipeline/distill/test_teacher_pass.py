@@ -1,5 +1,7 @@
 """The pass over the data by the teacher: what it keeps, once, and under which key."""
 
+import pickle
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +12,7 @@ from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.distill import teacher_pass as module
 from veriloop.pipeline.distill.teacher_pass import TopKOptions, pass_key, score_top_k, teacher_pass
 from veriloop.pipeline.losses.distillation import top_k
+from veriloop.pipeline.runs.console import current
 
 OPTIONS = TopKOptions(
     k=3, ids=40, temperature=1.3, trainer=TrainerConfig(row=12, rows=2, logits_chunk=4)
@@ -65,9 +68,37 @@ def test_a_complete_pass_is_only_read_and_an_interrupted_one_continues(
     ]
 
 
+def test_ids_take_four_bytes_in_a_file(tiny_llama, some_examples, tmp_path):
+    teacher_pass(tiny_llama(seed=1), some_examples(3), OPTIONS, tmp_path)
+    stored = torch.load(tmp_path / "part_00000.pt", weights_only=True)
+    assert [one["ids"].dtype for one in stored] == [torch.int32] * 3
+
+
+def test_a_cached_part_that_holds_more_than_tensors_is_refused(tiny_llama, some_examples, tmp_path):
+    torch.save([tmp_path], tmp_path / "part_00000.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        teacher_pass(tiny_llama(seed=1), some_examples(3), OPTIONS, tmp_path)
+
+
+def test_the_examples_of_the_parts_before_are_counted(
+    tiny_llama, some_examples, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(module, "PART", 2)
+    done = []
+
+    def noted(*asked):
+        done.append(current().done)
+        return score_top_k(*asked)
+
+    monkeypatch.setattr(module, "score_top_k", noted)
+    teacher_pass(tiny_llama(seed=1), some_examples(5), OPTIONS, tmp_path)
+    assert done == [0, 2, 4]
+
+
 def test_the_key_depends_on_everything_that_changes_a_number(tiny_llama, some_examples):
     teacher, examples = tiny_llama(seed=1), some_examples(5)
     key = pass_key(teacher, examples, OPTIONS)
+    assert re.fullmatch("[0-9a-f]{16}", key)
     assert pass_key(tiny_llama(seed=1), list(examples), OPTIONS) == key
     flipped = replace(examples[0], learned=(*examples[0].learned[:-1], False))
     others = [

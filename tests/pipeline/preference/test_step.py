@@ -8,11 +8,9 @@ from torch.testing import assert_close
 
 from veriloop.pipeline.config.preference import PreferenceLossConfig
 from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
-from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses import preference
 from veriloop.pipeline.losses.preference import two_d_dpo
 from veriloop.pipeline.preference.logps import segment_logps
-from veriloop.pipeline.preference.objective import imbalance, weights
 from veriloop.pipeline.preference.reference_pass import log_probs
 from veriloop.pipeline.preference.step import PreferenceObjective, gradient, learn, measure
 from veriloop.pipeline.training.optimizer import Optimizer
@@ -214,41 +212,3 @@ def test_steps_lower_the_loss_and_open_the_margin(case, name):
     assert after["loss"] < told[0]["loss"]
     assert after["rewards/margins"] > told[0]["rewards/margins"]
     assert told[0]["grad_norm"] > 0 and told[0]["learning_rate"] == 3e-3
-
-
-def test_weights_are_the_recipes_or_balance_the_data(labelled_answers):
-    examples = labelled_answers(9)
-    liked = sum(e.label for e in examples)
-    fixed = config("kto")
-    assert weights(examples, fixed) == (1.3, 0.8)
-    assert weights(examples, config("dpo")) == (1.0, 1.0)
-    liked_only = [e for e in labelled_answers(20) if e.label][:3]
-    with pytest.raises(RecipeError, match=r"3 desirable and 0 undesirable .* set both weights"):
-        weights(liked_only, PreferenceLossConfig(name="kto"))
-    own = weights(examples, PreferenceLossConfig(name="kto"))
-    assert own[0] * liked == pytest.approx(own[1] * (9 - liked)) and min(own) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("liked", "disliked", "balanced"),
-    [(1.0, 1.0, False), (2.0, 1.0, True), (3.0, 1.0, True), (3.1, 1.0, False), (1.9, 1.0, False)],
-)
-def test_weights_that_do_not_balance_the_answers_are_warned_of(
-    labelled_answers, liked, disliked, balanced
-):
-    """Of one desirable and two undesirable answers: 2 : 1 balances them, 3 : 1 is the upper end."""
-    answers = labelled_answers(20)
-    examples = [next(e for e in answers if e.label), *[e for e in answers if not e.label][:2]]
-    loss = PreferenceLossConfig(name="kto", desirable_weight=liked, undesirable_weight=disliked)
-    told = imbalance(examples, loss)
-    assert bool(told) is not balanced
-    if told:
-        assert f"{liked:g} * 1 / (1 * 2) = {liked / 2:.3g} is outside [1, 1.5]" in told
-
-
-def test_only_weights_of_kto_that_were_given_can_be_out_of_balance(labelled_answers):
-    examples = labelled_answers(9)
-    assert imbalance(examples, PreferenceLossConfig(name="kto")) == ""
-    assert imbalance(examples, PreferenceLossConfig(name="dpo")) == ""
-    liked_only = [e for e in labelled_answers(20) if e.label][:3]
-    assert "= inf is outside" in imbalance(liked_only, config("kto"))

@@ -54,6 +54,7 @@ def test_the_model_arrives_and_what_is_of_the_run_does_not(hub, folder):
     assert push(folder, REPO) == f"{hub.url}/me/model/commit/1"
     repo = hub.repos["me/model"]
     assert repo["private"] is True and set(repo["files"]) == set(MODEL)
+    assert repo["message"] == "Upload a checkpoint by veriloop"
     for name in ("model.safetensors", "tokenizer.json", "chat_template.jinja"):
         assert repo["files"][name].decode() == MODEL[name]
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -86,6 +87,24 @@ def test_a_checkpoint_without_a_card_is_uploaded_too(tmp_path, folder):
     draft.mkdir()
     fill(draft, folder)
     assert {path.name for path in draft.iterdir()} == set(MODEL) - {"README.md"}
+
+
+def test_texts_are_of_utf_8_on_any_machine_and_those_without_a_path_as_they_were(
+    tmp_path, folder, monkeypatch
+):
+    texts = {
+        "config.json": '{"_name_or_path": "/home/ada/base", "author": "Zoë"}',
+        "generation_config.json": '{"author":"Zoë"}',
+        "README.md": "by Zoë\n",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    monkeypatch.setattr("io.text_encoding", lambda encoding, level=2: encoding or "ascii")
+    fill(draft, folder)
+    texts["config.json"] = '{\n  "author": "Zoë"\n}\n'
+    assert {name: (draft / name).read_bytes().decode() for name in texts} == texts
 
 
 @pytest.mark.parametrize(
@@ -133,7 +152,7 @@ def test_offline_is_said_so(hub, monkeypatch):
 
 def test_a_token_that_the_hub_refuses_is_a_mistake_before_the_run(hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_old")
-    with pytest.raises(RecipeError, match=r"cannot push to me/model: .*401"):
+    with pytest.raises(RecipeError, match=r"cannot push to me/model: .*401.* \(\w+: .*401"):
         require_access(REPO)
 
 

@@ -10,9 +10,10 @@ import torch
 from veriloop.pipeline.config.sections import SamplerConfig, TrainerConfig
 from veriloop.pipeline.model.policy import load_policy
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.sampling import sync as module
 from veriloop.pipeline.sampling import vllm_engine
 from veriloop.pipeline.sampling.open import open_sampler
-from veriloop.pipeline.sampling.sampler import Completion
+from veriloop.pipeline.sampling.sampler import Completion, SendAgainError, digest_tensor
 from veriloop.pipeline.sampling.sync import Fresh, SyncError, WeightSync, batch_tolerance
 
 PROMPTS = [(1, 40, 41, 42), (1, 50), (1, 60, 61, 62, 63)]
@@ -367,3 +368,25 @@ def test_weights_are_cast_and_sent_one_at_a_time(rounded, monkeypatch):
 
     monkeypatch.setattr(sampler, "load_weights", one_at_a_time)
     assert sync(0, PROMPTS).warnings == () and last
+
+
+def test_weights_that_a_sampler_does_not_take_are_computed_one_at_a_time_too(rounded, monkeypatch):
+    policy, sync, sampler = rounded
+    sync(0, PROMPTS)
+    computed, last = [], []
+
+    def watched(weight):
+        assert not last or last[0]() is None, "the weight before is still held"
+        last[:] = [weakref.ref(weight)]
+        computed.append(tuple(weight.shape))
+        return digest_tensor(weight)
+
+    def of_one_weight(weights, version):
+        next(weights)
+        if len(computed) == 1:
+            raise SendAgainError("a server was lost")
+
+    monkeypatch.setattr(module, "digest_tensor", watched)
+    monkeypatch.setattr(sampler, "load_weights", of_one_weight)
+    sync.send(1, PROMPTS)
+    assert computed == [tuple(weight.shape) for weight in policy.parameters()] * 2

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from veriloop.data.sft_ids import EncodedExample
 from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
+from veriloop.pipeline.model.policy import score
 from veriloop.pipeline.sft import step as module
 from veriloop.pipeline.sft.step import gradient, measure, pieces
 from veriloop.pipeline.training.optimizer import Optimizer
@@ -25,16 +27,17 @@ def taken(model):
 
 def by_hand(model, batch):
     """One example at a time, one token at a time, from the model's plain logits."""
-    total, count, right = 0.0, 0, 0
+    total, entropy, count, right = 0.0, 0.0, 0, 0
     for example in batch:
         logits = model(torch.tensor([example.ids])).logits[0]
         for t, learned in enumerate(example.learned):
             if learned:
                 chances = logits[t - 1].softmax(-1)
                 total = total - chances[example.ids[t]].log()
+                entropy -= (chances * chances.log()).sum().item()
                 right += int(chances.argmax() == example.ids[t])
                 count += 1
-    return total / count, count, right / count
+    return total / count, entropy / count, count, right / count
 
 
 SPLITS = {
@@ -52,11 +55,12 @@ def test_any_packing_has_the_loss_and_the_gradient_of_the_plain_loop(
     tiny_llama, random_examples, trainer
 ):
     model, batch = tiny_llama(layers=2), random_examples(9)
-    loss, count, _ = by_hand(model, batch)
+    loss, entropy, count, _ = by_hand(model, batch)
     loss.backward()
     wanted = taken(model)
     told = gradient(model, batch, trainer)
     assert told["loss"] == pytest.approx(loss.item(), abs=1e-5) and told["tokens"] == count
+    assert told["entropy"] == pytest.approx(entropy, abs=1e-5)
     assert_close(taken(model), wanted, **CLOSE)
 
 
@@ -96,9 +100,36 @@ def test_each_example_is_in_one_row_with_its_targets_shifted(random_examples):
     assert sorted(found) == sorted(wanted)
 
 
+@pytest.mark.parametrize(
+    ("trainer", "shapes"),
+    [
+        ({"row": 16, "rows": 4}, [[2, 16]]),
+        ({"row": 15, "rows": 4}, [[4, 8]]),
+        ({"row": 8, "rows": 3}, [[3, 8], [1, 8]]),
+    ],
+)
+def test_a_row_holds_as_many_predictions_as_it_is_long(trainer, shapes):
+    """Each of four examples of 9 ids predicts 8 of them."""
+    batch = [EncodedExample(ids=(*range(9),), learned=(False, *[True] * 8))] * 4
+    found = pieces(batch, TrainerConfig(**trainer))
+    assert [[*piece.ids_RT.shape] for piece in found] == shapes
+
+
+def test_means_are_taken_in_double_precision(tiny_llama, random_examples):
+    model, batch = tiny_llama(), random_examples(8)
+    (piece,) = pieces(batch, WHOLE)
+    parts = (piece.ids_RT, piece.positions_RT, piece.targets_RT, piece.learned_RT)
+    with torch.no_grad():
+        logp_M, entropy_M = score(model, *parts, temperature=1.0, chunk=WHOLE.logits_chunk)
+    entropy = entropy_M.sum().item() / len(entropy_M)
+    assert gradient(model, batch, WHOLE)["entropy"] == pytest.approx(entropy, rel=1e-12)
+    loss = -logp_M.double().mean().item()
+    assert measure(model, batch, WHOLE)["eval_loss"] == pytest.approx(loss, rel=1e-12)
+
+
 def test_held_out_examples_are_measured_without_a_gradient(tiny_llama, random_examples):
     model, batch = tiny_llama(layers=2), random_examples(9)
-    loss, _, right = by_hand(model, batch)
+    loss, _, _, right = by_hand(model, batch)
     for trainer in SPLITS.values():
         told = measure(model, batch, trainer)
         assert told["eval_loss"] == pytest.approx(loss.item(), abs=1e-5)
