@@ -192,12 +192,12 @@ def test_a_server_that_lies_about_its_weights_is_named_at_the_first_proof(
 @pytest.mark.slow
 def test_a_server_that_hangs_is_replaced_at_its_deadline(fleet):
     good, bad = StandIn(), StandIn()
-    sampler, said = fleet(good, bad, deadlines={"answer_s": 0.5})
+    sampler, said = fleet(good, bad, deadlines={"answer_s": 3})
     sampler.load_weights(WEIGHTS, 0)
     bad.hangs = True
     assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)
     assert bad.asked and set(sampler.fleet.left_out) == {bad.url}
-    assert "no answer within 0.5 s (cluster.deadlines.answer_s)" in said[-1]
+    assert "no answer within 3 s (cluster.deadlines.answer_s)" in said[-1]
     bad.hangs = False
     sampler.load_weights(WEIGHTS, 1)  # it is back with new weights, not before
     assert not sampler.fleet.left_out and said[-1] == f"the server {bad.url} samples"
@@ -277,7 +277,7 @@ def test_a_server_restarted_between_asks_is_left_out(fleet):
 def test_a_server_that_is_not_there_is_left_out_and_named(processes, fleet):
     os.kill(processes[0].pid, signal.SIGKILL)
     processes[0].wait()
-    sampler, said = fleet(*processes, deadlines={"sync_s": 1.5})
+    sampler, said = fleet(*processes, deadlines={"sync_s": 4})
     sampler.load_weights(WEIGHTS, 0)
     assert f"{processes[0].url} is left out until the next sync: /health: ConnectError" in said[-1]
     assert ids(sampler.sample(MANY, SAMPLING)) == expected(MANY, SAMPLING)

@@ -134,14 +134,14 @@ def test_the_others_get_the_weights_again_when_a_server_is_killed(way, weight, p
 def test_a_server_that_stands_still_is_left_out_at_its_deadline_and_taken_again(
     way, processes, fleet
 ):
-    sync, said = fleet(way, *processes, sync_s=5.0)
+    sync, said = fleet(way, *processes, sync_s=12.0)
     sync(0, PROMPTS)
     shake(sync)
     still, kept = processes
     during(sync, lambda: os.kill(still.pid, signal.SIGSTOP))
     sync(1, PROMPTS)
     assert sync._sampler.fleet.ready == [kept.url]
-    assert f"{still.url} took more than 5 s" in said[-1] and "receiving bucket" in said[-1]
+    assert f"{still.url} took more than 12 s" in said[-1] and "receiving bucket" in said[-1]
     os.kill(still.pid, signal.SIGCONT)
     shake(sync)
     sync(2, PROMPTS)
