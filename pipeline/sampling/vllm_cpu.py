@@ -74,14 +74,14 @@ def draw_by_uniforms(worker: Any) -> None:
     """Replace how vLLM's sampler draws a token and gathers its log-prob; runs in the worker."""
     from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
-    sampler = worker.model_runner.sampler
+    sampler, draw = worker.model_runner.sampler, Draw()
     with_ranks = sampler.gather_logprobs
 
     def forward(
         logits: Tensor, generators: dict[int, torch.Generator], k: Tensor | None, p: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        logprobs = apply_top_k_top_p(logits, k, p).log_softmax(dim=-1, dtype=torch.float32)
-        return drawn(logprobs, uniforms(len(logits), generators)), logprobs
+        left = apply_top_k_top_p(logits, k, p).to(torch.float32)
+        return draw(left, uniforms(len(left), generators)), left
 
     def gather_logprobs(logprobs: Tensor, num_logprobs: int, token_ids: Tensor) -> Any:
         if num_logprobs:
@@ -105,23 +105,39 @@ def uniforms(rows: int, generators: dict[int, torch.Generator]) -> Tensor:
     return numbers
 
 
-def drawn(logprobs_BV: Tensor, uniforms_B: Tensor) -> Tensor:
-    """The token of each row at which its cumulative probability exceeds its uniform number,
-    int64[B]. Probabilities and their sums over a block are float32, sums of those float64; a token
-    of probability 0 is not drawn.
-    """
-    rows, vocabulary = logprobs_BV.shape
-    blocks = -(-vocabulary // BLOCK)
-    probs_BNM = logprobs_BV.new_zeros(rows, blocks * BLOCK)
-    torch.exp(logprobs_BV, out=probs_BNM[:, :vocabulary])
-    probs_BNM = probs_BNM.view(rows, blocks, BLOCK)
-    upto_BN = probs_BNM.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)
-    target_B = _below(uniforms_B * upto_BN[:, -1], upto_BN)
-    block_B = _first_above(upto_BN, target_B)
-    row_B = torch.arange(rows)
-    before_B = torch.where(block_B > 0, upto_BN[row_B, block_B - 1], 0.0)
-    upto_BM = probs_BNM[row_B, block_B].cumsum(dim=-1, dtype=torch.float64)
-    return block_B * BLOCK + _first_above(upto_BM, _below(target_B - before_B, upto_BM))
+class Draw:
+    """Draws a token of each row of logits, and makes them log-probs in place."""
+
+    def __init__(self) -> None:
+        self._room = torch.empty(0)  # for probabilities: new memory would take as long as they do
+
+    def __call__(self, logits_BV: Tensor, uniforms_B: Tensor) -> Tensor:
+        """The token of each row at which its cumulative probability exceeds its uniform number,
+        int64[B].
+
+        Probabilities and their sums over a block are float32, sums of those float64; a token of
+        probability 0 is not drawn.
+        """
+        probs_BNM = self._probs(logits_BV)
+        upto_BN = probs_BNM.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)
+        logits_BV.sub_(upto_BN[:, -1:].log().to(logits_BV.dtype))
+        target_B = _below(uniforms_B * upto_BN[:, -1], upto_BN)
+        block_B = _first_above(upto_BN, target_B)
+        row_B = torch.arange(len(logits_BV))
+        before_B = torch.where(block_B > 0, upto_BN[row_B, block_B - 1], 0.0)
+        upto_BM = probs_BNM[row_B, block_B].cumsum(dim=-1, dtype=torch.float64)
+        return block_B * BLOCK + _first_above(upto_BM, _below(target_B - before_B, upto_BM))
+
+    def _probs(self, logits_BV: Tensor) -> Tensor:
+        """[B, N, M]: probabilities times a constant of the row, in N blocks of M tokens; the last
+        block ends in zeros. The logits of a row become those whose largest is 0."""
+        rows, vocabulary = logits_BV.shape
+        width = -(-vocabulary // BLOCK) * BLOCK
+        if self._room.shape != (rows, width):
+            self._room = logits_BV.new_zeros(rows, width)
+        torch.exp(logits_BV.sub_(logits_BV.amax(dim=-1, keepdim=True)),
+                  out=self._room[:, :vocabulary])  # fmt: skip
+        return self._room.view(rows, -1, BLOCK)
 
 
 def _below(target_B: Tensor, upto_BN: Tensor) -> Tensor:

@@ -9,9 +9,13 @@ import pytest
 import torch
 
 from veriloop.pipeline.sampling import vllm_cpu
-from veriloop.pipeline.sampling.vllm_cpu import drawn, uniforms
+from veriloop.pipeline.sampling.vllm_cpu import Draw, uniforms
 
 LAST = 1 - 2.0**-53  # the largest uniform number
+
+
+def drawn(logits, numbers):
+    return Draw()(logits.clone(), numbers)
 
 
 def logprobs(rows, vocabulary, seed=0, scale=3.0):
@@ -59,6 +63,19 @@ def test_the_ends_of_rounded_sums_are_tokens_with_a_probability(seed):
         assert (some.gather(-1, tokens[:, None]) > -torch.inf).all() and (tokens < 900).all()
 
 
+def test_logits_become_log_probs_in_place_whatever_was_drawn_before():
+    draw, numbers = Draw(), torch.full((4,), 0.5, dtype=torch.float64)
+    for rows, vocabulary in ((4, 300), (2, 300), (4, 200), (4, 512), (4, 513)):
+        logits = 40 + 9 * torch.randn(
+            rows, vocabulary, generator=torch.Generator().manual_seed(rows)
+        )
+        logits[:, 7] = -torch.inf
+        expected, given = logits.double().log_softmax(-1), logits.clone()
+        tokens = draw(given, numbers[:rows])
+        torch.testing.assert_close(given, expected.float())
+        assert tokens.tolist() == drawn(logits, numbers[:rows]).tolist()
+
+
 def test_numbers_come_from_a_row_s_own_generator_or_from_torch_s():
     def own(seed):
         return torch.Generator().manual_seed(seed)
@@ -100,7 +117,8 @@ def test_the_sampler_returns_normalised_log_probs_of_what_is_left(in_vllm):
     logits, cut = torch.zeros(2, 4), torch.tensor([[0.0, 0.0, -torch.inf, -torch.inf]] * 2)
     torch.manual_seed(0)
     tokens, found = sampler.topk_topp_sampler.forward(logits, {}, None, cut)
-    torch.testing.assert_close(found, cut - np.log(2))
+    half = float(-np.log(2))
+    torch.testing.assert_close(found, torch.tensor([[half, half, -torch.inf, -torch.inf]] * 2))
     assert (tokens < 2).all()
     _, whole = sampler.topk_topp_sampler.forward(logits, {}, None, None)
     torch.testing.assert_close(whole, torch.full((2, 4), -np.log(4)))
