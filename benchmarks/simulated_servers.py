@@ -9,7 +9,7 @@ import asyncio
 import heapq
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,13 +51,12 @@ class Server:
     timer: asyncio.TimerHandle | None = None
     begun: int = 0
 
-    async def answer(self, length: int) -> None:
-        """Return when a response of so many tokens is done."""
-        with self.loop.uncounted():
-            done: asyncio.Future[None] = self.loop.create_future()
-            self.waiting.append((length, done))
-            self._advance()
-        await done
+    def begin(self, length: int) -> asyncio.Future[None]:
+        """A response of so many tokens; the result comes when it is done."""
+        done: asyncio.Future[None] = self.loop.create_future()
+        self.waiting.append((length, done))
+        self._advance()
+        return done
 
     def _on_timer(self) -> None:
         with self.loop.uncounted():
@@ -117,15 +116,18 @@ class SimulatedNetwork(httpx2.AsyncBaseTransport):
             host, path = str(request.url.host), request.url.path
             content = request.read()
             body = json.loads(content) if content else {}
-        if path == "/inference/v1/generate":
-            server = self._server(host, loop)
-            length = self.length(body["sampling_params"]["seed"])
-            await server.answer(length)
-            with loop.uncounted():
-                return httpx2.Response(200, content=response(length, self.labels[host]))
-        if path == "/collective_rpc" and body["method"] == "reload_weights":
-            await self._load(loop)
+            length: int | None = None
+            waits: Awaitable[None] | None = None
+            if path == "/inference/v1/generate":
+                length = self.length(body["sampling_params"]["seed"])
+                waits = self._server(host, loop).begin(length)
+            elif path == "/collective_rpc" and body["method"] == "reload_weights":
+                waits = self._load(loop)
+        if waits is not None:
+            await waits
         with loop.uncounted():
+            if length is not None:
+                return httpx2.Response(200, content=response(length, self.labels[host]))
             return httpx2.Response(200, json=self._control(host, path, body))
 
     def _server(self, host: str, loop: VirtualLoop) -> Server:

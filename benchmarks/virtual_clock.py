@@ -1,6 +1,7 @@
 """An event loop whose waits take no time, while what is computed between them takes its own."""
 
 import asyncio
+import math
 import selectors
 import time
 from collections.abc import Iterator
@@ -29,26 +30,43 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._instant, self._uncounted_s = _Instant(), 0.0
-        self._began_s = time.perf_counter()
+        self._began_s, self._closed_s = time.perf_counter(), math.inf
         super().__init__(self._instant)
 
+    def close(self) -> None:
+        self._closed_s = min(self._closed_s, time.perf_counter())
+        super().close()
+
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was made, until it was closed."""
         return self.computed_s + self._instant.skipped_s
 
     @property
     def computed_s(self) -> float:
         """Seconds of computing since then, without `uncounted` parts."""
-        return time.perf_counter() - self._began_s - self._uncounted_s
+        return min(time.perf_counter(), self._closed_s) - self._began_s - self._uncounted_s
 
-    @contextmanager
-    def uncounted(self) -> Iterator[None]:
-        """A part that stands for work of another machine."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._uncounted_s += time.perf_counter() - began
+    def uncounted(self) -> "Uncounted":
+        """A part that stands for work of another machine; none within another."""
+        return Uncounted(self)
+
+    def leave_out(self, seconds: float) -> None:
+        self._uncounted_s += seconds
+
+
+class Uncounted:
+    """Takes no time of a loop. A generator would take 2 us, which counted."""
+
+    __slots__ = ("_began_s", "_loop")
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop, self._began_s = loop, time.perf_counter()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.leave_out(time.perf_counter() - self._began_s)
 
 
 class VirtualClock(asyncio.DefaultEventLoopPolicy):

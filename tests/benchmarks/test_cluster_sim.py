@@ -55,6 +55,13 @@ def test_computing_counts_except_what_stands_for_another_machine(part):
         assert clock.loops[-1].computed_s == pytest.approx(clock.loops[-1].time(), abs=0.01)
 
 
+def test_the_time_of_a_closed_loop_stands_still(part):
+    with part("virtual_clock").virtual_time() as clock:
+        first = seconds(clock, asyncio.sleep(3))
+        time.sleep(0.3)
+        assert clock.loops[-1].time() == first
+
+
 def test_a_wait_for_nothing_is_an_error(part):
     async def main():
         await asyncio.get_running_loop().create_future()
@@ -78,7 +85,7 @@ def test_a_server_takes_the_time_of_its_passes(lengths, wanted, part):
 
     async def main():
         server = servers.Server(asyncio.get_running_loop(), speed)
-        await asyncio.gather(*map(server.answer, lengths))
+        await asyncio.gather(*map(server.begin, lengths))
 
     with part("virtual_clock").virtual_time() as clock:
         assert seconds(clock, main()) == pytest.approx(wanted, abs=0.5)
@@ -95,7 +102,7 @@ def test_reading_a_prompt_delays_all_sequences_of_its_server(part):
 
         async def ask(name, length, after):
             await asyncio.sleep(after)
-            await server.answer(length)
+            await server.begin(length)
             ended[name] = loop.time()
 
         await asyncio.gather(ask("first", 20, 0), ask("later", 2, 10))
