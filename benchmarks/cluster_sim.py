@@ -9,7 +9,7 @@ asks for real; the same asks are simulated with the medians of the measured time
 longer the more tokens it attends to, so passes are measured at the mean position of that run.
 Last, 1 to 1,000 simulated servers take 96 asks each, of at most 2,048 tokens and about 900 on
 average, after the weights were sent to all: by files, which is simulated, and by process groups,
-which is only reckoned.
+which is only reckoned. That is repeated with other lengths; means are shown.
 
 Only the servers are simulated (benchmarks/simulated_servers.py): `ServedSampler`, its fleet and its
 HTTP client run as they are, and their time counts (benchmarks/virtual_clock.py). Not in it: the
@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import httpx2
@@ -55,6 +55,7 @@ PROMPT = tuple(range(10, 74))
 ASKS, LONGEST = 256, 512  # of the measured run
 FLEETS, QUICK_FLEETS = (1, 4, 16, 64, 256, 1000), (1, 8)
 WAVES, MEAN, CAP = 3, 1024, 2048  # asks per place, tokens of a response
+TURNS = 3  # of each fleet, with other lengths: the end of a turn waits for its longest responses
 STORAGE_GIB_S = 10.0  # assumed: shared storage
 NETWORK_GIB_S = 10.0  # assumed: what a process group sends to all of its members
 MODEL_GIB = 14.2  # of 7.6 B parameters in bfloat16
@@ -107,8 +108,8 @@ def sampler_of(
     )  # fmt: skip
 
 
-def sampling(tokens: int, per_prompt: int) -> Sampling:
-    return Sampling(per_prompt=per_prompt, temperature=1.0, max_tokens=tokens, seed=1)
+def sampling(tokens: int, per_prompt: int, seed: int = 1) -> Sampling:
+    return Sampling(per_prompt=per_prompt, temperature=1.0, max_tokens=tokens, seed=seed)
 
 
 def passes_like(lengths: Sequence[int]) -> int:
@@ -206,17 +207,22 @@ def two_servers(folder: Path, *, quick: bool) -> dict[str, Any]:
 
 
 def fleet(folder: Path, speed: Speed, count: int) -> dict[str, float]:
-    """A turn of `count` servers."""
+    """A turn of `count` servers, the mean of TURNS."""
+    turns = [turn(folder, speed, count, seed) for seed in range(1, TURNS + 1)]
+    return {"servers": count} | {name: fmean(t[name] for t in turns) for name in turns[0]}
+
+
+def turn(folder: Path, speed: Speed, count: int, seed: int) -> dict[str, float]:
     urls = [f"http://server-{number}" for number in range(count)]
-    how = sampling(CAP, ROOM)
+    how = sampling(CAP, ROOM, seed)
     # lengths as of an end that is equally likely after each token
-    lengths = {seed: 1 + min(int(Random(seed).expovariate(1 / MEAN)), CAP - 1)
-               for seed in seeds(how, WAVES * count)}  # fmt: skip
+    lengths = {own: 1 + min(int(Random(own).expovariate(1 / MEAN)), CAP - 1)
+               for own in seeds(how, WAVES * count)}  # fmt: skip
     prompts = [PROMPT] * (WAVES * count)
-    turn = simulated(urls, folder, speed, prompts, how, lengths.__getitem__,
-                     weights_gib=MODEL_GIB)  # fmt: skip
+    taken = simulated(urls, folder, speed, prompts, how, lengths.__getitem__,
+                      weights_gib=MODEL_GIB)  # fmt: skip
     groups_s = -(-count // LARGEST) * MODEL_GIB / NETWORK_GIB_S
-    return {"servers": count, **turn, "groups_s": groups_s}
+    return {**taken, "groups_s": groups_s}
 
 
 def shares(turns: Sequence[dict[str, float]]) -> list[dict[str, float]]:
