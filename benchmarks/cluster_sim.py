@@ -216,8 +216,8 @@ def turn(folder: Path, speed: Speed, count: int, seed: int) -> dict[str, float]:
     urls = [f"http://server-{number}" for number in range(count)]
     how = sampling(CAP, ROOM, seed)
     # lengths as of an end that is equally likely after each token
-    lengths = {own: 1 + min(int(Random(own).expovariate(1 / MEAN)), CAP - 1)
-               for own in seeds(how, WAVES * count)}  # fmt: skip
+    lengths = {number: 1 + min(int(Random(number).expovariate(1 / MEAN)), CAP - 1)
+               for number in seeds(how, WAVES * count)}  # fmt: skip
     prompts = [PROMPT] * (WAVES * count)
     taken = simulated(urls, folder, speed, prompts, how, lengths.__getitem__,
                       weights_gib=MODEL_GIB)  # fmt: skip

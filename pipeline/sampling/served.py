@@ -36,13 +36,11 @@ from veriloop.pipeline.sampling.sampler import (
     require_room,
 )
 from veriloop.pipeline.sampling.served_requests import ServedRequests
-from veriloop.pipeline.sampling.together import gathered
 from veriloop.pipeline.sampling.transfer.files import WeightFiles
 from veriloop.pipeline.sampling.transfer.reception import Reception
 from veriloop.pipeline.sampling.transfer.records import Invitation
 from veriloop.pipeline.sampling.transfer.sender import Sender, TransferError
 from veriloop.pipeline.sampling.vllm_server import ServerFaultError, VllmServer
-from veriloop.pipeline.training.gc_freeze import seldom_full
 
 Result = TypeVar("Result")
 
@@ -214,7 +212,7 @@ class ServedSampler:
         firsts = range(0, len(bodies), sampling.per_prompt)
 
         async def sampled(server: VllmServer) -> list[list[Completion]]:
-            flat = await gathered(server.generate(body, self._label) for body in bodies)
+            flat = await _gathered(server.generate(body, self._label) for body in bodies)
             return [flat[first : first + sampling.per_prompt] for first in firsts]
 
         return self._run(lambda: self._of_each(sampled))
@@ -234,8 +232,7 @@ class ServedSampler:
             for place, body in waiting:
                 answered(place, await self.ask(body))
 
-        with seldom_full():
-            await gathered(ask() for _ in range(min(count, self.fleet.places)))
+        await _gathered(ask() for _ in range(min(count, self.fleet.places)))
 
     async def ask(self, body: Mapping[str, Any]) -> Completion:
         """The response to one request, from whichever server."""
@@ -304,7 +301,7 @@ class ServedSampler:
                 self._admit(url)
 
         patience_s = self._patience_s
-        await gathered(load(url, server) for url, server in self._servers.items())
+        await _gathered(load(url, server) for url, server in self._servers.items())
         self.fleet.require_one()
 
     @property
@@ -406,7 +403,7 @@ class ServedSampler:
 
         own = {url: s for url, s in self._servers.items() if url not in self._failed}
         new: list[str] = []
-        await gathered(pause(url, server) for url, server in own.items())
+        await _gathered(pause(url, server) for url, server in own.items())
         if new:
             sender.close()  # a server at a known address may be another process
         if not workers:
@@ -426,7 +423,7 @@ class ServedSampler:
                 self._drop(url, str(failure))
                 return []
 
-        results = await gathered(map(result, self.fleet.ready))
+        results = await _gathered(map(result, self.fleet.ready))
         self.fleet.require_one()
         return [pair for pairs in results for pair in pairs]
 
@@ -467,3 +464,15 @@ class ServedSampler:
 def _complete(completions: Sequence[Completion | None]) -> list[Completion]:
     """Those of asks that have all been answered."""
     return [completion for completion in completions if completion is not None]
+
+
+async def _gathered(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """The results in order. If one fails, the others end before its error is raised: a connection
+    that closes under them would count as a fault of their server."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""vLLM on a CPU: what it computes there by general means, by faster ones.
+"""Faster parts for vLLM's engine on a CPU, in the processes of a run; servers keep vLLM's own.
 
-RMS norms run in its own kernels, which it offers to GPUs alone; a token is drawn by one uniform
-number instead of one for each token of the vocabulary; and sampled tokens have no ranks.
+RMS norms run in vLLM's kernels, which it selects on GPUs alone. A token is drawn by one uniform
+number instead of one for each token of the vocabulary, and the ranks of tokens are not computed.
 """
 
 from typing import Any
@@ -14,19 +14,13 @@ BLOCK = 256  # tokens of the vocabulary whose probabilities are added up first
 
 
 def norm_settings() -> dict[str, Any]:
-    """Arguments of vLLM's engine with which its norms run in its kernels.
-
-    {} on processors that it has none for.
-    """
+    """Arguments of vLLM's engine with which its norms run in its kernels."""
     from vllm import ir
     from vllm.platforms import current_platform
 
     current_platform.import_kernels()
-    kernels: Any = torch.ops._C
-    if not (hasattr(kernels, "rms_norm") and hasattr(kernels, "fused_add_rms_norm")):
-        return {}
     if PROVIDER not in ir.ops.rms_norm.impls:
-        _offer_norms(ir.ops, kernels)
+        _offer_norms(ir.ops, torch.ops._C)
     return {"ir_op_priority": {name: [PROVIDER] for name in ("rms_norm", "fused_add_rms_norm")}}
 
 
@@ -80,7 +74,7 @@ def draw_by_uniforms(worker: Any) -> None:
     def forward(
         logits: Tensor, generators: dict[int, torch.Generator], k: Tensor | None, p: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        left = apply_top_k_top_p(logits, k, p).to(torch.float32)
+        left = apply_top_k_top_p(logits, k, p)
         return draw(left, uniforms(len(left), generators)), left
 
     def gather_logprobs(logprobs: Tensor, num_logprobs: int, token_ids: Tensor) -> Any:
@@ -109,14 +103,15 @@ class Draw:
     """Draws a token of each row of logits, and makes them log-probs in place."""
 
     def __init__(self) -> None:
-        self._room = torch.empty(0)  # for probabilities: new memory would take as long as they do
+        # kept for probabilities: new memory would take as long as they do
+        self._kept, self._vocabulary = torch.empty(0), 0
 
     def __call__(self, logits_BV: Tensor, uniforms_B: Tensor) -> Tensor:
         """The token of each row at which its cumulative probability exceeds its uniform number,
         int64[B].
 
         Probabilities and their sums over a block are float32, sums of those float64; a token of
-        probability 0 is not drawn.
+        probability 0 is not drawn. A row with NaN or +inf has log-probs of NaN, and any token.
         """
         probs_BNM = self._probs(logits_BV)
         upto_BN = probs_BNM.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)
@@ -126,18 +121,20 @@ class Draw:
         row_B = torch.arange(len(logits_BV))
         before_B = torch.where(block_B > 0, upto_BN[row_B, block_B - 1], 0.0)
         upto_BM = probs_BNM[row_B, block_B].cumsum(dim=-1, dtype=torch.float64)
-        return block_B * BLOCK + _first_above(upto_BM, _below(target_B - before_B, upto_BM))
+        place_B = _first_above(upto_BM, _below(target_B - before_B, upto_BM))
+        return (block_B * BLOCK + place_B).clamp_(max=logits_BV.shape[-1] - 1)
 
     def _probs(self, logits_BV: Tensor) -> Tensor:
         """[B, N, M]: probabilities times a constant of the row, in N blocks of M tokens; the last
         block ends in zeros. The logits of a row become those whose largest is 0."""
         rows, vocabulary = logits_BV.shape
         width = -(-vocabulary // BLOCK) * BLOCK
-        if self._room.shape != (rows, width):
-            self._room = logits_BV.new_zeros(rows, width)
-        torch.exp(logits_BV.sub_(logits_BV.amax(dim=-1, keepdim=True)),
-                  out=self._room[:, :vocabulary])  # fmt: skip
-        return self._room.view(rows, -1, BLOCK)
+        if self._vocabulary != vocabulary or len(self._kept) < rows:
+            self._kept, self._vocabulary = logits_BV.new_zeros(rows, width), vocabulary
+        probs_BW = self._kept[:rows]
+        logits_BV.sub_(logits_BV.amax(dim=-1, keepdim=True))
+        torch.exp(logits_BV, out=probs_BW[:, :vocabulary])
+        return probs_BW.view(rows, -1, BLOCK)
 
 
 def _below(target_B: Tensor, upto_BN: Tensor) -> Tensor:
@@ -146,7 +143,9 @@ def _below(target_B: Tensor, upto_BN: Tensor) -> Tensor:
 
 
 def _first_above(upto_BN: Tensor, target_B: Tensor) -> Tensor:
-    return torch.searchsorted(upto_BN, target_B.unsqueeze(-1), right=True).squeeze(-1)
+    """The place of the first sum above; the last one where there is none, as among NaN."""
+    places_B1 = torch.searchsorted(upto_BN, target_B.unsqueeze(-1), right=True)
+    return places_B1.squeeze(-1).clamp_(max=upto_BN.shape[-1] - 1)
 
 
 def _of_sampled(logprobs_BV: Tensor, token_ids_B: Tensor) -> Any:

@@ -239,7 +239,7 @@ class VllmServer:
             async with asyncio.timeout(seconds if seconds < math.inf else None):
                 response = await self.transport.handle_async_request(request)
                 try:
-                    content = await _body(response)
+                    content = await response.aread()
                 finally:
                     await response.aclose()
         except TimeoutError as failure:
@@ -249,20 +249,11 @@ class VllmServer:
             reason = f"{path}: {type(failure).__name__} {failure}"
             raise ServerFaultError(reason, gone=True) from failure
         if response.status_code != 200:
-            detail = content.decode(errors="replace")[:DETAIL]
             raise ServerFaultError(
-                f"{path}: HTTP status {response.status_code}: {detail}",
+                f"{path}: HTTP status {response.status_code}: {response.text[:DETAIL]}",
                 refused=400 <= response.status_code < 500,
             )
         return content
-
-
-async def _body(response: httpx2.Response) -> bytes:
-    """As it was sent. `aread` would copy it once more, and keep it in the response."""
-    stream = response.stream
-    assert isinstance(stream, httpx2.AsyncByteStream), "the transport is asynchronous"
-    chunks = [chunk async for chunk in stream]
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _field(reply: Any, *keys: str) -> Any:

@@ -164,3 +164,15 @@ def test_passes_are_measured_at_the_mean_position_of_the_run(part):
     positions = [place for length in lengths for place in range(length)]
     mean = sum(positions) / len(positions)
     assert part("cluster_sim").passes_like(lengths) / 2 == pytest.approx(mean, abs=1)
+
+
+def test_a_fleet_has_the_means_of_its_turns(part, monkeypatch, tmp_path):
+    script, seeds = part("cluster_sim"), []
+
+    def turn(folder, speed, count, seed):
+        seeds.append(seed)
+        return {"sampling_s": float(seed), "tokens": 10.0 * count}
+
+    monkeypatch.setattr(script, "turn", turn)
+    assert script.fleet(tmp_path, None, 7) == {"servers": 7, "sampling_s": 2.0, "tokens": 70.0}
+    assert seeds == [1, 2, 3]

@@ -212,10 +212,10 @@ def test_both_models_are_divided_among_the_ranks_of_the_updates(on_policy, tiny_
             self.sharded.append(model)
 
     ranks, student, teacher = Noting(), tiny_llama(), tiny_llama(seed=1)
-    made = OnPolicyDistiller(on_policy(), student, teacher, ranks)
+    distiller = OnPolicyDistiller(on_policy(), student, teacher, ranks)
     assert len(ranks.sharded) == 2 and {*ranks.sharded} == {student, teacher}
-    assert made.context.ranks is ranks
-    assert made.metrics() == {"optimizer_steps": 0.0, "kl_to_teacher": 0.0}
+    assert distiller.context.ranks is ranks
+    assert distiller.metrics() == {"optimizer_steps": 0.0, "kl_to_teacher": 0.0}
 
 
 def test_tokens_are_traced_of_the_last_step_alone(imitation, sampled, unshuffled):
@@ -223,7 +223,7 @@ def test_tokens_are_traced_of_the_last_step_alone(imitation, sampled, unshuffled
     rollouts = sampled(one.policy, 8)
     one.learn(0, rollouts, unshuffled)
     seen = one.token_trace()
-    assert {n: len(told.logp_T) for n, told in seen.items()} == {
+    assert {n: len(trace.logp_T) for n, trace in seen.items()} == {
         n: len(g.rollout.response_ids) for n, g in enumerate(rollouts)
     }
     gap = token_logp(one.teacher, rollouts[3].rollout) - token_logp(one.policy, rollouts[3].rollout)
@@ -239,25 +239,25 @@ def test_rollouts_are_laid_out_for_all_ranks_and_share_prompts_where_both_models
     class Three(Ranks):
         count = 3
 
-    told = {}
-    monkeypatch.setattr(module, "minibatches", lambda *_, **settings: told.update(settings) or [])
+    settings = {}
+    monkeypatch.setattr(module, "minibatches", lambda *_, **given: settings.update(given) or [])
     one = imitation(trainer={"share_prompts": asked})
     one.context = replace(one.context, ranks=Three())
     if packed:
         prepare(one.policy, one.recipe.trainer), prepare(one.teacher, one.recipe.trainer)
     one.learn(0, sampled(one.policy, 2), unshuffled)
     shared = asked and packed
-    assert told == {"max_tokens": 9, "shuffle": unshuffled, "share_prompts": shared, "ranks": 3}
+    assert settings == {"max_tokens": 9, "shuffle": unshuffled, "share_prompts": shared, "ranks": 3}
 
 
 def test_only_the_first_update_of_a_step_is_by_the_policy_that_sampled(
     on_policy, tiny_llama, sampled, unshuffled
 ):
-    told = on_policy(minibatches=2, divergence="reverse_kl", optimizer={"learning_rate": 0.1})
+    recipe = on_policy(minibatches=2, divergence="reverse_kl", optimizer={"learning_rate": 0.1})
     student = tiny_llama()
-    one = OnPolicyDistiller(told, student, tiny_llama(seed=1).requires_grad_(False))
+    one = OnPolicyDistiller(recipe, student, tiny_llama(seed=1).requires_grad_(False))
     first, second = one.learn(0, sampled(student, 8), unshuffled)[0]
-    assert first.mismatch_mean < told.sampler.tolerance < second.mismatch_mean
+    assert first.mismatch_mean < recipe.sampler.tolerance < second.mismatch_mean
 
 
 def test_one_token_or_none_leave_the_means_finite(imitation, sampled, whole):
@@ -294,14 +294,14 @@ def test_an_update_tells_the_means_over_the_tokens_of_all_ranks(
     (rollout,) = sampled(one.policy, 1, longest=1, noise=0.2)
     part = whole([rollout], torch.zeros(1))
     context = replace(one.context, ranks=ranks)
-    told = divergence_update(
+    update = divergence_update(
         context, one.teacher, part, beta=1.0, progress=0.5, done=3, tolerance=None
     )
     own, theirs = logits(one.policy, rollout.rollout), logits(one.teacher, rollout.rollout)
     loss = generalised_jsd(own, theirs, beta=1.0, temperature=1).mean().item()
     entropy = torch.distributions.Categorical(logits=own).entropy().mean().item()
     gaps = token_logp(one.policy, rollout.rollout) - torch.tensor(rollout.rollout.logp)
-    assert told == Update(
+    assert update == Update(
         loss=pytest.approx(times * loss, abs=1e-5),
         value_loss=0.0,
         kl=pytest.approx(times * loss, abs=1e-5),
@@ -324,11 +324,11 @@ def test_an_update_tells_the_means_over_the_tokens_of_all_ranks(
 def test_differences_to_the_sampler_count_whatever_their_sign(imitation, sampled, unshuffled):
     one = imitation(divergence="reverse_kl", sampler={"tolerance": 1.0})
     rollouts = sampled(one.policy, 8, noise=0.2)
-    (told,), _ = one.learn(0, rollouts, unshuffled)
+    (update,), _ = one.learn(0, rollouts, unshuffled)
     gaps = [token_logp(one.policy, g.rollout) - torch.tensor(g.rollout.logp) for g in rollouts]
     gaps = torch.cat(gaps)
-    assert told.mismatch_mean == pytest.approx(gaps.abs().mean().item(), abs=1e-5)
-    assert told.mismatch_max == pytest.approx(gaps.abs().max().item(), abs=1e-5)
+    assert update.mismatch_mean == pytest.approx(gaps.abs().mean().item(), abs=1e-5)
+    assert update.mismatch_max == pytest.approx(gaps.abs().max().item(), abs=1e-5)
 
 
 def test_the_teachers_head_is_gathered_with_its_bias(imitation, sampled, unshuffled, monkeypatch):
@@ -339,7 +339,7 @@ def test_the_teachers_head_is_gathered_with_its_bias(imitation, sampled, unshuff
     head.weight.copy_(one.teacher.lm_head.weight)
     head.bias.copy_(bias_V)
     one.teacher.lm_head = head
-    monkeypatch.setattr(module, "whole", lambda part: 2 * part)  # to be told from what was there
-    (told,), _ = one.learn(0, rollouts, unshuffled)
+    monkeypatch.setattr(module, "whole", lambda part: 2 * part)  # differs from what was there
+    (update,), _ = one.learn(0, rollouts, unshuffled)
     values = [generalised_jsd(a, 2 * (b + bias_V), beta=1.0, temperature=1) for a, b in plain]
-    assert told.loss == pytest.approx(torch.cat(values).mean().item(), abs=1e-5)
+    assert update.loss == pytest.approx(torch.cat(values).mean().item(), abs=1e-5)

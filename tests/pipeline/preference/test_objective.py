@@ -81,8 +81,8 @@ def test_the_share_of_a_pair_is_its_loss_over_the_pairs_of_the_step(segmented, n
         for p, e in enumerate(segmented)
     )
     config = PreferenceLossConfig(name=name.removesuffix("_mean"), **settings)
-    got = share(policy, reference, segmented, config, StepTotals(examples=STEP))
-    assert got.item() == pytest.approx(expected / STEP, rel=1e-5)
+    loss = share(policy, reference, segmented, config, StepTotals(examples=STEP))
+    assert loss.item() == pytest.approx(expected / STEP, rel=1e-5)
 
 
 def test_each_match_of_two_d_dpo_reads_its_own_two_segments(segmented):
@@ -98,16 +98,16 @@ def test_each_match_of_two_d_dpo_reads_its_own_two_segments(segmented):
             )
             expected -= log_sigmoid(0.3 * (good - bad))
     config = PreferenceLossConfig(name="two_d_dpo", beta=0.3)
-    got = share(policy, reference, segmented, config, StepTotals(examples=STEP))
-    assert got.item() == pytest.approx(expected / STEP, rel=1e-5)
+    loss = share(policy, reference, segmented, config, StepTotals(examples=STEP))
+    assert loss.item() == pytest.approx(expected / STEP, rel=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("told", "liked", "disliked", "point"),
+    ("settings", "liked", "disliked", "point"),
     [({}, 1, 1, 0), ({"weights": (1.3, 0.8), "reference_point": 0.4}, 1.3, 0.8, 0.4)],
 )
 def test_kto_weighs_both_labels_alike_around_0_unless_told(
-    labelled_answers, told, liked, disliked, point
+    labelled_answers, settings, liked, disliked, point
 ):
     examples = labelled_answers(5)
     assert len({e.label for e in examples}) == 2
@@ -118,22 +118,22 @@ def test_kto_weighs_both_labels_alike_around_0_unless_told(
         weight, gain = (liked, gain) if example.label else (disliked, -gain)
         expected += weight * (1 - exp(log_sigmoid(gain)))
     config = PreferenceLossConfig(name="kto", beta=0.3)
-    got = share(policy, reference, examples, config, StepTotals(examples=STEP, **told))
-    assert got.item() == pytest.approx(expected / STEP, rel=1e-5)
+    loss = share(policy, reference, examples, config, StepTotals(examples=STEP, **settings))
+    assert loss.item() == pytest.approx(expected / STEP, rel=1e-5)
 
 
 def test_log_probs_of_segments_are_summed_and_shared_out_by_answers(segmented):
-    made, own = scored(segmented, 0)
-    assert made.first_P.tolist() == pytest.approx([sum(parts) for parts in own[0::2]])
-    assert made.second_P.tolist() == pytest.approx([sum(parts) for parts in own[1::2]])
-    assert made.segments_S.tolist() == [x for parts in own for x in parts]
+    sums, own = scored(segmented, 0)
+    assert sums.first_P.tolist() == pytest.approx([sum(parts) for parts in own[0::2]])
+    assert sums.second_P.tolist() == pytest.approx([sum(parts) for parts in own[1::2]])
+    assert sums.segments_S.tolist() == [x for parts in own for x in parts]
     counts = [[len(e.answers[side].completion) for e in segmented] for side in (0, 1)]
     assert [n.tolist() for n in lengths(segmented, CPU)] == counts
     means = [
         [sum(parts) / n for parts, n in zip(own[side::2], counts[side], strict=True)]
         for side in (0, 1)
     ]
-    assert [m.tolist() for m in per_token(made, segmented)] == [pytest.approx(m) for m in means]
+    assert [m.tolist() for m in per_token(sums, segmented)] == [pytest.approx(m) for m in means]
 
 
 def test_weights_are_the_recipes_or_balance_the_data(labelled_answers):
@@ -159,10 +159,10 @@ def test_weights_that_do_not_balance_the_answers_are_warned_of(
     answers = labelled_answers(20)
     examples = [*[e for e in answers if e.label][:2], *[e for e in answers if not e.label][:4]]
     loss = PreferenceLossConfig(name="kto", desirable_weight=liked, undesirable_weight=disliked)
-    told = imbalance(examples, loss)
-    assert bool(told) is not balanced
-    if told:
-        assert f"{liked:g} * 2 / (1 * 4) = {liked / 2:.3g} is outside [1, 1.5]" in told
+    warning = imbalance(examples, loss)
+    assert bool(warning) is not balanced
+    if warning:
+        assert f"{liked:g} * 2 / (1 * 4) = {liked / 2:.3g} is outside [1, 1.5]" in warning
 
 
 def test_only_weights_of_kto_that_were_given_can_be_out_of_balance(labelled_answers):

@@ -25,20 +25,20 @@ def logprobs(rows, vocabulary, seed=0, scale=3.0):
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 255, 256, 257, 376, 3000])
 def test_a_token_is_the_first_whose_cumulative_probability_exceeds_the_number(vocabulary):
-    some = logprobs(400, vocabulary)
+    logp_BV = logprobs(400, vocabulary)
     numbers = torch.rand(400, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    upto = np.exp(some.double().numpy()).cumsum(-1)
+    upto = np.exp(logp_BV.double().numpy()).cumsum(-1)
     upto /= upto[:, -1:]
-    for row, token in enumerate(drawn(some, numbers).tolist()):
+    for row, token in enumerate(drawn(logp_BV, numbers).tolist()):
         below = upto[row, token - 1] if token else 0.0
         assert below - 1e-6 <= numbers[row] <= upto[row, token] + 1e-6
 
 
 def test_tokens_are_drawn_as_often_as_they_are_probable():
-    some = logprobs(1, 700, scale=1.0).expand(60_000, -1)
+    logp_BV = logprobs(1, 700, scale=1.0).expand(60_000, -1)
     numbers = torch.rand(60_000, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    counts = drawn(some, numbers).bincount(minlength=700).double()
-    expected = 60_000 * some[0].double().exp()
+    counts = drawn(logp_BV, numbers).bincount(minlength=700).double()
+    expected = 60_000 * logp_BV[0].double().exp()
     chi2 = ((counts - expected) ** 2 / expected).sum()
     assert abs(chi2 - 699) < 4 * (2 * 699) ** 0.5
 
@@ -54,26 +54,42 @@ def test_a_token_that_is_cut_off_is_never_drawn(number):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_ends_of_rounded_sums_are_tokens_with_a_probability(seed):
     """Sums in another order than those of the blocks must not lead past the last one."""
-    some = logprobs(64, 1000, seed, scale=8.0)
-    some[:, 900:] = -torch.inf
-    upto = some.double().exp().cumsum(-1)
+    logp_BV = logprobs(64, 1000, seed, scale=8.0)
+    logp_BV[:, 900:] = -torch.inf
+    upto = logp_BV.double().exp().cumsum(-1)
     edges = (upto[:, 255] / upto[:, -1]).clamp(max=LAST)
     for numbers in (torch.full((64,), LAST, dtype=torch.float64), edges):
-        tokens = drawn(some, numbers)
-        assert (some.gather(-1, tokens[:, None]) > -torch.inf).all() and (tokens < 900).all()
+        tokens = drawn(logp_BV, numbers)
+        assert (logp_BV.gather(-1, tokens[:, None]) > -torch.inf).all() and (tokens < 900).all()
 
 
-def test_logits_become_log_probs_in_place_whatever_was_drawn_before():
-    draw, numbers = Draw(), torch.full((4,), 0.5, dtype=torch.float64)
-    for rows, vocabulary in ((4, 300), (2, 300), (4, 200), (4, 512), (4, 513)):
-        logits = 40 + 9 * torch.randn(
-            rows, vocabulary, generator=torch.Generator().manual_seed(rows)
-        )
+@pytest.mark.parametrize("number", [0.5, LAST])
+def test_logits_become_log_probs_in_place_whatever_was_drawn_before(number):
+    draw, numbers = Draw(), torch.full((4,), number, dtype=torch.float64)
+    for rows, vocabulary in ((4, 300), (2, 300), (3, 300), (4, 512), (4, 300), (2, 513), (4, 513)):
+        logits = 40 + 9 * logprobs(rows, vocabulary, seed=rows, scale=1.0)
         logits[:, 7] = -torch.inf
         expected, given = logits.double().log_softmax(-1), logits.clone()
         tokens = draw(given, numbers[:rows])
         torch.testing.assert_close(given, expected.float())
         assert tokens.tolist() == drawn(logits, numbers[:rows]).tolist()
+        assert (tokens < vocabulary).all()
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+@pytest.mark.parametrize("vocabulary", [256, 300])
+def test_a_row_that_is_not_finite_has_a_token_and_no_log_probs_and_changes_no_other(
+    wrong, vocabulary
+):
+    """The checks of the trainer name it; the engine goes on."""
+    logits, numbers = logprobs(3, vocabulary), torch.tensor([0.2, 0.4, 0.6], dtype=torch.float64)
+    expected = drawn(logits, numbers)
+    logits[1, 5] = wrong
+    given = logits.clone()
+    tokens = Draw()(given, numbers)
+    assert given[1].isnan().all() and 0 <= tokens[1] < vocabulary
+    assert tokens[[0, 2]].tolist() == expected[[0, 2]].tolist()
+    torch.testing.assert_close(given[[0, 2]], logits[[0, 2]])
 
 
 def test_numbers_come_from_a_row_s_own_generator_or_from_torch_s():
@@ -116,17 +132,17 @@ def test_the_sampler_returns_normalised_log_probs_of_what_is_left(in_vllm):
     sampler = worker.model_runner.sampler
     logits, cut = torch.zeros(2, 4), torch.tensor([[0.0, 0.0, -torch.inf, -torch.inf]] * 2)
     torch.manual_seed(0)
-    tokens, found = sampler.topk_topp_sampler.forward(logits, {}, None, cut)
+    tokens, result = sampler.topk_topp_sampler.forward(logits, {}, None, cut)
     half = float(-np.log(2))
-    torch.testing.assert_close(found, torch.tensor([[half, half, -torch.inf, -torch.inf]] * 2))
+    torch.testing.assert_close(result, torch.tensor([[half, half, -torch.inf, -torch.inf]] * 2))
     assert (tokens < 2).all()
     _, whole = sampler.topk_topp_sampler.forward(logits, {}, None, None)
     torch.testing.assert_close(whole, torch.full((2, 4), -np.log(4)))
-    ids, of_sampled, ranks = sampler.gather_logprobs(found, 0, token_ids=tokens)
+    ids, of_sampled, ranks = sampler.gather_logprobs(result, 0, token_ids=tokens)
     assert ids.tolist() == tokens[:, None].tolist() and ids.dtype == torch.int32
-    assert of_sampled.tolist() == found.gather(-1, tokens[:, None]).tolist()
+    assert of_sampled.tolist() == result.gather(-1, tokens[:, None]).tolist()
     assert ranks.shape == (2,)
-    assert sampler.gather_logprobs(found, 3, tokens)[0] == "with ranks"
+    assert sampler.gather_logprobs(result, 3, tokens)[0] == "with ranks"
 
 
 def test_another_kind_of_log_probs_is_refused(in_vllm):
@@ -165,13 +181,13 @@ def test_norms_in_the_kernels_are_those_of_the_definition(dtype, ops, monkeypatc
     for name, native in (("rms_norm", ops.rms_norm), ("fused", ops.fused_add_rms_norm)):
         monkeypatch.setattr(native.impls["native"], "impl_fn", lambda *_, n=name: pytest.fail(n))
     for x in (wide[:, 0, :96].contiguous(), wide[..., :96]):  # of heads: not contiguous
-        found = ops.rms_norm(x, weight, 0.1)
-        torch.testing.assert_close(found, norm(x, weight, 0.1).to(dtype), **close)
+        result = ops.rms_norm(x, weight, 0.1)
+        torch.testing.assert_close(result, norm(x, weight, 0.1).to(dtype), **close)
     x, residual = wide[:, 0, :96].contiguous(), wide[:, 1, :96].contiguous()
     added = x + residual
-    found, left = ops.fused_add_rms_norm.maybe_inplace(x, residual, weight, 0.1)
-    torch.testing.assert_close(left, added, **close)
-    torch.testing.assert_close(found, norm(added, weight, 0.1).to(dtype), **close)
+    result, total = ops.fused_add_rms_norm.maybe_inplace(x, residual, weight, 0.1)
+    torch.testing.assert_close(total, added, **close)
+    torch.testing.assert_close(result, norm(added, weight, 0.1).to(dtype), **close)
 
 
 @pytest.mark.slow
@@ -186,9 +202,9 @@ def test_norms_that_the_kernels_do_not_compute_are_computed_by_vllm(ops):
     without = ops.rms_norm(x.float(), None, 0.1)
     torch.testing.assert_close(without, norm(x, wide, 0.1).float())
     strided = torch.randn(5, 192)[:, ::2]
-    found, left = ops.fused_add_rms_norm.maybe_inplace(strided, x.float(), wide, 0.1)
-    torch.testing.assert_close(left, strided + x.float())
-    torch.testing.assert_close(found, norm(strided + x.float(), wide, 0.1).float())
+    result, total = ops.fused_add_rms_norm.maybe_inplace(strided, x.float(), wide, 0.1)
+    torch.testing.assert_close(total, strided + x.float())
+    torch.testing.assert_close(result, norm(strided + x.float(), wide, 0.1).float())
 
 
 @pytest.mark.slow
