@@ -5,13 +5,15 @@ them.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from veriloop.data.hub.reference_answers import plain_answer
+from veriloop.data.place_value import by_place
 from veriloop.data.problem import Problem
 from veriloop.data.sources import Mixture, Source
 
 DRAWS = 20  # for each row
+Steps = Literal["operations", "places"]
 
 
 @runtime_checkable
@@ -24,11 +26,16 @@ class WorkedSource(Protocol):
 
 
 def worked_rows(
-    sources: Mapping[str, Source], weights: Mapping[str, float], seed: int, count: int
+    sources: Mapping[str, Source],
+    weights: Mapping[str, float],
+    seed: int,
+    count: int,
+    steps: Steps = "operations",
 ) -> list[dict[str, Any]]:
     """`count` rows with different questions, in TRL's layout, mixed by weight.
 
-    The answer follows the steps, in the tags of R1-Zero. Raises ValueError for a source without
+    The answer follows the steps, in the tags of R1-Zero. With "places" sums of whole numbers in
+    the steps are spelled out by place value. Raises ValueError for a source without
     worked solutions, and for too few different questions.
     """
     for name in weights:
@@ -41,9 +48,11 @@ def worked_rows(
         problem = mixture(number)
         source = sources[name]
         assert isinstance(source, WorkedSource)
-        steps, answer = source.worked(problem), plain_answer(problem)
-        if steps and answer is not None and problem.prompt not in rows:
-            rows[problem.prompt] = _row(problem.prompt, steps, answer) | {"source": name}
+        solution, answer = source.worked(problem), plain_answer(problem)
+        if solution and answer is not None and problem.prompt not in rows:
+            if steps == "places":
+                solution = by_place(solution)
+            rows[problem.prompt] = _row(problem.prompt, solution, answer) | {"source": name}
         if len(rows) == count:
             return list(rows.values())
     raise ValueError(
@@ -52,8 +61,8 @@ def worked_rows(
     )
 
 
-def _row(prompt: str, steps: str, answer: str) -> dict[str, Any]:
-    said = f"<think>{steps}</think><answer>{answer}</answer>"
+def _row(prompt: str, solution: str, answer: str) -> dict[str, Any]:
+    said = f"<think>{solution}</think><answer>{answer}</answer>"
     return {
         "prompt": [{"role": "user", "content": prompt}],
         "completion": [{"role": "assistant", "content": said}],

@@ -104,7 +104,7 @@ def _worked_rows(config: WorkedDataConfig, sets: Mapping[str, SetConfig]) -> lis
     for line in summary_lines(facts):
         print(f"data: {line}")
     try:
-        rows = worked_rows(sources, config.problems, config.seed, config.rows)
+        rows = worked_rows(sources, config.problems, config.seed, config.rows, config.steps)
     except ValueError as mistake:
         raise RecipeError(f"data.problems: {mistake}") from mistake
     return sft_rows.parse_rows(rows, "worked solutions, row")

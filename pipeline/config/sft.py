@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from veriloop.data.generated_rows import GENERATED
+from veriloop.data.worked_rows import Steps
 from veriloop.pipeline.config.fields import Count, NotNegative, Part, Positive, Share, Whole
 from veriloop.pipeline.config.sections import (
     AsksQuestions,
@@ -62,6 +63,9 @@ class WorkedDataConfig(SFTDataConfig):
 
     Published sets with steps in their rows, and reasoning-gym tasks on expressions of numbers.
     """
+    steps: Steps = "operations"
+    """Steps of `problems`. operations: as the source has them; places: sums of whole numbers in
+    them are spelled out by place value ("47 + 38 = 40 + 30 + 7 + 8 = 70 + 15 = 85")."""
 
     @model_validator(mode="after")
     def _rows_have_one_origin(self) -> Self:
@@ -71,6 +75,8 @@ class WorkedDataConfig(SFTDataConfig):
             )
         if self.problems and not self.rows:
             raise ValueError("rows=0: set the number of rows to take from `problems`")
+        if self.steps != "operations" and not self.problems:
+            raise ValueError(f"steps={self.steps!r} changes only rows of `problems`")
         return self
 
 

@@ -57,6 +57,17 @@ def test_the_calculator_of_gsm8k_and_its_answer_line_are_left_out(sources):
     assert answer == f"<think>{steps}</think><answer>{number + 1}</answer>"
 
 
+def test_sums_in_the_steps_are_spelled_out_by_place_value(sources):
+    plain, spelled = (worked_rows(sources, {"chain_sum": 1.0}, 0, 30, steps)
+                      for steps in ("operations", "places"))  # fmt: skip
+    assert [row["prompt"] for row in plain] == [row["prompt"] for row in spelled]
+    longer = 0
+    for (_, plain_answer), (_, answer) in zip(map(texts, plain), map(texts, spelled), strict=True):
+        assert answer.rpartition(" = ")[2] == plain_answer.rpartition(" = ")[2]
+        longer += len(answer) > len(plain_answer)
+    assert longer > 10
+
+
 def test_no_question_is_held_out(sources):
     held_out = {problem.prompt for problem in sources["gsm8k"].distinct("test", 0, 99)}
     learned = len(sources["gsm8k"].distinct("rl", 0, 99))
