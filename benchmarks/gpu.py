@@ -1,4 +1,5 @@
-"""One GPU: updates, their memory, the sampler, sleeping and waking, with random weights.
+"""One GPU: updates, their memory, FSDP2 of one rank, the sampler, sleeping and waking, weights sent
+to another process, with random weights.
 
     python benchmarks/gpu.py [--device auto|cuda:N|cpu] [--quick] [--json FILE]
 
@@ -35,6 +36,7 @@ NEEDS_A_CARD = (
     "CUDA graphs of the samplers",
     "R1-Zero on the GPU beside the CPU",
     "sleeping and waking",
+    "CUDA IPC; NCCL under FSDP2",
 )
 
 
@@ -46,6 +48,8 @@ def section(name: str, device: str, quick: bool) -> Any:
         return sections.vocabularies(VOCABULARIES[:2] if quick else VOCABULARIES, device, 2048)
     kind, _, what = name.partition(":")
     small = device == "cpu"
+    if kind in ("sharded", "ipc"):
+        return _of_ranks(kind, device, quick)
     if kind in ("torch", "zero", "published"):
         return _of_torch(kind, what, device, quick)
     if kind == "sampler":
@@ -63,6 +67,18 @@ def section(name: str, device: str, quick: bool) -> Any:
     if device == "cpu":
         return sections.update(what, device, **MINIATURE)
     return _fitting(sections, what, device, quick)
+
+
+def _of_ranks(kind: str, device: str, quick: bool) -> dict[str, Any]:
+    """A section on ranks and servers."""
+    import gpu_cluster
+
+    name = "tiny" if device == "cpu" else "1.5B"
+    if kind == "ipc":
+        return gpu_cluster.sent(name, device, repeats=1 if quick else REPEATS)
+    count, repeats = (2, 1) if quick else (COUNT, REPEATS)
+    sizes = {"length": LENGTH, "count": count, "repeats": repeats}
+    return gpu_cluster.sharded(name, device, **(MINIATURE if device == "cpu" else sizes))
 
 
 def _of_torch(kind: str, what: str, device: str, quick: bool) -> dict[str, Any]:
@@ -135,9 +151,10 @@ def shortfalls(results: dict[str, Any]) -> list[str]:
         if grown > FLAT_GIB:
             failed.append(f"memory: {grown:.2f} GiB more at a vocabulary of "
                           f"{rows[-1]['vocabulary']}, at most {FLAT_GIB}")  # fmt: skip
+    from gpu_cluster import shortfalls as of_ranks
     from gpu_sampling import shortfalls as of_torch
 
-    return failed + _of_the_sampler(results) + of_torch(results)
+    return failed + of_ranks(results) + _of_the_sampler(results) + of_torch(results)
 
 
 def _of_the_sampler(results: dict[str, Any]) -> list[str]:
@@ -176,10 +193,11 @@ def shown(results: dict[str, Any]) -> str:
         text += "\n\n" + table(
             ["vocabulary", *names], [[str(r["vocabulary"]), *(r[n] for n in names)] for r in rows]
         )
+    from gpu_cluster import shown as of_ranks
     from gpu_sampling import shown as of_torch
 
     waterfalls = [_waterfall(u["model"], u) for u in updates if "kinds" in u]
-    return "\n\n".join([text, of_torch(results), *waterfalls])
+    return "\n\n".join([text, of_ranks(results), of_torch(results), *waterfalls])
 
 
 def _waterfall(name: str, one: dict[str, Any]) -> str:
@@ -207,12 +225,13 @@ def main() -> int:
     if device == "cpu":
         if options.device == "auto":
             raise SystemExit("no card is here; --device cpu runs a miniature that measures none")
-        names = ["update:tiny", "sampler:eager", "torch:eager", "zero", "published"]
+        names = ["update:tiny", "sharded", "ipc", "sampler:eager"]
+        names += ["torch:eager", "zero", "published"]
         results = {name: section(name, device, True) for name in names}
         refused = [f"not measured on cpu: {what}" for what in NEEDS_A_CARD]
         return publish(options, "\n".join([shown(results), "", *refused]), results)
     names = [f"update:{name}" for name in MODELS]
-    names += ["vocabularies", "sampler:eager", "sampler:graphs"]
+    names += ["vocabularies", "sharded", "ipc", "sampler:eager", "sampler:graphs"]
     names += ["torch:eager", "torch:graphs", "zero", "published"]
     results = {name: measured(name, device, options.quick) for name in names}
     failed = shortfalls(results)

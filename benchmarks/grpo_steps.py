@@ -13,6 +13,7 @@ from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.losses.advantages import RunningMean
 from veriloop.pipeline.model.policy import without_dropout
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.rl.estimator import AdvantageEstimator, score_parts
 from veriloop.pipeline.rl.minibatches import minibatches
 from veriloop.pipeline.rl.update import UpdateContext, update
@@ -57,20 +58,25 @@ def answers(count: int, prompt: int, answer: int, vocabulary: int) -> list[Grade
     return [one(i) for i in range(count)]
 
 
-def stepper(model: Any, graded: list[Graded], trainer: TrainerConfig) -> Callable[[], Update]:
-    """A function that makes one whole update: rows, advantages, both passes, the optimizer."""
+def stepper(
+    model: Any, graded: list[Graded], trainer: TrainerConfig, ranks: Ranks = SINGLE
+) -> Callable[[], Update]:
+    """A function that makes one whole update: rows, advantages, both passes, the optimizer.
+    `ranks` divide the model."""
     prepare(model, trainer)
+    ranks.shard(model)
     learner = UpdateContext(
         policy=model,
         optimizer=Optimizer(model, OptimizerConfig(learning_rate=1e-6)),
         algorithm=ALGORITHM,
         chunk=trainer.logits_chunk,
+        ranks=ranks,
     )
     longest = max(len(g.rollout.response_ids) for g in graded)
 
     def step() -> Update:
         parts = minibatches(graded, ALGORITHM, trainer, max_tokens=longest, shuffle=Random(0))
-        parts = score_parts(model, None, None, parts, ALGORITHM, trainer.logits_chunk)
+        parts = score_parts(model, None, None, parts, ALGORITHM, trainer.logits_chunk, ranks)
         (part,), _ = AdvantageEstimator(ALGORITHM, RunningMean())(graded, parts)
         return update(learner, part, progress=0.0, done=0)
 

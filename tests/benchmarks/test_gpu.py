@@ -43,6 +43,10 @@ def test_the_miniature_measures_what_a_processor_can_and_names_the_rest(
     assert sum(update["parts"].values()) > 0 and update["kinds"]["matrix products"] > 0
     assert "part: backward" in said and "output head, both passes" in said
     assert update["tokens_s"] > 0 and sampler["tokens_s"] > 0 and "sleep_s" not in sampler
+    sharded, sent = found["sharded"], found["ipc"]
+    assert sharded["plain_norm"] == pytest.approx(sharded["fsdp_norm"], rel=1e-3)
+    assert sharded["slower"] > 0 < sent["send_s"] and sent["digests_agree"]
+    assert "weights by ipc" in said
     own, zero = found["torch:eager"], found["zero"]
     assert own["tokens_s"] > 0 and own["mean_nats"] < 1e-5 and not own["graphs"]
     assert list(zero) == ["cpu"] and len(zero["cpu"]["curve"]) == 2
@@ -114,6 +118,8 @@ def good():
     return {
         "update:1.5B": update,
         "vocabularies": [{"vocabulary": 1, "rest_gib": 1.0}, {"vocabulary": 2, "rest_gib": 1.1}],
+        "sharded": {"dtype": "bfloat16", "slower": 1.02, "plain_norm": 1.0, "fsdp_norm": 1.001},
+        "ipc": {"gib": 3.0, "send_s": 0.5, "digests_agree": True},
         "sampler:eager": {"tokens_s": 100.0, "wake_s": 1.0},
         "sampler:graphs": {"tokens_s": 200.0, "wake_s": 1.0},
         "torch:graphs": {"model": "0.5B", "dtype": "bfloat16", "graphs": True, "tokens_s": 9000.0,
@@ -134,6 +140,11 @@ def good():
         ("torch:graphs", {"mean_nats": 0.1}, "torch sampler: 1.0e-01 nats from the trainer in bfl"),
         ("zero", {"gpu": {"curve": [0.9] * 3}}, "R1-Zero: reward 0.900 on the GPU, 0.100 on the"),
         ("published", {"gpu": {"curve": [0.9] * 3}}, "R1-Zero of SmolLM2-135M-Instruct: reward 0"),
+        ("sharded", {"slower": 1.2}, "FSDP2 of one rank: 1.200 times the time of a plain"),
+        ("sharded", {"fsdp_norm": 1.1}, "FSDP2 of one rank: the gradient's norm is off by 1.0e-01"),
+        ("sharded", {"fsdp_norm": float("nan")}, "FSDP2 of one rank: the gradient's norm is off b"),
+        ("ipc", {"send_s": 2.0}, "ipc: 3.0 GiB in 2.00 s, aim 1.0"),
+        ("ipc", {"digests_agree": False}, "ipc: the other process has other weights than"),
         ("update:7B", {"failed": "update:7B: out of memory"}, "update:7B: out of memory"),
     ],
 )
