@@ -37,7 +37,7 @@ def bos_fault(
 
     Doubled: two ids at the beginning, or more than one in all. A chat template that writes the
     BOS id in every turn (SmolLM2, Llama 2) may write as many as it does for messages without
-    special tokens. Misplaced: the only one is not the first id. Missing: none, though the
+    special tokens, and a text that begins with one may be written by it. Misplaced: the only one is not the first id. Missing: none, though the
     tokenizer adds one.
     """
     count = bos_count(ids, tokenizer)
@@ -47,7 +47,8 @@ def bos_fault(
     if list(ids[:2]) == [bos, bos]:
         return "doubled"
     if count > 1 and count > bos_in_turns(messages, tokenizer):
-        return "doubled"
+        rendered = not messages and ids[0] == bos and _marks_turns(tokenizer)
+        return "" if rendered else "doubled"
     return "misplaced" if count == 1 and ids[0] != bos else ""
 
 
@@ -74,11 +75,16 @@ def bos_in_turns(messages: Sequence[Message], tokenizer: Any) -> int:
 
     0 without messages, and for a template that does not write more of them for more turns.
     """
-    if not messages or not tokenizer.chat_template:
-        return 0
-    if _rendered(_TURNS, tokenizer) <= _rendered(_TURNS[:1], tokenizer):
+    if not messages or not _marks_turns(tokenizer):
         return 0
     return _rendered([{**m, "content": "a"} for m in messages], tokenizer)
+
+
+def _marks_turns(tokenizer: Any) -> bool:
+    """Whether the chat template writes the BOS id in every turn."""
+    if not tokenizer.chat_template:
+        return False
+    return _rendered(_TURNS, tokenizer) > _rendered(_TURNS[:1], tokenizer)
 
 
 def _rendered(messages: Sequence[Message], tokenizer: Any) -> int:

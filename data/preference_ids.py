@@ -35,7 +35,7 @@ def encode(
     is present. A token belongs to the segment that it begins in, the EOS to the last one.
 
     Raises ValueError for a chat template that does not begin with the prompt, for a BOS that is
-    missing or doubled, and for an EOS inside the answer.
+    missing or doubled or in an answer, and for an EOS inside the answer.
     """
     prompt_text, completion_text = _as_text(prompt, answer, tokenizer)
     prompt_ids = tuple(tokenizer(prompt_text, add_special_tokens=False).input_ids)
@@ -43,6 +43,9 @@ def encode(
     encoded = tokenizer(completion_text, add_special_tokens=False, return_offsets_mapping=True)
     ids = with_eos(tuple(encoded.input_ids), tokenizer, ends)
     messages = () if isinstance(prompt, str) or isinstance(answer, str) else (*prompt, *answer)
+    bos = tokenizer.bos_token_id
+    if not messages and bos in ids and bos not in ends:
+        raise ValueError(f"the answer has a BOS id ({bos}) inside it")
     check_bos((*prompt_ids, *ids), tokenizer, messages)
     start = completion_text.find(answer_text(answer))
     starts = [first - start for first, _ in encoded.offset_mapping]

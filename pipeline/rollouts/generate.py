@@ -41,9 +41,10 @@ class RolloutGenerator:
         return prompt_ids(problem, self.tokenizer, self._template, self._system)
 
     def prompt_text(self, problem: Problem) -> str:
-        """The text of `prompt` without the BOS token, which tokenizers write themselves."""
+        """The text of `prompt` without the BOS token, if the tokenizer writes it itself."""
         text = prompt_text(problem, self.tokenizer, self._template, self._system)
-        return text.removeprefix(self.tokenizer.bos_token or "")
+        bos = self.tokenizer.bos_token if writes_bos(self.tokenizer) else ""
+        return text.removeprefix(bos)
 
     def rollouts(
         self,

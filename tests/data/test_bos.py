@@ -114,6 +114,24 @@ def test_texts_without_messages_hold_one_beginning(own, chatml):
         check_bos(own("<bos>a").input_ids, own)
 
 
+@pytest.mark.parametrize("family", ["chatml", "llama_2"])
+def test_a_text_may_be_a_conversation_that_the_template_has_written(family, request):
+    tokenizer = request.getfixturevalue(family)
+    messages = [QUESTION, ANSWER, QUESTION]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    encoded = encode(prompt, "7", tokenizer, (tokenizer.eos_token_id,))
+    assert list(encoded.prompt) == ids_of(tokenizer, messages)
+    with pytest.raises(ValueError, match="begins with 2 BOS ids"):
+        encode(tokenizer.bos_token + prompt, "7", tokenizer, (tokenizer.eos_token_id,))
+    with pytest.raises(ValueError, match="the answer has a BOS id"):
+        encode(prompt, f"7{tokenizer.bos_token}", tokenizer, (tokenizer.eos_token_id,))
+
+
+def test_a_text_that_does_not_begin_with_a_marker_is_no_conversation(chatml):
+    with pytest.raises(ValueError, match=r"holds 2 BOS ids"):
+        encode(f"So: {TURN}a{END}{TURN}", "7", chatml, (chatml.eos_token_id,))
+
+
 def test_an_end_that_is_also_the_beginning_is_no_second_one(own):
     own = copy.deepcopy(own)
     own.backend_tokenizer.post_processor = None

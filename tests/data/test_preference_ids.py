@@ -65,7 +65,7 @@ def test_layout_after_the_end_is_cut_off(tokenizer):
     [
         ("a", "2<eos>3", r"end-of-sequence id \(2\) inside it"),
         ("a", "2<eos><eos>", r"end-of-sequence id \(2\) inside it"),
-        ("a", "<bos>2", "holds 2 BOS ids"),
+        ("a", "<bos>2", "has a BOS id"),
         ("<bos><bos>a", "2", "begins with 2 BOS ids"),
     ],
 )

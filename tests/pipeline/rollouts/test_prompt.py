@@ -88,6 +88,20 @@ def test_the_text_of_a_prompt_is_without_the_bos_token_of_the_tokenizer(tokenize
 
 
 @pytest.mark.parametrize("adds_bos", [True, False])
+def test_the_text_of_a_prompt_encodes_to_its_ids_in_a_template_that_writes_the_bos_token(
+    tokenizer, adds_bos
+):
+    tokenizer = copy.deepcopy(tokenizer)
+    if not adds_bos:
+        tokenizer.backend_tokenizer.post_processor = None
+    tokenizer.chat_template = "{{ bos_token }}{{ messages[0]['content'] }}"
+    generator = RolloutGenerator(tokenizer, GenerationConfig(eos_token_id=2), "chat")
+    text = generator.prompt_text(ASKED)
+    assert tuple(tokenizer(text).input_ids) == generator.prompt(ASKED)
+    assert text == ("" if adds_bos else "<bos>") + ASKED.prompt
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
 def test_a_template_of_the_user_gets_the_bos_token_that_the_tokenizer_writes(tmp_path, adds_bos):
     path = tmp_path / "mine.jinja"
     path.write_text("{{ bos_token }}{{ system }} Q: {{ prompt }}")
