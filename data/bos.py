@@ -37,8 +37,8 @@ def bos_fault(
 
     Doubled: two ids at the beginning, or more than one in all. A chat template that writes the
     BOS id in every turn (SmolLM2, Llama 2) may write as many as it does for messages without
-    special tokens, and a text that begins with one may be written by it. Misplaced: the only one is not the first id. Missing: none, though the
-    tokenizer adds one.
+    special tokens, and a text that begins with one may be written by it. Misplaced: the only one
+    is not the first id. Missing: none, though the tokenizer adds one.
     """
     count = bos_count(ids, tokenizer)
     if not count:

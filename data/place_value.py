@@ -47,7 +47,8 @@ def _steps(left: int, right: int) -> list[str]:
 def _places(number: int) -> list[int]:
     """47 -> [40, 7]; zeros are left out."""
     digits = str(number)
-    return [int(d) * 10**power for d, power in zip(digits, range(len(digits))[::-1]) if d != "0"]
+    sizes = reversed(range(len(digits)))
+    return [int(d) * 10**size for d, size in zip(digits, sizes, strict=True) if d != "0"]
 
 
 def _sum(first: int, second: int) -> list[str]:

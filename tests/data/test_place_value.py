@@ -36,7 +36,7 @@ def test_an_equality_is_spelled_out(equality):
 def test_every_step_of_a_sum_has_its_value():
     random = Random(0)
     for _ in range(3000):
-        a, b = (random.randint(-10**size, 10**size) for size in random.choices((1, 2, 3, 6), k=2))
+        a, b = (random.randint(-(10**size), 10**size) for size in random.choices((1, 2, 3, 6), k=2))
         sign = random.choice("+-")
         asked = f"{a} {sign} {f'({b})' if b < 0 else b}"
         first, *steps = by_place(f"{asked} = {eval(asked)}").split(" = ")

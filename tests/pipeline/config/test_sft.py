@@ -21,7 +21,7 @@ def test_generated_rows_must_be_counted():
         ({}, "source='' and problems={}: set exactly one"),
         ({"source": "a.jsonl", "problems": {"gsm8k": 1.0}, "rows": 4}, "set exactly one"),
         ({"problems": {"gsm8k": 1.0}}, "rows=0: set the number of rows"),
-        ({"source": "a.jsonl", "steps": "places"}, "steps='places' changes only rows of `problems`"),
+        ({"source": "a.jsonl", "steps": "places"}, "steps='places' changes only rows of"),
         ({"problems": {"gsm9k": 1.0}, "rows": 4}, "no source 'gsm9k'. Did you mean 'gsm8k'?"),
     ],
 )
