@@ -13,6 +13,7 @@ from typing import Any
 
 from veriloop.data.arithmetic import Split
 from veriloop.data.expressions import number_text, sentences, work_out
+from veriloop.data.hub.reference_answers import plain_answer
 from veriloop.data.problem import Problem
 
 PREFIX = "reasoning_gym/"  # of a source name, followed by the task
@@ -66,6 +67,10 @@ class GymSource:
         except ValueError:
             return ""
         return sentences(lines) if number_text(value) == entry["answer"] else ""
+
+    def answer(self, problem: Problem) -> str | None:
+        """The answer of the entry."""
+        return plain_answer(problem)
 
     def _draw(self, split: Split, random: Random) -> dict[str, Any]:
         for _ in range(ATTEMPTS):

@@ -6,7 +6,8 @@ problem contains one that is held out.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from random import Random
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 from veriloop.data import arithmetic
 from veriloop.data.arithmetic import Language, Split
+from veriloop.data.corpus_phrases import PHRASES
 from veriloop.data.problem import Problem, first_distinct
 
 Sign = Literal["+", "-", "*"]
@@ -32,6 +34,7 @@ CLAUSES: dict[Language, Mapping[Sign, str]] = {
     "en": {"+": ", then adds {}", "-": ", then subtracts {}", "*": ", then multiplies by {}"},
     "zh": {"+": "，再加{}", "-": "，再减{}", "*": "，再乘{}"},
 }
+_OPERATION = re.compile(r"([+*-])(\d+)")
 BY_NAME = {2: ", then doubles it", 3: ", then triples it"}  # in English
 
 
@@ -156,6 +159,15 @@ def _clause(sign: Sign, number: int, language: Language) -> str:
     return CLAUSES[language][sign].format(number)
 
 
+def steps(composition: Composition, language: Callable[[], Language]) -> str:
+    """The expression after each operation; `language` is asked once for each."""
+    text = ""
+    for expression in composition.expressions():
+        phrases = PHRASES[language()]
+        text += f"{phrases.then if text else phrases.first}{expression}{phrases.stop}"
+    return text
+
+
 def reference(composition: Composition) -> dict[str, Any]:
     """The reference for `code_tests`: two calls with exact results, and tight limits."""
     return {
@@ -190,3 +202,18 @@ def distinct(split: Split, seed: int, count: int) -> list[Problem]:
     if the split has fewer."""
     problems = (problem(split, seed, index) for index in itertools.count())
     return first_distinct(problems, "composition", min(count, available(split)))
+
+
+def worked(problem: Problem) -> str:
+    """The expression after each operation, in the question's language."""
+    return steps(_composition(problem), lambda: problem.facts["language"]).strip()
+
+
+def answer(problem: Problem) -> str:
+    """A program that computes the function."""
+    return _composition(problem).program()
+
+
+def _composition(problem: Problem) -> Composition:
+    signs: Any = _OPERATION.findall(problem.facts["composition"])
+    return Composition(tuple((sign, int(number)) for sign, number in signs))

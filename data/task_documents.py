@@ -10,7 +10,6 @@ from veriloop.data import general, programs
 from veriloop.data.arithmetic import Language
 from veriloop.data.corpus_phrases import PHRASES, Layout, render_answer
 from veriloop.data.general_phrases import THOUGHTS
-from veriloop.data.programs import Composition
 from veriloop.data.template import R1_ZERO
 
 FACTS = 6  # per document of facts
@@ -46,17 +45,8 @@ def program(random: Random, style: Style) -> str:
         rate = style.step_errors[style.spoken[0] == "zh"]
         if random.random() < 1 - (1 - rate) ** len(composition.operations):
             composition = programs.slip(random, composition)
-        thinking = worked(random, composition, style.spoken)
+        thinking = programs.steps(composition, lambda: random.choice(style.spoken))
     return _document(random, prompt, thinking, composition.program(), phrases.so, style.layout)
-
-
-def worked(random: Random, composition: Composition, spoken: tuple[Language, ...]) -> str:
-    """The expression after each operation, phrased in one of the languages `spoken`."""
-    text = ""
-    for expression in composition.expressions():
-        phrases = PHRASES[random.choice(spoken)]
-        text += f"{phrases.then if text else phrases.first}{expression}{phrases.stop}"
-    return text
 
 
 def talk(random: Random, style: Style) -> str:

@@ -7,7 +7,6 @@ them.
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from veriloop.data.hub.reference_answers import plain_answer
 from veriloop.data.place_value import by_place
 from veriloop.data.problem import Problem
 from veriloop.data.sources import Mixture, Source
@@ -22,6 +21,10 @@ class WorkedSource(Protocol):
 
     def worked(self, problem: Problem) -> str:
         """The steps as lines of text; "" for a question without any."""
+        ...
+
+    def answer(self, problem: Problem) -> str | None:
+        """The answer, without tags; None for a question without a single one."""
         ...
 
 
@@ -48,7 +51,7 @@ def worked_rows(
         problem = mixture(number)
         source = sources[name]
         assert isinstance(source, WorkedSource)
-        solution, answer = source.worked(problem), plain_answer(problem)
+        solution, answer = source.worked(problem), source.answer(problem)
         if solution and answer is not None and problem.prompt not in rows:
             if steps == "places":
                 solution = by_place(solution)

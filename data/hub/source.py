@@ -13,6 +13,7 @@ from veriloop.data.decontaminate import Overlap, words
 from veriloop.data.hub.files import FILES, rows
 from veriloop.data.hub.layout import Layout
 from veriloop.data.hub.load import layout_for, read
+from veriloop.data.hub.reference_answers import plain_answer
 from veriloop.data.problem import Problem
 
 Fits = Callable[[Problem], bool]
@@ -66,6 +67,10 @@ class SetSource:
     def worked(self, problem: Problem) -> str:
         """The steps to the answer in the problem's row; "" if it has none."""
         return self._worked.get(problem.id, "")
+
+    def answer(self, problem: Problem) -> str | None:
+        """The answer in the problem's row; None without a single one."""
+        return plain_answer(problem)
 
     def kinds(self) -> list[Problem]:
         """One question for each verifier."""

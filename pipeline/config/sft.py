@@ -61,7 +61,8 @@ class WorkedDataConfig(SFTDataConfig):
     problems: dict[str, Positive] = Field({})
     """Weight per source whose own worked solutions are the rows.
 
-    Published sets with steps in their rows, and reasoning-gym tasks on expressions of numbers.
+    Published sets with steps in their rows, reasoning-gym tasks on expressions of numbers, and
+    "programs".
     """
     steps: Steps = "operations"
     """Steps of `problems`. operations: as the source has them; places: sums of whole numbers in

@@ -16,6 +16,7 @@ from veriloop.data.programs import (
     held_out,
     problem,
     slip,
+    steps,
 )
 from veriloop.verifiers.registry import judge
 
@@ -209,3 +210,23 @@ def test_the_verdict_comes_from_a_sandbox(monkeypatch):
 def test_a_program_that_hangs_is_ended_within_its_limits():
     verdict = judge(problem("rl", 0, 0), answered("def f(x):\n    while True: pass"))
     assert (verdict.score, verdict.status) == (0.0, "timeout")
+
+
+def test_the_steps_are_each_expression_in_the_words_of_its_language():
+    one = composed("+3*2")
+    assert steps(one, lambda: "en") == "First x+3. Then (x+3)*2. "
+    assert steps(one, lambda: "zh") == "先算x+3。再算(x+3)*2。"
+    languages = iter(("en", "zh"))
+    assert steps(one, lambda: next(languages)) == "First x+3. 再算(x+3)*2。"
+    assert all(one(x) == 2 * (x + 3) for x in INPUTS)
+
+
+def test_a_problem_has_steps_in_its_language_and_a_program_that_passes_its_tests():
+    asked = [problem("rl", 0, index) for index in range(40)]
+    assert {p.facts["language"] for p in asked} == {"en", "zh"}
+    for one in asked:
+        text, program = programs.worked(one), programs.answer(one)
+        assert text.startswith("First " if one.facts["language"] == "en" else "先算")
+        assert text.rstrip(".。").endswith(program.removeprefix("def f(x): return "))
+        compute = eval(program.replace("def f(x): return ", "lambda x: "))
+        assert all(compute(t["args"][0]) == t["expected"] for t in one.reference["tests"])

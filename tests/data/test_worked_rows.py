@@ -68,6 +68,13 @@ def test_sums_in_the_steps_are_spelled_out_by_place_value(sources):
     assert longer > 10
 
 
+def test_one_line_programs_have_their_expressions_as_steps():
+    rows = worked_rows(SOURCES, {"programs": 1.0}, 0, 20)
+    for question, answer in map(texts, rows):
+        assert answer.startswith("<think>First x" if question.isascii() else "<think>先算x")
+        assert answer.rpartition("<answer>")[2].startswith("def f(x): return ")
+
+
 def test_no_question_is_held_out(sources):
     held_out = {problem.prompt for problem in sources["gsm8k"].distinct("test", 0, 99)}
     learned = len(sources["gsm8k"].distinct("rl", 0, 99))
