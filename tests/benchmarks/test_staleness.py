@@ -91,7 +91,7 @@ def test_quick_runs_each_way_once_with_flags_that_the_recipe_takes(
     made = {}
 
     def run(folder, name, flags, seed, summarize, *, quick):
-        assert (folder, seed, quick) == (tmp_path, 0, True)
+        assert (folder, seed, quick) == (tmp_path, script.SEEDS[0], True)
         made[name] = parse("zero", ["tiny/algorithms", *flags]).recipe
         ended = SimpleNamespace(
             status=0, output=tmp_path, stage={"after": {"pass@1": 0.5}},
