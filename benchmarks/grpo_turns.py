@@ -27,6 +27,10 @@ LOOPS = 400_000  # of a program: some 20 milliseconds
 PAIRS = 8192  # of mathematical answers, more than 60 steps of them
 HALF = 256  # of the vocabulary
 SHORT, RATE = 24, 1e-3  # where it is to be learned: answer tokens, learning rate
+UNATTENDED: Mapping[str, Any] = {  # settings of TRL
+    "use_cpu": True, "report_to": [], "save_strategy": "no", "logging_strategy": "no",
+    "disable_tqdm": True,
+}  # fmt: skip
 AS_OURS = {"lr_scheduler_type": "constant", "loss_type": "grpo"}  # there too; else as it installs
 
 
@@ -36,7 +40,7 @@ def worth(text: str, ids: Sequence[int], *, learn: bool) -> float:
     return sum(i < HALF for i in ids) / len(ids) if learn else (len(text) % 10) / 10
 
 
-def reply(began: tuple[float, float], tokens: int, **more: float) -> None:
+def reply(began: tuple[float, float], tokens: float, **more: float) -> None:
     """Report the cost of a step, and further values, to the parent."""
     wall, cpu = time.monotonic() - began[0], time.process_time() - began[1]
     answer = {"s": wall, "cpu_s": cpu, "tokens": tokens, "peak_gib": peak_gib(), **more}
@@ -56,6 +60,22 @@ def wait_for_turn() -> tuple[float, float]:
     if not sys.stdin.readline():
         raise SystemExit(0)
     return time.monotonic(), time.process_time()
+
+
+def waiting(totals: Mapping[str, float]) -> Any:
+    """TRL's callback that waits for the parent before each step and reports `totals` after it."""
+    from transformers import TrainerCallback
+
+    class Waiting(TrainerCallback):
+        began = (0.0, 0.0)
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.began = wait_for_turn()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            reply(self.began, **totals)
+
+    return Waiting()
 
 
 def ours(model: Path, settings: Mapping[str, Any]) -> None:
@@ -165,7 +185,7 @@ def _judge_instead(pool: Any, instead: Callable[[Any, str], tuple[Any, str]]) ->
 def trl(model: Path, settings: Mapping[str, Any]) -> None:
     """`GRPOTrainer` in one process; its callbacks wait for the parent before each step."""
     from datasets import Dataset
-    from transformers import AutoTokenizer, TrainerCallback
+    from transformers import AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
 
     prompts = json.loads((model / "prompts.json").read_text())
@@ -183,15 +203,6 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
         totals.update(tokens=sum(map(len, completion_ids)), paid=fmean(rewards))
         return rewards
 
-    class Waiting(TrainerCallback):
-        began = (0.0, 0.0)
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.began = wait_for_turn()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            reply(self.began, totals["tokens"], paid=totals["paid"])
-
     config = GRPOConfig(
         output_dir=str(model / "trl"),
         per_device_train_batch_size=micro_batch,
@@ -200,11 +211,7 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
         max_completion_length=SHORT if learn else MAX_TOKENS,
         learning_rate=RATE if learn else 1e-6,
         max_steps=STEPS,
-        use_cpu=True,
-        report_to=[],
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
+        **UNATTENDED,
         **(AS_OURS if learn else {}),
         **settings,
     )
@@ -214,7 +221,7 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
         args=config,
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=tokenizer,
-        callbacks=[Waiting()],
+        callbacks=[waiting(totals)],
     ).train()
 
 

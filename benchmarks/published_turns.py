@@ -17,7 +17,7 @@ from statistics import fmean
 from tempfile import mkdtemp
 from typing import Any
 
-from grpo_turns import reply, wait_for_turn
+from grpo_turns import UNATTENDED, reply, wait_for_turn, waiting
 
 RECIPE = "real/smollm2/reasoning_rl"
 PROMPTS, GROUP, MAX_TOKENS, STEPS = 32, 8, 112, 1_000_000
@@ -78,7 +78,7 @@ def ours(folder: Path, settings: Mapping[str, Any]) -> None:
 def trl(folder: Path, settings: Mapping[str, Any]) -> None:
     """`GRPOTrainer`; its callbacks wait for the parent before each step."""
     from datasets import Dataset
-    from transformers import AutoTokenizer, TrainerCallback
+    from transformers import AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
 
     asked = json.loads((folder / "questions.json").read_text())
@@ -99,16 +99,6 @@ def trl(folder: Path, settings: Mapping[str, Any]) -> None:
         )
         return rewards
 
-    class Waiting(TrainerCallback):
-        began = (0.0, 0.0)
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.began = wait_for_turn()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            values = {name: value for name, value in totals.items() if name != "tokens"}
-            reply(self.began, round(totals["tokens"]), **values)
-
     config = GRPOConfig(
         output_dir=mkdtemp(dir=folder.parent),
         per_device_train_batch_size=micro_batch,
@@ -122,11 +112,7 @@ def trl(folder: Path, settings: Mapping[str, Any]) -> None:
         beta=0.0,
         max_steps=STEPS,
         shuffle_dataset=False,
-        use_cpu=True,
-        report_to=[],
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
+        **UNATTENDED,
         **settings,
     )
     GRPOTrainer(
@@ -135,7 +121,7 @@ def trl(folder: Path, settings: Mapping[str, Any]) -> None:
         args=config,
         train_dataset=Dataset.from_list(asked),
         processing_class=tokenizer,
-        callbacks=[Waiting()],
+        callbacks=[waiting(totals)],
     ).train()
 
 

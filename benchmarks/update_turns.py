@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from grpo_turns import STEPS, peak_gib, reply, wait_for_turn
+from grpo_turns import STEPS, UNATTENDED, peak_gib, reply, wait_for_turn
 
 ANSWERS, GROUP, PROMPT, ANSWER = 16, 8, 16, 512  # the last two in tokens
 FIRST_ID = 16  # ids before it are special
@@ -83,11 +83,7 @@ def trl(model: Path, settings: Mapping[str, Any]) -> None:
         max_completion_length=ANSWER,
         learning_rate=1e-6,
         max_steps=STEPS,
-        use_cpu=True,
-        report_to=[],
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
+        **UNATTENDED,
         **settings,
     )
     GRPOTrainer(
