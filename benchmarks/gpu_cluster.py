@@ -50,7 +50,7 @@ def sharded(name: str, device: str, *, length: int, count: int, repeats: int) ->
         "dtype": trainer.compute,
         "plain_s": medians[0],
         "fsdp_s": medians[1],
-        "slower": statistics.median(two / one for one, two in seconds),
+        "slower": statistics.median(divided_s / plain_s for plain_s, divided_s in seconds),
         "plain_norm": norms[0],
         "fsdp_norm": norms[1],
     }
@@ -105,34 +105,34 @@ def _receive(connection: Connection, device: str) -> None:
         connection.send(digests(own.items()))
 
 
-def shortfalls(found: dict[str, Any]) -> list[str]:
+def shortfalls(results: dict[str, Any]) -> list[str]:
     """What these sections aim at and miss."""
     failed = []
-    if "slower" in (one := found.get("sharded", {})):
-        if one["slower"] > SLOWER:
-            failed.append(f"FSDP2 of one rank: {one['slower']:.3f} times the time of a plain "
+    if "slower" in (row := results.get("sharded", {})):
+        if row["slower"] > SLOWER:
+            failed.append(f"FSDP2 of one rank: {row['slower']:.3f} times the time of a plain "
                           f"update, at most {SLOWER}")  # fmt: skip
-        off = abs(one["fsdp_norm"] / one["plain_norm"] - 1)
-        if not off <= SAME[one["dtype"]]:
+        off = abs(row["fsdp_norm"] / row["plain_norm"] - 1)
+        if not off <= SAME[row["dtype"]]:
             failed.append(f"FSDP2 of one rank: the gradient's norm is off by {off:.1e}")
-    if "send_s" in (one := found.get("ipc", {})):
-        if one["send_s"] > SEND_S:
-            failed.append(f"ipc: {one['gib']:.1f} GiB in {one['send_s']:.2f} s, aim {SEND_S}")
-        if not one["digests_agree"]:
+    if "send_s" in (row := results.get("ipc", {})):
+        if row["send_s"] > SEND_S:
+            failed.append(f"ipc: {row['gib']:.1f} GiB in {row['send_s']:.2f} s, aim {SEND_S}")
+        if not row["digests_agree"]:
             failed.append("ipc: the other process has other weights than were sent")
     return failed
 
 
-def shown(found: dict[str, Any]) -> str:
+def shown(results: dict[str, Any]) -> str:
     """A table for each section."""
     texts = []
     for section, title, names in (
         ("sharded", "update", ("plain_s", "fsdp_s", "slower", "plain_norm", "fsdp_norm")),
         ("ipc", "weights by ipc", ("gib", "first_s", "send_s")),
     ):
-        one = found.get(section, {})
-        if names[0] in one:
+        row = results.get(section, {})
+        if names[0] in row:
             texts.append(table(
-                [title, "dtype", *names], [[one["model"], one["dtype"], *(one[n] for n in names)]]
+                [title, "dtype", *names], [[row["model"], row["dtype"], *(row[n] for n in names)]]
             ))  # fmt: skip
     return "\n\n".join(texts)

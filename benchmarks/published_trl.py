@@ -90,9 +90,11 @@ def started(
 
 
 def reached(steps: Sequence[Mapping[str, float]], reward: float) -> float | None:
-    """Seconds until the mean reward of WINDOW steps is at least `reward`; None if it never is."""
-    for end in range(WINDOW, len(steps) + 1):
-        if fmean(step["paid"] for step in steps[end - WINDOW : end]) >= reward:
+    """Seconds until the mean reward of WINDOW steps, or of all if there are fewer, is at least
+    `reward`; None if it never is."""
+    window = min(WINDOW, len(steps))
+    for end in range(window, len(steps) + 1):
+        if fmean(step["paid"] for step in steps[end - window : end]) >= reward:
             return sum(step["s"] for step in steps[:end])
     return None
 
@@ -101,8 +103,9 @@ def best_of_all(rows: Sequence[Mapping[str, Any]]) -> float:
     """The highest mean reward of WINDOW steps that every side reaches."""
 
     def best(steps: Sequence[Mapping[str, float]]) -> float:
-        ends = range(min(WINDOW, len(steps)), len(steps) + 1)
-        return max(fmean(step["paid"] for step in steps[max(0, e - WINDOW) : e]) for e in ends)
+        window = min(WINDOW, len(steps))
+        ends = range(window, len(steps) + 1)
+        return max(fmean(step["paid"] for step in steps[e - window : e]) for e in ends)
 
     return min(best(row["steps"]) for row in rows)
 

@@ -46,8 +46,8 @@ SETTINGS: Mapping[str, Any] = {  # of ours
 def worth(text: str, answer: str) -> tuple[float, float]:
     """(accuracy, format) of a response, as the recipe's verifiers judge sums of whole numbers."""
     tagged = TAGGED.fullmatch(text) is not None and all(text.count(tag) == 1 for tag in TAGS)
-    said = ANSWER.findall(text)
-    return float(said[-1:] == [answer]), float(tagged)
+    answers = ANSWER.findall(text)
+    return float(answers[-1:] == [answer]), float(tagged)
 
 
 def ours(folder: Path, settings: Mapping[str, Any]) -> None:

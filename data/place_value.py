@@ -1,7 +1,7 @@
 """Sums and differences of whole numbers worked out by place value.
 
-A language model that spells numbers digit by digit adds 40 + 30 and 7 + 8 more reliably than
-47 + 38: such scratchpads are of arXiv 2112.00114 (Nye et al.) and arXiv 2307.03381 (Lee et al.).
+Such scratchpads for language models are of arXiv 2112.00114 (Nye et al.) and arXiv 2307.03381 (Lee
+et al.).
 """
 
 import re
@@ -22,13 +22,13 @@ def by_place(steps: str) -> str:
     return _EQUALITY.sub(_spelled_out, steps)
 
 
-def _spelled_out(found: re.Match[str]) -> str:
-    left, right = int(found["left"]), int(found["right"].strip("()"))
-    other = right if found["sign"] == "+" else -right
-    if left + other != int(found["value"]):
-        return found.group()
-    asked = f"{found['left']} {found['sign']} {found['right']}"
-    return " = ".join(dict.fromkeys([asked, *_steps(left, other), found["value"]]))
+def _spelled_out(match: re.Match[str]) -> str:
+    left, right = int(match["left"]), int(match["right"].strip("()"))
+    other = right if match["sign"] == "+" else -right
+    if left + other != int(match["value"]):
+        return match.group()
+    asked = f"{match['left']} {match['sign']} {match['right']}"
+    return " = ".join(dict.fromkeys([asked, *_steps(left, other), match["value"]]))
 
 
 def _steps(left: int, right: int) -> list[str]:

@@ -69,6 +69,7 @@ def test_a_reward_is_reached_by_the_mean_of_several_steps():
     steps = [{"s": 2.0, "paid": paid} for paid in (0, 1, 0, 0, 0, 0, 0.5, 0.5, 1, 1, 1)]
     assert published.reached(steps, 0.3) == 18.0
     assert published.reached(steps, 0.81) is None
+    assert published.reached(steps[8:10], 1.0) == 4.0
     assert published.best_of_all([{"steps": steps}, {"steps": steps[:9]}]) == pytest.approx(0.4)
 
 

@@ -213,12 +213,12 @@ def test_a_program_that_hangs_is_ended_within_its_limits():
 
 
 def test_the_steps_are_each_expression_in_the_words_of_its_language():
-    one = composed("+3*2")
-    assert steps(one, lambda: "en") == "First x+3. Then (x+3)*2. "
-    assert steps(one, lambda: "zh") == "先算x+3。再算(x+3)*2。"
+    doubled = composed("+3*2")
+    assert steps(doubled, lambda: "en") == "First x+3. Then (x+3)*2. "
+    assert steps(doubled, lambda: "zh") == "先算x+3。再算(x+3)*2。"
     languages = iter(("en", "zh"))
-    assert steps(one, lambda: next(languages)) == "First x+3. 再算(x+3)*2。"
-    assert all(one(x) == 2 * (x + 3) for x in INPUTS)
+    assert steps(doubled, lambda: next(languages)) == "First x+3. 再算(x+3)*2。"
+    assert all(doubled(x) == 2 * (x + 3) for x in INPUTS)
 
 
 def test_a_problem_has_steps_in_its_language_and_a_program_that_passes_its_tests():
