@@ -88,9 +88,12 @@ def of_trackio(output):
 
 
 def records(path):
-    """The protobufs in one of wandb's files, by wandb's own classes."""
+    """The protobufs in one of wandb's files, by wandb's own classes. Its service may write the last
+    of them after `finish` has returned, and has ended when `teardown` returns."""
+    from wandb import teardown
     from wandb.proto.wandb_internal_pb2 import Record
 
+    teardown()
     raw, at, whole = path.read_bytes(), HEADER, b""
     assert raw.startswith(b":W&B")
     while at + 7 <= len(raw):
