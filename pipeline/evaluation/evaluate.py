@@ -32,9 +32,9 @@ class Evaluation:
     """One evaluation. Estimates are over problems; lengths are in tokens.
 
     "pass@1", "pass@k", "maj@k" and "greedy" cover the problems that have a right answer;
-    "pass@1/SOURCE" covers one source, if there are several. "general" is the share of good answers
-    to general prompts, judged by an exact rule. "format" and "language" (the share of words in the
-    language of the question) cover all problems.
+    "pass@1/SOURCE" and "greedy/SOURCE" cover one source, if there are several. "general" is the
+    share of good answers to general prompts, judged by an exact rule. "format" and "language" (the
+    share of words in the language of the question) cover all problems.
     """
 
     problems: int
@@ -89,10 +89,7 @@ def evaluate(
         groups = _graded(sampler, generator, reasoning, verifiers, pool, once, on_problem)
         best = [g for group in groups for g in group]
         check_failures("evaluation, greedy answers", verdicts_of(best), error_share)
-        scores = [_score(g, "accuracy") for g in best if g.reward is not None]
-        if not scores:
-            raise _none_judged("greedy answer", best)
-        estimates["greedy"] = estimate(scores)
+        estimates |= _greedy(best)
     return Evaluation(
         problems=len(problems),
         samples=sampling.per_prompt,
@@ -144,6 +141,19 @@ def _estimates(groups: Sequence[Sequence[Graded]], k: int) -> dict[str, Estimate
         if component in judged[0][0].verdicts:
             scores = ([_score(g, component) for g in group] for group in judged)
             estimates[component] = estimate([sum(s) / len(s) for s in scores])
+    return estimates
+
+
+def _greedy(best: Sequence[Graded]) -> dict[str, Estimate]:
+    scores = dict[str, list[float]]()
+    for g in best:
+        if g.reward is not None:
+            scores.setdefault(source_of(g.rollout.problem), []).append(_score(g, "accuracy"))
+    if not scores:
+        raise _none_judged("greedy answer", best)
+    estimates = {"greedy": estimate([score for part in scores.values() for score in part])}
+    if len(scores) > 1:
+        estimates |= {f"greedy/{source}": estimate(part) for source, part in scores.items()}
     return estimates
 
 

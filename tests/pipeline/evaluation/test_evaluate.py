@@ -245,6 +245,8 @@ def test_sources_are_distinguished_and_general_prompts_are_no_part_of_pass_at_1(
         "format": 1.0,
         "language": 0.5,
         "greedy": pytest.approx(2 / 3),
+        "greedy/sums": 0.5,
+        "greedy/programs": 1.0,
     }
     assert result.estimates["pass@1"].n == 3 and result.estimates["general"].n == 2
     assert result.estimates["language"].n == 5
