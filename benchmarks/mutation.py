@@ -45,7 +45,7 @@ OF_A_STEP = (
     *("rl/trust_region", "model/reference", "rollouts/grade", "rollouts/step_scores"),
     "preference/labelling",
 )
-OF_CODE = ("compare", "outcome", "answer", "split/values")
+OF_CODE = ("compare", "outcome", "answer", "split/values", "tests")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
 OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
 OF_RUNS = ("runs/atomic_write", "runs/hub_push")
@@ -66,6 +66,7 @@ ALSO = (
 # Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
 TESTED_BY = {
     "pipeline/rollouts/generate.py": ("tests/pipeline/rollouts/test_prompt.py",),
+    "verifiers/code/tests.py": ("tests/verifiers/code/test_soundness.py",),
 }
 NOT_HERE = ("vllm", "docker", "browser", "published", "trackers", "ray")  # markers
 QUICK = 12  # mutants of a quick run
