@@ -156,6 +156,21 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         reason="keys found by equality are equal in value already; only their types are compared",
     ),
     Equivalent(
+        path="verifiers/math_answer.py",
+        before="400",
+        after="(401)",
+        within="MAX_WORDS = (401)",
+        reason="from how many words a language is guessed is a choice",
+        untestable=True,
+    ),
+    Equivalent(
+        path="verifiers/math_answer.py",
+        before="8_000",
+        after="(8001)",
+        reason="how much of a text holds its last words is a choice",
+        untestable=True,
+    ),
+    Equivalent(
         path="data/filters.py",
         before="0",
         after="(1)",

@@ -46,6 +46,7 @@ OF_A_STEP = (
     "preference/labelling",
 )
 OF_CODE = ("compare", "outcome", "answer", "split/values", "tests")
+OF_JUDGING = ("verifiers/math_answer",)
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
 OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
 OF_RUNS = ("runs/atomic_write", "runs/hub_push")
@@ -61,11 +62,12 @@ ALSO = (
         for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING, *OF_SAMPLING, *OF_DISTILLATION)
     ),
     *(f"verifiers/code/{n}.py" for n in OF_CODE),
-    *(f"{n}.py" for n in OF_SAMPLES),
+    *(f"{n}.py" for n in (*OF_JUDGING, *OF_SAMPLES)),
 )
 # Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
 TESTED_BY = {
     "pipeline/rollouts/generate.py": ("tests/pipeline/rollouts/test_prompt.py",),
+    "verifiers/math_answer.py": ("tests/verifiers/math/test_echo.py",),
     "verifiers/code/tests.py": ("tests/verifiers/code/test_soundness.py",),
 }
 NOT_HERE = ("vllm", "docker", "browser", "published", "trackers", "ray")  # markers
