@@ -46,7 +46,7 @@ OF_A_STEP = (
     "preference/labelling",
 )
 OF_CODE = ("compare", "outcome", "answer", "split/values", "tests")
-OF_JUDGING = ("verifiers/math_answer",)
+OF_JUDGING = ("verifiers/math_answer", "verifiers/pool")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
 OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
 OF_RUNS = ("runs/atomic_write", "runs/hub_push")
