@@ -49,7 +49,7 @@ OF_CODE = ("compare", "outcome", "answer", "split/values", "tests")
 OF_JUDGING = ("verifiers/math_answer", "verifiers/pool")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
 OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
-OF_RUNS = ("runs/atomic_write", "runs/hub_push")
+OF_RUNS = ("runs/atomic_write", "runs/hub_push", "runs/checkpoint_files", "runs/checkpoint")
 OF_TUNING = (
     *("sft/rejection_sampling", "preference/objective"),
     *("sft/step", "preference/reference_pass"),
@@ -67,6 +67,11 @@ ALSO = (
 # Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
 TESTED_BY = {
     "pipeline/rollouts/generate.py": ("tests/pipeline/rollouts/test_prompt.py",),
+    "pipeline/runs/checkpoint_files.py": (
+        "tests/pipeline/runs/test_checkpoint.py",
+        "tests/pipeline/runs/test_checkpoint_killed.py",
+    ),
+    "pipeline/runs/checkpoint.py": ("tests/pipeline/runs/test_tensor_store.py",),
     "verifiers/math_answer.py": ("tests/verifiers/math/test_echo.py",),
     "verifiers/code/tests.py": ("tests/verifiers/code/test_soundness.py",),
 }
