@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import entry_points
@@ -136,6 +136,15 @@ def preload() -> None:
     gc.freeze()  # no child needs to walk, and so copy, what its parent holds
 
 
+class _QuickFirst:
+    """A plugin of pytest: slow tests run last, since most mutants die of a quick one."""
+
+    @pytest.hookimpl(wrapper=True)  # after tests/conftest.py has put slow files first
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+        yield
+        items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
 def run_tests(tree: Path, path: str) -> int:
     """In the child: the exit code of the tests of `path`, imported from `tree` and nowhere else."""
     os.chdir(tree)
@@ -150,7 +159,7 @@ def run_tests(tree: Path, path: str) -> int:
     options += ["--tb=line", "--hypothesis-profile=unshrunk"]
     options += ["-m", " and ".join(f"not {marker}" for marker in NOT_HERE)]
     options += ["-c", str(tree / "pyproject.toml"), *tests_of(tree, path)]
-    code = int(pytest.main(options))
+    code = int(pytest.main(options, plugins=[_QuickFirst()]))
     loaded = sys.modules.get("veriloop." + path.removesuffix(".py").replace("/", "."))
     if code == PASSED and not str(getattr(loaded, "__file__", "")).startswith(str(tree)):
         print(f"{path}: the tests imported {loaded} and not the copy in {tree}")
