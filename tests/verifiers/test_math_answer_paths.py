@@ -56,9 +56,8 @@ def test_two_answers_are_compared_in_both_directions_if_both_can_be_read(left, r
 )
 def test_prose_counts_where_neither_box_nor_tag_is_and_within_tags(response, answer):
     assert extract_answer(response) == answer
-    closed, open_ended = f"So.</think>{response}", response
-    assert extract_answer(closed, prefilled_think=True) == answer
-    assert extract_answer(open_ended, prefilled_think=True) is None
+    assert extract_answer(f"So.</think>{response}", prefilled_think=True) == answer
+    assert extract_answer(response, prefilled_think=True) is None
 
 
 @pytest.mark.parametrize(

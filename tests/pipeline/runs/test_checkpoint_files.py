@@ -32,7 +32,7 @@ def test_a_manifest_can_be_read_line_by_line(folder):
     ("text", "problem"),
     [(None, "inner/a.txt is missing"), ("", "inner/a.txt has 0 bytes, saved with 1")],
 )
-def test_the_size_of_a_file_is_told_before_its_hash(folder, text, problem):
+def test_the_size_of_a_file_is_checked_before_its_hash(folder, text, problem):
     file = folder / "inner" / "a.txt"
     file.unlink() if text is None else file.write_text(text)
     with pytest.raises(DamagedCheckpointError, match=problem):

@@ -60,7 +60,7 @@ def test_a_case_of_the_attack_suite_gets_a_reward_and_the_reason_for_it(open_box
     assert wrong == (0.0, "0 of 1 tests passed; ended otherwise: 1 wrong")
 
 
-def test_a_response_without_thinking_is_read_unless_its_prompt_has_begun_to_think(judged):
+def test_a_response_need_not_think(judged):
     assert judged(f"<answer>{ADD}</answer>").score == 1.0
 
 
