@@ -71,7 +71,7 @@ lint: style
 docs: install  ## the pages of docs/ as a site, outputs/site/index.html; warnings end it
 	$(RUN) -m mkdocs build
 
-mutation: install  ## mutate losses, packing, assembly, update and what judges code: every mutant must die
+mutation: install  ## mutate losses, packing, assembly, update, what judges and checkpoints: every mutant must die
 	$(RUN) benchmarks/mutation.py
 
 peers: install  ## verifiers and checkpoints inside TRL, verl, OpenRLHF, prime verifiers, transformers, vLLM

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import entry_points
@@ -45,10 +45,11 @@ OF_A_STEP = (
     *("rl/trust_region", "model/reference", "rollouts/grade", "rollouts/step_scores"),
     "preference/labelling",
 )
-OF_CODE = ("compare", "outcome", "answer", "split/values")
+OF_CODE = ("compare", "outcome", "answer", "split/values", "tests")
+OF_JUDGING = ("verifiers/math_answer", "verifiers/pool")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
 OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
-OF_RUNS = ("runs/atomic_write", "runs/hub_push")
+OF_RUNS = ("runs/atomic_write", "runs/hub_push", "runs/checkpoint_files", "runs/checkpoint")
 OF_TUNING = (
     *("sft/rejection_sampling", "preference/objective"),
     *("sft/step", "preference/reference_pass"),
@@ -61,11 +62,18 @@ ALSO = (
         for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING, *OF_SAMPLING, *OF_DISTILLATION)
     ),
     *(f"verifiers/code/{n}.py" for n in OF_CODE),
-    *(f"{n}.py" for n in OF_SAMPLES),
+    *(f"{n}.py" for n in (*OF_JUDGING, *OF_SAMPLES)),
 )
 # Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
 TESTED_BY = {
     "pipeline/rollouts/generate.py": ("tests/pipeline/rollouts/test_prompt.py",),
+    "pipeline/runs/checkpoint_files.py": (
+        "tests/pipeline/runs/test_checkpoint.py",
+        "tests/pipeline/runs/test_checkpoint_killed.py",
+    ),
+    "pipeline/runs/checkpoint.py": ("tests/pipeline/runs/test_tensor_store.py",),
+    "verifiers/math_answer.py": ("tests/verifiers/math/test_echo.py",),
+    "verifiers/code/tests.py": ("tests/verifiers/code/test_soundness.py",),
 }
 NOT_HERE = ("vllm", "docker", "browser", "published", "trackers", "ray")  # markers
 QUICK = 12  # mutants of a quick run
@@ -128,6 +136,15 @@ def preload() -> None:
     gc.freeze()  # no child needs to walk, and so copy, what its parent holds
 
 
+class _QuickFirst:
+    """A plugin of pytest: slow tests run last, since most mutants die of a quick one."""
+
+    @pytest.hookimpl(wrapper=True)  # after tests/conftest.py has put slow files first
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+        yield
+        items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
 def run_tests(tree: Path, path: str) -> int:
     """In the child: the exit code of the tests of `path`, imported from `tree` and nowhere else."""
     os.chdir(tree)
@@ -142,7 +159,7 @@ def run_tests(tree: Path, path: str) -> int:
     options += ["--tb=line", "--hypothesis-profile=unshrunk"]
     options += ["-m", " and ".join(f"not {marker}" for marker in NOT_HERE)]
     options += ["-c", str(tree / "pyproject.toml"), *tests_of(tree, path)]
-    code = int(pytest.main(options))
+    code = int(pytest.main(options, plugins=[_QuickFirst()]))
     loaded = sys.modules.get("veriloop." + path.removesuffix(".py").replace("/", "."))
     if code == PASSED and not str(getattr(loaded, "__file__", "")).startswith(str(tree)):
         print(f"{path}: the tests imported {loaded} and not the copy in {tree}")

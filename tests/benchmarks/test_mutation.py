@@ -225,6 +225,28 @@ def test_tests_that_could_not_judge_a_mutant_stop_the_run(tmp_path, test, compla
     assert done.returncode == 1 and complaint in done.stderr and "killed" not in done.stdout
 
 
+@pytest.mark.slow
+def test_quick_tests_judge_a_mutant_before_slow_ones(tmp_path):
+    log = tmp_path / "log"
+    test = (
+        "import pytest\nfrom pathlib import Path\n"
+        "from veriloop.pipeline.losses.one import half\n\n"
+        "def judged(order):\n    assert half(6) == 3\n"
+        f"    Path({str(log)!r}).open('a').write(order)\n\n"
+        "@pytest.mark.slow\ndef test_slow():\n    judged('last')\n\n"
+        "def test_quick():\n    judged('first ')\n"
+    )
+    files = {
+        "pyproject.toml": "[tool.pytest.ini_options]\nmarkers = ['slow: of seconds']\n",
+        "pipeline/__init__.py": "",
+        "pipeline/losses/one.py": HALF,
+        "tests/pipeline/losses/test_one.py": test,
+    }
+    done = run(tree(tmp_path / "tree", files))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert log.read_text() == "first last"  # of the tree without a mutant
+
+
 def test_tests_past_their_time_are_ended_and_the_mutant_is_printed_as_noticed(
     tmp_path, monkeypatch, capsys
 ):

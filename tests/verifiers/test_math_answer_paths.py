@@ -1,0 +1,136 @@
+"""Which way leads to a mathematical verdict: the shortcut, tags, boxes, prose; and its bounds."""
+
+from dataclasses import replace
+
+import pytest
+
+from veriloop.data.problem import Problem
+from veriloop.verifiers.math.decide import MAX_CHARS
+from veriloop.verifiers.math_answer import decimal_comma, extract_answer, same, sympy_seconds
+from veriloop.verifiers.registry import judge
+
+
+def problem_of(gold, **facts):
+    return Problem(
+        id="m/0", prompt="", verifier="math_answer", reference={"answer": gold}, facts=facts
+    )
+
+
+def judged(gold, response):
+    verdict = judge(problem_of(gold), response)
+    return verdict.score, verdict.answer, verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        ("2", "2.0", True),
+        ("2", "3", False),
+        ("x+1", "1+x", True),
+        ("x+1", "x+2", False),
+        ("0.333", r"0.333\ldots", True),  # the first is accepted for the second alone
+        (r"0.333\ldots", "0.333", True),
+        ("x", "((", None),
+        ("x+1".ljust(MAX_CHARS), "1+x", True),
+        ("x+1".ljust(MAX_CHARS + 1), "1+x", None),
+        ("x+1", "1+x".ljust(MAX_CHARS + 1), None),
+    ],
+)
+def test_two_answers_are_compared_in_both_directions_if_both_can_be_read(left, right, equal):
+    assert same(left, right) is equal
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("The answer is 42.", "42"),
+        (r"It is not \boxed{41}. The answer is 42.", None),
+        ("<answer></answer> The answer is 42.", None),
+        ("The answer is 42. <!-- no box -->", "42"),
+        (r"The answer is 42. <!-- \boxed{41} -->", None),
+        ("<answer>So he needs 42 of them, and so on</answer>", "42"),
+        (r"\boxed{So he needs 42 of them, and so on}", "So he needs 42 of them, and so on"),
+        (r"It is $\boxed{x+1}$, or $1+x$.", "x+1"),
+        (r"It is $\boxed{x+1}$, or $2+x$.", None),
+    ],
+)
+def test_prose_counts_where_neither_box_nor_tag_is_and_within_tags(response, answer):
+    assert extract_answer(response) == answer
+    assert extract_answer(f"So.</think>{response}", prefilled_think=True) == answer
+    assert extract_answer(response, prefilled_think=True) is None
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "answer", "by_shortcut"),
+    [
+        ("42", r"\boxed{42}", "42", True),
+        ("1234", r"The sum is \boxed{1,234}", "1,234", True),
+        ("1234", r"So the sum is \boxed{1,234}", "1,234", True),
+        ("1234", r"Sum: \boxed{1,234}", "1,234", False),
+        (1234, r"The sum is \boxed{1,234}", "1,234", False),
+        ("42", r"It is \frac{84}{2}, \boxed{42}", "42", False),
+    ],
+)
+def test_the_shortcut_takes_integers_and_no_comma_that_may_be_a_decimal_one(
+    gold, response, answer, by_shortcut
+):
+    score, shown, detail = judged(gold, response)
+    assert (score, shown, detail == "integers") == (1.0, answer, by_shortcut)
+
+
+def test_a_response_that_still_thinks_takes_no_shortcut():
+    thinking = problem_of("42", prefilled_think=True)
+    assert judge(thinking, r"\boxed{42}").status == "no_answer"
+    assert judge(thinking, r"So.</think>\boxed{42}").detail == "same text"
+
+
+def test_a_verdict_shows_the_answer_and_the_rule_that_decided():
+    assert judged("x+1", r"\boxed{x+1}") == (1.0, "x+1", "same text")
+    assert judged("1/2", r"\boxed{1/3}") == (0.0, "1/3", "exact rationals")
+    asked = replace(problem_of("5"), prompt="What is 2+3?")
+    verdict = judge(asked, r"\boxed{2+3}")
+    assert (verdict.score, verdict.answer) == (0.0, "2+3")
+    assert verdict.detail == "repeats an expression of the problem"
+
+
+@pytest.mark.parametrize("gold", ["42", "x"])
+def test_an_answer_may_have_as_many_characters_as_the_limit_and_no_more(gold):
+    score, shown, detail = judged(gold, rf"\boxed{{{'4' * MAX_CHARS}}}")
+    assert (score, shown) == (0.0, "4" * MAX_CHARS)
+    assert detail == "integers" if gold == "42" else not detail.startswith("longer")
+    longer = judged(gold, rf"\boxed{{{'4' * (MAX_CHARS + 1)}}}")
+    assert longer == (0.0, "4" * MAX_CHARS, f"longer than {MAX_CHARS} characters")
+
+
+def test_the_seconds_of_computer_algebra_are_a_start_and_four_patient_requests():
+    half = problem_of(r"\int_0^1 x\,dx")
+    assert sympy_seconds(half) == sympy_seconds(problem_of("42", computer_algebra="always")) == 240
+    assert sympy_seconds(problem_of("42")) == 0.0
+    assert sympy_seconds(problem_of("42", computer_algebra="never")) == 0.0
+
+
+GERMAN = "Die Summe ist also der Wert und das ist die Antwort"
+ENGLISH = "The sum is then what we get of it and this is what they have"
+
+
+def test_the_thinking_shows_the_language_only_of_a_response_that_is_short_without_it():
+    for thinking, after, score in (
+        (GERMAN, r"\boxed{2,5}", 1.0),
+        (GERMAN, rf"{ENGLISH}: \boxed{{2,5}}", 0.0),
+        (ENGLISH, r"\boxed{2,5}", 0.0),
+        (ENGLISH, rf"{GERMAN}: \boxed{{2,5}}", 1.0),
+    ):
+        assert judged("2.5", f"<think>{thinking}</think>{after}")[0] == score
+
+
+@pytest.mark.parametrize(("letters", "score"), [(40, 1.0), (41, 0.0)])
+def test_more_than_forty_letters_are_enough_to_show_a_language(letters, score):
+    words = "The sum is what we get of it and this is "
+    after = words + "x" * (letters - len("boxed" + words.replace(" ", "")))
+    response = f"<think>{GERMAN} {GERMAN}</think>{after} \\boxed{{2,5}}"
+    assert judged("2.5", response)[0] == score
+
+
+def test_the_language_is_that_of_the_last_words_of_a_long_text():
+    assert decimal_comma("the " * 2_000 + "der " * 1_000)
+    assert not decimal_comma("der " * 2_000 + "the " * 1_000)
