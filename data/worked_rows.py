@@ -5,7 +5,6 @@ them.
 """
 
 from collections.abc import Mapping
-from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from veriloop.data.place_value import by_place
@@ -13,7 +12,7 @@ from veriloop.data.problem import Problem
 from veriloop.data.sources import Mixture, Source
 
 DRAWS = 20  # for each row
-Steps = Literal["operations", "places", "either"]
+Steps = Literal["operations", "places"]
 
 
 @runtime_checkable
@@ -39,8 +38,8 @@ def worked_rows(
     """`count` rows with different questions, in TRL's layout, mixed by weight.
 
     The answer follows the steps, in the tags of R1-Zero. With "places" sums of whole numbers in
-    the steps are spelled out by place value, with "either" in half of the rows, drawn by `seed`.
-    Raises ValueError for a source without worked solutions, and for too few different questions.
+    the steps are spelled out by place value. Raises ValueError for a source without
+    worked solutions, and for too few different questions.
     """
     for name in weights:
         if not isinstance(sources[name], WorkedSource):
@@ -54,7 +53,7 @@ def worked_rows(
         assert isinstance(source, WorkedSource)
         solution, answer = source.worked(problem), source.answer(problem)
         if solution and answer is not None and problem.prompt not in rows:
-            if steps == "places" or (steps == "either" and _spells_out(seed, number)):
+            if steps == "places":
                 solution = by_place(solution)
             rows[problem.prompt] = _row(problem.prompt, solution, answer) | {"source": name}
         if len(rows) == count:
@@ -63,10 +62,6 @@ def worked_rows(
         f"{', '.join(weights)}: {len(rows)} different questions with worked solutions in "
         f"{DRAWS * count} draws; rows={count} are too many"
     )
-
-
-def _spells_out(seed: int, number: int) -> bool:
-    return Random(f"steps/{seed}/{number}").random() < 0.5
 
 
 def _row(prompt: str, solution: str, answer: str) -> dict[str, Any]:

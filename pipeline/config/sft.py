@@ -66,8 +66,7 @@ class WorkedDataConfig(SFTDataConfig):
     """
     steps: Steps = "operations"
     """Steps of `problems`. operations: as the source has them; places: sums of whole numbers in
-    them are spelled out by place value ("47 + 38 = 40 + 30 + 7 + 8 = 70 + 15 = 85"); either: in
-    half of the rows."""
+    them are spelled out by place value ("47 + 38 = 40 + 30 + 7 + 8 = 70 + 15 = 85")."""
 
     @model_validator(mode="after")
     def _rows_have_one_origin(self) -> Self:
