@@ -13,9 +13,9 @@ from torch import Tensor
 CHECKS = 64  # that are remembered
 FIRST = 4  # checks before any is compared with earlier ones
 DEVIATIONS = 6.0  # of the rank sum under equal distributions
-INFORMATIVE = 0.1  # least slope of a token; others do not depend on the temperature
+INFORMATIVE = 0.5  # least slope of a token; rounding outweighs the temperature in others
 RATIOS = 256  # of tokens that are remembered
-RATIO = 0.03  # least relative error of a temperature; rounding has a median below 0.01
+RATIO = 0.08  # least relative error of a temperature; like contexts share rounding of 0.02 to 0.05
 SIGN_DEVIATIONS = 4.0  # of the number of ratios with one sign
 GREATER = 2.0  # times the earlier mean; a smaller increase is not worth a warning
 

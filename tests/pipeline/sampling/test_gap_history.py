@@ -69,7 +69,7 @@ def at_temperature(ratio, noise, count=64, seed=0):
     return sampled - trained + rounding, trained + entropy
 
 
-@pytest.mark.parametrize("ratio", [1 / 0.9, 1 / 1.1, 1.05, 0.95])
+@pytest.mark.parametrize("ratio", [1 / 0.9, 1 / 1.1, 1.15, 0.87])
 def test_another_temperature_is_measured_through_rounding_and_an_outlier(ratio):
     excess, slope = at_temperature(ratio, noise=0.01)
     excess[3] = 0.653
@@ -81,6 +81,13 @@ def test_the_same_temperature_is_never_suspected():
     history = GapHistory(0.03)
     for seed in range(500):
         assert history.temperature_ratio(*at_temperature(1.0, noise=0.03, seed=seed)) is None
+
+
+@pytest.mark.parametrize(("slope", "ratio"), [(0.15, 0.2), (2.0, 0.05)])
+def test_rounding_that_a_context_repeats_at_every_check_is_not_another_temperature(slope, ratio):
+    history, slopes = GapHistory(0.03), torch.full((8,), slope)
+    said = [history.temperature_ratio(ratio * slopes, slopes) for _ in range(64)]
+    assert said == [None] * 64
 
 
 def test_few_tokens_are_not_certain_and_are_kept_for_the_next_check():
