@@ -258,7 +258,7 @@ class WeightSync:
         if ratio is not None:
             raise SyncError(
                 f"after {version} optimizer steps the {self._sampler.name} sampler's log-probs of "
-                f"fresh tokens are those of a temperature of {self._temperature / ratio:.3g}, "
+                f"fresh tokens are those of a temperature of {self._temperature / ratio:.2g}, "
                 f"not {self._temperature}"
             )
 
