@@ -15,7 +15,7 @@ FIRST = 4  # checks before any is compared with earlier ones
 DEVIATIONS = 6.0  # of the rank sum under equal distributions
 INFORMATIVE = 0.5  # least slope of a token; rounding outweighs the temperature in others
 RATIOS = 256  # of tokens that are remembered
-RATIO = 0.08  # least relative error of a temperature; like contexts share rounding of 0.02 to 0.05
+RATIO = 0.08  # least relative error of a temperature; like contexts share smaller ones of rounding
 SIGN_DEVIATIONS = 4.0  # of the number of ratios with one sign
 GREATER = 2.0  # times the earlier mean; a smaller increase is not worth a warning
 
