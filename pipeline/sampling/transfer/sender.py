@@ -38,6 +38,7 @@ from veriloop.pipeline.sampling.transfer.records import (
 )
 
 BUCKET_BYTES = 2**28  # a larger weight has a bucket of its own
+OPENING_S = 300.0  # for this process to connect to its own store: no server is waited for
 POLL_S = 0.001
 
 
@@ -128,8 +129,9 @@ class Sender:
     def _opened_store(self) -> TCPStore:
         store = TCPStore(
             self._address, 0, is_master=True, wait_for_workers=False,
-            timeout=timedelta(seconds=self._deadline_s),
+            timeout=timedelta(seconds=OPENING_S),
         )  # fmt: skip
+        store.set_timeout(timedelta(seconds=self._deadline_s))
         for worker in range(len(self._names)):
             store.set(progress_key(worker), "")
         return store
