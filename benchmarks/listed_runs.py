@@ -1,4 +1,4 @@
-"""Runs of a shipped list of stages, one for each seed, each on one core and in its own folder.
+"""Runs of a shipped list of stages, one for each seed, each in its own folder.
 
 The base model is the same for all seeds; everything after it has the run's seed. Goals are left
 out, so that a run that misses one ends and is counted. A run with the same stages and the same
@@ -61,7 +61,7 @@ def listed(name: str, seed: int, over: Settings, further: Sequence[Stage] = ()) 
     return whole
 
 
-def run(folder: Path, whole: Mapping[str, Any], seed: int) -> dict[str, Stage]:
+def run(folder: Path, whole: Mapping[str, Any], seed: int, *, cores: int = 1) -> dict[str, Stage]:
     """The record of each stage by its name, with its metrics as `curve`."""
     output, asked = folder / f"seed-{seed}", folder / f"seed-{seed}.json"
     recipe, log = folder / f"seed-{seed}.yaml", folder / f"seed-{seed}.log"
@@ -79,7 +79,7 @@ def run(folder: Path, whole: Mapping[str, Any], seed: int) -> dict[str, Stage]:
             stdout=stream,
             stderr=stream,
             check=False,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": str(cores)},
         )
     if done.returncode:
         raise SystemExit(f"seed {seed} failed:\n{log.read_text()[-3000:]}")

@@ -1,5 +1,6 @@
 """Results of the whole recipe, the language reward and distillation, as Markdown."""
 
+import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -100,6 +101,30 @@ def rlhf(runs: Sequence[Run]) -> list[str]:
         for key, what in OPTIMISED.items()
     ]  # fmt: skip
     return [*table(header, rows), "", *table(["tenth of the run", *map(str, range(1, 11))], curves)]
+
+
+def published_gains(runs: Sequence[Run]) -> list[str]:
+    """A published model after each stage, sampled and greedy by source, over the seeds."""
+    first = runs[0]["cold_start"]["after"]
+    sources = [key.removeprefix("greedy/") for key in first if re.fullmatch(r"greedy/\w+", key)]
+    keys = [f"{name}/{source}" for source in sources for name in ("pass@1", "greedy")]
+    rows = [
+        [name]
+        + [_over([run[stage][side][key] for run in runs], 3) for key in [*keys, "format"]]
+        + [_over([run[stage]["seconds"] / 60 for run in runs], 0) if side == "after" else ""]
+        for name, stage, side in (
+            ("the model", "cold_start", "before"),
+            ("cold start", "cold_start", "after"),
+            ("cold start, GRPO", "reasoning_rl", "after"),
+            ("cold start, further SFT", "further_sft", "after"),
+        )
+    ]
+    return table(["after", *keys, "format", "minutes of the last stage"], rows)
+
+
+def _over(values: Sequence[float], digits: int) -> str:
+    """Mean, minimum and maximum over the seeds; of one seed its value."""
+    return spread(values, digits) if len(values) > 1 else f"{values[0]:.{digits}f}"
 
 
 def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:

@@ -33,17 +33,18 @@ def worked_rows(
     weights: Mapping[str, float],
     seed: int,
     count: int,
-    steps: Steps = "operations",
+    steps: Mapping[str, Steps] | None = None,
 ) -> list[dict[str, Any]]:
     """`count` rows with different questions, in TRL's layout, mixed by weight.
 
-    The answer follows the steps, in the tags of R1-Zero. With "places" sums of whole numbers in
-    the steps are spelled out by place value. Raises ValueError for a source without
-    worked solutions, and for too few different questions.
+    The answer follows the steps, in the tags of R1-Zero. `steps`: of a source, by name; with
+    "places" sums of whole numbers in them are spelled out by place value. Raises ValueError for a
+    source without worked solutions, and for too few different questions.
     """
     for name in weights:
         if not isinstance(sources[name], WorkedSource):
             raise ValueError(f"source {name!r} has no worked solutions")
+    spelled_out = [name for name, kind in (steps or {}).items() if kind == "places"]
     mixture = Mixture(weights, "rl", seed, sources)
     rows: dict[str, dict[str, Any]] = {}
     for number in range(DRAWS * count):
@@ -53,7 +54,7 @@ def worked_rows(
         assert isinstance(source, WorkedSource)
         solution, answer = source.worked(problem), source.answer(problem)
         if solution and answer is not None and problem.prompt not in rows:
-            if steps == "places":
+            if name in spelled_out:
                 solution = by_place(solution)
             rows[problem.prompt] = _row(problem.prompt, solution, answer) | {"source": name}
         if len(rows) == count:

@@ -20,6 +20,7 @@ from veriloop.pipeline.config.sections import (
     require_used,
 )
 from veriloop.pipeline.config.user_code import PromptTemplate, SystemMessage
+from veriloop.pipeline.errors import did_you_mean
 
 
 class SFTExamplesConfig(Part):
@@ -64,9 +65,12 @@ class WorkedDataConfig(SFTDataConfig):
     Published sets with steps in their rows, reasoning-gym tasks on expressions of numbers, and
     "programs".
     """
-    steps: Steps = "operations"
-    """Steps of `problems`. operations: as the source has them; places: sums of whole numbers in
-    them are spelled out by place value ("47 + 38 = 40 + 30 + 7 + 8 = 70 + 15 = 85")."""
+    steps: dict[str, Steps] = Field({})
+    """Steps of each of `problems`; of those that are not named, operations.
+
+    operations: as the source has them; places: sums of whole numbers in them are spelled out by
+    place value ("47 + 38 = 40 + 30 + 7 + 8 = 70 + 15 = 85").
+    """
 
     @model_validator(mode="after")
     def _rows_have_one_origin(self) -> Self:
@@ -76,8 +80,13 @@ class WorkedDataConfig(SFTDataConfig):
             )
         if self.problems and not self.rows:
             raise ValueError("rows=0: set the number of rows to take from `problems`")
-        if self.steps != "operations" and not self.problems:
-            raise ValueError(f"steps={self.steps!r} changes only rows of `problems`")
+        for name in self.steps:
+            if name not in self.problems:
+                known = ", ".join(self.problems) or "none"
+                raise ValueError(
+                    f"steps: {name!r} is no source of `problems`."
+                    f"{did_you_mean(name, self.problems)} Known: {known}"
+                )
         return self
 
 

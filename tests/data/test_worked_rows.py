@@ -58,7 +58,7 @@ def test_the_calculator_of_gsm8k_and_its_answer_line_are_left_out(sources):
 
 
 def test_sums_in_the_steps_are_spelled_out_by_place_value(sources):
-    plain, spelled = (worked_rows(sources, {"chain_sum": 1.0}, 0, 30, steps)
+    plain, spelled = (worked_rows(sources, {"chain_sum": 1.0}, 0, 30, {"chain_sum": steps})
                       for steps in ("operations", "places"))  # fmt: skip
     assert [row["prompt"] for row in plain] == [row["prompt"] for row in spelled]
     longer = 0
@@ -66,6 +66,14 @@ def test_sums_in_the_steps_are_spelled_out_by_place_value(sources):
         assert answer.rpartition(" = ")[2] == plain_answer.rpartition(" = ")[2]
         longer += len(answer) > len(plain_answer)
     assert longer > 10
+
+
+def test_only_the_steps_of_the_named_sources_are_spelled_out(sources):
+    weights = {"gsm8k": 1.0, "chain_sum": 2.0}
+    plain, spelled = (worked_rows(sources, weights, 0, 30, steps)
+                      for steps in (None, {"chain_sum": "places"}))  # fmt: skip
+    changed = {row["source"] for row, other in zip(plain, spelled, strict=True) if row != other}
+    assert changed == {"chain_sum"}
 
 
 def test_one_line_programs_have_their_expressions_as_steps():

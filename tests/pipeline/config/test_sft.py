@@ -21,7 +21,14 @@ def test_generated_rows_must_be_counted():
         ({}, "source='' and problems={}: set exactly one"),
         ({"source": "a.jsonl", "problems": {"gsm8k": 1.0}, "rows": 4}, "set exactly one"),
         ({"problems": {"gsm8k": 1.0}}, "rows=0: set the number of rows"),
-        ({"source": "a.jsonl", "steps": "places"}, "steps='places' changes only rows of"),
+        (
+            {"problems": {"gsm8k": 1.0}, "rows": 4, "steps": {"gsmk8": "places"}},
+            "steps: 'gsmk8' is no source of `problems`. Did you mean 'gsm8k'? Known: gsm8k",
+        ),
+        (
+            {"source": "a.jsonl", "steps": {"gsm8k": "places"}},
+            "steps: 'gsm8k' is no source of `problems`. Known: none",
+        ),
         ({"problems": {"gsm9k": 1.0}, "rows": 4}, "no source 'gsm9k'. Did you mean 'gsm8k'?"),
     ],
 )

@@ -1,0 +1,111 @@
+"""The benchmark of GRPO beside further SFT: what it runs, its claims and its table."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("published_gains")
+
+
+def stages_of(sums, words, after_sft=0.1):
+    """The records of all stages from a cold start at 0.6 and 0.1."""
+
+    def evaluation(sampled, greedy):
+        figures = {"pass@1/chain_sum": sampled, "pass@1/svamp": 0.05, "loss": 1.0}
+        figures |= {"greedy/chain_sum": sampled, "greedy/svamp": greedy}
+        return figures | {"format": 1.0, "greedy/svamp 95%": [0.0, 1.0]}
+
+    cold = evaluation(0.6, 0.1)
+    ends = {
+        "cold_start": (evaluation(0.0, 0.0), cold),
+        "reasoning_rl": (cold, evaluation(sums, words)),
+        "further_sft": (cold, evaluation(0.65, after_sft)),
+    }
+    return {
+        name: {"before": before, "after": after, "seconds": 600.0, "curve": [{}, {}]}
+        for name, (before, after) in ends.items()
+    }
+
+
+def test_quick_asks_for_a_step_of_each_stage_without_published_questions(
+    script, monkeypatch, tmp_path, capsys
+):
+    asked = []
+
+    def run(folder, whole, seed, *, cores):
+        asked.append((seed, cores, {stage["name"]: stage["set"] for stage in whole["stages"]}))
+        return stages_of(0.9, 0.2)
+
+    monkeypatch.setattr(script, "run", run)
+    out = tmp_path / "published_gains.json"
+    words = ["published_gains.py", "--quick", "--folder", str(tmp_path), "--json", str(out)]
+    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / words[0]), *words[1:]])
+    assert script.main() == 0
+    ((seed, cores, settings),) = asked
+    assert (seed, cores, list(settings)) == (0, 2, list(script.ARMS))
+    assert settings["reasoning_rl"]["steps"] == settings["further_sft"]["epochs"] == 1
+    assert not any("svamp" in part["evaluation.sources"] for part in settings.values())
+    assert "| cold start, GRPO | 0.900 | 0.900 | 0.050 | 0.200 |" in capsys.readouterr().out
+    (result,) = json.loads(out.read_text())["results"]
+    assert result["further_sft"]["steps"] == 2
+    assert "loss" not in result["cold_start"]["after"]
+
+
+def test_every_stage_reads_the_given_file_and_takes_the_seed(script, monkeypatch, tmp_path):
+    asked = {}
+
+    def run(folder, whole, seed, *, cores):
+        asked[seed] = {stage["name"]: stage["set"] for stage in whole["stages"]}
+        return stages_of(0.9, 0.2 + seed / 1000)
+
+    monkeypatch.setattr(script, "run", run)
+    words = ["--svamp", "here.jsonl", "--seeds", "3", "4", "--folder", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "published_gains.py"), *words])
+    assert script.main() == 0
+    for seed, settings in asked.items():
+        assert {part["sets.svamp.path"] for part in settings.values()} == {"here.jsonl"}
+        assert {part["seed"] for part in settings.values()} == {seed}
+
+
+def results(script, ends):
+    return [script.told(seed, stages_of(*end)) for seed, end in enumerate(ends)]
+
+
+def test_gains_on_both_kinds_of_questions_miss_nothing(script):
+    assert script.shortfalls(results(script, [(0.86, 0.2), (0.9, 0.21), (0.84, 0.19)])) == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "missed"),
+    [
+        (
+            [(0.79, 0.2), (0.8, 0.21), (0.78, 0.19)],
+            ["pass@1/chain_sum rises by 0.190, less than 0.2",
+             "pass@1/chain_sum after GRPO is 0.790, below 0.85"],
+        ),
+        (
+            [(0.9, 0.1), (0.9, 0.2), (0.9, 0.12)],
+            ["greedy/svamp: GRPO less further SFT +0.040 ± 0.131 (95 %)"],
+        ),
+    ],
+)  # fmt: skip
+def test_each_claim_that_does_not_hold_is_reported(script, ends, missed):
+    assert script.shortfalls(results(script, ends)) == missed
+
+
+def test_the_table_has_a_spread_where_there_are_several_seeds(script):
+    tables = importlib.import_module("recipe_tables")
+    header, _, *rows = tables.published_gains(results(script, [(0.8, 0.2), (0.9, 0.3)]))
+    assert header.startswith("| after | pass@1/chain_sum | greedy/chain_sum | pass@1/svamp |")
+    assert len(rows) == 4
+    assert rows[2].startswith("| cold start, GRPO | 0.850 (0.800 to 0.900) |")
+    assert rows[0].endswith("| 1.000 (1.000 to 1.000) |  |")
