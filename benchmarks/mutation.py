@@ -1,14 +1,18 @@
 """Mutate the arithmetic one operator at a time and run its tests: a survivor is a gap in them.
 
     python benchmarks/mutation.py [--quick] [--json FILE] [--files FILE ...] [--jobs N]
+                                  [--folder DIR]
 
 Each mutant is tested in a temporary copy of the tree, by a child forked from this process, which
-has imported torch once. Exits 1 when a mutant survives.
+has imported torch once. Exits 1 when a mutant survives. With `--folder` a run on a clean commit
+goes on where one of the same commit was stopped.
 """
 
 import difflib
 import gc
+import hashlib
 import importlib
+import json
 import os
 import random
 import shutil
@@ -32,6 +36,7 @@ sys.path.insert(0, str(ROOT))  # so that it runs as a script as well as a module
 from benchmarks.equivalents import EQUIVALENT, Equivalent  # noqa: E402
 from benchmarks.mutants import KEYWORDS_LEFT, Mutant, mutants  # noqa: E402
 from benchmarks.publish import arguments, publish  # noqa: E402
+from veriloop.pipeline.runs.provenance import git  # noqa: E402
 
 FOLDERS = ("data", "sandbox", "verifiers", "pipeline", "stages", "src", "tests")
 PRELOAD = (
@@ -257,8 +262,42 @@ def excluded(candidates: Sequence[Mutant], files: Sequence[str]) -> list[tuple[M
     return pairs
 
 
-def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int) -> list[Mutant]:
-    survivors: list[Mutant] = []
+class Judged:
+    """Which mutants of a clean commit survived, kept in a folder as JSON lines."""
+
+    def __init__(self, folder: Path | None, root: Path) -> None:
+        """`folder`: None keeps nothing."""
+        commit = git(root)
+        self._path: Path | None = None
+        if folder is not None and commit["dirty"] is False:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._path = folder / "judged.jsonl"
+        self._commit, self._survived = commit["commit"], dict[str, bool]()
+        if self._path is not None and self._path.is_file():
+            for line in self._path.read_text().split("\n"):
+                if line.endswith("}"):  # the last may be cut off
+                    known = json.loads(line)
+                    if known["commit"] == self._commit:
+                        self._survived[known["mutant"]] = known["survived"]
+
+    def of(self, mutant: Mutant) -> bool | None:
+        """Whether it survived; None if it was not judged."""
+        return self._survived.get(_key(mutant))
+
+    def add(self, mutant: Mutant, survived: bool) -> None:
+        if self._path is not None:
+            line = {"commit": self._commit, "mutant": _key(mutant), "survived": survived}
+            with self._path.open("a") as file:
+                file.write(f"\n{json.dumps(line)}")  # after a line that was cut off, too
+
+
+def _key(mutant: Mutant) -> str:
+    return hashlib.sha256(f"{mutant.path}\n{mutant.source}".encode()).hexdigest()
+
+
+def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int, kept: Judged) -> list[Mutant]:
+    survivors = [mutant for mutant in chosen if kept.of(mutant)]
+    left = [mutant for mutant in chosen if kept.of(mutant) is None]
 
     def judged(job: Job, code: int, output: str) -> None:
         noticed = code in (FAILED, INTERRUPTED, HUNG) or (code == USAGE and NOT_IMPORTED in output)
@@ -266,11 +305,13 @@ def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int) -> list[Mut
             sys.exit(f"{job.path}: pytest could not judge a mutant (exit {code})\n{output}")
         if code == HUNG and job.mutant is not None:
             print(f"hung, and so noticed, {difference(root, job.mutant)}", flush=True)
+        if job.mutant is not None:
+            kept.add(job.mutant, code == PASSED)
         if code == PASSED and job.mutant is not None:
             survivors.append(job.mutant)
             print(f"survived {difference(root, job.mutant)}", flush=True)
 
-    run_all(root, [Job(path=m.path, mutant=m) for m in chosen], workers, judged)
+    run_all(root, [Job(path=m.path, mutant=m) for m in left], workers, judged)
     return sorted(survivors, key=lambda m: (m.path, m.line))
 
 
@@ -328,6 +369,7 @@ def main() -> int:
         files={"nargs": "+", "metavar": "FILE", "help": "relative to the root"},
         jobs={"type": int, "default": 2, "help": "mutants tested at a time"},
         root={"type": Path, "default": ROOT, "help": "the tree to test"},
+        folder={"type": Path, "help": "where it is kept which mutants survived; default: nowhere"},
     )
     root, workers = options.root, options.jobs
     files = options.files or default_files(root)
@@ -337,8 +379,9 @@ def main() -> int:
     if options.quick:
         chosen = random.Random(0).sample(chosen, min(QUICK, len(chosen)))
     preload()
-    check_baseline(root, sorted({m.path for m in chosen}), workers)
-    survivors = survivors_of(root, chosen, workers)
+    kept = Judged(options.folder, root)
+    check_baseline(root, sorted({m.path for m in chosen if kept.of(m) is None}), workers)
+    survivors = survivors_of(root, chosen, workers, kept)
     results = counted(root, chosen, survivors, left_out)
     return publish(options, summary(root, results, left_out), results, failed=results["survivors"])
 

@@ -14,6 +14,7 @@ more than the 95 % interval.
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from listed_runs import Settings, Stage, listed, run
@@ -73,12 +74,12 @@ def shortfalls(results: Sequence[Mapping[str, Any]]) -> list[str]:
 def main() -> int:
     options = arguments(
         __doc__ or "",
-        svamp={"default": "", "help": "file with SVAMP's questions; default: from the hub"},
+        svamp={"type": Path, "help": "file with SVAMP's questions; default: from the hub"},
         seeds={"nargs": "+", "type": int, "default": list(SEEDS)},
         folder=OPTIONS["folder"],
     )
     seeds = options.seeds[:1] if options.quick else options.seeds
-    at = {"sets.svamp.path": options.svamp} if options.svamp else {}
+    at = {"sets.svamp.path": str(options.svamp)} if options.svamp else {}
     over = QUICK if options.quick else dict.fromkeys(ARMS, at)
     folder, results = work_folder(options.folder, "published-gains"), []
     for seed in seeds:

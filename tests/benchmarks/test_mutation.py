@@ -267,9 +267,42 @@ def test_tests_past_their_time_are_ended_and_the_mutant_is_printed_as_noticed(
         judged(jobs[0], codes[-1], "")
 
     monkeypatch.setattr(mutation, "run_all", run_all)
-    assert mutation.survivors_of(tmp_path, [mutant], 1) == []
+    assert mutation.survivors_of(tmp_path, [mutant], 1, mutation.Judged(None, tmp_path)) == []
     assert codes == [None, mutation.HUNG]
     assert capsys.readouterr().out.startswith("hung, and so noticed, p.py:1: swap\n")
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+def test_a_clean_commit_goes_on_with_the_mutants_that_were_not_judged(tmp_path, monkeypatch, dirty):
+    monkeypatch.setattr(mutation, "git", lambda root: {"commit": "c0ffee", "dirty": dirty})
+    (tmp_path / "p.py").write_text("a + b\n")
+    killed, survivor, third = (
+        Mutant(path="p.py", line=1, operator="swap", before="a + b", after=after, source=after)
+        for after in ("a - b\n", "a * b\n", "a / b\n")
+    )
+    asked = []
+
+    def run_all(root, jobs, workers, judged):
+        for job in jobs:
+            asked.append(job.mutant)
+            judged(job, mutation.PASSED if job.mutant is survivor else mutation.FAILED, "")
+
+    def survivors(*chosen):
+        asked.clear()
+        return mutation.survivors_of(tmp_path, chosen, 1, mutation.Judged(tmp_path, tmp_path))
+
+    monkeypatch.setattr(mutation, "run_all", run_all)
+    assert survivors(killed, survivor) == [survivor]
+    if not dirty:
+        with (tmp_path / "judged.jsonl").open("a") as kept:
+            kept.write('\n{"commit": "c0f')  # killed as it wrote
+    assert survivors(killed, survivor, third) == [survivor]
+    assert asked == ([killed, survivor, third] if dirty else [third])
+    assert survivors(killed, survivor, third) == [survivor]
+    assert asked == ([killed, survivor, third] if dirty else [])
+    monkeypatch.setattr(mutation, "git", lambda root: {"commit": "later", "dirty": False})
+    survivors(killed)
+    assert asked == [killed]
 
 
 def test_a_stale_entry_of_the_equivalent_mutants_is_an_error(monkeypatch):
