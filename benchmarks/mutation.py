@@ -305,7 +305,7 @@ def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int, kept: Judge
             sys.exit(f"{job.path}: pytest could not judge a mutant (exit {code})\n{output}")
         if code == HUNG and job.mutant is not None:
             print(f"hung, and so noticed, {difference(root, job.mutant)}", flush=True)
-        if job.mutant is not None:
+        if job.mutant is not None and code != HUNG:  # which a busy machine could be the cause of
             kept.add(job.mutant, code == PASSED)
         if code == PASSED and job.mutant is not None:
             survivors.append(job.mutant)

@@ -305,6 +305,23 @@ def test_a_clean_commit_goes_on_with_the_mutants_that_were_not_judged(tmp_path, 
     assert asked == [killed]
 
 
+def test_a_mutant_past_its_time_is_judged_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutation, "git", lambda root: {"commit": "c0ffee", "dirty": False})
+    (tmp_path / "p.py").write_text("a + b\n")
+    mutant = Mutant(
+        path="p.py", line=1, operator="swap", before="a + b", after="a - b", source="a - b\n"
+    )
+    codes = [mutation.HUNG, mutation.PASSED]
+
+    def run_all(root, jobs, workers, judged):
+        judged(jobs[0], codes.pop(0), "")
+
+    monkeypatch.setattr(mutation, "run_all", run_all)
+    for survivors in ([], [mutant]):
+        kept = mutation.Judged(tmp_path, tmp_path)
+        assert mutation.survivors_of(tmp_path, [mutant], 1, kept) == survivors
+
+
 def test_a_stale_entry_of_the_equivalent_mutants_is_an_error(monkeypatch):
     mutant = Mutant(path="p.py", line=1, operator="", before="a + b", after="(a - b)", source="")
     entry = mutation.Equivalent(path="p.py", before="a + b", after="(a - b)", reason="b is 0")
