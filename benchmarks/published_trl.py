@@ -4,8 +4,8 @@
                                        [--folder DIR]
 
 FOLDER is a checkpoint of `recipes/real/smollm2/cold_start.yaml` on sums alone. From there both
-sides learn sums of two and three numbers: the same questions in the same order, 32 x 8 answers of
-at most 112 tokens a step, the same loss, rate and rewards, one optimizer step each. TRL is measured
+sides learn sums of two and three numbers: the same questions in the same order, 16 x 8 answers of
+at most 64 tokens a step, the same loss, rate and rewards, one optimizer step each. TRL is measured
 as it installs, and with the best settings that a search on one step each finds: gradient
 checkpointing off, micro-batches, a static cache. The sides take turns, each on all cores and
 stopped meanwhile. A side has reached a reward when its mean over WINDOW steps has; the one asked
@@ -23,13 +23,13 @@ from typing import Any
 
 from contenders import Contender, Process, in_turn
 from publish import arguments, publish, table
-from published_turns import RECIPE
+from published_turns import PROMPTS, RECIPE
 from tiny_runs import work_folder
 
 BAR = 0.67  # times the wall time of TRL, searched
 WINDOW = 5  # steps
 STEPS, TRIAL_STEPS = 30, 1
-QUESTIONS = 32 * 64
+QUESTIONS = PROMPTS * 64
 CHOICES: Sequence[tuple[str, Sequence[Any]]] = (  # of TRL, one after the other
     ("micro_batch", (64, 32, 16)),
     ("cache_implementation", ("static",)),

@@ -3,8 +3,9 @@
     python benchmarks/published_turns.py ours|trl FOLDER SETTINGS
 
 FOLDER is a checkpoint with questions.json beside its weights: prompts in the model's template, each
-with its answer. Both sides have the same questions in the same order and the rewards of
-`recipes/real/smollm2/reasoning_rl.yaml`. See `grpo_turns.py` for the lines.
+with its answer. Both sides have the same questions in the same order, and rewards, rate,
+temperature and loss of `recipes/real/smollm2/reasoning_rl.yaml`, with one optimizer step each. See
+`grpo_turns.py` for the lines.
 """
 
 import json
@@ -20,8 +21,8 @@ from typing import Any
 from grpo_turns import UNATTENDED, reply, wait_for_turn, waiting
 
 RECIPE = "real/smollm2/reasoning_rl"
-PROMPTS, GROUP, MAX_TOKENS, STEPS = 32, 8, 112, 1_000_000
-RATE, WARM_UP = 2e-5, 3
+PROMPTS, GROUP, MAX_TOKENS, STEPS = 16, 8, 64, 1_000_000
+RATE, WARM_UP, TEMPERATURE = 3e-5, 3, 1.5
 TAGGED = re.compile(r"<think>.*</think>\s*<answer>.*\S.*</answer>\s*", re.S)
 ANSWER = re.compile(r"<answer>\s*(-?\d+)\s*</answer>")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -33,6 +34,10 @@ SETTINGS: Mapping[str, Any] = {  # of ours
     "rollout.prompts": PROMPTS,
     "rollout.per_prompt": GROUP,
     "rollout.max_tokens": MAX_TOKENS,
+    "rollout.temperature": TEMPERATURE,
+    "algorithm.minibatches": 1,
+    "algorithm.aggregation": "constant",
+    "algorithm.kl_coefficient": 0.0,
     "optimizer.learning_rate": RATE,
     "optimizer.warmup_steps": WARM_UP,
     "optimizer.betas": [0.9, 0.999],  # TRL's
@@ -108,7 +113,8 @@ def trl(folder: Path, settings: Mapping[str, Any]) -> None:
         learning_rate=RATE,
         warmup_steps=WARM_UP,
         lr_scheduler_type="constant_with_warmup",
-        loss_type="grpo",
+        temperature=TEMPERATURE,
+        loss_type="dr_grpo",  # divides by the tokens that all answers could have
         beta=0.0,
         max_steps=STEPS,
         shuffle_dataset=False,
