@@ -174,6 +174,7 @@ def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of docs/results.md: (what, measured, the script that printed it)."""
     rows = {"whole": _whole, "language_reward": _language, "distillation": _taught}
     rows |= {"secondary_rl": _secondary, "rlhf": _rlhf, "cluster_zero": _cluster}
+    rows |= {"published_gains": _gains}
     return [(*row(results[name]), name) for name, row in rows.items() if name in results]
 
 
@@ -239,6 +240,21 @@ def _cluster(result: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
+def _gains(runs: Sequence[Run]) -> tuple[str, str]:
+    def after(stage: str, key: str) -> str:
+        return _over([run[stage]["after"][key] for run in runs], 3)
+
+    sums, words = "pass@1/chain_sum", "greedy/svamp"
+    return (
+        f"SmolLM2-135M, {len(runs)} seed{'s' * (len(runs) > 1)}, held out: pass@1 of sums, cold "
+        "start → GRPO; greedy SVAMP, cold start → GRPO (further SFT) "
+        "([table](real.md#smollm2-135m-instruct-on-a-cpu))",
+        f"{after('cold_start', sums)} → {after('reasoning_rl', sums)}; "
+        f"{after('cold_start', words)} → {after('reasoning_rl', words)} "
+        f"({after('further_sft', words)})",
+    )
+
+
 def _range(ends: Sequence[Run], name: str) -> str:
     values = [end[name] for end in ends]
     return f"{min(values):.3f} to {max(values):.3f}"
@@ -274,6 +290,7 @@ TABLES = {  # by result: the page, and what it says there
     "language_reward": ("docs/rl.md", language_reward),
     "distillation": ("docs/distillation.md", distillation),
     "secondary_rl": ("docs/r1.md", secondary_rl),
+    "published_gains": ("docs/real.md", published_gains),
     "rlhf": ("docs/rl.md", rlhf),
     "report": ("docs/report.md", report),
     "cluster_zero": ("docs/cluster.md", cluster_zero),

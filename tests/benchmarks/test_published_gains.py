@@ -109,3 +109,11 @@ def test_the_table_has_a_spread_where_there_are_several_seeds(script):
     assert len(rows) == 4
     assert rows[2].startswith("| cold start, GRPO | 0.850 (0.800 to 0.900) |")
     assert rows[0].endswith("| 1.000 (1.000 to 1.000) |  |")
+
+
+def test_the_row_of_results_names_what_grpo_and_further_sft_reach(script):
+    tables = importlib.import_module("recipe_tables")
+    runs = results(script, [(0.9, 0.3)])
+    ((what, figures, name),) = tables.proofs({"published_gains": runs})
+    assert what.startswith("SmolLM2-135M, 1 seed, held out:") and name == "published_gains"
+    assert figures == "0.600 → 0.900; 0.100 → 0.300 (0.100)"
