@@ -19,7 +19,8 @@ from veriloop.pipeline.report.sample import sampled
 from veriloop.pipeline.report.token_pieces import open_pieces
 from veriloop.pipeline.runs.atomic_write import write_atomically
 
-TRAINED, HELD_OUT = 4_800_000, 800_000  # bytes of rollouts on the page, over all stages
+ANSWERS = 5_600_000  # bytes of answers on the page, over all stages
+HELD_OUT = 1 / 7  # the share of answers to held-out problems
 FLIPS = ("verifier", "version", "component", "rollouts", "flips", "up", "down", "errors")
 MIN_POINTS = 100  # of a curve of another run
 FOLLOWED = 24  # held-out prompts that are shown both before and after
@@ -36,9 +37,12 @@ class Report:
     checks: Sequence[Check]
 
 
-def write_report(folder: Path, *others: Path, into: Path | None = None) -> Report:
+def write_report(
+    folder: Path, *others: Path, into: Path | None = None, answers_bytes: int = ANSWERS
+) -> Report:
     """Write the report of the run in `folder` to that folder or `into` another one, next to the
-    runs in `others`.
+    runs in `others`. The page includes about `answers_bytes` of answers; of each stage at least
+    those of a step.
 
     Raises RecipeError if a folder holds no run or is given twice, and ValueError for a broken
     record.
@@ -50,7 +54,7 @@ def write_report(folder: Path, *others: Path, into: Path | None = None) -> Repor
     into = folder if into is None else into
     into.mkdir(parents=True, exist_ok=True)
     alarms = [(stage.name, stats.hacks) for stage, stats in stages]
-    html = page(runs, checks, _chart_data(runs, stages), _rollouts(stages))
+    html = page(runs, checks, _chart_data(runs, stages), _rollouts(stages, answers_bytes))
     _write(into / "report.html", html)
     _write(into / "report.md", markdown(runs, checks, alarms))
     _write(into / "report.json", json.dumps(_as_json(runs, checks, stages), indent=1) + "\n")
@@ -95,12 +99,13 @@ def _stage(stage: Stage, stats: RolloutStats, others: Sequence[Stage | None]) ->
     }
 
 
-def _rollouts(stages: Stages) -> list[dict[str, Any]]:
+def _rollouts(stages: Stages, size: int) -> list[dict[str, Any]]:
     """Per stage: a sample of training, a sample of evaluations, and the texts of their tokens."""
     training = max(sum(bool(stage.rollout_files) for stage, _ in stages), 1)
     evaluated = max(sum(bool(stage.evaluated_files) for stage, _ in stages), 1)
+    held_out = int(size * HELD_OUT)
     return [
-        _sampled(stage, stats, TRAINED // training, HELD_OUT // evaluated)
+        _sampled(stage, stats, (size - held_out) // training, held_out // evaluated)
         for stage, stats in stages
     ]
 

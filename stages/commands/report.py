@@ -4,11 +4,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.commands.parse import parse_options
 
 
@@ -24,6 +26,7 @@ class Options:
         tyro.conf.arg(metavar="[RUN2 [RUN3 ...]]", help="runs to compare it with"),
     ] = ()
     into: Annotated[str, tyro.conf.arg(help="write to this folder instead")] = ""
+    answers_mb: Annotated[float, tyro.conf.arg(help="MB of answers that the page includes")] = 5.6
     strict: Annotated[
         bool,
         tyro.conf.FlagCreatePairsOff,
@@ -37,7 +40,12 @@ def command(words: Sequence[str]) -> int:
 
     options = parse_options(Options, words)
     into = Path(options.into) if options.into else None
-    report = write_report(Path(options.run), *map(Path, options.beside), into=into)
+    if not 0 <= options.answers_mb < inf:
+        raise RecipeError(f"--answers-mb {options.answers_mb:g}: must be 0 or more, and finite")
+    size = round(1e6 * options.answers_mb)
+    report = write_report(
+        Path(options.run), *map(Path, options.beside), into=into, answers_bytes=size
+    )
     for check in report.checks:
         number = f"{check.number}  ({check.stage})" if check.stage else check.number
         print(f"{check.level:<8}{check.question.asks:<32}{number}")

@@ -12,7 +12,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.report import write
 from veriloop.pipeline.report.page import POLICY
 from veriloop.pipeline.report.read_run import read_runs
-from veriloop.pipeline.report.write import write_report
+from veriloop.pipeline.report.write import ANSWERS, write_report
 from veriloop.verifiers.registry import judge
 from veriloop.verifiers.verdict import Verdict
 
@@ -120,6 +120,20 @@ def test_it_is_small_and_asks_for_nothing_elsewhere(run):
     assert page.stat().st_size < 10e6
     text = page.read_text(encoding="utf-8")
     assert not re.search(r'(?:src|href)="(?!#)', text)
+
+
+def test_with_less_room_for_answers_it_has_fewer_steps_of_them_but_one(run):
+    folder = run()
+
+    def shown(size):
+        write_report(folder, answers_bytes=size)
+        text = (folder / "report.html").read_text(encoding="utf-8")
+        (data,) = re.findall(r'id="rollouts-0"[^>]*>(.*)</script>', text)
+        parts = json.loads(data)
+        return [len(parts[part]) for part in ("train", "held_out")]
+
+    assert shown(ANSWERS)[0] > 1
+    assert shown(0) == [1, min(shown(ANSWERS)[1], 1)]
 
 
 def test_pictures_of_it_in_the_docs_are_small_and_shown():

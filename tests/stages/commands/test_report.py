@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from veriloop.pipeline.errors import Stopped
+from veriloop.pipeline.report.write import ANSWERS, Report
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.stages import cli as command
 from veriloop.stages.commands import report as report_command
@@ -66,6 +67,22 @@ def test_any_number_of_runs_and_a_mistake_in_one(run, tmp_path, capsys):
     assert "beside two, three" in (tmp_path / "one/report.html").read_text()
     assert command.main(["report", *folders, str(tmp_path)]) == 2
     assert f"{tmp_path} holds no run: it has no run.json" in capsys.readouterr().err
+
+
+def test_the_room_for_answers_is_given_in_megabytes(run, monkeypatch, capsys):
+    folder, asked = run("mine", CALM), []
+
+    def write(*folders, into, answers_bytes):
+        asked.append(answers_bytes)
+        return Report(page=folder, checks=[])
+
+    monkeypatch.setattr("veriloop.pipeline.report.write.write_report", write)
+    assert command.main(["report", str(folder), "--answers-mb", "0.3"]) == 0
+    assert command.main(["report", str(folder)]) == 0
+    assert asked == [300_000, ANSWERS]
+    for wrong in ("-1", "inf", "nan"):
+        assert command.main(["report", str(folder), "--answers-mb", wrong]) == 2
+        assert f"--answers-mb {wrong}: must be 0 or more" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_run_is_a_mistake(tmp_path, capsys):
