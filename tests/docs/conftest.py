@@ -30,7 +30,7 @@ CHECKPOINTS = (
     "outputs/tiny-zero-1/zero/checkpoints/step_000050",
     "outputs/tiny-reward_model-1/reward_model/checkpoints/step_000064",
     "outputs/r1/zero/checkpoints/step_000050",
-    "outputs/cold/sft/checkpoints/step_000068",
+    "outputs/cold/sft/checkpoints/step_000048",
 )
 RUNS = ("first", "mine", "other", "whole", "demo", "parity-1")
 ROWS = {"prompt": "What is 1+1?", "completion": "<answer>2</answer>", "label": True}
