@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from veriloop.pipeline.losses.aggregate import aggregate
-from veriloop.pipeline.losses.kl import k1, k2, k3, k3_corrected
+from veriloop.pipeline.losses.kl import k1, k2, k3, k3_corrected, old_policy_kl
 from veriloop.pipeline.losses.policy_gradient import importance_ratio
 from veriloop.pipeline.types import StepCounts
 
@@ -114,6 +114,16 @@ def test_the_corrected_k3_is_exact_in_value_and_gradient_on_tokens_of_an_older_p
     assert_close((old.exp() * k3_corrected(logp, REFERENCE, old)).sum(), exact)
     uncorrected = (old.exp() * k3(logp, REFERENCE)).sum()
     assert abs(uncorrected - exact) > 0.1
+
+
+def test_the_kl_from_the_old_policy_is_exact_in_value_and_gradient_on_its_tokens():
+    old = torch.tensor([1.0, 0.0, -1.0, 0.5, 0.2], dtype=torch.float64).log_softmax(-1)
+    logp = POLICY.log_softmax(-1)
+    exact = (old.exp() * (old - logp)).sum()
+    assert exact > 0.1
+    assert_close((old.exp() * old_policy_kl(logp, old)).sum(), exact)
+    got = gradient(lambda logp: (old.exp() * old_policy_kl(logp, old)).sum())
+    assert_close(got, gradient(lambda logp: (old.exp() * (old - logp)).sum()))
 
 
 @pytest.mark.parametrize("gap", [12.0, -12.0, 25.0, -25.0])

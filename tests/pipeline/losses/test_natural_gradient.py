@@ -48,6 +48,23 @@ def test_an_exact_solution_ends_the_iterations():
     assert quadratic == pytest.approx(2 * (1.5**2 + 0.5**2))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_quadratic_form_holds_where_rounding_spoils_the_directions(seed):
+    """With a condition of 1e4 in float32, x is not orthogonal to the residual any more."""
+    noise = torch.Generator().manual_seed(seed)
+    basis, _ = torch.linalg.qr(torch.randn(12, 12, generator=noise, dtype=torch.float64))
+    matrix = (basis * torch.logspace(-4, 0, 12, dtype=torch.float64)) @ basis.T
+    target = torch.randn(12, generator=noise, dtype=torch.float64).float()
+    x, quadratic = conjugate_gradients(matrix.float().mv, target, iterations=10)
+    assert quadratic == pytest.approx((x.double() @ matrix @ x.double()).item(), rel=5e-5)
+
+
+def test_without_a_gradient_nothing_is_multiplied():
+    products = []
+    conjugate_gradients(lambda v: products.append(v) or v, torch.zeros(3), iterations=2)
+    assert not products
+
+
 def test_no_gradient_and_no_curvature_are_no_direction():
     zero = torch.zeros(3)
     assert conjugate_gradients(lambda v: v, zero, iterations=2) == (pytest.approx([0, 0, 0]), 0.0)
@@ -58,6 +75,7 @@ def test_no_gradient_and_no_curvature_are_no_direction():
 def test_the_length_reaches_the_bound_of_the_quadratic_model():
     """x = (2, 0) and F = diag(8, 1): x . F x = 32, and the KL of length L is 16 L^2."""
     assert step_length(32.0, 0.01) == pytest.approx((0.01 / 16) ** 0.5)
+    assert step_length(0.5, 0.01) == pytest.approx(0.2)
 
 
 def test_what_cannot_be_is_refused():

@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from veriloop.pipeline.losses.preference import (
+    KTO_RANGE,
     aspect_score,
     cpo,
     dpo,
@@ -176,7 +177,10 @@ def test_at_the_reference_kto_is_half_of_the_mean_weight():
     ("counts", "expected"), [((3, 3), (1, 1)), ((2, 6), (3, 1)), ((8, 2), (1, 4))]
 )
 def test_weights_balance_what_is_liked_against_what_is_not(counts, expected):
-    assert kto_weights(*counts) == expected
+    liked, disliked = kto_weights(*counts)
+    assert (liked, disliked) == expected
+    assert liked * counts[0] / (disliked * counts[1]) == KTO_RANGE[0]
+    assert KTO_RANGE[1] == 3 / 2  # the paper's other end
 
 
 @pytest.mark.parametrize("counts", [(0, 3), (3, 0)])

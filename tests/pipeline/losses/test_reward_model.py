@@ -14,6 +14,7 @@ from veriloop.pipeline.losses.reward_model import (
     pair_accuracy,
     pointwise,
     ranking,
+    step_metrics,
     zero_point,
 )
 
@@ -153,6 +154,13 @@ def test_accuracy_of_labels_is_the_side_of_zero():
     assert label_accuracy(rewards, torch.tensor(GOOD)) == pytest.approx(4.5 / 6)
     assert label_accuracy(-rewards, torch.tensor(GOOD)) == pytest.approx(1.5 / 6)
     assert label_accuracy(tensor(), torch.tensor([], dtype=torch.bool)) == 0.0
+    assert label_accuracy(tensor(2.0), torch.tensor([True])) == 1.0
+
+
+def test_the_metrics_of_a_step_have_the_names_of_trl():
+    assert step_metrics(0.5, 0.75, tensor(1.0, -2.0, 4.0)) == {
+        "loss": 0.5, "accuracy": 0.75, "mean_reward": 1.0, "min_reward": -2.0, "max_reward": 4.0,
+    }  # fmt: skip
 
 
 def test_auc_is_the_share_of_pairs_in_the_right_order():
