@@ -66,7 +66,7 @@ class WorkedDataConfig(SFTDataConfig):
     "programs".
     """
     steps: dict[str, Steps] = Field({})
-    """Steps of each of `problems`; of those that are not named, operations.
+    """Steps by source of `problems`; default: operations.
 
     operations: as the source has them; places: sums of whole numbers in them are spelled out by
     place value ("47 + 38 = 40 + 30 + 7 + 8 = 70 + 15 = 85").
