@@ -32,10 +32,11 @@ FEW: Mapping[str, Any] = {
     "evaluation.problems": 4,
     "evaluation.samples": 1,
 }
-ROWS = FEW | {"data.problems.svamp": 0, "data.rows": 16, "data.held_out": 2, "epochs": 1}
+SUMS_ALONE = {"chain_sum": 1.0}
+ROWS = FEW | {"data.problems": SUMS_ALONE, "data.rows": 16, "data.held_out": 2, "epochs": 1}
 QUICK: Settings = {
     "cold_start": ROWS,
-    "reasoning_rl": FEW | {"problems.svamp": 0, "steps": 1, "rollout.prompts": 2},
+    "reasoning_rl": FEW | {"problems": SUMS_ALONE, "steps": 1, "rollout.prompts": 2},
     "further_sft": ROWS,
 }
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from veriloop.pipeline.config.r1 import R1Recipe
+from veriloop.pipeline.config.r1_stages import steps
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -43,6 +46,7 @@ def test_quick_asks_for_a_step_of_each_stage_without_published_questions(
 
     def run(folder, whole, seed, *, cores):
         asked.append((seed, cores, {stage["name"]: stage["set"] for stage in whole["stages"]}))
+        steps(R1Recipe.model_validate(whole))  # every stage takes its settings
         return stages_of(0.9, 0.2)
 
     monkeypatch.setattr(script, "run", run)
