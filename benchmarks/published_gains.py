@@ -15,6 +15,7 @@ more than the 95 % interval.
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from listed_runs import Settings, Stage, listed, run
@@ -41,7 +42,7 @@ QUICK: Settings = {
 }
 
 
-def told(seed: int, stages: Mapping[str, Stage]) -> dict[str, Any]:
+def record_of(seed: int, stages: Mapping[str, Stage]) -> dict[str, Any]:
     """What is published of one seed."""
     return {"seed": seed} | {
         arm: {side: _figures(stages[arm][side]) for side in ("before", "after")}
@@ -57,11 +58,14 @@ def _figures(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 
 def shortfalls(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Claims that the results do not support."""
-    rise, _ = interval([r["reasoning_rl"]["after"][SUMS] - r["cold_start"]["after"][SUMS]
-                        for r in results])  # fmt: skip
-    level, _ = interval([r["reasoning_rl"]["after"][SUMS] for r in results])
-    lead, noise = interval([r["reasoning_rl"]["after"][WORDS] - r["further_sft"]["after"][WORDS]
-                            for r in results])  # fmt: skip
+
+    def after(arm: str, figure: str) -> list[float]:
+        return [result[arm]["after"][figure] for result in results]
+
+    level = fmean(after("reasoning_rl", SUMS))
+    rise = level - fmean(after("cold_start", SUMS))
+    pairs = zip(after("reasoning_rl", WORDS), after("further_sft", WORDS), strict=True)
+    lead, noise = interval([grpo - sft for grpo, sft in pairs])
     missed: list[str] = []
     if rise < GAIN:
         missed.append(f"{SUMS} rises by {rise:.3f}, less than {GAIN}")
@@ -84,7 +88,7 @@ def main() -> int:
     over = QUICK if options.quick else dict.fromkeys(ARMS, at)
     folder, results = work_folder(options.folder, "published-gains"), []
     for seed in seeds:
-        results.append(told(seed, run(folder, listed(LIST, seed, over), seed, cores=CORES)))
+        results.append(record_of(seed, run(folder, listed(LIST, seed, over), seed, cores=CORES)))
         print(f"seed {seed} ended", flush=True)
     missed = [] if options.quick else shortfalls(results)
     return publish(options, "\n".join(published_gains(results)), results, failed=missed)

@@ -81,7 +81,7 @@ def test_every_stage_reads_the_given_file_and_takes_the_seed(script, monkeypatch
 
 
 def results(script, ends):
-    return [script.told(seed, stages_of(*end)) for seed, end in enumerate(ends)]
+    return [script.record_of(seed, stages_of(*end)) for seed, end in enumerate(ends)]
 
 
 def test_gains_on_both_kinds_of_questions_miss_nothing(script):

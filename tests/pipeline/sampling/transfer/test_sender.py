@@ -101,7 +101,7 @@ def test_a_worker_that_stands_still_is_named_and_the_others_take_the_next_sendin
         with pytest.raises(TransferError, match=f"{URLS[1]} took more than 6 s") as failure:
             send(sender, {URLS[0]: [well], URLS[1]: [still]}, weights_of(0))
         assert failure.value.late == (URLS[1],)
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 30
         assert well.hear()[0] == "failed"
         send(sender, {URLS[0]: [well]}, weights_of(1))
         assert well.hear() == expected(weights_of(1))
