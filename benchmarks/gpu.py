@@ -1,7 +1,8 @@
 """One GPU: updates, their memory, FSDP2 of one rank, the sampler, sleeping and waking, weights sent
 to another process, with random weights.
 
-    python benchmarks/gpu.py [--device auto|cuda:N|cpu] [--quick] [--json FILE]
+    python benchmarks/gpu.py [--device auto|cuda:N|cpu] [--sections NAME ...] [--seconds S]
+                             [--quick] [--json FILE]
 
 Updates are of whole sequences of 8,192 tokens, one per row, in bfloat16 over float32 weights, with
 gradient checkpointing, of cheap operations alone if the GPU has room for it. `mfu` is the model's
@@ -9,18 +10,21 @@ FLOPs (6 per weight and position, and attention; recomputation is not counted) a
 GPU's dense bfloat16 peak. Each update has a waterfall: its time by part, by kind of kernel, and of
 the output head. Memory is compared with the prediction of `--dry-run`. vLLM is left out where it is
 not installed. `--device cpu` runs a miniature and names what it cannot measure without a GPU.
+Sections that have not begun after S seconds are left out.
 """
 
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from publish import ROOT, arguments, publish, table
 
 MODELS = ("0.5B", "1.5B", "7B+adapters", "7B")  # of those that fit
-LENGTH, COUNT, REPEATS = 8192, 8, 5
+LENGTH, COUNT, REPEATS = 8192, 8, 3
 VOCABULARIES = (32_768, 65_536, 131_072, 262_144)
 ROOM = 0.9  # of the card's memory that a plan may fill
 PROMPTS, TOKENS, CACHE_GIB = 256, 1024, 8.0
@@ -30,6 +34,10 @@ NEAR = 0.15  # of the predicted peak: how far the measured one may be off
 WAKE_S = 5.0
 GRAPHS = 1.5  # times the tokens a second without them, at least
 MINIATURE: dict[str, Any] = {"length": 64, "count": 8, "repeats": 1}
+SECTIONS = (
+    *(f"update:{name}" for name in MODELS), "vocabularies", "sharded", "ipc", "sampler:eager",
+    "sampler:graphs", "torch:eager", "torch:graphs", "zero", "published",
+)  # fmt: skip
 NEEDS_A_CARD = (
     "peak memory of an update, and the prediction held against it",
     "peak memory against the vocabulary",
@@ -119,13 +127,28 @@ def _fitting(sections: Any, name: str, device: str, quick: bool) -> dict[str, An
 
 def measured(name: str, device: str, quick: bool) -> Any:
     """A section in a separate process, so that sections do not share memory."""
+    if name.startswith("sampler") and find_spec("vllm") is None:
+        return section(name, device, quick)
     words = [sys.executable, __file__, "--device", device, "--section", name]
     done = subprocess.run(
         [*words, *(["--quick"] if quick else [])], cwd=ROOT, capture_output=True, text=True
     )
     if done.returncode:
-        return {"failed": f"{name}: {done.stderr.strip()[-500:]}"}
+        return {"failed": f"{name}: {done.stderr.strip()[-1500:]}"}
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def all_measured(names: Sequence[str], device: str, quick: bool, until: float) -> dict[str, Any]:
+    """The sections one after the other; those that would begin after `until` are left out."""
+    results: dict[str, Any] = {}
+    for name in names:
+        began = time.monotonic()
+        if began > until:
+            results[name] = {"left_out": "no time was left"}
+            continue
+        results[name] = measured(name, device, quick)
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+    return results
 
 
 def shortfalls(results: dict[str, Any]) -> list[str]:
@@ -215,6 +238,8 @@ def main() -> int:
         __doc__ or "",
         device={"default": "auto", "help": "auto, cuda:N, or cpu for a miniature"},
         section={"help": "one measurement, printed as JSON"},
+        sections={"nargs": "+", "choices": SECTIONS, "default": list(SECTIONS)},
+        seconds={"type": float, "default": float("inf"), "help": "begin no section later"},
     )
     from veriloop.pipeline.model.device import choose_device
 
@@ -230,10 +255,8 @@ def main() -> int:
         results = {name: section(name, device, True) for name in names}
         refused = [f"not measured on cpu: {what}" for what in NEEDS_A_CARD]
         return publish(options, "\n".join([shown(results), "", *refused]), results)
-    names = [f"update:{name}" for name in MODELS]
-    names += ["vocabularies", "sharded", "ipc", "sampler:eager", "sampler:graphs"]
-    names += ["torch:eager", "torch:graphs", "zero", "published"]
-    results = {name: measured(name, device, options.quick) for name in names}
+    until = time.monotonic() + options.seconds
+    results = all_measured(options.sections, device, options.quick, until)
     failed = shortfalls(results)
     return publish(options, shown(results), results, failed=[] if options.quick else failed)
 
