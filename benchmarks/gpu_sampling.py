@@ -3,7 +3,6 @@ R1-Zero beside the same run on the CPU: of the tiny base, and of a published mod
 hand. None needs vLLM."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -166,13 +165,7 @@ def _started(output: Path, device: str, words: Sequence[str]) -> subprocess.Pope
     command += ["--output", str(output), "--trainer.device", device]
     command += ["--sampler.engine", "torch", "--sampler.device", device]
     with output.with_suffix(".log").open("wb") as log:
-        return subprocess.Popen(
-            command,
-            cwd=ROOT,
-            stdout=log,
-            stderr=log,
-            env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        )
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
 
 def _ended(output: Path, child: subprocess.Popen[bytes], reward: str) -> dict[str, Any]:

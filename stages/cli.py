@@ -204,7 +204,11 @@ def _install_command(module: str) -> str:
     from importlib import metadata
 
     distribution = module.replace("_", "-").lower()
-    for requirement in metadata.requires("veriloop") or []:
+    try:
+        requirements = metadata.requires("veriloop") or []
+    except metadata.PackageNotFoundError:  # a checkout on the path
+        requirements = []
+    for requirement in requirements:
         name, _, extra = requirement.partition("extra ==")
         if name.replace("_", "-").lower().startswith(distribution) and extra:
             return f"install it with pip install 'veriloop[{extra.strip()[1:-1]}]'"

@@ -18,6 +18,7 @@ from veriloop.pipeline.errors import RecipeError
 CPU = torch.device("cpu")
 BFLOAT16 = (8, 0)  # least compute capability
 Record = TypeVar("Record")
+_last_settings: list[str] = []  # of torch's allocator, one at most
 
 
 def choose_device(name: str) -> torch.device:
@@ -53,10 +54,26 @@ def set_expandable_segments(on: bool) -> None:
 
     Memory pools, with which vLLM sleeps, need it off. A user's own setting stays.
     """
-    own = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    own = _users_settings()
     if "expandable_segments" not in own:
         settings = [*filter(None, [own]), f"expandable_segments:{on}"]  # others would be reset
-        torch._C._accelerator_setAllocatorSettings(",".join(settings))
+        set_allocator(",".join(settings))
+
+
+def allocator_settings() -> str:
+    """The settings of torch's allocator: the last of `set_allocator`, else the user's. Torch before
+    2.12 cannot be asked for them."""
+    return _last_settings[-1] if _last_settings else _users_settings()
+
+
+def set_allocator(settings: str) -> None:
+    """Replace all settings of torch's allocator."""
+    torch._C._accelerator_setAllocatorSettings(settings)
+    _last_settings[:] = [settings]
+
+
+def _users_settings() -> str:
+    return os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
 
 
 def require_bfloat16(device: torch.device, setting: str = "trainer.compute") -> None:

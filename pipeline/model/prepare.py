@@ -5,7 +5,6 @@ types and the values of its weights, and what it saves, stay.
 """
 
 import logging
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -95,8 +94,8 @@ def _measure(model: Any) -> None:
     """Measure the model's properties for scoring, and warn about slow paths."""
     if is_empty(model):
         return
-    several = current_ranks().count > 1  # on the CPU, and blocks are compiled for the GPU
-    with torch.compiler.set_stance("force_eager") if several else nullcontext():
+    # compiled blocks need the layout of their rows, which a model asked as a whole does not give
+    with torch.compiler.set_stance("force_eager"):
         if model.get_output_embeddings() is not None:
             accumulate_in_place(output_head(model).weight_VD)
         packs = supports_packing(model.base_model)

@@ -15,6 +15,8 @@ import torch
 import torch.multiprocessing  # ForkingPickler then pickles tensors by their place
 from torch import Tensor
 
+from veriloop.pipeline.model.device import allocator_settings, set_allocator
+
 LEAST = 2**26  # bytes of the shared memory
 ON, OFF = "expandable_segments:True", "expandable_segments:False"
 
@@ -91,15 +93,15 @@ def allocated(size: int, device: torch.device) -> Tensor:
 def _ordinary_segments(device: torch.device) -> Iterator[None]:
     """Memory of expandable segments is opened by the rights of a debugger, which a child process
     often lacks; the allocator avoids it while they are off."""
-    settings = torch._C._accelerator_getAllocatorSettings() if device.type == "cuda" else ""
+    settings = allocator_settings() if device.type == "cuda" else ""
     if ON not in settings:
         yield
         return
-    torch._C._accelerator_setAllocatorSettings(settings.replace(ON, OFF))
+    set_allocator(settings.replace(ON, OFF))
     try:
         yield
     finally:
-        torch._C._accelerator_setAllocatorSettings(settings)
+        set_allocator(settings)
 
 
 def _wait_for(device: torch.device) -> None:

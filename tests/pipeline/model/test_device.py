@@ -113,8 +113,10 @@ def test_segments_expand_unless_a_user_has_chosen(monkeypatch, own, given):
         monkeypatch.delenv(name, raising=False)
     for name, value in own.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(device, "_last_settings", [])
     device.set_expandable_segments(True)
     assert told == given
+    assert device.allocator_settings() == (given or list(own.values()))[-1]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch import multiprocessing
 
 from veriloop.pipeline.config.sections import LoraConfig, SamplerConfig
-from veriloop.pipeline.model import lora
+from veriloop.pipeline.model import device, lora
 from veriloop.pipeline.model.policy import load_policy
 from veriloop.pipeline.sampling import card_weights, process_engine
 from veriloop.pipeline.sampling.card_weights import peeked, received, staged
@@ -77,12 +77,13 @@ def test_no_weight_is_held_while_the_next_is_made():
 
 def test_shared_memory_of_a_card_is_no_expandable_segment(monkeypatch):
     settings = ["max_split_size_mb:64,expandable_segments:True"]
-    monkeypatch.setattr(torch._C, "_accelerator_getAllocatorSettings", lambda: settings[-1])
+    monkeypatch.setattr(device, "_last_settings", settings[:])
     monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", settings.append)
     with card_weights._ordinary_segments(torch.device("cuda", 0)):
         assert settings[-1] == "max_split_size_mb:64,expandable_segments:False"
     assert settings[-1] == settings[0]
     settings[:] = ["max_split_size_mb:64"]
+    monkeypatch.setattr(device, "_last_settings", settings[:])
     with card_weights._ordinary_segments(torch.device("cuda", 0)):
         assert settings == ["max_split_size_mb:64"]
 
