@@ -2,7 +2,7 @@
 to another process, with random weights.
 
     python benchmarks/gpu.py [--device auto|cuda:N|cpu] [--sections NAME ...] [--seconds S]
-                             [--quick] [--json FILE]
+                             [--jobs N] [--quick] [--json FILE]
 
 Updates are of whole sequences of 8,192 tokens, one per row, in bfloat16 over float32 weights, with
 gradient checkpointing, of cheap operations alone if the GPU has room for it. `mfu` is the model's
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any
 
@@ -138,17 +139,21 @@ def measured(name: str, device: str, quick: bool) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def all_measured(names: Sequence[str], device: str, quick: bool, until: float) -> dict[str, Any]:
-    """The sections one after the other; those that would begin after `until` are left out."""
-    results: dict[str, Any] = {}
-    for name in names:
+def all_measured(
+    names: Sequence[str], device: str, quick: bool, until: float, jobs: int
+) -> dict[str, Any]:
+    """The sections, `jobs` at a time; those that would begin after `until` are left out."""
+
+    def one(name: str) -> Any:
         began = time.monotonic()
         if began > until:
-            results[name] = {"left_out": "no time was left"}
-            continue
-        results[name] = measured(name, device, quick)
+            return {"left_out": "no time was left"}
+        result = measured(name, device, quick)
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-    return results
+        return result
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return dict(zip(names, pool.map(one, names), strict=True))
 
 
 def shortfalls(results: dict[str, Any]) -> list[str]:
@@ -240,6 +245,7 @@ def main() -> int:
         section={"help": "one measurement, printed as JSON"},
         sections={"nargs": "+", "choices": SECTIONS, "default": list(SECTIONS)},
         seconds={"type": float, "default": float("inf"), "help": "begin no section later"},
+        jobs={"type": int, "default": 1, "help": "sections at a time; more disturb timings"},
     )
     from veriloop.pipeline.model.device import choose_device
 
@@ -256,7 +262,7 @@ def main() -> int:
         refused = [f"not measured on cpu: {what}" for what in NEEDS_A_CARD]
         return publish(options, "\n".join([shown(results), "", *refused]), results)
     until = time.monotonic() + options.seconds
-    results = all_measured(options.sections, device, options.quick, until)
+    results = all_measured(options.sections, device, options.quick, until, options.jobs)
     failed = shortfalls(results)
     return publish(options, shown(results), results, failed=[] if options.quick else failed)
 

@@ -59,7 +59,7 @@ class CheckpointWriter:
             return
         if self._stager is None or self._thread is None:
             self._stager, self._thread = tensor_store.stager(), ThreadPoolExecutor(max_workers=1)
-        staged = self._stager.stage({"weights": on_gpu, "state": tensors})
+        staged = self._stager({"weights": on_gpu, "state": tensors})
         self._last = self._thread.submit(
             save,
             write_model=partial(write_model, weights={**weights, **staged["weights"]}),

@@ -91,19 +91,21 @@ def read(folder: Path, place: Place | None = None, group: Any = None) -> dict[st
     return tensors
 
 
-def stager() -> Any:
+def stager() -> Callable[[dict[str, Any]], dict[str, Any]]:
     """What copies tensors to the CPU, through pinned memory that it keeps for the next copies."""
-    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+    # DefaultStager of torch 2.11 closes the one that it wraps after the first copy
+    from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 
     gpu = torch.cuda.is_available()
-    return DefaultStager(
-        StagingOptions(
-            use_pinned_memory=gpu,
-            use_shared_memory=False,
-            use_async_staging=False,
-            use_non_blocking_copy=gpu,
-        )
-    )
+    copies = StateDictStager(pin_memory=gpu, share_memory=False)
+
+    def stage(tensors: dict[str, Any]) -> dict[str, Any]:
+        staged = copies.stage(tensors, non_blocking=gpu)
+        if gpu:
+            torch.cuda.synchronize()
+        return staged
+
+    return stage
 
 
 class _PlainUnpickler(pickle.Unpickler):

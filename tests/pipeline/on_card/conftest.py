@@ -275,7 +275,7 @@ def staged(monkeypatch):
         copies.append(tree_map(lambda tensor: tensor.detach().cpu().clone(), state))
         return copies[-1]
 
-    monkeypatch.setattr(tensor_store, "stager", lambda: SimpleNamespace(stage=stage))
+    monkeypatch.setattr(tensor_store, "stager", lambda: stage)
     return copies
 
 
