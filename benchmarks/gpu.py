@@ -85,8 +85,7 @@ def _of_ranks(kind: str, device: str, quick: bool) -> dict[str, Any]:
     name = "tiny" if device == "cpu" else "1.5B"
     if kind == "ipc":
         return gpu_cluster.sent(name, device, repeats=1 if quick else REPEATS)
-    count, repeats = (2, 1) if quick else (COUNT, REPEATS)
-    sizes = {"length": LENGTH, "count": count, "repeats": repeats}
+    sizes = {"length": LENGTH, "count": COUNT, "repeats": 1 if quick else REPEATS}
     return gpu_cluster.sharded(name, device, **(MINIATURE if device == "cpu" else sizes))
 
 
@@ -113,13 +112,13 @@ def _fitting(sections: Any, name: str, device: str, quick: bool) -> dict[str, An
     import torch
 
     room = torch.cuda.get_device_properties(device).total_memory / sections.GIB
-    count, repeats = (2, 1) if quick else (COUNT, REPEATS)
+    repeats = 1 if quick else REPEATS
     for recompute in ("cheap", "all"):
         trainer = sections.trainer_of(device, LENGTH, adapters="+" in name, recompute=recompute)
         prediction = sections.predicted(name, trainer, LENGTH)
         if prediction["predicted_gib"] < ROOM * room:
             return sections.update(
-                name, device, length=LENGTH, count=count, repeats=repeats,
+                name, device, length=LENGTH, count=COUNT, repeats=repeats,
                 recompute=recompute,
             )  # fmt: skip
     needed = f"needs {prediction['predicted_gib']:.0f} GiB, there are {room:.0f}"

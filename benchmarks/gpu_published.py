@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct on one GPU: the stages of `recipes/real/smollm2/r1_card.yaml`.
 
     python benchmarks/gpu_published.py [--stages NAME ...] [--seconds S] [--svamp FILE]
-                                       [--gsm8k TRAIN TEST] [--folder DIR] [--json FILE]
+                                       [--gsm8k TRAIN TEST] [--folder DIR] [--quick] [--json FILE]
 
 Measures held-out sums, SVAMP's held-out questions and GSM8K's test questions before and after each
 stage, its minutes, and for RL the mean seconds of a step by part and the trainer's memory in GiB.
@@ -30,6 +30,14 @@ from veriloop.pipeline.runs.record import read_metrics
 LIST = "real/smollm2/r1_card"
 STAGES = ("cold_start", "reasoning_rl", "rejection_sft", "dpo", "distill")
 SOURCES = ("chain_sum", "two_digits", "svamp", "gsm8k")
+FEW: dict[str, Any] = {"evaluation.problems": 4, "evaluation.samples": 1}
+QUICK: dict[str, dict[str, Any]] = {
+    "cold_start": FEW | {"data.rows": 64, "data.held_out": 4},
+    "reasoning_rl": FEW | {"steps": 1, "rollout.prompts": 4, "algorithm.minibatches": 1},
+    "rejection_sft": FEW | {"collect.questions": 64, "data.held_out": 1},
+    "dpo": FEW | {"rollout.prompts": 32},
+    "distill": FEW | {"steps": 1, "rollout.prompts": 4},
+}
 STOPS_S = 60.0  # to write a checkpoint after an interrupt
 
 
@@ -106,7 +114,7 @@ def main() -> int:
         gsm8k={"type": Path, "nargs": 2, "help": "files with GSM8K's questions: train and test"},
         folder=OPTIONS["folder"],
     )
-    over: dict[str, dict[str, Any]] = {stage: {} for stage in STAGES}
+    over = {stage: dict(QUICK[stage]) if options.quick else {} for stage in STAGES}
     for stage in STAGES if options.svamp else ():
         over[stage]["sets.svamp.path"] = str(options.svamp)
     for stage in STAGES[:3] if options.gsm8k else ():

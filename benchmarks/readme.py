@@ -26,6 +26,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 CHECKED = ("aha", "aha_control")
 CHOICES = {"algorithms": PRESETS, "preferences": PREFERENCES, "distillation": DISTILLATIONS}
 SPEED = {name: ("docs/speed.md", lines) for name, lines in speed_tables.TABLES.items()}
+SPEED |= {"gpu": ("docs/gpu.md", speed_tables.one_gpu)}
 BEGIN, END = "<!-- results: written by benchmarks/readme.py -->", "<!-- end of results -->"
 
 
@@ -36,7 +37,8 @@ def load(name: str) -> dict[str, Any]:
 def machine(result: dict[str, Any]) -> str:
     record = result["machine"]
     cores = f"{record['cores']} core" + "s" * (record["cores"] != 1)
-    return f"{cores} of {record['cpu']}, {record['memory_gib']:.0f} GiB, no GPU"
+    gpus = ", ".join(record.get("gpus", [])) or "no GPU"
+    return f"{cores} of {record['cpu']}, {record['memory_gib']:.0f} GiB, {gpus}"
 
 
 def proofs() -> list[tuple[str, str, str]]:

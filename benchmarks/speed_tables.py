@@ -250,6 +250,7 @@ def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         "published_speed": _published_speed,
         "staleness": _staleness,
         "cluster_sim": _cluster_sim,
+        "gpu": _gpu,
     }
     return [(*row(results[name]), name) for name, row in rows.items() if name in results]
 
@@ -324,6 +325,44 @@ def _prefix(rows: Rows) -> tuple[str, str]:
         "time of 16 answers to one prompt of 1,000 tokens relative to 16 prompts with one each "
         "([table](speed.md#a-prompt-is-read-once))",
         "; ".join(f"{row['sampler']}: {row['share']:.2f}" for row in rows),
+    )
+
+
+def one_gpu(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What was measured on a GPU; sections that were left out have no row."""
+    cells: list[list[str]] = []
+    for name, one in results.items():
+        model = one.get("model", "")
+        if name.startswith("update:") and "mfu" in one:
+            times = f"{one['seconds']:.2f} s, {one['tokens_s']:,.0f} tokens a second"
+            cells += [
+                [f"update of {model}, 8 sequences of {one['length']:,} tokens", times],
+                ["share of the dense bfloat16 peak", f"{one['mfu']:.0%}"],
+                *([f"of its time: {kind}", f"{seconds / one['seconds']:.0%}"]
+                  for kind, seconds in one["kinds"].items()),
+                ["peak memory; as predicted", f"{one['peak_gib']:.1f} GiB; "
+                                              f"{one['predicted_gib']:.1f} GiB"],
+            ]  # fmt: skip
+        if name.startswith("torch:") and "tokens_s" in one:
+            graphs = "with" if one["graphs"] else "without"
+            cells += [
+                [f"torch sampler {graphs} CUDA graphs, {model}, {one['sequences']} sequences",
+                 f"{one['tokens_s']:,.0f} tokens a second"],
+                ["mean difference of its log-probs to the trainer's", f"{one['mean_nats']:.3f}"],
+            ]  # fmt: skip
+        if name == "ipc" and "send_s" in one:
+            cells.append([f"weights of {model} ({one['gib']:.1f} GiB) to another process",
+                          f"{one['send_s']:.2f} s"])  # fmt: skip
+    return table(["", "measured"], cells)
+
+
+def _gpu(results: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    update, sampler = results["update:1.5B"], results["torch:graphs"]
+    return (
+        "one GPU: share of its peak in an update of 1.5B, its memory relative to the plan; tokens "
+        "per second of the torch sampler at 0.5B ([table](gpu.md#measured))",
+        f"{update['mfu']:.2f}, {update['peak_gib'] / update['predicted_gib']:.2f}; "
+        f"{sampler['tokens_s']:,.0f}",
     )
 
 

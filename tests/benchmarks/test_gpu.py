@@ -197,3 +197,40 @@ def test_the_run_of_a_published_model_earns_something_for_brevity(
     curve = found["published"]["cpu"]["curve"]
     assert len(curve) == 2 and all(0 < reward <= 1 for reward in curve)
     assert "SmolLM2-135M-Instruct: reward at step" in gpu.shown(found)
+
+
+def test_sections_after_the_time_are_left_out_and_the_others_keep_their_order(gpu, monkeypatch):
+    monkeypatch.setattr(gpu, "measured", lambda name, device, quick: {"name": name})
+    found = gpu.all_measured(["ipc", "zero"], "cuda:0", False, float("inf"), jobs=2)
+    assert found == {"ipc": {"name": "ipc"}, "zero": {"name": "zero"}}
+    late = gpu.all_measured(["ipc"], "cuda:0", False, 0.0, jobs=1)
+    assert late == {"ipc": {"left_out": "no time was left"}} and gpu.shortfalls(late) == []
+
+
+@pytest.fixture
+def published(gpu):
+    import gpu_published
+
+    return gpu_published
+
+
+def test_the_stages_of_a_published_model_are_cut_out_of_the_list_with_their_files(published):
+    over = {stage: {"sets.svamp.path": "s.jsonl"} for stage in published.STAGES}
+    whole = published.listed(published.LIST, 0, over)
+    assert [stage["name"] for stage in whole["stages"]] == list(published.STAGES)
+    (stage,) = published.cut(whole, ["cold_start"])["stages"]
+    assert stage["set"]["sets.svamp.path"] == "s.jsonl"
+    assert set(published.QUICK) == set(published.STAGES)
+
+
+def test_a_stage_that_was_interrupted_is_reported_as_far_as_it_came(published, tmp_path):
+    steps = [{"step": n, "reward": n / 10, "step_time": 9.0 - n, "time/sample": 1.0, "x": 1.0}
+             for n in range(4)]  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    before = {"pass@1/svamp": 0.25, "greedy/svamp": 0.5, "loss": 2.0}
+    entry = {"name": "reasoning_rl", "status": "stopped", "before": before}
+    kept = published.record(entry, tmp_path)
+    assert kept["a_step"] == {"step_time": 6.5, "time/sample": 1.0}  # the first two are left out
+    assert kept["curve"] == [0.0, 0.1, 0.2, 0.3] and kept["after"] == {} and kept["steps"] == 4
+    lines = published.shown({"reasoning_rl": kept}).splitlines()
+    assert lines[2:] == ["before reasoning_rl  -          -           0.250, 0.500  -      -"]

@@ -146,3 +146,24 @@ def test_a_published_model_is_compared_with_the_faster_generate(tables):
     assert "| generate, bfloat16 | 75 | 4.00 |" in tables["published_speed"](result)
     _, figures, _ = importlib.import_module("speed_tables").proofs({"published_speed": result})[0]
     assert figures == "4.0 ×; 31 s; 8 s"
+
+
+def test_a_gpu_has_a_row_for_what_was_measured_and_none_for_what_was_left_out():
+    tables = importlib.import_module("speed_tables")
+    update = {"model": "1.5B", "seconds": 2.0, "tokens_s": 32000.0, "length": 8192, "mfu": 0.25}
+    update |= {"kinds": {"attention": 0.5}, "peak_gib": 30.0, "predicted_gib": 40.0}
+    sampler = {"model": "0.5B", "graphs": True, "sequences": 256, "tokens_s": 9000.0}
+    result = {
+        "update:1.5B": update,
+        "update:7B": {"left_out": "needs 119 GiB, there are 80"},
+        "torch:graphs": sampler | {"mean_nats": 0.0125},
+        "ipc": {"model": "1.5B", "gib": 2.875, "send_s": 0.05},
+        "sampler:graphs": {"left_out": "vLLM is not installed"},
+    }
+    lines = tables.one_gpu(result)
+    assert len(lines) == 9  # two of them are the header
+    assert "| of its time: attention | 25% |" in lines
+    assert "| peak memory; as predicted | 30.0 GiB; 40.0 GiB |" in lines
+    assert lines[-1] == "| weights of 1.5B (2.9 GiB) to another process | 0.05 s |"
+    (row,) = tables.proofs({"gpu": result})
+    assert row[1:] == ("0.25, 0.75; 9,000", "gpu")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -290,3 +291,12 @@ sys.exit(cli.entry())
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (130, "veriloop: interrupted\n")
+
+
+def test_a_package_missing_beside_a_checkout_that_is_not_installed_is_named(monkeypatch):
+    def unknown(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", unknown)
+    said = command._missing_package(ModuleNotFoundError("No module named 'x'", name="x"))
+    assert said == "No module named 'x'; install what veriloop needs with pip install veriloop"

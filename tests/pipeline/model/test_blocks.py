@@ -138,15 +138,14 @@ def kernels_of_a_card(monkeypatch):
                 torch.library.register_kernel(op, "cpu", kernel)
         monkeypatch.setattr(logprob, "_on_tensor_cores", lambda x: x.dtype == torch.bfloat16)
         monkeypatch.setattr(logprob, "GPU_TILE", 16)
-        monkeypatch.setattr(
-            probe,
-            "attention_layout",
-            lambda where, dtype, ids: (
-                packed_attention.edges(where, ids)
-                if dtype in packed_attention.HALF
-                else packed_attention.segments(where)
-            ),
-        )
+
+        def layout(where, dtype, ids=None):
+            if dtype in packed_attention.HALF:
+                return packed_attention.edges(where, ids)
+            return packed_attention.segments(where)
+
+        monkeypatch.setattr(probe, "attention_layout", layout)
+        monkeypatch.setattr(packed_attention, "attention_layout", layout)
         yield
 
 
@@ -182,3 +181,19 @@ def test_blocks_compiled_around_the_flash_kernel_read_shared_prompts(tiny_llama)
         exact = passed(compiled)[0]
     plain = passed(tiny_llama(layers=3, spread=0.2))[0]
     assert far(exact, plain) < 1e-6
+
+
+@compiles
+@pytest.mark.slow
+@pytest.mark.usefixtures("backend", "kernels_of_a_card")
+def test_a_model_is_measured_without_its_compiled_blocks(tiny_llama, monkeypatch):
+    """A model that is called as a whole gives its blocks no layout, and finding one branches."""
+    set_up = blocks.set_up
+
+    def on_a_card(model, *, recomputed, compiles):
+        set_up(model, recomputed=recomputed, compiles=True)
+
+    monkeypatch.setattr(blocks, "set_up", on_a_card)
+    model = prepare(tiny_llama(layers=2, spread=0.2), HALF)
+    assert model._compiled and model._head_rule == (1.0, 0.0)
+    assert model.base_model._packs == {packed_attention.NAME: True}

@@ -171,3 +171,14 @@ def test_what_two_ranks_write_is_read_by_three_and_by_one(tmp_path):
     ranks(3, "read", folder)
     whole = tensor_store.read(folder)["weights.w"]
     assert torch.equal(whole, torch.arange(35.0).view(7, 5))
+
+
+def test_every_copy_has_the_tensors_of_its_time_in_memory_that_is_kept():
+    stage, weight = tensor_store.stager(), torch.ones(3)
+    places = set()
+    for turn in range(3):
+        weight.fill_(turn)
+        copied = stage({"weights": {"w": weight}, "state": {}})["weights"]["w"]
+        assert copied.tolist() == [turn] * 3 and copied.data_ptr() != weight.data_ptr()
+        places.add(copied.data_ptr())
+    assert len(places) == 1
