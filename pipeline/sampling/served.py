@@ -337,7 +337,13 @@ class ServedSampler:
             await self._servers[url].receive(invitation, self._label)
 
         workers = self._run(lambda: self._paused(sender))
-        reception = Reception(sender.invite(workers), receive)
+        try:
+            invitations = sender.invite(workers)
+        except TransferError as failure:
+            for url in workers:
+                self.fleet.drop(url, "it was paused for a transfer that did not begin")
+            raise StageError(f"cluster.samplers.weights={sender.way}: {failure}") from failure
+        reception = Reception(invitations, receive)
         with ThreadPoolExecutor(1, "receiving") as aside:
             ended = aside.submit(self._run, reception.run)
             ended.add_done_callback(lambda _: reception.close())

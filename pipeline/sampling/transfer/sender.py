@@ -11,6 +11,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
+from torch.distributed import DistError
 
 from veriloop.pipeline.sampling.shared_weights import TensorSlot
 from veriloop.pipeline.sampling.transfer.groups import (
@@ -78,7 +79,10 @@ class Sender:
         self._is_new = False  # workers do not know where the bucket is
 
     def invite(self, workers: Mapping[str, int]) -> dict[str, Invitation]:
-        """What each server is told for the next `send`. `workers`: of each server, by its URL."""
+        """What each server is told for the next `send`. `workers`: of each server, by its URL.
+
+        Raises TransferError if this process cannot open a port for them.
+        """
         if self._store is None or dict(workers) != self._workers:
             self.close()
             self._workers, self._address = dict(workers), address_towards(workers)
@@ -127,10 +131,15 @@ class Sender:
             self._bucket = None
 
     def _opened_store(self) -> TCPStore:
-        store = TCPStore(
-            self._address, 0, is_master=True, wait_for_workers=False,
-            timeout=timedelta(seconds=OPENING_S),
-        )  # fmt: skip
+        try:
+            store = TCPStore(
+                self._address, 0, is_master=True, wait_for_workers=False,
+                timeout=timedelta(seconds=OPENING_S),
+            )  # fmt: skip
+        except DistError as failure:
+            raise TransferError(
+                f"no port could be opened on {self._address}: {failure}"
+            ) from failure
         store.set_timeout(timedelta(seconds=self._deadline_s))
         for worker in range(len(self._names)):
             store.set(progress_key(worker), "")

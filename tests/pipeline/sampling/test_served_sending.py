@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 import torch
+from torch.distributed import DistNetworkError
 
 from tests import vllm_stand_in
 from tests.forked import forked
@@ -195,6 +196,22 @@ def test_a_failure_of_the_trainer_itself_ends_the_run(honest, fleet, monkeypatch
     monkeypatch.setattr("veriloop.pipeline.sampling.transfer.reception.GRACE_S", 0.5)
     with pytest.raises(StageError, match="no such interface"):
         sync(0, PROMPTS)
+
+
+@ways
+def test_a_trainer_that_can_open_no_port_leaves_no_server_paused(way, honest, fleet, monkeypatch):
+    servers = [honest(), honest()]
+    sync, _ = fleet(way, *servers)
+
+    def full(*_, **__):
+        raise DistNetworkError("no port is free")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sender, "TCPStore", full)
+        with pytest.raises(StageError, match=rf"cluster.samplers.weights={way}: .*no port is free"):
+            sync(0, PROMPTS)
+    assert set(sync._sampler.fleet.left_out) == {server.url for server in servers}
+    assert sync(1, PROMPTS).max <= 1e-4
 
 
 @ways
