@@ -200,7 +200,7 @@ def _of_the_sampler(results: dict[str, Any]) -> list[str]:
 def shown(results: dict[str, Any]) -> str:
     """The tables of the results."""
     updates = [result for name, result in results.items() if name.startswith("update:")]
-    names = ("seconds", "tokens_s", "mfu", "roof_tflops", "predicted_gib", "peak_gib")
+    names = ("first_s", "seconds", "tokens_s", "mfu", "roof_tflops", "predicted_gib", "peak_gib")
     text = table(
         ["update of", "recompute", *names, "roof"],
         [[result.get("model", "-"), result.get("recompute", "-"),

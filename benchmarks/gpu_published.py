@@ -59,6 +59,8 @@ def run(recipe: dict[str, Any], folder: Path, seconds: float) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         child.send_signal(signal.SIGINT)
         child.wait(STOPS_S)
+    if not (output / "run.json").is_file():
+        raise SystemExit(f"the run ended with status {child.returncode} before its first stage")
     entries = json.loads((output / "run.json").read_text())["stages"]
     return {entry["name"]: record(entry, output / entry["name"]) for entry in entries}
 

@@ -96,7 +96,7 @@ def update(
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
     step = stepper(model, graded, trainer)
-    step()
+    first_s = timed(step, device)  # compiles
     seconds = statistics.median(timed(step, device) for _ in range(repeats))
     peak_gib = torch.cuda.max_memory_allocated() / GIB if device != "cpu" else None
     tokens, least = count * (length - 1), operations(model, length)
@@ -105,6 +105,7 @@ def update(
     passes()
     return prediction | {
         "recompute": recompute,
+        "first_s": first_s,
         "seconds": seconds,
         "tokens_s": tokens / seconds,
         "mfu": least * tokens / seconds / speed,
