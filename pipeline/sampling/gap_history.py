@@ -14,7 +14,8 @@ CHECKS = 64  # that are remembered
 FIRST = 4  # checks before any is compared with earlier ones
 DEVIATIONS = 6.0  # of the rank sum under equal distributions
 INFORMATIVE = 0.5  # least slope of a token; rounding outweighs the temperature in others
-RATIOS = 256  # of tokens that are remembered
+RATIOS = 128  # of tokens that are remembered, for either sign of the slope
+LEAST_RATIOS = 4  # of either sign of the slope
 RATIO = 0.08  # least relative error of a temperature; like contexts share smaller ones of rounding
 SIGN_DEVIATIONS = 4.0  # of the number of ratios with one sign
 GREATER = 2.0  # times the earlier mean; a smaller increase is not worth a warning
@@ -27,7 +28,8 @@ class GapHistory:
     def __init__(self, usual: float) -> None:
         self._usual = usual
         self._earlier: deque[Tensor] = deque(maxlen=CHECKS)
-        self._ratios: deque[float] = deque(maxlen=RATIOS)
+        self._rare: deque[float] = deque(maxlen=RATIOS)  # ratios of tokens with a negative slope
+        self._likely: deque[float] = deque(maxlen=RATIOS)
 
     def judge(self, gap_M: Tensor, moved: float | None) -> str | None:
         """What is unusual about these differences, if anything; adds them to the history.
@@ -57,16 +59,22 @@ class GapHistory:
         `excess_M` is the sampler's log-probs minus the trainer's. If the sampler divides its logits
         by another temperature, it is (ratio - 1) times `slope_M`, the derivative of a log-prob by
         the logarithm of all logits' factor: log-prob plus entropy. Adds the tokens to the history.
+
+        Rare and likely tokens must agree. Rounding raises the log-prob of the tokens that it lets
+        the sampler draw, whatever their slope; in rare tokens alone that looks like a temperature.
         """
-        informative_M = slope_M.abs() >= INFORMATIVE
-        self._ratios += (excess_M / slope_M)[informative_M].tolist()
-        ratios = torch.tensor(list(self._ratios))
-        if not len(ratios):
+        ratio_M = excess_M / slope_M
+        self._rare += ratio_M[slope_M <= -INFORMATIVE].tolist()
+        self._likely += ratio_M[slope_M >= INFORMATIVE].tolist()
+        sides = [torch.tensor(list(side)) for side in (self._rare, self._likely)]
+        if min(map(len, sides)) < LEAST_RATIOS:
             return None
-        median = ratios.median()
-        same = (ratios.sign() == median.sign()).sum().item()
-        certain = 2 * same - len(ratios) >= SIGN_DEVIATIONS * len(ratios) ** 0.5
-        return 1 + median.item() if certain and median.abs() >= RATIO else None
+        ratios = torch.cat(sides)
+        sign = ratios.median().sign().item()
+        certain = sign * ratios.sign().sum().item() >= SIGN_DEVIATIONS * len(ratios) ** 0.5
+        agreed = all(sign * side.median().item() >= RATIO / 2 for side in sides)
+        relative = ratios.median().item()
+        return 1 + relative if certain and agreed and abs(relative) >= RATIO else None
 
 
 def rank_deviation(new_M: Tensor, earlier_E: Tensor) -> float:

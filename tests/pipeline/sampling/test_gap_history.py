@@ -57,16 +57,18 @@ def test_the_statistic_counts_pairs_and_halves_of_ties():
     assert rank_deviation(earlier, new) == pytest.approx(-0.5 / 3**0.5)
 
 
-def at_temperature(ratio, noise, count=64, seed=0):
-    """(sampler minus trainer, slope) of tokens of random distributions, by their definitions."""
+def at_temperature(ratio, noise, count=64, seed=0, rounding=0.0, spread=2.0):
+    """(sampler minus trainer, slope) of tokens of random distributions, by their definitions.
+    `rounding` disturbs the sampler's logits, so also what it draws; `noise` what it reports."""
     generator = torch.Generator().manual_seed(seed)
-    logits = 2 * torch.randn(count, 50, generator=generator)
-    trained, sampled = logits.log_softmax(-1), (logits * ratio).log_softmax(-1)
+    logits = spread * torch.randn(count, 50, generator=generator)
+    rounded = logits + rounding * torch.randn(count, 50, generator=generator)
+    trained, sampled = logits.log_softmax(-1), (rounded * ratio).log_softmax(-1)
     token = torch.multinomial(sampled.exp(), 1, generator=generator)
     entropy = -(trained.exp() * trained).sum(-1)
     trained, sampled = (x.gather(1, token).squeeze(1) for x in (trained, sampled))
-    rounding = noise * torch.randn(count, generator=generator)
-    return sampled - trained + rounding, trained + entropy
+    reported = sampled + noise * torch.randn(count, generator=generator)
+    return reported - trained, trained + entropy
 
 
 @pytest.mark.parametrize("ratio", [1 / 0.9, 1 / 1.1, 1.15, 0.87])
@@ -81,6 +83,23 @@ def test_the_same_temperature_is_never_suspected():
     history = GapHistory(0.03)
     for seed in range(500):
         assert history.temperature_ratio(*at_temperature(1.0, noise=0.03, seed=seed)) is None
+
+
+@pytest.mark.parametrize("rounding", [0.3, 0.6])
+@pytest.mark.parametrize("spread", [2.0, 6.0, 12.0])
+def test_tokens_that_rounding_lets_the_sampler_draw_are_not_another_temperature(rounding, spread):
+    history = GapHistory(0.03)
+    for seed in range(64):
+        tokens = at_temperature(1.0, noise=0.0, seed=seed, rounding=rounding, spread=spread)
+        assert history.temperature_ratio(*tokens) is None
+
+
+def test_another_temperature_is_measured_through_the_rounding_of_what_is_drawn():
+    history, ratio = GapHistory(0.03), None
+    for seed in range(8):
+        tokens = at_temperature(1 / 1.2, noise=0.0, seed=seed, rounding=0.1)
+        ratio = ratio or history.temperature_ratio(*tokens)
+    assert ratio == pytest.approx(1 / 1.2, abs=0.03)
 
 
 @pytest.mark.parametrize(("slope", "ratio"), [(0.15, 0.2), (2.0, 0.05)])
