@@ -17,6 +17,7 @@ INFORMATIVE = 0.5  # least slope of a token; rounding outweighs the temperature 
 RATIOS = 128  # of tokens that are remembered, for either sign of the slope
 LEAST_RATIOS = 4  # of either sign of the slope
 RATIO = 0.08  # least relative error of a temperature; like contexts share smaller ones of rounding
+UNEQUAL_RATIO = 0.2  # the same if only the sampler rounds; up to 0.1 was seen of rounding alone
 SIGN_DEVIATIONS = 4.0  # of the number of ratios with one sign
 GREATER = 2.0  # times the earlier mean; a smaller increase is not worth a warning
 
@@ -53,8 +54,11 @@ class GapHistory:
             f"tokens, {usual}{stale}"
         )
 
-    def temperature_ratio(self, excess_M: Tensor, slope_M: Tensor) -> float | None:
-        """The trainer's temperature relative to the sampler's, where it is certainly not 1.
+    def temperature_ratio(
+        self, excess_M: Tensor, slope_M: Tensor, least: float = RATIO
+    ) -> float | None:
+        """The trainer's temperature relative to the sampler's, where it certainly differs from 1 by
+        `least` or more.
 
         `excess_M` is the sampler's log-probs minus the trainer's. If the sampler divides its logits
         by another temperature, it is (ratio - 1) times `slope_M`, the derivative of a log-prob by
@@ -72,9 +76,9 @@ class GapHistory:
         ratios = torch.cat(sides)
         sign = ratios.median().sign().item()
         certain = sign * ratios.sign().sum().item() >= SIGN_DEVIATIONS * len(ratios) ** 0.5
-        agreed = all(sign * side.median().item() >= RATIO / 2 for side in sides)
+        agreed = all(sign * side.median().item() >= least / 2 for side in sides)
         relative = ratios.median().item()
-        return 1 + relative if certain and agreed and abs(relative) >= RATIO else None
+        return 1 + relative if certain and agreed and abs(relative) >= least else None
 
 
 def rank_deviation(new_M: Tensor, earlier_E: Tensor) -> float:

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -21,10 +21,12 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import SamplerConfig, TrainerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.fused_layers import in_float32
+from veriloop.pipeline.model.packed_attention import HALF
 from veriloop.pipeline.model.packing import lay_out, response_mask
 from veriloop.pipeline.model.policy import plain_weights, score
+from veriloop.pipeline.model.probe import compute_dtype
 from veriloop.pipeline.model.sharded import SINGLE
-from veriloop.pipeline.sampling.gap_history import GapHistory
+from veriloop.pipeline.sampling.gap_history import RATIO, UNEQUAL_RATIO, GapHistory
 from veriloop.pipeline.sampling.sampler import (
     Completion,
     Digest,
@@ -209,7 +211,7 @@ class WeightSync:
         sequences = tuple((*prompt, *completion.ids) for prompt, completion in pairs)
         lengths = tuple(map(len, fresh.prompts))
         last = self._last or _Tokens((), (), torch.empty(0))
-        logp_M, entropy_M = self._score((*sequences, *last.sequences), (*lengths, *last.prompts))
+        logp_M = self._score((*sequences, *last.sequences), (*lengths, *last.prompts))[0]
         sampled_M = torch.tensor(
             [logp for completion in fresh.completions for logp in completion.logp]
         )
@@ -223,8 +225,7 @@ class WeightSync:
         )
         self._check(report, fresh, fresh.engine_at(int(gap_M.argmax())))
         if not self._exact:
-            slope_M = trained_M + entropy_M[: len(trained_M)]
-            self._check_temperature(sampled_M - trained_M, slope_M, fresh.version)
+            self._check_temperature(sampled_M, sequences, lengths, fresh.version)
         return replace(report, warnings=tuple(self._warnings(gap_M, moved)))
 
     def _warnings(self, gap_M: Tensor, moved: float | None) -> Iterator[str]:
@@ -253,8 +254,20 @@ class WeightSync:
                 f"weights, a temperature other than {self._temperature}, or a lower precision"
             )
 
-    def _check_temperature(self, excess_M: Tensor, slope_M: Tensor, version: int) -> None:
-        ratio = self._gaps.temperature_ratio(excess_M, slope_M)
+    def _check_temperature(
+        self,
+        sampled_M: Tensor,
+        sequences: Sequence[Sequence[int]],
+        prompts: Sequence[int],
+        version: int,
+    ) -> None:
+        """Compared with the trainer as it computes: rounding flattens a distribution, so to float32
+        it looks like a temperature."""
+        logp_M, entropy_M = self._score(sequences, prompts, exact=False)
+        rounds = compute_dtype(self._policy.base_model) in HALF
+        ratio = self._gaps.temperature_ratio(
+            sampled_M - logp_M, logp_M + entropy_M, least=RATIO if rounds else UNEQUAL_RATIO
+        )
         if ratio is not None:
             raise SyncError(
                 f"after {version} optimizer steps the {self._sampler.name} sampler's log-probs of "
@@ -264,14 +277,14 @@ class WeightSync:
 
     @torch.no_grad()
     def _score(
-        self, sequences: Sequence[Sequence[int]], prompts: Sequence[int]
+        self, sequences: Sequence[Sequence[int]], prompts: Sequence[int], *, exact: bool = True
     ) -> tuple[Tensor, Tensor]:
         """The trainer's log-probs and entropies of all response tokens, in the order of the
-        sequences."""
+        sequences; `exact`: in float32, to compare weights and not rounding."""
         packed = lay_out(sequences, [[b] for b in range(len(sequences))])  # few: a row each
         mask_RT = response_mask(packed, prompts)
         self._command("score_empty")
-        with in_float32(self._policy):  # compares weights, not rounding
+        with in_float32(self._policy) if exact else nullcontext():
             scores = score(
                 self._policy,
                 packed.ids_RT,

@@ -289,15 +289,37 @@ def test_rounding_of_the_sampler_and_an_outlier_neither_stop_a_run_nor_warn(roun
     assert report.max > 0.6 and report.warnings == ()
 
 
-@pytest.mark.parametrize("wrong", [0.9, 1.1])
-def test_another_temperature_of_a_sampler_that_rounds_is_measured(rounded, wrong, monkeypatch):
-    _, sync, sampler = rounded
+@pytest.mark.parametrize(
+    ("wrong", "compute"), [(0.7, "float32"), (1.4, "float32"), (0.9, "bfloat16"), (1.1, "bfloat16")]
+)
+def test_another_temperature_of_a_sampler_that_rounds_is_measured(
+    rounded, wrong, compute, monkeypatch
+):
+    policy, sync, sampler = rounded
+    prepare(policy, TrainerConfig.model_validate({"compute": compute}))
     sample = sampler.sample
     monkeypatch.setattr(
         sampler, "sample", lambda prompts, how: sample(prompts, replace(how, temperature=wrong))
     )
-    with pytest.raises(SyncError, match=rf"those of a temperature of {wrong}, not 1\.0"):
+    with pytest.raises(SyncError, match=r"those of a temperature of .*, not 1\.0") as stopped:
         list(map(lambda version: sync(version, PROMPTS), range(4)))
+    measured = float(str(stopped.value).split("temperature of ")[1].split(",")[0])
+    assert measured == pytest.approx(wrong, rel=0.05)
+
+
+def test_what_rounding_does_to_all_log_probs_of_both_sides_is_not_another_temperature(
+    rounded, monkeypatch
+):
+    """In bfloat16 distributions are flatter than in float32."""
+    _, sync, _ = rounded
+    score = sync._score
+
+    def sharper_in_float32(sequences, prompts, *, exact=True):
+        logp_M, entropy_M = score(sequences, prompts, exact=exact)
+        return logp_M + 0.3 * (logp_M + entropy_M) * exact, entropy_M
+
+    monkeypatch.setattr(sync, "_score", sharper_in_float32)
+    assert all(sync(version, PROMPTS).mean > 0.05 for version in range(6))
 
 
 @pytest.mark.slow
