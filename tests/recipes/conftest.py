@@ -12,6 +12,7 @@ import torch
 import yaml
 from datasets import Dataset
 
+from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.load import read, read_values, validate, with_flags
 from veriloop.pipeline.model.policy import load_tokenizer, save_policy
 from veriloop.pipeline.model.scalar_head import load_classifier
@@ -292,14 +293,14 @@ def cut_down(name, changes=MappingProxyType({})):
 
 
 def in_files(values, recipe):
-    """Each source of the recipe from the folder that `place` has written for it."""
+    """Each source of the recipe that is not generated, from the folder that `place` has written."""
     given = values.get("sets", {})
     parts = (values, values.get("collect", {}), values.get("data", {}))
     names = {*recipe.evaluation.sources, *(n for part in parts for n in part.get("problems", ()))}
     names |= {other for one in given.values() for other in one.get("against", ())}
     sets = {
         name: one if "gym" in one else one | {"path": f"sets/{name}"}
-        for name, one in ((name, given.get(name, {})) for name in sorted(names))
+        for name, one in ((name, given.get(name, {})) for name in sorted(names - {*SOURCES}))
     }
     return {n: one | ({"held_out": 0.4} if "held_out" in one else {}) for n, one in sets.items()}
 
@@ -324,10 +325,11 @@ def miniature(place, monkeypatch):
 
 
 def whole(name, place):
-    """The list of a whole run, each of its stages' recipes cut down in a file of its own."""
+    """The list of a whole run without goals, each stage's recipe cut down in a file of its own."""
     values = read_values(name)
     for stage in values["stages"]:
         path = place / f"{stage['name']}.yaml"
         path.write_text(yaml.safe_dump(cut_down(stage["recipe"], stage.pop("set", {}))))
         stage["recipe"] = str(path)
+        stage.pop("goals", None)
     return values
