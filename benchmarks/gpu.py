@@ -2,7 +2,7 @@
 to another process, with random weights.
 
     python benchmarks/gpu.py [--device auto|cuda:N|cpu] [--sections NAME ...] [--seconds S]
-                             [--jobs N] [--quick] [--json FILE]
+                             [--at-once N] [--quick] [--json FILE]
 
 Updates are of whole sequences of 8,192 tokens, one per row, in bfloat16 over float32 weights, with
 gradient checkpointing, of cheap operations alone if the GPU has room for it. `mfu` is the model's
@@ -10,7 +10,7 @@ FLOPs (6 per weight and position, and attention; recomputation is not counted) a
 GPU's dense bfloat16 peak. Each update has a waterfall: its time by part, by kind of kernel, and of
 the output head. Memory is compared with the prediction of `--dry-run`. vLLM is left out where it is
 not installed. `--device cpu` runs a miniature and names what it cannot measure without a GPU.
-Sections that have not begun after S seconds are left out.
+Sections that have not begun after S seconds are left out; N run at the same time.
 """
 
 import json
@@ -139,11 +139,11 @@ def measured(name: str, device: str, quick: bool) -> Any:
 
 
 def all_measured(
-    names: Sequence[str], device: str, quick: bool, until: float, jobs: int
+    names: Sequence[str], device: str, quick: bool, until: float, at_once: int
 ) -> dict[str, Any]:
-    """The sections, `jobs` at a time; those that would begin after `until` are left out."""
+    """The sections, `at_once` at a time; those that would begin after `until` are left out."""
 
-    def one(name: str) -> Any:
+    def result_of(name: str) -> Any:
         began = time.monotonic()
         if began > until:
             return {"left_out": "no time was left"}
@@ -151,8 +151,8 @@ def all_measured(
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
         return result
 
-    with ThreadPoolExecutor(jobs) as pool:
-        return dict(zip(names, pool.map(one, names), strict=True))
+    with ThreadPoolExecutor(at_once) as pool:
+        return dict(zip(names, pool.map(result_of, names), strict=True))
 
 
 def shortfalls(results: dict[str, Any]) -> list[str]:
@@ -244,7 +244,7 @@ def main() -> int:
         section={"help": "one measurement, printed as JSON"},
         sections={"nargs": "+", "choices": SECTIONS, "default": list(SECTIONS)},
         seconds={"type": float, "default": float("inf"), "help": "begin no section later"},
-        jobs={"type": int, "default": 1, "help": "sections at a time; more disturb timings"},
+        at_once={"type": int, "default": 1, "help": "sections at a time; more disturb timings"},
     )
     from veriloop.pipeline.model.device import choose_device
 
@@ -261,7 +261,7 @@ def main() -> int:
         refused = [f"not measured on cpu: {what}" for what in NEEDS_A_CARD]
         return publish(options, "\n".join([shown(results), "", *refused]), results)
     until = time.monotonic() + options.seconds
-    results = all_measured(options.sections, device, options.quick, until, options.jobs)
+    results = all_measured(options.sections, device, options.quick, until, options.at_once)
     failed = shortfalls(results)
     return publish(options, shown(results), results, failed=[] if options.quick else failed)
 

@@ -10,98 +10,63 @@ Without files the questions are read from the hub. Needs the model of
 requirements/published-model.sh.
 """
 
-import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-from listed_runs import listed
-from publish import ROOT, arguments, publish, table
+from listed_runs import Settings, Stage, figures, listed, run
+from publish import arguments, publish, table
 from tiny_runs import OPTIONS, work_folder
 
-from veriloop.pipeline.runs.record import read_metrics
-
-LIST = "real/smollm2/r1_card"
+LIST, SEED = "real/smollm2/r1_card", 0
 STAGES = ("cold_start", "reasoning_rl", "rejection_sft", "dpo", "distill")
 SOURCES = ("chain_sum", "two_digits", "svamp", "gsm8k")
-FEW: dict[str, Any] = {"evaluation.problems": 4, "evaluation.samples": 1}
-QUICK: dict[str, dict[str, Any]] = {
+FIRST = 2  # steps that compile and record graphs
+FEW: Mapping[str, Any] = {"evaluation.problems": 4, "evaluation.samples": 1}
+QUICK: Settings = {
     "cold_start": FEW | {"data.rows": 64, "data.held_out": 4},
     "reasoning_rl": FEW | {"steps": 1, "rollout.prompts": 4, "algorithm.minibatches": 1},
     "rejection_sft": FEW | {"collect.questions": 64, "data.held_out": 1},
     "dpo": FEW | {"rollout.prompts": 32},
     "distill": FEW | {"steps": 1, "rollout.prompts": 4},
 }
-STOPS_S = 60.0  # to write a checkpoint after an interrupt
 
 
-def cut(recipe: dict[str, Any], stages: list[str]) -> dict[str, Any]:
-    """The list with these stages alone."""
-    return recipe | {"stages": [one for one in recipe["stages"] if one["name"] in stages]}
-
-
-def run(recipe: dict[str, Any], folder: Path, seconds: float) -> dict[str, Any]:
-    """What each stage recorded, by its name."""
-    path, output = folder / "recipe.yaml", folder / "run"
-    path.write_text(yaml.safe_dump(recipe, sort_keys=False))
-    command = [sys.executable, "-m", "veriloop.stages.cli", "r1", str(path)]
-    child = subprocess.Popen(
-        [*command, "--output", str(output), "--resume"], cwd=ROOT, env=os.environ.copy()
-    )
-    try:
-        child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        child.send_signal(signal.SIGINT)
-        child.wait(STOPS_S)
-    if not (output / "run.json").is_file():
-        raise SystemExit(f"the run ended with status {child.returncode} before its first stage")
-    entries = json.loads((output / "run.json").read_text())["stages"]
-    return {entry["name"]: record(entry, output / entry["name"]) for entry in entries}
-
-
-def record(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """What is published of a stage."""
-    steps = read_metrics(folder / "metrics.jsonl")
-    kept = {
-        "status": entry["status"],
-        "seconds": entry.get("seconds"),
-        "before": figures(entry.get("before") or {}),
-        "after": figures(entry.get("after") or {}),
+def record_of(stage: Stage) -> dict[str, Any]:
+    """What is published of a stage, which may have been interrupted."""
+    steps = stage["curve"]
+    record = {
+        "status": stage["status"],
+        "seconds": stage.get("seconds"),
+        "before": figures(stage.get("before") or {}),
+        "after": figures(stage.get("after") or {}),
         "steps": len(steps),
     }
     rewards = [step["reward"] for step in steps if "reward" in step]
     if rewards:
-        kept["curve"] = rewards
         names = [name for name in steps[-1] if name.startswith(("step_time", "time/", "memory/"))]
-        warm = steps[2:] or steps  # the first ones compile and record graphs
-        kept["a_step"] = {name: fmean(step.get(name, 0.0) for step in warm) for name in names}
-    return kept
-
-
-def figures(evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("pass@1", "greedy", "format", "mean_length")
-    return {key: value for key, value in evaluation.items() if key.startswith(names)}
+        warm = steps[FIRST:] or steps
+        means = {name: fmean(step.get(name, 0.0) for step in warm) for name in names}
+        record |= {"rewards": rewards, "mean_of_a_step": means}
+    return record
 
 
 def shown(results: Mapping[str, Mapping[str, Any]]) -> str:
     """A row for each side of each stage: pass@1 and greedy accuracy by source."""
     rows = []
-    for name, one in results.items():
+    for name, stage in results.items():
         for side in ("before", "after"):
-            if one[side]:
-                cells = [_pair(one[side], source) for source in SOURCES]
-                minutes = (one["seconds"] or 0) / 60
+            if stage[side]:
+                cells = [_accuracies(stage[side], source) for source in SOURCES]
+                minutes = (stage["seconds"] or 0) / 60
                 rows.append([f"{side} {name}", *cells, minutes if side == "after" else "-"])
     return table(["", *SOURCES, "minutes"], rows)
 
 
-def _pair(evaluation: Mapping[str, float], source: str) -> str:
+def _accuracies(evaluation: Mapping[str, float], source: str) -> str:
     if f"pass@1/{source}" not in evaluation:
         return "-"
     return f"{evaluation[f'pass@1/{source}']:.3f}, {evaluation[f'greedy/{source}']:.3f}"
@@ -116,15 +81,17 @@ def main() -> int:
         gsm8k={"type": Path, "nargs": 2, "help": "files with GSM8K's questions: train and test"},
         folder=OPTIONS["folder"],
     )
-    over = {stage: dict(QUICK[stage]) if options.quick else {} for stage in STAGES}
-    for stage in STAGES if options.svamp else ():
-        over[stage]["sets.svamp.path"] = str(options.svamp)
-    for stage in STAGES[:3] if options.gsm8k else ():
+    files = {"sets.svamp.path": str(options.svamp)} if options.svamp else {}
+    if options.gsm8k:
         train, test = map(str, options.gsm8k)
-        over[stage] |= {"sets.gsm8k.path": train, "sets.gsm8k.test": test}
-    recipe = cut(listed(LIST, 0, over), options.stages)
-    results = run(recipe, work_folder(options.folder, "gpu-published"), options.seconds)
-    short = [f"{name} has not ended" for name, one in results.items() if one["status"] != "done"]
+        files |= {"sets.gsm8k.path": train, "sets.gsm8k.test": test}
+    over = {stage: {**(QUICK[stage] if options.quick else {}), **files} for stage in STAGES}
+    recipe = listed(LIST, SEED, over)
+    recipe["stages"] = [stage for stage in recipe["stages"] if stage["name"] in options.stages]
+    folder = work_folder(options.folder, "gpu-published")
+    stages = run(folder, recipe, SEED, cores=os.cpu_count() or 1, seconds=options.seconds)
+    results = {name: record_of(stage) for name, stage in stages.items()}
+    short = [f"{name} has not ended" for name, stage in stages.items() if stage["status"] != "done"]
     return publish(options, shown(results), results, failed=short)
 
 

@@ -8,6 +8,7 @@ clean commit goes on where it was stopped.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ from veriloop.pipeline.runs.provenance import git
 from veriloop.pipeline.runs.record import read_metrics
 
 SEEDED = ("seed", "problem_seed", "data.seed", "collect.problem_seed", "general.seed")
+STOPS_S = 60.0  # to write a checkpoint after an interrupt
 Stage = dict[str, Any]
 Settings = Mapping[str, Mapping[str, Any]]  # stage -> dotted key -> value
 
@@ -61,8 +63,16 @@ def listed(name: str, seed: int, over: Settings, further: Sequence[Stage] = ()) 
     return whole
 
 
-def run(folder: Path, whole: Mapping[str, Any], seed: int, *, cores: int = 1) -> dict[str, Stage]:
-    """The record of each stage by its name, with its metrics as `curve`."""
+def run(
+    folder: Path,
+    whole: Mapping[str, Any],
+    seed: int,
+    *,
+    cores: int = 1,
+    seconds: float | None = None,
+) -> dict[str, Stage]:
+    """The record of each stage by its name, with its metrics as `curve`. After `seconds` the run is
+    interrupted, and the last stage has what it recorded until then."""
     output, asked = folder / f"seed-{seed}", folder / f"seed-{seed}.json"
     recipe, log = folder / f"seed-{seed}.yaml", folder / f"seed-{seed}.log"
     text, key = yaml.safe_dump(dict(whole), sort_keys=False), {"git": git(ROOT)}
@@ -73,18 +83,41 @@ def run(folder: Path, whole: Mapping[str, Any], seed: int, *, cores: int = 1) ->
     asked.write_text(json.dumps(key))
     command = ["r1", str(recipe), "--output", str(output), "--resume"]
     with log.open("a") as stream:
-        done = subprocess.run(
+        child = subprocess.Popen(
             [sys.executable, "-m", "veriloop.stages.cli", *command],
             cwd=ROOT,
             stdout=stream,
             stderr=stream,
-            check=False,
             env=os.environ | {"OMP_NUM_THREADS": str(cores)},
         )
-    if done.returncode:
+        failed = _ended(child, seconds)
+    if failed or not (output / "run.json").is_file():
         raise SystemExit(f"seed {seed} failed:\n{log.read_text()[-3000:]}")
     stages = json.loads((output / "run.json").read_text())["stages"]
     return {stage["name"]: stage | {"curve": _curve(output / stage["name"])} for stage in stages}
+
+
+def _ended(child: subprocess.Popen[bytes], seconds: float | None) -> bool:
+    """Whether the run failed by itself."""
+    with child:
+        try:
+            return child.wait(seconds) != 0
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGINT)
+        except BaseException:
+            child.kill()
+            raise
+        try:
+            child.wait(STOPS_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+    return False
+
+
+def figures(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """What is published of an evaluation."""
+    names = ("pass@1", "greedy", "format", "mean_length")
+    return {key: value for key, value in evaluation.items() if key.startswith(names)}
 
 
 def _curve(stage: Path) -> list[dict[str, Any]]:

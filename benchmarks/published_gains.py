@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from listed_runs import Settings, Stage, listed, run
+from listed_runs import Settings, Stage, figures, listed, run
 from paired import interval
 from publish import arguments, publish
 from recipe_tables import published_gains
@@ -45,15 +45,10 @@ QUICK: Settings = {
 def record_of(seed: int, stages: Mapping[str, Stage]) -> dict[str, Any]:
     """What is published of one seed."""
     return {"seed": seed} | {
-        arm: {side: _figures(stages[arm][side]) for side in ("before", "after")}
+        arm: {side: figures(stages[arm][side]) for side in ("before", "after")}
         | {"seconds": stages[arm]["seconds"], "steps": len(stages[arm]["curve"])}
         for arm in ARMS
     }
-
-
-def _figures(evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("pass@1", "greedy", "format", "mean_length")
-    return {key: value for key, value in evaluation.items() if key.startswith(names)}
 
 
 def shortfalls(results: Sequence[Mapping[str, Any]]) -> list[str]:

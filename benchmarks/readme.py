@@ -26,7 +26,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 CHECKED = ("aha", "aha_control")
 CHOICES = {"algorithms": PRESETS, "preferences": PREFERENCES, "distillation": DISTILLATIONS}
 SPEED = {name: ("docs/speed.md", lines) for name, lines in speed_tables.TABLES.items()}
-SPEED |= {"gpu": ("docs/gpu.md", speed_tables.one_gpu)}
+SPEED |= {"gpu": ("docs/gpu.md", speed_tables.gpu)}
 BEGIN, END = "<!-- results: written by benchmarks/readme.py -->", "<!-- end of results -->"
 
 

@@ -328,31 +328,31 @@ def _prefix(rows: Rows) -> tuple[str, str]:
     )
 
 
-def one_gpu(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def gpu(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What was measured on a GPU; sections that were left out have no row."""
     cells: list[list[str]] = []
-    for name, one in results.items():
-        model = one.get("model", "")
-        if name.startswith("update:") and "mfu" in one:
-            times = f"{one['seconds']:.2f} s, {one['tokens_s']:,.0f} tokens a second"
+    for name, row in results.items():
+        model = row.get("model", "")
+        if name.startswith("update:") and "mfu" in row:
+            times = f"{row['seconds']:.2f} s, {row['tokens_s']:,.0f} tokens a second"
             cells += [
-                [f"update of {model}, 8 sequences of {one['length']:,} tokens", times],
-                ["share of the dense bfloat16 peak", f"{one['mfu']:.0%}"],
-                *([f"of its time: {kind}", f"{seconds / one['seconds']:.0%}"]
-                  for kind, seconds in one["kinds"].items()),
-                ["peak memory; as predicted", f"{one['peak_gib']:.1f} GiB; "
-                                              f"{one['predicted_gib']:.1f} GiB"],
+                [f"update of {model}, 8 sequences of {row['length']:,} tokens", times],
+                ["share of the dense bfloat16 peak", f"{row['mfu']:.0%}"],
+                *([f"of its time: {kind}", f"{seconds / row['seconds']:.0%}"]
+                  for kind, seconds in row["kinds"].items()),
+                ["peak memory; as predicted", f"{row['peak_gib']:.1f} GiB; "
+                                              f"{row['predicted_gib']:.1f} GiB"],
             ]  # fmt: skip
-        if name.startswith("torch:") and "tokens_s" in one:
-            graphs = "with" if one["graphs"] else "without"
+        if name.startswith("torch:") and "tokens_s" in row:
+            graphs = "with" if row["graphs"] else "without"
             cells += [
-                [f"torch sampler {graphs} CUDA graphs, {model}, {one['sequences']} sequences",
-                 f"{one['tokens_s']:,.0f} tokens a second"],
-                ["mean difference of its log-probs to the trainer's", f"{one['mean_nats']:.3f}"],
+                [f"torch sampler {graphs} CUDA graphs, {model}, {row['sequences']} sequences",
+                 f"{row['tokens_s']:,.0f} tokens a second"],
+                ["mean difference of its log-probs to the trainer's", f"{row['mean_nats']:.3f}"],
             ]  # fmt: skip
-        if name == "ipc" and "send_s" in one:
-            cells.append([f"weights of {model} ({one['gib']:.1f} GiB) to another process",
-                          f"{one['send_s']:.2f} s"])  # fmt: skip
+        if name == "ipc" and "send_s" in row:
+            cells.append([f"weights of {model} ({row['gib']:.1f} GiB) to another process",
+                          f"{row['send_s']:.2f} s"])  # fmt: skip
     return table(["", "measured"], cells)
 
 

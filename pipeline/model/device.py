@@ -57,16 +57,16 @@ def set_expandable_segments(on: bool) -> None:
     own = _users_settings()
     if "expandable_segments" not in own:
         settings = [*filter(None, [own]), f"expandable_segments:{on}"]  # others would be reset
-        set_allocator(",".join(settings))
+        set_allocator_settings(",".join(settings))
 
 
 def allocator_settings() -> str:
-    """The settings of torch's allocator: the last of `set_allocator`, else the user's. Torch before
-    2.12 cannot be asked for them."""
+    """Those that `set_allocator_settings` set last, else the user's. Torch before 2.12 cannot be
+    asked for them."""
     return _last_settings[-1] if _last_settings else _users_settings()
 
 
-def set_allocator(settings: str) -> None:
+def set_allocator_settings(settings: str) -> None:
     """Replace all settings of torch's allocator."""
     torch._C._accelerator_setAllocatorSettings(settings)
     _last_settings[:] = [settings]

@@ -94,7 +94,7 @@ def _measure(model: Any) -> None:
     """Measure the model's properties for scoring, and warn about slow paths."""
     if is_empty(model):
         return
-    # compiled blocks need the layout of their rows, which a model asked as a whole does not give
+    # compiled blocks take the layout of their rows, which a call of the whole model does not pass
     with torch.compiler.set_stance("force_eager"):
         if model.get_output_embeddings() is not None:
             accumulate_in_place(output_head(model).weight_VD)

@@ -15,7 +15,7 @@ import torch
 import torch.multiprocessing  # ForkingPickler then pickles tensors by their place
 from torch import Tensor
 
-from veriloop.pipeline.model.device import allocator_settings, set_allocator
+from veriloop.pipeline.model.device import allocator_settings, set_allocator_settings
 
 LEAST = 2**26  # bytes of the shared memory
 ON, OFF = "expandable_segments:True", "expandable_segments:False"
@@ -97,11 +97,11 @@ def _ordinary_segments(device: torch.device) -> Iterator[None]:
     if ON not in settings:
         yield
         return
-    set_allocator(settings.replace(ON, OFF))
+    set_allocator_settings(settings.replace(ON, OFF))
     try:
         yield
     finally:
-        set_allocator(settings)
+        set_allocator_settings(settings)
 
 
 def _wait_for(device: torch.device) -> None:

@@ -17,7 +17,7 @@ INFORMATIVE = 0.5  # least slope of a token; rounding outweighs the temperature 
 RATIOS = 128  # of tokens that are remembered, for either sign of the slope
 LEAST_RATIOS = 4  # of either sign of the slope
 RATIO = 0.08  # least relative error of a temperature; like contexts share smaller ones of rounding
-UNEQUAL_RATIO = 0.2  # the same if only the sampler rounds; up to 0.1 was seen of rounding alone
+UNEQUAL_RATIO = 0.2  # the same if only the sampler rounds, which alone can exceed RATIO
 SIGN_DEVIATIONS = 4.0  # of the number of ratios with one sign
 GREATER = 2.0  # times the earlier mean; a smaller increase is not worth a warning
 

@@ -211,7 +211,7 @@ class WeightSync:
         sequences = tuple((*prompt, *completion.ids) for prompt, completion in pairs)
         lengths = tuple(map(len, fresh.prompts))
         last = self._last or _Tokens((), (), torch.empty(0))
-        logp_M = self._score((*sequences, *last.sequences), (*lengths, *last.prompts))[0]
+        logp_M, entropy_M = self._score((*sequences, *last.sequences), (*lengths, *last.prompts))
         sampled_M = torch.tensor(
             [logp for completion in fresh.completions for logp in completion.logp]
         )
@@ -225,7 +225,11 @@ class WeightSync:
         )
         self._check(report, fresh, fresh.engine_at(int(gap_M.argmax())))
         if not self._exact:
-            self._check_temperature(sampled_M, sequences, lengths, fresh.version)
+            scores, least = (trained_M, entropy_M[: len(trained_M)]), UNEQUAL_RATIO
+            if compute_dtype(self._policy.base_model) in HALF:
+                # rounding flattens a distribution, which to float32 looks like a temperature
+                scores, least = self._score(sequences, lengths, exact=False), RATIO
+            self._check_temperature(sampled_M, *scores, least, fresh.version)
         return replace(report, warnings=tuple(self._warnings(gap_M, moved)))
 
     def _warnings(self, gap_M: Tensor, moved: float | None) -> Iterator[str]:
@@ -255,19 +259,9 @@ class WeightSync:
             )
 
     def _check_temperature(
-        self,
-        sampled_M: Tensor,
-        sequences: Sequence[Sequence[int]],
-        prompts: Sequence[int],
-        version: int,
+        self, sampled_M: Tensor, logp_M: Tensor, entropy_M: Tensor, least: float, version: int
     ) -> None:
-        """Compared with the trainer as it computes: rounding flattens a distribution, so to float32
-        it looks like a temperature."""
-        logp_M, entropy_M = self._score(sequences, prompts, exact=False)
-        rounds = compute_dtype(self._policy.base_model) in HALF
-        ratio = self._gaps.temperature_ratio(
-            sampled_M - logp_M, logp_M + entropy_M, least=RATIO if rounds else UNEQUAL_RATIO
-        )
+        ratio = self._gaps.temperature_ratio(sampled_M - logp_M, logp_M + entropy_M, least)
         if ratio is not None:
             raise SyncError(
                 f"after {version} optimizer steps the {self._sampler.name} sampler's log-probs of "

@@ -201,9 +201,9 @@ def test_the_run_of_a_published_model_earns_something_for_brevity(
 
 def test_sections_after_the_time_are_left_out_and_the_others_keep_their_order(gpu, monkeypatch):
     monkeypatch.setattr(gpu, "measured", lambda name, device, quick: {"name": name})
-    found = gpu.all_measured(["ipc", "zero"], "cuda:0", False, float("inf"), jobs=2)
-    assert found == {"ipc": {"name": "ipc"}, "zero": {"name": "zero"}}
-    late = gpu.all_measured(["ipc"], "cuda:0", False, 0.0, jobs=1)
+    results = gpu.all_measured(["ipc", "zero"], "cuda:0", False, float("inf"), at_once=2)
+    assert results == {"ipc": {"name": "ipc"}, "zero": {"name": "zero"}}
+    late = gpu.all_measured(["ipc"], "cuda:0", False, 0.0, at_once=1)
     assert late == {"ipc": {"left_out": "no time was left"}} and gpu.shortfalls(late) == []
 
 
@@ -214,23 +214,45 @@ def published(gpu):
     return gpu_published
 
 
-def test_the_stages_of_a_published_model_are_cut_out_of_the_list_with_their_files(published):
-    over = {stage: {"sets.svamp.path": "s.jsonl"} for stage in published.STAGES}
-    whole = published.listed(published.LIST, 0, over)
-    assert [stage["name"] for stage in whole["stages"]] == list(published.STAGES)
-    (stage,) = published.cut(whole, ["cold_start"])["stages"]
-    assert stage["set"]["sets.svamp.path"] == "s.jsonl"
-    assert set(published.QUICK) == set(published.STAGES)
+def run_published(published, monkeypatch, path, *words):
+    """The recipe that the script runs with these words; no stage runs."""
+    recipes = []
+
+    def record(folder, recipe, seed, **_):
+        recipes.append(recipe)
+        return {}
+
+    monkeypatch.setattr(published, "run", record)
+    monkeypatch.setattr(sys, "argv", ["gpu_published.py", "--folder", str(path), *words])
+    assert published.main() == 0
+    return {stage["name"]: stage["set"] for stage in recipes[0]["stages"]}
 
 
-def test_a_stage_that_was_interrupted_is_reported_as_far_as_it_came(published, tmp_path):
+def test_chosen_stages_of_a_published_model_read_their_files(published, monkeypatch, tmp_path):
+    files = ["--svamp", "s.jsonl", "--gsm8k", "train.jsonl", "test.jsonl"]
+    stages = run_published(
+        published, monkeypatch, tmp_path, "--stages", "cold_start", "reasoning_rl", *files
+    )
+    assert list(stages) == ["cold_start", "reasoning_rl"]
+    assert stages["reasoning_rl"]["sets.gsm8k.test"] == "test.jsonl"
+    assert stages["cold_start"]["sets.svamp.path"] == "s.jsonl"
+    assert stages["cold_start"]["data.rows"] == 4000
+
+
+def test_a_quick_run_of_a_published_model_is_small(published, monkeypatch, tmp_path):
+    stages = run_published(published, monkeypatch, tmp_path, "--quick")
+    assert list(stages) == list(published.STAGES)
+    assert stages["reasoning_rl"]["steps"] == 1 and stages["cold_start"]["data.rows"] == 64
+
+
+def test_a_stage_that_was_interrupted_is_reported_as_far_as_it_came(published):
     steps = [{"step": n, "reward": n / 10, "step_time": 9.0 - n, "time/sample": 1.0, "x": 1.0}
              for n in range(4)]  # fmt: skip
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     before = {"pass@1/svamp": 0.25, "greedy/svamp": 0.5, "loss": 2.0}
-    entry = {"name": "reasoning_rl", "status": "stopped", "before": before}
-    kept = published.record(entry, tmp_path)
-    assert kept["a_step"] == {"step_time": 6.5, "time/sample": 1.0}  # the first two are left out
-    assert kept["curve"] == [0.0, 0.1, 0.2, 0.3] and kept["after"] == {} and kept["steps"] == 4
-    lines = published.shown({"reasoning_rl": kept}).splitlines()
+    stage = {"status": "stopped", "before": before, "curve": steps}
+    record = published.record_of(stage)
+    means = {"step_time": 6.5, "time/sample": 1.0}  # the first two steps are left out
+    assert record["mean_of_a_step"] == means and record["rewards"] == [0.0, 0.1, 0.2, 0.3]
+    assert record["after"] == {} and record["steps"] == 4
+    lines = published.shown({"reasoning_rl": record}).splitlines()
     assert lines[2:] == ["before reasoning_rl  -          -           0.250, 0.500  -      -"]

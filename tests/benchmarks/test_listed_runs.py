@@ -3,6 +3,7 @@
 import importlib
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,12 @@ stage = {"name": "ppo", "after": {"general": 0.5}}
 (output / "run.json").write_text(json.dumps({"stages": [{"name": "base"}, stage]}))
 recipe = pathlib.Path(sys.argv[sys.argv.index("r1") + 1]).read_text()
 raise SystemExit(1 if "fails" in recipe else 0)
+"""
+WAITS = """
+import signal, sys, time
+signal.signal(signal.SIGINT, {})
+print(flush=True)
+time.sleep(60)
 """
 
 
@@ -93,3 +100,31 @@ def test_a_run_goes_on_at_its_commit_and_begins_anew_otherwise(script, checkout,
 def test_a_failed_run_ends_the_benchmark_with_what_it_said(script, checkout, tmp_path):
     with pytest.raises(SystemExit, match="seed 3 failed"):
         script.run(tmp_path, {"name": "fails"}, 3)
+
+
+def child(code):
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+
+
+def waiting(handler):
+    process = child(WAITS.format(handler))
+    process.stdout.readline()  # its handler is set
+    return process
+
+
+def test_a_run_that_ends_by_itself_fails_by_its_status(script):
+    assert script._ended(child("raise SystemExit(3)"), None)
+    assert not script._ended(child("pass"), 60)
+
+
+def test_a_run_that_is_interrupted_has_not_failed(script):
+    process = waiting("lambda *_: sys.exit(4)")
+    assert not script._ended(process, 0.1)
+    assert process.returncode == 4
+
+
+def test_a_run_that_ignores_the_interrupt_is_killed(script, monkeypatch):
+    monkeypatch.setattr(script, "STOPS_S", 0.2)
+    process = waiting("signal.SIG_IGN")
+    assert not script._ended(process, 0.1)
+    assert process.returncode == -9

@@ -160,7 +160,7 @@ def test_a_gpu_has_a_row_for_what_was_measured_and_none_for_what_was_left_out():
         "ipc": {"model": "1.5B", "gib": 2.875, "send_s": 0.05},
         "sampler:graphs": {"left_out": "vLLM is not installed"},
     }
-    lines = tables.one_gpu(result)
+    lines = tables.gpu(result)
     assert len(lines) == 9  # two of them are the header
     assert "| of its time: attention | 25% |" in lines
     assert "| peak memory; as predicted | 30.0 GiB; 40.0 GiB |" in lines

@@ -90,15 +90,47 @@ def test_the_same_temperature_is_never_suspected():
 def test_tokens_that_rounding_lets_the_sampler_draw_are_not_another_temperature(rounding, spread):
     history = GapHistory(0.03)
     for seed in range(64):
-        tokens = at_temperature(1.0, noise=0.0, seed=seed, rounding=rounding, spread=spread)
-        assert history.temperature_ratio(*tokens) is None
+        drawn = at_temperature(1.0, noise=0.0, seed=seed, rounding=rounding, spread=spread)
+        assert history.temperature_ratio(*drawn) is None
+
+
+def tokens(slope, ratio, count):
+    """(sampler minus trainer, slope) of tokens that all tell the same."""
+    return torch.full((count,), slope * ratio), torch.full((count,), slope)
+
+
+def both(*groups):
+    return [torch.cat(parts) for parts in zip(*groups, strict=True)]
+
+
+@pytest.mark.parametrize(("count", "relative"), [(3, None), (4, 0.8)])
+def test_rare_tokens_are_not_believed_without_a_few_likely_ones(count, relative):
+    given = both(tokens(-2.0, -0.2, 60), tokens(1.0, -0.2, count))
+    assert GapHistory(0.03).temperature_ratio(*given) == (relative and pytest.approx(relative))
+
+
+def test_rare_tokens_that_hardly_agree_with_likely_ones_are_not_another_temperature():
+    given = both(tokens(-2.0, -0.03, 60), tokens(1.0, -0.2, 100))
+    assert GapHistory(0.03).temperature_ratio(*given) is None
+
+
+def test_tokens_that_rounding_moves_more_than_a_temperature_would_do_not_count():
+    given = both(tokens(-2.0, -0.2, 20), tokens(1.0, -0.2, 20), tokens(0.1, 3.0, 200))
+    assert GapHistory(0.03).temperature_ratio(*given) == pytest.approx(0.8)
+
+
+def test_tokens_of_long_ago_are_forgotten():
+    history = GapHistory(0.03)
+    assert history.temperature_ratio(*both(tokens(-2.0, 0.0, 400), tokens(1.0, 0.0, 400))) is None
+    given = both(tokens(-2.0, -0.2, 128), tokens(1.0, -0.2, 128))
+    assert history.temperature_ratio(*given) == pytest.approx(0.8)
 
 
 def test_another_temperature_is_measured_through_the_rounding_of_what_is_drawn():
     history, ratio = GapHistory(0.03), None
     for seed in range(8):
-        tokens = at_temperature(1 / 1.2, noise=0.0, seed=seed, rounding=0.1)
-        ratio = ratio or history.temperature_ratio(*tokens)
+        drawn = at_temperature(1 / 1.2, noise=0.0, seed=seed, rounding=0.1)
+        ratio = ratio or history.temperature_ratio(*drawn)
     assert ratio == pytest.approx(1 / 1.2, abs=0.03)
 
 

@@ -296,7 +296,7 @@ def test_another_temperature_of_a_sampler_that_rounds_is_measured(
     rounded, wrong, compute, monkeypatch
 ):
     policy, sync, sampler = rounded
-    prepare(policy, TrainerConfig.model_validate({"compute": compute}))
+    prepare(policy, TrainerConfig(compute=compute))
     sample = sampler.sample
     monkeypatch.setattr(
         sampler, "sample", lambda prompts, how: sample(prompts, replace(how, temperature=wrong))
@@ -311,7 +311,8 @@ def test_what_rounding_does_to_all_log_probs_of_both_sides_is_not_another_temper
     rounded, monkeypatch
 ):
     """In bfloat16 distributions are flatter than in float32."""
-    _, sync, _ = rounded
+    policy, sync, _ = rounded
+    prepare(policy, TrainerConfig(compute="bfloat16"))
     score = sync._score
 
     def sharper_in_float32(sequences, prompts, *, exact=True):
