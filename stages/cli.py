@@ -29,6 +29,7 @@ GROUPS = {  # group: {name: (module with `command(words) -> exit code`, one line
         "cold-start": (LAUNCH, "SFT on readable chains of an R1-Zero checkpoint"),
         "rejection-sft": (LAUNCH, "SFT on verified samples of a teacher"),
         "distill": (LAUNCH, "SFT or on-policy distillation from a teacher"),
+        "shrink": (f"{PACKAGE}.shrink", "a student of some layers of a checkpoint"),
         "r1": (f"{PACKAGE}.r1", "the whole recipe: all stages in order, with goals"),
     },
     "inspect a run": {

@@ -23,6 +23,8 @@ CHECKPOINTS = (
     "models/my-base",
     "models/mine",
     "models/liking",
+    "models/student",
+    "models/SmolLM2-15-layers",
     "models/Qwen2.5-0.5B",
     "models/SmolLM2-135M-Instruct",
     "outputs/first/zero/checkpoints/step_000050",

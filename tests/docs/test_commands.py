@@ -227,6 +227,13 @@ def pushed(words, place):
         run(*words)
 
 
+def shrunk(words, place):
+    """The checkpoint is found and its layers are left alone; tests/pipeline/model keeps some."""
+    place.patch("veriloop.pipeline.model.shrink.shrink", begin)
+    with pytest.raises(Begun):
+        run(*words)
+
+
 def shown_data(words, place):
     """Of GSM8K there is a file; other sets are known by name, and are not fetched."""
     from veriloop.data.hub.sets import SETS
@@ -365,6 +372,7 @@ TRIED = dict.fromkeys(STAGES, planned) | {
     "report": simply,
     "samples": simply,
     "push": pushed,
+    "shrink": shrunk,
     "rescore": simply,
     "replay": replayed,
     "algorithms": simply,

@@ -46,6 +46,9 @@ ARCHITECTURES = {  # as the config.json of the published model has them
     "135M": ("llama", {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9,
                        "num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49152,
                        "tie_word_embeddings": True}),
+    "81M": ("llama", {"hidden_size": 576, "num_hidden_layers": 15, "num_attention_heads": 9,
+                      "num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49152,
+                      "tie_word_embeddings": True}),
     "zephyr": ("mistral", {"hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 32000,
                            "num_attention_heads": 32, "num_key_value_heads": 8,
                            "intermediate_size": 14336, "sliding_window": 4096,
@@ -60,7 +63,8 @@ MODELS = {
     "models/zephyr-7b-sft-full": "zephyr", "models/r1-zero": "1.5B", "models/r1-sft": "1.5B",
     "models/r1-cold-start": "1.5B", "models/r1-reasoning": "1.5B",
     "models/SmolLM2-135M-Instruct": "135M", "models/smollm2-cold-start": "135M",
-    "models/smollm2-reasoning": "135M",
+    "models/smollm2-reasoning": "135M", "models/SmolLM2-15-layers": "81M",
+    "models/smollm2-student": "81M",
 }  # fmt: skip
 SMALL = {
     "vocab_size": 400, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
