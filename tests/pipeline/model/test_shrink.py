@@ -5,18 +5,14 @@ import json
 import pytest
 import torch
 
+from tests.pipeline.model.test_models import EXPERTS, SHAPE
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer
 from veriloop.pipeline.model.shrink import evenly_spaced, shrink
 
-SHAPE = {
-    "vocab_size": 400, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 6,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "initializer_range": 0.2,
-    "max_position_embeddings": 128, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
-}  # fmt: skip
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+SIX = SHAPE | {"num_hidden_layers": 6}
 WINDOWED = [f"{kind}_attention" for kind in ("full", "sliding", "full", "full", "full", "sliding")]
-FAMILIES = {  # model type, what it has besides SHAPE
+FAMILIES = {  # model type, what it has besides SIX
     "llama tied": ("llama", {"tie_word_embeddings": True}),
     "bfloat16": ("llama", {"dtype": "bfloat16"}),
     "qwen3 with a window": (
@@ -35,7 +31,7 @@ def checkpoint(tmp_path, tiny_checkpoint):
 
     def make(kind, extra):
         torch.manual_seed(0)
-        values = SHAPE | extra
+        values = SIX | extra
         config = AutoConfig.for_model(kind, **values)
         dtype = getattr(torch, values.get("dtype", "float32"))
         folder = tmp_path / "model"
