@@ -146,7 +146,12 @@ def write_policy(
         (folder / MASTERS).mkdir()
         trained = {name: whole[name].detach().contiguous() for name, _ in model.named_parameters()}
         save_file(trained, folder / MASTERS / "model.safetensors")
-    # transformers would save how the tokenizer was found; equal checkpoints have equal bytes
+    save_tokenizer(tokenizer, folder)
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Save tokenizer and chat template without how they were found, which transformers would add:
+    equal checkpoints have equal bytes."""
     for fact in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(fact, None)
     tokenizer.save_pretrained(folder)

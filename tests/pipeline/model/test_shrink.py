@@ -7,9 +7,11 @@ import torch
 
 from tests.pipeline.model.test_models import EXPERTS, SHAPE
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.model.policy import load_policy, load_tokenizer
+from veriloop.pipeline.model import shrink as shrinking
+from veriloop.pipeline.model.policy import load_generation_config, load_policy, load_tokenizer
 from veriloop.pipeline.model.shrink import evenly_spaced, shrink
 
+TEMPLATE = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
 SIX = SHAPE | {"num_hidden_layers": 6}
 WINDOWED = [f"{kind}_attention" for kind in ("full", "sliding", "full", "full", "full", "sliding")]
 FAMILIES = {  # model type, what it has besides SIX
@@ -35,8 +37,12 @@ def checkpoint(tmp_path, tiny_checkpoint):
         config = AutoConfig.for_model(kind, **values)
         dtype = getattr(torch, values.get("dtype", "float32"))
         folder = tmp_path / "model"
-        AutoModelForCausalLM.from_config(config).to(dtype).save_pretrained(folder)
-        load_tokenizer(tiny_checkpoint()).save_pretrained(folder)
+        model = AutoModelForCausalLM.from_config(config).to(dtype)
+        model.generation_config.eos_token_id = [2, 17]
+        model.save_pretrained(folder)
+        tokenizer = load_tokenizer(tiny_checkpoint())
+        tokenizer.chat_template = TEMPLATE
+        tokenizer.save_pretrained(folder)
         return folder
 
     return make
@@ -64,34 +70,55 @@ def test_a_student_computes_as_its_teacher_does_without_the_other_layers(
     name, checkpoint, tmp_path
 ):
     folder, output = checkpoint(*FAMILIES[name]), tmp_path / "new" / "student"
-    kept, before, after = shrink(folder, 3, output)
-    assert kept == [0, 3, 5] and after < before
+    kept = shrink(folder, 3, output)
+    assert kept.layers == [0, 3, 5] and kept.parameters < kept.parameters_before
     assert torch.equal(logits(output), logits(folder, skipped=(1, 2, 4)))
     assert not torch.equal(logits(output), logits(folder))
+    sizes = [sum(p.numel() for p in load_policy(at).parameters()) for at in (output, folder)]
+    assert sizes == [kept.parameters, kept.parameters_before]
     config, whole = (json.loads((at / "config.json").read_text()) for at in (output, folder))
     assert config["num_hidden_layers"] == 3 and config["dtype"] == whole["dtype"]
-    assert load_tokenizer(output).get_vocab() == load_tokenizer(folder).get_vocab()
-    assert sum(p.numel() for p in load_policy(output).parameters()) == after
-    assert [path.name for path in output.parent.iterdir()] == ["student"]
+    tokenizer = load_tokenizer(output)
+    assert tokenizer.get_vocab() == load_tokenizer(folder).get_vocab()
+    assert tokenizer.chat_template == TEMPLATE
+    assert load_generation_config(output).eos_token_id == [2, 17]
 
 
 @pytest.mark.parametrize("layers", [0, 6, -1])
-def test_a_number_of_layers_that_leaves_nothing_out_is_refused(layers, checkpoint, tmp_path):
+def test_a_number_of_layers_that_leaves_none_out_is_refused(layers, checkpoint, tmp_path):
     folder = checkpoint("llama", {})
-    with pytest.raises(RecipeError, match=f"--layers: {layers}; .* 6 layers, so that 1 to 5 may"):
+    with pytest.raises(RecipeError, match=f"--layers: {layers}; .* fewer than the 6 of {folder}"):
         shrink(folder, layers, tmp_path / "student")
     assert not (tmp_path / "student").exists()
 
 
-def test_a_folder_with_files_is_left_alone(checkpoint, tmp_path):
-    folder = checkpoint("llama", {})
-    with pytest.raises(RecipeError, match="exists; name a new folder"):
-        shrink(folder, 3, folder)
-    assert logits(folder).shape == (1, 8, 400)
-
-
-def test_a_model_whose_layers_depend_on_their_number_is_refused(checkpoint, tmp_path):
-    folder = checkpoint("qwen3_moe", {**EXPERTS, "mlp_only_layers": [1, 4]})
-    with pytest.raises(RecipeError, match="depend on their number"):
+@pytest.mark.parametrize(
+    "kinds",
+    [{"mlp_only_layers": [1, 4]}, {"mlp_only_layers": [0, 1, 2], "num_hidden_layers": 7}],
+)
+def test_a_model_whose_layers_depend_on_their_number_is_refused(kinds, checkpoint, tmp_path):
+    folder = checkpoint("qwen3_moe", {**EXPERTS, **kinds})
+    with pytest.raises(RecipeError, match=r"depend on their number.*model\.layers"):
         shrink(folder, 3, tmp_path / "student")
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_model_that_computes_something_else_when_loaded_is_refused(
+    checkpoint, tmp_path, monkeypatch
+):
+    folder, logits = checkpoint("llama", {}), iter((torch.zeros(3), torch.ones(3)))
+    monkeypatch.setattr(shrinking, "_logits", lambda *_: next(logits))
+    with pytest.raises(RecipeError, match=r"depend on their number, so that none can be left out$"):
+        shrink(folder, 3, tmp_path / "student")
+
+
+def test_a_model_of_several_lists_of_as_many_modules_is_refused(checkpoint, tmp_path, monkeypatch):
+    folder, load = checkpoint("llama", {}), shrinking.load_whole
+
+    def with_another(*words, **settings):
+        model = load(*words, **settings)
+        model.others = torch.nn.ModuleList(torch.nn.Identity() for _ in range(6))
+        return model
+
+    monkeypatch.setattr(shrinking, "load_whole", with_another)
+    with pytest.raises(RecipeError, match="LlamaForCausalLM has 2 lists of 6 modules; expected"):
+        shrink(folder, 3, tmp_path / "student")
