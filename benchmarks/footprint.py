@@ -4,6 +4,8 @@ import ctypes
 import gc
 import os
 import re
+import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import publish  # noqa: F401  puts this checkout on the path
 from veriloop.sandbox.namespace import cgroup
 
 _CHUNK = 1 << 22
+EVERY_S = 3.0  # between two looks at memory, for a look takes 50 ms of a core
 
 
 def footprint() -> dict[str, int]:
@@ -36,6 +39,15 @@ def footprint() -> dict[str, int]:
 def held_kb(ancestor: int) -> int:
     """Kilobytes held by a process and its descendants; shared memory is divided among its users."""
     return sum(_kilobytes(pid, "smaps_rollup", "Pss") for pid in (ancestor, *descendants(ancestor)))
+
+
+def peak_kb(child: subprocess.Popen[bytes]) -> int:
+    """The most that a child held with its descendants, seen every EVERY_S until it ended."""
+    peak = 0
+    while child.poll() is None:
+        peak = max(peak, held_kb(child.pid))
+        time.sleep(EVERY_S)
+    return peak
 
 
 def descendants(ancestor: int) -> list[int]:

@@ -122,6 +122,29 @@ def published_gains(runs: Sequence[Run]) -> list[str]:
     return table(["after", *keys, "format", "minutes of the last stage"], rows)
 
 
+PUBLISHED = ("pass@1/chain_sum", "greedy/chain_sum", "pass@1/two_digits", "pass@1/svamp",
+             "greedy/svamp", "pass@1")  # fmt: skip
+
+
+def published_whole(result: Run) -> list[str]:
+    """The stages of a published model's whole recipe, and what all of them took."""
+    rows = [
+        [stage["name"]]
+        + [_change(stage, key) for key in PUBLISHED]
+        + [f"{stage['seconds'] / 60:.0f}"]
+        for stage in result["stages"]
+    ]
+    goes = f" in {result['goes']} goes" * (result["goes"] > 1)
+    note = f"{result['seconds'] / 60:.0f} minutes{goes}, at most {result['peak_gib']:.1f} GiB."
+    return [*table(["stage", *PUBLISHED, "minutes"], rows), "", note]
+
+
+def _change(stage: Run, key: str) -> str:
+    """A figure before and after a stage."""
+    sides = [stage.get(side, {}).get(key) for side in ("before", "after")]
+    return " → ".join("" if value is None else f"{value:.3f}" for value in sides)
+
+
 def _over(values: Sequence[float], digits: int) -> str:
     """Mean, minimum and maximum over the seeds; of one seed its value."""
     return spread(values, digits) if len(values) > 1 else f"{values[0]:.{digits}f}"
@@ -291,6 +314,7 @@ TABLES = {  # by result: the page, and what it says there
     "distillation": ("docs/distillation.md", distillation),
     "secondary_rl": ("docs/r1.md", secondary_rl),
     "published_gains": ("docs/real.md", published_gains),
+    "published_whole": ("docs/real.md", published_whole),
     "rlhf": ("docs/rl.md", rlhf),
     "report": ("docs/report.md", report),
     "cluster_zero": ("docs/cluster.md", cluster_zero),

@@ -15,12 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from footprint import held_kb
+from footprint import peak_kb
 from publish import ROOT, arguments, publish, table
 
 SEEDS = (0, 1, 2)
 LIMIT_S, LIMIT_GIB = 900, 6.0  # on two cores
-EVERY_S = 3.0  # between two looks at memory, for a look takes 50 ms of a core
 REASONING, AT_FIRST, AT_LAST = 0.95, 0.1, 0.8  # pass@1 at T=0.7; general prompts, base and end
 FIGURES = ("pass@1", "format", "language", "general", "mean_length", "accuracy/adversarial")
 
@@ -40,12 +39,10 @@ def run(seed: int, *, quick: bool) -> dict[str, Any]:
     ]
     words += ["--set", f"*.seed={seed}", *(["--dry-run"] if quick else ["--resume"])]
     log = clone.parent / "log"
-    began, peak = time.monotonic(), 0
+    began = time.monotonic()
     with log.open("w") as output:
         process = subprocess.Popen(words, cwd=clone, stdout=output, stderr=output)
-        while process.poll() is None:
-            peak = max(peak, held_kb(process.pid))
-            time.sleep(EVERY_S)
+        peak = peak_kb(process)
     seconds = time.monotonic() - began
     text = log.read_text()
     print(text[text.rfind("\n\n", 0, -200) :], flush=True)

@@ -25,7 +25,12 @@ from veriloop.pipeline.sampling.sampler import (
     digests,
     require_room,
 )
-from veriloop.pipeline.sampling.vllm_cpu import draw_by_uniforms, norm_settings
+from veriloop.pipeline.sampling.vllm_cpu import (
+    CACHE_BLOCK,
+    STEP_TOKENS,
+    draw_by_uniforms,
+    norm_settings,
+)
 from veriloop.pipeline.sampling.vllm_weights import held_weights, repack_head
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.gc_freeze import lasting
@@ -40,7 +45,6 @@ QUIET = {
 
 
 FREE_SHARE = 0.05  # of a GPU's memory, free at start; the cache size is set separately
-STEP_TOKENS = 16_384  # of prompts and responses in one step
 
 
 class VllmSampler:
@@ -242,6 +246,7 @@ def _settings(*, on_gpu: bool, sleep: bool, max_length: int) -> dict[str, Any]:
             "enable_sleep_mode": sleep,
         }
     return {  # chunked prefill rewinds generators of requests, which fails on a CPU
+        "block_size": CACHE_BLOCK,
         "max_num_batched_tokens": max(max_length, STEP_TOKENS),
         "enable_chunked_prefill": False,
     }
