@@ -142,7 +142,7 @@ def published_whole(result: Run) -> list[str]:
 def _change(stage: Run, key: str) -> str:
     """A figure before and after a stage."""
     sides = [stage.get(side, {}).get(key) for side in ("before", "after")]
-    return " → ".join("" if value is None else f"{value:.3f}" for value in sides)
+    return " → ".join(f"{value:.3f}" for value in sides if value is not None)
 
 
 def _over(values: Sequence[float], digits: int) -> str:

@@ -1,0 +1,100 @@
+"""The benchmark of SmolLM2's whole recipe: what it runs and continues, its claims and its table."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+MET = {"pass@1": {"gain": 0.1, "value": 0.5, "met": True}}
+STAGE = {
+    "name": "cold_start",
+    "status": "done",
+    "seconds": 90.0,
+    "goals": MET,
+    "before": {"pass@1": 0.25, "pass@1/chain_sum": 0.0, "loss": 2.0},
+    "after": {"pass@1": 0.5, "pass@1/chain_sum": 0.75, "greedy/svamp": 0.125, "loss": 1.0},
+}
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("published_whole")
+
+
+@pytest.fixture
+def started(script, monkeypatch, tmp_path):
+    """Function: run the script; the words of the recipe's command, which exits with `code`."""
+    words = []
+
+    class Child:
+        def __init__(self, asked, cwd, stdout, stderr):
+            words[:] = asked[3:]
+            assert cwd == script.ROOT
+            if "--resume" in asked:
+                (tmp_path / "run").mkdir(exist_ok=True)
+                (tmp_path / "run/run.json").write_text(json.dumps({"stages": [STAGE]}))
+
+    monkeypatch.setattr(script, "subprocess", SimpleNamespace(Popen=Child))
+    monkeypatch.setattr(script, "peak_kb", lambda child: 3 << 20)
+
+    def start(*flags, code=0):
+        Child.returncode = code
+        asked = [str(BENCHMARKS / "published_whole.py"), "--folder", str(tmp_path), *flags]
+        monkeypatch.setattr(sys, "argv", asked)
+        return script.main(), words
+
+    return start
+
+
+def test_it_runs_the_recipe_and_goes_on_with_it(script, started, tmp_path, monkeypatch):
+    clock = iter([0.0, 60.0, 100.0, 220.0])
+    monkeypatch.setattr(script, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    out = tmp_path / "published_whole.json"
+    ended, words = started("--svamp", "here.jsonl", "--json", str(out))
+    path = Path("here.jsonl").resolve()
+    assert ended == 0 and words[:2] == ["r1", script.LIST] and words[-1] == "--resume"
+    assert f"*.sets.svamp.path={path}" in words
+    first = json.loads(out.read_text())
+    assert first["command"] == "python benchmarks/published_whole.py --svamp here.jsonl"
+    assert (first["results"]["seconds"], first["results"]["goes"]) == (60.0, 1)
+    assert "loss" not in first["results"]["stages"][0]["after"]
+    started("--json", str(out))
+    again = json.loads(out.read_text())["results"]
+    assert (again["seconds"], again["goes"], again["peak_gib"]) == (180.0, 2, 3.0)
+
+
+def test_quick_reads_the_plan_alone(started):
+    ended, words = started("--quick")
+    assert ended == 0 and words[-1] == "--dry-run"
+    with pytest.raises(SystemExit, match="failed"):
+        started("--quick", code=2)
+
+
+def test_each_claim_that_does_not_hold_is_reported(script):
+    result = {"ended": 0, "goes": 1, "seconds": 3600.0, "peak_gib": 9.0, "stages": [STAGE]}
+    assert script.shortfalls(result) == []
+    level = {"format": {"at_least": 0.9, "value": 0.5, "met": False}}
+    result |= {"ended": 1, "seconds": 10801.0, "peak_gib": 12.5}
+    result["stages"] = [STAGE | {"goals": level}, STAGE | {"name": "dpo", "goals": None}]
+    assert script.shortfalls(result) == [
+        "ended with 1",
+        "took 10801 s, more than 10800",
+        "held 12.5 GiB, more than 12",
+        "cold_start: misses format",
+        "cold_start: no goal is a gain",
+        "dpo: no goal is a gain",
+    ]
+
+
+def test_the_table_has_each_figure_before_and_after_a_stage(script):
+    result = {"ended": 0, "goes": 2, "seconds": 5400.0, "peak_gib": 9.25, "stages": [STAGE]}
+    *_, row, empty, note = script.published_whole(result)
+    assert row == (
+        "| cold_start | 0.000 → 0.750 |  |  |  | 0.125 | 0.250 → 0.500 | 2 |"
+    ) and not empty
+    assert note == "90 minutes in 2 goes, at most 9.2 GiB."
