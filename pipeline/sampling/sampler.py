@@ -24,6 +24,7 @@ from veriloop.pipeline.errors import RecipeError, StageError
 Digest = tuple[int, int]
 TILE = 2**16  # words with multipliers of their own
 TILES_AT_ONCE = 64  # bounds the temporary memory to 64 MiB
+TILES_ON_CPU = 4  # 2 MiB, which stay in its cache; larger tensors are mapped anew each time
 SUBNORMAL = 1.1754943e-38  # the largest magnitude that counts as 0
 GOLDEN, MIX_1, MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
@@ -193,7 +194,8 @@ def digest_tensor(weight: Tensor) -> Tensor:
     if weight.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise TypeError(f"weights of type {weight.dtype} have no digest: float32 or narrower only")
     flat_W = weight.detach().reshape(-1)
-    words, step = len(flat_W), TILE * TILES_AT_ONCE
+    words = len(flat_W)
+    step = TILE * (TILES_ON_CPU if flat_W.device.type == "cpu" else TILES_AT_ONCE)
     width = max(1, min(TILE, words))  # a single tile is not padded
     inner_2W = _multipliers(width, 0, flat_W.device)
     outer_2T = _multipliers(-(-words // TILE) or 1, 1, flat_W.device)

@@ -59,8 +59,9 @@ def test_neither_do_the_shape_the_strides_and_what_is_read_at_once(monkeypatch):
     assert of(weight.view(1, -1)) == expected
     square = numbers(64 * 64).view(64, 64)
     assert of(square.t().contiguous().t()) == of(square)
-    monkeypatch.setattr(digest, "TILES_AT_ONCE", 1)
-    assert of(weight) == expected
+    for tiles in (1, digest.TILES_AT_ONCE):
+        monkeypatch.setattr(digest, "TILES_ON_CPU", tiles)
+        assert of(weight) == expected
 
 
 def test_every_flipped_bit_changes_both_sums():
