@@ -24,7 +24,7 @@ from veriloop.pipeline.config.sections import (
 
 LossName = Literal["dpo", "ipo", "kto", "cpo", "simpo", "orpo", "two_d_dpo"]
 READS: Mapping[str, tuple[str, ...]] = {  # the settings that each loss reads
-    "dpo": ("beta", "label_smoothing"),
+    "dpo": ("beta", "label_smoothing", "likelihood"),
     "ipo": ("tau", "length"),
     "kto": ("beta", "desirable_weight", "undesirable_weight"),
     "cpo": ("beta", "cloning", "label_smoothing"),
@@ -44,6 +44,8 @@ class PreferenceLossConfig(Part):
     """Inverse temperature of the reward, per nat. SimPO's paper uses 2."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     """Probability of a wrong label."""
+    likelihood: NotNegative = 0.0
+    """DPO: weight of the chosen answer's mean log-likelihood, as in iterative RPO."""
     tau: Positive = 0.1
     """IPO: the target margin is 1 / (2 tau)."""
     length: Literal["sum", "mean"] = "sum"

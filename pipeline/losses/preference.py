@@ -26,15 +26,23 @@ def dpo(
     beta: float,
     pairs: int,
     label_smoothing: float = 0.0,
+    likelihood: float = 0.0,
+    tokens_P: Tensor | None = None,
 ) -> Tensor:
-    """-(1 - e) log sigma(beta h) - e log sigma(-beta h): DPO (arXiv 2305.18290, eq. 7).
+    """-(1 - e) log sigma(beta h) - e log sigma(-beta h) - a mean log pi(chosen): DPO
+    (arXiv 2305.18290, eq. 7), with the last term iterative RPO (arXiv 2404.19733, eq. 1).
 
     h = log(pi / ref)(chosen) - log(pi / ref)(rejected), summed log-probs. `label_smoothing` e in
     [0, 0.5) is the chance that a label is wrong (conservative DPO, Mitchell's note of 2023).
-    ln 2 at the reference. `beta` is per nat.
+    ln 2 at the reference. `beta` is per nat. `likelihood` a keeps chosen answers likely, whose
+    probability DPO may lower with that of the rejected ones; its mean is over the `tokens_P` of
+    the chosen answer, int64, which it needs.
     """
     margin_P = beta * ((chosen_P - ref_chosen_P) - (rejected_P - ref_rejected_P))
-    return _share(_smoothed(margin_P, label_smoothing), pairs)
+    loss_P = _smoothed(margin_P, label_smoothing)
+    if tokens_P is not None:
+        loss_P = loss_P - likelihood * mean_logp(chosen_P, tokens_P, "mean")
+    return _share(loss_P, pairs)
 
 
 def ipo(

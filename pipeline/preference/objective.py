@@ -77,8 +77,14 @@ def share(
     both = (policy.first_P, policy.second_P, reference.first_P, reference.second_P)
     match config.name:
         case "dpo":
-            smoothing = config.label_smoothing
-            return dpo(*both, beta=config.beta, pairs=totals.examples, label_smoothing=smoothing)
+            return dpo(
+                *both,
+                beta=config.beta,
+                pairs=totals.examples,
+                label_smoothing=config.label_smoothing,
+                likelihood=config.likelihood,
+                tokens_P=lengths(examples, policy.first_P.device)[0],
+            )
         case "ipo":
             tokens = lengths(examples, policy.first_P.device) if config.length == "mean" else None
             return ipo(*both, tau=config.tau, pairs=totals.examples, lengths=tokens)

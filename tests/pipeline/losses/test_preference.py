@@ -47,6 +47,12 @@ def test_dpo_by_hand():
     assert smoothed == pytest.approx(-0.9 * math.log(sigmoid(0.3)) - 0.1 * math.log(sigmoid(-0.3)))
 
 
+def test_dpo_with_a_likelihood_term_by_hand():
+    """A chosen answer of two tokens and -3 nats."""
+    loss = dpo(*PAIR, beta=0.2, pairs=1, likelihood=0.5, tokens_P=torch.tensor([2])).item()
+    assert loss == pytest.approx(-math.log(sigmoid(0.3)) + 0.5 * 3.0 / 2)
+
+
 def test_dpo_begins_at_ln_2_whatever_beta_and_the_smoothing():
     logp, other = tensor(-3.0, -80.0), tensor(-4.5, -2.0)
     for smoothing in (0.0, 0.3):

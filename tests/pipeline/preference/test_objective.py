@@ -49,6 +49,10 @@ def log_odds(logp):
 
 PAIRED = {  # of log(pi / ref) of both answers, and their lengths
     "dpo": ({"beta": 0.3, "label_smoothing": 0.1}, lambda c, r, n, m: smoothed(0.3 * (c - r))),
+    "dpo_likelihood": (
+        {"beta": 0.3, "likelihood": 0.7},
+        lambda c, r, n, m: smoothed(0.3 * (c - r), 0.0),
+    ),
     "ipo": ({"tau": 0.2}, lambda c, r, n, m: (c - r - 2.5) ** 2),
     "ipo_mean": ({"tau": 0.2, "length": "mean"}, lambda c, r, n, m: (c / n - r / m - 2.5) ** 2),
 }
@@ -80,7 +84,9 @@ def test_the_share_of_a_pair_is_its_loss_over_the_pairs_of_the_step(segmented, n
         equation(ratios[2 * p], ratios[2 * p + 1], *(len(a.completion) for a in e.answers))
         for p, e in enumerate(segmented)
     )
-    config = PreferenceLossConfig(name=name.removesuffix("_mean"), **settings)
+    likely = sum(sum(own[2 * p]) / len(e.answers[0].completion) for p, e in enumerate(segmented))
+    expected -= settings.get("likelihood", 0.0) * likely
+    config = PreferenceLossConfig(name=name.partition("_")[0], **settings)
     loss = share(policy, reference, segmented, config, StepTotals(examples=STEP))
     assert loss.item() == pytest.approx(expected / STEP, rel=1e-5)
 

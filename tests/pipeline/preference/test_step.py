@@ -19,6 +19,7 @@ ONE = TrainerConfig(row=64, rows=64, logits_chunk=7)
 MANY = TrainerConfig(row=16, rows=1, logits_chunk=7)
 LOSSES = {
     "dpo": {"beta": 0.3, "label_smoothing": 0.1},
+    "dpo_likelihood": {"beta": 0.3, "likelihood": 0.7},
     "ipo": {"tau": 0.2},
     "ipo_mean": {"tau": 0.2, "length": "mean"},
     "cpo": {"beta": 0.3, "cloning": 0.7, "label_smoothing": 0.1},
@@ -30,7 +31,7 @@ LOSSES = {
 
 
 def config(name):
-    return PreferenceLossConfig(name=name.removesuffix("_mean"), **LOSSES[name])
+    return PreferenceLossConfig(name=name.removesuffix("_mean").removesuffix("_likelihood"), **LOSSES[name])
 
 
 @pytest.fixture
@@ -94,6 +95,7 @@ def test_the_loss_is_the_pure_function_of_its_name(case, tiny_llama, name):
     settings = {k: v for k, v in LOSSES[name].items() if k not in ("length", "odds_weight")}
     expected = {
         "dpo": lambda: preference.dpo(*both, **settings, **told),
+        "dpo_likelihood": lambda: preference.dpo(*both, **settings, **told, tokens_P=long),
         "ipo": lambda: preference.ipo(*both, **settings, **told),
         "ipo_mean": lambda: preference.ipo(*both, **settings, **told, lengths=(long, short)),
         "cpo": lambda: preference.cpo(chosen, rejected, **settings, **told),
