@@ -31,7 +31,9 @@ LOSSES = {
 
 
 def config(name):
-    return PreferenceLossConfig(name=name.removesuffix("_mean").removesuffix("_likelihood"), **LOSSES[name])
+    return PreferenceLossConfig(
+        name=name.removesuffix("_mean").removesuffix("_likelihood"), **LOSSES[name]
+    )
 
 
 @pytest.fixture
