@@ -25,11 +25,13 @@ from veriloop.pipeline.config.r1_stages import Settings, Step, longest, steps
 from veriloop.pipeline.config.registry import MAKES, StageRecipe
 from veriloop.pipeline.config.sections import BaseRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.model.device import trim_heap
 from veriloop.pipeline.model.sharded import alone
 from veriloop.pipeline.report import model_card
 from veriloop.pipeline.report.read_run import read_run
 from veriloop.pipeline.runs.manifest import RunManifest, recorded
 from veriloop.pipeline.sampling.engine_cache import warm_samplers
+from veriloop.pipeline.training.gc_freeze import collect_all
 from veriloop.stages.launch import module_of
 from veriloop.stages.staleness import stale_reason
 
@@ -107,6 +109,8 @@ def _run_step(step: Step, output: Path, say: Callable[..., None], *, force: bool
     stage = module_of(recipe.stage)
     with alone() if cluster_of(recipe).ranks == 1 else nullcontext():
         stage.run(recipe, output, resume=action == "resume", name=step.name)
+    collect_all()
+    trim_heap()
     outputs = recorded(output / "run.json")[step.name]["outputs"]
     missing = [name for name in MAKES[recipe.stage] if name not in outputs]
     assert not missing, f"stage {step.name} ended without its {missing}"

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -253,13 +254,21 @@ def _settings(*, on_gpu: bool, sleep: bool, max_length: int) -> dict[str, Any]:
 
 
 def imported() -> Any:
-    """vLLM's `LLM`, set to be quiet and to run in this process."""
+    """vLLM's `LLM`, set to be quiet and to run in this process.
+
+    Imported in a thread of its own: vLLM keeps exceptions of its imports, and with them the frames
+    of all callers and the models in those.
+    """
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
-    with _undeprecated(), lasting():
-        from vllm import LLM
+    with _undeprecated(), lasting(), ThreadPoolExecutor(1) as thread:
+        return thread.submit(_llm).result()
 
-        return LLM
+
+def _llm() -> Any:
+    from vllm import LLM
+
+    return LLM
 
 
 def require_own_model(checkpoint: str) -> None:

@@ -22,3 +22,13 @@ def lasting() -> Iterator[None]:
             gc.freeze()
         if enabled:
             gc.enable()
+
+
+def collect_all() -> None:
+    """Collect what nothing reaches any more, what was there inside `lasting` too.
+
+    A model that was there when vLLM was imported would otherwise stay for good.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

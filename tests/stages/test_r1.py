@@ -1,5 +1,6 @@
 """A whole run in order: goals, resumption at and inside a stage, what a change does again."""
 
+import gc
 import inspect
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +26,7 @@ from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.preference import loop as preference_loop
 from veriloop.pipeline.runs import manifest as run_json
 from veriloop.pipeline.runs.manifest import recorded
+from veriloop.pipeline.training.trainer import Trainer
 from veriloop.stages import base, r1, reward_model, staleness
 from veriloop.stages.cli import main
 from veriloop.stages.r1 import MissedGoalError, StageSelection
@@ -464,3 +467,17 @@ def test_a_run_killed_with_sigkill_in_its_second_rl_stage_resumes_bit_for_bit(he
         "think_format",
         "language",  # of the evaluations
     }
+
+
+@pytest.mark.slow
+def test_a_stage_leaves_no_trainer_behind_that_was_there_when_a_library_was_imported(monkeypatch):
+    seen, begun = [], Trainer.__init__
+
+    def noted(self, *words, **named):
+        begun(self, *words, **named)
+        seen.append(weakref.ref(self))
+        gc.freeze()  # as after an import, which rests the collector
+
+    monkeypatch.setattr(Trainer, "__init__", noted)
+    go(listed(LIST[::2]))
+    assert seen and not any(trainer() for trainer in seen)

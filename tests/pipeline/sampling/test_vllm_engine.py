@@ -1,5 +1,6 @@
 """What vLLM is handed, against an engine that only looks."""
 
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -94,3 +95,28 @@ def test_chunked_prefill_is_for_cards():
     assert on_card["enable_sleep_mode"]
     elsewhere = vllm_engine._settings(on_gpu=False, sleep=False, max_length=40_000)
     assert elsewhere == {"enable_chunked_prefill": False, "max_num_batched_tokens": 40_000}
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_importing_vllm_keeps_nothing_of_its_callers():
+    """vLLM keeps exceptions of its imports, whose frames would hold a stage's model for good."""
+    pytest.importorskip("vllm")
+    code = """
+import gc, weakref
+from veriloop.pipeline.sampling.vllm_engine import imported
+
+class Model: ...
+
+def stage():
+    model = Model()
+    imported()
+    return weakref.ref(model)
+
+seen = stage()
+gc.unfreeze()
+gc.collect()
+print("left" if seen() else "gone")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["gone"]

@@ -2,10 +2,12 @@
 
 import gc
 import importlib
+import sys
+import weakref
 
 import pytest
 
-from veriloop.pipeline.training.gc_freeze import lasting
+from veriloop.pipeline.training.gc_freeze import collect_all, lasting
 
 
 @pytest.fixture
@@ -13,6 +15,7 @@ def module(tmp_path, monkeypatch):
     """The name of a module that nobody has imported."""
     (tmp_path / "never_seen.py").write_text("import gc\nENABLED, KEPT = gc.isenabled(), [[]]\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "never_seen", raising=False)
     return "never_seen"
 
 
@@ -40,3 +43,21 @@ def test_a_collector_that_was_off_stays_off_and_an_error_leaves_it_on():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_was_there_inside_is_collected_when_nothing_reaches_it_any_more(module):
+    class Model:
+        pass
+
+    kept = [[]]
+    model = Model()
+    model.itself = model
+    with lasting():
+        importlib.import_module(module)
+    seen = weakref.ref(model)
+    del model
+    gc.collect()
+    assert seen() is not None
+    collect_all()
+    assert seen() is None
+    assert not any(one is kept for one in gc.get_objects())  # what is left is set aside again
