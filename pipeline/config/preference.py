@@ -45,7 +45,7 @@ class PreferenceLossConfig(Part):
     label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     """Probability of a wrong label."""
     likelihood: NotNegative = 0.0
-    """DPO: weight of the chosen answer's mean log-likelihood, as in iterative RPO."""
+    """DPO: weight of the chosen answer's mean log-likelihood."""
     tau: Positive = 0.1
     """IPO: the target margin is 1 / (2 tau)."""
     length: Literal["sum", "mean"] = "sum"

@@ -89,11 +89,12 @@ def test_on_the_cpu_each_prompt_has_a_seed_and_greedy_answers_have_none(asked):
     assert [one.logp[0] for one in asked(on_gpu=False, seed=3, temperature=0.0)] == [None, None]
 
 
-def test_chunked_prefill_is_for_cards():
+def test_chunked_prefill_is_for_cards_and_small_blocks_for_cpus():
     on_card = vllm_engine._settings(on_gpu=True, sleep=True, max_length=40_000)
     assert on_card["enable_chunked_prefill"] and on_card["max_num_batched_tokens"] == 16_384
-    assert on_card["enable_sleep_mode"]
+    assert on_card["enable_sleep_mode"] and "block_size" not in on_card
     elsewhere = vllm_engine._settings(on_gpu=False, sleep=False, max_length=40_000)
+    assert elsewhere.pop("block_size") == 32
     assert elsewhere == {"enable_chunked_prefill": False, "max_num_batched_tokens": 40_000}
 
 
