@@ -240,25 +240,3 @@ def test_an_engine_that_can_sleep_waits_asleep(tiny_checkpoint, started, monkeyp
         sampler.close()
         assert told == ["sleep"] * (2 if before == "woken" else 1)
         assert not started[0]["closed"]
-
-
-@pytest.mark.vllm
-@pytest.mark.slow
-def test_answers_to_a_short_prompt_share_it_on_a_cpu(tiny_checkpoint):
-    """vLLM's own blocks of 128 tokens would be whole for no prompt of sums."""
-    vllm_engine = pytest.importorskip("veriloop.pipeline.sampling.vllm_engine")
-    sampler = vllm_engine.VllmSampler(str(tiny_checkpoint()), max_length=96, cache_gib=0.1)
-    engine, read = sampler._engine.llm_engine, []
-    step = engine.step
-
-    def noted():
-        outputs = step()
-        read.extend(output.num_cached_tokens for output in outputs)
-        return outputs
-
-    engine.step = noted
-    prompt = [1, *range(40, 75)]
-    for _ in range(2):
-        sampler.sample([prompt], replace(SAMPLING, per_prompt=1))
-    sampler.close()
-    assert read == [0, 32]
