@@ -134,8 +134,7 @@ def published_whole(result: Run) -> list[str]:
         + [f"{stage['seconds'] / 60:.0f}"]
         for stage in result["stages"]
     ]
-    goes = f" in {result['goes']} goes" * (result["goes"] > 1)
-    note = f"{result['seconds'] / 60:.0f} minutes{goes}, at most {result['peak_gib']:.1f} GiB."
+    note = f"{result['seconds'] / 60:.0f} minutes, at most {result['peak_gib']:.1f} GiB."
     return [*table(["stage", *PUBLISHED, "minutes"], rows), "", note]
 
 

@@ -36,11 +36,13 @@ def dpo(
     [0, 0.5) is the chance that a label is wrong (conservative DPO, Mitchell's note of 2023).
     ln 2 at the reference. `beta` is per nat. `likelihood` a keeps chosen answers likely, whose
     probability DPO may lower with that of the rejected ones; its mean is over the `tokens_P` of
-    the chosen answer, int64, which it needs.
+    the chosen answer, int64. Raises ValueError if it is not 0 and they are missing.
     """
     margin_P = beta * ((chosen_P - ref_chosen_P) - (rejected_P - ref_rejected_P))
     loss_P = _smoothed(margin_P, label_smoothing)
-    if tokens_P is not None:
+    if likelihood:
+        if tokens_P is None:
+            raise ValueError(f"likelihood={likelihood:g} needs tokens_P, the lengths to divide by")
         loss_P = loss_P - likelihood * mean_logp(chosen_P, tokens_P, "mean")
     return _share(loss_P, pairs)
 

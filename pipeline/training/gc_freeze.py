@@ -25,10 +25,10 @@ def lasting() -> Iterator[None]:
 
 
 def collect_all() -> None:
-    """Collect what nothing reaches any more, what was there inside `lasting` too.
+    """Collect what nothing reaches any more, what `lasting` set aside too: the trainer of a stage
+    in which a library was imported would otherwise stay for good.
 
-    A model that was there when vLLM was imported would otherwise stay for good.
+    Nothing is set aside again: a sampler that is there now may be closed before the process ends.
     """
     gc.unfreeze()
     gc.collect()
-    gc.freeze()

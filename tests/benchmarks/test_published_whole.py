@@ -61,11 +61,36 @@ def test_it_runs_the_recipe_and_goes_on_with_it(script, started, tmp_path, monke
     assert f"*.sets.svamp.path={path}" in words
     first = json.loads(out.read_text())
     assert first["command"] == "python benchmarks/published_whole.py --svamp here.jsonl"
-    assert (first["results"]["seconds"], first["results"]["goes"]) == (60.0, 1)
+    assert (first["results"]["seconds"], first["results"]["attempts"]) == (60.0, 1)
     assert "loss" not in first["results"]["stages"][0]["after"]
     started("--json", str(out))
     again = json.loads(out.read_text())["results"]
-    assert (again["seconds"], again["goes"], again["peak_gib"]) == (180.0, 2, 3.0)
+    assert (again["seconds"], again["attempts"], again["peak_gib"]) == (180.0, 2, 3.0)
+    assert again["killed"] == 0
+
+
+def test_an_attempt_that_was_killed_counts_as_one_of_which_nothing_is_known(
+    script, started, tmp_path, monkeypatch
+):
+    def killed(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(script, "peak_kb", killed)
+        with pytest.raises(KeyboardInterrupt):
+            started()
+    out = tmp_path / "published_whole.json"
+    ended, _ = started("--json", str(out))
+    written = json.loads(out.read_text())
+    assert ended == 1 and written["results"]["attempts"] == 2
+    assert written["failed"] == ["1 attempts were killed: what they took is not known"]
+
+
+def test_the_run_of_another_commit_is_not_continued(script, started, tmp_path, monkeypatch):
+    started()
+    monkeypatch.setattr(script, "git", lambda _: {"commit": "0" * 40, "dirty": False})
+    with pytest.raises(SystemExit, match=r"holds a run of \w{7}: name another --folder"):
+        started()
 
 
 def test_quick_reads_the_plan_alone(started):
@@ -76,13 +101,14 @@ def test_quick_reads_the_plan_alone(started):
 
 
 def test_each_claim_that_does_not_hold_is_reported(script):
-    result = {"ended": 0, "goes": 1, "seconds": 3600.0, "peak_gib": 9.0, "stages": [STAGE]}
+    result = {"ended": 0, "killed": 0, "seconds": 3600.0, "peak_gib": 9.0, "stages": [STAGE]}
     assert script.shortfalls(result) == []
     level = {"format": {"at_least": 0.9, "value": 0.5, "met": False}}
-    result |= {"ended": 1, "seconds": 10801.0, "peak_gib": 12.5}
+    result |= {"ended": 1, "killed": 2, "seconds": 10801.0, "peak_gib": 12.5}
     result["stages"] = [STAGE | {"goals": level}, STAGE | {"name": "dpo", "goals": None}]
     assert script.shortfalls(result) == [
         "ended with 1",
+        "2 attempts were killed: what they took is not known",
         "took 10801 s, more than 10800",
         "held 12.5 GiB, more than 12",
         "cold_start: misses format",
@@ -92,8 +118,8 @@ def test_each_claim_that_does_not_hold_is_reported(script):
 
 
 def test_the_table_has_each_figure_before_and_after_a_stage(script):
-    result = {"ended": 0, "goes": 2, "seconds": 5400.0, "peak_gib": 9.25, "stages": [STAGE]}
+    result = {"seconds": 5400.0, "peak_gib": 9.25, "stages": [STAGE]}
     *_, row, empty, note = script.published_whole(result)
     assert row == "| cold_start | 0.000 → 0.750 |  |  |  | 0.125 | 0.250 → 0.500 | 2 |"
     assert not empty
-    assert note == "90 minutes in 2 goes, at most 9.2 GiB."
+    assert note == "90 minutes, at most 9.2 GiB."

@@ -60,6 +60,16 @@ def test_no_question_is_both_learned_and_held_out(package):
     assert 1 <= len(held_out) <= 15
 
 
+def test_two_sets_of_one_task_hold_the_same_questions_out(package):
+    names = ("all", "some")
+    held = {
+        n: {q.prompt for q in GymSource("successor", name=n).distinct("test", 0, 50)} for n in names
+    }
+    assert held["all"] == held["some"] != set()
+    learned = [GymSource("successor", name="some").problem("rl", 0, i).prompt for i in range(300)]
+    assert not held["all"] & set(learned)
+
+
 def test_a_task_that_asks_one_thing_holds_nothing_out(package):
     package.few = 1
     source = GymSource("successor")

@@ -51,6 +51,8 @@ def test_dpo_with_a_likelihood_term_by_hand():
     """A chosen answer of two tokens and -3 nats."""
     loss = dpo(*PAIR, beta=0.2, pairs=1, likelihood=0.5, tokens_P=torch.tensor([2])).item()
     assert loss == pytest.approx(-math.log(sigmoid(0.3)) + 0.5 * 3.0 / 2)
+    with pytest.raises(ValueError, match=r"likelihood=0\.5 needs tokens_P"):
+        dpo(*PAIR, beta=0.2, pairs=1, likelihood=0.5)
 
 
 def test_dpo_begins_at_ln_2_whatever_beta_and_the_smoothing():

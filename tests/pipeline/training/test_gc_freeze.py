@@ -49,15 +49,16 @@ def test_what_was_there_inside_is_collected_when_nothing_reaches_it_any_more(mod
     class Model:
         pass
 
-    kept = [[]]
-    model = Model()
-    model.itself = model
+    model, sampler = Model(), Model()
+    model.itself, sampler.itself = model, sampler
     with lasting():
         importlib.import_module(module)
-    seen = weakref.ref(model)
+    first, second = weakref.ref(model), weakref.ref(sampler)
     del model
     gc.collect()
-    assert seen() is not None
+    assert first() is not None
     collect_all()
-    assert seen() is None
-    assert not any(one is kept for one in gc.get_objects())  # what is left is set aside again
+    assert first() is None
+    del sampler
+    gc.collect()
+    assert second() is None
