@@ -171,7 +171,7 @@ def _check_goals(step: Step, output: Path) -> None:
     entry = recorded(output / "run.json")[step.name]
     before, after = entry["before"] or {}, entry["after"]
     shortfalls = {
-        metric: goal.shortfall(after[metric], _rise(metric, before, after))
+        metric: goal.shortfall(after[metric], _rise(metric, entry)[0])
         for metric, goal in goals.items()
         if metric in after and (goal.gain is None or metric in before)
     }
@@ -190,7 +190,7 @@ def _check_goals(step: Step, output: Path) -> None:
     missed = [
         f"it reports no {metric}{' before' * (metric in after)}; there are {', '.join(after)}"
         if metric not in shortfalls
-        else f"{metric} is {after[metric]:.4g}{_start(goals[metric], metric, before)}, the goal is "
+        else f"{metric} is {after[metric]:.4g}{_start(goals[metric], metric, entry)}, the goal is "
         f"{goals[metric]}: short by {shortfalls[metric]:.3g}"
         for metric, result in results.items()
         if not result["met"]
@@ -203,17 +203,24 @@ def _check_goals(step: Step, output: Path) -> None:
         )
 
 
-def _rise(metric: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
-    """The rise of a metric over a stage: from the upper end of its 95 % interval to the lower one
-    after, or from value to value without intervals. 0 if it was not measured before."""
+def _rise(metric: str, entry: Mapping[str, Any]) -> tuple[float, float]:
+    """The least and the largest rise of a metric over a stage: the 95 % interval of its gain. For
+    evaluations that cannot be paired, between the nearest and the farthest ends of their intervals,
+    or from value to value without intervals. 0 if it was not measured before."""
+    before, after, key = entry["before"] or {}, entry["after"], f"{metric} 95%"
     if metric not in before:
-        return 0.0
-    key = f"{metric} 95%"
-    return (after.get(key) or [after[metric]])[0] - (before.get(key) or [before[metric]])[-1]
+        return 0.0, 0.0
+    if paired := entry.get("gains", {}).get(key):
+        return paired[0], paired[1]
+    first, last = (side.get(key) or [side[metric]] for side in (before, after))
+    return last[0] - first[-1], last[-1] - first[0]
 
 
-def _start(goal: Goal, metric: str, before: Mapping[str, Any]) -> str:
-    return "" if goal.gain is None else f", from {before[metric]:.4g} before"
+def _start(goal: Goal, metric: str, entry: Mapping[str, Any]) -> str:
+    if goal.gain is None:
+        return ""
+    low, high = _rise(metric, entry)
+    return f", from {entry['before'][metric]:.4g} before (a gain of {low:.3g} to {high:.3g})"
 
 
 if __name__ == "__main__":

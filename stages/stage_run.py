@@ -23,6 +23,7 @@ from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, Judged, Ranked
 from veriloop.pipeline.config.sft import SupervisedRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.evaluation import gains
 from veriloop.pipeline.model import device, nf4
 from veriloop.pipeline.model.loading import require_files
 from veriloop.pipeline.model.sharded import OPEN, Ranks, current_ranks
@@ -112,8 +113,8 @@ class StageRun:
     def finish(
         self,
         sampler: str | None,
-        before: Mapping[str, float],
-        after: Mapping[str, float],
+        before: Mapping[str, Any],
+        after: Mapping[str, Any],
         outputs: Mapping[str, Any],
     ) -> Path:
         """Record the stage as done and write the model card; returns the final checkpoint.
@@ -125,7 +126,13 @@ class StageRun:
         assert final is not None, "a checkpoint is saved after the last step"
         files = {"checkpoint": str(final), "metrics": str(self.directory / "metrics.jsonl")}
         self.manifest.end_stage(
-            self.name, self.seconds(), sampler, before, after, {**files, **outputs}
+            self.name,
+            self.seconds(),
+            sampler,
+            gains.summary(before),
+            gains.summary(after),
+            {**files, **outputs},
+            gains=gains.gains(before, after),
         )
         model_card.write_card(self.name, lambda: read_run(self.manifest.path.parent))
         return final

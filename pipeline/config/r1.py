@@ -21,7 +21,7 @@ class Goal(Part):
     at_most: float | None = None
     """Largest value of the metric."""
     gain: float | None = None
-    """Least rise of the metric over the stage. With 95 % intervals, between their nearest ends."""
+    """Least rise over the stage: the lower end of its 95 % interval, paired by problem."""
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> Self:

@@ -7,6 +7,7 @@ from typing import Any
 from veriloop.data.problem import GENERAL, Problem
 from veriloop.data.sources import source_of
 from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.evaluation.gains import Scores, by_problem
 from veriloop.pipeline.evaluation.statistics import Estimate, estimate, majority, pass_at_k
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import (
@@ -24,6 +25,7 @@ MEASURED: Verifiers = {"accuracy": None, "format": "think_format", "language": "
 SHARES = ("format", "language")  # components reported as their mean score
 KEPT_PROBLEMS, KEPT_SAMPLES = 64, 2  # samples that are stored for reading
 
+BySource = Mapping[str, Sequence[Sequence[Graded]]]  # source -> problems -> judged samples
 Keep = Callable[[Sequence[Graded]], object]
 
 
@@ -44,9 +46,10 @@ class Evaluation:
     mean_length: float
     truncated: float  # share of the samples cut off by max_tokens
     failed: int  # answers, greedy ones too, that a verifier could not judge; in no estimate
+    by_problem: Mapping[str, Any]  # as `gains.by_problem` makes it
 
     def flat(self) -> dict[str, Any]:
-        """Flat JSON values for records: each estimate by name, its interval as "NAME 95%"."""
+        """JSON values for records: each estimate by name, its interval as "NAME 95%"."""
         values: dict[str, Any] = {name: e.value for name, e in self.estimates.items()}
         values |= {f"{name} 95%": [e.low, e.high] for name, e in self.estimates.items()}
         rest = asdict(self)
@@ -81,20 +84,26 @@ def evaluate(
         keep([g for group in spread for g in group[:KEPT_SAMPLES]])
     flat = [g for group in graded for g in group]
     check_failures("evaluation", verdicts_of(flat), error_share)
-    estimates = _estimates(graded, sampling.per_prompt)
-    reasoning = _reasoning(problems) if greedy else []
+    by_source = _judged_by_source(graded)
+    if unjudged := [source for source, part in by_source.items() if not any(part)]:
+        raise _none_judged(f"sample of {', '.join(unjudged)}", flat)
+    scores = _sampled(by_source)
     best: list[Graded] = []
-    if reasoning:
+    if greedy and (reasoning := _reasoning(problems)):
         once = replace(sampling, per_prompt=1, temperature=0.0)
         groups = _graded(sampler, generator, reasoning, verifiers, pool, once, on_problem)
         best = [g for group in groups for g in group]
         check_failures("evaluation, greedy answers", verdicts_of(best), error_share)
-        estimates |= _greedy(best)
+        answered = _judged_by_source(groups)
+        if not any(any(part) for part in answered.values()):
+            raise _none_judged("greedy answer", best)
+        scores |= _accuracy("greedy", answered)
     return Evaluation(
         problems=len(problems),
         samples=sampling.per_prompt,
         temperature=sampling.temperature,
-        estimates=estimates,
+        estimates=_means(scores) | _votes(by_source, sampling.per_prompt),
+        by_problem=by_problem(problems, scores),
         mean_length=sum(len(g.rollout.response_ids) for g in flat) / len(flat),
         truncated=sum(g.rollout.finish == "length" for g in flat) / len(flat),
         failed=sum(g.reward is None for g in [*flat, *best]),
@@ -127,47 +136,48 @@ def _graded(
     return [graded[i : i + n] for i in range(0, len(graded), n)]
 
 
-def _estimates(groups: Sequence[Sequence[Graded]], k: int) -> dict[str, Estimate]:
-    by_source = _judged_by_source(groups)
-    judged = [group for part in by_source.values() for group in part]
-    general = by_source.pop(GENERAL, [])
-    estimates = _accuracy([group for part in by_source.values() for group in part], k)
-    if len(by_source) > 1:
-        for source, part in by_source.items():
-            estimates[f"pass@1/{source}"] = estimate(_shares_right(part))
+def _sampled(by_source: BySource) -> Scores:
+    """Each problem's scores: means over its samples."""
+    parts = dict(by_source)
+    everything = [group for part in parts.values() for group in part]
+    general = parts.pop(GENERAL, [])
+    scores = _accuracy("pass@1", parts)
     if general:
-        estimates["general"] = estimate(_shares_right(general))
+        scores["general"] = _shares_right(general)
     for component in SHARES:
-        if component in judged[0][0].verdicts:
-            scores = ([_score(g, component) for g in group] for group in judged)
-            estimates[component] = estimate([sum(s) / len(s) for s in scores])
-    return estimates
+        if component in next(filter(None, everything))[0].verdicts:
+            scores[component] = [_mean(group, component) for group in everything]
+    return scores
 
 
-def _greedy(best: Sequence[Graded]) -> dict[str, Estimate]:
-    scores = dict[str, list[float]]()
-    for g in best:
-        if g.reward is not None:
-            scores.setdefault(source_of(g.rollout.problem), []).append(_score(g, "accuracy"))
+def _accuracy(name: str, parts: BySource) -> Scores:
+    """Shares of right samples: NAME over all sources, and NAME/SOURCE where there are several."""
+    scores: Scores = {f"{name}/{source}": _shares_right(part) for source, part in parts.items()}
     if not scores:
-        raise _none_judged("greedy answer", best)
-    estimates = {"greedy": estimate([score for part in scores.values() for score in part])}
-    if len(scores) > 1:
-        estimates |= {f"greedy/{source}": estimate(part) for source, part in scores.items()}
-    return estimates
+        return {}
+    everything = [share for shares in scores.values() for share in shares]
+    return {name: everything} | (scores if len(scores) > 1 else {})
+
+
+def _votes(by_source: BySource, k: int) -> dict[str, Estimate]:
+    """pass@k and maj@k over the problems that have a right answer; {} without any, or for k = 1."""
+    parts = [part for source, part in by_source.items() if source != GENERAL]
+    judged = [group for part in parts for group in part if group]
+    if k == 1 or not judged:
+        return {}
+    right = [[_is_right(g) for g in group] for group in judged]
+    answers = [[g.verdicts["accuracy"].answer for g in group] for group in judged]
+    pass_k = [pass_at_k(len(r), sum(r), min(k, len(r))) for r in right]
+    votes = [majority(a, r) for a, r in zip(answers, right, strict=True)]
+    return {f"pass@{k}": estimate(pass_k), f"maj@{k}": estimate(votes)}
 
 
 def _judged_by_source(groups: Sequence[Sequence[Graded]]) -> dict[str, list[list[Graded]]]:
-    """The judged samples of each problem by source. Problems without any are left out."""
+    """The judged samples of each problem, of some problems none, by source."""
     by_source: dict[str, list[list[Graded]]] = {}
     for group in groups:
         part = by_source.setdefault(source_of(group[0].rollout.problem), [])
-        if judged := [g for g in group if g.reward is not None]:
-            part.append(judged)
-    unjudged = [source for source, part in by_source.items() if not part]
-    if unjudged:
-        everything = [g for group in groups for g in group]
-        raise _none_judged(f"sample of {', '.join(unjudged)}", everything)
+        part.append([g for g in group if g.reward is not None])
     return by_source
 
 
@@ -176,22 +186,18 @@ def _none_judged(what: str, graded: Sequence[Graded]) -> StageError:
     return StageError(f"evaluation: the verifiers failed on every {what}: {reasons}")
 
 
-def _accuracy(judged: Sequence[Sequence[Graded]], k: int) -> dict[str, Estimate]:
-    """pass@1, pass@k and maj@k; {} without problems."""
-    if not judged:
-        return {}
-    estimates = {"pass@1": estimate(_shares_right(judged))}
-    if k > 1:
-        right = [[_is_right(g) for g in group] for group in judged]
-        answers = [[g.verdicts["accuracy"].answer for g in group] for group in judged]
-        pass_k = [pass_at_k(len(r), sum(r), min(k, len(r))) for r in right]
-        votes = [majority(a, r) for a, r in zip(answers, right, strict=True)]
-        estimates |= {f"pass@{k}": estimate(pass_k), f"maj@{k}": estimate(votes)}
-    return estimates
+def _means(scores: Scores) -> dict[str, Estimate]:
+    """The estimates of the metrics, of which at least one problem could be judged."""
+    judged = {name: [s for s in values if s is not None] for name, values in scores.items()}
+    return {name: estimate(values) for name, values in judged.items() if values}
 
 
-def _shares_right(judged: Sequence[Sequence[Graded]]) -> list[float]:
-    return [sum(map(_is_right, group)) / len(group) for group in judged]
+def _shares_right(groups: Sequence[Sequence[Graded]]) -> list[float | None]:
+    return [sum(map(_is_right, group)) / len(group) if group else None for group in groups]
+
+
+def _mean(group: Sequence[Graded], component: str) -> float | None:
+    return sum(_score(g, component) for g in group) / len(group) if group else None
 
 
 def _is_right(graded: Graded) -> bool:

@@ -22,6 +22,16 @@ class Estimate:
     n: int  # number of problems
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A mean change over problems with its 95 % interval, all in [-1, 1]."""
+
+    value: float
+    low: float
+    high: float
+    n: int  # number of problems
+
+
 def pass_at_k(samples: int, right: int, k: int) -> float:
     """Unbiased estimate of the probability that at least one of k samples is right, given
     n = `samples` >= k of which c = `right` are: 1 - C(n - c, k) / C(n, k) (Chen et al. 2021,
@@ -95,3 +105,21 @@ def estimate(values: Sequence[float]) -> Estimate:
     centre = (p + Z * Z / (2 * trials)) / (1 + Z * Z / trials)
     spread = Z * math.sqrt(p * (1 - p) / trials + Z * Z / (4 * trials**2)) / (1 + Z * Z / trials)
     return Estimate(p, max(0.0, centre - spread), min(1.0, centre + spread), n)
+
+
+def mean_change(changes: Sequence[float]) -> Change:
+    """Mean of one change in [-1, 1] per problem, with its 95 % interval.
+
+    Two problems are added for the interval, whose changes are 1, -1 and 0 with weights 1/2, 1/2 and
+    1, as Agresti and Min (2005, Statistics in Medicine 24) do where changes are -1, 0 or 1.
+    Without them, changes that are all the same would have an interval of width 0.
+    """
+    n = len(changes)
+    if not n:
+        raise ValueError("a change needs at least one problem")
+    centre = sum(changes) / (n + 2)
+    variance = (sum(c * c for c in changes) + 1) / (n + 2) - centre**2
+    spread = Z * math.sqrt(variance / (n + 2))
+    return Change(
+        value=sum(changes) / n, low=max(-1.0, centre - spread), high=min(1.0, centre + spread), n=n
+    )

@@ -79,6 +79,7 @@ class RunManifest:
             "sampler": None,
             "before": {},
             "after": {},
+            "gains": {},
             "inputs": dict(inputs),
             "outputs": {},
             "lineage": {**(reads or {}), "code": self._code},
@@ -92,13 +93,14 @@ class RunManifest:
         name: str,
         seconds: float,
         sampler: str | None,
-        before: Mapping[str, float],
-        after: Mapping[str, float],
+        before: Mapping[str, Any],
+        after: Mapping[str, Any],
         outputs: Mapping[str, Any],
         *,
+        gains: Mapping[str, Any] = MappingProxyType({}),
         status: Literal["done", "failed"] = "done",
     ) -> None:
-        """Record the result of a stage. `before` and `after` are evaluations by metric name.
+        """Record the result of a stage. `before`, `after` and `gains` are values by metric name.
 
         Outputs that are checkpoints or files are hashed; verifier fingerprints and the sandbox are
         read from the stage's folder. `seconds` is the stage's wall time over all resumptions; the
@@ -116,6 +118,7 @@ class RunManifest:
             "sampler": sampler,
             "before": dict(before),
             "after": dict(after),
+            "gains": dict(gains),
             "outputs": dict(outputs),
             "lineage": entry.get("lineage", {}) | hashes,
         }

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 PROVIDER = "cpu_kernels"  # of vLLM's intermediate representation
+STEP_TOKENS = 16_384  # of prompts and responses in one step: prompts are not cut into chunks
+CACHE_BLOCK = 32  # tokens, the fewest there can be: answers to one prompt share its whole blocks
 BLOCK = 256  # tokens of the vocabulary whose probabilities are added up first
 
 

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -25,7 +26,12 @@ from veriloop.pipeline.sampling.sampler import (
     digests,
     require_room,
 )
-from veriloop.pipeline.sampling.vllm_cpu import draw_by_uniforms, norm_settings
+from veriloop.pipeline.sampling.vllm_cpu import (
+    CACHE_BLOCK,
+    STEP_TOKENS,
+    draw_by_uniforms,
+    norm_settings,
+)
 from veriloop.pipeline.sampling.vllm_weights import held_weights, repack_head
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.gc_freeze import lasting
@@ -40,7 +46,6 @@ QUIET = {
 
 
 FREE_SHARE = 0.05  # of a GPU's memory, free at start; the cache size is set separately
-STEP_TOKENS = 16_384  # of prompts and responses in one step
 
 
 class VllmSampler:
@@ -198,11 +203,10 @@ class VllmSampler:
     def close(self) -> None:
         import gc
 
-        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
-
+        # when an engine is collected it ends the process groups of any other
+        self._engine.llm_engine.engine_core.shutdown()
         del self._engine
         gc.collect()
-        cleanup_dist_env_and_memory()
 
 
 def _started(checkpoint: str, **settings: Any) -> Any:
@@ -242,19 +246,28 @@ def _settings(*, on_gpu: bool, sleep: bool, max_length: int) -> dict[str, Any]:
             "enable_sleep_mode": sleep,
         }
     return {  # chunked prefill rewinds generators of requests, which fails on a CPU
+        "block_size": CACHE_BLOCK,
         "max_num_batched_tokens": max(max_length, STEP_TOKENS),
         "enable_chunked_prefill": False,
     }
 
 
 def imported() -> Any:
-    """vLLM's `LLM`, set to be quiet and to run in this process."""
+    """vLLM's `LLM`, set to be quiet and to run in this process.
+
+    Imported in a thread of its own: vLLM keeps exceptions of its imports, and with them the frames
+    of all callers and the models in those.
+    """
     for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
-    with _undeprecated(), lasting():
-        from vllm import LLM
+    with _undeprecated(), lasting(), ThreadPoolExecutor(1) as thread:
+        return thread.submit(_llm).result()
 
-        return LLM
+
+def _llm() -> Any:
+    from vllm import LLM
+
+    return LLM
 
 
 def require_own_model(checkpoint: str) -> None:

@@ -14,12 +14,12 @@ from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.sampling.sampler import Completion, Digest
 from veriloop.pipeline.sampling.transfer.records import Invitation
+from veriloop.pipeline.sampling.vllm_cpu import CACHE_BLOCK, STEP_TOKENS
 
 EXTENSION = "veriloop.pipeline.sampling.vllm_worker.VeriloopWorker"
 HEALTH_S = 5.0  # for the answer that it is there
 RETRY_S = 1.0  # between attempts to reach one that may still be starting
 DETAIL = 300  # characters of an error response that are shown
-CPU_TOKENS = 16_384  # of a batch: prompts are not cut into chunks on a CPU
 
 
 def server_arguments(
@@ -34,8 +34,8 @@ def server_arguments(
     if gpus > 1:
         words += ["--tensor-parallel-size", str(gpus)]
     if not gpus:
-        words += ["--no-enable-chunked-prefill"]
-        words += ["--max-num-batched-tokens", str(max(max_length, CPU_TOKENS))]
+        words += ["--no-enable-chunked-prefill", "--block-size", str(CACHE_BLOCK)]
+        words += ["--max-num-batched-tokens", str(max(max_length, STEP_TOKENS))]
     if not gpus or not config.graphs:
         words += ["--enforce-eager"]
     return words

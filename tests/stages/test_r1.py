@@ -13,7 +13,7 @@ import time
 import weakref
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 import yaml
@@ -346,10 +346,10 @@ def test_a_missed_goal_ends_the_run_and_says_what_fell_short(calls):
 def judged_stage(tmp_path):
     """Function: check the goals of a stage that ended with these numbers; returns their record."""
 
-    def check(goals, before, after):
+    def check(goals, before, after, gains=MappingProxyType({})):
         manifest = run_json.RunManifest(tmp_path / "run.json")
         manifest.begin_stage("one", {"recipe": {}}, {})
-        manifest.end_stage("one", 1.0, None, before, after, {})
+        manifest.end_stage("one", 1.0, None, before, after, {}, gains=gains)
         stage = R1Stage(name="one", recipe="r", goals=goals)
         step = Step(stage=stage, recipe=read("tiny/base"), values={})
         r1._check_goals(step, tmp_path)
@@ -358,15 +358,28 @@ def judged_stage(tmp_path):
     return check
 
 
-def test_a_gain_is_counted_between_the_nearest_ends_of_the_intervals(judged_stage):
+def test_a_gain_that_cannot_be_paired_is_counted_between_nearest_ends(judged_stage):
     before = {"general": 0.5, "general 95%": [0.4, 0.6], "reward": 1.0}
     after = {"general": 0.8, "general 95%": [0.72, 0.88], "reward": 1.5}
     goals = {"general": {"gain": 0.12}, "reward": {"gain": 0.5}}
     told = judged_stage(goals, before, after)
     assert told["general"] == {"gain": 0.12, "value": 0.8, "met": True} and told["reward"]["met"]
-    said = r"general is 0.8, from 0.5 before, the goal is a gain of 0.2: short by 0.08"
+    said = (
+        r"general is 0.8, from 0.5 before \(a gain of 0.12 to 0.48\), the goal is a gain of 0.2: "
+        "short by 0.08"
+    )
     with pytest.raises(MissedGoalError, match=said):
         judged_stage({"general": {"gain": 0.2}}, before, after)
+
+
+def test_a_gain_that_is_paired_by_problem_counts_from_its_lower_end(judged_stage):
+    before = {"general": 0.5, "general 95%": [0.4, 0.6]}
+    after = {"general": 0.56, "general 95%": [0.46, 0.66]}
+    gains = {"general": 0.06, "general 95%": [0.02, 0.1]}
+    assert judged_stage({"general": {"gain": 0}}, before, after, gains)["general"]["met"]
+    said = r"from 0.5 before \(a gain of 0.02 to 0.1\), the goal is a gain of 0.03: short by 0.01"
+    with pytest.raises(MissedGoalError, match=said):
+        judged_stage({"general": {"gain": 0.03}}, before, after, gains)
 
 
 def test_a_gain_over_a_start_that_was_not_measured_is_missed(judged_stage):

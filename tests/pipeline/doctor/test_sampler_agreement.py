@@ -35,7 +35,7 @@ def test_a_sound_engine_passes_and_each_mistake_would_have_shown(
     before = copy.deepcopy(one.policy.state_dict())
     for look in CHECKS:
         found = finding(look, one)
-        assert found.verdict == "ok" and 0 < found.number <= TOLERANCE
+        assert found.verdict == "ok" and 0 < found.number <= TOLERANCE, found.measured
         assert found.measured.split(" ")[0].isdigit() or "tokens differ" in found.measured
     assert engine in finding(log_probs, one).measured
     after = one.policy.state_dict()

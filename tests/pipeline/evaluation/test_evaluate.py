@@ -105,6 +105,7 @@ def test_the_flat_form_has_every_value_and_its_interval(ask):
     flat = result.flat()
     assert flat["pass@1"] == 0.5 and flat["pass@1 95%"][0] < 0.5 < flat["pass@1 95%"][1]
     assert flat["temperature"] == 0.7 and "estimates" not in flat
+    assert flat["by_problem"]["scores"] == {"pass@1": [0.5], "format": [1.0], "greedy": [1.0]}
 
 
 def test_samples_that_no_verifier_could_judge_count_nowhere(ask, pool, monkeypatch):
@@ -251,6 +252,19 @@ def test_sources_are_distinguished_and_general_prompts_are_no_part_of_pass_at_1(
     assert result.estimates["pass@1"].n == 3 and result.estimates["general"].n == 2
     assert result.estimates["language"].n == 5
     assert greedy == ["sums/test/0", "programs/test/1", "sums/test/3"]
+    scores = result.by_problem["scores"]
+    assert scores["pass@1"] == [1, 0, 0.5] and scores["pass@1/sums"] == [1, 0]
+    assert scores["general"] == [0.5, 0] and scores["greedy/programs"] == [1]
+
+
+def test_a_problem_that_nobody_could_judge_keeps_its_place(by_source):
+    result, _ = by_source(
+        ("sums", ("broken", "broken")), ("sums", ("right", "broken")), ("sums", ("no", "no"))
+    )
+    scores = result.by_problem["scores"]
+    assert scores["pass@1"] == [None, 1, 0] and scores["format"] == [None, 1, 1]
+    assert scores["greedy"] == [None, 1, 0]
+    assert result.estimates["pass@1"].value == 0.5 and result.estimates["pass@1"].n == 2
 
 
 def test_general_prompts_alone_have_no_pass_at_1(by_source):

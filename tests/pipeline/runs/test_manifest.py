@@ -36,6 +36,7 @@ def end(run, name, **changes):
         "sampler": "vllm",
         "before": {"pass@1": 0.25},
         "after": {"pass@1": 0.5},
+        "gains": {"pass@1": 0.25, "pass@1 95%": [0.2, 0.3]},
         "outputs": {"policy": "zero/policy"},
     }
     run.end_stage(name, **(told | changes))
@@ -76,6 +77,7 @@ def test_an_ended_stage_says_what_it_took_did_and_left(tmp_path):
         "sampler": "vllm",
         "before": {"pass@1": 0.25},
         "after": {"pass@1": 0.5},
+        "gains": {"pass@1": 0.25, "pass@1 95%": [0.2, 0.3]},
         "inputs": {"problems": 512},
         "outputs": {"policy": "zero/policy"},
         "lineage": {"code": {"veriloop": None, "commit": "abc"}, "verifiers": {}, "outputs": {}},

@@ -1,5 +1,6 @@
 """An engine kept between stages is as good as a new one, and only where it fits."""
 
+import gc
 import json
 import shutil
 from dataclasses import replace
@@ -240,3 +241,41 @@ def test_an_engine_that_can_sleep_waits_asleep(tiny_checkpoint, started, monkeyp
         sampler.close()
         assert told == ["sleep"] * (2 if before == "woken" else 1)
         assert not started[0]["closed"]
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_answers_to_a_short_prompt_share_it_on_a_cpu(tiny_checkpoint):
+    """vLLM's own blocks of 128 tokens would be whole for no prompt of sums."""
+    vllm_engine = pytest.importorskip("veriloop.pipeline.sampling.vllm_engine")
+    sampler = vllm_engine.VllmSampler(str(tiny_checkpoint()), max_length=96, cache_gib=0.1)
+    engine, read = sampler._engine.llm_engine, []
+    step = engine.step
+
+    def noted():
+        outputs = step()
+        read.extend(output.num_cached_tokens for output in outputs)
+        return outputs
+
+    engine.step = noted
+    prompt = [1, *range(40, 75)]
+    for _ in range(2):
+        sampler.sample([prompt], replace(SAMPLING, per_prompt=1))
+    sampler.close()
+    assert read == [0, 32]
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_a_closed_engine_that_someone_still_holds_ends_no_other(tiny_checkpoint):
+    """vLLM ends the process groups, which all engines share, when an engine is collected."""
+    vllm_engine = pytest.importorskip("veriloop.pipeline.sampling.vllm_engine")
+    first = vllm_engine.VllmSampler(str(tiny_checkpoint()), max_length=96, cache_gib=0.1)
+    held = first._engine.llm_engine
+    first.close()
+    second = vllm_engine.VllmSampler(str(tiny_checkpoint()), max_length=96, cache_gib=0.1)
+    del held, first
+    gc.collect()
+    (answers,) = second.sample([[1, 40, 41]], SAMPLING)
+    second.close()
+    assert len(answers) == SAMPLING.per_prompt and all(answer.ids for answer in answers)

@@ -1,5 +1,6 @@
 """What vLLM is handed, against an engine that only looks."""
 
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -88,9 +89,35 @@ def test_on_the_cpu_each_prompt_has_a_seed_and_greedy_answers_have_none(asked):
     assert [one.logp[0] for one in asked(on_gpu=False, seed=3, temperature=0.0)] == [None, None]
 
 
-def test_chunked_prefill_is_for_cards():
+def test_chunked_prefill_is_for_cards_and_small_blocks_for_cpus():
     on_card = vllm_engine._settings(on_gpu=True, sleep=True, max_length=40_000)
     assert on_card["enable_chunked_prefill"] and on_card["max_num_batched_tokens"] == 16_384
-    assert on_card["enable_sleep_mode"]
+    assert on_card["enable_sleep_mode"] and "block_size" not in on_card
     elsewhere = vllm_engine._settings(on_gpu=False, sleep=False, max_length=40_000)
+    assert elsewhere.pop("block_size") == 32
     assert elsewhere == {"enable_chunked_prefill": False, "max_num_batched_tokens": 40_000}
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_importing_vllm_keeps_nothing_of_its_callers():
+    """vLLM keeps exceptions of its imports, whose frames would hold a stage's model for good."""
+    pytest.importorskip("vllm")
+    code = """
+import gc, weakref
+from veriloop.pipeline.sampling.vllm_engine import imported
+
+class Model: ...
+
+def stage():
+    model = Model()
+    imported()
+    return weakref.ref(model)
+
+seen = stage()
+gc.unfreeze()
+gc.collect()
+print("left" if seen() else "gone")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["gone"]

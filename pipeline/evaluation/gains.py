@@ -1,0 +1,40 @@
+"""The gain of each metric between two evaluations of the same problems, paired by problem."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from veriloop.data.problem import Problem
+from veriloop.pipeline.evaluation.statistics import mean_change
+
+Scores = dict[str, list[float | None]]  # of each problem that a metric covers; None: not judged
+KEY = "by_problem"  # of an evaluation's record
+
+
+def by_problem(problems: Sequence[Problem], scores: Scores) -> dict[str, Any]:
+    """What an evaluation records under KEY: scores, and a hash of the problems in their order."""
+    asked = sha256("".join(f"{p.id}\0{p.prompt}\0" for p in problems).encode()).hexdigest()
+    return {"problems": asked[:16], "scores": scores}
+
+
+def gains(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The mean rise of each metric between two recorded evaluations, its 95 % interval as
+    "NAME 95%". Only problems that both could judge count; {} if they asked different ones."""
+    first, last = before.get(KEY), after.get(KEY)
+    if not first or not last or first["problems"] != last["problems"]:
+        return {}
+    found: dict[str, Any] = {}
+    for name, scores in first["scores"].items():
+        if name not in last["scores"]:
+            continue
+        pairs = zip(scores, last["scores"][name], strict=True)
+        rises = [new - old for old, new in pairs if old is not None and new is not None]
+        if rises:
+            rise = mean_change(rises)
+            found |= {name: rise.value, f"{name} 95%": [rise.low, rise.high]}
+    return found
+
+
+def summary(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded evaluation without the scores of single problems."""
+    return {name: value for name, value in record.items() if name != KEY}
