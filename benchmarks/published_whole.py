@@ -30,6 +30,7 @@ from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.provenance import git
 
 LIST = "real/smollm2/r1"
+SIDES = ("before", "after", "gains")
 LIMIT_S, LIMIT_GIB = 3 * 3600, 12.0  # on two cores
 
 
@@ -61,7 +62,7 @@ def run(folder: Path, svamp: Path | None, *, quick: bool) -> dict[str, Any]:
         "peak_gib": max(attempt.get("peak_gib", 0.0) for attempt in attempts),
         "stages": [
             {name: stage.get(name) for name in ("name", "status", "seconds", "goals")}
-            | {side: figures(stage[side]) for side in ("before", "after") if side in stage}
+            | {side: figures(stage[side]) for side in SIDES if side in stage}
             for stage in stages
         ],
     }

@@ -131,11 +131,17 @@ def published_whole(result: Run) -> list[str]:
     rows = [
         [stage["name"]]
         + [_change(stage, key) for key in PUBLISHED]
-        + [f"{stage['seconds'] / 60:.0f}"]
+        + [_gain(stage), f"{stage['seconds'] / 60:.0f}"]
         for stage in result["stages"]
     ]
     note = f"{result['seconds'] / 60:.0f} minutes, at most {result['peak_gib']:.1f} GiB."
-    return [*table(["stage", *PUBLISHED, "minutes"], rows), "", note]
+    return [*table(["stage", *PUBLISHED, "rise of pass@1", "minutes"], rows), "", note]
+
+
+def _gain(stage: Run) -> str:
+    """The 95 % interval of the rise of pass@1, if it was recorded."""
+    bounds = stage.get("gains", {}).get("pass@1 95%")
+    return f"{bounds[0]:+.3f} to {bounds[1]:+.3f}" if bounds else ""
 
 
 def _change(stage: Run, key: str) -> str:

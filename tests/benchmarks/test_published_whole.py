@@ -17,6 +17,7 @@ STAGE = {
     "goals": MET,
     "before": {"pass@1": 0.25, "pass@1/chain_sum": 0.0, "loss": 2.0},
     "after": {"pass@1": 0.5, "pass@1/chain_sum": 0.75, "greedy/svamp": 0.125, "loss": 1.0},
+    "gains": {"pass@1": 0.25, "pass@1 95%": [0.2, 0.3], "language": 0.0},
 }
 
 
@@ -62,7 +63,9 @@ def test_it_runs_the_recipe_and_goes_on_with_it(script, started, tmp_path, monke
     first = json.loads(out.read_text())
     assert first["command"] == "python benchmarks/published_whole.py --svamp here.jsonl"
     assert (first["results"]["seconds"], first["results"]["attempts"]) == (60.0, 1)
-    assert "loss" not in first["results"]["stages"][0]["after"]
+    (stage,) = first["results"]["stages"]
+    assert "loss" not in stage["after"]
+    assert stage["gains"] == {"pass@1": 0.25, "pass@1 95%": [0.2, 0.3]}
     started("--json", str(out))
     again = json.loads(out.read_text())["results"]
     assert (again["seconds"], again["attempts"], again["peak_gib"]) == (180.0, 2, 3.0)
@@ -120,6 +123,10 @@ def test_each_claim_that_does_not_hold_is_reported(script):
 def test_the_table_has_each_figure_before_and_after_a_stage(script):
     result = {"seconds": 5400.0, "peak_gib": 9.25, "stages": [STAGE]}
     *_, row, empty, note = script.published_whole(result)
-    assert row == "| cold_start | 0.000 → 0.750 |  |  |  | 0.125 | 0.250 → 0.500 | 2 |"
+    figures = "0.000 → 0.750 |  |  |  | 0.125 | 0.250 → 0.500"
+    assert row == f"| cold_start | {figures} | +0.200 to +0.300 | 2 |"
+    without = {key: value for key, value in STAGE.items() if key != "gains"}
+    *_, row, _, _ = script.published_whole(result | {"stages": [without]})
+    assert row == f"| cold_start | {figures} |  | 2 |"
     assert not empty
     assert note == "90 minutes, at most 9.2 GiB."
