@@ -123,10 +123,10 @@ def measured(size: str, rounds: int, folder: Path) -> list[dict[str, Any]]:
         (row,) = in_turn([Process(contender, SCRIPT, model, folder)], *TRIAL)
         return row["tokens_per_s"]
 
-    found = [searched(size, precision, trial) for precision in PRECISIONS]
+    searches = [searched(size, precision, trial) for precision in PRECISIONS]
     installed = {} if size != "60M" else {"micro_batch": MICRO_BATCHES[size][0]}
-    theirs = [Contender(name="TRL", side="trl", settings=installed), *(one for one, _ in found)]
-    trials = {one.name: tried for one, tried in found}
+    theirs = [Contender(name="TRL", side="trl", settings=installed), *(one for one, _ in searches)]
+    trials = {one.name: tried for one, tried in searches}
     ours = [one for one in OURS if one.name not in ABSENT.get(size, ())]
     running = [Process(one, SCRIPT, model, folder) for one in (*theirs, *ours)]
     settings = {one.name: {**one.settings, "as_intel": one.as_intel} for one in theirs}

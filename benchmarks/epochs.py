@@ -78,9 +78,9 @@ def main() -> int:
     def one(job: Job) -> Mapping[str, Any]:
         preset, epochs, seed = job
         name, record = f"{preset}-{epochs}-{seed}", partial(ended, preset, epochs, seed)
-        made = run(folder, name, flags_of(preset, epochs), seed, record, quick=options.quick)
-        print(f"{name}: pass@1 {made['after']['pass@1']:.3f}, {made['seconds']:.0f} s", flush=True)
-        return made
+        row = run(folder, name, flags_of(preset, epochs), seed, record, quick=options.quick)
+        print(f"{name}: pass@1 {row['after']['pass@1']:.3f}, {row['seconds']:.0f} s", flush=True)
+        return row
 
     results = all_of(wanted, options.jobs, one)
     return publish(options, table(HEADER, rows_of(results)), results)

@@ -181,10 +181,10 @@ def _ended(output: Path, child: subprocess.Popen[bytes], reward: str) -> dict[st
     }
 
 
-def shortfalls(found: dict[str, Any]) -> list[str]:
+def shortfalls(result: dict[str, Any]) -> list[str]:
     """What the torch sampler's sections aim at and miss."""
     failed = []
-    for name, one in found.items():
+    for name, one in result.items():
         if not name.startswith("torch:") or "tokens_s" not in one:
             continue
         if one["graphs"] and one["tokens_s"] < LEAST_TOKENS_S:
@@ -198,7 +198,7 @@ def shortfalls(found: dict[str, Any]) -> list[str]:
                 f"at most {NEAR_NATS[one['dtype']]:g}"
             )
     for section, title in RUNS.items():
-        runs = found.get(section, {})
+        runs = result.get(section, {})
         if not {"cpu", "gpu"} <= runs.keys():
             continue
         here, there = (_last(runs[place]["curve"]) for place in ("cpu", "gpu"))
@@ -211,23 +211,23 @@ def _last(curve: Sequence[float]) -> float:
     return sum(curve[-LAST:]) / len(curve[-LAST:])
 
 
-def shown(found: dict[str, Any]) -> str:
+def shown(result: dict[str, Any]) -> str:
     """Tables of speed and agreement, and of the two curves."""
     names = ("sequences", "first_s", "tokens_s", "mean_nats", "mean_nats_float32")
-    rows = [one for name, one in found.items() if name.startswith("torch:") and "tokens_s" in one]
+    rows = [one for name, one in result.items() if name.startswith("torch:") and "tokens_s" in one]
     text = table(
         ["torch sampler", "dtype", "graphs", *names],
         [[r["model"], r["dtype"], str(r["graphs"]), *(r[n] for n in names)] for r in rows],
     )
-    curves = (_curves(title, found[name]) for name, title in RUNS.items() if name in found)
+    curves = (_curves(title, result[name]) for name, title in RUNS.items() if name in result)
     return "\n\n".join([text, *curves])
 
 
-def _curves(title: str, found: dict[str, Any]) -> str:
+def _curves(title: str, result: dict[str, Any]) -> str:
     """The runs side by side, or why there are none."""
-    runs = {k: v for k, v in found.items() if k in ("cpu", "gpu")}
+    runs = {k: v for k, v in result.items() if k in ("cpu", "gpu")}
     if not runs:
-        return f"{title}: {found.get('left_out') or found.get('failed')}"
+        return f"{title}: {result.get('left_out') or result.get('failed')}"
     curves = [one["curve"] for one in runs.values()]
     steps = range(0, len(curves[0]), max(1, len(curves[0]) // 10))
     lines = [[str(step), *(curve[step] for curve in curves)] for step in steps]

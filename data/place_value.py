@@ -27,8 +27,8 @@ def _spelled_out(match: re.Match[str]) -> str:
     other = right if match["sign"] == "+" else -right
     if left + other != int(match["value"]):
         return match.group()
-    asked = f"{match['left']} {match['sign']} {match['right']}"
-    return " = ".join(dict.fromkeys([asked, *_steps(left, other), match["value"]]))
+    problem = f"{match['left']} {match['sign']} {match['right']}"
+    return " = ".join(dict.fromkeys([problem, *_steps(left, other), match["value"]]))
 
 
 def _steps(left: int, right: int) -> list[str]:

@@ -237,15 +237,15 @@ def _run(words: Sequence[str], options: Options[Recipe], output: Path) -> int:
     module = module_of(options.recipe.stage)
     try:
         with allowing(options.allow_changed):
-            made = module.run(options.recipe, output, resume=options.resume)
+            result = module.run(options.recipe, output, resume=options.resume)
     except (Stopped, KeyboardInterrupt) as stop:
         resume = _resume_command(words, output)
         cluster = cluster_of(options.recipe)
         if cluster.ranks > 1:
             resume = resume.replace("veriloop", cluster.launcher, 1)
         raise stopped(stop, resume) from stop
-    kind = "data" if made.is_file() else "checkpoint"
-    print(f"{table(output)}\n\n{kind}: {made}", flush=True)
+    kind = "data" if result.is_file() else "checkpoint"
+    print(f"{table(output)}\n\n{kind}: {result}", flush=True)
     if (repo := repo_of(options.recipe)) is not None:
         push_all(output, [(options.recipe.stage, repo)])
     return 0

@@ -109,8 +109,8 @@ def unboxed(text: str) -> str:
     bare = text.strip().strip("$").strip()
     if not bare.startswith(("\\boxed", "\\fbox")):
         return text
-    found = boxes(bare)
-    return found[-1].content.strip() if found and found[-1][:2] == (0, len(bare)) else text
+    boxed = boxes(bare)
+    return boxed[-1].content.strip() if boxed and boxed[-1][:2] == (0, len(bare)) else text
 
 
 def _tagged(text: str, same: Same) -> str | None:
@@ -128,10 +128,10 @@ def _tagged(text: str, same: Same) -> str | None:
 
 def last_box(text: str, same: Same = same_number) -> str | None:
     """The answer in the last box, or in the list of boxes it ends; None if no box counts."""
-    found = boxed_run(text)
-    if found is None or not found[1]:
+    split = boxed_run(text)
+    if split is None or not split[1]:
         return None
-    others, run = found
+    others, run = split
     answer = run_answer(text, run)
     before, after = text[: run[0].start], text[run[-1].end :]
     contents = {box.content.strip() for box in run}

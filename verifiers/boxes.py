@@ -97,7 +97,7 @@ def boxes(text: str) -> list[Box] | None:
     """Every outermost box; None if a box is never closed."""
     if "box" not in text:
         return []
-    found: list[Box] = []
+    outermost: list[Box] = []
     open_at: list[tuple[int, int] | None] = []  # (start, content start) of a box; None: a brace
     depth = 0  # number of open boxes
     for match in _TOKEN.finditer(text):
@@ -107,14 +107,14 @@ def boxes(text: str) -> list[Box] | None:
             depth += 1
         elif match["bare"]:
             if not depth:
-                found.append(Box(*match.span(), match["bare"]))
+                outermost.append(Box(*match.span(), match["bare"]))
         elif token == "{":
             open_at.append(None)
         elif token == "}" and open_at and (opened := open_at.pop()):
             depth -= 1
             if not depth:
-                found.append(Box(opened[0], match.end(), text[opened[1] : match.start()]))
-    return None if depth else found
+                outermost.append(Box(opened[0], match.end(), text[opened[1] : match.start()]))
+    return None if depth else outermost
 
 
 def boxed_run(text: str) -> tuple[list[Box], list[Box]] | None:
@@ -123,13 +123,13 @@ def boxed_run(text: str) -> tuple[list[Box], list[Box]] | None:
     Joined are boxes with only "and", "or", a comma or a label between them, and boxes announced
     alike, as in `Candidate 1: \\boxed{4}  Candidate 2: \\boxed{5}`.
     """
-    found = boxes(text)
-    if found is None:
+    every = boxes(text)
+    if every is None:
         return None
-    cut = len(found) - 1
-    while 0 < cut > len(found) - MAX_JOINED and _joined(text, found[cut - 1], found[cut]):
+    cut = len(every) - 1
+    while 0 < cut > len(every) - MAX_JOINED and _joined(text, every[cut - 1], every[cut]):
         cut -= 1
-    return found[: max(cut, 0)], found[max(cut, 0) :]
+    return every[: max(cut, 0)], every[max(cut, 0) :]
 
 
 def _joined(text: str, left: Box, right: Box) -> bool:

@@ -28,10 +28,10 @@ def _servers(urls: tuple[str, ...]) -> tuple[str, ...]:
         return urls
     from veriloop.sandbox.remote.connection import Address  # imports an HTTP client
 
-    found = tuple(Address.read(url).url for url in urls)
-    if twice := [url for url in found if found.count(url) > 1]:
+    bases = tuple(Address.read(url).url for url in urls)
+    if twice := [url for url in bases if bases.count(url) > 1]:
         raise ValueError(f"urls={urls}: {twice[0]} is named twice; name each server once")
-    return found
+    return bases
 
 
 class ClusterSamplers(Part):

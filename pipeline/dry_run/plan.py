@@ -32,15 +32,15 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.rollouts.sources import gym_task, sources_of, summary_lines
 
 
-def plan(recipe: Recipe, output: Path | None = None, made: Mapping[str, Shape] = {}) -> str:
+def plan(recipe: Recipe, output: Path | None = None, known: Mapping[str, Shape] = {}) -> str:
     """A table with one quantity per line and how it is derived.
 
-    `made` has the shapes of models that earlier stages make, by STAGE.checkpoint. Raises
+    `known` has the shapes of models that earlier stages make, by STAGE.checkpoint. Raises
     RecipeError when the start is a recipe for another stage, or its config.json is damaged.
     """
     if isinstance(recipe, R1Recipe):
         return stage_plans(recipe, output)
-    rows = _rows(recipe, lambda start: made[start] if start in made else shape_at(start))
+    rows = _rows(recipe, lambda start: known[start] if start in known else shape_at(start))
     if warning := missing_tags(recipe):
         rows.append(("warning", warning))
     if output is not None:
@@ -53,19 +53,19 @@ def stage_plans(recipe: R1Recipe, output: Path | None = None, over: Settings | N
     """The plan of each stage of a whole run, in order. Raises as `plan` does."""
     stages = steps(recipe, over)
     plans: list[str] = []
-    made: dict[str, Shape] = {}
+    known: dict[str, Shape] = {}
     for number, step in enumerate(stages, 1):
-        plans.append(f"{_headline(number, len(stages), step)}{plan(step.recipe, made=made)}")
-        if (shape := _made_by(step.recipe, made)) is not None:
-            made[f"{step.name}.checkpoint"] = shape
+        plans.append(f"{_headline(number, len(stages), step)}{plan(step.recipe, known=known)}")
+        if (shape := _made_by(step.recipe, known)) is not None:
+            known[f"{step.name}.checkpoint"] = shape
     return "\n\n".join(["", *plans, *([f"run folder  {output}"] if output else [])])
 
 
-def _made_by(recipe: StageRecipe, made: Mapping[str, Shape]) -> Shape | None:
+def _made_by(recipe: StageRecipe, known: Mapping[str, Shape]) -> Shape | None:
     """The shape of a stage's checkpoint: that of its start."""
     if isinstance(recipe, BaseRecipe):
         return tiny_shape(recipe.model, tiny_parameters(recipe.model))
-    return made.get(recipe.start) or shape_at(recipe.start)
+    return known.get(recipe.start) or shape_at(recipe.start)
 
 
 def _headline(number: int, count: int, step: Step) -> str:

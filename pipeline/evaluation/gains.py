@@ -13,8 +13,8 @@ KEY = "by_problem"  # of an evaluation's record
 
 def by_problem(problems: Sequence[Problem], scores: Scores) -> dict[str, Any]:
     """What an evaluation records under KEY: scores, and a hash of the problems in their order."""
-    asked = sha256("".join(f"{p.id}\0{p.prompt}\0" for p in problems).encode()).hexdigest()
-    return {"problems": asked[:16], "scores": scores}
+    digest = sha256("".join(f"{p.id}\0{p.prompt}\0" for p in problems).encode()).hexdigest()
+    return {"problems": digest[:16], "scores": scores}
 
 
 def gains(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,16 +23,16 @@ def gains(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]
     first, last = before.get(KEY), after.get(KEY)
     if not first or not last or first["problems"] != last["problems"]:
         return {}
-    found: dict[str, Any] = {}
+    rises: dict[str, Any] = {}
     for name, scores in first["scores"].items():
         if name not in last["scores"]:
             continue
         pairs = zip(scores, last["scores"][name], strict=True)
-        rises = [new - old for old, new in pairs if old is not None and new is not None]
-        if rises:
-            rise = mean_change(rises)
-            found |= {name: rise.value, f"{name} 95%": [rise.low, rise.high]}
-    return found
+        changes = [new - old for old, new in pairs if old is not None and new is not None]
+        if changes:
+            rise = mean_change(changes)
+            rises |= {name: rise.value, f"{name} 95%": [rise.low, rise.high]}
+    return rises
 
 
 def summary(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -111,11 +111,12 @@ def _evaluations(run: Run) -> list[str]:
             figure.name,
             with_interval(figure.before, figure.before_95),
             with_interval(figure.after, figure.after_95),
+            figure.gain_text,
         ]
         for stage in run.stages
         for figure in tables.figures(stage)
     ]
-    head = ("stage", "metric", "before (95 %)", "after (95 %)")
+    head = ("stage", "metric", "before (95 %)", "after (95 %)", "gain (95 %)")
     return ["## Evaluations", table(head, rows)] if rows else []
 
 

@@ -128,10 +128,10 @@ def _evaluation(stage: Stage) -> list[str]:
     others = dict.fromkeys(n for side in sides for n in side if _is_number(side[n]))
     rows = [
         [share.name, with_interval(share.before, share.before_95),
-         with_interval(share.after, share.after_95)]
+         with_interval(share.after, share.after_95), share.gain_text]
         for share in shares
     ] + [
-        [name, *(f"{side[name]:.4g}" if _is_number(side.get(name)) else "–" for side in sides)]
+        [name, *(f"{side[name]:.4g}" if _is_number(side.get(name)) else "–" for side in sides), "–"]
         for name in others if name not in shown
     ]  # fmt: skip
     goals = [
@@ -142,7 +142,7 @@ def _evaluation(stage: Stage) -> list[str]:
     ]  # fmt: skip
     decoding = tables.decoding(stage)
     return [
-        _table(("held out", "before (95 %)", "after (95 %)"), rows),
+        _table(("held out", "before (95 %)", "after (95 %)", "gain (95 %)"), rows),
         f"{decoding}." if decoding else "",
         _table(("goal", "target", "reached", ""), goals),
     ]

@@ -187,7 +187,10 @@ def _value(value: object) -> str:
 
 def evaluations(run: Run) -> Html:
     parts = [_evaluated(stage) for stage in run.stages if tables.figures(stage)]
-    lead = "Bars are 95 % intervals: hollow before the stage, solid after it."
+    lead = (
+        "Intervals are of 95 %, those of gains paired by problem. Bars: hollow before the stage, "
+        "solid after it."
+    )
     return section(
         "evaluations", "Evaluations", lead if parts else "No stage was evaluated.", *parts
     )
@@ -200,11 +203,12 @@ def _evaluated(stage: Stage) -> Html:
             el("th", figure.name, scope="row"),
             el("td", _with_interval(figure.before, figure.before_95)),
             el("td", _with_interval(figure.after, figure.after_95)),
+            el("td", figure.gain_text),
             el("td", _whiskers(figure), cls="whiskers"),
         )
         for figure in tables.figures(stage)
     ]
-    heads = ("metric", "before", "after", "0 to 1")
+    heads = ("metric", "before", "after", "gain", "0 to 1")
     head = el("thead", el("tr", [el("th", name, scope="col") for name in heads]))
     return el(
         "div",

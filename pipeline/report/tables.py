@@ -15,18 +15,24 @@ STAGES = ("stage", "status", "data kept / total", "reward", "pass@1", "format", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A held-out metric before and after a stage, each with its 95 % interval if recorded."""
+    """A held-out metric before and after a stage, and its gain, each with its 95 % interval if
+    recorded. A gain is paired by problem."""
 
     name: str
     before: float | None
     after: float | None
     before_95: tuple[float, float] | None
     after_95: tuple[float, float] | None
+    gain: float | None = None
+    gain_95: tuple[float, float] | None = None
 
     @property
-    def apart(self) -> bool:
-        """Whether the two intervals are disjoint."""
-        return disjoint(self.before_95, self.after_95)
+    def gain_text(self) -> str:
+        """+0.041 [+0.012, +0.070]."""
+        if self.gain is None:
+            return "–"
+        low, high = self.gain_95 or (self.gain, self.gain)
+        return f"{self.gain:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def disjoint(first: tuple[float, float] | None, second: tuple[float, float] | None) -> bool:
@@ -38,7 +44,7 @@ def disjoint(first: tuple[float, float] | None, second: tuple[float, float] | No
 
 def figures(stage: Stage) -> list[Figure]:
     """Shares measured on held-out problems, in the order of FIRST, then by name."""
-    before, after = (stage.entry.get(side) or {} for side in ("before", "after"))
+    before, after, gains = (stage.entry.get(part) or {} for part in ("before", "after", "gains"))
     names = {n for side in (before, after) for n in side}
     shares = [n for n in names if n.startswith(SHARES) and INTERVAL not in n]
     return [
@@ -48,6 +54,8 @@ def figures(stage: Stage) -> list[Figure]:
             after=after.get(name),
             before_95=_interval(before, name),
             after_95=_interval(after, name),
+            gain=gains.get(name),
+            gain_95=_interval(gains, name),
         )
         for name in sorted(shares, key=lambda n: (FIRST.index(n) if n in FIRST else len(FIRST), n))
     ]

@@ -84,10 +84,10 @@ class RayServers:
 
     def _ask(self, wait_s: float) -> None:
         """Learn the address of each server, "" if its actor has no place or is being restarted."""
-        asked = [actor.address.remote() for actor in self._actors]
-        self._ray.wait(asked, num_returns=len(asked), timeout=wait_s)
+        pending = [actor.address.remote() for actor in self._actors]
+        self._ray.wait(pending, num_returns=len(pending), timeout=wait_s)
         errors = self._ray.exceptions
-        for number, reply in enumerate(asked):
+        for number, reply in enumerate(pending):
             known, self._known[number] = self._known[number], ""
             try:
                 self._known[number], ended = self._ray.get(reply, timeout=0)

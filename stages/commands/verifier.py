@@ -62,7 +62,7 @@ load_plugin(str(Path(__file__).with_name("{name}.py")))
 
 
 def test_it_keeps_every_promise():
-    broken = [found for found in examine(get("{name}"), judge) if found.kept is False]
+    broken = [promise for promise in examine(get("{name}"), judge) if promise.kept is False]
     assert not broken
 
 

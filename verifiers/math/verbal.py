@@ -117,10 +117,10 @@ def options(text: str, *, listed: bool = True) -> str:
     `listed`: separators between the letters are required.
     """
     bare = _OPTION_GAP.sub(" ", simplified(text).replace(")", " ").replace("(", " "))
-    found = "".join(bare.split())
-    several = len(found) > 1 and len(set(found)) == len(found) and re.fullmatch("[a-j]+", found)
+    letters = "".join(bare.split())
+    several = len(set(letters)) == len(letters) > 1 and re.fullmatch("[a-j]+", letters)
     capitals = not re.search(r"(?<![a-z\\])[a-j](?![a-z])", text)
-    return "".join(sorted(found)) if several and capitals and (" " in bare or not listed) else ""
+    return "".join(sorted(letters)) if several and capitals and (" " in bare or not listed) else ""
 
 
 def based(text: str) -> tuple[str, str] | None:

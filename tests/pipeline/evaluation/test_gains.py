@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -59,22 +60,22 @@ def test_a_summary_leaves_out_the_single_problems_alone():
 
 def test_the_interval_of_a_change_is_that_of_agresti_and_min():
     """Of 20 pairs 7 turn right, 2 turn wrong: (b - c) / (n + 2), b and c each with a half more."""
-    found = mean_change([1.0] * 7 + [-1.0] * 2 + [0.0] * 11)
+    change = mean_change([1.0] * 7 + [-1.0] * 2 + [0.0] * 11)
     right, wrong, n = 7.5, 2.5, 22
     spread = 1.959964 * math.sqrt((right + wrong) / n - ((right - wrong) / n) ** 2) / math.sqrt(n)
-    assert found.value == 0.25 and found.n == 20
-    assert found.low == pytest.approx((right - wrong) / n - spread)
-    assert found.high == pytest.approx((right - wrong) / n + spread)
+    assert change.value == 0.25 and change.n == 20
+    assert change.low == pytest.approx((right - wrong) / n - spread)
+    assert change.high == pytest.approx((right - wrong) / n + spread)
 
 
 def test_an_unchanged_policy_has_no_clear_gain():
-    found = mean_change([0.0] * 900)
-    assert found.value == 0 and -0.01 < found.low < 0 < found.high < 0.01
+    change = mean_change([0.0] * 900)
+    assert change.value == 0 and -0.01 < change.low < 0 < change.high < 0.01
 
 
 def test_bounds_stay_between_minus_one_and_one():
-    found = mean_change([1.0])
-    assert found.high == 1 and found.low < 0
+    change = mean_change([1.0])
+    assert change.high == 1 and change.low < 0
     assert mean_change([-1.0]).low == -1
     with pytest.raises(ValueError, match="at least one problem"):
         mean_change([])
@@ -82,8 +83,6 @@ def test_bounds_stay_between_minus_one_and_one():
 
 def test_the_interval_covers_the_true_change():
     """Shares of two samples, whose true mean rise is 0.1, in 95 of 100 evaluations."""
-    from random import Random
-
     random, covered = Random(0), 0
     for _ in range(1000):
         changes = []
@@ -93,6 +92,6 @@ def test_the_interval_covers_the_true_change():
                 sum(random.random() < p for _ in range(2)) / 2 for p in (skill, skill + 0.1)
             )
             changes.append(last - first)
-        found = mean_change(changes)
-        covered += found.low <= 0.1 <= found.high
+        change = mean_change(changes)
+        covered += change.low <= 0.1 <= change.high
     assert 930 <= covered <= 970

@@ -71,11 +71,15 @@ def test_held_out_figures_come_with_their_intervals(stage):
     assert (series["low"], series["high"]) == ([0.1, 0.4], [0.3, 0.6])
 
 
-def test_figures_know_whether_their_intervals_meet(stage):
+def test_figures_have_their_gain_where_it_was_recorded(stage):
     before = {"pass@1": 0.2, "pass@1 95%": [0.1, 0.3], "format": 0.5, "format 95%": [0.4, 0.6]}
     after = {"pass@1": 0.5, "pass@1 95%": [0.4, 0.6], "format": 0.6, "format 95%": [0.5, 0.7]}
-    first, second = tables.figures(stage(before=before, after=after | {"mean_length": 7.0}))
-    assert (first.name, first.apart, second.name, second.apart) == ("pass@1", True, "format", False)
+    measured = stage(before=before, after=after | {"mean_length": 7.0})
+    measured.entry["gains"] = {"pass@1": 0.3, "pass@1 95%": [0.25, 0.35]}
+    first, second = tables.figures(measured)
+    assert (first.name, first.gain_text) == ("pass@1", "+0.300 [+0.250, +0.350]")
+    assert (second.name, second.gain_text) == ("format", "–")
+    assert first.before_95 == (0.1, 0.3) and second.after_95 == (0.5, 0.7)
 
 
 def test_goals_tell_what_was_missed(stage):
