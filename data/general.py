@@ -6,7 +6,7 @@ of every held-out prompt is trained on in other wordings, and its wording with o
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 from typing import Literal, get_args
@@ -127,9 +127,11 @@ def _choices(kind: Kind, language: Language, splits: tuple[Split, ...]) -> tuple
     )
 
 
-def draw(random: Random, *splits: Split, language: Language | None = None) -> Prompt:
-    """A random prompt; the kind is drawn by weight, the language uniformly unless given."""
-    kind = random.choices(KINDS, [WEIGHTS[kind] for kind in KINDS])[0]
+def draw(
+    random: Random, *splits: Split, kind: Kind | None = None, language: Language | None = None
+) -> Prompt:
+    """A random prompt. Unless given, the kind is drawn by weight and the language uniformly."""
+    kind = kind or random.choices(KINDS, [WEIGHTS[kind] for kind in KINDS])[0]
     return random.choice(_choices(kind, language or random.choice(("en", "zh")), splits))
 
 
@@ -176,6 +178,17 @@ def adversarial(topic: Topic, random: Random) -> str:
         mixed = {**topic.words(), "v": other.words()["v"]}
         return statement.format(**mixed) + random.choice(COURTESIES[topic.language][topic.kind])
     return good(other, random)
+
+
+def of_another_kind(topic: Topic, random: Random) -> str:
+    """A polite answer about the right person that does something else, such as greet for thank.
+
+    Raises ValueError for a topic that is no person.
+    """
+    if topic.entity not in NAMES:
+        raise ValueError(f"{topic.kind} {topic.entity}: not one of {', '.join(NAMES)}")
+    others = [kind for kind in KINDS if ENTITIES[kind] == ENTITIES["greet"] and kind != topic.kind]
+    return good(replace(topic, kind=random.choice(others)), random)
 
 
 def way(topic: Topic, random: Random) -> str:

@@ -3,7 +3,8 @@
 Helpfulness is judged on the final summary only, so the answers of such pairs have no thinking.
 Harmlessness is judged on the whole response, since thinking can be harmful too. A share of the
 rejected answers is *adversarial*: as polite as the chosen ones, and wrong. The column `group` tells
-them from the easy ones.
+them from the easy ones. Kinds are equally frequent: in each, a policy that no pair corrects finds
+answers that are liked and wrong, such as congratulations for a greeting.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from veriloop.data.arithmetic import Split
 from veriloop.data.general import Topic
 from veriloop.data.general_phrases import THOUGHTS
 
+OF_ANOTHER_KIND = 0.3  # of the adversarial answers to prompts about persons
 SPLITS: dict[str, tuple[Split, ...]] = {"train": ("train", "rl"), "test": ("test",)}
 
 
@@ -34,10 +36,13 @@ def rows(
 
 
 def _pair(random: Random, splits: tuple[Split, ...], *, hard: bool) -> dict[str, Any]:
-    prompt = general.draw(random, *splits)
+    prompt = general.draw(random, *splits, kind=random.choice(general.KINDS))
     topic = prompt.topic
     chosen = general.good(topic, random)
-    rejected = (general.adversarial if hard else general.plain)(topic, random)
+    reject = general.adversarial if hard else general.plain
+    if hard and topic.entity in general.NAMES and random.random() < OF_ANOTHER_KIND:
+        reject = general.of_another_kind
+    rejected = reject(topic, random)
     if topic.kind == "harm":
         chosen, rejected = _whole_responses(topic, chosen, rejected, random, hard=hard)
     return {

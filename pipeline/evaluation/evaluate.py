@@ -72,7 +72,8 @@ def evaluate(
 ) -> Evaluation:
     """Sample and judge. `verifiers` must have the component "accuracy" and may have SHARES.
 
-    `keep` receives a few samples of evenly spaced problems, the same ones in every evaluation.
+    `keep` receives a few samples of evenly spaced problems of each source, the same ones in every
+    evaluation.
     `on_problem` is called whenever a problem is sampled, `passes` times in all.
 
     Raises VerifierFailuresError if more than `error_share` of the samples could not be judged, and
@@ -80,7 +81,9 @@ def evaluate(
     """
     graded = _graded(sampler, generator, problems, verifiers, pool, sampling, on_problem)
     if keep is not None:
-        spread = graded[:: -(-len(graded) // KEPT_PROBLEMS)]
+        # sources may take turns, of which a stride would meet always the same ones
+        in_turn = sorted(graded, key=lambda group: source_of(group[0].rollout.problem))
+        spread = in_turn[:: -(-len(graded) // KEPT_PROBLEMS)]
         keep([g for group in spread for g in group[:KEPT_SAMPLES]])
     flat = [g for group in graded for g in group]
     check_failures("evaluation", verdicts_of(flat), error_share)

@@ -1,11 +1,13 @@
 """General preferences: right by the exact rule, in TRL's layout, about entities of one side."""
 
 import json
+from random import Random
 
 import pytest
 
 from veriloop.data import preferences
-from veriloop.data.general import prompts
+from veriloop.data.general import KINDS, Topic, of_another_kind, prompts
+from veriloop.data.general_phrases import NAMES
 from veriloop.data.general_preferences import rows
 from veriloop.verifiers.registry import get, judge
 from veriloop.verifiers.small_talk import normalised, right_answers
@@ -81,3 +83,34 @@ def test_held_out_prompts_are_in_no_pair_to_train_on():
 def test_other_kinds_of_rows_are_refused():
     with pytest.raises(ValueError, match="'pairs', not 'ranked'"):
         next(rows("train", 0, 1, kind="ranked"))
+
+
+def test_kinds_are_equally_frequent():
+    kinds = [TOPICS[row["prompt"][0]["content"]].kind for row in rows("train", 0, 1_200)]
+    assert all(0.13 < kinds.count(kind) / 1_200 < 0.21 for kind in KINDS)
+
+
+def test_some_adversarial_answers_do_something_else_for_the_right_person():
+    """Else a reward model prefers one kind to the others whatever was asked."""
+    others = {
+        (topic.entity, topic.language, topic.kind): right_answers(topic)
+        for topic in TOPICS.values()
+        if topic.entity in NAMES
+    }
+    met, confused = 0, 0
+    for row in rows("train", 0, 1_200, adversarial=1.0):
+        topic, _, rejected = sides(row)
+        if topic.entity not in NAMES:
+            continue
+        met += 1
+        confused += any(
+            normalised(rejected) in others[topic.entity, topic.language, kind]
+            for kind in ("greet", "thank", "cheer")
+            if kind != topic.kind
+        )
+    assert 0.24 < confused / met < 0.36
+
+
+def test_only_persons_are_greeted_thanked_and_cheered():
+    with pytest.raises(ValueError, match=r"sound cat: not one of Tom, Ann"):
+        of_another_kind(Topic("sound", "cat", "en"), Random(0))

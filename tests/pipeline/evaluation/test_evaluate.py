@@ -200,7 +200,7 @@ class Judges:
 def by_source(graded):
     """Function: the evaluation of (source, what its samples say), and what was asked greedily."""
 
-    def run(*told):
+    def run(*told, keep=None):
         problems = [
             Problem(id=f"{source}/test/{i}", prompt=str(i), verifier="number", reference={})
             for i, (source, _) in enumerate(told)
@@ -220,7 +220,7 @@ def by_source(graded):
 
         how = Sampling(per_prompt=2, temperature=1.0, max_tokens=8, seed=1)
         result = evaluate(
-            None, RolloutGenerator(), problems, MEASURED, Judges(), how, error_share=0.5
+            None, RolloutGenerator(), problems, MEASURED, Judges(), how, error_share=0.5, keep=keep
         )
         return result, greedy
 
@@ -286,6 +286,14 @@ def test_two_samples_of_problems_spread_over_all_are_kept(ask, monkeypatch):
     asked = [problem.id for problem in arithmetic.distinct("test", 0, 7)]
     assert [g.rollout.problem.id for g in kept] == [name for name in asked[::3] for _ in range(2)]
     assert [g.reward for g in kept] == [1.0, 0.0] * 3
+
+
+def test_kept_samples_are_of_every_source_also_where_they_take_turns(by_source, monkeypatch):
+    monkeypatch.setattr("veriloop.pipeline.evaluation.evaluate.KEPT_PROBLEMS", 4)
+    kept = []
+    by_source(*[("sums", ("right", "no")), ("programs", ("no", "no"))] * 4, keep=kept.extend)
+    names = [g.rollout.problem.id.partition("/")[0] for g in kept]
+    assert names == ["programs"] * 4 + ["sums"] * 4
 
 
 @pytest.mark.parametrize("greedy", [True, False])
