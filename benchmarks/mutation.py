@@ -53,7 +53,7 @@ OF_A_STEP = (
 OF_CODE = ("compare", "outcome", "answer", "split/values", "tests")
 OF_JUDGING = ("verifiers/math_answer", "verifiers/pool")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
-OF_EVALUATION = ("evaluation/evaluate", "rollouts/generate")
+OF_EVALUATION = ("evaluation/evaluate", "evaluation/gains", "rollouts/generate")
 OF_RUNS = ("runs/atomic_write", "runs/hub_push", "runs/checkpoint_files", "runs/checkpoint")
 OF_TUNING = (
     *("sft/rejection_sampling", "preference/objective"),
