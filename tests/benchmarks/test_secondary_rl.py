@@ -46,10 +46,17 @@ def test_quick_runs_one_seed_and_prints_both_arms(script, monkeypatch, tmp_path,
     monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / words[0]), *words[1:]])
     assert script.main() == 0
     ((folder, seed, settings),) = asked
-    assert (folder, seed) == (tmp_path, 2)
+    first = script.SEEDS[0]
+    assert (folder, seed) == (tmp_path, first)
     assert settings["preference_rl"]["steps"] == settings["control"]["steps"] == 2
-    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines() if "seed 2  " in line]
-    assert [row[0] for row in rows] == ["reward model, seed 2", "control, seed 2"]
+    rows = [
+        line.split("  ")
+        for line in capsys.readouterr().out.splitlines()
+        if f"seed {first}  " in line
+    ]
+    assert [row[0] for row in rows] == [
+        f"{arm}, seed {first}" for arm in ("reward model", "control")
+    ]
     assert "0.500 > 0.750" in rows[0]
     (result,) = json.loads(out.read_text())["results"]
     assert result["reward_model"] == {"accuracy": 0.9, "accuracy/adversarial": 0.8}
