@@ -183,7 +183,7 @@ def adversarial(topic: Topic, random: Random) -> str:
 def of_another_kind(topic: Topic, random: Random) -> str:
     """A polite answer about the right person that does something else, such as greet for thank.
 
-    Raises ValueError for a topic that is no person.
+    Raises ValueError for a topic that is not a person.
     """
     if topic.entity not in NAMES:
         raise ValueError(f"{topic.kind} {topic.entity}: not one of {', '.join(NAMES)}")

@@ -3,8 +3,9 @@
 Helpfulness is judged on the final summary only, so the answers of such pairs have no thinking.
 Harmlessness is judged on the whole response, since thinking can be harmful too. A share of the
 rejected answers is *adversarial*: as polite as the chosen ones, and wrong. The column `group` tells
-them from the easy ones. Kinds are equally frequent: in each, a policy that no pair corrects finds
-answers that are liked and wrong, such as congratulations for a greeting.
+them from the easy ones. All kinds of prompts are equally frequent, and some adversarial answers do
+something else for the right person, such as congratulate for greet: without them a reward model can
+prefer one kind of answer to every prompt.
 """
 
 from collections.abc import Iterator

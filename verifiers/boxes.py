@@ -123,13 +123,13 @@ def boxed_run(text: str) -> tuple[list[Box], list[Box]] | None:
     Joined are boxes with only "and", "or", a comma or a label between them, and boxes announced
     alike, as in `Candidate 1: \\boxed{4}  Candidate 2: \\boxed{5}`.
     """
-    every = boxes(text)
-    if every is None:
+    in_order = boxes(text)
+    if in_order is None:
         return None
-    cut = len(every) - 1
-    while 0 < cut > len(every) - MAX_JOINED and _joined(text, every[cut - 1], every[cut]):
+    cut = len(in_order) - 1
+    while 0 < cut > len(in_order) - MAX_JOINED and _joined(text, in_order[cut - 1], in_order[cut]):
         cut -= 1
-    return every[: max(cut, 0)], every[max(cut, 0) :]
+    return in_order[: max(cut, 0)], in_order[max(cut, 0) :]
 
 
 def _joined(text: str, left: Box, right: Box) -> bool:

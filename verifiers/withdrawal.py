@@ -278,8 +278,8 @@ def withdrawn(after: str, answer: str, same: Same = same_number, before: str = "
     if _DENIED_AFTER.match(text) or _APPLIED_AFTER.match(text):
         return True
     if _QUESTION.match(text):
-        asks = _ASKED.search(" ".join(before[-BEFORE_CHARS:].rstrip(" $\\([").split()))
-        return bool(asks or _REFUSED.match(text)) or not _confirmed(text, answer, same)
+        request = _ASKED.search(" ".join(before[-BEFORE_CHARS:].rstrip(" $\\([").split()))
+        return bool(request or _REFUSED.match(text)) or not _confirmed(text, answer, same)
     other = _OR_AFTER.match(text)
     if other and not other["about"] and same(_bare(other["value"]), answer) is not True:
         return True

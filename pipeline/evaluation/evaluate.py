@@ -73,18 +73,14 @@ def evaluate(
     """Sample and judge. `verifiers` must have the component "accuracy" and may have SHARES.
 
     `keep` receives a few samples of evenly spaced problems of each source, the same ones in every
-    evaluation.
-    `on_problem` is called whenever a problem is sampled, `passes` times in all.
+    evaluation. `on_problem` is called whenever a problem is sampled, `passes` times in all.
 
     Raises VerifierFailuresError if more than `error_share` of the samples could not be judged, and
     StageError if none of a source could be. Those that could not be judged count in no estimate.
     """
     graded = _graded(sampler, generator, problems, verifiers, pool, sampling, on_problem)
     if keep is not None:
-        # sources may take turns, of which a stride would meet always the same ones
-        in_turn = sorted(graded, key=lambda group: source_of(group[0].rollout.problem))
-        spread = in_turn[:: -(-len(graded) // KEPT_PROBLEMS)]
-        keep([g for group in spread for g in group[:KEPT_SAMPLES]])
+        keep([g for group in _spread(graded) for g in group[:KEPT_SAMPLES]])
     flat = [g for group in graded for g in group]
     check_failures("evaluation", verdicts_of(flat), error_share)
     by_source = _judged_by_source(graded)
@@ -97,10 +93,10 @@ def evaluate(
         groups = _graded(sampler, generator, reasoning, verifiers, pool, once, on_problem)
         best = [g for group in groups for g in group]
         check_failures("evaluation, greedy answers", verdicts_of(best), error_share)
-        answered = _judged_by_source(groups)
-        if not any(any(part) for part in answered.values()):
+        greedy_by_source = _judged_by_source(groups)
+        if not any(any(part) for part in greedy_by_source.values()):
             raise _none_judged("greedy answer", best)
-        scores |= _accuracy("greedy", answered)
+        scores |= _accuracy("greedy", greedy_by_source)
     return Evaluation(
         problems=len(problems),
         samples=sampling.per_prompt,
@@ -116,6 +112,13 @@ def evaluate(
 def passes(problems: Sequence[Problem], *, greedy: bool = True) -> int:
     """How many problems an evaluation samples; those of the greedy pass count again."""
     return len(problems) + (len(_reasoning(problems)) if greedy else 0)
+
+
+def _spread(graded: Sequence[Sequence[Graded]]) -> Sequence[Sequence[Graded]]:
+    """At most KEPT_PROBLEMS problems, in equal steps. Sources can alternate, so that equal steps
+    through the list itself could always meet the same source."""
+    by_source = sorted(graded, key=lambda group: source_of(group[0].rollout.problem))
+    return by_source[:: -(-len(graded) // KEPT_PROBLEMS)]
 
 
 def _reasoning(problems: Sequence[Problem]) -> list[Problem]:

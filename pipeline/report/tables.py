@@ -28,11 +28,11 @@ class Figure:
 
     @property
     def gain_text(self) -> str:
-        """+0.041 [+0.012, +0.070]."""
-        if self.gain is None:
+        """+0.041 (+0.012 to +0.070), or a dash."""
+        if self.gain is None or self.gain_95 is None:
             return "–"
-        low, high = self.gain_95 or (self.gain, self.gain)
-        return f"{self.gain:+.3f} [{low:+.3f}, {high:+.3f}]"
+        low, high = self.gain_95
+        return f"{self.gain:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def disjoint(first: tuple[float, float] | None, second: tuple[float, float] | None) -> bool:

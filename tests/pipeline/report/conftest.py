@@ -81,12 +81,20 @@ def run(tmp_path, monkeypatch, answer, seen):
     """Factory of run folders of one stage, `zero`: `steps` of groups of four answers.
 
     `numbers(step)` are its metrics, `groups(step)` the answers of its groups where they are not
-    the plain ones, `before` and `after` its figures.
+    the plain ones, `before`, `after` and `gains` its figures.
     """
     monkeypatch.setattr(run_json, "identity", lambda: IDENTITY)
 
     def build(
-        name="run", *, steps=9, numbers=None, groups=None, before=None, after=None, recipe=None
+        name="run",
+        *,
+        steps=9,
+        numbers=None,
+        groups=None,
+        before=None,
+        after=None,
+        gains=None,
+        recipe=None,
     ):
         folder = tmp_path / name
         manifest = RunManifest(folder / "run.json", command=["veriloop", "zero", "x"])
@@ -104,7 +112,8 @@ def run(tmp_path, monkeypatch, answer, seen):
             record.write_metrics(step, numbers(step) if numbers else healthy(step))
         for step in (0, steps):
             record.write_evaluated(step, [answer(problem="sums/test/0"), answer(right=False)])
-        manifest.end_stage("zero", 61.0, "torch", before or {}, after or {}, {})
+        ends = before or {}, after or {}
+        manifest.end_stage("zero", 61.0, "torch", *ends, {}, gains=gains or {})
         return folder
 
     return build

@@ -58,6 +58,15 @@ def test_what_the_record_does_not_know_is_left_out(carded):
     )
 
 
+def test_a_gain_is_shown_with_its_interval(carded):
+    sides = {"before": {"pass@1": 0.25, "loss": 2.0}, "after": {"pass@1": 0.75, "loss": 1.0}}
+    gains = {"pass@1": 0.5, "pass@1 95%": [0.375, 0.625]}
+    text = carded({**sides, "gains": gains}).read_text()
+    assert "| held out | before (95 %) | after (95 %) | gain (95 %) |" in text
+    assert "| pass@1 | 0.250 | 0.750 | +0.500 (+0.375 to +0.625) |" in text
+    assert "| loss | 2 | 1 | – |" in text
+
+
 def test_hostile_names_stay_text_anywhere(carded):
     traced = {"path": HOSTILE, "kind": "checkpoint", "sha256": "f" * 64}
     path = carded(

@@ -77,7 +77,7 @@ def test_figures_have_their_gain_where_it_was_recorded(stage):
     measured = stage(before=before, after=after | {"mean_length": 7.0})
     measured.entry["gains"] = {"pass@1": 0.3, "pass@1 95%": [0.25, 0.35]}
     first, second = tables.figures(measured)
-    assert (first.name, first.gain_text) == ("pass@1", "+0.300 [+0.250, +0.350]")
+    assert (first.name, first.gain_text) == ("pass@1", "+0.300 (+0.250 to +0.350)")
     assert (second.name, second.gain_text) == ("format", "–")
     assert first.before_95 == (0.1, 0.3) and second.after_95 == (0.5, 0.7)
 

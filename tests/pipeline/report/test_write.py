@@ -164,8 +164,17 @@ def test_markdown_tells_health_stages_and_where_it_left_the_recipe(run):
     text = (folder / "report.md").read_text()
     assert "| ● good | Is the reward rising? | 0.707 → 1.31 | zero |" in text
     assert "| zero | 10 | 7 | 3 wrong |" in text
-    assert "| zero | pass@1 | – | 0.700 (0.600 to 0.800) |" in text
+    assert "| zero | pass@1 | – | 0.700 (0.600 to 0.800) | – |" in text
     assert "- commit: 0123456789abcdef and uncommitted changes" in text
+
+
+def test_a_gain_is_shown_with_its_interval(run):
+    gains = {"pass@1": 0.5, "pass@1 95%": [0.375, 0.625]}
+    folder = run(steps=1, before={"pass@1": 0.25}, after={"pass@1": 0.75}, gains=gains)
+    write_report(folder)
+    shown = "+0.500 (+0.375 to +0.625)"
+    assert f"| zero | pass@1 | 0.250 | 0.750 | {shown} |" in (folder / "report.md").read_text()
+    assert f"<td>{shown}</td>" in (folder / "report.html").read_text()
 
 
 @pytest.mark.slow
