@@ -14,7 +14,7 @@ KEY = "by_problem"  # of an evaluation's record
 def by_problem(problems: Sequence[Problem], scores: Scores) -> dict[str, Any]:
     """What an evaluation records under KEY: scores, and a hash of the problems in their order."""
     digest = sha256("".join(f"{p.id}\0{p.prompt}\0" for p in problems).encode()).hexdigest()
-    return {"problems": digest[:16], "scores": scores}
+    return {"problems": digest, "scores": scores}
 
 
 def gains(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
