@@ -9,7 +9,14 @@ from typing import Any
 from veriloop.data.sources import held_out
 from veriloop.pipeline.config.sections import ERROR_SHARE, EvaluationConfig, SamplerConfig
 from veriloop.pipeline.config.services import Services
-from veriloop.pipeline.evaluation.evaluate import MEASURED, Evaluation, Keep, evaluate, passes
+from veriloop.pipeline.evaluation.evaluate import (
+    MEASURED,
+    Evaluation,
+    EvaluationStore,
+    Keep,
+    evaluate_once,
+    passes,
+)
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import open_judges, verifier_names
@@ -32,11 +39,12 @@ def evaluate_checkpoint(
     judging: Mapping[str, Any] = MappingProxyType({}),
     error_share: float = ERROR_SHARE,
     keep: Keep | None = None,
+    store: EvaluationStore | None = None,
     sources: Sources | None = None,
     template: str = "r1_zero",
     system: str = "",
 ) -> Evaluation:
-    """Open a sampler and verifiers, evaluate, close them.
+    """Open a sampler and verifiers, evaluate unless `store` has the result, close them.
 
     `max_tokens` limits a response, in tokens; the sampler has room for prompts of `max_prompt`
     tokens, or of the longest one if that is more. `judging` are further
@@ -62,7 +70,8 @@ def evaluate_checkpoint(
             seed=seed,
         )
         with activity("evaluating", passes(problems)) as part:
-            return evaluate(
+            return evaluate_once(
+                store,
                 engine,
                 generator,
                 problems,

@@ -18,6 +18,7 @@ from veriloop.data.sources import Mixture, held_out
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.evaluation.evaluate import MEASURED
 from veriloop.pipeline.model.policy import (
     eos_ids,
     load_generation_config,
@@ -112,9 +113,8 @@ def _open_online(
     )
     problems = held_out(recipe.evaluation.sources, recipe.evaluation.problems, sources)
     kinds = one_of_each(sources, recipe.problems, recipe.problem_seed)
-    pool = open_verifiers(
-        stack, recipe, verifier_names(VERIFIERS, [*problems, *kinds]), deps.directory
-    )
+    names = verifier_names({**MEASURED, **VERIFIERS}, [*problems, *kinds])
+    pool = open_verifiers(stack, recipe, names, deps.directory)
     sampler = open_sampler(
         recipe.sampler,
         str(start),

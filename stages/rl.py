@@ -251,6 +251,7 @@ def open_loop(
         console=console,
         reward_alarm=ZeroRewardAlarm(after, record.metrics_path, console.note, unweighted(recipe)),
         directory=directory,
+        start=start,
         bound_gib=recipe.trainer.memory_gib,
         ranks=ranks,
     )

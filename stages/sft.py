@@ -209,6 +209,7 @@ def _evaluated(
             say=loop.deps.console.note,
             error_share=collect.verifier_error_share if collect else ERROR_SHARE,
             keep=lambda answers: loop.deps.record.write_evaluated(loop.step, answers),
+            store=loop.deps.evaluations(loop.step),
             sources=sources_of(recipe.evaluation.sources, recipe.sets)[0],
             template="chat" if own else "r1_zero",  # as the rows
         ).flat()

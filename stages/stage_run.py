@@ -89,6 +89,7 @@ class StageRun:
             record=stack.enter_context(open_record(recipe, self.directory)),
             console=stack.enter_context(console),
             directory=self.directory,
+            start=self.start,
             ranks=current_ranks(),
         )
 

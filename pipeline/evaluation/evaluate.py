@@ -1,8 +1,11 @@
 """Evaluate a policy on held-out problems, over all of them and per source."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import partial
+from hashlib import sha256
+from typing import Any, Protocol
 
 from veriloop.data.problem import GENERAL, Problem
 from veriloop.data.sources import source_of
@@ -17,6 +20,7 @@ from veriloop.pipeline.rollouts.grade import (
     commonest,
     grade,
     verdicts_of,
+    verifier_names,
 )
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.types import Graded
@@ -55,6 +59,77 @@ class Evaluation:
         rest = asdict(self)
         del rest["estimates"]
         return values | rest
+
+
+class EvaluationStore(Protocol):
+    """The evaluations of a run, so that a checkpoint is not asked the same twice."""
+
+    def find(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The evaluation of the current weights that `asked` this, as JSON values, if there is one;
+        its samples are then kept for reading, as `keep` of `evaluate` would."""
+        ...
+
+    def add(self, asked: Mapping[str, Any], evaluation: Mapping[str, Any]) -> None:
+        """Store an evaluation of the current weights, whose samples were kept."""
+        ...
+
+
+def evaluate_once(
+    store: EvaluationStore | None,
+    sampler: Sampler,
+    generator: RolloutGenerator,
+    problems: Sequence[Problem],
+    verifiers: Verifiers,
+    pool: Judges,
+    sampling: Sampling,
+    *,
+    error_share: float,
+    greedy: bool = True,
+    keep: Keep | None = None,
+    on_problem: Callable[[], object] = lambda: None,
+) -> Evaluation:
+    """`evaluate`, unless `store` has its result.
+
+    One in which a verifier failed is not stored. Raises as `evaluate` does.
+    """
+    once = partial(
+        evaluate,
+        sampler,
+        generator,
+        problems,
+        verifiers,
+        pool,
+        sampling,
+        error_share=error_share,
+        greedy=greedy,
+        keep=keep,
+        on_problem=on_problem,
+    )
+    if store is None:
+        return once()
+    asked = {
+        "questions": _digest(generator, problems),
+        "ends": sorted(generator.eos_ids),
+        "sampling": asdict(sampling),
+        "greedy": greedy,
+        "sampler": [sampler.name, sampler.dtype],
+        "measured": sorted(verifiers),
+        "verifiers": pool.fingerprint(verifier_names(verifiers, problems)),
+    }
+    found = store.find(asked)
+    if found is not None:
+        found["estimates"] = {name: Estimate(**one) for name, one in found["estimates"].items()}
+        return Evaluation(**found)
+    result = once()
+    if not result.failed:
+        store.add(asked, asdict(result))
+    return result
+
+
+def _digest(generator: RolloutGenerator, problems: Sequence[Problem]) -> str:
+    """A hash of the problems in their order, and of their prompts as the model reads them."""
+    lines = (json.dumps([asdict(p), generator.prompt(p)], sort_keys=True) for p in problems)
+    return sha256("\n".join(lines).encode()).hexdigest()
 
 
 def evaluate(

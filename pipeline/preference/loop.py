@@ -253,7 +253,10 @@ class PreferenceLoop:
         )
         if self.online is not None:
             self._sync(self.online)
-            metrics |= self.online.evaluate()
+            metrics |= self.online.evaluate(
+                self.deps.evaluations(self.step),
+                lambda graded: self.deps.record.write_evaluated(self.step, graded),
+            )
         summary = ", ".join(
             f"{name} {metrics[name]:.3f}"
             for name in ("rewards/accuracies", "rewards/margins", "pass@1", "format")

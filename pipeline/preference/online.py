@@ -7,10 +7,16 @@ from typing import Any
 
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.preference import PreferenceRecipe
-from veriloop.pipeline.evaluation.evaluate import evaluate, passes
+from veriloop.pipeline.evaluation.evaluate import (
+    MEASURED,
+    EvaluationStore,
+    Keep,
+    evaluate_once,
+    passes,
+)
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.preference.examples import Example, unpair
-from veriloop.pipeline.preference.labelling import VERIFIERS, Labeller, pairs_of
+from veriloop.pipeline.preference.labelling import Labeller, pairs_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Judges
 from veriloop.pipeline.runs.console import activity
@@ -74,15 +80,16 @@ class OnlineSampler:
         # a single prompt has no mismatched answers
         return unpair(pairs) if len(prompts) > 1 else []
 
-    def evaluate(self) -> dict[str, Any]:
-        """Metrics of `evaluation.evaluate` on the held-out problems."""
+    def evaluate(self, store: EvaluationStore, keep: Keep) -> dict[str, Any]:
+        """Metrics of `evaluation.evaluate_once` on the held-out problems."""
         config = self.recipe.evaluation
         with activity("evaluating", passes(self.deps.held_out)) as part:
-            result = evaluate(
+            result = evaluate_once(
+                store,
                 self.deps.sampler,
                 self.deps.generator,
                 self.deps.held_out,
-                VERIFIERS,
+                MEASURED,
                 self.deps.pool,
                 replace(
                     self._sampling(0),
@@ -91,6 +98,7 @@ class OnlineSampler:
                     seed=1,
                 ),
                 error_share=self.recipe.verifier_error_share,
+                keep=keep,
                 on_problem=part.advance,
             )
         self._rest()

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from veriloop.pipeline.errors import NonFiniteError, StageError
-from veriloop.pipeline.evaluation.evaluate import MEASURED, Evaluation, evaluate, passes
+from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate_once, passes
 from veriloop.pipeline.protocols import LearnerProtocol, LoopRecipe
 from veriloop.pipeline.rl import metrics
 from veriloop.pipeline.rl.learner import turn_random
@@ -269,11 +269,14 @@ class Loop:
         problems = [self.task.problem(first + i) for i in range(PROBES)]
         return [self.deps.generator.prompt(problem) for problem in problems]
 
-    def _evaluate(self, *, full: bool) -> Evaluation:
+    def _evaluate(self, *, full: bool) -> None:
+        """Evaluate the start or the last checkpoint in full, or the current policy on a part of the
+        problems."""
         config = self.recipe.evaluation
         problems = self.task.held_out if full else self.task.held_out[: config.during]
         with activity("evaluating", passes(problems, greedy=full)) as part:
-            result = evaluate(
+            result = evaluate_once(
+                self.deps.evaluations(self.step) if full else None,
                 self.deps.sampler,
                 self.deps.generator,
                 problems,
@@ -296,7 +299,6 @@ class Loop:
         )
         summary = ", ".join(f"{name} {e.value:.3f}" for name, e in result.estimates.items())
         self.deps.console.note(f"held out, after step {self.step}: {summary}")
-        return result
 
     def _rewind_evaluations(self) -> None:
         """Remove the evaluations that this run repeats: later ones and the last. Say which of the

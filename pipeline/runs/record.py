@@ -100,9 +100,13 @@ class StageRecord:
 
     def write_evaluated(self, step: int, graded: "Sequence[Graded]") -> Path:
         """Write evaluated/step_<step>.parquet: held-out samples, with the columns of rollouts."""
-        path = self.evaluated_path / f"step_{step:06d}.parquet"
+        path = self.evaluated(step)
         write_rollouts(path, step, graded, [None] * len(graded))
         return path
+
+    def evaluated(self, step: int) -> Path:
+        """The file of the held-out samples of `step`."""
+        return self.evaluated_path / f"step_{step:06d}.parquet"
 
     def write_refused(self, step: int, graded: "Sequence[Graded]") -> Path:
         """Write refused/step_<step>.parquet: rollouts that were not, or not all, trained on."""

@@ -92,6 +92,16 @@ def write_rollouts(
     write_atomically(path, lambda draft: pq.write_table(table, draft, compression="zstd"))
 
 
+def copy_rollouts(source: Path, target: Path, step: int) -> None:
+    """Write the rows of `source` as those of `step`, atomically. Raises as `read_rollouts` does."""
+    with reading(source):
+        table = pq.ParquetFile(source).read()
+    column = table.schema.get_field_index("step")
+    steps = pa.array([step] * table.num_rows, type=_ROW["step"])
+    table = table.set_column(column, table.schema.field(column), steps)
+    write_atomically(target, lambda draft: pq.write_table(table, draft, compression="zstd"))
+
+
 def read_rollouts(path: Path) -> list[dict[str, Any]]:
     """The rows of one file, in the order they were written; JSON columns stay text.
 

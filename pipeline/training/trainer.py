@@ -15,6 +15,7 @@ from veriloop.pipeline.model.policy import policy_weights, write_policy
 from veriloop.pipeline.model.sharded import SINGLE, Ranks, gathered, sharded_state
 from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
 from veriloop.pipeline.runs.console import StageConsole
+from veriloop.pipeline.runs.evaluation_store import EvaluationFolder
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.measurements import SystemUse
@@ -50,7 +51,12 @@ class TrainerDeps:
     record: StageRecord
     console: StageConsole
     directory: Path
+    start: Path  # the checkpoint that the run started from
     ranks: Ranks = SINGLE  # those that train the model
+
+    def evaluations(self, step: int) -> EvaluationFolder:
+        """Where the evaluation of the start (`step` 0) or of the last checkpoint is kept."""
+        return EvaluationFolder(self.record, self.directory, self.start, step)
 
 
 class Trainer:

@@ -1,5 +1,6 @@
 """Evaluation against a sampler that answers as told."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from veriloop.data import arithmetic
 from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import StageError
-from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate, passes
+from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate, evaluate_once, passes
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import VerifierFailuresError
@@ -22,7 +23,7 @@ RIGHT, WRONG, BARE = "right", "wrong", "bare"
 class Told:
     """Answers the n-th prompt with `answers[n]`, and greedily with its first one."""
 
-    name, version = "told", 0
+    name, version, dtype = "told", 0, "float32"
 
     def __init__(self, tokenizer, problems, answers, cut=()):
         self.tokenizer, self.problems, self.answers, self.cut = tokenizer, problems, answers, cut
@@ -304,3 +305,76 @@ def test_every_problem_of_every_pass_is_counted_as_progress(ask, greedy):
     assert len(counted) == (6 if greedy else 3)
     if greedy:
         assert passes(arithmetic.distinct("test", 0, 3)) == 6
+
+
+class Kept:
+    """Evaluations by what was asked, as JSON."""
+
+    def __init__(self):
+        self.by_asked = {}
+
+    def find(self, asked):
+        text = self.by_asked.get(json.dumps(asked, sort_keys=True))
+        return None if text is None else json.loads(text)
+
+    def add(self, asked, evaluation):
+        self.by_asked[json.dumps(asked, sort_keys=True)] = json.dumps(evaluation)
+
+
+@pytest.fixture
+def ask_once(tiny_checkpoint, pool):
+    """Asks two problems, right and wrong; returns the result and the sampler that was asked."""
+    tokenizer = load_tokenizer(tiny_checkpoint())
+    scribe = RolloutGenerator(tokenizer, load_generation_config(tiny_checkpoint()))
+    problems = arithmetic.distinct("test", 0, 2)
+    how = Sampling(per_prompt=1, temperature=0.7, max_tokens=64, seed=1)
+
+    def run(store, *, how=how, problems=problems, dtype="float32", greedy=True):
+        sampler = Told(tokenizer, problems, [[RIGHT], [WRONG]])
+        sampler.dtype = dtype
+        result = evaluate_once(
+            store, sampler, scribe, problems, VERIFIERS, pool, how, error_share=0.5, greedy=greedy
+        )
+        return result, sampler.asked
+
+    run.how, run.problems = how, problems
+    return run
+
+
+def test_what_was_asked_before_is_not_asked_again(ask_once):
+    store = Kept()
+    first, asked = ask_once(store)
+    assert len(asked) == 2  # samples, and greedy answers
+    again, asked = ask_once(store)
+    assert not asked and again == first and again.flat() == first.flat()
+    assert ask_once(None)[1]
+
+
+def test_any_other_question_is_asked(ask_once, pool, monkeypatch):
+    store = Kept()
+    ask_once(store)
+    how, problems = ask_once.how, ask_once.problems
+    others = [
+        {"how": replace(how, temperature=0.8)},
+        {"how": replace(how, seed=2)},
+        {"how": replace(how, max_tokens=63)},
+        {"problems": problems[::-1]},
+        {"problems": [replace(problems[0], reference={"value": "7"}), problems[1]]},
+        {"dtype": "bfloat16"},
+        {"greedy": False},
+    ]
+    for count, other in enumerate(others, 2):
+        assert ask_once(store, **other)[1] and len(store.by_asked) == count, other
+    real = pool.fingerprint
+    monkeypatch.setattr(
+        pool, "fingerprint", lambda names: dict.fromkeys(real(names), "0.2+another")
+    )
+    assert ask_once(store)[1]
+
+
+def test_an_evaluation_with_failures_is_made_again(ask_once, pool, monkeypatch):
+    judge_all, broken = pool.judge_all, Verdict(score=None, status="error", detail="worker died")
+    monkeypatch.setattr(pool, "judge_all", lambda tasks: [broken, *judge_all(tasks)[1:]])
+    store = Kept()
+    result, _ = ask_once(store)
+    assert result.failed and not store.by_asked

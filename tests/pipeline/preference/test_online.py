@@ -12,7 +12,9 @@ from veriloop.pipeline.preference.online import OnlineSampler
 def asked(monkeypatch):
     """Function: an OnlineSampler and the list of calls that it makes."""
     told = []
-    monkeypatch.setattr(online, "evaluate", lambda *_, **__: told.append("evaluated") or Found())
+    monkeypatch.setattr(
+        online, "evaluate_once", lambda *_, **__: told.append("evaluated") or Found()
+    )
     monkeypatch.setattr(online, "_metrics", lambda *_: {})
 
     def build(sleep):
@@ -43,6 +45,6 @@ class Found:
 def test_it_sleeps_after_a_round_and_after_an_evaluation_if_it_is_to(asked, sleep):
     made, told = asked(sleep)
     made.round(0)
-    assert made.evaluate() == {"pass@1": 0.5}
+    assert made.evaluate(None, list) == {"pass@1": 0.5}
     rests = ["slept"] if sleep else []
     assert told == ["sampled", *rests, "judged", "evaluated", *rests]

@@ -58,6 +58,7 @@ def opened(tmp_path, monkeypatch):
                 record=stack.enter_context(StageRecord(directory, tensorboard=False)),
                 console=StageConsole("test", 9),
                 directory=directory,
+                start=directory,
             )
             loop = EpochLoop(
                 asked, range(count), model, deps, gradient, purpose="test", evaluate=evaluate

@@ -28,6 +28,7 @@ class CountingLoop:
             record=StageRecord(directory, tensorboard=False),
             console=SimpleNamespace(step=lambda step, metrics: None),
             directory=directory,
+            start=directory,
         )
         self.trainer = Trainer(self, recipe, torch.nn.Linear(1, 1), deps)
 

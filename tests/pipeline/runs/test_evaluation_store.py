@@ -1,0 +1,84 @@
+"""Evaluations of a run, found again by the weights and what was asked of them."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.rollouts import graded
+from veriloop.pipeline.runs.evaluation_store import FOLDER, EvaluationFolder
+from veriloop.pipeline.runs.record import StageRecord
+from veriloop.pipeline.runs.rollout_file import read_rollouts
+
+ASKED = {"questions": "0f", "greedy": True}
+
+
+@pytest.fixture
+def held_out_answer():
+    return graded((1,), (2, 3), said="two")
+
+
+@pytest.fixture
+def stage(tmp_path):
+    """Opens the evaluations of a stage; its record has samples of `step`, if `sampled`."""
+
+    def opened(name, start, step, sampled=()):
+        directory = tmp_path / "run" / name
+        record = StageRecord(directory, tensorboard=False)
+        if sampled:
+            record.write_evaluated(step, sampled)
+        return EvaluationFolder(record, directory, start, step), record.evaluated(step)
+
+    return opened
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """A model folder with these weights."""
+
+    def made(name, content):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(content)
+        return folder
+
+    return made
+
+
+def test_the_next_stage_finds_the_evaluation_of_its_start(stage, weights, held_out_answer):
+    start = weights("a", b"1")
+    ended, samples = stage("first", start, 7, [held_out_answer])
+    assert ended.find(ASKED) is None
+    ended.add(ASKED, {"greedy": 0.5})
+    begins, copied = stage("second", shutil.copytree(start, start.with_name("copy")), 0)
+    assert begins.find(ASKED) == {"greedy": 0.5}
+    (row,) = read_rollouts(copied)
+    (before,) = read_rollouts(samples)
+    assert row == before | {"step": 0} and before["step"] == 7
+
+
+def test_other_weights_and_other_questions_are_not_found(stage, weights, held_out_answer):
+    stage_of_a, _ = stage("first", weights("a", b"1"), 0, [held_out_answer])
+    stage_of_a.add(ASKED, {"greedy": 0.5})
+    assert stage_of_a.find(ASKED | {"greedy": False}) is None
+    assert stage("second", weights("b", b"2"), 0)[0].find(ASKED) is None
+
+
+def test_other_code_finds_nothing(stage, weights, held_out_answer, monkeypatch):
+    folder, _ = stage("first", weights("a", b"1"), 0, [held_out_answer])
+    folder.add(ASKED, {"greedy": 0.5})
+    assert folder.find(ASKED)
+    monkeypatch.setattr(
+        "veriloop.pipeline.runs.evaluation_store.identity",
+        lambda: {"versions": {}, "git": {"commit": "other"}},
+    )
+    assert folder.find(ASKED) is None
+
+
+def test_an_evaluation_without_its_samples_is_made_again(stage, weights, held_out_answer, tmp_path):
+    folder, _ = stage("first", weights("a", b"1"), 0, [held_out_answer])
+    folder.add(ASKED, {"greedy": 0.5})
+    (stored,) = (tmp_path / "run" / FOLDER).glob("*.json")
+    assert json.loads(stored.read_text())["asked"] == ASKED
+    stored.with_suffix(".parquet").unlink()
+    assert folder.find(ASKED) is None
