@@ -10,6 +10,7 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
+from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.runs import checkpoint, lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.json_file import read_object
@@ -32,13 +33,15 @@ class EvaluationFolder:
         self._directory, self._start, self._step = directory, start, step
 
     def find(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The evaluation; its samples are copied to those of the stage."""
+        """The evaluation, if neither of its files is missing or damaged; its samples are copied to
+        those of the stage."""
         path = self._path(asked)
-        samples = path.with_suffix(".parquet")
-        if not path.is_file() or not samples.is_file():
+        try:
+            found = read_object(path)["evaluation"]
+            copy_rollouts(path.with_suffix(".parquet"), self._samples, self._step)
+        except (FileNotFoundError, RecipeError, KeyError):
             return None
-        copy_rollouts(samples, self._samples, self._step)
-        return read_object(path)["evaluation"]
+        return found
 
     def add(self, asked: Mapping[str, Any], evaluation: Mapping[str, Any]) -> None:
         """Store an evaluation whose samples the stage has written."""

@@ -1,6 +1,5 @@
 """Evaluations of a run, found again by the weights and what was asked of them."""
 
-import json
 import shutil
 
 import pytest
@@ -75,10 +74,17 @@ def test_other_code_finds_nothing(stage, weights, held_out_answer, monkeypatch):
     assert folder.find(ASKED) is None
 
 
-def test_an_evaluation_without_its_samples_is_made_again(stage, weights, held_out_answer, tmp_path):
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+@pytest.mark.parametrize("damage", [b"", b"{}", b"PAR1 and no more", None])
+def test_a_missing_or_damaged_evaluation_is_made_again(
+    stage, weights, held_out_answer, tmp_path, suffix, damage
+):
     folder, _ = stage("first", weights("a", b"1"), 0, [held_out_answer])
     folder.add(ASKED, {"greedy": 0.5})
-    (stored,) = (tmp_path / "run" / FOLDER).glob("*.json")
-    assert json.loads(stored.read_text())["asked"] == ASKED
-    stored.with_suffix(".parquet").unlink()
+    (stored,) = (tmp_path / "run" / FOLDER).glob(f"*{suffix}")
+    stored.unlink()
+    if damage is not None:
+        stored.write_bytes(damage)
     assert folder.find(ASKED) is None
+    folder.add(ASKED, {"greedy": 0.5})
+    assert folder.find(ASKED) == {"greedy": 0.5}
