@@ -2,7 +2,7 @@
 
     python benchmarks/published_whole.py [--svamp FILE] [--quick] [--json FILE] [--folder DIR]
 
-Runs `veriloop r1 real/smollm2/r1 --resume` on two cores, about two hours. FILE holds SVAMP's
+Runs `veriloop r1 real/smollm2/r1 --resume` on two cores, two to three hours. FILE holds SVAMP's
 questions (`sets.svamp.path`); without it they are read from the hub. Needs the model of
 requirements/published-model.sh and its student of 15 layers (docs/real.md). A run that was
 stopped is continued by the same code with the same `--folder`: the seconds of all attempts count,

@@ -269,7 +269,7 @@ def _cluster(result: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _published(result: Run) -> tuple[str, str]:
-    stages = result["stages"]
+    stages = [stage for stage in result["stages"] if stage["status"] == "done"]
     ends = [stages[0]["before"], *(stage["after"] for stage in stages)]
     names = ", ".join(stage["name"] for stage in stages)
     return (

@@ -24,12 +24,15 @@ from veriloop.data.sft_ids import EncodedExample
 from veriloop.data.sources import SOURCES, Mixture, held_out
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.lora import LoraConfig
+from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.distill import logit_step as logits
 from veriloop.pipeline.distill.on_policy import OnPolicyDistiller
 from veriloop.pipeline.distill.teacher_pass import TopKOptions, pass_key, teacher_pass
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import device_of
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer
+from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.probe import output_head
 from veriloop.pipeline.model.sharded import current_ranks
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
@@ -76,7 +79,8 @@ def _teacher_objective(
     say: Callable[[str], None],
 ) -> sft.SFTObjective:
     """The loss of `method`, and the KL to the teacher on held-out rows, from one teacher pass."""
-    teacher = load_teacher(recipe.teacher, stage.start, tokenizer).to(device_of(model))
+    teacher = load_teacher(recipe.teacher, stage.start, tokenizer, recipe.trainer)
+    teacher.to(device_of(model))
     ids, by_logits = len(output_head(model)[0]), recipe.method == "logits"
     if recipe.top_k >= ids:
         raise RecipeError(f"top_k={recipe.top_k}: the student has {ids} ids; at most {ids - 1}")
@@ -102,9 +106,11 @@ def _teacher_objective(
     )
 
 
-def load_teacher(folder: str, student: Path, tokenizer: Any, *, empty: bool = False) -> Any:
-    """The checkpoint in `folder`, frozen. `tokenizer` is that of the folder `student`; `empty` is
-    that of `load_policy`.
+def load_teacher(
+    folder: str, student: Path, tokenizer: Any, trainer: TrainerConfig, *, empty: bool = False
+) -> Any:
+    """The checkpoint in `folder`, frozen, which computes as `trainer` says. `tokenizer` is that of
+    the folder `student`; `empty` is that of `load_policy`.
 
     Raises RecipeError if `folder` holds no checkpoint, or one with another vocabulary.
     """
@@ -119,7 +125,9 @@ def load_teacher(folder: str, student: Path, tokenizer: Any, *, empty: bool = Fa
             f"{expected.get(token)}): the teacher cannot score the student's ids. Use method: sft, "
             "which needs only text, or a teacher with the student's tokenizer"
         )
-    return load_policy(path, empty=empty).eval().requires_grad_(False)
+    teacher = load_policy(path, empty=empty).eval().requires_grad_(False)
+    frozen = {"lora": LoraConfig(), "gradient_checkpointing": False}
+    return prepare(teacher, trainer.model_copy(update=frozen))
 
 
 def task(recipe: DistillRecipe, sources: Sources = SOURCES) -> Task:
@@ -139,7 +147,9 @@ def build_distiller(
 ) -> OnPolicyDistiller:
     """The learner of `method: on_policy`, on this command's ranks."""
     ranks = current_ranks()
-    teacher = load_teacher(recipe.teacher, start, generator.tokenizer, empty=ranks.count > 1)
+    teacher = load_teacher(
+        recipe.teacher, start, generator.tokenizer, recipe.trainer, empty=ranks.count > 1
+    )
     if ranks.count == 1:
         teacher.to(device_of(policy))
     return OnPolicyDistiller(recipe, policy, teacher, ranks)

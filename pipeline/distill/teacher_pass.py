@@ -43,6 +43,7 @@ def pass_key(teacher: Any, examples: Sequence[EncodedExample], options: TopKOpti
     """Hash of the teacher's weights, the examples and the options that change a number."""
     digest = sha256(fingerprint(teacher).encode())
     digest.update(struct.pack("<qqd", options.k, options.ids, options.temperature))
+    digest.update(options.trainer.compute.encode())
     for example in examples:
         for numbers in (example.ids, example.learned):
             digest.update(struct.pack(f"<q{len(numbers)}q", len(numbers), *numbers))

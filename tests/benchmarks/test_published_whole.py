@@ -134,7 +134,9 @@ def test_the_table_has_each_figure_before_and_after_a_stage(script):
 
 def test_the_page_of_results_has_the_time_and_the_accuracy_after_each_stage(script):
     tables = importlib.import_module("recipe_tables")
-    result = {"seconds": 5400.0, "peak_gib": 9.25, "stages": [STAGE, STAGE | {"name": "dpo"}]}
+    stopped = {"name": "student", "status": "failed", "before": {}, "after": {}}
+    stages = [STAGE, STAGE | {"name": "dpo"}, stopped]
+    result = {"seconds": 5400.0, "peak_gib": 9.25, "stages": stages}
     ((what, figures, name),) = tables.proofs({"published_whole": result})
-    assert "after cold_start, dpo" in what and name == "published_whole"
+    assert "after cold_start, dpo (" in what and name == "published_whole"
     assert figures == "90 minutes; 9.2 GiB; 0.25, 0.50, 0.50"

@@ -8,8 +8,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, save_policy
+from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.probe import compute_dtype, supports_shared_prompts
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.stages import distill
@@ -159,14 +162,26 @@ def test_verified_samples_need_no_teacher(recipe, tmp_path, cache, stage):
 
 def test_a_teacher_is_frozen(tiny_checkpoint):
     folder = tiny_checkpoint()
-    teacher = distill.load_teacher(str(folder), folder, load_tokenizer(folder))
+    teacher = distill.load_teacher(str(folder), folder, load_tokenizer(folder), TrainerConfig())
     assert not teacher.training and not any(p.requires_grad for p in teacher.parameters())
+
+
+def test_a_teacher_computes_as_the_student_but_without_adapters(tiny_checkpoint):
+    folder = tiny_checkpoint()
+    trainer = TrainerConfig.model_validate(
+        {"compute": "bfloat16", "gradient_checkpointing": True, "lora": {"rank": 2}}
+    )
+    teacher = distill.load_teacher(str(folder), folder, load_tokenizer(folder), trainer)
+    student = prepare(load_policy(folder), trainer)
+    assert compute_dtype(teacher.base_model) == compute_dtype(student.base_model) == torch.bfloat16
+    assert supports_shared_prompts(student.base_model, teacher.base_model)
+    assert not any("lora" in name for name, _ in teacher.named_parameters())
 
 
 def test_a_folder_without_a_checkpoint_is_refused(tiny_checkpoint, tmp_path):
     folder = tiny_checkpoint()
     with pytest.raises(RecipeError, match=rf"teacher: {tmp_path} holds no Hugging Face checkpoint"):
-        distill.load_teacher(str(tmp_path), folder, load_tokenizer(folder))
+        distill.load_teacher(str(tmp_path), folder, load_tokenizer(folder), TrainerConfig())
 
 
 def test_another_tokenizer_is_refused_with_both_named(tiny_checkpoint, tmp_path):
@@ -178,7 +193,7 @@ def test_another_tokenizer_is_refused_with_both_named(tiny_checkpoint, tmp_path)
     vocabulary[one], vocabulary[two] = vocabulary[two], vocabulary[one]
     (other / "tokenizer.json").write_text(json.dumps(values))
     with pytest.raises(RecipeError) as told:
-        distill.load_teacher(str(other), folder, load_tokenizer(folder))
+        distill.load_teacher(str(other), folder, load_tokenizer(folder), TrainerConfig())
     said = str(told.value)
     assert f"teacher {other} and student {folder} have different tokenizers" in said
     assert "400 and 400 tokens" in said and "is id " in said and "method: sft" in said
