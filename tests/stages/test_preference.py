@@ -328,7 +328,7 @@ def test_what_was_sampled_and_judged_is_on_record(recipe, tmp_path, judged_by_le
     stage = json.loads((tmp_path / "run" / "run.json").read_text())["stages"][-1]
     assert stage["sampler"] == "torch" and {"pass@1", "format"} <= stage["after"].keys()
     versions = json.loads((tmp_path / "run" / "preference" / "versions.json").read_text())
-    assert set(versions["verifiers"]) == {"number", "think_format"}
+    assert set(versions["verifiers"]) == {"language", "number", "think_format"}
     assert len(list((tmp_path / "run" / "preference" / "rounds").iterdir())) == 3
 
 
