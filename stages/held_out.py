@@ -14,7 +14,7 @@ from veriloop.pipeline.evaluation.evaluate import (
     Evaluation,
     EvaluationStore,
     Keep,
-    evaluate_once,
+    evaluate,
     passes,
 )
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
@@ -70,8 +70,7 @@ def evaluate_checkpoint(
             seed=seed,
         )
         with activity("evaluating", passes(problems)) as part:
-            return evaluate_once(
-                store,
+            return evaluate(
                 engine,
                 generator,
                 problems,
@@ -81,4 +80,5 @@ def evaluate_checkpoint(
                 error_share=error_share,
                 keep=keep,
                 on_problem=part.advance,
+                store=store,
             )

@@ -126,14 +126,14 @@ def fine_tune(
         before = stage.evaluated_once(
             lambda: {
                 "data": dataset.key,
-                "numbers": _evaluated(loop, objective, recipe, stage.start),
+                "numbers": _evaluated(loop, objective, recipe, stage.start, step=0),
             }
         )
         if before["data"] != dataset.key:
             raise RecipeError("cannot resume: the data are not those that the run began with")
         loop.run(stage.seconds)
         final = loop.trainer.save(stage.seconds())
-        after = _evaluated(loop, objective, recipe, final)
+        after = _evaluated(loop, objective, recipe, final, step=loop.step)
         summary = ", ".join(f"{k} {after[k]:.3f}" for k in SUMMARY_METRICS if k in after)
         loop.deps.console.note(f"after {loop.step} steps: {summary or 'nothing is held out'}")
     return stage.finish(None, before["numbers"], after, dataset.facts | outputs)
@@ -194,9 +194,15 @@ def open_tokenizer(start: Path, config: SFTExamplesConfig) -> Any:
 
 
 def _evaluated(
-    loop: EpochLoop[EncodedExample], objective: SFTObjective, recipe: Recipe, checkpoint: Path
+    loop: EpochLoop[EncodedExample],
+    objective: SFTObjective,
+    recipe: Recipe,
+    checkpoint: Path,
+    *,
+    step: int,
 ) -> dict[str, Any]:
-    """Metrics on held-out rows and, with `examine`, accuracy on held-out problems."""
+    """Metrics on held-out rows and, with `examine`, accuracy on held-out problems of the
+    checkpoint after `step` steps."""
     metrics: dict[str, Any] = dict(objective.measure())
     if recipe.examine:
         collect = getattr(recipe, "collect", None)
@@ -208,8 +214,8 @@ def _evaluated(
             max_tokens=recipe.max_tokens,
             say=loop.deps.console.note,
             error_share=collect.verifier_error_share if collect else ERROR_SHARE,
-            keep=lambda answers: loop.deps.record.write_evaluated(loop.step, answers),
-            store=loop.deps.evaluations(loop.step),
+            keep=lambda answers: loop.deps.record.write_evaluated(step, answers),
+            store=loop.deps.evaluations(step),
             sources=sources_of(recipe.evaluation.sources, recipe.sets)[0],
             template="chat" if own else "r1_zero",  # as the rows
         ).flat()

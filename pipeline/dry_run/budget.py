@@ -150,8 +150,10 @@ def parts_of(recipe: Planned, shape: Shape, shapes: Shapes) -> tuple[list[Part],
         if other is None:
             missing.append(name)
             continue
-        size = 4 * (other.parameters - (other.head if role == "reward model" else 0))
-        others.append(Part(name=role, size=size, note=f"{name}, float32", during=during))
+        rounded = role == "teacher" and half_on_gpu(trainer)
+        width, dtype = (2, "bf16") if rounded else (4, "float32")
+        size = width * (other.parameters - (other.head if role == "reward model" else 0))
+        others.append(Part(name=role, size=size, note=f"{name}, {dtype}", during=during))
     parts += others
     parts += _sent(recipe, shape) if _is_served(recipe) else _sampler(recipe, shape, shapes)
     if trainer.device != "cpu":

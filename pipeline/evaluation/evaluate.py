@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -74,64 +73,6 @@ class EvaluationStore(Protocol):
         ...
 
 
-def evaluate_once(
-    store: EvaluationStore | None,
-    sampler: Sampler,
-    generator: RolloutGenerator,
-    problems: Sequence[Problem],
-    verifiers: Verifiers,
-    pool: Judges,
-    sampling: Sampling,
-    *,
-    error_share: float,
-    greedy: bool = True,
-    keep: Keep | None = None,
-    on_problem: Callable[[], object] = lambda: None,
-) -> Evaluation:
-    """`evaluate`, unless `store` has its result.
-
-    One in which a verifier failed is not stored. Raises as `evaluate` does.
-    """
-    once = partial(
-        evaluate,
-        sampler,
-        generator,
-        problems,
-        verifiers,
-        pool,
-        sampling,
-        error_share=error_share,
-        greedy=greedy,
-        keep=keep,
-        on_problem=on_problem,
-    )
-    if store is None:
-        return once()
-    asked = {
-        "questions": _digest(generator, problems),
-        "ends": sorted(generator.eos_ids),
-        "sampling": asdict(sampling),
-        "greedy": greedy,
-        "sampler": [sampler.name, sampler.dtype],
-        "measured": sorted(verifiers),
-        "verifiers": pool.fingerprint(verifier_names(verifiers, problems)),
-    }
-    found = store.find(asked)
-    if found is not None:
-        found["estimates"] = {name: Estimate(**one) for name, one in found["estimates"].items()}
-        return Evaluation(**found)
-    result = once()
-    if not result.failed:
-        store.add(asked, asdict(result))
-    return result
-
-
-def _digest(generator: RolloutGenerator, problems: Sequence[Problem]) -> str:
-    """A hash of the problems in their order, and of their prompts as the model reads them."""
-    lines = (json.dumps([asdict(p), generator.prompt(p)], sort_keys=True) for p in problems)
-    return sha256("\n".join(lines).encode()).hexdigest()
-
-
 def evaluate(
     sampler: Sampler,
     generator: RolloutGenerator,
@@ -144,8 +85,10 @@ def evaluate(
     greedy: bool = True,
     keep: Keep | None = None,
     on_problem: Callable[[], object] = lambda: None,
+    store: EvaluationStore | None = None,
 ) -> Evaluation:
-    """Sample and judge. `verifiers` must have the component "accuracy" and may have SHARES.
+    """Sample and judge, unless `store` has the result; one in which a verifier failed is not
+    stored. `verifiers` must have the component "accuracy" and may have SHARES.
 
     `keep` receives a few samples of evenly spaced problems of each source, the same ones in every
     evaluation. `on_problem` is called whenever a problem is sampled, `passes` times in all.
@@ -153,6 +96,11 @@ def evaluate(
     Raises VerifierFailuresError if more than `error_share` of the samples could not be judged, and
     StageError if none of a source could be. Those that could not be judged count in no estimate.
     """
+    asked: dict[str, Any] = {}
+    if store is not None:
+        asked = _asked(sampler, generator, problems, verifiers, pool, sampling, greedy=greedy)
+        if stored := store.find(asked):
+            return _restored(stored)
     graded = _graded(sampler, generator, problems, verifiers, pool, sampling, on_problem)
     if keep is not None:
         keep([g for group in _spread(graded) for g in group[:KEPT_SAMPLES]])
@@ -172,7 +120,7 @@ def evaluate(
         if not any(any(part) for part in greedy_by_source.values()):
             raise _none_judged("greedy answer", best)
         scores |= _accuracy("greedy", greedy_by_source)
-    return Evaluation(
+    result = Evaluation(
         problems=len(problems),
         samples=sampling.per_prompt,
         temperature=sampling.temperature,
@@ -182,6 +130,39 @@ def evaluate(
         truncated=sum(g.rollout.finish == "length" for g in flat) / len(flat),
         failed=sum(g.reward is None for g in [*flat, *best]),
     )
+    if store is not None and not result.failed:
+        store.add(asked, asdict(result))
+    return result
+
+
+def _asked(
+    sampler: Sampler,
+    generator: RolloutGenerator,
+    problems: Sequence[Problem],
+    verifiers: Verifiers,
+    pool: Judges,
+    sampling: Sampling,
+    *,
+    greedy: bool,
+) -> dict[str, Any]:
+    """What decides an evaluation besides the weights and the code, as JSON values: of problems and
+    their prompts, as the model reads them, a hash."""
+    lines = (json.dumps([asdict(p), generator.prompt(p)], sort_keys=True) for p in problems)
+    return {
+        "problems": sha256("\n".join(lines).encode()).hexdigest(),
+        "ends": sorted(generator.eos_ids),
+        "sampling": asdict(sampling),
+        "greedy": greedy,
+        "sampler": [sampler.name, sampler.dtype],
+        "measured": sorted(verifiers),
+        "verifiers": pool.fingerprint(verifier_names(verifiers, problems)),
+    }
+
+
+def _restored(stored: Mapping[str, Any]) -> Evaluation:
+    """The evaluation whose `asdict` was stored as JSON."""
+    estimates = {name: Estimate(**values) for name, values in stored["estimates"].items()}
+    return Evaluation(**{**stored, "estimates": estimates})
 
 
 def passes(problems: Sequence[Problem], *, greedy: bool = True) -> int:

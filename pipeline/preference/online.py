@@ -11,7 +11,7 @@ from veriloop.pipeline.evaluation.evaluate import (
     MEASURED,
     EvaluationStore,
     Keep,
-    evaluate_once,
+    evaluate,
     passes,
 )
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
@@ -80,12 +80,11 @@ class OnlineSampler:
         # a single prompt has no mismatched answers
         return unpair(pairs) if len(prompts) > 1 else []
 
-    def evaluate(self, store: EvaluationStore, keep: Keep) -> dict[str, Any]:
-        """Metrics of `evaluation.evaluate_once` on the held-out problems."""
+    def evaluate(self, store: EvaluationStore | None, keep: Keep) -> dict[str, Any]:
+        """Metrics of `evaluation.evaluate` on the held-out problems."""
         config = self.recipe.evaluation
         with activity("evaluating", passes(self.deps.held_out)) as part:
-            result = evaluate_once(
-                store,
+            result = evaluate(
                 self.deps.sampler,
                 self.deps.generator,
                 self.deps.held_out,
@@ -100,6 +99,7 @@ class OnlineSampler:
                 error_share=self.recipe.verifier_error_share,
                 keep=keep,
                 on_problem=part.advance,
+                store=store,
             )
         self._rest()
         return result.flat()

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from veriloop.pipeline.errors import NonFiniteError, StageError
-from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate_once, passes
+from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate, passes
 from veriloop.pipeline.protocols import LearnerProtocol, LoopRecipe
 from veriloop.pipeline.rl import metrics
 from veriloop.pipeline.rl.learner import turn_random
@@ -275,8 +275,7 @@ class Loop:
         config = self.recipe.evaluation
         problems = self.task.held_out if full else self.task.held_out[: config.during]
         with activity("evaluating", passes(problems, greedy=full)) as part:
-            result = evaluate_once(
-                self.deps.evaluations(self.step) if full else None,
+            result = evaluate(
                 self.deps.sampler,
                 self.deps.generator,
                 problems,
@@ -292,6 +291,7 @@ class Loop:
                 greedy=full,
                 keep=lambda graded: self.deps.record.write_evaluated(self.step, graded),
                 on_problem=part.advance,
+                store=self.deps.evaluations(self.step) if full else None,
             )
         append(
             self.evaluations,

@@ -73,7 +73,7 @@ def save_divided(
     checkpoints = directory / "checkpoints"
     checkpoints.mkdir(parents=True, exist_ok=True)
     recover(checkpoints, clear=True)
-    final = checkpoints / f"step_{step:06d}"
+    final = checkpoints / _name(step)
     draft = hidden_sibling(final, "tmp")
     try:
         with writing(final):
@@ -102,6 +102,16 @@ def latest(directory: Path) -> Path | None:
             continue
         return path
     return None
+
+
+def of_step(directory: Path, step: int) -> Path | None:
+    """The checkpoint of `step` if it is the newest complete one of a stage; None otherwise."""
+    path = latest(directory)
+    return path if path is not None and path.name == _name(step) else None
+
+
+def _name(step: int) -> str:
+    return f"step_{step:06d}"
 
 
 def load_state(

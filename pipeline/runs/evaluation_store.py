@@ -4,14 +4,14 @@ The checkpoint that a stage ends with is the start of the next one, and both sta
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.runs import checkpoint, lineage
+from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.provenance import identity
@@ -22,26 +22,34 @@ FOLDER = "evaluations"  # in a run's folder: KEY.json, and KEY.parquet with its 
 
 
 class EvaluationFolder:
-    """The evaluations of a run, as a stage finds and adds them after `step`.
+    """The evaluations of a run, as one of its stages reads and adds those of `weights`.
 
-    The weights are those of the stage's last checkpoint, and before it has one those of `start`. So
-    `step` is 0 or that of the last checkpoint.
+    `weights` is a checkpoint of the stage after `step` steps, or its start and 0. `record` has the
+    samples of that step, and `say` hears which evaluations are not made again.
     """
 
-    def __init__(self, record: StageRecord, directory: Path, start: Path, step: int) -> None:
-        self._folder, self._samples = directory.parent / FOLDER, record.evaluated(step)
-        self._directory, self._start, self._step = directory, start, step
+    def __init__(
+        self,
+        folder: Path,
+        record: StageRecord,
+        step: int,
+        weights: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self._folder, self._weights, self._say = folder, weights, say
+        self._samples, self._step = record.evaluated(step), step
 
     def find(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
         """The evaluation, if neither of its files is missing or damaged; its samples are copied to
         those of the stage."""
         path = self._path(asked)
         try:
-            found = read_object(path)["evaluation"]
+            evaluation = read_object(path)["evaluation"]
             copy_rollouts(path.with_suffix(".parquet"), self._samples, self._step)
         except (FileNotFoundError, RecipeError, KeyError):
             return None
-        return found
+        self._say(f"{self._weights} was asked the same questions before: {path}")
+        return evaluation
 
     def add(self, asked: Mapping[str, Any], evaluation: Mapping[str, Any]) -> None:
         """Store an evaluation whose samples the stage has written."""
@@ -52,13 +60,11 @@ class EvaluationFolder:
         write_atomically(path, lambda draft: draft.write_text(text))
 
     def _path(self, asked: Mapping[str, Any]) -> Path:
-        weights = checkpoint.latest(self._directory) or self._start
-        made_by = identity()
+        environment = identity()
         facts = {
             "asked": asked,
-            "weights": lineage.checkpoint_hash(weights),
-            "code": [made_by["versions"], made_by["git"]],
+            "weights": lineage.checkpoint_hash(self._weights),
+            "code": [environment["versions"], environment["git"]],
         }
-        return (
-            self._folder / f"{sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"
-        )
+        key = sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return self._folder / f"{key}.json"

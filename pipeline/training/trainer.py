@@ -13,9 +13,10 @@ from veriloop.pipeline.errors import Stopped
 from veriloop.pipeline.model.device import trim_heap
 from veriloop.pipeline.model.policy import policy_weights, write_policy
 from veriloop.pipeline.model.sharded import SINGLE, Ranks, gathered, sharded_state
+from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
 from veriloop.pipeline.runs.console import StageConsole
-from veriloop.pipeline.runs.evaluation_store import EvaluationFolder
+from veriloop.pipeline.runs.evaluation_store import FOLDER, EvaluationFolder
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.measurements import SystemUse
@@ -54,9 +55,14 @@ class TrainerDeps:
     start: Path  # the checkpoint that the run started from
     ranks: Ranks = SINGLE  # those that train the model
 
-    def evaluations(self, step: int) -> EvaluationFolder:
-        """Where the evaluation of the start (`step` 0) or of the last checkpoint is kept."""
-        return EvaluationFolder(self.record, self.directory, self.start, step)
+    def evaluations(self, step: int) -> EvaluationFolder | None:
+        """Those of the weights after `step` steps: 0, for the start, or as many as the last
+        checkpoint has. None without a complete checkpoint of that step."""
+        weights = checkpoint.of_step(self.directory, step) if step else self.start
+        if weights is None:
+            return None
+        folder = self.directory.parent / FOLDER
+        return EvaluationFolder(folder, self.record, step, weights, self.console.note)
 
 
 class Trainer:

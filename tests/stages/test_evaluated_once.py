@@ -7,6 +7,7 @@ import pytest
 from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.config.sft import SFTRecipe
+from veriloop.pipeline.errors import Stopped
 from veriloop.pipeline.evaluation import evaluate as module
 from veriloop.pipeline.preference import loop as preference_loop
 from veriloop.pipeline.runs.rollout_file import read_rollouts
@@ -21,16 +22,16 @@ ROLLOUT = {"prompts": 2, "per_prompt": 2, "max_tokens": 8}
 
 
 @pytest.fixture
-def evaluations(monkeypatch):
-    """The names of the sampled sources, for each evaluation that is made."""
-    made, evaluate = [], module.evaluate
+def passes(monkeypatch):
+    """The number of problems in each pass of an evaluation that samples: two for an evaluation."""
+    sampled, inner = [], module._graded
 
-    def noted(sampler, generator, problems, *more, **named):
-        made.append(len(problems))
-        return evaluate(sampler, generator, problems, *more, **named)
+    def counted(sampler, generator, problems, *more):
+        sampled.append(len(problems))
+        return inner(sampler, generator, problems, *more)
 
-    monkeypatch.setattr(module, "evaluate", noted)
-    return made
+    monkeypatch.setattr(module, "_graded", counted)
+    return sampled
 
 
 def rows(folder, step):
@@ -43,7 +44,7 @@ def without_step(samples):
 
 @pytest.mark.slow
 def test_the_stages_of_a_run_evaluate_a_checkpoint_once(
-    tiny_checkpoint, tmp_path, monkeypatch, evaluations
+    tiny_checkpoint, tmp_path, monkeypatch, passes
 ):
     monkeypatch.setattr(preference_loop, "CACHE", tmp_path / "cache")
     start = str(tiny_checkpoint())
@@ -55,7 +56,7 @@ def test_the_stages_of_a_run_evaluate_a_checkpoint_once(
         ),
         run, resume=False,
     )  # fmt: skip
-    assert len(evaluations) == 2
+    assert passes == [3] * 4
     reinforced = zero.run(
         ZeroRecipe.model_validate(
             {"name": "b", "start": str(tuned), "steps": 1, "rollout": ROLLOUT,
@@ -63,7 +64,7 @@ def test_the_stages_of_a_run_evaluate_a_checkpoint_once(
         ),
         run, resume=False,
     )  # fmt: skip
-    assert len(evaluations) == 3
+    assert passes == [3] * 6
     preference.run(
         PreferenceRecipe.model_validate(
             {"name": "c", "start": str(reinforced), "rollout": ROLLOUT, "batch": 2,
@@ -71,7 +72,7 @@ def test_the_stages_of_a_run_evaluate_a_checkpoint_once(
         ),
         run, resume=False,
     )  # fmt: skip
-    assert len(evaluations) == 4
+    assert passes == [3] * 8
     first, second, third = json.loads((run / "run.json").read_text())["stages"]
     measured = second["before"].keys() & first["after"].keys()
     assert {"pass@1", "greedy", "format", "mean_length", "pass@1 95%"} <= measured
@@ -81,3 +82,21 @@ def test_the_stages_of_a_run_evaluate_a_checkpoint_once(
     assert {row["step"] for row in rows(run / "zero", 0)} == {0}
     assert without_step(rows(run / "zero", 0)) == without_step(rows(run / "sft", 2))
     assert without_step(rows(run / "preference", 0)) == without_step(rows(run / "zero", 1))
+
+
+@pytest.mark.slow
+def test_the_evaluation_of_a_lost_start_is_not_taken_for_the_checkpoints(
+    tiny_checkpoint, tmp_path, passes, stopping
+):
+    recipe = SFTRecipe.model_validate(
+        {"name": "a", "start": str(tiny_checkpoint()), "examine": True, "max_tokens": 8, "batch": 4,
+         "data": {"source": "arithmetic", "rows": 12, "held_out": 4},
+         "checkpoint": {"every": 1}} | SHARED
+    )  # fmt: skip
+    with stopping(), pytest.raises(Stopped):
+        sft.run(recipe, tmp_path, resume=False)
+    (tmp_path / "sft/before.json").unlink()
+    assert passes == [3] * 2
+    sft.run(recipe, tmp_path, resume=True)
+    assert passes == [3] * 4  # the start from the store, and the end
+    assert [row["step"] for row in rows(tmp_path / "sft", 0)] == [0] * 6

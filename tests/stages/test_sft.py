@@ -130,7 +130,7 @@ def test_held_out_problems_are_asked_in_the_template_of_the_rows(
     tokenizer, console = SimpleNamespace(chat_template=chat), SimpleNamespace(note=print)
     deps = SimpleNamespace(tokenizer=tokenizer, console=console, evaluations=lambda _: None)
     objective = sft.SFTObjective(gradient=lambda _: {}, measure=dict)
-    sft._evaluated(SimpleNamespace(deps=deps, step=0), objective, changed, tmp_path)
+    sft._evaluated(SimpleNamespace(deps=deps), objective, changed, tmp_path, step=0)
     assert templates == [asked]
 
 

@@ -452,6 +452,9 @@ def test_a_teacher_and_a_reward_model_are_counted_by_their_own_configs(tmp_path)
                "method": "on_policy", "teacher": str(other)}  # fmt: skip
     told = rows(DistillRecipe.model_validate(distill))
     assert amount(told["- teacher"]) == pytest.approx(larger, abs=0.06)
+    told = rows(DistillRecipe.model_validate(distill | {"trainer": {"compute": "bfloat16"}}))
+    assert amount(told["- teacher"]) == pytest.approx(larger / 2, abs=0.06)
+    assert f"{other}, bf16" in told["- teacher"]
     general = {"problems": {"general": 1.0}, "reward": {"reward_model": str(other)}}
     told = rows(zero(start, kind=PreferenceRLRecipe, **general))
     assert amount(told["- reward model"]) == pytest.approx(larger - 16, abs=0.06)  # without a head

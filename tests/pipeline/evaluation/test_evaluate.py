@@ -8,7 +8,7 @@ import pytest
 from veriloop.data import arithmetic
 from veriloop.data.problem import Problem
 from veriloop.pipeline.errors import StageError
-from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate, evaluate_once, passes
+from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate, passes
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import VerifierFailuresError
@@ -332,8 +332,16 @@ def ask_once(tiny_checkpoint, pool):
     def run(store, *, how=how, problems=problems, dtype="float32", greedy=True):
         sampler = Told(tokenizer, problems, [[RIGHT], [WRONG]])
         sampler.dtype = dtype
-        result = evaluate_once(
-            store, sampler, scribe, problems, VERIFIERS, pool, how, error_share=0.5, greedy=greedy
+        result = evaluate(
+            sampler,
+            scribe,
+            problems,
+            VERIFIERS,
+            pool,
+            how,
+            error_share=0.5,
+            greedy=greedy,
+            store=store,
         )
         return result, sampler.asked
 

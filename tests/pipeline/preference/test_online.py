@@ -12,9 +12,7 @@ from veriloop.pipeline.preference.online import OnlineSampler
 def asked(monkeypatch):
     """Function: an OnlineSampler and the list of calls that it makes."""
     told = []
-    monkeypatch.setattr(
-        online, "evaluate_once", lambda *_, **__: told.append("evaluated") or Found()
-    )
+    monkeypatch.setattr(online, "evaluate", lambda *_, **__: told.append("evaluated") or Found())
     monkeypatch.setattr(online, "_metrics", lambda *_: {})
 
     def build(sleep):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from veriloop.pipeline.runs.checkpoint import latest, load_latest, load_state, save
+from veriloop.pipeline.runs.checkpoint import latest, load_latest, load_state, of_step, save
 from veriloop.pipeline.runs.checkpoint_files import DamagedCheckpointError
 from veriloop.pipeline.training import rng
 
@@ -30,6 +30,16 @@ def put(directory, step, mark="m", keep=9):
 
 def steps(directory):
     return sorted(path.name for path in (directory / "checkpoints").iterdir())
+
+
+def test_the_checkpoint_of_a_step_is_the_newest_one(tmp_path):
+    assert of_step(tmp_path, 2) is None
+    first = put(tmp_path, 2)
+    assert of_step(tmp_path, 2) == first and of_step(tmp_path, 3) is None
+    second = put(tmp_path, 3)
+    assert of_step(tmp_path, 3) == second and of_step(tmp_path, 2) is None
+    (second / "model.safetensors").write_bytes(b"cut")
+    assert of_step(tmp_path, 3) is None
 
 
 def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path):

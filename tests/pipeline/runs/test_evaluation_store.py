@@ -19,14 +19,15 @@ def held_out_answer():
 
 @pytest.fixture
 def stage(tmp_path):
-    """Opens the evaluations of a stage; its record has samples of `step`, if `sampled`."""
+    """Function: the evaluations of weights as a stage opens them after `step`, the file of its
+    samples, which are written if `sampled`, and what is said."""
 
-    def opened(name, start, step, sampled=()):
-        directory = tmp_path / "run" / name
-        record = StageRecord(directory, tensorboard=False)
+    def opened(name, weights, step, sampled=()):
+        record, said = StageRecord(tmp_path / "run" / name, tensorboard=False), []
         if sampled:
             record.write_evaluated(step, sampled)
-        return EvaluationFolder(record, directory, start, step), record.evaluated(step)
+        folder = EvaluationFolder(tmp_path / "run" / FOLDER, record, step, weights, said.append)
+        return folder, record.evaluated(step), said
 
     return opened
 
@@ -46,25 +47,27 @@ def weights(tmp_path):
 
 def test_the_next_stage_finds_the_evaluation_of_its_start(stage, weights, held_out_answer):
     start = weights("a", b"1")
-    ended, samples = stage("first", start, 7, [held_out_answer])
-    assert ended.find(ASKED) is None
+    ended, samples, said = stage("first", start, 7, [held_out_answer])
+    assert ended.find(ASKED) is None and not said
     ended.add(ASKED, {"greedy": 0.5})
-    begins, copied = stage("second", shutil.copytree(start, start.with_name("copy")), 0)
+    copy = shutil.copytree(start, start.with_name("copy"))
+    begins, copied, said = stage("second", copy, 0)
     assert begins.find(ASKED) == {"greedy": 0.5}
+    assert len(said) == 1 and said[0].startswith(f"{copy} was asked the same questions before: ")
     (row,) = read_rollouts(copied)
     (before,) = read_rollouts(samples)
     assert row == before | {"step": 0} and before["step"] == 7
 
 
 def test_other_weights_and_other_questions_are_not_found(stage, weights, held_out_answer):
-    stage_of_a, _ = stage("first", weights("a", b"1"), 0, [held_out_answer])
+    stage_of_a, *_ = stage("first", weights("a", b"1"), 0, [held_out_answer])
     stage_of_a.add(ASKED, {"greedy": 0.5})
     assert stage_of_a.find(ASKED | {"greedy": False}) is None
     assert stage("second", weights("b", b"2"), 0)[0].find(ASKED) is None
 
 
 def test_other_code_finds_nothing(stage, weights, held_out_answer, monkeypatch):
-    folder, _ = stage("first", weights("a", b"1"), 0, [held_out_answer])
+    folder, *_ = stage("first", weights("a", b"1"), 0, [held_out_answer])
     folder.add(ASKED, {"greedy": 0.5})
     assert folder.find(ASKED)
     monkeypatch.setattr(
@@ -79,7 +82,7 @@ def test_other_code_finds_nothing(stage, weights, held_out_answer, monkeypatch):
 def test_a_missing_or_damaged_evaluation_is_made_again(
     stage, weights, held_out_answer, tmp_path, suffix, damage
 ):
-    folder, _ = stage("first", weights("a", b"1"), 0, [held_out_answer])
+    folder, *_ = stage("first", weights("a", b"1"), 0, [held_out_answer])
     folder.add(ASKED, {"greedy": 0.5})
     (stored,) = (tmp_path / "run" / FOLDER).glob(f"*{suffix}")
     stored.unlink()
