@@ -23,6 +23,8 @@ from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.r1_stages import steps
 from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.evaluation.gains import KEY
+from veriloop.pipeline.runs.evaluation_store import FOLDER as EVALUATIONS
 from veriloop.pipeline.runs.provenance import git
 from veriloop.pipeline.runs.record import read_metrics
 
@@ -112,6 +114,21 @@ def _ended(child: subprocess.Popen[bytes], seconds: float | None) -> bool:
         except subprocess.TimeoutExpired:
             child.kill()
     return False
+
+
+def last_scores(folder: Path, seed: int, stage: str) -> dict[str, Any]:
+    """The scores by problem of what a stage ended with, as `gains.by_problem` makes them. Raises
+    LookupError if the run has not kept them."""
+    output = folder / f"seed-{seed}"
+    kept: dict[str, Any] = {}
+    for path in (output / EVALUATIONS).glob("*.json"):
+        entry = json.loads(path.read_text())
+        weights = Path(entry["weights"])
+        if weights.parts[-3:-1] == (stage, "checkpoints"):
+            kept[weights.name] = entry["evaluation"]
+    if not kept:
+        raise LookupError(f"{output / EVALUATIONS} has no evaluation of {stage!r}")
+    return kept[max(kept)][KEY]
 
 
 def figures(evaluation: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
-from veriloop.pipeline.training.stop import CommandSignals, uninterrupted_exit
+from veriloop.pipeline.training.stop import CommandSignals, ProcessEnd, uninterrupted_exit
 from veriloop.sandbox.remote.redaction import redact_logs, redacted
 from veriloop.stages.openmp import choose_waiting
 from veriloop.verifiers.verdict import JudgingError
@@ -104,11 +104,13 @@ def entry(*words: str) -> int:
 
     The first signal after it is ignored, see `uninterrupted_exit`.
     """
+    end = ProcessEnd()
     CommandSignals().__enter__()  # to the end: a run has its own, and leaves them before it reports
     try:
         code = main([*words, *sys.argv[1:]])
     except KeyboardInterrupt:  # before or after `_run`
         code = _fail("interrupted", STOPPED)
+    end.code = code
     return uninterrupted_exit(code)
 
 

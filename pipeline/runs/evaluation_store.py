@@ -56,7 +56,9 @@ class EvaluationFolder:
         path = self._path(asked)
         samples = path.with_suffix(".parquet")
         write_atomically(samples, lambda draft: copyfile(self._samples, draft))
-        text = json.dumps({"asked": asked, "evaluation": evaluation})
+        text = json.dumps(
+            {"weights": str(self._weights), "asked": asked, "evaluation": evaluation}
+        )
         write_atomically(path, lambda draft: draft.write_text(text))
 
     def _path(self, asked: Mapping[str, Any]) -> Path:

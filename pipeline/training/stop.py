@@ -1,5 +1,7 @@
 """Signals of a run: the first SIGINT or SIGTERM stops it in order, the second ends it at once."""
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -104,6 +106,26 @@ def _stop_with(launcher: int, rank: int, met: threading.Event) -> None:
     handler = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     if not (isinstance(handler, _Handlers) and handler.requested):  # a second one ends it at once
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+class ProcessEnd:
+    """Ends the process after the exit handlers registered from now on, with `code`, in place of the
+    finalization of the interpreter.
+
+    Threads of torch may still release tensors then, as those of gloo do after the last collective,
+    and a thread that waits for the interpreter in its finalization aborts the process
+    (pytorch/pytorch#190489) or corrupts its memory.
+    """
+
+    def __init__(self) -> None:
+        self.code = 1  # of an uncaught exception
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            with contextlib.suppress(OSError, ValueError):  # a broken pipe, or closed
+                stream.flush()
+        os._exit(self.code)
 
 
 def uninterrupted_exit(code: int) -> int:

@@ -128,3 +128,17 @@ def test_a_run_that_ignores_the_interrupt_is_killed(script, monkeypatch):
     process = waiting("signal.SIG_IGN")
     assert not script._ended(process, 0.1)
     assert process.returncode == -9
+
+
+def test_the_last_scores_of_a_stage_are_those_of_its_last_checkpoint(script, tmp_path):
+    folder = tmp_path / "seed-3" / "evaluations"
+    folder.mkdir(parents=True)
+    for number, (stage, step) in enumerate([("zero", 4), ("zero", 12), ("zero", 8), ("sft", 20)]):
+        entry = {
+            "weights": f"runs/seed-3/{stage}/checkpoints/step_{step:06d}",
+            "evaluation": {"by_problem": {"scores": {"greedy": [step]}}},
+        }
+        (folder / f"{number}.json").write_text(json.dumps(entry))
+    assert script.last_scores(tmp_path, 3, "zero") == {"scores": {"greedy": [12]}}
+    with pytest.raises(LookupError, match="has no evaluation of 'dpo'"):
+        script.last_scores(tmp_path, 3, "dpo")

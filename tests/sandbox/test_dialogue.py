@@ -73,8 +73,10 @@ def test_a_peer_out_of_cpu_time_ends_alone(sandbox):
 
 def test_a_peer_that_runs_on_is_ended_after_the_first(sandbox):
     before = time.monotonic()
-    execution = joined(sandbox, "import time\ndef answer(): time.sleep(600)")
-    assert execution.ended == "ok" and execution.peer.ended == "signal"
+    running = "import os, time\ndef answer():\n    os.write(1, b'runs')\n    time.sleep(600)"
+    execution = joined(sandbox, running, first="import os\ndef ask(): return os.read(0, 9)")
+    assert (execution.ended, execution.value) == ("ok", b"runs")
+    assert execution.peer.ended == "signal"
     assert time.monotonic() - before < 20
     assert joined(sandbox, ECHO, "one").value == ["ONE"]  # the slots remain usable
 

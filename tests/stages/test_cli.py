@@ -243,7 +243,8 @@ def test_a_stage_can_be_started_by_its_own_name(name, capsys):
 def test_a_signal_while_the_interpreter_ends_leaves_the_exit_code(number):
     code = (
         "import atexit, signal, sys; from veriloop.stages.cli import entry;"
-        f"atexit.register(signal.raise_signal, {int(number)}); sys.exit(entry('--version'))"
+        "code = entry('--version');"
+        f"atexit.register(signal.raise_signal, {int(number)}); sys.exit(code)"
     )
     status, out, err = python("-c", code)
     assert (status, err) == (0, "") and out.startswith("veriloop ")

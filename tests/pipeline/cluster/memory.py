@@ -19,6 +19,7 @@ from veriloop.pipeline.cluster.rank_group import join, leave
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.policy import load_policy
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.training.stop import ProcessEnd
 
 
 def anonymous():
@@ -59,6 +60,7 @@ def save(folder):
 
 
 def main(file):
+    end = ProcessEnd()
     torch.set_num_threads(1)
     group = join("cpu", 300.0)
     with TemporaryDirectory() as root:
@@ -76,6 +78,7 @@ def main(file):
         Path(file).write_text(json.dumps({**facts[0], "ranks": ranks}))
         print(json.dumps({**facts[0], "ranks": ranks}))
     leave()
+    end.code = 0
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from veriloop.pipeline.rl.critic import Critic
 from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.training import muon
 from veriloop.pipeline.training.optimizer import Optimizer
+from veriloop.pipeline.training.stop import ProcessEnd
 
 VOCABULARY = 96
 
@@ -234,6 +235,7 @@ def orthogonal(x_BMN, coefficients, steps, eps):
 
 
 def main(file, cases, known=CASES, compare=compare):
+    end = ProcessEnd()
     torch.set_num_threads(1)
     group = join("cpu", 300.0)
     muon.orthogonal = orthogonal
@@ -248,6 +250,7 @@ def main(file, cases, known=CASES, compare=compare):
     if group.rank == 0:
         Path(file).write_text(json.dumps(results))
     leave()
+    end.code = 0
 
 
 if __name__ == "__main__":

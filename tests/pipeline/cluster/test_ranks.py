@@ -51,7 +51,7 @@ def results(script, count, *cases, **variables):
             capture_output=True,
             text=True,
         )
-        assert ran.returncode == 0, ran.stderr[-4000:]
+        assert ran.returncode == 0, ran.stderr
         return json.loads(file.read_text())
 
 

@@ -1,5 +1,6 @@
 """Evaluations of a run, found again by the weights and what was asked of them."""
 
+import json
 import shutil
 
 import pytest
@@ -50,6 +51,8 @@ def test_the_next_stage_finds_the_evaluation_of_its_start(stage, weights, held_o
     ended, samples, said = stage("first", start, 7, [held_out_answer])
     assert ended.find(ASKED) is None and not said
     ended.add(ASKED, {"greedy": 0.5})
+    (file,) = (samples.parents[2] / FOLDER).glob("*.json")
+    assert json.loads(file.read_text())["weights"] == str(start)
     copy = shutil.copytree(start, start.with_name("copy"))
     begins, copied, said = stage("second", copy, 0)
     assert begins.find(ASKED) == {"greedy": 0.5}

@@ -192,3 +192,54 @@ with stop.CommandSignals(), stop.StopRequest() as request:
     assert ran.stdout.strip() == said
     told = f"which started rank {rank}, has ended; the run stops" in ran.stderr
     assert told is not (met and rank == 1)
+
+
+RELEASES_LATE = """
+import builtins, sys, time
+
+import torch
+import torch.distributed as dist
+from veriloop.pipeline.training.stop import ProcessEnd
+
+class Slow:  # lets other threads run while the interpreter is finalized
+    def __del__(self, sleep=time.sleep):
+        sleep(0.2)
+
+end = ProcessEnd()
+builtins.slow = Slow()
+sys.setswitchinterval(100)  # a thread of gloo that needs the interpreter waits
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, world_size=1)
+group = dist.group.WORLD  # as a device mesh keeps it
+for _ in range(100_000):
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    if tensor._use_count() > 1:
+        break
+else:
+    sys.exit("no thread of gloo kept a tensor")
+print("ended with", tensor._use_count())
+end.code = 3
+"""
+
+
+def test_a_process_with_a_thread_that_releases_a_tensor_late_ends_with_its_code(tmp_path):
+    words = [sys.executable, "-c", RELEASES_LATE, str(tmp_path / "store")]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (3, "")
+    assert ended.stdout.startswith("ended with ")
+
+
+@pytest.mark.parametrize(
+    ("last", "code"), [("end.code = 0", 0), ("sys.exit(5)", 1), ("raise ValueError", 1)]
+)
+def test_a_process_end_calls_exit_handlers_and_flushes(last, code):
+    script = f"""
+import atexit, sys
+from veriloop.pipeline.training.stop import ProcessEnd
+end = ProcessEnd()
+atexit.register(print, "handled")
+{last}
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (code, "handled\n")
+    assert ("ValueError" in ended.stderr) == ("ValueError" in last)
