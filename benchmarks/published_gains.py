@@ -90,7 +90,7 @@ def main() -> int:
     )
     seeds = options.seeds[:1] if options.quick else options.seeds
     at = {"sets.svamp.path": str(options.svamp)} if options.svamp else {}
-    over = QUICK if options.quick else dict.fromkeys(ARMS, at)
+    over: Settings = QUICK if options.quick else {arm: at for arm in ARMS}
     folder, results = work_folder(options.folder, "published-gains"), []
     for seed in seeds:
         stages = run(folder, listed(LIST, seed, over), seed, cores=CORES)
