@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from veriloop.data.sft_ids import EncodedExample
-from veriloop.data.sources import SOURCES, Mixture, held_out
+from veriloop.data.sources import SOURCES, Mixture
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.lora import LoraConfig
@@ -37,7 +37,7 @@ from veriloop.pipeline.model.probe import output_head
 from veriloop.pipeline.model.sharded import current_ranks
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Task, score_of
-from veriloop.pipeline.rollouts.sources import Sources, one_of_each
+from veriloop.pipeline.rollouts.sources import Sources, held_out_problems, one_of_each
 from veriloop.pipeline.sft.dataset import SFTDataset
 from veriloop.pipeline.training.epoch_loop import Numbers
 from veriloop.stages import rl, sft
@@ -134,7 +134,7 @@ def task(recipe: DistillRecipe, sources: Sources = SOURCES) -> Task:
     """The recipe's problems; rewards are recorded and never trained on."""
     return Task(
         problem=Mixture(recipe.problems, "rl", recipe.problem_seed, sources),
-        held_out=held_out(recipe.evaluation.sources, recipe.evaluation.problems, sources),
+        held_out=held_out_problems(recipe.evaluation, sources),
         kinds=one_of_each(sources, recipe.problems, recipe.problem_seed),
         verifiers=VERIFIERS,
         reward=lambda _, verdicts: score_of(verdicts, "accuracy") + score_of(verdicts, "format"),

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from veriloop.data.sources import held_out
 from veriloop.pipeline.config.sections import ERROR_SHARE, EvaluationConfig, SamplerConfig
 from veriloop.pipeline.config.services import Services
 from veriloop.pipeline.evaluation.evaluate import (
@@ -20,7 +19,7 @@ from veriloop.pipeline.evaluation.evaluate import (
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import open_judges, verifier_names
-from veriloop.pipeline.rollouts.sources import Sources, sources_of
+from veriloop.pipeline.rollouts.sources import Sources, held_out_problems, sources_of
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.sampling.sampler import Sampling
@@ -51,8 +50,7 @@ def evaluate_checkpoint(
     arguments of `open_judges`. `sources` are needed if the recipe defines its own sets. Raises
     StageError if verification fails on more than `error_share` of the answers.
     """
-    names = evaluation.sources
-    problems = held_out(names, evaluation.problems, sources or sources_of(names)[0])
+    problems = held_out_problems(evaluation, sources or sources_of(evaluation.sources)[0])
     generator = RolloutGenerator(
         load_tokenizer(checkpoint), load_generation_config(checkpoint), template, system
     )

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from veriloop.data.sources import Mixture, held_out
+from veriloop.data.sources import Mixture
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
 from veriloop.pipeline.errors import RecipeError
@@ -43,7 +43,7 @@ from veriloop.pipeline.preference.online import OnlineDeps, OnlineSampler
 from veriloop.pipeline.preference.reward_judge import response_of, summary_ids, summary_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import verifier_names
-from veriloop.pipeline.rollouts.sources import one_of_each, sources_of
+from veriloop.pipeline.rollouts.sources import held_out_problems, one_of_each, sources_of
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.training.trainer import TrainerDeps
 from veriloop.stages.stage_run import StageRun, open_verifiers, run_stage
@@ -111,7 +111,7 @@ def _open_online(
         recipe.sets,
         lambda problem: len(generator.prompt(problem)) <= rollout.max_prompt,
     )
-    problems = held_out(recipe.evaluation.sources, recipe.evaluation.problems, sources)
+    problems = held_out_problems(recipe.evaluation, sources)
     kinds = one_of_each(sources, recipe.problems, recipe.problem_seed)
     names = verifier_names({**MEASURED, **VERIFIERS}, [*problems, *kinds])
     pool = open_verifiers(stack, recipe, names, deps.directory)

@@ -13,7 +13,7 @@ import torch
 
 from veriloop.data.jsonl import read_rows
 from veriloop.data.problem import Problem
-from veriloop.data.sources import SOURCES, Mixture, held_out, source_of
+from veriloop.data.sources import SOURCES, Mixture, source_of
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
@@ -44,6 +44,7 @@ from veriloop.pipeline.rollouts.reward_terms import (
 )
 from veriloop.pipeline.rollouts.sources import (
     Sources,
+    held_out_problems,
     one_of_each,
     sources_of,
     summary_lines,
@@ -86,7 +87,7 @@ def task(
     terms = recipe.reward.terms
     return Task(
         problem=Mixture(recipe.problems, "rl", recipe.problem_seed, sources),
-        held_out=held_out(recipe.evaluation.sources, recipe.evaluation.problems, sources),
+        held_out=held_out_problems(recipe.evaluation, sources),
         kinds=one_of_each(sources, recipe.problems, recipe.problem_seed),
         verifiers={**verifiers, **term_verifiers(terms)},
         reward=with_recipe_terms(recipe, reward),

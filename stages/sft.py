@@ -205,7 +205,6 @@ def _evaluated(
     checkpoint after `step` steps."""
     metrics: dict[str, Any] = dict(objective.measure())
     if recipe.examine:
-        collect = getattr(recipe, "collect", None)
         own = recipe.data.template == "own" and loop.deps.tokenizer.chat_template
         metrics |= evaluate_checkpoint(
             checkpoint,
@@ -213,13 +212,27 @@ def _evaluated(
             recipe.sampler,
             max_tokens=recipe.max_tokens,
             say=loop.deps.console.note,
-            error_share=collect.verifier_error_share if collect else ERROR_SHARE,
+            **_judging(recipe),
             keep=lambda answers: loop.deps.record.write_evaluated(step, answers),
             store=loop.deps.evaluations(step),
             sources=sources_of(recipe.evaluation.sources, recipe.sets)[0],
             template="chat" if own else "r1_zero",  # as the rows
         ).flat()
     return metrics
+
+
+def _judging(recipe: Recipe) -> dict[str, Any]:
+    """How answers to held-out problems are judged: as collected ones, where a stage collects."""
+    collect = getattr(recipe, "collect", None)
+    if collect is None:
+        return {"error_share": getattr(recipe, "verifier_error_share", ERROR_SHARE)}
+    judging = {"workers": collect.verifier_workers, "limit_s": collect.verifier_limit_s,
+               "sandbox": collect.sandbox.backend, "facts": collect.verifier_facts}  # fmt: skip
+    return {
+        "judging": judging,
+        "verifier_service": collect.verifier_service,
+        "error_share": collect.verifier_error_share,
+    }
 
 
 if __name__ == "__main__":

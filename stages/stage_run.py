@@ -33,13 +33,13 @@ from veriloop.pipeline.rollouts.grade import Judges, open_judges
 from veriloop.pipeline.runs import checkpoint, lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.console import LOG, StageConsole
-from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.manifest import (
     RunManifest,
     failure_recorded,
     recorded,
     write_versions,
 )
+from veriloop.pipeline.runs.record import read_start
 from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.runs.trackers.open import forget, open_record
 from veriloop.pipeline.training import rng
@@ -103,10 +103,11 @@ class StageRun:
         return models[-1]
 
     def evaluated_once(self, evaluate: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The start's evaluation, written to before.json, where a resumed run reads it."""
+        """The start's evaluation, written to before.json, where a resumed run reads it. Raises
+        RecipeError if it is missing there: the model is no longer the start."""
         path = self.directory / "before.json"
-        if self.saved is not None and path.is_file():
-            return read_object(path)
+        if self.saved is not None:
+            return read_start(path)
         evaluation = evaluate()
         write_atomically(path, lambda fresh: fresh.write_text(json.dumps(evaluation)))
         return evaluation
@@ -210,8 +211,8 @@ def begin_stage(
     saved = checkpoint.load_latest(directory, mapped=mapped) if resume else None
     if saved is not None:
         refuse_changes(saved[1]["recipe"], recipe)
-        if manifest.is_done(name):
-            return saved[0]
+    if resume and manifest.is_done(name) and not isinstance(recipe, CollectPreferencesRecipe):
+        return _final(recorded(manifest.path)[name], saved)
     require_files(start)
     began = time.monotonic() - (0.0 if saved is None else saved[1]["seconds"])
     values = recipe.model_dump(mode="json")
@@ -231,6 +232,17 @@ def begin_stage(
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "recipe.yaml").write_text(yaml.safe_dump(values))
     return stage
+
+
+def _final(entry: Mapping[str, Any], saved: tuple[Path, dict[str, Any]] | None) -> Path:
+    """The checkpoint that a finished stage ended with; RecipeError if it is missing or damaged."""
+    final = Path(entry["outputs"]["checkpoint"])
+    if saved is None or saved[0].name != final.name:
+        raise RecipeError(
+            f"{entry['name']} has ended, but its checkpoint {final} is missing or damaged; restore "
+            "it, or start a new run with another --output"
+        )
+    return saved[0]
 
 
 def _sleeps_in_this_process(recipe: AnyRecipe) -> bool:

@@ -24,7 +24,8 @@ from veriloop.pipeline.config.sft import (
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
-from veriloop.pipeline.rollouts.sources import Sources, sources_of
+from veriloop.pipeline.rollouts.sources import Sources, held_out_problems, sources_of
+from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.checkpoint_files import MANIFEST
 from veriloop.pipeline.runs.console import activity, say
 from veriloop.pipeline.sampling.open import open_sampler
@@ -45,14 +46,15 @@ def collect_data(
 ) -> dict[str, str]:
     """Write data.jsonl and its card; returns them as outputs of the stage.
 
-    Complete data of the same recipe and teacher are reused. Raises StageError if no completion
-    was accepted.
+    Complete data of the same recipe, teacher and files are reused. Raises StageError if no
+    completion was accepted.
     """
     teacher = starting_point(recipe.teacher, stage.manifest)
     path = stage.directory / "data.jsonl"
     key = _data_key(recipe, teacher)
     card = read_card(path)
-    if card is not None and card["asked"] == key:
+    # A stage that has begun to train goes on with its data; `evaluation` may have changed since.
+    if card is not None and (card["asked"] == key or stage.saved is not None):
         print(f"data: {card['rows']} rows from an earlier run")
         return _outputs(path)
     folder = stage.directory / f"samples-{key}"
@@ -94,7 +96,7 @@ def _sample(
         tokenizer, load_generation_config(teacher), config.template, config.system
     )
     sources, sets = sources_of(
-        config.problems,
+        [*config.problems, *recipe.evaluation.sources],
         recipe.sets,
         lambda problem: len(generator.prompt(problem)) <= config.max_prompt,
     )
@@ -163,11 +165,7 @@ def distinct_problems(
 def _held_out(recipe: CollectRecipe, sources: Sources) -> Overlap:
     """The texts to decontaminate against: evaluation questions and those of `filters.against`."""
     filters = recipe.filters
-    texts = [
-        problem.prompt
-        for name in recipe.collect.problems
-        for problem in sources[name].distinct("test", 0, recipe.evaluation.problems)
-    ]
+    texts = [problem.prompt for problem in held_out_problems(recipe.evaluation, sources)]
     if filters.against:
         try:
             for row in raw_rows(Path(filters.against)):
@@ -178,7 +176,7 @@ def _held_out(recipe: CollectRecipe, sources: Sources) -> Overlap:
 
 
 def _data_key(recipe: CollectRecipe, teacher: Path) -> str:
-    """Hash of everything that the data depend on."""
+    """Hash of everything that the data depend on, the content of files included."""
     values = recipe.model_dump(
         mode="json",
         include={
@@ -186,15 +184,10 @@ def _data_key(recipe: CollectRecipe, teacher: Path) -> str:
             "evaluation",
         },
     )  # fmt: skip
-    for setting in ("verifier_workers", "verifier_service", "sandbox"):  # they change no row
-        values["collect"].pop(setting)
-    if recipe.collect.template == "r1_zero":  # the only one once, when neither was in the hash
-        values["collect"].pop("template")
-        values["collect"].pop("system")
-    if not values["sets"]:
-        values.pop("sets")
-    values["evaluation"] = values["evaluation"]["problems"]
-    text = json.dumps([values, weights_hash(teacher)], sort_keys=True)
+    values["evaluation"] = {key: values["evaluation"][key] for key in ("sources", "problems")}
+    reads = lineage.read_by(values)
+    files = {key: entry["sha256"] for key, entry in reads["inputs"].items()}
+    text = json.dumps([reads["recipe"], files, weights_hash(teacher)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

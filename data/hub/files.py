@@ -17,6 +17,18 @@ FILES = (".jsonl", ".json", ".parquet")
 SAVED = ("dataset_dict.json", "state.json")  # in a folder written by `datasets`
 
 
+def held_out_split(layout: Layout, path: str, test: str) -> tuple[str, str]:
+    """(path, split) of the held-out questions of a set at `path`; split is "" if there are none.
+
+    `test` is a file or a split; "": the set's own split.
+    """
+    if Path(test).suffix in FILES:
+        return test, "test"
+    # A single file holds one split: the training split if the set has one.
+    single_file = Path(path).suffix in FILES
+    return path, test or ("" if single_file and layout.train else layout.test)
+
+
 class DatasetNotFoundError(FileNotFoundError):
     """A data set that is not at its path, not in the cache, and cannot be downloaded."""
 

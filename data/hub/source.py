@@ -4,13 +4,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from veriloop.data.arithmetic import Split
 from veriloop.data.decontaminate import Overlap, words
-from veriloop.data.hub.files import FILES, rows
+from veriloop.data.hub.files import held_out_split, rows
 from veriloop.data.hub.layout import Layout
 from veriloop.data.hub.load import layout_for, read
 from veriloop.data.hub.reference_answers import plain_answer
@@ -114,7 +113,9 @@ def open_source(
         held_out = [p for p in candidates if hash_fraction(p.prompt) < spec.held_out]
         candidates = [p for p in candidates if hash_fraction(p.prompt) >= spec.held_out]
     else:
-        held_out = _read(spec, layout, *_held_out_split(spec, layout), 0, dropped, {})
+        held_out = _read(
+            spec, layout, *held_out_split(layout, spec.path, spec.test), 0, dropped, {}
+        )
     held_out_keys = {_key(problem) for problem in held_out}
     training: list[Problem] = []
     for problem in candidates:
@@ -142,7 +143,7 @@ def require_rows(spec: SourceSpec) -> None:
     layout = layout_for(spec.name, spec.path, spec.layout)
     splits = [(spec.path, spec.train or layout.train)]
     if not spec.held_out:
-        splits.append(_held_out_split(spec, layout))
+        splits.append(held_out_split(layout, spec.path, spec.test))
     for path, split in splits:
         if split:
             next(rows(spec.name, layout, path, split, config=spec.config, streaming=False), None)
@@ -152,15 +153,6 @@ def hash_fraction(question: str) -> float:
     """A number in [0, 1) that depends only on the words of a question."""
     digest = hashlib.sha256(" ".join(words(question)).encode()).digest()
     return int.from_bytes(digest[:7]) / 2**56
-
-
-def _held_out_split(spec: SourceSpec, layout: Layout) -> tuple[str, str]:
-    """(path, split) of the held-out questions; split is "" if there are none."""
-    if Path(spec.test).suffix in FILES:
-        return spec.test, "test"
-    # A single file holds one split: the training split if the set has one.
-    single_file = Path(spec.path).suffix in FILES
-    return spec.path, spec.test or ("" if single_file and layout.train else layout.test)
 
 
 def _read(

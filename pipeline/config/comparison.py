@@ -43,7 +43,7 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
         "rloo": Comparison(
             needs="two or more responses per question",
             strengths="unbiased, with a baseline of the question",
-            weaknesses="one update per rollout; a high learning rate",
+            weaknesses="one update per step; a high learning rate",
             use="the simplest algorithm that learns well from groups",
         ),
         "reinforce_pp": Comparison(
@@ -54,7 +54,7 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
         ),
         "ppo": Comparison(
             needs="a critic, trained beside the policy",
-            strengths="credit for single tokens; several updates per rollout",
+            strengths="credit for single tokens; several updates per step",
             weaknesses="twice the memory; the critic must be learned and tuned",
             use="rewards within a response, or a reward model (RLHF)",
         ),
@@ -65,10 +65,10 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
             use="PPO without room for a second model",
         ),
         "ppo_klpen": Comparison(
-            needs="a critic; a target of KL per rollout",
+            needs="a critic; a target of KL per step",
             strengths="the distance is chosen in nats and not as a clip range",
-            weaknesses="the weight follows the KL one rollout late",
-            use="a known bound on the change per rollout",
+            weaknesses="the weight follows the KL one step late",
+            use="a known bound on the change per step",
         ),
         "ppo_ptx": Comparison(
             needs="a critic, a reference and a text to remember",
@@ -78,7 +78,7 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
         ),
         "line_search": Comparison(
             needs="a critic; passes that measure the KL of each step",
-            strengths="no step goes farther than the bound",
+            strengths="no step exceeds the bound",
             weaknesses="one more forward pass for every attempt at a step",
             use="runs in which one bad step must not happen",
         ),
@@ -86,12 +86,12 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
             needs="several responses per question; a reference",
             strengths="no critic; the algorithm of DeepSeek-R1",
             weaknesses="favours short right answers and long wrong ones; "
-            "groups with equal rewards teach nothing",
+            "groups with equal rewards have no gradient",
             use="verifiable rewards; the default",
         ),
         "grpo_process": Comparison(
             needs="several responses per question; a verifier of steps; a reference",
-            strengths="blames the wrong step and not the whole response",
+            strengths="penalises the wrong step only, not the whole response",
             weaknesses="as good as its scores of steps; many steps weigh more",
             use="solutions whose steps can be verified",
         ),
@@ -103,7 +103,7 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
         ),
         "dapo": Comparison(
             needs="several responses per question; cheap sampling",
-            strengths="every group teaches; rare tokens may grow faster",
+            strengths="every group has a gradient; rare tokens may grow faster",
             weaknesses="samples more than it trains on; length limits to set",
             use="long runs in which many groups have equal rewards",
         ),
@@ -175,7 +175,7 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
         ),
         "on_policy": Comparison(
             needs="questions; the teacher in memory; its tokenizer",
-            strengths="corrects the student where the student goes",
+            strengths="trains on states that the student visits",
             weaknesses="samples in every step; the student must reach sensible answers",
             use="students that already answer sensibly",
         ),

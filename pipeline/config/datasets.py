@@ -5,11 +5,14 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from veriloop.data.hub.files import held_out_split
 from veriloop.data.hub.layout import Layout
 from veriloop.data.hub.reference_readers import READERS
 from veriloop.data.hub.sets import SETS
 from veriloop.pipeline.config.fields import Count, Part, Share, Whole
 from veriloop.pipeline.errors import did_you_mean
+
+MAPPING = ("answer", "verifier", "read", "language", "reference", "fixed", "facts")
 
 
 class SetConfig(Part):
@@ -75,13 +78,18 @@ class SetConfig(Part):
                 "question needs a verifier, and the column of the answer; for prompts without an "
                 "answer a `fixed` reference, as in verifier: length, fixed: {length: {at_least: 1}}"
             )
-        if (self.fixed or self.facts) and not self.question:
-            name = "fixed" if self.fixed else "facts"
-            raise ValueError(f"{name}={getattr(self, name)} is read only with `question`")
-        if "source" in self.facts:
-            raise ValueError(f"facts={self.facts}: the fact 'source' is the name of the set")
         if self.read not in READERS:
             raise ValueError(f"read={self.read!r} is not one of {', '.join(READERS)}")
+        mapped = {name: getattr(self, name) for name in MAPPING}
+        for name, value in mapped.items():
+            if not self.question and value != type(self).model_fields[name].get_default(
+                call_default_factory=True
+            ):
+                raise ValueError(f"{name}={value!r} is read only with `question`")
+        if self.of and self.question:
+            raise ValueError(f"of={self.of!r} and question={list(self.question)}: set only one")
+        if "source" in self.facts:
+            raise ValueError(f"facts={self.facts}: the fact 'source' is the name of the set")
         if self.settings and not self.gym:
             raise ValueError(f"settings={self.settings} are read only by a reasoning-gym task")
         if self.gym and self.model_fields_set - {"gym", "settings"}:
@@ -105,6 +113,13 @@ class SetConfig(Part):
                 "verifier"
             )
         return replace(layout, only={**layout.only, **self.only})
+
+    def holds_out(self, name: str) -> bool:
+        """Whether a split or a share of the questions is held out, as far as the settings say."""
+        layout = self.layout(name)
+        if layout is None or self.held_out:  # generated, or the file's columns decide
+            return True
+        return bool(held_out_split(layout, self.path, self.test)[1])
 
     def _known(self, name: str) -> Layout | None:
         known = self.of or name

@@ -230,7 +230,9 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
     @model_validator(mode="after")
     def _stale_samples_are_corrected(self) -> Self:
         rollout, algorithm = self.rollout, self.algorithm
-        if (ahead := rollout.ahead) < 2:
+        if (ahead := rollout.ahead) and algorithm.old_logp != "trainer":
+            self._expect_ratios()
+        if ahead < 2:
             return self
         if ahead > rollout.max_tokens:
             raise ValueError(
@@ -255,6 +257,34 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
                 f"to {ahead} steps old sampled the answers; set algorithm.old_logp: trainer, which "
                 "weighs each token by algorithm.mismatch, or algorithm.allow_biased: true to run "
                 "it anyway"
+            )
+        return self
+
+    def _expect_ratios(self) -> None:
+        """Raise ValueError if nothing in the algorithm corrects answers of older weights."""
+        ahead, algorithm = self.rollout.ahead, self.algorithm
+        mended = "set algorithm.old_logp: trainer, or ahead: 0"
+        if algorithm.objective == "policy_gradient" and not algorithm.allow_biased:
+            raise ValueError(
+                f"rollout.ahead={ahead} with algorithm.objective=policy_gradient: older weights "
+                f"sampled the answers, and the objective has no ratio that corrects for it; "
+                f"{mended}, or algorithm.allow_biased: true to run it anyway"
+            )
+        if algorithm.trust_region:
+            raise ValueError(
+                f"rollout.ahead={ahead} with algorithm.trust_region={algorithm.trust_region}: the "
+                "bound is on the distance to the weights that sampled, which the step before may "
+                f"have used up; {mended}"
+            )
+
+    @model_validator(mode="after")
+    def _control_suits(self) -> Self:
+        tries, control = self.algorithm.dynamic_sampling, self.reward.control
+        if control == "shuffled_groups" and tries:
+            raise ValueError(
+                f"reward.control=shuffled_groups with algorithm.dynamic_sampling={tries}: a single "
+                "group that is sampled again has no other to take its rewards from; set "
+                "dynamic_sampling: 0"
             )
         return self
 

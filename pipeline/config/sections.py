@@ -314,6 +314,14 @@ class AsksQuestions(HasSources):
     @model_validator(mode="after")
     def _sources_are_known(self) -> Self:
         require_known_sources(self.evaluation.sources, self.sets)
+        for name in self.evaluation.sources:
+            published = name in self.sets or (name in SETS and name not in SOURCES)
+            if published and not self.sets.get(name, SetConfig()).holds_out(name):
+                raise ValueError(
+                    f"evaluation.sources: no question of {name!r} is held out; set "
+                    f"sets.{name}.held_out to a share or sets.{name}.test to a split or a file, or "
+                    "name other sources"
+                )
         return self
 
     @model_validator(mode="after")

@@ -10,6 +10,8 @@ from torch import Tensor
 from veriloop.pipeline.losses.kl import old_policy_kl
 from veriloop.pipeline.losses.policy_gradient import importance_ratio
 
+BETAS = (1e-10, 1e10)  # of `adapted_beta`; 0 could never grow again
+
 
 def penalised_surrogate(
     logp: Tensor, old_logp: Tensor, advantages: Tensor, beta: float
@@ -28,16 +30,17 @@ def penalised_surrogate(
 def adapted_beta(beta: float, kl: float, target: float) -> float:
     """Halve below target / 1.5, double above target * 1.5, else keep (1707.06347, section 4).
 
-    `kl` is the mean over tokens *after* the step's updates, in nats; the new beta is for the next
-    step. Raises ValueError for a beta or target that is not above 0, or a kl that is NaN.
+    The result stays within BETAS. `kl` is the mean over tokens *after* the step's updates, in nats;
+    the new beta is for the next step. Raises ValueError for a beta or target that is not above 0,
+    or a kl that is NaN.
     """
     if not (beta > 0 and target > 0):
         raise ValueError(f"beta and target must be above 0, got beta={beta}, target={target}")
     if kl != kl:
         raise ValueError("kl is NaN: beta cannot be adapted")
     if kl < target / 1.5:
-        return beta / 2
-    return beta * 2 if kl > target * 1.5 else beta
+        return max(beta / 2, BETAS[0])
+    return min(beta * 2, BETAS[1]) if kl > target * 1.5 else beta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

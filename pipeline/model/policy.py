@@ -32,6 +32,7 @@ Result = TypeVar("Result")
 
 MASTERS = "masters"  # in a checkpoint of a narrower dtype: the float32 weights
 ANSWER = "an answer of nobody"  # marks the end of a turn in a rendered template
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "hidden_dropout", "layerdrop")
 NOISES = (
     "jitter_noise",
     "router_jitter_noise",
@@ -182,6 +183,15 @@ def _masters(model: Any, path: Path) -> dict[str, Tensor]:
     return weights
 
 
+def sampled_as_saved(model: Any, dtype: torch.dtype) -> bool:
+    """Whether a sampler in `dtype` has the same weights from this model as from its checkpoint.
+
+    Not if the checkpoint's type is another and narrower than float32, nor with adapters, beside
+    which the frozen weights may be rounded in memory alone.
+    """
+    return _stored_as(model) in (torch.float32, dtype) and lora.adapted(model) is None
+
+
 def _stored_as(model: Any) -> torch.dtype:
     return getattr(model, "_stored_as", torch.float32)
 
@@ -201,11 +211,9 @@ def without_dropout(model: Any) -> Any:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            setattr(module, "attention_dropout", 0.0)  # noqa: B010 - not a torch attribute
-        for noise in NOISES:
-            if hasattr(module, noise):
-                setattr(module, noise, 0.0)
+        for name in (*DROPOUTS, *NOISES):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
     return model
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from veriloop.pipeline.preference.examples import (
     within_limits,
 )
 
+DRAWS = 100  # for each generated row, at most
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferenceDataset:
@@ -35,12 +38,11 @@ class PreferenceDataset:
 
 
 def load_rows(config: PreferenceDataConfig, kind: str = "pairs") -> tuple[list[Row], list[Row]]:
-    """Training and held-out rows. Raises RecipeError with line and column of a malformed one."""
+    """Training and held-out rows, whose prompts differ. Raises RecipeError with line and column of
+    a malformed one."""
     try:
         if config.source == "arithmetic":
-            count = config.rows + config.held_out
-            raw = arithmetic_preferences.rows(kind, config.seed, count)  # type: ignore[arg-type]
-            rows = preferences.parse_rows(raw, "generated data, row")
+            rows = preferences.parse_rows(_arithmetic(config, kind), "generated data, row")
         elif config.source == "general":  # held-out rows use held-out entities
             rows = [
                 row
@@ -62,7 +64,27 @@ def load_rows(config: PreferenceDataConfig, kind: str = "pairs") -> tuple[list[R
             f"data.source: {config.source} has {len(rows)} rows; data.rows={config.rows} and "
             f"data.held_out={config.held_out} need more"
         )
-    return rows[:train], rows[train : train + config.held_out]
+    held_out = rows[train : train + config.held_out]
+    asked = {repr(row.prompt) for row in held_out}
+    apart = [row for row in rows[:train] if repr(row.prompt) not in asked]
+    if len(apart) < train:
+        print(
+            f"data: {train - len(apart)} training rows have the prompt of a held-out one; left out"
+        )
+    if not apart:
+        raise RecipeError(f"data.source: {config.source} has no prompt that is not held out")
+    return apart, held_out
+
+
+def _arithmetic(config: PreferenceDataConfig, kind: str) -> list[dict[str, Any]]:
+    """Generated rows; one with the prompt of a held-out row is drawn anew."""
+    most = DRAWS * config.rows + config.held_out
+    drawn = arithmetic_preferences.rows(kind, config.seed, most)  # type: ignore[arg-type]
+    first = list(islice(drawn, config.rows + config.held_out))
+    held_out = first[config.rows :]
+    asked = {repr(row["prompt"]) for row in held_out}
+    others = (row for row in chain(first[: config.rows], drawn) if repr(row["prompt"]) not in asked)
+    return [*islice(others, config.rows), *held_out]
 
 
 def build_dataset(

@@ -29,7 +29,7 @@ from veriloop.pipeline.rollouts.grade import (
     verdicts_of,
 )
 from veriloop.pipeline.runs.atomic_write import write_atomically
-from veriloop.pipeline.runs.json_file import read_object
+from veriloop.pipeline.runs.record import read_start
 from veriloop.pipeline.training.optimizer import Optimizer
 from veriloop.pipeline.training.trainer import Trainer, TrainerDeps
 from veriloop.pipeline.types import Graded
@@ -218,8 +218,8 @@ class PreferenceLoop:
     def _evaluate_start(self) -> dict[str, Any]:
         """The start's metrics: evaluated when the run begins, read from disk when it resumes."""
         path = self._path("evaluations.json")
-        if self.step and path.is_file():
-            return read_object(path)["before"]
+        if self.step:
+            return read_start(path)["before"]
         before = self._evaluate()
         self._write_evaluations({"before": before})
         return before
@@ -254,7 +254,7 @@ class PreferenceLoop:
         if self.online is not None:
             self._sync(self.online)
             metrics |= self.online.evaluate(
-                self.deps.evaluations(self.step),
+                self.deps.evaluations_of(self.policy, self.recipe.sampler.dtype, self.step),
                 lambda graded: self.deps.record.write_evaluated(self.step, graded),
             )
         summary = ", ".join(

@@ -100,13 +100,20 @@ class Critic:
                 values_N[rollouts] = values_E
         return self.ranks.summed(values_N)
 
-    def step(self, max_grad_norm: float) -> None:
-        """Clip and step with the accumulated gradient, then clear it."""
+    def clip(self, max_grad_norm: float) -> None:
+        """Clip the accumulated gradient. One that is not finite is cleared: NonFiniteError."""
         norm = whole(torch.nn.utils.clip_grad_norm_(self._parameters(), max_grad_norm))
         if not torch.isfinite(norm):
-            self.optimizer.zero_grad()
+            self.forget()
             raise NonFiniteError(f"the critic's gradient norm is {norm.item()}")
+
+    def step(self) -> None:
+        """Step with the accumulated gradient, then clear it."""
         self.optimizer.step()
+        self.forget()
+
+    def forget(self) -> None:
+        """Clear the accumulated gradient."""
         self.optimizer.zero_grad()
 
     def state(self) -> dict[str, Any]:

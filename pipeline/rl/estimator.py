@@ -260,7 +260,8 @@ def without_gradient(
 def rewards_alone(algorithm: AlgorithmConfig) -> bool:
     """Whether each token's gradient is proportional to its response's advantage.
 
-    That is without KL penalty, entropy bonus, critic, trust region or step rewards.
+    That is without KL penalty, entropy bonus, critic, trust region or step rewards, and without an
+    objective of the user, which may have terms of its own.
     """
     others = (
         algorithm.kl_coefficient,
@@ -269,6 +270,7 @@ def rewards_alone(algorithm: AlgorithmConfig) -> bool:
         algorithm.old_kl_target,
         algorithm.trust_region,
         algorithm.critic != "none",
+        is_function(algorithm.objective),
     )
     whole = algorithm.advantage in OUTCOMES or is_function(algorithm.advantage)
     return whole and not any(others)

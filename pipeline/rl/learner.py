@@ -1,5 +1,6 @@
 """The policy learner: the updates of one turn, and the state its algorithm keeps across turns."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -128,13 +129,22 @@ class PolicyLearner:
             progress = (step + i / total) / self.recipe.steps
             updates += self._updated(part, progress, step, tolerance if i == 0 else None)
             self.done += 1
-        if algorithm.old_kl_target and parts:
-            kls = [distance(self.policy, part, chunk, self.ranks) for part in parts]
-            kl = sum(kls) / len(parts)
-            self.old_kl_coefficient = adapted_beta(
-                self.old_kl_coefficient, kl, algorithm.old_kl_target
-            )
+        # Without a step of the policy its KL says nothing.
+        if algorithm.old_kl_target and updates and step >= algorithm.critic_warmup:
+            self._adapt_old_kl([distance(self.policy, part, chunk, self.ranks) for part in parts])
         return updates, advantages_N
+
+    def _adapt_old_kl(self, kls: Sequence[float]) -> None:
+        """The next weight of the penalty on KL(old || policy), from that of each mini-batch."""
+        kl = sum(kls) / len(kls)
+        if not math.isnan(kl):
+            target = self.algorithm.old_kl_target
+            self.old_kl_coefficient = adapted_beta(self.old_kl_coefficient, kl, target)
+            return
+        failure = f"KL(old || policy) is {kl} after optimizer step {self.done}"
+        if self.recipe.nonfinite == "stop":
+            raise NonFiniteError(failure)
+        self.refused.append(failure)
 
     def _minibatches(
         self, graded: Sequence[Graded], skipped: frozenset[int], shuffle: Random
@@ -149,9 +159,13 @@ class PolicyLearner:
                 max_tokens=self.recipe.rollout.max_tokens,
                 shuffle=shuffle,
                 select=lambda share: forwarded(share, graded, skipped),
-                share_prompts=trainer.share_prompts and supports_shared_prompts(self.policy),
+                share_prompts=trainer.share_prompts and self._prompts_can_be_shared(),
                 ranks=self.ranks.count,
             )
+
+    def _prompts_can_be_shared(self) -> bool:
+        trunk = None if self.critic is None else self.critic.trunk
+        return all(map(supports_shared_prompts, [self.policy, *([] if trunk is None else [trunk])]))
 
     def _epochs(
         self,

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from veriloop.pipeline.errors import NonFiniteError, StageError
-from veriloop.pipeline.evaluation.evaluate import MEASURED, evaluate, passes
+from veriloop.pipeline.evaluation.evaluate import MEASURED, EvaluationStore, evaluate, passes
 from veriloop.pipeline.protocols import LearnerProtocol, LoopRecipe
 from veriloop.pipeline.rl import metrics
 from veriloop.pipeline.rl.learner import turn_random
@@ -291,7 +291,7 @@ class Loop:
                 greedy=full,
                 keep=lambda graded: self.deps.record.write_evaluated(self.step, graded),
                 on_problem=part.advance,
-                store=self.deps.evaluations(self.step) if full else None,
+                store=self._store() if full else None,
             )
         append(
             self.evaluations,
@@ -299,6 +299,9 @@ class Loop:
         )
         summary = ", ".join(f"{name} {e.value:.3f}" for name, e in result.estimates.items())
         self.deps.console.note(f"held out, after step {self.step}: {summary}")
+
+    def _store(self) -> EvaluationStore | None:
+        return self.deps.evaluations_of(self.policy, self.recipe.sampler.dtype, self.step)
 
     def _rewind_evaluations(self) -> None:
         """Remove the evaluations that this run repeats: later ones and the last. Say which of the

@@ -28,7 +28,7 @@ def pretraining(
     Raises RecipeError for a file without text.
     """
     algorithm, row = recipe.algorithm, recipe.trainer.row
-    documents = _documents(algorithm.ptx_text)
+    documents = _documents(algorithm.ptx_text, tokenizer)
 
     def loss(done: int) -> Tensor:
         random = Random(f"pretraining/{recipe.seed}/{done}")
@@ -54,7 +54,7 @@ def pretraining(
     return loss
 
 
-def _documents(source: str) -> Callable[[Random], Iterator[str]]:
+def _documents(source: str, tokenizer: Any) -> Callable[[Random], Iterator[str]]:
     """A function that returns an endless stream of texts from a random start."""
     if source == "corpus":
         mix = corpus.Mix()
@@ -65,6 +65,8 @@ def _documents(source: str) -> Callable[[Random], Iterator[str]]:
 
         return generated
     texts = _texts(Path(source))
+    if not any(len(_ids(tokenizer, text)) > 1 for text in texts):
+        raise RecipeError(f"algorithm.ptx_text: no text in {source} has two tokens or more")
 
     def read(random: Random) -> Iterator[str]:
         return islice(cycle(texts), random.randrange(len(texts)), None)
@@ -91,8 +93,12 @@ def _texts(path: Path) -> list[str]:
 def _pieces(tokenizer: Any, texts: Iterator[str], row: int, tokens: int) -> Iterator[list[int]]:
     """Token ids of documents, each cut to a row, with `tokens` targets in total."""
     while tokens > 0:
-        ids = tokenizer(next(texts), add_special_tokens=False)["input_ids"][: row + 1]
+        ids = _ids(tokenizer, next(texts))[: row + 1]
         ids = ids[: tokens + 1]
         if len(ids) > 1:
             tokens -= len(ids) - 1
             yield ids
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]

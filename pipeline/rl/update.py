@@ -5,7 +5,8 @@ Axes: R packed rows, T positions, M masked-in tokens of a micro-batch.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -156,13 +157,19 @@ def update(
     with span("backward"):  # fetching the totals waits for the backward pass
         totals = defaultdict(float, sums.totals(ranks))
     gap, widest = totals["gap"] / tokens, totals["widest"]
-    _check_finite(context, done, {"loss": totals["loss"], "log-prob difference": gap})
+    checked = {
+        "loss": totals["loss"],
+        "log-prob difference": gap,
+        "value loss": totals["value_loss"],
+    }
+    with _all_or_none(context):
+        _check_finite(done, checked)
     check_mismatch(context.optimizer, gap, widest, tokens, tolerance, done)
     if context.pretraining is not None and not critic_only:
         context.pretraining(done).backward()
-    with span("optimizer"):
+    with span("optimizer"), _all_or_none(context):
         if context.critic is not None:
-            context.critic.step(context.optimizer.config.max_grad_norm)
+            context.critic.clip(context.optimizer.config.max_grad_norm)
         if critic_only:
             context.optimizer.forget()
             grad_norm, learning_rate, kept = 0.0, 0.0, 0.0
@@ -172,6 +179,8 @@ def update(
             )
         else:
             grad_norm, learning_rate, kept = _step(context, minibatch, progress, done)
+        if context.critic is not None:
+            context.critic.step()
     return Update(
         loss=totals["loss"],
         value_loss=totals["value_loss"],
@@ -192,13 +201,22 @@ def update(
     )
 
 
-def _check_finite(context: UpdateContext, done: int, totals: Mapping[str, float]) -> None:
-    """Clear the gradients and raise NonFiniteError for a total that is NaN or infinite."""
+@contextmanager
+def _all_or_none(context: UpdateContext) -> Iterator[None]:
+    """If a total or gradient inside is not finite, the gradients of policy and critic are cleared,
+    which the next step must not contain."""
+    try:
+        yield
+    except NonFiniteError:
+        context.optimizer.forget()
+        if context.critic is not None:
+            context.critic.forget()
+        raise
+
+
+def _check_finite(done: int, totals: Mapping[str, float]) -> None:
     for name, value in totals.items():
         if not math.isfinite(value):
-            context.optimizer.forget()
-            if context.critic is not None:
-                context.critic.optimizer.zero_grad()
             raise NonFiniteError(f"the {name} is {value} at optimizer step {done}")
 
 

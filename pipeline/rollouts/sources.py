@@ -7,9 +7,9 @@ from veriloop.data.decontaminate import Overlap
 from veriloop.data.gym import PREFIX, GymSource
 from veriloop.data.hub.source import SetSource, SourceSpec, open_source, require_rows
 from veriloop.data.problem import Problem
-from veriloop.data.sources import SOURCES, Source
+from veriloop.data.sources import SOURCES, Source, held_out
 from veriloop.pipeline.config.datasets import SetConfig
-from veriloop.pipeline.config.sections import require_known_sources
+from veriloop.pipeline.config.sections import EvaluationConfig, require_known_sources
 from veriloop.pipeline.errors import RecipeError
 
 Sources = Mapping[str, Source]
@@ -44,6 +44,14 @@ def sources_of(
         except (ValueError, KeyError, FileNotFoundError) as mistake:
             raise RecipeError(f"sets.{name}: {mistake}") from mistake
     return sources, facts
+
+
+def held_out_problems(evaluation: EvaluationConfig, sources: Sources) -> list[Problem]:
+    """The questions of an evaluation. Raises RecipeError for a source that holds none out."""
+    try:
+        return held_out(evaluation.sources, evaluation.problems, sources)
+    except ValueError as mistake:
+        raise RecipeError(f"evaluation.sources: {mistake}") from mistake
 
 
 def require_sources(names: Iterable[str], sets: Mapping[str, SetConfig]) -> None:

@@ -1,6 +1,7 @@
 """Process supervision: the verifiers of single steps, asked once for each different response."""
 
 import logging
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -35,7 +36,10 @@ def with_step_scores(graded: Sequence[Graded], scores: StepScores) -> list[Grade
 
 def _scored(scores: StepScores, problem: Problem, response: str) -> ScoredSteps | None:
     try:
-        return tuple((end, score) for end, score in scores(problem, response))
+        scored = tuple((end, score) for end, score in scores(problem, response))
+        if not all(math.isfinite(score) for _, score in scored):
+            raise ValueError(f"a score is not finite: {[score for _, score in scored]}")
+        return scored
     except Exception as failure:  # noqa: BLE001 - a verifier's failure is no score
         _log.warning("the steps of a response have no scores: %s", failure)
         return None

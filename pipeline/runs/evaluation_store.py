@@ -14,7 +14,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.json_file import read_object
-from veriloop.pipeline.runs.provenance import identity
+from veriloop.pipeline.runs.provenance import code_hash, versions
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.pipeline.runs.rollout_file import copy_rollouts
 
@@ -37,6 +37,7 @@ class EvaluationFolder:
         say: Callable[[str], None],
     ) -> None:
         self._folder, self._weights, self._say = folder, weights, say
+        code_hash()  # before files may change under a long run
         self._samples, self._step = record.evaluated(step), step
 
     def find(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -56,17 +57,14 @@ class EvaluationFolder:
         path = self._path(asked)
         samples = path.with_suffix(".parquet")
         write_atomically(samples, lambda draft: copyfile(self._samples, draft))
-        text = json.dumps(
-            {"weights": str(self._weights), "asked": asked, "evaluation": evaluation}
-        )
+        text = json.dumps({"weights": str(self._weights), "asked": asked, "evaluation": evaluation})
         write_atomically(path, lambda draft: draft.write_text(text))
 
     def _path(self, asked: Mapping[str, Any]) -> Path:
-        environment = identity()
         facts = {
             "asked": asked,
             "weights": lineage.checkpoint_hash(self._weights),
-            "code": [environment["versions"], environment["git"]],
+            "code": [versions(), code_hash()],
         }
         key = sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         return self._folder / f"{key}.json"

@@ -4,6 +4,8 @@ import os
 import platform
 import subprocess
 from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 from veriloop.sandbox.host import cores
 
 _ROOT = Path(__file__).resolve().parents[2]
+_PACKAGES = {"data", "pipeline", "sandbox", "stages", "verifiers"}
 _DISTRIBUTIONS = {  # name -> distributions that provide it
     "torch": ("torch",),
     "transformers": ("transformers",),
@@ -24,12 +27,23 @@ UNKNOWN = "unknown"
 
 def identity() -> dict[str, Any]:
     """{"versions": by package name, "machine": cpu, cores, memory, gpus, "git": commit, dirty}."""
-    versions = {name: _version(names) for name, names in _DISTRIBUTIONS.items()}
-    return {
-        "versions": {"python": platform.python_version()} | versions,
-        "machine": machine(),
-        "git": git(_ROOT),
-    }
+    return {"versions": versions(), "machine": machine(), "git": git(_ROOT)}
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages whose versions matter, by name."""
+    packages = {name: _version(names) for name, names in _DISTRIBUTIONS.items()}
+    return {"python": platform.python_version()} | packages
+
+
+@cache
+def code_hash() -> str:
+    """sha256 over the Python files of this package, as they were at the first call."""
+    digest = sha256()
+    for package in sorted(path for path in _ROOT.iterdir() if path.name in _PACKAGES):
+        for file in sorted(package.rglob("*.py")):
+            digest.update(f"{file.relative_to(_ROOT)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 def machine() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.runs.atomic_write import fsync, unfinished, write_atomically, writing
-from veriloop.pipeline.runs.json_file import RESTORE
+from veriloop.pipeline.runs.json_file import RESTORE, read_object
 from veriloop.pipeline.runs.rollout_file import read_rollouts, write_rollouts
 from veriloop.pipeline.runs.trackers.completions import completion_table
 from veriloop.pipeline.runs.trackers.mirror import Mirror
@@ -31,6 +31,7 @@ __all__ = [
     "evaluated_steps",
     "read_metrics",
     "read_rollouts",
+    "read_start",
     "rewind_evaluations",
 ]
 
@@ -315,6 +316,16 @@ def rewind_evaluations(path: Path, last: int, repeated: Collection[int]) -> list
     write_atomically(path, lambda draft: draft.write_bytes(b"".join(kept)))
     cut = f"{path}: the last line was incomplete; its {len(torn)} bytes are cut off"
     return [cut] if torn else []
+
+
+def read_start(path: Path) -> dict[str, Any]:
+    """The evaluation of a resumed run's start. Raises RecipeError if the file is missing: the model
+    is no longer the start."""
+    if not path.is_file():
+        raise RecipeError(
+            f"cannot resume: {path} with the start's evaluation is missing. {RESTORE}"
+        )
+    return read_object(path)
 
 
 def evaluated_steps(path: Path) -> set[int]:

@@ -36,7 +36,7 @@ class ServedRequests:
     ) -> dict[str, Any]:
         """The request for one response of a call, which is the `place`th. `label`: of the weights
         that have to answer."""
-        seed = sampling.seed * SEEDS + place
+        seed = (sampling.seed * SEEDS + place) % 2**63  # servers take no more
         parameters = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,

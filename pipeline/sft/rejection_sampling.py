@@ -95,7 +95,9 @@ def collect(
         ]
         questions, sampled = questions + len(batch), sampled + len(samples)
         by_id = {problem.id: problem for problem in batch}
-        accepted = _rewritten(sample_filter(samples), by_id, rewrite, sample_filter.dropped)
+        kept = sample_filter(samples)
+        responses = _rewritten(path.with_name(f"rewritten_{path.name}"), kept, rewrite)
+        accepted = _complete(kept, responses, by_id, sample_filter.dropped)
         verdicts = _verdicts(accepted, teacher.pool)
         check_failures(
             f"round {number + 1}, answers as they will be learned",
@@ -229,20 +231,36 @@ def _sample(problem: Problem, answer: Mapping[str, Any], ngram: int) -> Sample:
     )
 
 
-def _rewritten(
+def _rewritten(path: Path, samples: Sequence[Sample], rewrite: RewriteConfig) -> list[str | None]:
+    """Each sample in the recipe's layout; None where the rewriter failed. What a rewriter writes is
+    kept at `path`: a resumed run asks it for what failed, and for nothing else."""
+    if not rewrite.rewriter:
+        return rewrite_all(samples, rewrite)
+    rows = list(read_rows(path)) if path.is_file() else []
+    if [row["response"] for row in rows] != [sample.response for sample in samples]:
+        rows = [{"response": sample.response, "rewritten": None} for sample in samples]
+    failed = [i for i, row in enumerate(rows) if row["rewritten"] is None]
+    renewed = rewrite_all([samples[i] for i in failed], rewrite)
+    for i, response in zip(failed, renewed, strict=True):
+        rows[i] |= {"rewritten": response}
+    _write(path, rows)
+    return [row["rewritten"] for row in rows]
+
+
+def _complete(
     samples: Sequence[Sample],
+    responses: Sequence[str | None],
     problems: Mapping[str, Problem],
-    rewrite: RewriteConfig,
     dropped: Counter[str],
 ) -> list[tuple[Problem, str]]:
-    """The samples in the recipe's layout."""
-    responses: list[tuple[Problem, str]] = []
-    for sample, response in zip(samples, rewrite_all(samples, rewrite), strict=True):
+    """The responses that there are, with their problems; the others are counted."""
+    complete: list[tuple[Problem, str]] = []
+    for sample, response in zip(samples, responses, strict=True):
         if response is None:
             dropped["rewrite_failed"] += 1
         else:
-            responses.append((problems[sample.facts["problem"]], response))
-    return responses
+            complete.append((problems[sample.facts["problem"]], response))
+    return complete
 
 
 def _rows(

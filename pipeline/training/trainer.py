@@ -11,7 +11,8 @@ from torch import Tensor
 from veriloop.pipeline.config.sections import CheckpointConfig
 from veriloop.pipeline.errors import Stopped
 from veriloop.pipeline.model.device import trim_heap
-from veriloop.pipeline.model.policy import policy_weights, write_policy
+from veriloop.pipeline.model.policy import policy_weights, sampled_as_saved, write_policy
+from veriloop.pipeline.model.prepare import DTYPES
 from veriloop.pipeline.model.sharded import SINGLE, Ranks, gathered, sharded_state
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
@@ -54,6 +55,12 @@ class TrainerDeps:
     directory: Path
     start: Path  # the checkpoint that the run started from
     ranks: Ranks = SINGLE  # those that train the model
+
+    def evaluations_of(self, model: Any, dtype: str, step: int) -> EvaluationFolder | None:
+        """`evaluations`, for a sampler in `dtype` that takes the model's weights from memory. None
+        if these are not the weights of its checkpoint."""
+        same = sampled_as_saved(model, DTYPES[dtype])
+        return self.evaluations(step) if same else None
 
     def evaluations(self, step: int) -> EvaluationFolder | None:
         """Those of the weights after `step` steps: 0, for the start, or as many as the last

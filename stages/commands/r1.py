@@ -1,7 +1,7 @@
 """`veriloop r1`: plan or run all stages of a recipe."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -145,8 +145,10 @@ def _run(
         print(f"\n{stage_table(output)}", flush=True)
         raise
     except (Stopped, KeyboardInterrupt) as stop:
-        settings_words = [word for setting in options.set for word in ("--set", setting)]
-        words = ["r1", options.recipe, *settings_words, *_pushing(options), *_ranks(options)]
+        words = ["r1", options.recipe, *_repeated("--set", options.set)]
+        words += _repeated("--plugin", options.plugin)
+        words += _repeated("--only", filter(None, [options.only]))
+        words += [*_pushing(options), *_ranks(options)]
         words += ["--output", str(output), "--resume"]
         launcher = recipe.cluster.launcher if recipe.cluster.ranks > 1 else "veriloop"
         raise stopped(stop, f"{launcher} {shlex.join(words)}") from stop
@@ -154,6 +156,10 @@ def _run(
         f"\n{stage_table(output)}\n\ncheckpoint: {checkpoint}\nlineage: veriloop lineage {output}",
         flush=True,
     )
+
+
+def _repeated(flag: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (flag, value)]
 
 
 def _with_flags(recipe: R1Recipe, options: Options) -> R1Recipe:

@@ -34,7 +34,7 @@ CHECKPOINTS = (
     "outputs/r1/zero/checkpoints/step_000050",
     "outputs/cold/sft/checkpoints/step_000048",
 )
-RUNS = ("first", "mine", "other", "whole", "demo", "parity-1")
+RUNS = ("first", "mine", "other", "whole", "demo", "backwards-1")
 ROWS = {"prompt": "What is 1+1?", "completion": "<answer>2</answer>", "label": True}
 SUMS = [{"question": f"What is {n}+1?", "answer": f"#### {n + 1}"} for n in (1, 2)]  # as GSM8K
 LINES = {
@@ -42,6 +42,7 @@ LINES = {
     "mine.jsonl": ROWS,
     "samples.jsonl": ROWS,
     "general.jsonl": ROWS,
+    "questions.jsonl": {"question": "What do 4 pens of 3 euros cost?", "answer": "12"},
     "svamp.jsonl": {
         "ID": "1",
         "Body": "Ann has 1.",
@@ -119,8 +120,8 @@ def workplace(tmp_path, monkeypatch, tiny_checkpoint, recorded):
         shutil.copytree(ROOT / "tests/sandbox/cases", tmp_path / "my/attacks")
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine/parity.py").write_text(parity())
-        (tmp_path / "mine/mycheck.py").write_text(PLUGIN.format(name="mycheck"))
-        for name in ("parity", "mycheck"):  # as `veriloop verifier new` writes them
+        for name in ("backwards", "mycheck"):  # as `veriloop verifier new` writes them
+            (tmp_path / f"mine/{name}.py").write_text(PLUGIN.format(name=name))
             (tmp_path / f"mine/{name}.yaml").write_text(RECIPE.format(name=name, folder="mine"))
             (tmp_path / f"mine/{name}.jsonl").write_text(QUESTIONS)
         (tmp_path / "token").write_text("secret\n")

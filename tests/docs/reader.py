@@ -28,7 +28,7 @@ SHORTER = {  # how a command begins: what is added to it, unless it is a dry run
     "veriloop zero": RUN_SIZES,
     "veriloop watch": {"--port": "0"},
     "veriloop doctor": {"--sampler": "torch"},
-    "python mine/parity_trl.py": {"2": ""},  # steps
+    "python mine/backwards_trl.py": {"2": ""},  # steps
 }
 PROGRAMS = {  # of the reader's environment; hf download ID --local-dir FOLDER has no network here
     "veriloop": '#!/bin/sh\nexec "{python}" -m veriloop.stages.cli "$@"\n',

@@ -29,7 +29,7 @@ STAGES = {
 }
 OF_OURS = re.compile(r"(?:[A-Z_]+=\S* )*(?:veriloop|make|python benchmarks/\S+|git clone)(?: |$)")
 OUTSIDE = {"/", "~"}  # how the name of such a place begins
-WRITTEN = {"mine/parity_trl.py"}  # scripts that `veriloop verifier new` writes
+WRITTEN = {"mine/backwards_trl.py"}  # scripts that `veriloop verifier new` writes
 NOT_TRIED = {  # first word: why not
     "git": "the address to clone from is the reader's",
     "docker": "builds the image, which tests/sandbox/docker/test_dockerfile.py does",

@@ -113,28 +113,56 @@ def test_a_researcher_with_one_gpu(reader):
         assert "<html" in urlopen(url).read().decode()
 
 
+def test_an_engineer_with_a_model_and_questions(reader):
+    reader.opens("docs/own.md")
+    reader.file("questions.jsonl", "json")
+    judged = "--question '{question}' --answer answer --verifier math_answer --read number"
+    assert "Anna has 7 apples" in reader.types(f"veriloop data show questions.jsonl {judged}")
+    rows = [{"question": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(60)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (reader.here / "questions.jsonl").write_text(lines)
+    reader.types(f"veriloop data check questions.jsonl {judged}")
+    examines(reader, reader.command("veriloop doctor --model models/my-base"))
+    reader.file("mine.yaml", "yaml", "stage: zero")
+    plan = reader.types("veriloop zero mine.yaml --dry-run")
+    assert "32 prompts x 8 responses = 256" in plan and "54 questions to learn from" in plan
+    train = "veriloop zero mine.yaml --output outputs/mine"
+    reader.types(train)
+    reader.types(f"{train} --resume")
+    entry, steps = stage(reader, "outputs/mine")
+    assert entry["status"] == "done" and steps == [1, 2]
+    reader.types("veriloop report outputs/mine")
+    assert "reference" in reader.types("veriloop samples outputs/mine --wrong --sort length")
+    (load,) = blocks(reader.page, "python")
+    ask(
+        reader,
+        load.replace("step_000100", "step_000002") + "print(model.config.model_type)",
+        "llama",
+    )
+
+
 def test_an_engineer_with_a_verifier_trains_and_judges_with_it(reader):
     reader.opens("docs/verifiers.md", "Add one")
-    assert "BROKEN" not in reader.pastes("veriloop zero mine/parity.yaml")
-    entry, steps = stage(reader, "outputs/parity-1")
+    assert "BROKEN" not in reader.pastes("veriloop zero mine/backwards.yaml")
+    entry, steps = stage(reader, "outputs/backwards-1")
     assert entry["status"] == "done" and steps == [1, 2]
     plugin = entry["lineage"]["inputs"]["plugins.0"]
-    assert plugin["path"] == "mine/parity.py" and len(plugin["sha256"]) == 64
-    versions = json.loads((reader.here / "outputs/parity-1/zero/versions.json").read_text())
-    assert versions["verifiers"]["parity"].startswith("1+")
+    assert plugin["path"] == "mine/backwards.py" and len(plugin["sha256"]) == 64
+    versions = json.loads((reader.here / "outputs/backwards-1/zero/versions.json").read_text())
+    assert versions["verifiers"]["backwards"].startswith("1+")
     said = reader.pastes("veriloop rescore")
     assert json.loads(said.split("\n")[0])["score"] == 1.0 and "new verdicts: " in said
-    reader.types("veriloop verifier new parity --folder mine", code=2)
+    reader.types("veriloop verifier new backwards --folder mine", code=2)
     assert "nothing was written" in reader.said()
 
 
 def test_an_engineer_with_a_verifier_runs_trl_with_it(reader):
     reader.opens("docs/verifiers.md", "Add one")
-    said = reader.pastes("python mine/parity_trl.py models/my-base")
+    said = reader.pastes("python mine/backwards_trl.py models/my-base")
     assert "BROKEN" not in said
-    rewards = re.findall(r"'rewards/parity/mean': '?([\d.]+)", said)
+    rewards = re.findall(r"'rewards/backwards/mean': '?([\d.]+)", said)
     assert len(rewards) == 2 and all(0 <= float(reward) <= 1 for reward in rewards)
-    assert (reader.here / "outputs/parity-trl/model.safetensors").is_file()
+    assert (reader.here / "outputs/backwards-trl/model.safetensors").is_file()
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")

@@ -214,3 +214,61 @@ def test_answers_may_hold_every_separator_of_lines(recipe, teacher, tmp_path, mo
     cold_start.run(recipe(), tmp_path, resume=True)
     assert calls == [5, 5, 5, 2] and len(rows_of(tmp_path / "cold_start" / "data.jsonl")) == 12
     cold_start.run(recipe(), tmp_path, resume=True)
+
+
+@pytest.mark.slow
+def test_the_texts_to_keep_out_are_those_of_the_evaluation_also_of_other_sets(recipe, tmp_path):
+    """The set that is asked holds nothing out."""
+    asked = [{"question": f"What is {n}+{n}+1?", "answer": str(2 * n + 1)} for n in range(1, 10)]
+    exam = [{"question": f"{row['question']} Think.", "answer": row["answer"]} for row in asked[:4]]
+    for name, rows in (("asked", asked), ("exam", exam)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = {"question": ["{question}"], "answer": "answer", "verifier": "math_answer"}
+    sets = {
+        "asked": own | {"path": str(tmp_path / "asked.jsonl")},
+        "exam": own | {"path": str(tmp_path / "exam.jsonl"), "test": str(tmp_path / "exam.jsonl")},
+    }
+    collect = recipe().collect.model_dump() | {"problems": {"asked": 1.0}, "questions": 9}
+    evaluation = {"sources": ["exam"], "problems": 8}
+    filters = {"min_words": 2, "distinct": 0.0, "overlap": 3}
+    made = recipe(collect=collect, sets=sets, evaluation=evaluation, filters=filters)
+    cold_start.run(made, tmp_path / "run", resume=False)
+    card = read_card(tmp_path / "run" / "cold_start" / "data.jsonl")
+    assert card["evaluation_texts"] == 4 and card["dropped"]["contaminated"] == 4
+
+
+def test_other_content_of_a_file_asks_for_other_data(recipe, teacher, tmp_path):
+    path = tmp_path / "exam.jsonl"
+    made = recipe(filters={"against": str(path)})
+    keys = set()
+    for text in ("one", "two"):
+        path.write_text(json.dumps({"question": text}) + "\n")
+        keys.add(teacher_data._data_key(made, teacher[0]))
+    assert len(keys) == 2
+    keys.add(teacher_data._data_key(recipe(evaluation={"problems": 9}), teacher[0]))
+    assert len(keys) == 3
+
+
+@pytest.mark.slow
+def test_a_stage_that_trains_keeps_its_data_when_another_evaluation_is_asked_for(
+    recipe, teacher, tmp_path, stopping
+):
+    _, engine = teacher
+    with stopping(), pytest.raises(Stopped):
+        cold_start.run(recipe(), tmp_path, resume=False)
+    asked = list(engine.asked)
+    cold_start.run(recipe(evaluation={"problems": 5}), tmp_path, resume=True)
+    assert engine.asked == asked
+
+
+def test_held_out_answers_are_judged_as_collected_ones(recipe):
+    collect = recipe().collect.model_dump() | {
+        "verifier_workers": 3, "verifier_limit_s": 7.0, "verifier_error_share": 0.25,
+        "verifier_computer_algebra": "never", "verifier_service": "http://host:1",
+    }  # fmt: skip
+    judged = sft._judging(recipe(collect=collect))
+    assert judged == {
+        "judging": {"workers": 3, "limit_s": 7.0, "sandbox": "auto",
+                    "facts": {"computer_algebra": "never"}},
+        "verifier_service": "http://host:1", "error_share": 0.25,
+    }  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.config.sft import SFTRecipe
-from veriloop.pipeline.errors import Stopped
+from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.evaluation import evaluate as module
 from veriloop.pipeline.preference import loop as preference_loop
 from veriloop.pipeline.runs.rollout_file import read_rollouts
@@ -85,7 +85,7 @@ def test_the_stages_of_a_run_evaluate_a_checkpoint_once(
 
 
 @pytest.mark.slow
-def test_the_evaluation_of_a_lost_start_is_not_taken_for_the_checkpoints(
+def test_a_run_whose_evaluation_of_the_start_is_lost_does_not_measure_another_model_for_it(
     tiny_checkpoint, tmp_path, passes, stopping
 ):
     recipe = SFTRecipe.model_validate(
@@ -96,7 +96,6 @@ def test_the_evaluation_of_a_lost_start_is_not_taken_for_the_checkpoints(
     with stopping(), pytest.raises(Stopped):
         sft.run(recipe, tmp_path, resume=False)
     (tmp_path / "sft/before.json").unlink()
+    with pytest.raises(RecipeError, match=r"before\.json with the start's evaluation is miss"):
+        sft.run(recipe, tmp_path, resume=True)
     assert passes == [3] * 2
-    sft.run(recipe, tmp_path, resume=True)
-    assert passes == [3] * 4  # the start from the store, and the end
-    assert [row["step"] for row in rows(tmp_path / "sft", 0)] == [0] * 6

@@ -1,6 +1,7 @@
 """R1-Zero as a stage: its reward, its record, and a run that is killed and taken up again."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,3 +177,20 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(words, tmp_path):
     assert process.returncode == 130 and "--resume" in said
     assert main(words("run", "--resume")) == 0
     assert [row["step"] for row in lines(tmp_path / "run")] == list(range(1, 7))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["all", "last"])
+def test_a_finished_run_whose_checkpoint_is_gone_is_refused_and_stays_as_it_is(
+    words, tmp_path, capsys, lost
+):
+    assert main(words("run")) == 0
+    folder = tmp_path / "run" / "zero"
+    kept = sorted((folder / "checkpoints").iterdir())
+    for path in kept if lost == "all" else kept[-1:]:
+        shutil.rmtree(path)
+    files = [tmp_path / "run" / "run.json", folder / "metrics.jsonl", folder / "evaluations.jsonl"]
+    before = [path.read_bytes() for path in files]
+    assert main(words("run", "--resume")) == 2
+    assert "zero has ended, but its checkpoint" in capsys.readouterr().err
+    assert [path.read_bytes() for path in files] == before

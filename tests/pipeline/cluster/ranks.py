@@ -140,7 +140,7 @@ class recorded:  # noqa: N801 - a context manager
     """Keeps the gradients that optimizers are about to step with."""
 
     def __init__(self, gradients):
-        self.gradients, self.steps = gradients, (Optimizer.step, Critic.step)
+        self.gradients, self.steps = gradients, (Optimizer.step, Critic.clip)
 
     def keep(self, parameters):
         self.gradients += [whole(p.grad).clone() for p in parameters if p.grad is not None]
@@ -152,14 +152,14 @@ class recorded:  # noqa: N801 - a context manager
             self.keep(optimizer.parameters)
             return policy(optimizer, *args)
 
-        def critic_step(own, *args):
+        def critic_clip(own, *args):
             self.keep(own._parameters())
             return critic(own, *args)
 
-        Optimizer.step, Critic.step = step, critic_step
+        Optimizer.step, Critic.clip = step, critic_clip
 
     def __exit__(self, *_):
-        Optimizer.step, Critic.step = self.steps
+        Optimizer.step, Critic.clip = self.steps
 
 
 def gap(one, other):

@@ -266,3 +266,20 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(values, key):
     with pytest.raises(RecipeError, match=f"r.yaml: {key}: .*holds credentials.*TOKEN") as refusal:
         validate({"stage": "cold_start", "name": "x", **values}, "r.yaml")
     assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"collect": {"verifier_workers": 9}},
+        {"collect": {"verifier_error_share": 0.9}},
+        {"collect": {"verifier_service": "http://host:1"}},
+        {"rewrite": {"workers": 9}},
+        {"rewrite": {"seconds": 9.0}},
+    ],
+)
+def test_how_a_stage_judges_what_it_collects_may_change(changes):
+    values = read("tiny/cold_start").model_dump(mode="json")
+    for section, keys in changes.items():
+        values[section] |= keys
+    refuse_changes(json.dumps(values), read("tiny/cold_start"))

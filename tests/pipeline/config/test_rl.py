@@ -227,6 +227,10 @@ def ahead(by, **changes):
         (-1, {}, "greater than or equal to 0"),
         (2, {"rollout": {"stop": ["</answer>"]}},
          r"rollout.ahead=2 with rollout.stop=\('</answer>',\)"),
+        (1, {"algorithm": {"preset": "rloo"}},
+         r"rollout.ahead=1 with algorithm.objective=policy_gradient: .*old_logp: trainer, or a"),
+        (1, {"algorithm": {"preset": "line_search"}},
+         r"rollout.ahead=1 with algorithm.trust_region=0.01: .*old_logp: trainer, or ahead: 0"),
     ],
 )  # fmt: skip
 def test_sampling_far_ahead_is_refused_where_it_could_not_be_corrected(by, changes, said):
@@ -239,3 +243,28 @@ def test_sampling_far_ahead_is_corrected_or_biased_by_name():
     assert ahead(4, algorithm=corrected).rollout.ahead == 4
     assert ahead(4, algorithm={"allow_biased": True}).rollout.ahead == 4
     assert ahead(1, algorithm={"dynamic_sampling": 2}, rollout={"stop": ["x"]}).rollout.ahead == 1
+    for mended in (corrected, {"allow_biased": True}):
+        assert ahead(1, algorithm={"preset": "rloo"} | mended).rollout.ahead == 1
+
+
+def test_shuffled_groups_are_refused_where_a_single_group_may_be_sampled_again():
+    refilled = {"algorithm": {"dynamic_sampling": 2}}
+    with pytest.raises(ValidationError, match="shuffled_groups with algorithm"):
+        ZeroRecipe.model_validate(FIXED | refilled | {"reward": {"control": "shuffled_groups"}})
+    ZeroRecipe.model_validate(FIXED | refilled | {"reward": {"control": "random"}})
+
+
+def test_a_set_that_holds_nothing_out_cannot_be_evaluated():
+    asked = {"problems": {"dapo_math": 1.0}}
+    with pytest.raises(ValidationError, match=r"no question of 'dapo_math' is held out; set sets"):
+        ZeroRecipe.model_validate(FIXED | asked)
+    for more in (
+        {"sets": {"dapo_math": {"held_out": 0.1}}},
+        {"sets": {"dapo_math": {"test": "test.jsonl"}}},
+        {"evaluation": {"sources": ["aime24"]}},
+    ):
+        ZeroRecipe.model_validate(FIXED | asked | more)
+    with pytest.raises(ValidationError, match="no question of 'gsm8k' is held out"):
+        ZeroRecipe.model_validate(
+            FIXED | {"problems": {"gsm8k": 1.0}, "sets": {"gsm8k": {"path": "train.jsonl"}}}
+        )

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from veriloop.pipeline.losses.kl import old_policy_kl
 from veriloop.pipeline.losses.trust_region import (
+    BETAS,
     Trial,
     adapted_beta,
     judge_step,
@@ -168,3 +169,11 @@ def test_what_could_never_end_or_never_shrink_is_refused(changes, message):
 
 def test_the_first_and_only_trial_counts():
     assert judged(0.1, attempt=1, attempts=1) == Trial(accepted=False, scale=0.0)
+
+
+def test_beta_stays_above_zero_and_finite_however_long_the_kl_is_far_from_its_target():
+    low = high = 1.0
+    for _ in range(2000):
+        low, high = adapted_beta(low, 0.0, 0.03), adapted_beta(high, 9.0, 0.03)
+    assert (low, high) == BETAS
+    assert adapted_beta(low, 9.0, 0.03) > low and adapted_beta(high, 0.0, 0.03) < high

@@ -152,9 +152,11 @@ def test_training_mode_scores_as_evaluation_mode_does_once_dropout_is_off(tiny_l
     model = tiny_llama()
     model.model.embed_tokens = nn.Sequential(model.model.embed_tokens, nn.Dropout(0.5))
     model.model.layers[0].self_attn.attention_dropout = 0.5
+    model.model.layers[0].dropout = model.model.layers[0].activation_dropout = 0.5  # as in OPT
     noisy = [scored(model, SEQUENCES, ALONE)[2][0] for _ in range(2)]
     assert not torch.equal(*noisy)
     assert without_dropout(model) is model and model.training
+    assert model.model.layers[0].dropout == model.model.layers[0].activation_dropout == 0.0
     train = scored(model, SEQUENCES, ALONE)[2][0]
     assert torch.equal(train, scored(model, SEQUENCES, ALONE)[2][0])
     assert_close(train, scored(model.eval(), SEQUENCES, ALONE)[2][0], atol=1e-6, rtol=0)

@@ -103,3 +103,22 @@ def test_labels_are_only_for_kto(tokenizer, tmp_path):
     assert len(build_dataset(data(source=source), KTO, OFFLINE, tokenizer, (2,)).rounds[0]) == 12
     with pytest.raises(RecipeError, match="which only the loss kto reads"):
         build_dataset(data(source=source), DPO, OFFLINE, tokenizer, (2,))
+
+
+def test_rows_with_a_held_out_prompt_are_not_trained(tmp_path, capsys):
+    rows = [*PAIRS, {"prompt": "p0", "chosen": "c", "rejected": "b"}]
+    source = write(tmp_path / "x.jsonl", rows)
+    train, held_out = load_rows(data(source=source, rows=0, held_out=1))
+    assert [row.prompt for row in held_out] == ["p0"]
+    assert [row.prompt for row in train] == [f"p{i}" for i in range(1, 10)]
+    assert "data: 1 training rows" in capsys.readouterr().out
+    source = write(tmp_path / "y.jsonl", [PAIRS[0]] * 3)
+    with pytest.raises(RecipeError, match="no prompt that is not held out"):
+        load_rows(data(source=source, rows=0, held_out=1))
+
+
+@pytest.mark.parametrize("kind", ["pairs", "labelled", "ranked"])
+def test_generated_rows_are_as_many_as_asked_for_without_a_held_out_prompt(kind):
+    train, held_out = load_rows(data(source="arithmetic", rows=600, held_out=300), kind)
+    assert (len(train), len(held_out)) == (600, 300)
+    assert not {repr(row.prompt) for row in train} & {repr(row.prompt) for row in held_out}

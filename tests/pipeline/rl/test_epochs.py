@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.losses.trust_region import adapted_beta
 from veriloop.pipeline.rl import estimator
 from veriloop.pipeline.rl import learner as learning
@@ -170,3 +171,19 @@ def test_a_rollout_that_was_left_out_has_no_advantage_and_the_samplers_log_probs
     assert advantages == {n: [0.0 if n == 5 else n + 1.0] * lengths[n] for n in range(8)}
     old = by_rollout(fresh, "old_M")
     assert old[5] == pytest.approx(list(rollouts[5].rollout.logp))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("warmup", "expected"), [(1, 0.5), (2, 1.0)])
+def test_the_weight_of_the_kl_penalty_waits_for_the_policys_first_step(learned, warmup, expected):
+    """The turn is the second one, of index 1."""
+    parts = {"preset": "ppo_klpen", "minibatches": 1, "old_kl_target": 1e3}
+    *_, learner, _ = learned(critic_warmup=warmup, **parts)
+    assert learner.old_kl_coefficient == expected
+
+
+@pytest.mark.slow
+def test_a_kl_that_is_no_number_stops_the_run(learned, monkeypatch):
+    monkeypatch.setattr(learning, "distance", lambda *_: float("nan"))
+    with pytest.raises(NonFiniteError, match=r"KL\(old \|\| policy\) is nan after optimizer"):
+        learned(preset="ppo_klpen", minibatches=1, old_kl_target=0.01)

@@ -136,6 +136,7 @@ def test_a_step_that_teaches_nothing_still_proves_the_samplers_weights(learned, 
         {"preset": "ppo", **NO_KL},
         {"advantage": "global", **NO_KL},
         {"advantage": "process", **NO_KL},
+        {"objective": f"{__file__}:of_my_own", **NO_KL},
     ],
     ids=str,
 )
@@ -143,6 +144,10 @@ def test_nobody_is_left_out_where_anything_else_gives_a_gradient(rollouts, algor
     told = AlgorithmConfig(**algorithm)
     assert not rewards_alone(told)
     assert without_gradient(rollouts, told, RunningMean()) == frozenset()
+
+
+def of_my_own(inputs):
+    return inputs.advantages_M - 0.1 * inputs.logp_M
 
 
 def test_every_preset_says_whether_rewards_alone_teach():

@@ -84,3 +84,9 @@ def test_a_file_that_holds_no_text_is_refused_by_its_line(model, tmp_path, rows,
 def test_a_file_that_is_not_there_is_refused(model, tmp_path):
     with pytest.raises(RecipeError, match=r"no file .*gone"):
         pretraining(recipe(str(tmp_path / "gone")), *model)
+
+
+def test_a_file_of_empty_texts_is_refused_and_not_read_for_ever(model, tmp_path):
+    path = lines(tmp_path, json.dumps({"text": ""}), json.dumps({"text": ""}))
+    with pytest.raises(RecipeError, match=f"no text in {path} has two tokens or more"):
+        pretraining(recipe(path), *model)

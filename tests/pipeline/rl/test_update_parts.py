@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import OptimizerConfig
+from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.losses.value import value_loss
 from veriloop.pipeline.model.policy import logp_entropy
 from veriloop.pipeline.rl.critic import Critic
@@ -128,7 +129,7 @@ def test_a_shared_critic_pulls_on_the_trunk_by_its_coefficient(prepared):
         torch.manual_seed(0)
         learner.critic.head.weight.data.fill_(0.1)
         kept = []
-        learner.critic.step = lambda norm: None
+        learner.critic.step = lambda: None
         learner.optimizer.step = lambda progress, done, kept=kept: (
             kept.append(torch.cat([p.grad.flatten() for p in model.parameters()])) or (0.0, 0.0)
         )
@@ -170,7 +171,7 @@ def test_a_critic_with_its_own_trunk_changes_nothing_for_the_policy_nor_has_a_co
     learner, part = critical(model, part, True, value_coefficient=coefficient)
     plain, _ = stepped(model, part, learner.algorithm)
     kept = []
-    learner.critic.step = lambda norm: kept.append(learner.critic.head.bias.grad.item())
+    learner.critic.clip = lambda norm: kept.append(learner.critic.head.bias.grad.item())
     learner.optimizer.step = lambda progress, done: (
         kept.append(torch.cat([p.grad.flatten() for p in model.parameters()])) or (0.0, 0.0)
     )
@@ -249,3 +250,22 @@ def test_the_kl_to_the_old_policy_is_what_its_penalty_pulls_back_from(prepared, 
     assert not torch.allclose(weak, strong)
     unsaid, _ = stepped(model, part, config)
     assert_close(unsaid, weak, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("broken", ["critic", "policy", "value loss"])
+def test_what_is_not_finite_on_one_side_moves_neither_and_leaves_no_gradient(
+    prepared, monkeypatch, broken
+):
+    learner, part = critical(*prepared, True)
+    parameters = [*learner.policy.parameters(), *learner.critic._parameters()]
+    before = [p.detach().clone() for p in parameters]
+    if broken == "value loss":
+        targets = replace(part.signals[0], targets_M=part.signals[0].targets_M * torch.inf)
+        part = replace(part, signals=(targets, *part.signals[1:]))
+    else:
+        spoiled = learner.critic.head if broken == "critic" else learner.policy.lm_head
+        spoiled.weight.register_hook(lambda gradient: gradient * torch.nan)
+    with pytest.raises(NonFiniteError):
+        update(learner, part, progress=0.0, done=0)
+    assert all(p.grad is None for p in parameters)
+    assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))

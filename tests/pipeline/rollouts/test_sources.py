@@ -261,6 +261,12 @@ def test_prompts_without_an_answer_have_a_fixed_reference_and_facts_from_columns
         ({"question": ("{ask}",), "verifier": "length"}, "for prompts without an answer a `fixed`"),
         ({"of": "gsm8k", "fixed": {"a": 1}}, "fixed={'a': 1} is read only with `question`"),
         ({"of": "gsm8k", "facts": {"a": "b"}}, "facts={'a': 'b'} is read only with `question`"),
+        ({"of": "gsm8k", "verifier": "number"}, "verifier='number' is read only with `question`"),
+        ({"of": "gsm8k", "language": "de"}, "language='de' is read only with `question`"),
+        (
+            {"of": "gsm8k", "question": ("{a}",), "answer": "b", "verifier": "number"},
+            r"of='gsm8k' and question=\['\{a\}'\]: set only one",
+        ),
         (
             {
                 "question": ("{a}",),

@@ -36,3 +36,9 @@ def test_a_response_whose_steps_cannot_be_scored_has_no_scores(graded, caplog):
     bad, good = with_step_scores([graded(said="bad"), graded(said="good")], scores)
     assert bad.steps is None and good.steps == ()
     assert "no endpoint" in caplog.text
+
+
+def test_a_step_score_that_is_no_number_is_no_score(graded, caplog):
+    (g,) = with_step_scores([graded(said="a")], lambda problem, response: [(1, float("nan"))])
+    assert g.steps is None
+    assert "a score is not finite: [nan]" in caplog.text

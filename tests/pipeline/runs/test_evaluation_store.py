@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from tests.rollouts import graded
+from veriloop.pipeline.runs import evaluation_store
 from veriloop.pipeline.runs.evaluation_store import FOLDER, EvaluationFolder
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.pipeline.runs.rollout_file import read_rollouts
@@ -73,10 +74,7 @@ def test_other_code_finds_nothing(stage, weights, held_out_answer, monkeypatch):
     folder, *_ = stage("first", weights("a", b"1"), 0, [held_out_answer])
     folder.add(ASKED, {"greedy": 0.5})
     assert folder.find(ASKED)
-    monkeypatch.setattr(
-        "veriloop.pipeline.runs.evaluation_store.identity",
-        lambda: {"versions": {}, "git": {"commit": "other"}},
-    )
+    monkeypatch.setattr(evaluation_store, "code_hash", lambda: "other")
     assert folder.find(ASKED) is None
 
 

@@ -85,3 +85,18 @@ def test_a_git_that_hangs_is_unknown(checkout, monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", hang)
     assert told.git(checkout) == {"commit": "unknown", "dirty": "unknown"}
+
+
+def test_the_hash_of_the_code_is_of_all_packages_and_nothing_else(tmp_path, monkeypatch):
+    for name in ("data/a.py", "pipeline/rl/b.py", "tests/c.py", "data/d.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+    monkeypatch.setattr(told, "_ROOT", tmp_path)
+    hashed = told.code_hash.__wrapped__
+    first = hashed()
+    for name in ("tests/c.py", "data/d.txt"):
+        (tmp_path / name).write_text("2")
+        assert hashed() == first
+    (tmp_path / "pipeline/rl/b.py").write_text("2")
+    assert hashed() != first

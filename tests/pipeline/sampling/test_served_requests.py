@@ -46,3 +46,9 @@ def test_a_completion_ends_with_the_token_that_completes_a_stop_string(requests)
     assert requests.cut(whole, ()) is whole and requests.cut(whole, ("four",)) is whole
     empty = Completion(ids=(), logp=(), finish="stop")
     assert requests.cut(empty, ("and",)) is empty
+
+
+def test_a_large_seed_of_a_recipe_makes_seeds_that_servers_take(requests):
+    sampling = Sampling(per_prompt=2, temperature=1.0, max_tokens=4, seed=1234567890 * 100_000)
+    seeds = [body["sampling_params"]["seed"] for body in requests.of_prompts([(1,)], sampling, "x")]
+    assert all(0 <= seed < 2**63 for seed in seeds) and len(set(seeds)) == len(seeds)

@@ -318,3 +318,21 @@ def test_a_question_without_a_language_may_be_thought_about_in_any(collecting):
     found = collecting(problems=plain, keep=4)
     assert len(found.rows) == 15 and found.dropped == {"wrong": 5}
     assert {row["language"] for row in found.rows} == {""}
+
+
+def test_a_resumed_run_asks_the_rewriter_for_what_failed_and_nothing_else(collecting, monkeypatch):
+    asked = []
+
+    def rewriting(samples, config):
+        asked.append([sample.response for sample in samples])
+        failed = samples[0].response if len(asked) == 1 else None
+        return [None if s.response == failed else s.response for s in samples]
+
+    monkeypatch.setattr(module, "rewrite_all", rewriting)
+    rewriter = RewriteConfig(rewriter="http://host/v1", model="m")
+    first = collecting(rewrite=rewriter)
+    assert first.dropped["rewrite_failed"] == 1
+    (failed, *_), rounds = asked[0], len(asked)
+    again = collecting(rewrite=rewriter)
+    assert asked[rounds:] == [[failed], *[[]] * (rounds - 1)]
+    assert again.dropped.get("rewrite_failed", 0) == 0 and len(again.rows) == len(first.rows) + 1

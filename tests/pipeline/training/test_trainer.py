@@ -6,8 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from veriloop.pipeline.config.lora import LoraConfig
 from veriloop.pipeline.config.sections import CheckpointConfig
 from veriloop.pipeline.errors import Stopped
+from veriloop.pipeline.model import lora
+from veriloop.pipeline.model.policy import load_policy
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.record import StageRecord, read_metrics
@@ -125,3 +128,21 @@ def test_a_resumed_run_without_steps_left_saves_nothing(build, tmp_path):
     again.trainer.resume(state, torch.load(path / "model.pt"))
     again.trainer.run(again.steps(), lambda: 0.0)
     assert (path / "trainer_state.pt").stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+def test_weights_that_are_rounded_in_memory_alone_do_not_share_an_evaluation(
+    tiny_checkpoint, tmp_path
+):
+    model = load_policy(tiny_checkpoint())
+    deps = TrainerDeps(
+        tokenizer=None, record=StageRecord(tmp_path / "run/zero", tensorboard=False),
+        console=SimpleNamespace(note=print), directory=tmp_path / "run/zero", start=tmp_path,
+    )  # fmt: skip
+    assert deps.evaluations_of(model, "float32", 0) and deps.evaluations_of(model, "bfloat16", 0)
+    vars(model)["_stored_as"] = torch.bfloat16
+    assert deps.evaluations_of(model, "bfloat16", 0)
+    assert deps.evaluations_of(model, "float32", 0) is None
+    vars(model)["_stored_as"] = torch.float32
+    lora.add(model, LoraConfig(rank=2, alpha=4.0))
+    assert deps.evaluations_of(model, "float32", 0) is None

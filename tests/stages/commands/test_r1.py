@@ -145,6 +145,14 @@ def test_a_stopped_run_says_how_to_go_on_and_does_nothing_twice(started):
     )
 
 
+def test_a_stopped_run_goes_on_with_its_plugins_and_with_the_same_stage_alone(started, tmp_path):
+    started[1]["raises"] = Stopped("stopped after step 1 of 2")
+    plugin = tmp_path / "mine.py"
+    plugin.write_text("")
+    with pytest.raises(Stopped, match=f"r1 tiny/r1 --plugin {plugin} --only zero --output"):
+        r1("--plugin", str(plugin), "--only", "zero")
+
+
 def test_settings_are_read_as_yaml():
     told = settings(["a.b.c=[1, x]", "a.d=true", "b.e=", "b.f=x=y", "b.g-h=2"])
     assert told == {"a": {"b.c": [1, "x"], "d": True}, "b": {"e": None, "f": "x=y", "g_h": 2}}

@@ -1,0 +1,66 @@
+"""The page of results has a sentence for each missed target."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def sentences(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("readme").sentences
+
+
+@pytest.mark.parametrize(
+    ("name", "failure", "sentence"),
+    [
+        ("gpu", "update of 1.5B: mfu 0.36, aim 0.4",
+         "An update of a model of 1.5B reaches 0.36 of the GPU's dense bfloat16 peak; the target "
+         "is 0.4."),
+        ("published_gains", "greedy/svamp: GRPO less further SFT -0.096 ± inf (95 %)",
+         "On `svamp` the greedy accuracy after GRPO should exceed that after further SFT. The "
+         "difference is -0.096; one seed has no interval."),
+        ("published_gains", "greedy/svamp: GRPO less further SFT -0.010, -0.050 to +0.030 (95 %)",
+         "On `svamp` the greedy accuracy after GRPO should exceed that after further SFT. The "
+         "difference is -0.010 (-0.050 to +0.030, 95 %)."),
+        ("published_whole", "ended with 130",
+         "The list of stages did not run to its end (exit code 130)."),
+        ("tuning_speed", "dpo: 1.43 x TRL at its best, wanted 2.0; with its matrix products alone "
+         "it would be 2.53 x",
+         "A DPO step has 1.43 times the tokens per second of TRL at its best settings; the target "
+         "is 2.0. Its matrix products alone would have 2.53 times."),
+        ("sync", "what no sentence is known for", "what no sentence is known for"),
+    ],
+)  # fmt: skip
+def test_a_missed_target_is_a_sentence(sentences, name, failure, sentence):
+    assert sentences(name, [failure]) == [sentence]
+
+
+def test_the_controls_whose_accuracy_changed_are_one_sentence(sentences):
+    failed = [
+        "random-0: pass@1 moved from 0.209 to 0.167, out of the noise",
+        "seed-1: after 0.800 < 0.9",
+        "random-0: greedy moved from 0.482 to 0.395, out of the noise",
+        "shuffled_groups-2: greedy moved from 0.422 to 0.242, out of the noise",
+    ]
+    other, controls = sentences("zero_seeds", failed)
+    assert other == "seed-1: after 0.800 < 0.9"
+    assert controls.endswith(
+        "for random rewards, seed 0 (pass@1 0.209 → 0.167, greedy 0.482 → 0.395); shuffled groups, "
+        "seed 2 (greedy 0.422 → 0.242)."
+    )
+
+
+def test_every_missed_target_has_a_sentence_on_the_page(sentences):
+    results, page = ROOT / "benchmarks/results", (ROOT / "docs/results.md").read_text()
+    for path in results.rglob("*.json"):
+        name = path.relative_to(results).with_suffix("").as_posix()
+        failed = json.loads(path.read_text()).get("failed", [])
+        shown = sentences(name, failed)
+        assert not {*failed} & {*shown}, name
+        assert all(f"- `benchmarks/{name}.py`: {sentence}\n" in page for sentence in shown), name
+        assert len(shown) == len(failed) or name == "zero_seeds"
