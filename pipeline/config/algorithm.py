@@ -98,7 +98,7 @@ class AlgorithmConfig(Part):
     critic_learning_rate: Positive = 1e-3
     """Learning rate of a separate critic."""
     critic_warmup: Whole = 0
-    """First steps, which train only the critic."""
+    """First steps, which train only the critic; `optimizer.warmup_steps` counts them too."""
     value_coefficient: NotNegative = 0.5
     """Weight of a shared critic's loss."""
     value_clip: Positive | None = 0.2
