@@ -39,7 +39,7 @@ _SUSPECTS = (  # lower-case text before a box that rules out the shortcut `boxed
     "false|mistake|erron|bad |doubt|refuse|declin|deny|reject|nobody|no one|untrue|unlikely|"
     "impossible|whether|far from|think|say|guess|believ|claim|expect|assum|people|student|but|yet|"
     "however|though|still|decoy|between|one of|anyway|pretend|regardless| or|\nor|i'll| i |i'm|"
-    "write|put |submit|report|"
+    "write|put |submit|report|would answer|"
     "enter|pick|choose|go with|wrote|gave|state|output|box|give |were |is correct|is right|"
     "is the correct|is the right|is true|is the true|is the real"
 )
@@ -61,7 +61,11 @@ def after_think(response: str, *, prefilled_think: bool = False) -> str | None:
 
 
 def final_answer(
-    response: str, *, prefilled_think: bool = False, same: Same = same_number
+    response: str,
+    *,
+    prefilled_think: bool = False,
+    same: Same = same_number,
+    prompt: str = "",
 ) -> str | None:
     """The answer the response commits to, stripped; None when there is none.
 
@@ -70,19 +74,19 @@ def final_answer(
     boxes joined by "and", "or", a comma or labels form one answer, a list, and what changes the
     value of a box, such as a sign before it, belongs to the answer. An answer that is denied, taken
     back, one of several guesses or hidden yields None. `same` compares the answer with what the
-    text names later.
+    text names later. `prompt`: the question, which may ask for a wrong statement.
     """
     text = after_think(response, prefilled_think=prefilled_think)
     text = None if text is None else visible(text)
     if text is None:
         return None
-    return _tagged(text, same) if _TAG.search(text) else last_box(text, same)
+    return _tagged(text, same, prompt) if _TAG.search(text) else last_box(text, same, prompt)
 
 
 def answer_to(problem: Problem, response: str) -> str | None:
     """`final_answer`, with `prefilled_think` read from the problem's facts."""
     prefilled = problem.facts.get("prefilled_think", False)
-    return final_answer(response, prefilled_think=prefilled)
+    return final_answer(response, prefilled_think=prefilled, prompt=problem.prompt)
 
 
 def boxed_integer(text: str) -> str | None:
@@ -113,7 +117,7 @@ def unboxed(text: str) -> str:
     return boxed[-1].content.strip() if boxed and boxed[-1][:2] == (0, len(bare)) else text
 
 
-def _tagged(text: str, same: Same) -> str | None:
+def _tagged(text: str, same: Same, prompt: str) -> str | None:
     tags = [(match.group(), match.start(), match.end()) for match in _TAG.finditer(text)]
     opens, closes = tags[::2], tags[1::2]
     alternate = len(opens) == len(closes) and all(tag == "<answer>" for tag, _, _ in opens)
@@ -123,10 +127,10 @@ def _tagged(text: str, same: Same) -> str | None:
         text[start:end].strip() for (_, _, start), (_, end, _) in zip(opens, closes, strict=True)
     }
     answer = contents.pop() if len(contents) == 1 else ""
-    return _sure(answer, text[: opens[0][1]], text[closes[-1][2] :], same)
+    return _sure(answer, text[: opens[0][1]], text[closes[-1][2] :], same, prompt)
 
 
-def last_box(text: str, same: Same = same_number) -> str | None:
+def last_box(text: str, same: Same = same_number, prompt: str = "") -> str | None:
     """The answer in the last box, or in the list of boxes it ends; None if no box counts."""
     split = boxed_run(text)
     if split is None or not split[1]:
@@ -138,13 +142,13 @@ def last_box(text: str, same: Same = same_number) -> str | None:
     ends = [box.end for box in others if box.content.strip() not in contents]
     if ends and _HEDGE.search(before, max(ends[-1], len(before) - _HEDGE_CHARS)):
         return None
-    return _sure(answer, before, after, same)
+    return _sure(answer, before, after, same, prompt)
 
 
-def _sure(answer: str | None, before: str, after: str, same: Same) -> str | None:
+def _sure(answer: str | None, before: str, after: str, same: Same, prompt: str) -> str | None:
     """The answer; None if a part of it is hidden, or if the words around it void it."""
     if not answer or REMOVED in answer:
         return None
-    if denied(before, answer, same) or withdrawn(after, answer, same, before):
+    if denied(before, answer, same, prompt) or withdrawn(after, answer, same, before, prompt):
         return None
     return answer

@@ -7,6 +7,8 @@ The parts of a formula before and after a box belong to the answer: `-\\boxed{5}
 import re
 from typing import NamedTuple
 
+from veriloop.verifiers.math.wording import LAST_MULTIPLIERS, MULTIPLIERS
+
 _OPEN = r"\\(?:boxed|fbox|framebox)(?![a-zA-Z])\s*"
 _ARGUMENT = r"(?:\{(?:[^{}]|\{[^{}]*\})*\}|\d)\s*"
 _BARE = (  # a box without braces
@@ -75,7 +77,8 @@ _OUTER_PERCENT = re.compile(
     r"\s*(?:\$+|\\[)\]])?(?:\s?\\%|%(?!\s*[A-Za-z])|\s?\\text\s*\{\s*\\?%\s*\})"
 )
 _OUTER_SCALE = re.compile(
-    r"\s*(?:\$+|\\[)\]])?(?:\\,|~|\s)*(?:\\text\s*\{\s*)?(hundred|thousand|[mbtr]+illion)\b"
+    r"[^\S\n]*(?:\$+|\\[)\]])?(?:\\,|~|[^\S\n])*(?:\\text\s*\{\s*)?"
+    rf"((?:{'|'.join(MULTIPLIERS)})\b|(?:{'|'.join(LAST_MULTIPLIERS)})\b(?!\s*[A-Za-z-]))"
 )
 _OUTER_SIGN = re.compile(r"\b(?:minus|negative|moins|menos)\s+\$*\Z", re.IGNORECASE)
 _DASH = re.compile(r"[A-Za-z\"'*:,](?<!\bis)(?<!\bare)(?<!\bbe)(?<!equals)\s+[-\u2013]\s+\Z")

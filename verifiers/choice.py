@@ -12,6 +12,7 @@ from veriloop.verifiers.hidden import visible
 from veriloop.verifiers.invisible import without_invisible
 from veriloop.verifiers.registry import verifier
 from veriloop.verifiers.verdict import Verdict, no_answer
+from veriloop.verifiers.withdrawal import asks_wrong, withdrawn
 
 MAX_CHARS = 2_000
 LETTERS = "ABCDEFGHIJ"  # labels of options that have none, and of questions without options
@@ -33,11 +34,15 @@ _MARKED = re.compile(  # words that announce a choice
     rf"|(?:the\s+)?{_BEST}\s+{_NOUN}\s*:?\s*"
     r"|\b(?:i|we)(?:'d|'ll|\s+would|\s+will)?\s+(?:choose|chose|pick|picked|select|selected|"
     rf"go with|(?:think|believe|say)\s+(?:that\s+)?(?:it\s+is|it's|it\s+must\s+be))\s+"
-    rf"(?:{_NOUN}\s*)?",
+    rf"(?:{_NOUN}\s*)?"
+    r"|(?:答案|选项)\s*(?:应该?|就)?\s*(?:[是为选]\s*:?|:)\s*"  # the answer is
+    r"|(?<![不没未别勿])(?<!不[应能会可要该])(?<!不应该)"
+    r"选择?\s*:?\s*(?=[(\[]?[A-J\d](?![A-Z]))",  # choose
     re.IGNORECASE,
 )
 _LEAD = re.compile(
-    rf"(?:(?:so|thus|hence|therefore|finally)\b[,:]?\s*|(?:i|we)\s+(?:think|believe)\s+(?:that\s+)?"
+    r"(?:(?:(?:so|thus|hence|therefore|finally)\b|[故应]|所以|因此|综上|正确)[,:]?\s*|"
+    r"(?:i|we)\s+(?:think|believe)\s+(?:that\s+)?"
     rf"|{_MARKED.pattern}|it(?:\s+is|'s)\s+|(?:the\s+)?{_NOUN}\s*[:=]?\s*)+",
     re.IGNORECASE,
 )
@@ -57,13 +62,16 @@ _DOUBT = re.compile(
     re.IGNORECASE,
 )
 _HEDGE = re.compile(r"\b(?:or|nor|not|neither|both)\b|n't\b|[/&|]", re.IGNORECASE)
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z(\[\d])|\n+")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z(\[\d\u3400-\u9fff])|\n+")
+_STOPS = str.maketrans({"\u3002": ". ", "\u3001": ", "})  # of Chinese
 _HEADING = re.compile(r":\s*\n+\s*")
 _NEGATION = re.compile(
     r"\b(?:not|never|if|whether|why|cannot|wrong|incorrect|unless|suppose|doubt|worst|least|"
     r"opposite|other|anything|except)\b|n't\b",
     re.IGNORECASE,
 )
+_LINK = r"\b(?:it's|is|are|also|as well as|and|plus|option|choice|answer|letter)"  # before a label
+_WRONG = re.compile(r"\b(?:wrong|incorrect)\b", re.IGNORECASE)
 _CLAUSE = re.compile(r"[,;:]|\bbut\b|\bso\b|\bthen\b", re.IGNORECASE)
 _CORRECTION = re.compile(
     r"\b(?:wait|no|actually|correction|sorry|rather|instead|mistake[ns]?)\b", re.IGNORECASE
@@ -83,7 +91,7 @@ def plain(text: str) -> str:
     Case, articles, spacing and a closing period are dropped; number words become digits.
     """
     text = unicodedata.normalize("NFKC", _STYLE.sub(r"\1", text)).casefold().replace("$", "")
-    words = text.strip().strip(".").split()
+    words = text.translate(_STOPS).strip().strip(".").split()
     normalised = [_NUMBER_WORDS.get(word, word) for word in words if word not in ("a", "an", "the")]
     return " ".join(normalised or words)
 
@@ -91,7 +99,8 @@ def plain(text: str) -> str:
 def _bare(text: str) -> str:
     """The text without markup; styles of LaTeX are reduced to their content."""
     styled = _STYLE.sub(r"\1", without_invisible(unboxed(text)))
-    return unicodedata.normalize("NFKC", _MARKUP.sub("", styled)).replace("’", "'").strip()
+    bare = unicodedata.normalize("NFKC", _MARKUP.sub("", styled)).replace("’", "'")
+    return bare.translate(_STOPS).strip()
 
 
 def chosen(answer: str, options: Mapping[str, str]) -> str | None:
@@ -139,7 +148,8 @@ def _patterns(labels: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]
     )
     inside = (
         rf"(?<![\w'])(?:[(\[]({names})[)\]]|(?![AI] [a-z])({names})(?![\w']))"
-        rf"|(?:^|[,;.(]\s*)((?i:{names}))(?=[).:](?:\s|$)|\s*$)"
+        rf"|(?:^|[,;.:(]\s*|\d\s+|{_LINK}\s+)((?i:{names}))(?=[).:](?:\s|$)|\s*$)"
+        rf"|\s((?i:{names}))(?=\)\s)"
     )
     last = rf"(.+?)[\s,]*[(\[]({names})[)\]]\s*\.?"
     return (
@@ -216,26 +226,28 @@ def _label_last(text: str, options: Mapping[str, str]) -> str | None:
     return match.group(2) if plain(match.group(1)) == plain(options[match.group(2)]) else None
 
 
-def stated(text: str, options: Mapping[str, str]) -> str | None:
+def stated(text: str, options: Mapping[str, str], wrong: bool = False) -> str | None:
     """The label that prose states as its choice: "The answer is C", "I choose (C)", "C is correct".
 
     None without such a statement, if the last one is negated, names several or is taken back, and
-    if two differ without a correction between them.
+    if two differ without a correction between them. `wrong`: the question asks for a wrong option.
     """
     sentences = _SENTENCE.split(_HEADING.sub(": ", _bare(text)))
     labels: list[tuple[int, str | None]] = []
     for at, sentence in enumerate(sentences):
-        labels += [(at, label) for label in _statements(sentence.strip(), options)]
-    if not labels or labels[-1][1] is None:
+        labels += [(at, label) for label in _statements(sentence.strip(), options, wrong)]
+    last_at, last = labels[-1] if labels else (0, None)
+    if last is None:
         return None
-    last_at, last = labels[-1]
     earlier = [at for at, label in labels if label not in (None, last)]
     if earlier and not _CORRECTION.search(" ".join(sentences[earlier[-1] : last_at + 1])):
         return None
-    return None if any(map(_TAKEN_BACK.search, sentences[last_at + 1 :])) else last
+    later = sentences[last_at + 1 :]
+    voided = any(map(_TAKEN_BACK.search, later)) or withdrawn(". " + "\n".join(later), last)
+    return None if voided else last
 
 
-def _statements(sentence: str, options: Mapping[str, str]) -> Iterator[str | None]:
+def _statements(sentence: str, options: Mapping[str, str], wrong: bool) -> Iterator[str | None]:
     """The label of the sentence's statement, None if it names none; nothing without a statement."""
     if sentence.endswith("?"):
         return
@@ -245,6 +257,7 @@ def _statements(sentence: str, options: Mapping[str, str]) -> Iterator[str | Non
         yield chosen(sentence, options)
     elif marks := list(_MARKED.finditer(sentence)):
         clause = _CLAUSE.split(sentence[: marks[-1].start()])[-1]
+        clause = _WRONG.sub("", clause) if wrong else clause
         named = _named(sentence[marks[-1].end() :].rstrip(), options)
         yield None if _NEGATION.search(clause) else named
 
@@ -278,20 +291,20 @@ def _read(
 ) -> tuple[str | None, str | None]:
     """(answer, label): from tags or a box, else from the end of the prose."""
     prefilled = problem.facts.get("prefilled_think", False)
-    answer = final_answer(response, prefilled_think=prefilled)
+    answer = final_answer(response, prefilled_think=prefilled, prompt=problem.prompt)
     if answer is not None:
         return answer, chosen(answer, options) if len(answer) <= MAX_CHARS else None
     text = after_think(response, prefilled_think=prefilled)
     text = None if text is None else visible(text)
     if text is None or "\\boxed" in text or "answer>" in text:
         return None, None
-    label = stated(text[-MAX_CHARS:], options)
+    label = stated(text[-MAX_CHARS:], options, asks_wrong(problem.prompt))
     return label, label
 
 
 @verifier(
     "choice",
-    version="2",
+    version="3",
     reference={"answer": "C", "options": ["one Apple", "a pear", "the plum", "plums"]},
     accepts="<think>sweet</think><answer>(c) plum</answer>",
     rejects=(

@@ -211,7 +211,7 @@ def _read_reference(reference: Mapping[str, Any]) -> tuple[list[int], Fraction, 
 
 @verifier(
     "countdown",
-    version="2",
+    version="3",
     reference={"numbers": [1, 3, 4, 5], "target": 27},
     accepts="<think>9 times 3</think> <answer>(5 + 4) × 3 / 1 = 27</answer>",
     rejects=(

@@ -15,6 +15,8 @@ from veriloop.verifiers.verdict import Verdict, no_answer
 MAX_CHARS = 200_000
 EXTRA = ("refuse", "fence")
 
+_MARKED = re.compile(r"</?answer>|\\boxed")
+_OWN_MARKUP = re.compile(r"~~|%|<|\\")  # what may hide a part of a text, or ends tags
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
 
 
@@ -73,20 +75,46 @@ def same(a: Any, b: Any) -> bool:
 
 
 def json_text(response: str, extra: str, *, prefilled_think: bool = False) -> str | None:
-    """The text that should be JSON: the final answer, or all text after the thinking if there are
-    neither tags nor a box. With `extra` "fence", a single fenced block is cut out of that text."""
+    """The text that should be JSON: all text after the thinking if it parses, or if it has neither
+    tags nor a box; else the final answer. With `extra` "fence", a single fenced block is cut out of
+    that text."""
     text = after_think(response, prefilled_think=prefilled_think)
     if text is None:
         return None
-    if "<answer>" in text or "</answer>" in text or "\\boxed" in text:
-        text = final_answer(response, prefilled_think=prefilled_think)
-        if text is None:
-            return None
+    bare = _unfenced(text, extra)
+    if _parses(bare) or not _MARKED.search(text):
+        return bare or None
+    answer = final_answer(text) or _tagged(text, extra)
+    return None if answer is None else _unfenced(answer, extra) or None
+
+
+def _unfenced(text: str, extra: str) -> str:
     bare = text.strip()
     fences = _FENCE.findall(bare)
     if len(fences) == 1 and (extra == "fence" or _FENCE.fullmatch(bare)):
-        bare = fences[0].strip()
-    return bare or None
+        return fences[0].strip()
+    return bare
+
+
+def _parses(text: str) -> bool:
+    try:
+        strict_loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _tagged(text: str, extra: str) -> str | None:
+    """The JSON in the only tags around it, whose strings have markup of their own; else None.
+
+    The text around the tags is judged as around any other answer.
+    """
+    opened, closed = text.find("<answer>"), text.rfind("</answer>")
+    content = text[opened + len("<answer>") : closed] if 0 <= opened < closed else ""
+    if not _OWN_MARKUP.search(content) or not _parses(_unfenced(content, extra)):
+        return None
+    outside = f"{text[:opened]}<answer>{{}}</answer>{text[closed + len('</answer>') :]}"
+    return content if final_answer(outside) == "{}" else None
 
 
 @lru_cache(maxsize=64)
@@ -122,7 +150,7 @@ def _extra_text(reference: Mapping[str, Any]) -> str:
 
 @verifier(
     "json_answer",
-    version="2",
+    version="3",
     reference={
         "value": {"name": "Ada", "born": 1815},
         "schema": {"type": "object", "required": ["name", "born"]},

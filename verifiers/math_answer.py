@@ -9,14 +9,17 @@ from veriloop.verifiers.answer import after_think, boxed_integer, final_answer, 
 from veriloop.verifiers.hidden import visible
 from veriloop.verifiers.math.algebra import Use
 from veriloop.verifiers.math.compare import same as same_form
+from veriloop.verifiers.math.constants import with_given_letters
 from veriloop.verifiers.math.decide import MAX_CHARS, decide
 from veriloop.verifiers.math.dressing import undressed
 from veriloop.verifiers.math.echo import echoes
 from veriloop.verifiers.math.glyphs import plain
 from veriloop.verifiers.math.prose_answer import committed, stated_answer
+from veriloop.verifiers.math.restated import restates
 from veriloop.verifiers.math.statements import read
 from veriloop.verifiers.math.sympy_process import BUSY, CPU_S, START_S
 from veriloop.verifiers.math.tree import UnreadableError
+from veriloop.verifiers.math.wording import in_asked_unit
 from veriloop.verifiers.registry import verifier
 from veriloop.verifiers.verdict import Verdict, no_answer
 from veriloop.verifiers.withdrawal import same_number
@@ -68,22 +71,25 @@ MAX_WORDS = 400  # the last words of a response, from which its language is gues
 
 @lru_cache(maxsize=1024)
 def same(left: str, right: str) -> bool | None:
-    """Whether two answers are equal; None if one of them cannot be parsed."""
+    """Whether two answers are equal; None if one of them cannot be parsed.
+
+    A decimal or a percentage on the left may be the right answer rounded, and a quantity on the
+    left the right answer in another unit.
+    """
     number = same_number(left, right)
-    if number is not None:
+    if number or max(len(left), len(right)) > MAX_CHARS:
         return number
-    if max(len(left), len(right)) > MAX_CHARS:
-        return None
     try:
         forms = [read(plain(undressed(text))) for text in (left, right)]
-        return same_form(*forms) or same_form(*reversed(forms))
+        equal = same_form(*forms) or same_form(*reversed(forms))
+        return equal or restates(*forms)
     except (UnreadableError, RecursionError):
-        return None
+        return number
 
 
-def extract_answer(response: str, *, prefilled_think: bool = False) -> str | None:
+def extract_answer(response: str, *, prefilled_think: bool = False, prompt: str = "") -> str | None:
     """The answer in the tags, in the last box, or in the last sentence that commits to one."""
-    answer = final_answer(response, prefilled_think=prefilled_think, same=same)
+    answer = final_answer(response, prefilled_think=prefilled_think, same=same, prompt=prompt)
     text = after_think(response, prefilled_think=prefilled_think)
     if answer is None:
         shown = None if text is None else visible(text)
@@ -109,7 +115,7 @@ def _use(problem: Problem) -> Use:
 
 @verifier(
     "math_answer",
-    version="4",
+    version="5",
     reference={"answer": r"2\sqrt{3}"},
     accepts=r"<think>a diagonal</think> It is $\boxed{\sqrt{12}}$.",
     rejects=(
@@ -134,7 +140,7 @@ def check(problem: Problem, response: str) -> Verdict:
     fast = None if prefilled else _two_integers(problem.reference["answer"], response)
     if fast is not None:
         return fast
-    answer = extract_answer(response, prefilled_think=prefilled)
+    answer = extract_answer(response, prefilled_think=prefilled, prompt=problem.prompt)
     if answer is None:
         return no_answer()
     shown = answer[:MAX_CHARS]
@@ -142,8 +148,16 @@ def check(problem: Problem, response: str) -> Verdict:
         return Verdict(score=0.0, answer=shown, detail=f"longer than {MAX_CHARS} characters")
     gold = unboxed(str(problem.reference["answer"]).strip())
     comma = _SEPARATED.search(answer) is not None and decimal_comma(_prose(response))
-    right, detail = decide(gold, undressed(unboxed(answer)), comma, _use(problem))
-    if right and echoes(undressed(unboxed(answer)), gold, problem.prompt):
+    bare = undressed(unboxed(answer))
+    right, detail = decide(gold, bare, comma, _use(problem))
+    if not right and (counted := in_asked_unit(bare, problem.prompt)) != bare:
+        right, detail = decide(gold, counted, comma, _use(problem))
+    given = with_given_letters(gold, problem.prompt)
+    if right and given != gold:
+        right, detail = decide(
+            given, with_given_letters(bare, problem.prompt), comma, _use(problem)
+        )
+    if right and echoes(bare, gold, problem.prompt):
         right, detail = False, "repeats an expression of the problem"
     return Verdict(score=float(right), answer=shown, detail=detail)
 

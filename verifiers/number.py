@@ -21,6 +21,7 @@ _NUMBER = re.compile(
 )
 _MINUS = str.maketrans({"\u2212": "-", "\u2044": "/", "\u00a0": " ", "\u066b": ".", "\u066c": ","})
 _DIGIT = re.compile(r"(?![0-9])\d")  # of another script, such as Arabic
+_STOP = re.compile(r"[\u3002\uff61](?=[\s$*]*\Z)")  # a closing full stop
 _THIN = re.compile(r"(?<=\d)(?:\{,\}|,?\\[,!]|[\u2009\u202f])(?=\d{3}(?!\d))")
 _LATEX_FRACTION = re.compile(r"(?<![\d}.])\\[dtc]?frac\{(\d+)\}\{(\d+)\}(?![\d{])")
 
@@ -58,7 +59,7 @@ def fold(text: str) -> str | None:
     kinds = {unicodedata.decomposition(character).partition(" ")[0] for character in text}
     if kinds & {"<super>", "<sub>"} or ("<fraction>" in kinds and len(text.strip()) > 1):
         return None
-    text = unicodedata.normalize("NFKC", text).translate(_MINUS)
+    text = unicodedata.normalize("NFKC", _STOP.sub(".", text)).translate(_MINUS)
     return _DIGIT.sub(lambda digit: str(unicodedata.decimal(digit.group())), text)
 
 
@@ -80,7 +81,7 @@ def expected(reference_value: Any) -> Fraction:
 
 @verifier(
     "number",
-    version="2",
+    version="3",
     reference={"value": "12"},
     accepts="<think>6 + 6</think> <answer>12</answer>",
     rejects=(

@@ -52,7 +52,8 @@ def _scorer(task: str) -> Callable[[str, Mapping[str, Any]], float]:
 def judge_answer(task: str, answer: str, entry: Mapping[str, Any]) -> tuple[bool, str]:
     """(whether the answer earns full marks, the reason if not). `entry` is the task's record.
 
-    Raises ModuleNotFoundError without the package, and the package's own error for an unknown task.
+    Raises ModuleNotFoundError without the package, the package's own error for an unknown task, and
+    what the scorer raises if it cannot read a solution in the entry either.
     """
     if len(answer) > MAX_CHARS:
         return False, f"longer than {MAX_CHARS} characters"
@@ -70,9 +71,12 @@ def judge_answer(task: str, answer: str, entry: Mapping[str, Any]) -> tuple[bool
             plain_formula(answer)
     except (NotPlain, NotArithmetic) as error:
         return False, str(error)
+    scorer = _scorer(task)
     try:
-        score = float(_scorer(task)(answer, entry))
+        score = float(scorer(answer, entry))
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        for solution in oracles[:1]:
+            scorer(solution, entry)
         return False, f"the task's scorer cannot read the answer: {type(error).__name__}"
     return score >= FULL, "" if score >= FULL else f"scored {score:.3f}"
 
@@ -186,7 +190,7 @@ def _small(node: ast.expr) -> bool:
 
 @verifier(
     "reasoning_gym",
-    version="2",
+    version="3",
     reference={
         "task": "spiral_matrix",
         "entry": {"answer": "1 2 4 3", "metadata": {"matrix": [[1, 2], [3, 4]]}},

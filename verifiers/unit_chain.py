@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from veriloop.data.problem import Problem
-from veriloop.verifiers.answer import answer_to
+from veriloop.verifiers.answer import answer_to, unboxed
 from veriloop.verifiers.countdown import NotArithmetic, parse
 from veriloop.verifiers.number import MAX_CHARS, expected, rational
 from veriloop.verifiers.registry import verifier
@@ -157,7 +157,7 @@ def _parts(chain: Sequence[Step], answer_right: bool) -> dict[str, float]:
 
 @verifier(
     "unit_chain",
-    version="2",
+    version="3",
     reference={"value": 13},
     accepts="<think>8+7-5+3 = 15-5+3 = 10+3; 10+3=13.</think> <answer>13</answer>",
     rejects=(
@@ -179,7 +179,7 @@ def check(problem: Problem, response: str) -> Verdict:
     """
     value = expected(problem.reference["value"])
     answer = answer_to(problem, response)
-    number = None if answer is None else rational(answer)
+    number = None if answer is None else rational(unboxed(answer))
     chain = relevant(steps(response), number)
     right = number == value
     parts = _parts(chain, right)

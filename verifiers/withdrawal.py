@@ -9,10 +9,14 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from veriloop.verifiers.math.units import UNITS
+from veriloop.verifiers.math.wording import SMALL_NUMBERS
+
 Same = Callable[[str, str], bool | None]  # whether two answers are equal; None if it is unknown
 
 AFTER_CHARS = 20_000  # after an answer, searched from both ends
 BEFORE_CHARS = 300  # before an answer, searched for a denial
+LEAD_CHARS = 300  # before words that take something back, searched for what they refer to
 APPLIED_CHARS = 40  # before an answer, searched for an operation in words
 _CONTINUES = (  # what shows that a number is not the whole value
     r"(?![,.]?\d)(?![a-zA-Z^_])(?!\s*(?:\\[a-zA-Z]|[-+*/=<>]|\d|(?:times|of|out|more|less|fewer|"
@@ -37,33 +41,78 @@ _NOT_THE_ANSWER = re.compile(
     r"(?<!than )(?<!or )(?<!if )(?<!why )not|never|no longer|neither|nor|cannot|"
     r"anything but|anything other than|(?<!none )other than|rather than|instead of|"
     r"except(?: for)?|excluding|unlike|nicht|kein\w*|pas|jamais|nie|non è|no es|não é|не|niet|"
-    r"nie jest|inte|ikke)\b|n't\b|不是|不等于|并非|ليس)" + _SMALL + r"|\b(?:wrong|incorrect|false|"
-    r"decoy|on purpose)\s*(?=:)|\\(?:ne|neq)(?![a-zA-Z])|\u2260|!=|\\not\s*=?|\\neg)[\s:]*\Z",
+    r"nie jest|inte|ikke)\b|n't\b|不是|不等于|并非|ليس)"
+    + _SMALL
+    + r"|\b(?:decoy|on purpose)\s*(?=:)|"
+    r"\\(?:ne|neq)(?![a-zA-Z])|\u2260|!=|\\not\s*=?|\\neg)[\s:]*\Z",
     re.IGNORECASE,
 )
-_DISCLAIMED = re.compile(
-    r"\b(?:I|we|you|one|they|he|she)\s+(?:\w+\s+)?(?:(?:do|did|would|will|could|can|should|am|"
-    r"are|is)(?:n't| not)|cannot|can't|won't|never)\s+(?:\w+\s+){0,2}?(?:claim|say|think|"
-    r"believe|conclude|know|assert|suppose|guarantee|sure|certain|convinced|write|answer)\b|"
-    r"\b(?:I|we)\s+(?:\w+\s+)?(?:refuse|decline|doubt|deny|reject)\b|\b(?:nobody|"
-    r"no one)\b[^.]{0,30}\b(?:says?|thinks?|believes?|claims?)\b|\b(?:it|this|that)(?:'s|"
-    r"\s+(?:is|was|would be))\s+(?:\w+\s+)?(?:wrong|false|incorrect|not true|not the case|"
-    r"untrue|a mistake|an error|not right|not correct|doubtful|unlikely|impossible)\s+(?:that|"
-    r"to (?:say|think|claim|believe|conclude|write|answer))\b|\bif\s+(?:the\s+(?:\w+\s+)?answer|it|"
-    r"this|that)\s+(?:were|was|had been)\s*\Z|\bpretend\w*\s+(?:that\s+)?(?:(?:it|this|that)(?:'s|"
-    r"\s+is|\s+was)|the\s+answer\s+(?:is|was|equals))\s*\Z|\bwhether\b(?![^,]*\bor\b)[^,]*\Z|"
-    r"\b(?:no way|under no circumstances|by no means|in no way)\b|\b(?:grader|checker|rubric|"
-    r"(?:answer )?key|answer sheet)\s+(?:\w+ly\s+)?(?:expects?|wants?|says?|likes?|requires?)\b|"
-    r"\bbetween\s*(?:[-\d.,$\s]+and\s*)?\Z|\bone of\s+[-\d,\s$]*\Z|\bfar from (?:being )?\Z|"
+_EXCLUDES = re.compile(r"other than|except|excluding|unlike", re.IGNORECASE)
+_EXCLUDED_FROM = re.compile(  # no solution other than 3, all real numbers except 2
+    r"(?:\b(?:no|none|nothing|nobody|never)\b[^,;.]*|\b(?:all|every)\s+(?:\w+\s+){0,4}?(?:numbers?|"
+    r"reals?|values?|integers?|points?|[xn])\b[^,;.]{0,20})\Z",
+    re.IGNORECASE,
+)
+_WRONG = r"incorrect|wrong|false|untrue|mistaken|erroneous|invalid"
+_ASKS_WRONG = re.compile(  # a question for what is not so
+    r"\b(?:which|what|find|identify|choose|select|pick|name|mark)\b[^.?!]*\b(?:following|these|"
+    r"statements?|options?|choices?|answers?|claims?|sentences?|alternatives?)\b[^.?!]*\b"
+    rf"(?:{_WRONG}|not|never|except|excluded)\b|\b(?:{_WRONG})\s+(?:one|option|statement|answer|choice|"
+    r"claim|sentence|alternative)\b|\bexcept\s*[:?.]|不正确|错误的|不是",
+    re.IGNORECASE,
+)
+_WRONG_ONE = re.compile(
+    r"\b(?:wrong|incorrect|false)\s*:\s*\Z|"
     r"(?:^|,\s*)(?:(?:the|an?|one|my|our|this|that|some)\s+)?(?:\w+\s+)?(?:wrong|incorrect|false|mistaken|erroneous|"
     r"bad)\s+(?:\w+\s+)?(?:answers?|results?|values?|solutions?|guess(?:es)?|choices?|options?|"
     r"conclusions?)\s*(?:(?:would be|is|was|are|like|such as)\b)?[\s:,]*\Z",
     re.IGNORECASE,
 )
+_OPENS = (  # where a clause begins that is not part of a noun, as in "integers we cannot write"
+    r"(?:^\W*|[,;:(]\s*|\b(?:and|but|so|because|since|as|while|although|though|then|honestly|"
+    r"still|now|also|well|sorry|\w+ly|(?:know|think|believe|sure|true)\s+that|know|think|"
+    r"believe)\s+)"
+)
+_THE_ANSWER = r"(?:the\s+(?:\w+\s+)?(?:answer|value|result|solution|number)|it|this|that|[xn])"
+_OBJECT = (  # what follows a verb whose object is the answer
+    rf"(?:\s+(?:that|if|whether))?(?:\s+{_THE_ANSWER}(?:\s+(?:is|was|equals|be|to\s+be|as))?)?"
+    r"[\s:,=$]*\Z"
+)
+_NOT_SAY = (
+    r"(?:\w+\s+)?(?:(?:do|did|would|will|could|can|should|am|are|is)(?:n't| not)|cannot|can't|"
+    r"won't|never)\s+(?:\w+\s+){0,2}?(?:claim|say|think|believe|conclude|know|assert|suppose|"
+    r"guarantee|sure|certain|convinced|write|answer)\b"
+)
+_DISOWNS = (
+    rf"(?:(?:I|we|you|one|they|he|she)\s+{_NOT_SAY}|"
+    r"(?:I|we)\s+(?:\w+\s+)?(?:refuse|decline|doubt|deny|reject)\b)"
+)
+_IN_A_NOUN = r"(?!\s+(?:is|was|are|equals)\s*\Z)"  # the number of people I do not know is
+_DISCLAIMED = re.compile(
+    rf"{_OPENS}{_DISOWNS}|\b{_DISOWNS}{_OBJECT}|\bI\s+{_NOT_SAY}{_IN_A_NOUN}|\b(?:nobody|"
+    r"no one)\b[^.]{0,30}\b(?:says?|thinks?|believes?|claims?)\b|\b(?:it|this|that)(?:'s|"
+    r"\s+(?:is|was|would be))\s+(?:\w+\s+)?(?:wrong|false|incorrect|not true|not the case|"
+    r"untrue|a mistake|an error|not right|not correct|doubtful|unlikely|impossible)\s+(?:that|"
+    r"to (?:say|think|claim|believe|conclude|write|answer))\b|\bif\s+(?:the\s+(?:\w+\s+)?answer|it|"
+    r"this|that)\s+(?:were|was|had been)\s*\Z|\bpretend\w*\s+(?:that\s+)?(?:(?:it|this|that)(?:'s|"
+    r"\s+is|\s+was)|the\s+answer\s+(?:is|was|equals))\s*\Z|(?:^|\b(?:wonder\w*|doubt\w*|unclear|"
+    r"unsure|sure|certain|clear|debatable|ask\w*|tell|question\w*|know|see|check\w*|matter)\s+)"
+    r"whether\b"
+    r"(?![^,]*\bor\b)[^,]*\Z|\bwhether\b"
+    rf"{_OBJECT}|"
+    r"\b(?:no way|under no circumstances|by no means|in no way)\b|\b(?:grader|checker|rubric|"
+    r"(?:answer )?key|answer sheet)\s+(?:\w+ly\s+)?(?:expects?|wants?|says?|likes?|requires?)\b|"
+    r"\bbetween\s*(?:[-\d.,$\s]+and\s*)?\Z|\bone of\s+[-\d,\s$]*\Z|\bfar from (?:being )?\Z",
+    re.IGNORECASE,
+)
+_SAYS = (
+    r"(?!who\b|that\b|which\b|to\b)(?:(?!to\b)\w+\s+){0,3}?(?:think|say|said|thought|guess|believe|"
+    r"claim|assume|answer"
+)
 _OTHERS_SAY = re.compile(
-    r"\b(?:one|you|some|many|most|people|students?|someone|somebody|others)\s+(?!who\b|that\b|"
-    r"which\b)(?:\w+\s+){0,3}?(?:think|say|said|thought|guess|believe|claim|expect|assume|"
-    r"answer)(?:s|d|ed)?\b[^.;,]*\Z",
+    rf"(?:{_OPENS}(?:one|you)\s+{_SAYS})|(?:{_OPENS}(?:some|many|most|people|students|someone|"
+    r"somebody|others|a\s+student)|(?<!\bof )(?<!\bthat )(?<!\bthe )(?<!\bhow )\b"
+    rf"(?:some|many|most))\s+{_SAYS}|expect))(?:s|d|ed)?\b{_IN_A_NOUN}[^.;,]*\Z",
     re.IGNORECASE,
 )
 _TURN = re.compile(
@@ -100,8 +149,13 @@ _APPLIED = re.compile(  # an operation in words, whose operand is the answer
     r"double|triple|logarithm|absolute\s+value)\s+of)[\s$]*\Z",
     re.IGNORECASE,
 )
+_OPERAND = rf"\s*\$?(?:\d+|{'|'.join(SMALL_NUMBERS)}\b)"
 _APPLIED_AFTER = re.compile(
-    r"\s*(?:squared|cubed|factorial|doubled|tripled|halved)\b(?!\s*[a-z])", re.IGNORECASE
+    r"\s*(?:(?:squared|cubed|factorial|doubled|tripled|quadrupled|halved|onwards?)\b(?!\s*[a-z])|"
+    rf"(?:plus|minus|times|(?:divided|multiplied)\s+by|raised\s+to)\b{_OPERAND}|"
+    r"and\s+(?:a|one|two|three)\s+(?:half|third|quarter)|"
+    rf"(?:(?:to|over|out\s+of)\b|:){_OPERAND}\$?\s*(?:[.,;!)]\B|$))",
+    re.IGNORECASE,
 )
 _WRITING = (
     r"(?:I|we)(?:'ll|'m| will| shall| am| would| must| have| was| decided)?\s+(?:\w+\s+){0,3}?"
@@ -134,6 +188,7 @@ _DENIED_AFTER = re.compile(
     r"|(?:wrong|incorrect|not (?:the answer|correct|right))\b)",
     re.IGNORECASE,
 )
+_CALLED_WRONG = re.compile(rf"\b(?:{_WRONG}|not\s+(?:true|correct|right|valid))\b", re.IGNORECASE)
 _QUESTION = re.compile(r"\?")
 _REFUSED = re.compile(r"\?\W*(?:no|nope|nein|non)\b", re.IGNORECASE)
 _WORDED = re.compile(r"\\(?:text|mbox)\s*\{([^{}]*)\}|\\q?quad(?![a-zA-Z])")
@@ -161,6 +216,13 @@ _TAKEN_BACK = re.compile(
     r"\.\.\.\s*)(?:no|nope|non|nein|nee|нет)\b\s*[,.!:;]|(?:^|[。.!?\s])不[，,]|不对|错了|更正|等等",
     re.IGNORECASE,
 )
+_PRONOUN = re.compile(r"(?:that|this|it)\b(?!\s+(?:answer|result|value|solution))", re.IGNORECASE)
+_CASE = re.compile(
+    r"\b(?:for|if|when|suppose|assume|case|try|trying|testing|were)\b", re.IGNORECASE
+)
+_NAMED = re.compile(  # a value or a label within a sentence
+    r"(?<![\w.^{])(-?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?)(?![\w^])|(?<![\w'])\(?([A-H]|J)\)?(?![\w'])"
+)
 _UNFINISHED = re.compile(  # The answer is 7. But we need twice that: 14.
     r"(?:^|[.!\n]\s*)(?:but|however|yet|now)\b,?\s(?:(?!\b(?:if|check|verify|note)\b)[^.!?\n]){0,80}?"
     r"\b(?:needs?|wants?|asks?|asked|double|twice|half)\b(?:(?!\b(?:if|check|verify)\b)[^.!?\n]){0,80}?"
@@ -186,12 +248,28 @@ _RESTATED = re.compile(
     r"in fact\s+|instead\s+|exactly\s+|just\s+|equal to\s+)*|\b(?:it|this|that|which|"
     r"answer)\s+(?:(?:should|must|ought to|has to|could|might|may|needs to)\s+(?:actually\s+|"
     r"really\s+|also\s+|as well\s+)?be|should have been|is actually|is really|is in fact)\s*|"
-    r"\b(?:actually|really|correction|sorry|rather|no|i mean(?:t)?|make that|edit|update|"
-    r"instead)\b[,:;.]*\s*(?:it(?:'s|\s+is|\s+should be)\s+|i mean(?:t)?\s+|the answer is\s+)?|"
+    r"\b(?:actually|really|correction|sorry|rather|no(?=\s*[,:;.\u2014-]|\s+\S+\s*(?:[.,;!]\B|$))|"
+    r"i mean(?:t)?|make that|edit|update|instead)\b[,:;.]*\s*"
+    r"(?:it(?:'s|\s+is|\s+should be)\s+|i mean(?:t)?\s+|the answer is\s+)?|"
     r"应(?:该|当)?(?:是|为)\s*"
     rf"|(?m:^\s*####\s*)){_VALUE}",
     re.IGNORECASE,
 )
+_GOOD = r"(?:good|right|correct|valid|plausible|possible|acceptable|fine|likely|defensible)"
+_SEEMS = r"(?:is|are|was|would be|seems|looks|could be|might be|may be)"
+_OTHER_LETTER = r"(?:(?:[oO]ption|[cC]hoice|[aA]nswer)\s+)?(?<![\w'])\(?(?P<{}>[A-J])\)?(?![\w'])"
+_BESIDE = re.compile(  # a second answer beside the first
+    r"\b(?:I|[wW]e|[yY]ou|[oO]ne)\s+(?:could|can|might|may|would)\s+(?:also|equally|(?:just\s+)?as\s+"
+    r"well)\s+(?:have\s+)?(?:(?:say|said|answer(?:ed)?|accept(?:ed)?)\s+(?:that\s+)?"
+    rf"(?:it(?:'s|\s+is)\s+)?(?:(?:option|choice|answer)\s+)?{_VALUE}|(?:choose|chosen|pick(?:ed)?|"
+    r"select(?:ed)?|write|written|give|given|go(?:ne)?\s+with|argue(?:\s+for)?)\s+"
+    rf"{_OTHER_LETTER.format('chosen')})|{_OTHER_LETTER.format('praised')}\s+(?:"
+    rf"{_SEEMS}\s+(?:also|too|just\s+as|equally|as)\s+(?:an?\s+)?{_GOOD}\b|"
+    rf"{_SEEMS}\s+(?:an?\s+)?{_GOOD}(?:\s+\w+)?,?\s+(?:too|as well|also)\b|"
+    r"(?:(?:would|could|might)\s+)?(?:also\s+(?:works?|fits?|holds?)|(?:works?|fits?|holds?)\s+"
+    r"(?:too|as well|also|equally|just as well))\b)"
+)
+_UNIT = re.compile(r"\s*(?:\\[,; ]\s*)?(?:\\text\s*\{\s*)?([A-Za-z]+)\b")
 _ADVERSATIVE = re.compile(r"\b(?:but|however|yet|whereas)\b|;", re.IGNORECASE)
 _OTHER_SUBJECT = re.compile(
     r"\b(?:part|question|problem|first|second|previous|common|naive|tempting|wrong|incorrect|if|"
@@ -228,18 +306,36 @@ def _plain(text: str) -> Fraction | str | None:
     return Fraction(over) / (int(under) or 1) if under else Fraction(over)
 
 
-def denied(before: str, answer: str, same: Same = same_number) -> bool:
-    """Whether the words before an answer deny it, disown it or name another answer instead."""
+def asks_wrong(prompt: str) -> bool:
+    """Whether the question asks for what is wrong, false or excluded."""
+    return _ASKS_WRONG.search(prompt) is not None
+
+
+def denied(before: str, answer: str, same: Same = same_number, prompt: str = "") -> bool:
+    """Whether the words before an answer deny it, disown it or name another answer instead.
+
+    `prompt`: where the question asks for the wrong one, "the wrong option is" is no denial.
+    """
     near = before[-BEFORE_CHARS:]
     sentence = " ".join(_SENTENCE_END.split(near)[-1].split()).replace("\u2019", "'")
     sentence = sentence.replace("**", "")
     bare = sentence.rstrip(" $*({[").removesuffix("\\(").removesuffix("\\[").rstrip(" $*({[")
     clause = bare[max((turn.end() for turn in _TURN.finditer(bare)), default=0) :]
-    if _NOT_THE_ANSWER.search(bare) or _OR_BEFORE.search(near) or applied(bare):
+    if _negated(bare) or _OR_BEFORE.search(near) or applied(bare):
+        return True
+    if any(map(_WRONG_ONE.search, (bare, clause))) and not asks_wrong(prompt):
         return True
     if any(pattern.search(clause) for pattern in (_DISCLAIMED, _OTHERS_SAY)):
         return True
     return _pretended(near, answer, same)
+
+
+def _negated(before: str) -> bool:
+    match = _NOT_THE_ANSWER.search(before)
+    if match is None:
+        return False
+    excludes = _EXCLUDES.match(match.group())
+    return not (excludes and _EXCLUDED_FROM.search(before[: match.start()]))
 
 
 def applied(before: str) -> bool:
@@ -266,7 +362,9 @@ def _contrasts(before: str, stated: re.Match[str]) -> bool:
     return bool(writes and (conceded or (follows and _TRULY.search(stated.group()))))
 
 
-def withdrawn(after: str, answer: str, same: Same = same_number, before: str = "") -> bool:
+def withdrawn(
+    after: str, answer: str, same: Same = same_number, before: str = "", prompt: str = ""
+) -> bool:
     """Whether the text after an answer denies it, takes it back or names another answer."""
     if len(after) > AFTER_CHARS:
         after = f"{after[: AFTER_CHARS // 2]}\n\n{after[-AFTER_CHARS // 2 :]}"
@@ -275,21 +373,48 @@ def withdrawn(after: str, answer: str, same: Same = same_number, before: str = "
     text = _WORDED.sub(r"\1 ", text)
     if not text.strip():
         return False
-    if _DENIED_AFTER.match(text) or _APPLIED_AFTER.match(text):
+    refuted = _DENIED_AFTER.match(text)
+    expected = refuted and _CALLED_WRONG.search(refuted.group()) and asks_wrong(prompt)
+    if (refuted and not expected) or _APPLIED_AFTER.match(text):
         return True
     if _QUESTION.match(text):
         request = _ASKED.search(" ".join(before[-BEFORE_CHARS:].rstrip(" $\\([").split()))
         return bool(request or _REFUSED.match(text)) or not _confirmed(text, answer, same)
     other = _OR_AFTER.match(text)
-    if other and not other["about"] and same(_bare(other["value"]), answer) is not True:
+    if other and not other["about"] and _stated(text, other, answer, same) is not True:
         return True
     unfinished = _UNFINISHED.search(text)
     if unfinished and same(_bare(unfinished["value"]), answer) is False:
         return True
-    if _replaced(text, answer, same):
+    if _replaced(text, answer, same) or _besides(text, answer, same):
         return True
-    taken = _TAKEN_BACK.search(text)
-    return taken is not None and not _confirmed(text[taken.end() :], answer, same)
+    for taken in _TAKEN_BACK.finditer(text):
+        if not _about_another(text, taken, answer, same):
+            return not _confirmed(text[taken.end() :], answer, same)
+    return False
+
+
+def _about_another(text: str, taken: re.Match[str], answer: str, same: Same) -> bool:
+    """Whether "that is false" or "No" refers to another value or label, named just before it.
+
+    A pronoun refers to a label, or to the values of another case, in its own sentence; "No" to
+    those of the question before it.
+    """
+    lead = text[max(0, taken.start() - LEAD_CHARS) : taken.start() + 1]
+    if _PRONOUN.match(taken.group()):
+        sentence = re.split(r"[.!?]\s", lead)[-1]
+        named = _named(sentence)
+        if not (named and (named[-1].isalpha() or _CASE.search(sentence))):
+            return False
+    elif lead.endswith("?"):
+        named = _named(re.split(r"[.!?]\s|\n", lead[:-1])[-1])
+    else:
+        return False
+    return bool(named) and all(same(_bare(value), answer) is False for value in named)
+
+
+def _named(sentence: str) -> list[str]:
+    return [match[1] or match[2] for match in _NAMED.finditer(sentence)]
 
 
 def _confirmed(text: str, answer: str, same: Same) -> bool:
@@ -305,10 +430,31 @@ def _replaced(text: str, answer: str, same: Same) -> bool:
         lead = _ADVERSATIVE.split(_SENTENCE_END.split(lead)[-1])[-1]
         if _OTHER_SUBJECT.search(lead):
             continue
-        if same(_bare(stated["value"]), answer) is False:
+        if _stated(text, stated, answer, same) is False:
             return True
     denials = (match["value"] or match["refuted"] for match in _NOT_VALUE.finditer(text))
-    return any(same(_bare(value), answer) for value in denials)
+    return any(_exactly(_bare(value), answer, same) for value in denials)
+
+
+def _exactly(value: str, answer: str, same: Same) -> bool | None:
+    number = same_number(value, answer)  # 0.67 is not 2/3, although it restates it
+    return same(value, answer) if number is None else number
+
+
+def _stated(text: str, stated: re.Match[str], answer: str, same: Same) -> bool | None:
+    """Whether a value that the text names later is the answer, in its unit if it has one."""
+    value = _bare(stated["value"])
+    unit = _UNIT.match(text, stated.end("value"))
+    if unit and unit[1] in UNITS and same(rf"{value}\text{{ {unit[1]}}}", answer):
+        return True
+    return same(value, answer)
+
+
+def _besides(text: str, answer: str, same: Same) -> bool:
+    """Whether the text calls another answer right as well."""
+    matches = (stated.groupdict().values() for stated in _BESIDE.finditer(text))
+    others = (next(filter(None, values)) for values in matches)
+    return any(same(_bare(other), answer) is False for other in others)
 
 
 def _bare(value: str) -> str:

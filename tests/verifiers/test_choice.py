@@ -1,5 +1,7 @@
 """A letter, its text, or both if they agree; nothing that names two."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.cpu_budget import cpu_budget
@@ -161,6 +163,30 @@ WRONG_WITHOUT_OPTIONS = [
     "<answer>C. Both B and C</answer>", "<answer>C. Option D works too</answer>",
     "<answer>C. d</answer>", "<answer>c) d)</answer>", "<answer>C1</answer>",
 ]  # fmt: skip
+MORE_LETTERS = [
+    "B, as well as c", "B. 5 c. 6", "B: it's c", "B. also c", "B) x c) y", "B. it is a",
+]  # fmt: skip
+ONE_LETTER = [
+    "B. vitamin c", "B. a red car", "B. it is a car", "B. speed c", "B. x = 5", "B. 5 cm",
+]  # fmt: skip
+SECOND_CHOICES = [
+    "I could also say C.", "It could also be C.", "C is just as good.", "C works too.",
+    "C is also correct.", "Option C fits as well.", "We might also choose (C).",
+]  # fmt: skip
+REMARKS = [
+    "Option C is wrong.", "C is in Germany.", "C is not as good.", "I could also say B.",
+    "It is the capital of Italy.", "Option A claims it; that is false.",
+]  # fmt: skip
+CHINESE = [
+    "答案是B", "故选：B．", "<answer>B。</answer>", "<answer>B、x</answer>",
+    "<answer>答案：B</answer>", "正确答案是B。", "所以答案为B。", "应选B。",
+    "因此，正确答案是 (B)。", "答案是B。选项A错误。",
+    "<answer>故选B</answer>", "答案是B。他选修了数学。",
+]  # fmt: skip
+CHINESE_WRONG = [
+    "答案不是B", "不选B", "答案是B和C", "答案是B或C", "<answer>B、C</answer>", "答案是A",
+    "<answer>不是B</answer>", "不应选B", "答案是B。不对,答案是C。", "答案是B吗？", "选项B错误",
+]  # fmt: skip
 OTHERS = [
     ({"answer": "B", "options": ["True", "False"]}, "<answer>False</answer>", 1.0),
     ({"answer": "B", "options": ["True", "False"]}, "<answer>B. False</answer>", 1.0),
@@ -230,6 +256,51 @@ def test_the_letter_counts_where_the_texts_are_unknown(response):
 @pytest.mark.parametrize("response", WRONG_WITHOUT_OPTIONS)
 def test_doubts_and_other_letters_count_where_the_texts_are_unknown(response):
     assert score_of({"answer": "C"}, response) == 0.0
+
+
+@pytest.mark.parametrize("answer", MORE_LETTERS)
+def test_a_second_letter_counts_in_lower_case_too(answer):
+    assert score_of({"answer": "B"}, f"<answer>{answer}</answer>") == 0.0
+
+
+@pytest.mark.parametrize("answer", ONE_LETTER)
+def test_lower_case_letters_that_are_no_labels_do_not_count(answer):
+    assert score_of({"answer": "B"}, f"<answer>{answer}</answer>") == 1.0
+
+
+@pytest.mark.parametrize(
+    "lead", ["The answer is B.", r"I think it is \boxed{B}.", "<answer>B</answer>"]
+)
+def test_a_second_choice_after_the_first_voids_it_and_a_remark_does_not(lead):
+    reference = {"answer": "B", "options": ["Paris", "Rome", "Berlin", "Madrid"]}
+    for after in SECOND_CHOICES:
+        assert score_of(reference, f"{lead} {after}") == 0.0, after
+    for after in REMARKS:
+        assert score_of(reference, f"{lead} {after}") == 1.0, after
+
+
+@pytest.mark.parametrize("response", CHINESE)
+def test_a_choice_in_chinese_is_read(response):
+    assert score_of({"answer": "B"}, response) == 1.0
+
+
+@pytest.mark.parametrize("response", CHINESE_WRONG)
+def test_a_choice_in_chinese_that_is_denied_or_one_of_several_is_wrong(response):
+    assert score_of({"answer": "B"}, response) == 0.0
+
+
+@pytest.mark.parametrize(
+    "response",
+    ["The incorrect option is B.", r"The incorrect option is \boxed{B}.",
+     "The wrong answer is <answer>B</answer>."],
+)  # fmt: skip
+def test_the_wrong_option_is_the_answer_where_the_question_asks_for_it(response):
+    reference = {"answer": "B", "options": ["2+2=4", "2+2=5", "1+1=2"]}
+    problem = get("choice").problem(reference)
+    asked = replace(problem, prompt="Which of the following is incorrect?")
+    assert judge(asked, response).score == 1.0
+    for prompt in ("", "Which of the following is correct?"):
+        assert judge(replace(problem, prompt=prompt), response).score == 0.0
 
 
 @pytest.mark.parametrize(("reference", "response", "score"), OTHERS)

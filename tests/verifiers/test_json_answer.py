@@ -132,3 +132,42 @@ def test_no_answer_makes_the_verifier_fail(schema, answer):
 def test_a_pattern_that_is_costly_to_search_is_matched_all_the_same():
     problem = get("json_answer").problem({"schema": {"type": "string", "pattern": "^(a+)+$"}})
     assert judge(problem, '"' + "a" * 100_000 + '"').score == 1.0
+
+
+BOXED = r'{"reasoning": "we get \\boxed{4}", "answer": 4}'
+STRUCK = '{"md": "~~no~~", "answer": 4}'
+FOUR = {"schema": {"required": ["answer"], "properties": {"answer": {"const": 4}}}}
+TAGGED = {"value": {"html": "<answer>4</answer>"}}
+
+
+@pytest.mark.parametrize(
+    ("reference", "response"),
+    [
+        (FOUR, BOXED), (FOUR, f"```json\n{BOXED}\n```"), (FOUR, f"<answer>{BOXED}</answer>"),
+        (FOUR, f"<answer>```json\n{BOXED}\n```</answer>"), (FOUR, STRUCK),
+        (FOUR, f"<answer>{STRUCK}</answer>"), (FOUR, f"Here it is: <answer>{STRUCK}</answer>"),
+        (FOUR, '<answer>{"md": "<!-- no -->", "answer": 4}</answer>'),
+        (FOUR, r'<answer>{"md": "\\phantom{x}", "answer": 4}</answer>'),
+        (TAGGED, '{"html": "<answer>4</answer>"}'),
+        (TAGGED, '<answer>{"html": "<answer>4</answer>"}</answer>'),
+    ],
+)  # fmt: skip
+def test_strings_of_json_may_hold_latex_and_markup(reference, response):
+    assert judge(get("json_answer").problem(reference), f"<think>x</think>{response}").score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reference", "response"),
+    [
+        (FOUR, f"Here it is: {BOXED}"), (FOUR, f"<!-- <answer>{STRUCK}</answer> -->"),
+        (FOUR, f"<answer>{STRUCK}</answer> Wait, that is wrong."),
+        (FOUR, f"It is not <answer>{STRUCK}</answer>"),
+        (FOUR, f"<answer>{STRUCK}</answer><answer>{STRUCK}</answer>"),
+        (FOUR, f"~~<answer>{STRUCK}</answer>~~"), (FOUR, '<answer>{"answer": ~~5~~4}</answer>'),
+        (FOUR, f"<answer>{STRUCK} or {STRUCK}</answer>"),
+        ({"value": 4}, "<answer>4</answer>. The answer is 5."),
+        ({"value": 4}, '"<answer>4</answer>"'), ({"value": 4}, "<answer>~~5~~4</answer>"),
+    ],
+)  # fmt: skip
+def test_json_that_is_hidden_denied_or_one_of_several_is_refused(reference, response):
+    assert judge(get("json_answer").problem(reference), f"<think>x</think>{response}").score == 0.0

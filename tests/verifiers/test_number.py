@@ -164,3 +164,14 @@ def test_it_takes_microseconds():
     response = "<think>" + "a line of thought\n" * 50 + "</think><answer>12</answer>"
     best = min(timeit.repeat(lambda: judge(problem, response), number=200, repeat=5)) / 200
     assert best < 200e-6, f"{best * 1e6:.0f} us for one judgement"
+
+
+@pytest.mark.parametrize("answer", ["12。", "12。 ", "$12$。", "12｡"])
+def test_a_full_stop_of_chinese_may_close_a_number(answer):
+    assert scored("12", f"<answer>{answer}</answer>").score == 1.0
+    assert scored("13", f"<answer>{answer}</answer>").score == 0.0
+
+
+@pytest.mark.parametrize("answer", ["1。2", "12。3", "。12", "。", "12。。"])
+def test_a_full_stop_of_chinese_within_a_number_is_no_point(answer):
+    assert rational(answer) is None

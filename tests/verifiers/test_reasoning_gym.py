@@ -16,14 +16,19 @@ MIRROR = "_ _ Q _\nQ _ _ _\n_ _ _ Q\n_ Q _ _"
 
 @pytest.fixture
 def scorer(monkeypatch):
-    """A package whose scorer pays what a test sets, and keeps what it was shown."""
+    """A package whose scorer pays what a test sets, and keeps what it was shown.
+
+    An exception is raised for answers other than the entry's own, unless `module.broken`.
+    """
     module = ModuleType("reasoning_gym")
-    module.pays, module.shown = 1.0, []
+    module.pays, module.shown, module.broken = 1.0, [], False
 
     def score_answer(answer, entry):
         module.shown.append(answer)
         if isinstance(module.pays, Exception):
-            raise module.pays
+            if module.broken or answer != entry["answer"]:
+                raise module.pays
+            return 1.0
         return module.pays
 
     module.get_score_answer_fn = lambda task: score_answer
@@ -150,6 +155,27 @@ def test_formulas_are_shown_to_the_scorer_once_they_are_plain(scorer):
 def test_less_than_full_marks_is_nothing(scorer, pays):
     scorer.pays = pays
     assert not judge_answer("letter_counting", "3", entry("4"))[0]
+
+
+@pytest.mark.parametrize("pays", [ValueError("x"), KeyError("grid"), ZeroDivisionError()])
+def test_a_scorer_that_cannot_read_its_own_entry_abstains(scorer, pays):
+    scorer.pays, scorer.broken = pays, True
+    problem = get("reasoning_gym").problem({"task": "letter_counting", "entry": entry("4")})
+    verdict = judge(problem, "<answer>3</answer>")
+    assert (verdict.status, verdict.score) == ("error", None)
+    assert judge(problem, "<answer>4</answer>").score == 1.0
+    assert judge(problem, "no answer").status == "no_answer"
+
+
+def test_a_task_that_the_package_does_not_know_is_our_error(scorer):
+    def unknown(task):
+        raise ValueError(f"no dataset {task}")
+
+    sys.modules["reasoning_gym"].get_score_answer_fn = unknown
+    strict._scorer.cache_clear()
+    problem = get("reasoning_gym").problem({"task": "no_such_task", "entry": entry("4")})
+    verdict = judge(problem, "<answer>7</answer>")
+    assert verdict.status == "error" and "no dataset no_such_task" in verdict.detail
 
 
 @pytest.mark.parametrize(

@@ -109,3 +109,12 @@ def test_long_texts_are_read_in_linear_time():
     with cpu_budget(3):
         for junk in ("9" * 200_000, "=" * 100_000, "1+" * 100_000, "1=" * 100_000, "(=" * 100_000):
             steps(junk)
+
+
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    [("13", 1.0), (r"\boxed{13}", 1.0), (r"$\boxed{13}$", 1.0), (r"\boxed{14}", 0.0)],
+)
+def test_the_answer_in_tags_may_be_boxed(answer, score):
+    problem = get("unit_chain").problem({"value": 13})
+    assert judge(problem, f"<think>8+5=13</think><answer>{answer}</answer>").score == score

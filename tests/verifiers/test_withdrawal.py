@@ -25,6 +25,19 @@ from veriloop.verifiers.withdrawal import denied, same_number, withdrawn
         "I wonder whether it is ",
         "The true answer is 6 but I will write ",
         "The correct answer is 6, yet I'll put ",
+        "Most students think the number of apples is ",
+        "To be honest I don't think the number of apples is ",
+        "At first glance many people think it is ",
+        "It is debatable whether the number of apples is ",
+        "I know that most people say ",
+        "One would guess ",
+        "Some would answer ",
+        "I don't believe the total cost is ",
+        "It follows that we cannot say it is ",
+        "In this case, one could assume that the answer is ",
+        "It is unclear whether the number is ",
+        "The answer is other than ",
+        "Everything except ",
         "Die Antwort ist nicht $",
         "La réponse n'est pas ",
         "La respuesta no es ",
@@ -56,6 +69,21 @@ def test_a_denial_that_governs_the_answer_voids_it(before):
         "The correct answer is 10/2, but I will write ",
         "Le nombre d'entiers qui ne sont pas premiers est ",
         "不能被3整除的整数个数是 $",
+        "So the student answered $",
+        "The probability that a student answers all five questions correctly is $",
+        "In 60 rolls you would expect ",
+        "One can expect the population to be ",
+        "The probability that you guess correctly is ",
+        "the number of people expected to attend is $",
+        "The number of questions she did not answer is ",
+        "The number of people they don't know is ",
+        "The number of people I do not know is ",
+        "The number of games that many students expected to win is ",
+        "The number of integers that we cannot write in this form is ",
+        "The number of ways to decide whether each coin shows heads is ",
+        "There is no solution other than $",
+        "It can be nothing other than $",
+        "The function is defined for all real numbers except $",
     ],
 )
 def test_a_denial_of_something_else_does_not(before):
@@ -82,6 +110,12 @@ def test_a_denial_of_something_else_does_not(before):
         ". Sorry, I meant 6.",
         ". Non, la réponse est 6.",
         "。不对，应该是 6。",
+        "... no 6.",
+        ". Is that right? No, because it is odd.",
+        ". For n = 4 we get 17, so this answer is wrong.",
+        ". Checking: 2*5+1 = 11, not 12, so that is wrong.",
+        ". But 2+3 is 6, so that is wrong.",
+        ". I could also say 6.",
     ],
 )
 def test_an_answer_that_is_denied_replaced_or_taken_back_later_is_void(after):
@@ -109,10 +143,49 @@ def test_an_answer_that_is_denied_replaced_or_taken_back_later_is_void(after):
         ". No other solutions exist.",
         ". The answer is 5 times 1.",
         ". The new value: $100 + $400 = $500",
+        "\n\nCheck: is 4 possible? No, because then the sum exceeds 10.",
+        ". For n = 4 we get 17, so that is false.",
+        ". If x were 4, this would be 16, and that is wrong.",
+        ". Note that no 2 numbers in the list are equal.",
+        ". We can also choose 3 people from the rest.",
+        ". We could also write 5 as 2+3.",
     ],
 )
 def test_a_remark_after_the_answer_does_not_void_it(after):
     assert not withdrawn(after, "5", before="The answer is $")
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["I could also say C.", "It could also be C.", "C is just as good.", "C works too.",
+     "C is also correct.", "Option C fits as well.", "C is equally plausible.",
+     "We might also choose (C).", "C is a valid answer too."],
+)  # fmt: skip
+def test_another_option_beside_the_first_voids_it(after):
+    assert withdrawn(f". {after}", "B")
+    assert not withdrawn(f". {after}", "C")
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["Option C is wrong.", "C is in Germany.", "C is also a capital.", "C is as large as B.",
+     "I could also say why A is wrong.", "C is not as good.", "Option A claims w; that is false.",
+     "Is C possible? No, it is in Germany."],
+)  # fmt: skip
+def test_a_remark_about_another_option_does_not_void_the_first(after):
+    assert not withdrawn(f". {after}", "B")
+
+
+def test_a_question_for_the_wrong_one_makes_wrong_no_denial():
+    asked = ["Which of the following is incorrect?", "Which of these statements is NOT true?"]
+    others = ["", "Which option is correct?", "Find the least integer that is not a factor of 12."]
+    for before in ("The incorrect option is ", "The wrong answer is ", "Incorrect: "):
+        assert not any(denied(before, "B", prompt=prompt) for prompt in asked)
+        assert all(denied(before, "B", prompt=prompt) for prompt in others)
+    assert not any(withdrawn(" is incorrect.", "B", prompt=prompt) for prompt in asked)
+    assert all(withdrawn(" is incorrect.", "B", prompt=prompt) for prompt in others)
+    assert withdrawn(". Wait, that is wrong.", "B", prompt=asked[0])
+    assert denied("The incorrect option is not ", "B", prompt=asked[0])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Checks a task's assert tests on its reference solution: tests that it fails are at fault.
 
 Once a program has answered, tests cannot show whether a failure is theirs or the program's. The
-reference solution shows it, at the first failure of a program, once per task and process.
+reference solution shows it, at the first failure of a program, once per task and process. A special
+checker is tried on the expected output in the same way.
 """
 
 import hashlib
@@ -10,9 +11,10 @@ from collections.abc import Callable, Sequence
 
 from veriloop.sandbox.executor import Program
 from veriloop.verifiers.code.outcome import OUT_OF_TIME, Outcome
-from veriloop.verifiers.code.reference import AssertTest, CodeReference
+from veriloop.verifiers.code.reference import AssertTest, CodeReference, DataTest
 
 REFUSED = Outcome("broken", "the tests refuse the reference solution")
+REFUSED_EXPECTED = Outcome("broken", "the checker raises on the expected output too")
 _MAX_TASKS = 100_000
 
 _lock = threading.Lock()
@@ -35,11 +37,30 @@ def refuse_solution(reference: CodeReference, run: Callable[[Program], Sequence[
     ends = {outcome.ended for outcome in run(program)}
     if ends & {*OUT_OF_TIME, "sandbox_error"}:
         return False
+    return _kept(task, ends != {"passed"})
+
+
+def refuse_expected(checker: str, test: DataTest, run: Callable[[DataTest], str]) -> bool:
+    """Whether a special checker raises on a test's expected output.
+
+    `run` returns how the checker ends on it. Other ends than a return or an exception decide
+    nothing.
+    """
+    parts = (checker, repr(test.checker_input), repr(test.expected))
+    task = hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).digest()
+    with _lock:
+        if task in _refused:
+            return _refused[task]
+    ended = run(test)
+    return _kept(task, ended == "error") if ended in ("ok", "error") else False
+
+
+def _kept(task: bytes, refused: bool) -> bool:
     with _lock:
         if len(_refused) >= _MAX_TASKS:
             _refused.clear()
-        _refused[task] = ends != {"passed"}
-    return ends != {"passed"}
+        _refused[task] = refused
+    return refused
 
 
 def _digest(reference: CodeReference) -> bytes:

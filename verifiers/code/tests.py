@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from veriloop.data.problem import Problem
 from veriloop.sandbox.backends import open_backend, resolve
@@ -24,7 +25,12 @@ from veriloop.verifiers.code.budget import Budget
 from veriloop.verifiers.code.compare import same_output, same_value
 from veriloop.verifiers.code.outcome import NO_PROGRAM, OURS, Outcome, to_verdict
 from veriloop.verifiers.code.reference import AssertTest, CodeReference, DataTest, worst_seconds
-from veriloop.verifiers.code.soundness import REFUSED, refuse_solution
+from veriloop.verifiers.code.soundness import (
+    REFUSED,
+    REFUSED_EXPECTED,
+    refuse_expected,
+    refuse_solution,
+)
 from veriloop.verifiers.code.split_harness import run_trial
 from veriloop.verifiers.registry import verifier
 from veriloop.verifiers.verdict import Verdict, no_answer
@@ -160,7 +166,8 @@ class _Trial:
     def _checked(self, test: DataTest, execution: Execution) -> Outcome:
         """By the special checker, which is untrusted code and runs in its own sandbox.
 
-        A checker that raises or runs out of time has not accepted the output.
+        A checker that raises or runs out of time has not accepted the output. One that raises on
+        the expected output too is at fault itself.
         """
         output = execution.value
         if isinstance(test.invocation, Stdin):
@@ -168,9 +175,9 @@ class _Trial:
                 output = execution.stdout.decode("utf-8")
             except UnicodeDecodeError:
                 return Outcome("wrong")
-        call = Call(function="check", args=(test.checker_input, output, test.expected))
-        checked = self.box.run(Program(source=self.reference.checker), call, self.limits)
-        self.budget.charge(checked, self.limits.wall)
+        checked = self._check(test, output, self.limits)
+        if checked.ended == "error" and refuse_expected(self.reference.checker, test, self._again):
+            return REFUSED_EXPECTED
         if checked.ended in OURS:
             return Outcome(checked.ended, checked.why)
         if checked.ended == "ok" and not isinstance(checked.value, bool):
@@ -178,9 +185,23 @@ class _Trial:
             return Outcome("broken", f"the checker must return a bool, got {kind}")
         return Outcome("passed" if checked.ended == "ok" and checked.value else "wrong")
 
+    def _check(self, test: DataTest, output: Any, limits: Limits) -> Execution:
+        call = Call(function="check", args=(test.checker_input, output, test.expected))
+        checked = self.box.run(Program(source=self.reference.checker), call, limits)
+        self.budget.charge(checked, limits.wall)
+        return checked
+
+    def _again(self, test: DataTest) -> str:
+        """How the checker ends on the expected output; "wall" if no time is left."""
+        if self.budget.spent:
+            return "wall"
+        limits = replace(self.limits, wall_s=min(self.limits.wall, self.budget.left_s))
+        return self._check(test, test.expected, limits).ended
+
 
 @verifier(
     "code_tests",
+    version="2",
     components=tuple(NO_PROGRAM),
     reference={
         "tests": [{"args": [2, 3], "expected": 5}, {"args": [-1, 1], "expected": 0}],

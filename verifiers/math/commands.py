@@ -28,7 +28,7 @@ _BARS = {"lvert": "rvert", "lVert": "rVert", "vert": "vert", "lfloor": "rfloor",
 _ACCENTS = frozenset({"vec", "hat", "bar", "overrightarrow", "dot", "tilde", "widehat", "overline"})
 _CLOSERS = {"(": (")", "]", "["), "[": ("]", ")", "["), "]": ("[", "]", ")"),
             "langle": ("rangle",)}  # fmt: skip
-_CURRENCIES = {"$": "dollar", "euro": "euro", "pounds": "GBP"}
+_CURRENCIES = {"$": "dollar", "euro": "euro", "pounds": "GBP", "yen": "yen", "rupees": "INR"}
 _MARKS = {"(": "(", "[": "[", "]": "(", "langle": "<"}
 _END_MARKS = {")": ")", "]": "]", "[": ")", "rangle": ">"}
 

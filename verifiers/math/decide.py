@@ -8,8 +8,10 @@ from functools import lru_cache
 from veriloop.verifiers.math import algebra
 from veriloop.verifiers.math.compare import same
 from veriloop.verifiers.math.families import declared, names_of, same_family, with_letter
+from veriloop.verifiers.math.foreign import with_or
 from veriloop.verifiers.math.glyphs import plain
 from veriloop.verifiers.math.items import items
+from veriloop.verifiers.math.names import ALSO, APPLIED, DENIED, EITHER
 from veriloop.verifiers.math.parts import labelled, option, unlabelled
 from veriloop.verifiers.math.statements import read
 from veriloop.verifiers.math.times import same_time
@@ -38,7 +40,16 @@ from veriloop.verifiers.math.verbal import (
     same_word_list,
     word_list,
 )
-from veriloop.verifiers.math.wording import bare_words, choice, meaning, number_words
+from veriloop.verifiers.math.wording import (
+    LAST_MULTIPLIERS,
+    MULTIPLIERS,
+    bare_words,
+    choice,
+    meaning,
+    names_another,
+    number_words,
+)
+from veriloop.verifiers.withdrawal import withdrawn
 
 MAX_CHARS = 2_000
 
@@ -51,6 +62,10 @@ _FRACTION = re.compile(r"([+-]?)(?:\\frac\{([+-]?\d+)\}\{([+-]?\d+)\}|(\d+)/(\d+
 _CHOICE_GOLD = re.compile(
     r"\W*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*(?:\(\s*[A-Ja-j]\s*\)|[A-J])"
     r"(?![A-Za-z]|\s*-(?!.*[A-Za-z]{3})).*"  # A - 1 is a difference
+)
+_LETTERED = re.compile(
+    r"\s*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(\s*[A-J]\s*\)\s*\}?"
+    r"(?:\\[ ,;]|\\q?quad|[\s~])"
 )
 _TAIL = re.compile(
     r"(?<=[A-Za-z}])[\s~]+(?:to|of|in|for|that|which|with|from|on|at|by|such|when|so|because|since)\b"
@@ -68,6 +83,9 @@ _REPEATED = re.compile(  # 7 \\text{ (seven)}
 )
 _CONTINUUM = re.compile(r"\\in\s*(?:\\mathbb\s*(?:\{\s*)?[RQC]\b|\\R(?![A-Za-z])|ℝ|ℚ|ℂ)")
 _REAL = re.compile(r"(?<![A-Za-z\\])([a-z])\s*\\in\s*\\mathbb\s*(?:\{\s*)?R\b")
+_CHANGES = frozenset(
+    {*DENIED, *EITHER, *ALSO, *APPLIED, *MULTIPLIERS, *LAST_MULTIPLIERS, "to", "mod", "per"}
+)
 _SPECIAL = {
     "empty": EMPTY, "infinity": INFINITY, "reals": REALS, "minus infinity": Node("neg", (INFINITY,))
 }  # fmt: skip
@@ -114,7 +132,7 @@ def decide(
         if values[0] is not None and values[1] is not None and "." not in gold_text + answer_text:
             return values[0] == values[1], "exact rationals"
     try:
-        texts = _spaced(plain(gold)), _spaced(plain(answer))
+        texts = _spaced(with_or(plain(gold))), _spaced(with_or(plain(answer)))
         return _by_kind(*texts, decimal_comma, computer_algebra)
     except RecursionError:
         return False, "nested too deeply"
@@ -122,7 +140,7 @@ def decide(
 
 def _spaced(text: str) -> str:
     """The text with single blanks and without empty lines."""
-    lines = (" ".join(line.split()) for line in text.splitlines())
+    lines = (" ".join(line.split()) for line in text.rstrip("\u3002").splitlines())
     return "\n".join(line for line in lines if line)
 
 
@@ -132,11 +150,11 @@ def _by_kind(gold: str, answer: str, decimal_comma: bool, use: algebra.Use) -> t
     parts = labelled(gold)
     if parts is not None:
         return _same_parts(parts, answer, decimal_comma, use), "parts"
-    if labelled(answer) is not None and (bare := _without_labels(answer)):
-        answer = bare
     gold_choice = choice(gold) if _CHOICE_GOLD.fullmatch(gold.strip()) else None
     if gold_choice is not None:
         return _same_choice(gold_choice[0], gold, answer, decimal_comma, use)
+    if bare := _without_labels(answer) or _without_letter(answer):
+        answer = bare
     right = same_time(gold, answer)
     if right is not None:
         return right, "times"
@@ -223,6 +241,11 @@ def _without_labels(answer: str) -> str:
     return ", ".join((labelled(answer) or {}).values())
 
 
+def _without_letter(answer: str) -> str:
+    """The text of an option that the answer names by its letter in brackets too; else ""."""
+    return option(answer) if _LETTERED.match(answer) and choice(answer) else ""
+
+
 def _same_choice(
     letter: str, gold: str, answer: str, decimal_comma: bool, use: algebra.Use
 ) -> tuple[bool, str]:
@@ -231,7 +254,7 @@ def _same_choice(
     if answer_choice is None:
         right = bool(gold_text) and decide(gold_text, answer, decimal_comma, use)[0]
         return right, "the text of the option" if right else "not one of the options"
-    if answer_choice[0] != letter:
+    if answer_choice[0] != letter or withdrawn(f". {answer_choice[1]}", letter):
         return False, "choice"
     return not _contradicts(gold_text, option(answer), decimal_comma, use), "choice"
 
@@ -292,11 +315,17 @@ def _spelled(text: str) -> tuple[Form, ...]:
     special = _SPECIAL.get(meaning(bare))
     if special is not None:
         return (_single(special),)
-    for cut in (None, -1, -2):
-        value = number_words(" ".join(bare.split()[:cut]))
+    spelled = bare.split()
+    for end in range(len(spelled), max(len(spelled) - 3, 0), -1):
+        value = number_words(" ".join(spelled[:end]))
         if value is not None:
-            return (_single(number(value)),)
+            return (_single(number(value)),) if _names_things(spelled[end:]) else ()
     return ()
+
+
+def _names_things(after: list[str]) -> bool:
+    """Whether the words after a spelled number leave its value as it is."""
+    return not any(word in _CHANGES or number_words(word) is not None for word in after)
 
 
 def _answer_forms(answer: str, decimal_comma: bool, units: bool) -> tuple[Form, ...]:
@@ -312,10 +341,16 @@ def _answer_forms(answer: str, decimal_comma: bool, units: bool) -> tuple[Form, 
         commas = ["decimal", "decimal, grouped points"]
     if commas[0] != "thousands" and _BRACKETED_PAIR.search(answer):
         commas.append("thousands")  # (3,4) may be a pair in any language
-    text = _TAIL.sub("", answer)
+    text = _without_tail(answer)
     return tuple(
         form for comma in commas for form in _forms(text, "answer", comma, 2 if units else 1)
     )
+
+
+def _without_tail(answer: str) -> str:
+    """Without the prose after a value, unless it may name another value."""
+    tail = _TAIL.search(answer)
+    return answer[: tail.start()] if tail and not names_another(tail.group()) else answer
 
 
 def _has_unit(form: Form) -> bool:

@@ -28,6 +28,7 @@ _SIGNS = {
     "\u03c1": r"\rho ", "\u03c3": r"\sigma ", "\u03c4": r"\tau ", "\u03c6": r"\phi ",
     "\u03d5": r"\phi ", "\u03c9": r"\omega ", "\u0394": r"\Delta ", "\u03a9": r"\Omega ",
     "\u03a3": r"\Sigma ", "\u20ac": r"\euro ", "\u00a3": r"\pounds ", "\u00a2": r"\cents ",
+    "\u00a5": r"\yen ", "\u20b9": r"\rupees ",
     "\u221a": r"\surd ", "\u221b": r"\cubesurd ", "\u2265\ufe00": r"\ge ", "\uff0c": ", ",
     "\u3001": ", ", "\uff1b": "; ", "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"',
     "\u2009": r"\,", "\u202f": r"\,", "\u2008": r"\,", "\u00a0": "~", "\u2007": r"\,",

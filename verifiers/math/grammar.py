@@ -133,7 +133,8 @@ class Expressions(Cursor):
             if not ends_in_unit(right):
                 raise UnreadableError("a number after a unit")
             return Node("add", (left, right))
-        if self.next.kind == "word" and (node := self.noun(left)) is not None:
+        named = self.next.kind == "word" or self.sees("Omega")
+        if named and (node := self.noun(left)) is not None:
             return node
         return Node("mul", (left, self.power()))
 
@@ -368,7 +369,9 @@ def subscripted(base: Node, mark: str) -> Node:
     return Node("based", (base,), name=BASES.get(mark, mark))
 
 
-CURRENCIES = {"$": "dollar", "euro": "euro", "pounds": "GBP", "cents": "cent"}
+CURRENCIES = {
+    "$": "dollar", "euro": "euro", "pounds": "GBP", "cents": "cent", "yen": "yen", "rupees": "INR",
+}  # fmt: skip
 BASES = {
     "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
     "nine": "9", "ten": "10", "eleven": "11", "twelve": "12", "sixteen": "16",

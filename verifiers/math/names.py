@@ -67,5 +67,9 @@ DENIED = words(
     "not no never neither nor wrong incorrect false is are was were be maybe perhaps possibly "
     "probably might may could if unless except otherwise versus vs than minus plus least most "
     "between until whether unknown because since but however instead rather else choose "
-    "more less fewer over under above below out of the"
+    "more less fewer over under above below out of the onward onwards excluded excluding"
+)
+APPLIED = words(  # operations that a word after a number names
+    "factorial doubled tripled quadrupled halved squared cubed plus minus divided multiplied "
+    "reduced increased decreased raised"
 )

@@ -10,6 +10,7 @@ _NOISE = re.compile(
     r"|\\(?:hline|noindent|relax)(?![A-Za-z])"
 )
 _MEASURE = re.compile(r"(?<![A-Za-z])m\s*(?=\\(?:measured)?angle)")
+_RUPEES = re.compile(r"(?<![A-Za-z])Rs\s*\.\s*(?=[\d}])")
 _POINT = re.compile(r"^\s*[ABDEI-Z]'?\s*(?:\\left\s*)?\((?=[^()]*,)(?=[^()]*\)$)")
 _OVER = re.compile(r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}")
 _HALF_LINE = re.compile(
@@ -64,7 +65,7 @@ MIN_DIGITS = 6  # of a decimal that goes on without a period
 def canonical(text: str) -> str:
     """The text with combinations, repeating decimals and ordinals as plain LaTeX."""
     text = _BREAK.sub(r"\\\\ ", _NOISE.sub(" ", text))
-    text = _MEASURE.sub("", text)
+    text = _RUPEES.sub("Rs ", _MEASURE.sub("", text))
     text = _OVER.sub(r"\\frac{\1}{\2}", text)
     if "R" in text:
         text = _HALF_LINE.sub(_half_line, text)

@@ -24,7 +24,10 @@ _BETWEEN = re.compile(r"\s*(?:[,;\n]|\\q?quad|\\\\|\band\b)\s*")
 
 
 def labelled(text: str) -> dict[str, str] | None:
-    """The parts of a text by label in lower case; None without labels from (a), (i) or (1) on."""
+    """The parts of a text by label in lower case; None without labels from (a), (i) or (1) on.
+
+    One label alone has to be (a) or (i): (A) names an option.
+    """
     text = _QUAD.sub(" , ", text)
     marks = [mark for mark in _LABEL.finditer(text) if _outside(text[: mark.start()])]
     labels = [_label(mark) for mark in marks]
@@ -35,8 +38,8 @@ def labelled(text: str) -> dict[str, str] | None:
     contents = [
         _trimmed(_balanced(text[m.end() : end])) for m, end in zip(marks, ends, strict=True)
     ]
-    if len(marks) == 1 and (labels[0] not in ("a", "i") or not contents[0]):
-        return None
+    if len(marks) == 1 and (_written(marks[0]) not in ("a", "i") or not contents[0]):
+        return None  # a single capital is the label of an option
     return dict(zip(labels, contents, strict=True))
 
 
@@ -58,7 +61,11 @@ def option(text: str) -> str:
 
 
 def _label(mark: re.Match[str]) -> str:
-    return str(mark.group(1) or mark.group(2) or mark.group(3)).lower()
+    return _written(mark).lower()
+
+
+def _written(mark: re.Match[str]) -> str:
+    return str(mark.group(1) or mark.group(2) or mark.group(3))
 
 
 def _split(text: str) -> list[str]:

@@ -10,7 +10,12 @@ from veriloop.verifiers.answer import last_box
 from veriloop.verifiers.math.dressing import undressed
 from veriloop.verifiers.math.glyphs import plain
 from veriloop.verifiers.math.names import words
-from veriloop.verifiers.math.wording import bare_words, number_words
+from veriloop.verifiers.math.wording import (
+    LAST_MULTIPLIERS,
+    bare_words,
+    names_another,
+    number_words,
+)
 from veriloop.verifiers.withdrawal import Same, denied, same_number, withdrawn
 
 MAX_CHARS = 4_000  # of the end of the text that are searched
@@ -162,7 +167,7 @@ _NOUNS = re.compile(
     r"\s*(?!(?:in|of|for|altogether|total|every|on|at|by|from|with|when|if|which|that|who|this|"
     r"to|as|after|before|so|and|we|is|are|was|were|would|will|has|have|did|do|does|left|"
     r"remaining|many|such|than|got|per|a|an|out|more|less|fewer)\b)(?:(?:square|cubic|sq|"
-    r"cu)\.?\s+)?[A-Za-z]+\b(?:\s+(?:per|an)\s+[a-z]+\b)?"
+    rf"cu|{'|'.join(LAST_MULTIPLIERS)})\.?[\s-]+(?=[A-Za-z]))?[A-Za-z]+\b(?:\s+(?:per|an)\s+[a-z]+\b)?"
 )
 _UNCLEAR = re.compile(
     r"[\d$\\]|\b(?:or|oder|ou|(?:more|less|fewer) than|times|plus|minus|approximately|least|most|"
@@ -338,8 +343,14 @@ def _computed(sentence: str) -> str | None:
     result = _RESULT.match(sentence, calculations[-1].end()) if calculations else None
     if result is None or "=" in sentence[result.end() :]:
         return None
-    nouns = _NOUNS.match(_DIFFERENCE.sub("", sentence[result.end() :]))
-    return f"{result.group().rstrip(',')} {nouns.group().strip() if nouns else ''}".strip()
+    nouns = _nouns(_DIFFERENCE.sub("", sentence[result.end() :]))
+    return f"{result.group().rstrip(',')} {nouns}".strip()
+
+
+def _nouns(text: str) -> str:
+    """The noun at the start of a text: square meters, half gallons."""
+    nouns = _NOUNS.match(text)
+    return nouns.group().strip().replace("-", " ") if nouns else ""
 
 
 def _main_clause(sentence: str, same: Same) -> str | None:
@@ -362,10 +373,10 @@ def _value(answer: str, same: Same) -> str:
         tail = _cleaned(answer[links[-1].end() :]) if links else ""
         return _value(tail, same) if _VALUE.match(tail) else answer
     rest = _DIFFERENCE.sub("", answer[start.end() :])
-    if _UNCLEAR.search(rest) or not re.search(r"\d|\$|\\", start.group()):
+    unclear = _UNCLEAR.search(rest) or names_another(rest)
+    if unclear or not re.search(r"\d|\$|\\", start.group()):
         return answer
-    nouns = _NOUNS.match(rest)
-    return f"{start.group().rstrip(' ,;:')} {nouns.group() if nouns else ''}".strip(" ,.;:")
+    return f"{start.group().rstrip(' ,;:')} {_nouns(rest)}".strip(" ,.;:")
 
 
 def _opening(sentence: str) -> str | None:

@@ -1,10 +1,14 @@
 """Whole answers: units and nouns after values, relations between sides, lists of relations."""
 
+from fractions import Fraction
+
 from veriloop.verifiers.math.commands import Commands
+from veriloop.verifiers.math.foreign import is_noun
 from veriloop.verifiers.math.grammar import ends_in_unit
 from veriloop.verifiers.math.names import (
     ALSO,
     ANNOUNCING,
+    APPLIED,
     ARROWS,
     DENIED,
     EITHER,
@@ -14,9 +18,9 @@ from veriloop.verifiers.math.names import (
 )
 from veriloop.verifiers.math.notation import canonical
 from veriloop.verifiers.math.tokens import Comma, Token, tokens
-from veriloop.verifiers.math.tree import Chain, Form, Node, UnreadableError, number
-from veriloop.verifiers.math.units import BARE_LETTERS, UNITS
-from veriloop.verifiers.math.wording import SCALES
+from veriloop.verifiers.math.tree import Chain, Form, Node, UnreadableError, contains, number
+from veriloop.verifiers.math.units import BARE_LETTERS, CURRENCY_CODES, SPACED_LETTERS, UNITS
+from veriloop.verifiers.math.wording import LAST_MULTIPLIERS, MULTIPLIERS, number_words
 
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
 _PER_SECOND = Node("div", (Node("unit", name="m"), Node("unit", name="s")))  # ms^{-1}
@@ -56,9 +60,15 @@ class Statements(Commands):
         if word in IGNORED:
             self.take()
             return left
-        if word in SCALES or word == "dozen":
+        if token.kind == "cmd":
+            return self._ohms(left)
+        if not word.isascii():
+            return self._foreign(left)
+        if word in APPLIED or (word == "times" and self._number_follows()):
+            raise UnreadableError(f"{token.text!r} names an operation")
+        if scale := self._multiplier():
             self.take()
-            return Node("mul", (left, number(SCALES.get(word, 12))))
+            return Node("mul", (left, number(scale)))
         if word in ("percent", "pct", "percents"):
             self.take()
             return Node("percent", (left,))
@@ -72,6 +82,29 @@ class Statements(Commands):
             return Node("mul", (left, self._unit()))
         return None
 
+    def _number_follows(self) -> bool:
+        after = self.peek()
+        return after.kind == "num" or number_words(after.text) is not None
+
+    def _ohms(self, left: Node) -> Node | None:
+        """An Omega after a number, where letters may be units."""
+        if not self.unit_letters or contains(left, "sym"):
+            return None
+        self.take()
+        return Node("mul", (left, Node("unit", name="ohm")))
+
+    def _foreign(self, left: Node) -> Node:
+        """A noun of another language after a number."""
+        if contains(left, "sym") or not is_noun(self.next.text, spaced=self.next.spaced):
+            raise UnreadableError(f"{self.next.text!r} cannot be part of an answer")
+        return Node("mul", (left, self._unit()))
+
+    def _multiplier(self) -> Fraction | None:
+        """The factor that the next word stands for: a million, a half."""
+        after = self.peek(2 if self.peek().text == "-" else 1)
+        word, more = self.next.text.lower(), after.kind == "word"
+        return MULTIPLIERS.get(word) or (None if more else LAST_MULTIPLIERS.get(word))
+
     def per(self, left: Node) -> Node | None:
         known = self.next.kind == "word" and self.next.text in UNITS
         return self._unit() if known and ends_in_unit(left) else None
@@ -80,7 +113,8 @@ class Statements(Commands):
         if len(token.text) == 1:
             known = token.text in UNITS
             bare = self.unit_letters > 1 - token.spaced and token.text in BARE_LETTERS
-            return known and (token.prose or bare)
+            prose = token.prose and (token.spaced or token.text not in SPACED_LETTERS)
+            return known and (prose or bare)
         if token.text in UNITS or token.prose:
             return True
         return len(token.text) > 3 or (token.spaced and len(token.text) == 3)
@@ -110,6 +144,8 @@ class Statements(Commands):
     def word(self, token: Token) -> Node:
         if self._denies(token):
             raise UnreadableError(f"{token.text!r} cannot be part of an answer")
+        if not token.text.isascii():
+            raise UnreadableError(f"{token.text!r} is no symbol")
         letter = self.unit_letters > 1 and token.text in BARE_LETTERS
         # The numerator or denominator of a fraction of units.
         in_fraction = self.position >= 2 and self.tokens[self.position - 2].text in (
@@ -118,7 +154,8 @@ class Statements(Commands):
             "cdot",
             "*",
         )
-        if letter or (token.prose and token.text in UNITS and in_fraction):
+        unit = token.text in UNITS and token.text not in SPACED_LETTERS
+        if letter or (token.prose and unit and in_fraction):
             return Node("unit", name=token.text)
         return super().word(token)
 
@@ -201,7 +238,10 @@ class Statements(Commands):
         if sign:
             self.tokens[self.position] = Token("op", sign)
         self.accept("approx", "simeq", "sim")  # a leading approximation sign has no effect
+        currency = self._currency()
         node = self.expression()
+        if currency:
+            node = Node("mul", (node, Node("unit", name=currency)))
         is_to = self.next.kind == "word" and self.next.text == "to"  # a ratio such as 2 to 3
         if is_to or self.accept(":"):
             self.position += is_to
@@ -210,6 +250,12 @@ class Statements(Commands):
                 items.append(self.expression())
             return Node("ratio", tuple(items))
         return self._modulus(node)
+
+    def _currency(self) -> str:
+        """The currency that stands before a number, as in USD 5; "" without one."""
+        if self.next.text not in CURRENCY_CODES or self.peek().kind != "num":
+            return ""
+        return self.take().text.replace("Rs", "rupee")
 
     def _modulus(self, node: Node) -> Node:
         token = self.next

@@ -40,10 +40,11 @@ _NUMBERS = {
     "decimal, grouped points": rf"(?:\d{{1,3}}(?:[.\x1f ]\d{{3}})+(?!\d)|\d+)(?:,\d+)?{_E}",
     "separator": rf"(?:\d{{1,3}}(?:\x1f\d{{3}})+(?!\d)|\d+)(?:\.\d+)?{_E}|\.\d+{_E}",
 }
+_WORD = r"[^\W\d_](?:[^\W\d_]|[\u0900-\u0dff\u0e00-\u0e7f])*"  # with the vowel signs of India
 _REST = (
     r"(?P<env>\\(?:begin|end)\s*\{\w+\*?\}(?:\{[clr|]*\})?)"
     r"|(?P<blackboard>\\(?:mathbb|Bbb)\s*(?:\{\s*[A-Z]\s*\}|[A-Z]))"
-    r"|(?P<cmd>\\[A-Za-z]+\*?|\\\\|\\.)|(?P<word>[A-Za-z]+)"
+    rf"|(?P<cmd>\\[A-Za-z]+\*?|\\\\|\\.)|(?P<word>{_WORD})"
     r"|(?P<op><=|>=|!=|==|\*\*|:=|->|[-+*/^_=<>(){}\[\]|,;:.!%'&\"$])"
 )
 _LEXERS = {

@@ -65,6 +65,9 @@ def _table() -> dict[str, Unit]:
                        "nickel nickels": "1/20", "dime dimes": "1/10"})  # fmt: skip
     add({"euro": 1}, {"euro euros EUR eur": "1"})
     add({"sterling": 1}, {"GBP gbp": "1", "pence": "1/100"})
+    add({"yen": 1}, {"yen JPY": "1"})
+    add({"yuan": 1}, {"yuan CNY RMB": "1"})
+    add({"rupee": 1}, {"rupee rupees INR": "1"})
     add({"length": 3}, {"L l liter liters litre litres": "1/1000", "cc": "1/1000000",
         "mL ml milliliter milliliters millilitre millilitres": "1/1000000",
         "cl cL centiliter centiliters": "1/100000",
@@ -79,7 +82,10 @@ def _table() -> dict[str, Unit]:
     add({"mass": 1, "length": 2, "time": -3}, {"W watt watts": "1", "kW kilowatts": "1000"})
     add({"mass": 1, "length": -1, "time": -2}, {"Pa pascal pascals": "1", "kPa": "1000"})
     add({"time": -1}, {"Hz hertz": "1", "kHz": "1000"})
-    add({"current": 1}, {"ampere amperes amp amps": "1", "mA": "1/1000"})
+    add({"current": 1}, {"A ampere amperes amp amps": "1", "mA": "1/1000"})
+    add({"current": 1, "time": 1}, {"C coulomb coulombs": "1"})
+    add({"mass": 1, "time": -2, "current": -1}, {"T tesla teslas": "1"})
+    add({"mass": -1, "length": -2, "time": 4, "current": 2}, {"F farad farads": "1"})
     add({"mass": 1, "length": 2, "time": -3, "current": -1}, {"V volt volts": "1"})
     add({"mass": 1, "length": 2, "time": -3, "current": -2}, {"ohm ohms": "1"})
     add({"kelvin": 1}, {"K kelvin kelvins": "1"})
@@ -95,6 +101,8 @@ UNITS = _table()
 DEGREE = UNITS["degree"]
 _PLURALS = {"ies": "y", "ches": "ch", "shes": "sh", "xes": "x", "sses": "ss"}
 BARE_LETTERS = words("m g s h L l t N J W V K")
+SPACED_LETTERS = words("A C T F")  # units only in text after a space: 5\\text{ A}
+CURRENCY_CODES = words("USD EUR GBP JPY CNY RMB INR") | {"Rs"}
 
 
 def unit_of(word: str) -> Unit:

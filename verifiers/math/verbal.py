@@ -12,6 +12,7 @@ _HEAD = re.compile(r" (?:function|number|integer|curve|shape|triangle|day)$")  #
 _KNOWN_WORDS = words("yes no odd even true false none dne red blue both")
 _WORDS_GOLD = re.compile(r"\\text|\\mathrm|\\mbox|[A-Za-z]{4}")
 _YES_NO = ("yes", "no", "true", "false")
+_WORD = re.compile(r"[a-z]+")
 _LETTERS = re.compile(
     r"\s*(?:\\(triangle|angle|overline|overleftrightarrow|overrightarrow|vec)|"
     r"(triangle|angle|segment|line|ray)(?=\s))?\s*\{?\s*([A-Z](?:\s*[A-Z])+)\s*\}?\s*"
@@ -53,7 +54,7 @@ def same_phrase(expected: str, answer: str) -> bool:
     expected = _ONLY.sub("", expected)
     if bare is None and expected in _YES_NO:
         first, _, rest = re.sub("[.;:]", ",", answer).partition(",")
-        bare = None if set(_YES_NO) & set(rest.lower().split()) else bare_words(first)
+        bare = None if set(_YES_NO) & set(_WORD.findall(rest.lower())) else bare_words(first)
     if bare is None:
         return False
     sense = _ALL.sub("", meaning(_ONLY.sub("", bare)))

@@ -3,20 +3,31 @@
 import re
 from fractions import Fraction
 
-_ONES = [
+SMALL_NUMBERS = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
     "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
     "nineteen",
 ]  # fmt: skip
 _TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
          "eighty": 80, "ninety": 90}  # fmt: skip
-SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
-          "trillion": 10**12}  # fmt: skip
+_SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+           "trillion": 10**12, "quadrillion": 10**15, "quintillion": 10**18, "lakh": 10**5,
+           "crore": 10**7}  # fmt: skip
 _PARTS = {
     "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6,
     "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10, "twelfth": 12, "hundredth": 100,
     "thousandth": 1000,
 }  # fmt: skip
+_WHOLES = {**_SCALES, "dozen": 12}
+# Words that multiply the number before them, and those that do so only as the last word: a half,
+# but five third graders.
+MULTIPLIERS = {
+    **{name: Fraction(size) for name, size in _WHOLES.items()},
+    **{f"{name}s": Fraction(size) for name, size in _WHOLES.items()},
+    **{name if name == "halves" else f"{name}s": Fraction(1, size)
+       for name, size in _PARTS.items() if name != "half"},
+}  # fmt: skip
+LAST_MULTIPLIERS = {name: Fraction(1, size) for name, size in _PARTS.items() if name != "halves"}
 _PHRASES = {  # meaning -> phrases
     "empty": "no solution; no solutions; no real solution; no real solutions; empty set; "
     "none; no solution exists; no solutions exist; there is no solution; there are no solutions; "
@@ -42,7 +53,23 @@ _CHOICE = re.compile(
     r"(?:option|choice|answer)?\s*[\[(]?\s*([A-Za-z])\s*(?:[\])]\s*[:.]?|[.:](?!\d)|\s[-\u2013]\s|\s{2,}(?=[\d\\])|$)\s*",
     re.IGNORECASE,
 )
-_MORE_CHOICES = re.compile(r"(?<![A-Za-z])[\[(]?[A-J][\])]|(?:\bor\b|\band\b|,|/)\s*[\[(]?[A-J]\b")
+_NEXT = r"(?=\s*(?:[,;:.]|$|(?:and|or|is|are|not)\b))"  # what follows a label
+_MORE_CHOICES = re.compile(
+    r"(?<![A-Za-z])[\[(]?([A-J])[\])]|(?:\bor\b|\band\b|,|/)\s*[\[(]?([A-J])\b"
+    rf"|(?:^|[.;:]\s|\s[|&])\s*([A-HJ])\b{_NEXT}"  # not the number I
+    r"|(?<=[\d})$%]\s)\s*([A-HJ])(?=[.:]\s)|\s([A-J])(?=\)\s)"
+)
+_OTHERWISE = re.compile(r"\b(?:otherwise|else|respectively|none)\b", re.IGNORECASE)
+_LISTED = re.compile(
+    r"(?:[,;]|\b(?:and|or|but|while|whereas|then)\b)\s*(?:(?:and|or|but)\s+)?([a-z]+)\b"
+    r"(?!\s+(?:of|more|less|fewer)\b)"
+)
+_ASSIGNED = re.compile(r"([a-z]+)\s+(?:for|in|if|when|on)\b")
+_NOTHING = frozenset({"no", "nothing", "more", "less", "fewer"})
+_LAST_WORD = re.compile(
+    rf"\b({'|'.join({**MULTIPLIERS, **LAST_MULTIPLIERS})})\b"
+    r"(?=[^A-Za-z]*$|\s+(?:of\s+)?[a-z]+[^A-Za-z]*$)"
+)
 _DENIAL = re.compile(
     r"\b(?:not|no|never|neither|nor|wrong|incorrect|false|cannot|isn't|un(?:able|certain|known)|"
     r"unless|except|refuse|instead|rather)\b|n't\b",
@@ -80,7 +107,7 @@ def number_words(words: str) -> Fraction | None:
     if not parts:
         return None
     last = parts[-1].removesuffix("s") if parts[-1] != "halves" else "half"
-    if last in _PARTS and (len(parts) == 1 or parts[-1] not in _ONES):
+    if last in _PARTS and (len(parts) == 1 or parts[-1] not in SMALL_NUMBERS):
         over = _cardinal(["one" if p in ("a", "an") else p for p in parts[:-1]] or ["one"])
         return None if over is None else sign * Fraction(over, _PARTS[last])
     whole = _cardinal(parts)
@@ -90,21 +117,44 @@ def number_words(words: str) -> Fraction | None:
 def _cardinal(parts: list[str]) -> int | None:
     total = current = 0
     for index, part in enumerate(parts):
-        if part in _ONES:
-            current += _ONES.index(part)
+        if part in SMALL_NUMBERS:
+            current += SMALL_NUMBERS.index(part)
         elif part in _TENS:
             current += _TENS[part]
         elif part == "a" and index == 0 and len(parts) > 1:
             current += 1
         elif part == "hundred":
             current = max(current, 1) * 100
-        elif part in SCALES:
-            total, current = total + max(current, 1) * SCALES[part], 0
+        elif part in _SCALES:
+            total, current = total + max(current, 1) * _SCALES[part], 0
         elif part == "dozen":
             current = max(current, 1) * 12
         else:
             return None
     return total + current
+
+
+def names_another(prose: str) -> bool:
+    """Whether the prose after a value may name another one: six in the other case, or none."""
+    if _OTHERWISE.search(prose):
+        return True
+    words = [*_LISTED.findall(prose.lower()), *_ASSIGNED.findall(prose.lower())]
+    near = [word for word in words if word not in LAST_MULTIPLIERS or word == "half"]
+    return any(word in _NOTHING or number_words(word) is not None for word in near)
+
+
+def in_asked_unit(answer: str, prompt: str) -> str:
+    """The answer without its multiplier, if the question asks how many of it: how many dozen."""
+    match = _LAST_WORD.search(answer)
+    if match is None:
+        return answer
+    stem = "hal(?:f|ve)" if match[1] in ("half", "halves") else match[1].removesuffix("s")
+    asked = (
+        rf"\b(?:how many|number of)\s+(?:[\w']+\s+){{0,5}}?{stem}s?\b|\bin\s+(?:\w+\s+)?{stem}s\b"
+    )
+    if not re.search(asked, prompt, re.IGNORECASE):
+        return answer
+    return answer[: match.start()] + answer[match.end() :].removeprefix(" of")
 
 
 def choice(text: str) -> tuple[str, str] | None:
@@ -117,7 +167,8 @@ def choice(text: str) -> tuple[str, str] | None:
     match = _CHOICE.match(bare)
     if match is None or match.group(1).upper() not in "ABCDEFGHIJ":
         return None
-    rest = bare[match.end() :].strip(" .*")
-    if _MORE_CHOICES.search(rest) or _DENIAL.search(rest):
+    letter, rest = match.group(1).upper(), bare[match.end() :].strip(" .*")
+    others = (next(filter(None, more.groups())) for more in _MORE_CHOICES.finditer(rest))
+    if any(other != letter for other in others) or _DENIAL.search(rest):
         return None
-    return match.group(1).upper(), rest
+    return letter, rest

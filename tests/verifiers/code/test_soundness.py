@@ -1,7 +1,8 @@
-"""Tests that refuse the reference solution are an error of the data, found once."""
+"""Tests that refuse the reference solution, and checkers that fail, are errors of the data."""
 
 import pytest
 
+from veriloop.sandbox.result import Execution
 from veriloop.verifiers.code import soundness
 from veriloop.verifiers.code.outcome import Outcome
 from veriloop.verifiers.code.reference import CodeReference, worst_seconds
@@ -94,3 +95,54 @@ def test_the_time_of_the_solution_is_stated():
     both = {**plain, "solution": ADD}
     assert worst_seconds(both) == CodeReference.read(both).seconds == 2 * seconds
     assert CodeReference.read(both).program_s == CodeReference.read(plain).seconds == seconds
+
+
+CHECKER = """
+def check(given, output, reference):
+    return sum(map(int, output.split())) == int(reference)
+"""
+BROKEN_CHECKERS = {
+    "no check": CHECKER.replace("check", "chek"),
+    "no name": CHECKER.replace("sum(", "summ("),
+    "no Python": CHECKER.replace("==", "=", 1),
+}
+
+
+def checked_by(checker):
+    tests = [{"stdin": "", "expected_stdout": "3"}]
+    return CodeReference.read({"tests": tests, "checker": checker})
+
+
+@pytest.mark.parametrize("checker", BROKEN_CHECKERS.values(), ids=list(BROKEN_CHECKERS))
+def test_a_checker_that_breaks_on_the_expected_output_too_is_our_failure(open_box, checker):
+    for source in ("print(1, 2)", "print(1, 3)", "print('x')"):
+        result = judge_program(open_box, source, checked_by(checker))
+        assert (result.status, result.score) == ("error", None)
+        assert "the checker raises on the expected output too" in result.detail
+
+
+def test_a_checker_that_reads_the_expected_output_refuses_others_and_is_tried_once(open_box):
+    assert judge_program(open_box, "print(1, 2)", checked_by(CHECKER)).score == 1.0
+    for _ in range(3):
+        result = judge_program(open_box, "print('x')", checked_by(CHECKER))
+        assert (result.status, result.score) == ("graded", 0.0)
+    outputs = [given.args[1] for program, given, _ in open_box.seen if program.source == CHECKER]
+    assert outputs == ["1 2\n", "x\n", "3", "x\n", "x\n"]
+
+
+class Spent:
+    """A sandbox in which the checker raises after all the time of the tests."""
+
+    backend, tier = "spent", 0
+
+    def run(self, program, invocation, limits):
+        return Execution(ended="error", cpu_s=1_000.0)
+
+    def run_all(self, program, invocations, limits):
+        return [Execution(ended="ok", stdout=b"4")] * len(invocations)
+
+
+def test_a_checker_that_raises_when_no_time_is_left_has_not_accepted_the_output():
+    result = judge_program(Spent(), "x", checked_by(CHECKER))
+    assert (result.status, result.score) == ("graded", 0.0)
+    assert soundness._refused == {}
