@@ -118,17 +118,18 @@ def _ended(child: subprocess.Popen[bytes], seconds: float | None) -> bool:
 
 def last_scores(folder: Path, seed: int, stage: str) -> dict[str, Any]:
     """The scores by problem of what a stage ended with, as `gains.by_problem` makes them. Raises
-    LookupError if the run has not kept them."""
-    output = folder / f"seed-{seed}"
-    kept: dict[str, Any] = {}
-    for path in (output / EVALUATIONS).glob("*.json"):
+    LookupError if the run has not kept them, or has several because the stage ran again."""
+    evaluations = folder / f"seed-{seed}" / EVALUATIONS
+    kept: dict[str, list[dict[str, Any]]] = {}
+    for path in evaluations.glob("*.json"):
         entry = json.loads(path.read_text())
         weights = Path(entry["weights"])
         if weights.parts[-3:-1] == (stage, "checkpoints"):
-            kept[weights.name] = entry["evaluation"]
-    if not kept:
-        raise LookupError(f"{output / EVALUATIONS} has no evaluation of {stage!r}")
-    return kept[max(kept)][KEY]
+            kept.setdefault(weights.name, []).append(entry["evaluation"])
+    last = kept[max(kept)] if kept else []
+    if len(last) != 1:
+        raise LookupError(f"{evaluations} has {len(last)} evaluations of {stage!r} at its end")
+    return last[0][KEY]
 
 
 def figures(evaluation: Mapping[str, Any]) -> dict[str, Any]:

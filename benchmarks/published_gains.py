@@ -52,22 +52,17 @@ def record_of(
     for arm in ARMS:
         result[arm] = {side: figures(stages[arm][side]) for side in ("before", "after")}
         result[arm] |= {"seconds": stages[arm]["seconds"], "steps": len(stages[arm]["curve"])}
-    for arm, by_problem in scores.items():
-        names = {WORDS} & by_problem["scores"].keys()
-        result[arm] |= {
-            "problems": by_problem["problems"],
-            "scores": {name: by_problem["scores"][name] for name in names},
-        }
-    if all(WORDS in result[arm]["scores"] for arm in COMPARED):
-        result["lead"] = lead(result)
+    if all(WORDS in by_problem["scores"] for by_problem in scores.values()):
+        result["scores"] = {arm: by_problem["scores"][WORDS] for arm, by_problem in scores.items()}
+        result["lead"] = lead(scores)
     return result
 
 
-def lead(result: Mapping[str, Any]) -> list[float]:
+def lead(scores: Mapping[str, Mapping[str, Any]]) -> list[float]:
     """The lead of GRPO over further SFT in WORDS and its 95 % interval, paired by problem."""
-    grpo, sft = (result[arm] for arm in COMPARED)
+    grpo, sft = (scores[arm] for arm in COMPARED)
     if grpo["problems"] != sft["problems"]:
-        raise SystemExit(f"seed {result['seed']}: the stages were asked different questions")
+        raise SystemExit(f"{' and '.join(COMPARED)} were asked different questions")
     pairs = zip(grpo["scores"][WORDS], sft["scores"][WORDS], strict=True)
     change = mean_change([one - other for one, other in pairs if None not in (one, other)])
     return [change.value, change.low, change.high]

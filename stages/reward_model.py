@@ -105,7 +105,7 @@ def _examples(
     encoded = pointwise.encode_answers if recipe.loss == "pointwise" else encode_rankings
     splits: list[list[Any]] = []
     too_long = 0
-    for rows in load_rows(recipe.data, recipe.kind):
+    for rows in load_rows(recipe.data, recipe.kind, print):
         rankings, dropped = encoded(rows, tokenizer, ends, limits)
         if dropped:
             print(f"data: {dropped} of {len(rows)} rows exceed {limits} tokens; left out")

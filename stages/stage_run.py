@@ -212,7 +212,7 @@ def begin_stage(
     if saved is not None:
         refuse_changes(saved[1]["recipe"], recipe)
     if resume and manifest.is_done(name) and not isinstance(recipe, CollectPreferencesRecipe):
-        return _final(recorded(manifest.path)[name], saved)
+        return _ended_with(recorded(manifest.path)[name], saved)
     require_files(start)
     began = time.monotonic() - (0.0 if saved is None else saved[1]["seconds"])
     values = recipe.model_dump(mode="json")
@@ -234,7 +234,7 @@ def begin_stage(
     return stage
 
 
-def _final(entry: Mapping[str, Any], saved: tuple[Path, dict[str, Any]] | None) -> Path:
+def _ended_with(entry: Mapping[str, Any], saved: tuple[Path, dict[str, Any]] | None) -> Path:
     """The checkpoint that a finished stage ended with; RecipeError if it is missing or damaged."""
     final = Path(entry["outputs"]["checkpoint"])
     if saved is None or saved[0].name != final.name:

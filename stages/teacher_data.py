@@ -96,12 +96,12 @@ def _sample(
         tokenizer, load_generation_config(teacher), config.template, config.system
     )
     sources, sets = sources_of(
-        [*config.problems, *recipe.evaluation.sources],
+        config.problems,
         recipe.sets,
         lambda problem: len(generator.prompt(problem)) <= config.max_prompt,
     )
     problems = distinct_problems(config, sources)
-    held_out = _held_out(recipe, sources)
+    held_out = _held_out(recipe)
     names = sorted({LAYOUT, *(problem.verifier for problem in problems)})
     with ExitStack() as stack:
         pool = open_verifiers(stack, config, names)
@@ -162,10 +162,12 @@ def distinct_problems(
     return problems
 
 
-def _held_out(recipe: CollectRecipe, sources: Sources) -> Overlap:
-    """The texts to decontaminate against: evaluation questions and those of `filters.against`."""
+def _held_out(recipe: CollectRecipe) -> Overlap:
+    """The texts to decontaminate against: evaluation questions of any length, and those of
+    `filters.against`."""
     filters = recipe.filters
-    texts = [problem.prompt for problem in held_out_problems(recipe.evaluation, sources)]
+    exam, _ = sources_of(recipe.evaluation.sources, recipe.sets)
+    texts = [problem.prompt for problem in held_out_problems(recipe.evaluation, exam)]
     if filters.against:
         try:
             for row in raw_rows(Path(filters.against)):

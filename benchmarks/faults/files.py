@@ -168,14 +168,16 @@ def operations(stage: str, folder: Path, values: dict[str, Any]) -> int:
     """Run the stage undisturbed; returns the number of its file operations."""
     command = stage_command(stage, folder, values)
 
-    def counting() -> None:
-        import atexit
+    def counted() -> int:
+        from veriloop.stages.cli import entry
 
         layer = FileLayer(None, *written(folder))
         layer.install()
-        atexit.register(lambda: (folder / COUNTED).write_text(str(layer.count)))
+        code = entry()
+        (folder / COUNTED).write_text(str(layer.count))
+        return code
 
-    command.before = counting
+    command.answer = counted
     if command.start().ended() != 0:
         raise SystemExit(f"the undisturbed run of {stage} failed: {command.said[-2000:]}")
     return int((folder / COUNTED).read_text())

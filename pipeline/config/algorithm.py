@@ -98,7 +98,11 @@ class AlgorithmConfig(Part):
     critic_learning_rate: Positive = 1e-3
     """Learning rate of a separate critic."""
     critic_warmup: Whole = 0
-    """First steps, which train only the critic; `optimizer.warmup_steps` counts them too."""
+    """First steps, which train only the critic.
+
+    `optimizer.warmup_steps` counts them too: where it is not more, the policy's first update has
+    the full learning rate.
+    """
     value_coefficient: NotNegative = 0.5
     """Weight of a shared critic's loss."""
     value_clip: Positive | None = 0.2

@@ -12,6 +12,7 @@ from veriloop.data.hub.sets import SETS
 from veriloop.pipeline.config.fields import Count, Part, Share, Whole
 from veriloop.pipeline.errors import did_you_mean
 
+# Keys of a mapping of columns, which begins with `question`.
 MAPPING = ("answer", "verifier", "read", "language", "reference", "fixed", "facts")
 
 
@@ -80,14 +81,6 @@ class SetConfig(Part):
             )
         if self.read not in READERS:
             raise ValueError(f"read={self.read!r} is not one of {', '.join(READERS)}")
-        mapped = {name: getattr(self, name) for name in MAPPING}
-        for name, value in mapped.items():
-            if not self.question and value != type(self).model_fields[name].get_default(
-                call_default_factory=True
-            ):
-                raise ValueError(f"{name}={value!r} is read only with `question`")
-        if self.of and self.question:
-            raise ValueError(f"of={self.of!r} and question={list(self.question)}: set only one")
         if "source" in self.facts:
             raise ValueError(f"facts={self.facts}: the fact 'source' is the name of the set")
         if self.settings and not self.gym:
@@ -95,6 +88,18 @@ class SetConfig(Part):
         if self.gym and self.model_fields_set - {"gym", "settings"}:
             more = sorted(self.model_fields_set - {"gym", "settings"})
             raise ValueError(f"gym={self.gym!r} is generated and does not read {', '.join(more)}")
+        return self
+
+    @model_validator(mode="after")
+    def _mapping_is_read(self) -> Self:
+        if self.question:
+            if self.of:
+                raise ValueError(f"of={self.of!r} and question={list(self.question)}: set only one")
+            return self
+        plain = SetConfig.model_construct()
+        for name in MAPPING:
+            if (value := getattr(self, name)) != getattr(plain, name):
+                raise ValueError(f"{name}={value!r} is read only with `question`")
         return self
 
     def layout(self, name: str) -> Layout | None:

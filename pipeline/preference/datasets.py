@@ -37,7 +37,9 @@ class PreferenceDataset:
     facts: dict[str, int] = field(default_factory=dict)  # counts, for run.json
 
 
-def load_rows(config: PreferenceDataConfig, kind: str = "pairs") -> tuple[list[Row], list[Row]]:
+def load_rows(
+    config: PreferenceDataConfig, kind: str = "pairs", say: Callable[[str], None] = lambda _: None
+) -> tuple[list[Row], list[Row]]:
     """Training and held-out rows, whose prompts differ. Raises RecipeError with line and column of
     a malformed one."""
     try:
@@ -68,9 +70,7 @@ def load_rows(config: PreferenceDataConfig, kind: str = "pairs") -> tuple[list[R
     asked = {repr(row.prompt) for row in held_out}
     apart = [row for row in rows[:train] if repr(row.prompt) not in asked]
     if len(apart) < train:
-        print(
-            f"data: {train - len(apart)} training rows have the prompt of a held-out one; left out"
-        )
+        say(f"data: {train - len(apart)} training rows with a held-out prompt are left out")
     if not apart:
         raise RecipeError(f"data.source: {config.source} has no prompt that is not held out")
     return apart, held_out
@@ -97,7 +97,7 @@ def build_dataset(
 ) -> PreferenceDataset:
     """Load and encode the data; examples over the length limits are left out, with a message."""
     kind = "ranked" if schedule.name == "curriculum" else "pairs"
-    train, held_out = load_rows(config, kind)
+    train, held_out = load_rows(config, kind, say)
     if schedule.name == "curriculum":
         rounds, dropped = _curriculum(train, config, loss, schedule, tokenizer, ends)
     elif schedule.samples:

@@ -141,29 +141,16 @@ def update(
     exceeds it. (The mean and not the maximum: float32 alone moves one token in many thousands by
     1e-4.)
     """
-    sums, counts, ranks = _Sums(), minibatch.counts, context.ranks
-    if context.trace is not None and ranks.count > 1:
-        context.trace.forget(minibatch.batches)
-    for batch, signals in on_device(minibatch, device_of(context.policy), ranks):
-        with span("forward"):
-            loss = _loss(context, batch, signals, counts, old_kl_coefficient, sums)
-            if context.critic is not None:
-                value = _value_loss(context, batch, signals, counts, sums)
-                loss = value if critic_only else loss + value
-        with span("backward"):
-            loss.backward()
+    sums, counts = _Sums(), minibatch.counts
+    _accumulate(context, minibatch, sums, old_kl_coefficient, critic_only=critic_only)
     scored = sum(int(batch.mask_RT.sum()) for batch in minibatch.batches)
     tokens = max(scored, 1)
     with span("backward"):  # fetching the totals waits for the backward pass
-        totals = defaultdict(float, sums.totals(ranks))
+        totals = defaultdict(float, sums.totals(context.ranks))
     gap, widest = totals["gap"] / tokens, totals["widest"]
-    checked = {
-        "loss": totals["loss"],
-        "log-prob difference": gap,
-        "value loss": totals["value_loss"],
-    }
+    checked = {"loss": totals["loss"], "log-prob difference": gap}
     with _all_or_none(context):
-        _check_finite(done, checked)
+        _check_finite(done, checked | {"value loss": totals["value_loss"]})
     check_mismatch(context.optimizer, gap, widest, tokens, tolerance, done)
     if context.pretraining is not None and not critic_only:
         context.pretraining(done).backward()
@@ -199,6 +186,28 @@ def update(
         tokens=counts.tokens,
         scored=scored,
     )
+
+
+def _accumulate(
+    context: UpdateContext,
+    minibatch: Minibatch,
+    sums: _Sums,
+    old_kl_coefficient: float,
+    *,
+    critic_only: bool,
+) -> None:
+    """Add the gradient of every micro-batch to `.grad`, and its token sums to `sums`."""
+    counts, ranks = minibatch.counts, context.ranks
+    if context.trace is not None and ranks.count > 1:
+        context.trace.forget(minibatch.batches)
+    for batch, signals in on_device(minibatch, device_of(context.policy), ranks):
+        with span("forward"):
+            loss = _loss(context, batch, signals, counts, old_kl_coefficient, sums)
+            if context.critic is not None:
+                value = _value_loss(context, batch, signals, counts, sums)
+                loss = value if critic_only else loss + value
+        with span("backward"):
+            loss.backward()
 
 
 @contextmanager

@@ -34,6 +34,9 @@ class SendAgainError(StageError):
     others take them when they are sent again."""
 
 
+RESPONSES = 1_000_003  # of a call, at most: their seeds differ from those of the next one
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How to sample. `top_p` below 1 is for evaluation only: it cuts the distribution's support, so
@@ -55,6 +58,10 @@ class Sampling:
             raise ValueError(f"temperature={self.temperature} must be 0 (greedy) or positive")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p={self.top_p} must be in (0, 1]; 1 cuts nothing")
+
+    def seed_of(self, place: int) -> int:
+        """The seed of the response at this place of a call, below 2^63: engines take no more."""
+        return (self.seed * RESPONSES + place) % 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

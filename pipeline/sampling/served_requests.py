@@ -7,8 +7,6 @@ from typing import Any
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
 from veriloop.pipeline.sampling.sampler import Completion, Sampling, require_room
 
-SEEDS = 1_000_003  # of the responses of a call, at most
-
 
 class ServedRequests:
     """Those for the model of a checkpoint."""
@@ -36,7 +34,7 @@ class ServedRequests:
     ) -> dict[str, Any]:
         """The request for one response of a call, which is the `place`th. `label`: of the weights
         that have to answer."""
-        seed = (sampling.seed * SEEDS + place) % 2**63  # servers take no more
+        seed = sampling.seed_of(place)
         parameters = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,

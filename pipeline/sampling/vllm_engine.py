@@ -191,7 +191,7 @@ class VllmSampler:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
-            seed=self._seed(sampling, index) if seeded else None,
+            seed=sampling.seed_of(index * sampling.per_prompt) if seeded else None,
             stop=list(sampling.stop) or None,
             stop_token_ids=self._stop_ids,
             logprobs=0,  # of the sampled token only
@@ -199,12 +199,6 @@ class VllmSampler:
             detokenize=bool(sampling.stop),
             skip_special_tokens=False,
         )
-
-    def _seed(self, sampling: Sampling, index: int) -> int:
-        """Of the responses to a prompt, which take the numbers from here on."""
-        return (
-            sampling.seed * 1_000_003 + index * sampling.per_prompt
-        ) % 2**63  # generators take no more
 
     def close(self) -> None:
         import gc

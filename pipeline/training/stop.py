@@ -114,7 +114,7 @@ class ProcessEnd:
 
     Threads of torch may still release tensors then, as those of gloo do after the last collective,
     and a thread that waits for the interpreter in its finalization aborts the process
-    (pytorch/pytorch#190489) or corrupts its memory.
+    (pytorch/pytorch#190489).
     """
 
     def __init__(self) -> None:

@@ -140,5 +140,8 @@ def test_the_last_scores_of_a_stage_are_those_of_its_last_checkpoint(script, tmp
         }
         (folder / f"{number}.json").write_text(json.dumps(entry))
     assert script.last_scores(tmp_path, 3, "zero") == {"scores": {"greedy": [12]}}
-    with pytest.raises(LookupError, match="has no evaluation of 'dpo'"):
+    with pytest.raises(LookupError, match="has 0 evaluations of 'dpo' at its end"):
         script.last_scores(tmp_path, 3, "dpo")
+    (folder / "again.json").write_text((folder / "1.json").read_text())
+    with pytest.raises(LookupError, match="has 2 evaluations of 'zero' at its end"):
+        script.last_scores(tmp_path, 3, "zero")

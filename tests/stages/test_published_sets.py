@@ -91,7 +91,7 @@ def test_the_plan_counts_the_rows_of_a_file(words, tmp_path, capsys):
 
 
 def test_a_file_that_is_not_there_is_refused_before_anything_starts(words, tmp_path, capsys):
-    absent = {"gsm8k": {"path": str(tmp_path / "absent.jsonl")}}
+    absent = {"gsm8k": {"path": str(tmp_path / "absent.jsonl"), "held_out": 0.2}}
     assert main([*words(sets=absent), "--dry-run"]) == 2
     assert "absent.jsonl is not a file or folder" in capsys.readouterr().err
     assert main(words(sets=absent)) == 2

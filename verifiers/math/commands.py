@@ -1,6 +1,7 @@
 """Commands and brackets: fractions, roots, functions, sums, matrices, sets and intervals."""
 
 from veriloop.verifiers.math.calculus import Calculus
+from veriloop.verifiers.math.grammar import CURRENCIES
 from veriloop.verifiers.math.names import (
     ARITIES,
     BINOMIALS,
@@ -28,7 +29,7 @@ _BARS = {"lvert": "rvert", "lVert": "rVert", "vert": "vert", "lfloor": "rfloor",
 _ACCENTS = frozenset({"vec", "hat", "bar", "overrightarrow", "dot", "tilde", "widehat", "overline"})
 _CLOSERS = {"(": (")", "]", "["), "[": ("]", ")", "["), "]": ("[", "]", ")"),
             "langle": ("rangle",)}  # fmt: skip
-_CURRENCIES = {"$": "dollar", "euro": "euro", "pounds": "GBP", "yen": "yen", "rupees": "INR"}
+_PREFIXES = {sign: unit for sign, unit in CURRENCIES.items() if sign != "cents"}  # of a number
 _MARKS = {"(": "(", "[": "[", "]": "(", "langle": "<"}
 _END_MARKS = {")": ")", "]": "]", "[": ")", "rangle": ">"}
 
@@ -195,8 +196,8 @@ class Commands(Calculus):
             return _numeral(self.argument()) if name == "overline" else self.argument()
         if name in FIGURES:
             return self._figure(name)
-        if name in _CURRENCIES:
-            return Node("mul", (self.power(), Node("unit", name=_CURRENCIES[name])))
+        if name in _PREFIXES:
+            return Node("mul", (self.power(), Node("unit", name=_PREFIXES[name])))
         return self._applied(name)
 
     def _figure(self, name: str) -> Node:

@@ -105,13 +105,14 @@ def test_labels_are_only_for_kto(tokenizer, tmp_path):
         build_dataset(data(source=source), DPO, OFFLINE, tokenizer, (2,))
 
 
-def test_rows_with_a_held_out_prompt_are_not_trained(tmp_path, capsys):
+def test_rows_with_a_held_out_prompt_are_not_trained(tmp_path):
     rows = [*PAIRS, {"prompt": "p0", "chosen": "c", "rejected": "b"}]
     source = write(tmp_path / "x.jsonl", rows)
-    train, held_out = load_rows(data(source=source, rows=0, held_out=1))
+    said = []
+    train, held_out = load_rows(data(source=source, rows=0, held_out=1), say=said.append)
     assert [row.prompt for row in held_out] == ["p0"]
     assert [row.prompt for row in train] == [f"p{i}" for i in range(1, 10)]
-    assert "data: 1 training rows" in capsys.readouterr().out
+    assert said == ["data: 1 training rows with a held-out prompt are left out"]
     source = write(tmp_path / "y.jsonl", [PAIRS[0]] * 3)
     with pytest.raises(RecipeError, match="no prompt that is not held out"):
         load_rows(data(source=source, rows=0, held_out=1))
