@@ -84,6 +84,10 @@ def inputs() -> dict[str, str]:
         "answer is, 20,000 times": "the answer is " * 20_000,
         "100 kB of dollars": "$" * 100_000 + "42",
         "200 kB of spaces": "The answer is" + " " * 200_000 + "41",
+        "digits after a box": boxed(GOLD) + " " + "1" * 100_000,
+        "full stops after a box": boxed(GOLD) + " " + "." * 100_000,
+        "empty lines after a box": boxed(GOLD) + "\n" * 100_000,
+        "questions before a box": "which " * 20_000 + boxed(GOLD),
     }
     return deep | large | long
 

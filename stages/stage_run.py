@@ -39,6 +39,7 @@ from veriloop.pipeline.runs.manifest import (
     recorded,
     write_versions,
 )
+from veriloop.pipeline.runs.provenance import computes_bfloat16, cpu_flags
 from veriloop.pipeline.runs.record import read_start
 from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.runs.trackers.open import forget, open_record
@@ -229,9 +230,27 @@ def begin_stage(
         if saved is None:  # versions of a run that left nothing to resume
             (directory / lineage.VERSIONS).unlink(missing_ok=True)
         print(f"{name}: the trainer is on {device.describe(trainer_device)}", flush=True)
+        if trainer_device.type == "cpu" and (warning := slow_bfloat16(recipe)):
+            print(f"WARNING: {warning}", flush=True)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "recipe.yaml").write_text(yaml.safe_dump(values))
     return stage
+
+
+def slow_bfloat16(recipe: AnyRecipe) -> str:
+    """A warning if trainer or sampler compute in bfloat16 on this CPU, which has no instructions
+    for it; "" otherwise."""
+    if computes_bfloat16(cpu_flags()):
+        return ""
+    sampler = None if recipe.cluster.samplers.served else getattr(recipe, "sampler", None)
+    settings = {
+        "trainer.compute": recipe.trainer.compute,
+        "sampler.dtype": "" if sampler is None or torch.cuda.is_available() else sampler.dtype,
+    }
+    slow = [f"{name}=bfloat16" for name, value in settings.items() if value == "bfloat16"]
+    if not slow:
+        return ""
+    return f"{' and '.join(slow)}: this CPU has no instructions for it, so float32 is faster"
 
 
 def _ended_with(entry: Mapping[str, Any], saved: tuple[Path, dict[str, Any]] | None) -> Path:

@@ -24,7 +24,8 @@ _CONTINUES = (  # what shows that a number is not the whole value
 )
 _VALUE = (
     r"(?P<value>\$[^$\n]{1,80}\$|\\\([^\n]{1,80}?\\\)|"
-    r"[-\u2212]?\$?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?(?:\\?%)?|\\[dt]?frac\{[^{}]*\}\{[^{}]*\}"
+    r"[-\u2212]?\$?(?<!\d)\d++(?:,\d{3})*+(?:\.\d++)?+(?:/\d++)?+(?:\\?%)?|"
+    r"\\[dt]?frac\{[^{}]*\}\{[^{}]*\}"
     rf"|\(?(?-i:[A-J])\)?(?![\w'])){_CONTINUES}"
 )
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:/\d+)?")
@@ -54,11 +55,17 @@ _EXCLUDED_FROM = re.compile(  # no solution other than 3, all real numbers excep
     re.IGNORECASE,
 )
 _WRONG = r"incorrect|wrong|false|untrue|mistaken|erroneous|invalid"
-_ASKS_WRONG = re.compile(  # a question for what is not so
-    r"\b(?:which|what|find|identify|choose|select|pick|name|mark)\b[^.?!]*\b(?:following|these|"
-    r"statements?|options?|choices?|answers?|claims?|sentences?|alternatives?)\b[^.?!]*\b"
-    rf"(?:{_WRONG}|not|never|except|excluded)\b|\b(?:{_WRONG})\s+(?:one|option|statement|answer|choice|"
-    r"claim|sentence|alternative)\b|\bexcept\s*[:?.]|不正确|错误的|不是",
+_ASKS_WRONG = tuple(  # a question for what is not so, in one sentence and in this order
+    re.compile(rf"\b(?:{words})\b", re.IGNORECASE)
+    for words in (
+        "which|what|find|identify|choose|select|pick|name|mark",
+        "following|these|statements?|options?|choices?|answers?|claims?|sentences?|alternatives?",
+        f"{_WRONG}|not|never|except|excluded",
+    )
+)
+_NAMES_WRONG = re.compile(
+    rf"\b(?:{_WRONG})\s+(?:one|option|statement|answer|choice|claim|sentence|alternative)\b|"
+    r"\bexcept\s*[:?.]|不正确|错误的|不是",
     re.IGNORECASE,
 )
 _WRONG_ONE = re.compile(
@@ -308,7 +315,18 @@ def _plain(text: str) -> Fraction | str | None:
 
 def asks_wrong(prompt: str) -> bool:
     """Whether the question asks for what is wrong, false or excluded."""
-    return _ASKS_WRONG.search(prompt) is not None
+    sentences = re.split(r"[.?!]", prompt)
+    return _NAMES_WRONG.search(prompt) is not None or any(map(_asks_wrong, sentences))
+
+
+def _asks_wrong(sentence: str) -> bool:
+    end = 0
+    for words in _ASKS_WRONG:
+        found = words.search(sentence, end)
+        if found is None:
+            return False
+        end = found.end()
+    return True
 
 
 def denied(before: str, answer: str, same: Same = same_number, prompt: str = "") -> bool:

@@ -98,6 +98,7 @@ def verl(problem: Problem) -> dict[str, Any]:
             "split": split,
             "index": int(number) if number.isdigit() else 0,
             "id": problem.id,
+            "prompt": problem.prompt,  # verl's reward functions are not given the one above
             "label": label(problem),
         },
     }

@@ -12,7 +12,6 @@ from veriloop.pipeline.runs import provenance
 GIB = 2**30
 ENOUGH_GIB, LEAST_GIB = 4.0, 1.5  # a tiny run takes about 3 GiB with vLLM, 1 with torch
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")  # of x86, relevant for speed
-CPU_INFO = Path("/proc/cpuinfo")
 MEMORY_INFO = Path("/proc/meminfo")
 CGROUPS = Path("/proc/self/cgroup")
 CGROUP_TREE = Path("/sys/fs/cgroup")
@@ -27,13 +26,13 @@ def processor(machine: Machine) -> Iterator[Finding]:
     if platform.machine().lower() not in ("x86_64", "amd64"):
         yield ok("cpu", f"{measured}, {platform.machine()}")
         return
-    flags = _cpu_flags()
+    flags = provenance.cpu_flags()
     supported = [flag for flag in INSTRUCTIONS if flag in flags]
     measured += f": {', '.join(supported) or 'none of ' + ', '.join(INSTRUCTIONS)}"
     if "avx2" not in flags:
         yield warn("cpu", measured, "use a CPU with AVX2, which vLLM needs, or --sampler torch")
-    elif not {"avx512_bf16", "amx_bf16"} & flags:
-        yield ok("cpu", f"{measured}; no bfloat16 instructions, so bfloat16 gains little")
+    elif not provenance.computes_bfloat16(flags):
+        yield ok("cpu", f"{measured}; no bfloat16 instructions: bfloat16 is slower than float32")
     else:
         yield ok("cpu", f"{measured}; bfloat16 in hardware")
 
@@ -69,13 +68,6 @@ def memory(machine: Machine) -> Iterator[Finding]:
     fix = f"free memory (the tiny recipes need at least {LEAST_GIB} GiB), or use "
     fix += "--sampler.engine torch and a smaller --sampler.cache-gib"
     yield at_least("memory", measured, usable, least=LEAST_GIB, enough=ENOUGH_GIB, fix=fix)
-
-
-def _cpu_flags() -> set[str]:
-    lines = CPU_INFO.read_text().splitlines() if CPU_INFO.is_file() else []
-    return next(
-        (set(line.split(":", 1)[1].split()) for line in lines if line[:5] == "flags"), set()
-    )
 
 
 def _total_and_available() -> tuple[int, int]:

@@ -23,6 +23,8 @@ _DISTRIBUTIONS = {  # name -> distributions that provide it
     "veriloop": ("veriloop",),
 }
 UNKNOWN = "unknown"
+CPU_INFO = Path("/proc/cpuinfo")
+BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # flags of x86, and of ARM
 
 
 def identity() -> dict[str, Any]:
@@ -57,6 +59,17 @@ def machine() -> dict[str, Any]:
         "memory_gib": _memory_gib(),
         "gpus": gpus.splitlines(),
     }
+
+
+def cpu_flags() -> set[str]:
+    """The instruction sets of the CPU as Linux names them; empty where it does not say."""
+    return next((set(words.split()) for words in _cpu_lines(("flags", "Features"))), set())
+
+
+def computes_bfloat16(flags: set[str]) -> bool:
+    """Whether a CPU with these flags has matrix instructions for bfloat16, or its flags are not
+    known. Without them bfloat16 is slower than float32."""
+    return not flags or not BFLOAT16.isdisjoint(flags)
 
 
 def git(root: Path) -> dict[str, Any]:
@@ -98,12 +111,17 @@ def _version(distributions: Sequence[str]) -> str:
 
 
 def _cpu() -> str:
+    return next(iter(_cpu_lines(("model name",))), platform.processor() or UNKNOWN)
+
+
+def _cpu_lines(names: Sequence[str]) -> list[str]:
+    """The values of these lines of CPU_INFO, of one core after the other."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = CPU_INFO.read_text().splitlines()
     except OSError:
-        lines = []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or UNKNOWN
+        return []
+    parts = (line.partition(":") for line in lines)
+    return [value.strip() for name, _, value in parts if name.strip() in names]
 
 
 def _memory_gib() -> float | str:

@@ -4,7 +4,9 @@ import json
 from contextlib import ExitStack
 
 import pytest
+import torch
 
+from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.sections import Judged
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.runs.manifest import RunManifest
@@ -13,7 +15,7 @@ from veriloop.sandbox.probe import SandboxUnavailableError
 from veriloop.stages import stage_run
 from veriloop.stages.commands.lineage import described as stages_of
 from veriloop.stages.commands.lineage import tree
-from veriloop.stages.stage_run import open_verifiers, sandbox_facts
+from veriloop.stages.stage_run import open_verifiers, sandbox_facts, slow_bfloat16
 
 LAYERS = {"backend": "namespace", "tier": 1, "layers": {"seccomp": ""}}
 
@@ -85,3 +87,31 @@ def test_a_sandbox_that_is_not_available_ends_the_stage_before_it_begins(monkeyp
         ExitStack() as stack,
     ):
         open_verifiers(stack, Judged(), ["code_tests"])
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "gpu", "slow"),
+    [
+        ("real/smollm2/reasoning_rl", {"avx2"}, False, "trainer.compute sampler.dtype"),
+        ("real/smollm2/reasoning_rl", {"avx2"}, True, "trainer.compute"),
+        ("real/smollm2/zero", {"avx2"}, False, "sampler.dtype"),
+        ("real/smollm2/reasoning_rl", {"avx2", "avx512_bf16"}, False, ""),
+        ("real/smollm2/reasoning_rl", set(), False, ""),
+        ("tiny/zero", {"avx2"}, False, ""),
+        ("tiny/reward_model", {"avx2"}, False, ""),
+    ],
+)
+def test_bfloat16_on_a_processor_without_it_is_warned_of(monkeypatch, name, flags, gpu, slow):
+    monkeypatch.setattr(stage_run, "cpu_flags", lambda: flags)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    settings = " and ".join(f"{key}=bfloat16" for key in slow.split())
+    told = f"{settings}: this CPU has no instructions for it, so float32 is faster"
+    assert slow_bfloat16(read(name)) == (told if slow else "")
+
+
+def test_served_samplers_compute_elsewhere(monkeypatch):
+    monkeypatch.setattr(stage_run, "cpu_flags", lambda: {"avx2"})
+    recipe = read("real/smollm2/zero")
+    samplers = recipe.cluster.samplers.model_copy(update={"urls": ("http://gpu:8000",)})
+    cluster = recipe.cluster.model_copy(update={"samplers": samplers})
+    assert slow_bfloat16(recipe.model_copy(update={"cluster": cluster})) == ""

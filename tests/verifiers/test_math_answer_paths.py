@@ -87,10 +87,39 @@ def test_a_response_that_still_thinks_takes_no_shortcut():
 def test_a_verdict_shows_the_answer_and_the_rule_that_decided():
     assert judged("x+1", r"\boxed{x+1}") == (1.0, "x+1", "same text")
     assert judged("1/2", r"\boxed{1/3}") == (0.0, "1/3", "exact rationals")
-    asked = replace(problem_of("5"), prompt="What is 2+3?")
-    verdict = judge(asked, r"\boxed{2+3}")
-    assert (verdict.score, verdict.answer) == (0.0, "2+3")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "gold", "repeated"),
+    [
+        ("What is 2+3?", "5", "2+3"),
+        ("What is 2+3?", "5", "3+2"),
+        (r"Compute $12\cdot 13+7$.", "163", r"7+13\cdot12"),
+        ("Expand $(x+1)^2$.", "x^2+2x+1", "(1+x)^2"),
+        (r"Compute $\frac12+\sqrt{9}$.", "7/2", r"\sqrt{9}+\frac{1}{2}"),
+    ],
+)
+def test_an_expression_of_the_problem_is_no_answer_in_whatever_order(prompt, gold, repeated):
+    verdict = judge(replace(problem_of(gold), prompt=prompt), rf"\boxed{{{repeated}}}")
+    assert (verdict.score, verdict.answer) == (0.0, repeated)
     assert verdict.detail == "repeats an expression of the problem"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "gold", "answer"),
+    [
+        ("What is 2+3?", "5", "4+1"),
+        ("What is 2+3+1?", "6", "3+3"),
+        ("What is 12+3+2?", "17", "13+4"),
+        ("Write $3x+x^2+1$ in standard form.", "x^2+3x+1", "1+x^2+3x"),
+        ("Write $3i+2$ as a complex number.", "2+3i", "3i+2"),
+        ("Sort -1, -3 from the least.", r"(-3,-1)", "-3, -1"),
+        ("What is the opposite of $a-b$?", "b-a", "-a+b"),
+    ],
+)
+def test_what_the_problem_does_not_say_or_asks_for_is_an_answer(prompt, gold, answer):
+    verdict = judge(replace(problem_of(gold), prompt=prompt), rf"\boxed{{{answer}}}")
+    assert verdict.score == 1.0
 
 
 @pytest.mark.parametrize("gold", ["42", "x"])

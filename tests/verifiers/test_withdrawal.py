@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cpu_budget import cpu_budget
-from veriloop.verifiers.withdrawal import denied, same_number, withdrawn
+from veriloop.verifiers.withdrawal import asks_wrong, denied, same_number, withdrawn
 
 
 @pytest.mark.parametrize(
@@ -222,9 +222,13 @@ def test_numbers_and_letters_are_compared_and_nothing_else(left, right, same):
         "but I ",
         "(",
         "it is ",
+        "1",
+        "1,000",
+        "which ",
     ],
 )
 def test_time_grows_with_length_alone(junk):
     with cpu_budget(2):
         denied(junk * 50_000, "5")
         withdrawn(junk * 50_000, "5")
+        asks_wrong(junk * 50_000)

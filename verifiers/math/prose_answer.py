@@ -23,7 +23,7 @@ MAX_CHARS = 4_000  # of the end of the text that are searched
 _NOISE = re.compile(r"<<[^<>\n]*>>|<\|[^|<>\n]*\|>|</?s>|[\u200e\u200f]")  # GSM8K's calculator, ...
 _MARKUP = re.compile(
     r"(?<![\w)])\*\*|\*\*(?![\w(])|__|`|\*(?=[A-Za-z][^*\n]{0,80}[A-Za-z.:]\*(?:\W|$))|"
-    r"(?<=[A-Za-z.:])\*(?=[\s:.,]|$)|(?m:^\s*(?:#{1,3}|#{5,})\s+|^\s*[-*]\s+(?=[A-Z\\$]))"
+    r"(?<=[A-Za-z.:])\*(?=[\s:.,]|$)|(?m:^[^\S\n]*+(?:(?:#{1,3}|#{5,})\s+|[-*]\s+(?=[A-Z\\$])))"
 )
 _ASIDE = re.compile(
     r"\(not [^()]*\)|\([a-z]{5,}\)|\([^()]*\b[A-Za-z]{2,}\s+[^()]*\b[A-Za-z]{2,}\s+[^()]*\)"
@@ -55,7 +55,8 @@ _FILLER = (
     r"hence|daher|exactly|precisely|equal to|given by|now|clearly|égale? à|igual a|gleich|"
     r"ugual[ei] a)\b,?\s*)*"
 )
-_QUESTION, _REPLY = re.compile(r"(?m:^)\W*Q(?:uestion)?:"), re.compile(r"(?m:^)\W*A:(?=\s)")
+_QUESTION = re.compile(r"(?m:^)[^\w\n]*Q(?:uestion)?:")
+_REPLY = re.compile(r"(?m:^)[^\w\n]*A:(?=\s)")
 _HEADING = re.compile(
     rf"(?i)^\W*(?:the\s+|la\s+|die\s+)?(?:final\s+|最终)?(?:{_MARK})(?:\s+finale?)?\s*:?\s*$"
 )

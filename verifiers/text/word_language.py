@@ -73,7 +73,7 @@ COMMON: dict[str, str] = {  # common words; a word of several languages identifi
 LETTERS_OF: dict[str, str] = {"ru": "ыэё", "uk": "їєґ", "be": "ў", "sr": "ђћ", "mk": "ѓќѕ"}
 RUN = 5  # minimum number of words of a sentence that py3langid classifies
 
-_SENTENCE = re.compile(r"[.!?…]+\s+|[。！？；\n;]+")
+_SENTENCE = re.compile(r"(?<![.!?…])[.!?…]++\s++|[。！？；\n;]+")
 _KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\u31f0-\u31ff\uff66-\uff9d]")
 _IDEOGRAPH = re.compile(rf"[{CJK}]")
 _IN_SCRIPT = {script: re.compile(f"[{letters}]") for script, letters in SCRIPTS.items()}

@@ -81,7 +81,12 @@ def test_verl_has_every_column_of_its_parquet_rows(exported):
         "prompt": [{"content": "What is $\\frac12+\\frac14$?", "role": "user"}],
         "ability": "math",
         "reward_model": {"ground_truth": "\\frac{3}{4}", "style": "rule"},
-        "extra_info": {"id": "math/train/0", "index": 0, "split": "train"},
+        "extra_info": {
+            "id": "math/train/0",
+            "index": 0,
+            "prompt": "What is $\\frac12+\\frac14$?",
+            "split": "train",
+        },
     }
     assert json.loads(label)["verifier"] == "math_answer"
     code = first(exported("apps", "verl", "parquet"))
@@ -98,6 +103,8 @@ def test_verls_reward_function_of_ours_judges_its_own_rows(exported):
     }
     assert compute_score(solution_str="\\boxed{0.75}", **told)["score"] == 1.0
     assert compute_score(solution_str="\\boxed{0.7}", **told)["score"] == 0.0
+    repeated = "\\boxed{\\frac14+\\frac12}"
+    assert compute_score(solution_str=repeated, **told)["score"] == 0.0
 
 
 def test_openrlhf_has_input_and_a_label_that_the_reward_server_reads(exported):

@@ -24,7 +24,7 @@ def machine(monkeypatch):
     ("flags", "verdict", "said"),
     [
         ("sse avx2 avx512f avx512_bf16", "ok", "avx2, avx512f, avx512_bf16; bfloat16 in hardware"),
-        ("sse avx2", "ok", "avx2; no bfloat16 instructions, so bfloat16 gains little"),
+        ("sse avx2", "ok", "avx2; no bfloat16 instructions: bfloat16 is slower than float32"),
         ("sse", "warn", "none of avx2"),
     ],
 )
@@ -34,7 +34,7 @@ def test_what_the_processor_lacks_is_reported(
     machine()
     info = tmp_path / "cpuinfo"
     info.write_text(f"model name : x\nflags\t\t: {flags}\nflags\t\t: other\n")
-    monkeypatch.setattr(hardware, "CPU_INFO", info)
+    monkeypatch.setattr(hardware.provenance, "CPU_INFO", info)
     monkeypatch.setattr(hardware.platform, "machine", lambda: "x86_64")
     found = finding(processor, None)
     assert found.verdict == verdict

@@ -35,6 +35,26 @@ def test_versions_and_machine_are_those_of_this_process():
     assert found["machine"]["cpu"] and set(found["git"]) == {"commit", "dirty"}
 
 
+@pytest.mark.parametrize(
+    ("lines", "flags", "bfloat16"),
+    [
+        ("flags\t\t: fpu avx2 avx512_bf16\nflags\t\t: fpu", {"fpu", "avx2", "avx512_bf16"}, True),
+        ("model name\t: avx512_bf16\nflags\t\t: fpu avx2", {"fpu", "avx2"}, False),
+        ("Features\t: fp asimd bf16", {"fp", "asimd", "bf16"}, True),
+        ("Features\t: fp asimd", {"fp", "asimd"}, False),
+        ("processor\t: 0", set(), True),
+    ],
+)
+def test_the_flags_of_a_cpu_tell_whether_it_computes_bfloat16(
+    tmp_path, monkeypatch, lines, flags, bfloat16
+):
+    monkeypatch.setattr(told, "CPU_INFO", tmp_path / "cpuinfo")
+    assert told.cpu_flags() == set()
+    told.CPU_INFO.write_text(lines)
+    assert told.cpu_flags() == flags
+    assert told.computes_bfloat16(told.cpu_flags()) is bfloat16
+
+
 def test_a_package_that_is_absent_says_so(monkeypatch):
     monkeypatch.setattr(told, "_DISTRIBUTIONS", {"vllm": ("no-such-distribution-anywhere",)})
     assert told.identity()["versions"]["vllm"] == "not installed"

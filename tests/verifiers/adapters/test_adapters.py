@@ -90,6 +90,22 @@ def test_verl_gets_the_same_numbers_for_every_status():
     assert verl_batch([inside | {"ground_truth": "12"}], verifier="number")["no_answer"][0] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("row", "score"),
+    [
+        ({}, 1.0),
+        ({"question": "What is 2+3?"}, 0.0),
+        ({"prompt": numpy.array([{"role": "user", "content": "What is 2+3?"}])}, 0.0),
+        ({"prompt": "What is 1+4?", "question": "What is 2+3?"}, 1.0),
+        ({"prompt": None}, 1.0),
+    ],
+)
+def test_verl_sees_an_answer_that_repeats_the_problem_where_the_row_has_it(row, score):
+    made = {"solution_str": r"\boxed{3+2}", "ground_truth": "5", "extra_info": row}
+    told = verl_batch([made])
+    assert (told["score"][0], told["error"][0]) == (score, 0.0)
+
+
 def test_openrlhf_gets_lists_and_an_exception_for_a_failure_of_ours():
     reward_func = openrlhf.reward("number")
     told = reward_func(["6+6 " + RIGHT + "</s>"], ["6+6 "], ["12"])
