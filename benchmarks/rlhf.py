@@ -2,12 +2,14 @@
 
     python benchmarks/rlhf.py [--quick] [--json FILE] [--seeds N ...] [--folder DIR]
 
-For each seed all stages of `recipes/tiny/rlhf.yaml`, in a separate process on one core, after which
-its PPO goes on for more steps without a KL to the SFT model (`free`). The seeds share the base
-model and nothing after it. Then the SFT model and both policies answer the same held-out prompts;
-the answer that the exact rule of the general prompts scores higher wins, and a tie counts half. RL
-never sees this rule. Claims, over the seeds: PPO wins 0.75 or more; in the further steps the reward
-rises by more than its 95 % interval, and the share right by the rule by no more than 0.01.
+For each seed all stages of `recipes/tiny/rlhf.yaml`, in a separate process on one core. Then a
+second reward model learns from an eighth of the pairs, and PPO goes on for more steps with it and
+without a KL to the SFT model (`free`), as in the study of over-optimisation of Gao et al. (arXiv
+2210.10760), whose reward models differ in their pairs. The seeds share the base model and nothing
+after it. Then the SFT model and both policies answer the same held-out prompts; the answer that
+the exact rule of the general prompts scores higher wins, and a tie counts half. RL never sees this
+rule. Claims, over the seeds: PPO wins 0.75 or more; in the further steps the reward rises by more
+than its 95 % interval, and the share right by the rule by no more than 0.01.
 """
 
 import sys
@@ -37,22 +39,26 @@ LIST, SEEDS = "tiny/rlhf", (0, 1, 2)
 PROMPTS, ANSWERS, TEMPERATURE = 120, 4, 0.7  # all held-out prompts
 WINS, STALLS = 0.75, 0.01
 MORE = {"steps": 40, "algorithm.kl_coefficient": 1e-9}  # measures the KL and does nothing about it
+WEAK = {"data.rows": 2048, "data.adversarial": 0.5, "optimizer.learning_rate": 6e-4, "epochs": 2}
 QUICK: Settings = {
     "base": {"name": "tiny/quick", "steps": 60, "step_accuracy": 0.0},
     "sft": {"data.rows": 64, "data.held_out": 8, "epochs": 1, "evaluation.problems": 8},
     "reward_model": {"data.rows": 64, "data.held_out": 16, "epochs": 1},
+    "weak_model": {"data.rows": 64, "data.held_out": 16, "epochs": 1},
     "ppo": {"steps": 10, "rollout.prompts": 8, "evaluation.problems": 8},
     "free": {"steps": 10, "rollout.prompts": 8, "evaluation.problems": 8},
 }
 CURVES = {"reward": "reward", "right": "rewards/accuracy/mean", "kl": "kl"}
 
 
-def free() -> Stage:
-    """PPO from where the shipped stage ends, with other settings."""
+def further() -> list[Stage]:
+    """The weak reward model, and PPO with it from where the shipped stage ends."""
     stages = yaml.safe_load((ROOT / "recipes" / f"{LIST}.yaml").read_text())["stages"]
-    (ppo,) = (deepcopy(stage) for stage in stages if stage["name"] == "ppo")
-    take = ppo["take"] | {"start": "ppo.checkpoint"}
-    return ppo | {"name": "free", "take": take, "set": ppo["set"] | MORE}
+    shipped = {stage["name"]: stage for stage in deepcopy(stages)}
+    weak = shipped["reward_model"] | {"name": "weak_model", "set": WEAK}
+    ppo = shipped["ppo"]
+    take = {key: "weak_model.checkpoint" for key in ppo["take"]} | {"start": "ppo.checkpoint"}
+    return [weak, ppo | {"name": "free", "take": take, "set": ppo["set"] | MORE}]
 
 
 def scores(checkpoint: Path, problems: Sequence[Problem], seed: int) -> list[float]:
@@ -73,8 +79,9 @@ def told(seed: int, stages: Mapping[str, Stage], *, quick: bool) -> dict[str, An
     }
     return {
         "seed": seed,
-        "reward_model": {
-            k: v for k, v in stages["reward_model"]["after"].items() if k.startswith("accuracy")
+        **{
+            name: {k: v for k, v in stages[name]["after"].items() if k.startswith("accuracy")}
+            for name in ("reward_model", "weak_model")
         },
         "right": {name: fmean(own) for name, own in answers.items()},
         "wins": {name: win_rate(answers[name], answers["sft"]) for name in ("ppo", "free")},
@@ -87,17 +94,17 @@ def told(seed: int, stages: Mapping[str, Stage], *, quick: bool) -> dict[str, An
     }  # fmt: skip
 
 
-def late_rise(results: Sequence[Mapping[str, Any]], what: str) -> tuple[float, float]:
-    """The rise from the last tenth of PPO to the last of the further steps, and half of its 95 %
+def rise(results: Sequence[Mapping[str, Any]], what: str) -> tuple[float, float]:
+    """The rise from the first tenth of the further steps to the last, and half of its 95 %
     interval."""
-    ends = [[tenths(r["curves"][arm][what])[-1] for arm in ("ppo", "free")] for r in results]
-    return interval([after - before for before, after in ends])
+    curves = [tenths(r["curves"]["free"][what]) for r in results]
+    return interval([curve[-1] - curve[0] for curve in curves])
 
 
 def shortfalls(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Claims that the results do not support."""
     wins = fmean(r["wins"]["ppo"] for r in results)
-    (reward, noise), (right, _) = (late_rise(results, what) for what in ("reward", "right"))
+    (reward, noise), (right, _) = (rise(results, what) for what in ("reward", "right"))
     missed = [f"win rate over SFT {wins:.3f} < {WINS}"] if wins < WINS else []
     if reward <= noise:
         missed.append(f"the reward in the further steps: {reward:+.3f} ± {noise:.3f}")
@@ -133,7 +140,7 @@ def main() -> int:
     folder, results = work_folder(options.folder, "rlhf"), []
     for seed in options.seeds[:1] if quick else options.seeds:
         began = time.monotonic()
-        stages = run(folder, listed(LIST, seed, QUICK if quick else {}, [free()]), seed)
+        stages = run(folder, listed(LIST, seed, QUICK if quick else {}, further()), seed)
         results.append(told(seed, stages, quick=quick))
         print(f"seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
     missed = [] if quick or len(results) == 1 else shortfalls(results)

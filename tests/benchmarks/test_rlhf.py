@@ -10,6 +10,7 @@ import pytest
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.r1_stages import steps
 
+STAGES = ["base", "sft", "reward_model", "ppo", "weak_model", "free"]
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -20,9 +21,8 @@ def script(monkeypatch):
 
 
 def stages_of(rewards, right):
-    """The records of a run whose PPO ends at reward 0 and 0.5 right, and goes on so."""
+    """The records of a run whose PPO ends at reward 0 and 0.5 right; further steps as given."""
     curves = {"ppo": ([0.0] * 10, [0.5] * 10), "free": (rewards, right)}
-    names = ("base", "sft", "reward_model", "ppo", "free")
     return {
         name: {
             "outputs": {"checkpoint": name},
@@ -33,7 +33,7 @@ def stages_of(rewards, right):
                 for reward, share in zip(*curves.get(name, ([], [])), strict=True)
             ],
         }
-        for name in names
+        for name in STAGES
     }
 
 
@@ -45,14 +45,21 @@ def given(monkeypatch, script, **by_name):
 RISING, FLAT = [float(n) for n in range(20)], [0.5] * 20
 
 
-def test_the_free_run_goes_on_from_the_shipped_ppo_without_a_kl(script):
-    whole = script.listed(script.LIST, 0, {}, [script.free()])
+def test_the_free_run_goes_on_from_the_shipped_ppo_with_a_weak_reward_model_and_no_kl(script):
+    whole = script.listed(script.LIST, 0, {}, script.further())
     by_name = {step.name: step for step in steps(R1Recipe.model_validate(whole))}
-    ppo, free = (by_name[name].recipe.model_dump() for name in ("ppo", "free"))
+    ppo, free, strong, weak = (
+        by_name[name].recipe.model_dump() for name in ("ppo", "free", "reward_model", "weak_model")
+    )
     assert free.pop("start") == "ppo.checkpoint" and ppo.pop("start") == "sft.checkpoint"
+    for part, key in (("reward", "reward_model"), ("algorithm", "critic_start")):
+        assert free[part].pop(key) == "weak_model.checkpoint"
+        assert ppo[part].pop(key) == "reward_model.checkpoint"
     assert free.pop("steps") >= 10 <= ppo.pop("steps")  # tenths of both
     assert free["algorithm"].pop("kl_coefficient") < 1e-6 < ppo["algorithm"].pop("kl_coefficient")
     assert free == ppo
+    assert weak["start"] == strong["start"] == "sft.checkpoint"
+    assert 8 * weak["data"]["rows"] == strong["data"]["rows"]
 
 
 def test_quick_runs_one_seed_and_counts_ties_half(script, monkeypatch, tmp_path, capsys):
@@ -69,12 +76,12 @@ def test_quick_runs_one_seed_and_counts_ties_half(script, monkeypatch, tmp_path,
     words = ["rlhf.py", "--quick", "--folder", str(tmp_path), "--json", str(out)]
     monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / words[0]), *words[1:]])
     assert script.main() == 0
-    assert asked == [(tmp_path, 0, ["base", "sft", "reward_model", "ppo", "free"])]
+    assert asked == [(tmp_path, 0, STAGES)]
     (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("seed 0  "))
     assert row.split()[2:] == ["0.500", "0.750", "0.000", "0.625", "0.250"]
     (result,) = json.loads(out.read_text())["results"]
     assert result["wins"] == {"ppo": 0.625, "free": 0.25}
-    assert result["reward_model"] == {"accuracy": 0.9}
+    assert result["reward_model"] == result["weak_model"] == {"accuracy": 0.9}
     assert result["curves"]["free"]["reward"] == RISING
 
 
