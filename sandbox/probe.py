@@ -82,20 +82,26 @@ class Probe:
         return "\n".join([f"sandbox: {tier}", *(row.rstrip() for row in rows)])
 
 
-@cache
 def probe() -> Probe:
-    """Test every layer, once per process. Without the calls of Linux nothing else is tested."""
+    """Test every layer, once per process; a self-test that fails to end is tried again next time.
+
+    Without the calls of Linux nothing else is tested.
+    """
+    try:
+        return _tested()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        layer = Layer(name="python", works=False, detail=str(error))
+        return Probe(layers=(layer,), tier=0, way="user", python=None)
+
+
+@cache
+def _tested() -> Probe:
     needed = host.requirements()
     if not all(requirement.present for requirement in needed):
         layers = [Layer(name=r.name, works=r.present, detail=r.detail) for r in needed]
         return Probe(layers=tuple(layers), tier=0, way="user", python=None)
-    try:
-        python = interpreter.find()
-        outcome = _run_selftest(python)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        layer = Layer(name="python", works=False, detail=str(error))
-        return Probe(layers=(layer,), tier=0, way="user", python=None)
-    return build_probe(outcome, python)
+    python = interpreter.find()
+    return build_probe(_run_selftest(python), python)
 
 
 def build_probe(outcome: dict[str, Any], python: Interpreter) -> Probe:

@@ -21,10 +21,12 @@ _NUMINA = replace(
     },
 )
 _CODE = Layout(verifier="code_tests")
+# Starter code is annotated with List[int] and the like, without the import.
+_STARTER = "Begin with:\n```python\nfrom typing import *\n\n{starter_code}\n```"
 _APPS = replace(
     _CODE,
     test="test",
-    ask=("{question}", "Begin with:\n```python\n{starter_code}\n```"),
+    ask=("{question}", _STARTER),
     read="inputs_outputs",
     reference={"tests": "input_output"},
     solution="solutions",
@@ -158,7 +160,7 @@ SETS: Mapping[str, Layout] = {
         config="v6",
         train="",
         test="test",
-        ask=("{question_content}", "Begin with:\n```python\n{starter_code}\n```"),
+        ask=("{question_content}", _STARTER),
         read="livecodebench",
         facts={"difficulty": "difficulty", "row": "question_id", "date": "contest_date"},
     ),

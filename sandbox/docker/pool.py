@@ -157,6 +157,7 @@ class _ContainerHolder:
         self._recycle_after = recycle_after
         self._limits = ContainerLimits()
         self._container: Container | None = None
+        self._interrupted = False
 
     def run(
         self, program: Program, invocations: Sequence[Invocation], limits: Limits
@@ -179,6 +180,8 @@ class _ContainerHolder:
         return self._container
 
     def interrupt(self) -> None:
+        """End the current run from another thread; no other run starts."""
+        self._interrupted = True
         if (container := self._container) is not None:
             container.interrupt()
 
@@ -188,17 +191,23 @@ class _ContainerHolder:
             container.close()
 
     def _ready(self, required: ContainerLimits) -> Container:
-        """A container with sufficient limits and runs left."""
+        """A container with sufficient limits and runs left.
+
+        Raises LostContainerError after `interrupt`, also if that came while the container started.
+        """
         self._limits = self._limits.union(required)
         old = self._container
         if old is not None and (old.runs >= self._recycle_after or not old.limits.covers(required)):
             self.close()
         try:
-            return self._container or self.open(self.tier, False)
+            container = self._container or self.open(self.tier, False)
         except (
             SandboxUnavailableError
         ) as error:  # the first container started, so this is a failure
             raise LostContainerError(str(error)) from error
+        if self._interrupted:
+            raise LostContainerError("the executor was closed")
+        return container
 
 
 def _has_dialogue(invocations: Sequence[Invocation]) -> bool:

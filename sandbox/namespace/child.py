@@ -2,6 +2,7 @@
 
 import atexit
 import builtins
+import gc
 import io
 import linecache
 import os
@@ -97,20 +98,23 @@ def run_child(steps: Steps, payload_bytes: int) -> NoReturn:
 
 def _run(payload: Payload) -> int:
     """Run the program to its end. Returns its exit code; untrusted code runs from here on."""
-    code = _execute(payload)
+    solution = ModuleType("__main__" if payload[3] is None else "solution")
+    code = _execute(payload, solution)
     if payload[3] is None:  # a script ends like an interpreter, a call when its value is sent
-        for step in (threading._shutdown, atexit._run_exitfuncs):  # pyright: ignore[reportAttributeAccessIssue]
+        shutdown = threading._shutdown  # pyright: ignore[reportAttributeAccessIssue]
+        for step in (shutdown, atexit._run_exitfuncs, _flush_streams):
             failed = _failed(step)
             code = code or failed
+        _failed(lambda: _clear(solution.__dict__))
     return code
 
 
-def _execute(payload: Payload) -> int:
+def _execute(payload: Payload, solution: ModuleType) -> int:
     source, compiled, share, function, arguments = payload
-    solution = ModuleType("__main__" if function is None else "solution")
     solution.__dict__["__builtins__"] = builtins
     solution.__dict__["__file__"] = _FILE_PATH
     sys.modules["__main__"] = sys.modules[solution.__name__] = solution
+    sys.setrecursionlimit(sys.getrecursionlimit() + _depth())
     try:
         code = loads(compiled) if compiled else _compile(source, share)
         args, kwargs = loads(arguments)
@@ -204,13 +208,45 @@ def _failed(step: Callable[[], object]) -> int:
     return 0
 
 
+def _depth() -> int:
+    """The number of frames below the program, which its recursion limit does not count."""
+    frame, depth = sys._getframe(1), 1  # and the call of exec
+    while frame:
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
+def _clear(namespace: dict[str, Any]) -> None:
+    """Release what a script's names refer to, as an interpreter does, so that files are written.
+
+    Files in reference cycles, such as those of a class, are flushed one by one.
+    """
+    for name in list(namespace):
+        if name != "__builtins__":
+            namespace[name] = None
+    for one in gc.get_objects():
+        if issubclass(type(one), io.TextIOWrapper | io.BufferedWriter):
+            _failed(one.flush)
+
+
+def _flush_streams() -> None:
+    """Flush the original streams, and what the program has made of them. Raises if these fail."""
+    for name in ("__stdout__", "__stderr__"):  # closed or detached, perhaps
+        _failed(lambda name=name: _flush(name))
+    if any([_failed(lambda name=name: _flush(name)) for name in ("stdout", "stderr")]):
+        raise OSError("a stream cannot be flushed")
+
+
+def _flush(name: str) -> None:
+    stream = getattr(sys, name, None)
+    if stream is not None and not getattr(stream, "closed", False):
+        stream.flush()
+
+
 def _exit(code: int) -> NoReturn:
-    """Flush what the program has made of its streams, and exit without cleanup."""
+    """Flush the streams, and exit without cleanup."""
     try:
-        for name in ("stdout", "stderr"):
-            stream = getattr(sys, name, None)
-            if stream is not None:
-                failed = _failed(stream.flush)
-                code = code or failed
+        failed = _failed(_flush_streams)
+        code = code or failed
     finally:
         os._exit(code)

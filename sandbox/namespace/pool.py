@@ -182,6 +182,7 @@ class _SlotHolder:
         self._preload = preload
         self._slot: Slot | None = None
         self._peer: _SlotHolder | None = None  # for the other program of a dialogue
+        self._interrupted = False
 
     def run(self, preload: tuple[str, ...], run: PreparedRun | PreparedDialogue) -> Execution:
         """Raises LostSlotError; the next run then starts a fresh slot."""
@@ -206,18 +207,33 @@ class _SlotHolder:
         return execution
 
     def ready(self, preload: tuple[str, ...]) -> Slot:
-        """A slot with these modules imported; it is restarted if it lacks some."""
+        """A slot with these modules imported; it is restarted if it lacks some.
+
+        Raises LostSlotError after `interrupt`, also if that came while the slot started.
+        """
         missing = tuple(name for name in preload if name not in self._preload)
         if missing:
             self._close_slot()
-            self._preload += missing
         if self._slot is None:
-            self._slot = Slot(self._setup, self._preload)
+            modules = self._preload + missing
+            self._slot = Slot(self._setup, modules)
+            self._preload = modules  # only those that can be imported
+        if self._interrupted:
+            raise LostSlotError(_CLOSED)
         return self._slot
 
     def _converse(self, preload: tuple[str, ...], dialogue: PreparedDialogue) -> Execution:
-        """Run a dialogue; the peer runs in its own slot, and ends after the first."""
+        """Run a dialogue; the peer runs in its own slot, and ends after the first.
+
+        Both slots are started before either clock.
+        """
         peer = self._peer = self._peer or _SlotHolder(self._setup, self._preload)
+        try:
+            peer.ready(dialogue.peer_preload)
+            self.ready(preload)
+        except BaseException:
+            dialogue.close()
+            raise
         with ThreadPoolExecutor(1) as thread:
             future = thread.submit(peer.run_peer, dialogue.peer_preload, dialogue.peer)
             try:
@@ -242,6 +258,8 @@ class _SlotHolder:
             slot.stop()
 
     def interrupt(self) -> None:
+        """End the current run from another thread; no other run starts."""
+        self._interrupted = True
         for slot in (self._slot, self._peer):
             if slot is not None:
                 slot.interrupt()

@@ -2,6 +2,7 @@
 
 import marshal
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from veriloop.sandbox.executor import DIALOGUE_WALLS, Call, Dialogue, Invocation, Stdin
@@ -11,7 +12,13 @@ from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.namespace.cgroup import Site
 from veriloop.sandbox.namespace.deadline import SharedWait
 from veriloop.sandbox.namespace.protocol import CODE_BYTES, COUNTED, Request, Streams
-from veriloop.sandbox.namespace.streams import Channel, Pipes, open_channels, open_streams
+from veriloop.sandbox.namespace.streams import (
+    Channel,
+    Pipes,
+    close_later,
+    open_channels,
+    open_streams,
+)
 from veriloop.sandbox.probe import Way
 
 SPARE_TASKS = 5  # the slot's own processes
@@ -74,8 +81,15 @@ def prepare_dialogue(
     payloads = [pack_payload(code, call, pack_arguments(call)) for code, call in calls]
     waiting = replace(limits, wall_s=DIALOGUE_WALLS * limits.wall)
     ours, theirs = open_channels()
-    first = prepare_run(setup, payloads[0], dialogue.call, waiting, share=False, channel=ours)
-    peer = prepare_run(setup, payloads[1], dialogue.peer_call, limits, share=False, channel=theirs)
+    with ExitStack() as on_error:
+        close_later(on_error, theirs)
+        first = prepare_run(setup, payloads[0], dialogue.call, waiting, share=False, channel=ours)
+        on_error.pop_all()
+        on_error.callback(first.close)
+        peer = prepare_run(
+            setup, payloads[1], dialogue.peer_call, limits, share=False, channel=theirs
+        )
+        on_error.pop_all()
     first.shared = peer.shared = SharedWait()
     return PreparedDialogue(first=first, peer=peer, peer_preload=tuple(dialogue.peer.preload))
 
@@ -89,7 +103,10 @@ def prepare_run(
     share: bool,
     channel: Channel | None = None,
 ) -> PreparedRun:
-    """Do everything that needs no free zygote. `payload`: from `pack_payload`."""
+    """Do everything that needs no free zygote. `payload`: from `pack_payload`.
+
+    The ends of `channel` belong to the run; if this raises OSError, they are closed.
+    """
     extra = CODE_BYTES if share else 0
     stdin = invocation.data if isinstance(invocation, Stdin) else b""
     streams, pipes = open_streams(payload, stdin, limits, extra, channel)

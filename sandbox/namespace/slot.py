@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,23 +62,33 @@ class Slot:
         self._cpu_before_s: float | None = None  # of the cgroup when the current run started
         self.spent = False  # its cgroup may still be charged for a program killed for memory
         self.number = next(_numbers)
-        self.cgroup = Cgroup(setup.site, str(self.number)) if setup.site else None
-        self.control, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with zygote_end:
-            self.process = self._spawn(zygote_end)
+        with ExitStack() as on_error:
+            self.cgroup = Cgroup(setup.site, str(self.number)) if setup.site else None
+            if self.cgroup is not None:
+                on_error.callback(self.cgroup.remove)
+            self.control, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            on_error.callback(self.control.close)
+            with zygote_end:
+                self.process = self._spawn(zygote_end)
+            on_error.pop_all()
+            on_error.callback(self._end)
+            self._await_start()
+            on_error.pop_all()
+        self.control.settimeout(_REPLY_LIMIT_S)
+        self._poll = select.poll()
+        self._poll.register(self.control, select.POLLIN)
+
+    def _await_start(self) -> None:
         self.control.settimeout(_START_LIMIT_S)
         try:
             hello = self.control.recv(16)
         except OSError as error:
             hello = str(error).encode()
         if hello != b"READY":
-            stderr = self._end().strip().splitlines() or [repr(hello)]
+            output = self._end().strip().splitlines() or [repr(hello)]
             raise SandboxUnavailableError(
-                f"zygote did not start in {self.setup.python}: {stderr[-1]}"
+                f"zygote did not start in {self.setup.python}: {output[-1]}"
             )
-        self.control.settimeout(_REPLY_LIMIT_S)
-        self._poll = select.poll()
-        self._poll.register(self.control, select.POLLIN)
 
     def _spawn(self, zygote_end: socket.socket) -> "subprocess.Popen[bytes]":
         settings = {
@@ -95,8 +105,8 @@ class Slot:
             self.setup.python.command("namespace.zygote", json.dumps(settings)),
             pass_fds=[zygote_end.fileno()],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,  # no file, so that programs cannot take theirs for one
+            stderr=subprocess.STDOUT,
             start_new_session=True,
             env={**ENVIRONMENT, **_BIND_NOW},
             cwd="/",
@@ -257,15 +267,15 @@ class Slot:
             raise OSError(f"silent for {_REPLY_LIMIT_S:g} s")
 
     def _end(self) -> str:
-        """Close the connection, wait for the zygote and clean up. Returns its standard error."""
+        """Close the connection, wait for the zygote and clean up. Returns its output."""
         self.control.close()
         try:
-            _, stderr = self.process.communicate(timeout=_REPLY_LIMIT_S)
+            output, _ = self.process.communicate(timeout=_REPLY_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            _, stderr = self.process.communicate()
+            output, _ = self.process.communicate()
         except ValueError:  # closed already
-            stderr = b""
+            output = b""
         if self.cgroup is not None:
             self.cgroup.remove()
-        return stderr.decode(errors="replace")
+        return output.decode(errors="replace")

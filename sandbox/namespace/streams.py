@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from veriloop.sandbox.limits import Limits
@@ -14,11 +16,14 @@ _CHUNK = 1 << 18  # more than a pipe holds
 def memory_file(data: bytes, *, seal: bool) -> int:
     """An anonymous file in memory, positioned at its start; a sealed one cannot be changed."""
     fd = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    view, offset = memoryview(data), 0
-    while offset < len(data):
-        offset += os.pwrite(fd, view[offset:], offset)
-    if seal:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    with ExitStack() as on_error:
+        on_error.callback(os.close, fd)
+        view, offset = memoryview(data), 0
+        while offset < len(data):
+            offset += os.pwrite(fd, view[offset:], offset)
+        if seal:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        on_error.pop_all()
     return fd
 
 
@@ -59,10 +64,22 @@ Channel = tuple[int, int]  # the ends to read and to write that join a run to it
 
 def open_channels() -> tuple[Channel, Channel]:
     """Two pipes between two runs: what one writes, the other reads."""
-    (first_read, second_write), (second_read, first_write) = (
-        os.pipe2(os.O_CLOEXEC) for _ in range(2)
-    )
+    with ExitStack() as on_error:
+        first_read, second_write = _pipe(on_error)
+        second_read, first_write = _pipe(on_error)
+        on_error.pop_all()
     return (first_read, first_write), (second_read, second_write)
+
+
+def _pipe(on_error: ExitStack) -> tuple[int, int]:
+    ends = os.pipe2(os.O_CLOEXEC)
+    close_later(on_error, ends)
+    return ends
+
+
+def close_later(stack: ExitStack, descriptors: Iterable[int]) -> None:
+    for fd in descriptors:
+        stack.callback(os.close, fd)
 
 
 def open_streams(
@@ -74,18 +91,21 @@ def open_streams(
 ) -> tuple[Streams, Pipes]:
     """The child's ends and the parent's. `extra`: bytes of the result pipe for shared code.
 
-    `channel` takes the place of standard input and output.
+    `channel` takes the place of standard input and output. It belongs to the streams; if this
+    raises OSError, it is closed.
     """
-    (out, to_out), (err, to_err), (result, to_result) = (os.pipe2(os.O_CLOEXEC) for _ in range(3))
-    caps = {out: limits.output_bytes, err: limits.error_bytes, result: limits.output_bytes + 64}
-    caps[result] += extra
+    with ExitStack() as on_error:
+        close_later(on_error, channel or ())
+        (out, to_out), (err, to_err), (result, to_result) = (_pipe(on_error) for _ in range(3))
+        caps = {out: limits.output_bytes, err: limits.error_bytes}
+        caps[result] = limits.output_bytes + 64 + extra
+        payload_file = memory_file(payload, seal=False)
+        close_later(on_error, [payload_file])
+        stdin, stdout = channel or (memory_file(standard_input, seal=True), to_out)
+        on_error.pop_all()
     if channel is not None:
         os.close(to_out)
     streams = Streams(
-        stdin=channel[0] if channel else memory_file(standard_input, seal=True),
-        stdout=channel[1] if channel else to_out,
-        stderr=to_err,
-        result=to_result,
-        payload=memory_file(payload, seal=False),
+        stdin=stdin, stdout=stdout, stderr=to_err, result=to_result, payload=payload_file
     )
     return streams, Pipes(caps, err, {fd: bytearray() for fd in caps})

@@ -161,13 +161,17 @@ class RemoteExecutor:
         return connection
 
     def _execute(self, connection: Connection, request: _Request, limits: Limits) -> Execution:
-        """Send the request; one that fails in transit or on the server is sent once more."""
+        """Send the request; one that fails in transit or on the server is sent once more.
+
+        A server without room is asked again for `busy_s` from now, both attempts together.
+        """
         reason = ""
+        busy_until = time.monotonic() + self._busy_s
         for attempt in range(ATTEMPTS):
             if attempt or not connection.connected:
                 self._closed.wait(random.uniform(0, self._jitter_s))
             try:
-                reply = self._exchange(connection, request, limits)
+                reply = self._exchange(connection, request, limits, busy_until)
                 execution = to_execution(reply, limits, self._trusted_output_bytes)
                 if request.mark:
                     execution = _with_value(execution, request.mark, limits)
@@ -181,17 +185,18 @@ class RemoteExecutor:
                 raise RuntimeError("this RemoteExecutor was closed during the run")
         return Execution(ended="sandbox_error", why=reason)
 
-    def _exchange(self, connection: Connection, request: _Request, limits: Limits) -> RunReply:
+    def _exchange(
+        self, connection: Connection, request: _Request, limits: Limits, busy_until: float
+    ) -> RunReply:
         """The reply of the server, once it has room for the request."""
         cap = _ESCAPED * (limits.output_bytes + limits.error_bytes) + _REST_OF_REPLY
-        end = time.monotonic() + self._busy_s
         while True:
             try:
                 raw = connection.post(request.body, request.seconds, cap)
                 break
             except BusyError as busy:
                 wait = busy.retry_s + random.uniform(0, self._jitter_s)
-                if time.monotonic() + wait > end or self._closed.wait(wait):
+                if time.monotonic() + wait > busy_until or self._closed.wait(wait):
                     raise
         try:
             return read_reply(load(raw))

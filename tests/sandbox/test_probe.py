@@ -1,5 +1,8 @@
+import subprocess
+
 import pytest
 
+from veriloop.sandbox import probe as probe_module
 from veriloop.sandbox.interpreter import Interpreter
 from veriloop.sandbox.probe import SandboxUnavailableError, build_probe, choose_tier, probe
 
@@ -102,3 +105,24 @@ def test_this_machine_is_probed_once_and_the_table_is_whole(capsys):
 def test_a_layer_that_does_not_exist_is_an_error():
     with pytest.raises(KeyError):
         machine_without().works("magic")
+
+
+def test_a_self_test_that_does_not_end_is_tried_again(monkeypatch):
+    genuine = probe_module._run_selftest
+    attempts = []
+
+    def slow_once(python):
+        attempts.append(python)
+        if len(attempts) == 1:
+            raise subprocess.TimeoutExpired("python", 30)
+        return genuine(python)
+
+    monkeypatch.setattr(probe_module, "_run_selftest", slow_once)
+    probe_module._tested.cache_clear()
+    try:
+        first = probe()
+        assert (first.tier, first.python) == (0, None) and "timed out" in str(first)
+        found = probe()
+        assert found.python is not None and probe() is found and len(attempts) == 2
+    finally:
+        probe_module._tested.cache_clear()

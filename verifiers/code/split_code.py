@@ -14,7 +14,7 @@ from veriloop.sandbox.executor import Call, Program
 _FOLDER = Path(__file__).parent / "split"
 _PATHS = {"wire": Path(wire.__file__)}
 _SHARED = ("wire", "values", "protocol", "proxies", "channel")  # in order of import
-_TESTS = (*_SHARED, "pytest_stub", "names", "tests_side")
+_TESTS = (*_SHARED, "pytest_stub", "names", "unusable", "collected", "tests_side")
 _PROGRAM = (*_SHARED, "program_side")
 _FILES = {"trial": _TESTS, "live_trial": _TESTS, "replay": _PROGRAM, "serve": _PROGRAM}
 _PACKAGE_IMPORT = re.compile(r"^from veriloop\.\S+ import (\([^)]*\)|[^\n]*)\n", re.MULTILINE)

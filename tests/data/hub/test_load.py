@@ -127,7 +127,8 @@ def test_what_was_asked_in_another_format_is_asked_plainly(rows, written):
 def test_a_paragraph_without_words_is_left_out(rows, written):
     first, second = read("apps", path=written(rows["apps"]))
     assert first.problem.prompt == "Add the numbers."
-    assert second.problem.prompt == "Add.\n\nBegin with:\n```python\ndef add(a, b):\n```"
+    starter = "```python\nfrom typing import *\n\ndef add(a, b):\n```"
+    assert second.problem.prompt == f"Add.\n\nBegin with:\n{starter}"
 
 
 def test_solutions_come_along_and_never_in_the_problem(rows, written):

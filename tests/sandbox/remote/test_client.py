@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.clock import Clock
 from veriloop.sandbox.executor import Call, Program, Stdin
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.remote.client import RemoteExecutor
@@ -159,6 +160,22 @@ def test_a_server_that_never_has_room_is_a_sandbox_error(fake, client, answers):
     done = script(client(busy_s=0.5))
     assert (done.ended, len(fake.asked)) == ("sandbox_error", 2)
     assert "HTTP status 429 Too Many Requests" in done.why and "no room" in done.why
+
+
+def test_both_attempts_together_wait_for_room_as_long_as_is_said(
+    fake, client, answers, monkeypatch
+):
+    fake.answers = [busy(answers, "7")]
+    clock = Clock()
+    monkeypatch.setattr("veriloop.sandbox.remote.client.time", clock)
+    with client(busy_s=70.0) as made:
+
+        def wait(seconds):
+            clock.now += seconds
+
+        monkeypatch.setattr(made._closed, "wait", wait)
+        assert script(made).ended == "sandbox_error"
+    assert len(fake.asked) == 11 + 1
 
 
 def test_a_server_that_is_not_there_is_a_sandbox_error():

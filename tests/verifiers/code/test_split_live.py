@@ -76,6 +76,16 @@ def test_a_program_has_its_file_name_as_in_other_executions(real_box):
 
 
 @pytest.mark.slow
+def test_recursion_is_as_deep_as_in_plain_python(real_box):
+    source = (
+        "def add(n): return n and add(n - 1)\nclass Deep:\n    def down(self, n): return add(n)\n"
+    )
+    assert tried(real_box, source, "assert add(990) == 0") == Outcome("passed")
+    assert tried(real_box, source, "assert Deep().down(990) == 0") == Outcome("passed")
+    assert tried(real_box, source, "assert add(1100) == 0").ended == "wrong"
+
+
+@pytest.mark.slow
 def test_each_test_takes_one_run_of_the_program(real_box):
     box = Counting(real_box)
     loop = "n = 0\nwhile n < 400:\n    n = add(n)\nassert n == 400"
@@ -163,6 +173,14 @@ def test_an_answer_that_a_program_forges_is_its_answer(real_box):
     )
     assert tried(real_box, source, "assert add(3) == 5").ended == "passed"
     assert tried(real_box, source, "assert add(3) == 5 and add(3) == 5").ended == "wrong"
+
+
+@pytest.mark.slow
+def test_a_first_answer_that_exhausts_the_tests_is_no_fault_of_the_tests(real_box):
+    huge = "def add(a): everywhere(frame(b'[' + b'\"x\",' * 1_900_000 + b'1]'))"
+    limits = Limits(cpu_s=0.2, wall_s=20.0, memory_mb=256, output_bytes=16 << 20)
+    outcome = tried(real_box, WRITER + huge, "assert add(3) == 5", limits=limits)
+    assert outcome.ended == "cpu"
 
 
 DIED = Execution(ended="error")

@@ -56,14 +56,20 @@ class Channel:
             return False
         return True
 
-    def messages(self, malformed: Callable[[str], None]) -> Iterator[Message]:
-        """The messages of the other side until it hangs up, or sends what is none."""
+    def messages(
+        self, malformed: Callable[[str], None], heard: Callable[[], None]
+    ) -> Iterator[Message]:
+        """The messages of the other side until it hangs up, or sends what is none.
+
+        `heard` is called before each message is decoded, as that may exhaust this process.
+        """
         while True:
             try:
                 head = self._take(LENGTH_BYTES)
                 size = int.from_bytes(head, "big")
                 if len(head) < LENGTH_BYTES:
                     return
+                heard()
                 if size > self._cap:
                     raise WireError(f"a message of {size} bytes; at most {self._cap} are allowed")
                 yield decode(head + self._take(size), self._cap)
@@ -90,7 +96,8 @@ class LiveSession(Session):
         perform: Callable[[str, Sequence[Any]], Any],
         proxies: Mapping[str, Callable[..., Any]],
     ) -> None:
-        super().__init__(channel.messages(self._malformed), perform, proxies)
+        super().__init__(channel.messages(self._malformed, self._heard), perform, proxies)
+        self.on_answer: Callable[[], None] = lambda: None  # called when the other side speaks
         self._channel = channel
 
     def send(self, message: Message) -> None:
@@ -99,6 +106,11 @@ class LiveSession(Session):
         super().send(message)
         if not self._channel.send(message):
             self.close()
+
+    def _heard(self) -> None:
+        if not self.answered:
+            self.answered = True
+            self.on_answer()
 
     def _malformed(self, reason: str) -> None:
         self.malformed = self.malformed or reason

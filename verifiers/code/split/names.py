@@ -1,17 +1,15 @@
-"""What the tests' code says before it runs: which names it defines, and what it needs.
+"""What the tests' code says before it runs: which names it needs, and how it uses them.
 
 A name that the tests use without defining it is one of the standard library, or the program's.
 Runs inside the tests' sandbox.
 """
 
 import ast
-import builtins
 import importlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
-from veriloop.verifiers.code.split.proxies import PLAIN_NAMES, UnusableError
-from veriloop.verifiers.code.split.pytest_stub import Pytest
+from veriloop.verifiers.code.split.proxies import PLAIN_NAMES
 
 _MODULES = {
     **{name: name for name in (
@@ -81,45 +79,3 @@ def _label(node: ast.AST) -> str:
 
 
 _FRAMEWORKS = frozenset({"self", "unittest", "pytest", "solution"})
-
-
-def refuse_unusable(tree: ast.Module, defined: Collection[str]) -> None:
-    """Raises UnusableError for tests that need what no proxy and no stub supports.
-
-    `defined`: names that exist before the tests run. No answer of a program changes the result.
-    """
-    own = set(defined) | set(dir(builtins)) | set(_bound(tree))
-    for node in ast.walk(tree):
-        match node:
-            case ast.ClassDef(bases=bases):
-                if any(
-                    isinstance(base, ast.Name) and base.id not in own and not library(base.id)[0]
-                    for base in bases
-                ):
-                    raise UnusableError("the tests derive from a class of the program")
-            case ast.Attribute(value=ast.Name(id="pytest"), attr=name):
-                getattr(Pytest(), name)
-            case ast.FunctionDef(name=name) if name.startswith("test_"):
-                _refuse_fixture(node)
-
-
-def _refuse_fixture(test: ast.FunctionDef) -> None:
-    if any("parametrize" in ast.dump(mark) for mark in test.decorator_list):
-        return  # `rows` knows its arguments
-    required = test.args.args[: len(test.args.args) - len(test.args.defaults)]
-    if missing := [arg.arg for arg in required if arg.arg != "self"]:
-        raise UnusableError(f"unknown fixture {missing[0]!r}")
-
-
-def _bound(tree: ast.AST) -> Iterator[str]:
-    """The names that the tests bind themselves, except those they import from the program."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.Name(id=name, ctx=ast.Store()):
-                yield name
-            case ast.Import(names=aliases):
-                yield from ((alias.asname or alias.name).split(".")[0] for alias in aliases)
-            case ast.ImportFrom(module=module, names=aliases) if module != "solution":
-                yield from (alias.asname or alias.name for alias in aliases)

@@ -17,6 +17,9 @@ from veriloop.verifiers.code.split.channel import Channel, LiveSession
 from veriloop.verifiers.code.split.protocol import Message, Session, Suspend
 from veriloop.verifiers.code.split.proxies import OPERATORS, ORDERINGS, PROXIES, take
 
+_RECURSION = 1000  # the limit that Python starts with
+_FRAMES = 10  # between the functions of this module that load and serve a program, and its own
+
 
 def replay(source: str, needed: Sequence[str], received: Sequence[Message]) -> list[Any]:
     """The turn in which the program answers the last request; see Session.turn.
@@ -24,6 +27,7 @@ def replay(source: str, needed: Sequence[str], received: Sequence[Message]) -> l
     Raises what the program raises when it is loaded, and NameError if it lacks a needed name.
     """
     _seed_randomness()
+    _allow_recursion()
     program = _load(source, needed)
     session = Session(received, lambda operation, args: _perform(program, operation, args), PROXIES)
     _answer_all(session)
@@ -37,11 +41,20 @@ def serve(source: str, needed: Sequence[str], cap: int) -> None:
     """
     channel = Channel(cap, strict=False)
     random.seed(0)
+    _allow_recursion()
     program = _load(source, needed)
     session = LiveSession(
         channel, lambda operation, args: _perform(program, operation, args), PROXIES
     )
     _answer_all(session)
+
+
+def _allow_recursion() -> None:
+    """Let a program call as deep as in plain Python, whatever the number of frames below it."""
+    frame, depth = sys._getframe(), 0
+    while frame:
+        frame, depth = frame.f_back, depth + 1
+    sys.setrecursionlimit(_RECURSION + depth + _FRAMES)
 
 
 def _answer_all(session: Session) -> None:

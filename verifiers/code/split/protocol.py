@@ -53,7 +53,7 @@ class Session:
         self.sent: list[Message] = []
         self.closed = False  # no more messages are sent, even if code still runs
         self.answered = False  # whether the other side has spoken
-        self.on_answer: Callable[[], None] = lambda: None  # called when it first does
+        self.asked: set[str] = set()  # operations that were requested
         self.malformed = ""  # why a message of the other side is invalid
         self._received = iter(received)
         self._perform = perform
@@ -70,9 +70,7 @@ class Session:
         message = None if self.closed else next(self._received, None)
         if message is None:
             self.close()
-        if not self.answered:
-            self.answered = True
-            self.on_answer()
+        self.answered = True
         return message
 
     def send(self, message: Message) -> None:
@@ -107,6 +105,7 @@ class Session:
 
     def _ask(self, operation: str, args: Sequence[Any]) -> Any:
         packed, containers = pack(args, {}, self._entry)
+        self.asked.add(operation)
         self.send(["ask", operation, packed])
         reply = self.receive()
         while isinstance(reply, list) and reply[:1] == ["ask"]:

@@ -1,5 +1,6 @@
 """The subset of pytest that test code of data sets uses; pytest itself may not be installed."""
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -61,10 +62,20 @@ class Approx:
 
 
 class Mark:
-    """`pytest.mark`: only `parametrize` has an effect."""
+    """`pytest.mark`: `parametrize`, `skip` and `skipif` have an effect."""
 
     def __getattr__(self, name: str) -> Any:
         return _without_effect
+
+    def skip(self, *args: Any, **_: Any) -> Any:
+        """Leave a test out; with or without a reason."""
+        return _skipped(args[0]) if args and callable(args[0]) else _skipped
+
+    def skipif(self, condition: Any, *_: Any, **__: Any) -> Callable[[Any], Any]:
+        """Leave a test out if the condition holds. Raises UnusableError for a text."""
+        if isinstance(condition, str):
+            raise UnusableError("a condition of skipif is a text")
+        return _skipped if condition else _without_effect
 
     def parametrize(self, names: Any, cases: Any, **_: Any) -> Callable[[Any], Any]:
         """Run the test once for each case; `rows` reads the cases."""
@@ -81,6 +92,16 @@ class Mark:
 
 def _without_effect(*args: Any, **_: Any) -> Any:
     return args[0] if len(args) == 1 and callable(args[0]) else _without_effect
+
+
+def _skipped(test: Any) -> Any:
+    test.split_skipped = True
+    return test
+
+
+def is_skipped(test: Any) -> bool:
+    """Whether a test function or class is marked to be left out."""
+    return any(getattr(test, name, False) for name in ("split_skipped", "__unittest_skip__"))
 
 
 def raises(kinds: Any, *call: Any, match: str | None = None, **kwargs: Any) -> Any:
@@ -108,11 +129,23 @@ class Pytest:
         raise UnusableError(f"pytest.{name} is not supported")
 
 
-def rows(test: Any) -> list[Mapping[str, Any]]:
-    """The arguments of each run of a test function. Raises UnusableError if it needs a fixture."""
+def rows(test: Any, bound: int = 0) -> list[Mapping[str, Any]]:
+    """The arguments of each run of a test function, of which the first `bound` are supplied.
+
+    Raises UnusableError if it needs a fixture, or is a coroutine or a generator.
+    """
+    refuse_unrun(test)
     cases = getattr(test, "split_rows", [{}])
     code = test.__code__
-    required = code.co_varnames[: code.co_argcount - len(test.__defaults__ or ())]
-    if missing := [name for name in required if name not in cases[0] and name != "self"]:
+    required = code.co_varnames[bound : code.co_argcount - len(test.__defaults__ or ())]
+    supplied = set(cases[0]) if cases else set(required)
+    if missing := [name for name in required if name not in supplied]:
         raise UnusableError(f"unknown fixture {missing[0]!r}")
     return cases
+
+
+def refuse_unrun(test: Any) -> None:
+    """Raises UnusableError for a test of which a call runs nothing."""
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_kind(test) for is_kind in kinds):
+        raise UnusableError("a test is a coroutine or a generator")

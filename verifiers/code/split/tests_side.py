@@ -7,9 +7,11 @@ library, or do not exist.
 
 import ast
 import builtins
+import inspect
 import random
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from types import FunctionType
 from typing import Any
 
 from veriloop.verifiers.code.split.channel import (
@@ -19,15 +21,22 @@ from veriloop.verifiers.code.split.channel import (
     LiveSession,
     UncrossableError,
 )
-from veriloop.verifiers.code.split.names import library, refuse_unusable, uses_objects
+from veriloop.verifiers.code.split.collected import run_collected
+from veriloop.verifiers.code.split.names import library, uses_objects
 from veriloop.verifiers.code.split.protocol import Message, Session
 from veriloop.verifiers.code.split.proxies import PROXIES, CallableProxy, Proxy, UnusableError, take
-from veriloop.verifiers.code.split.pytest_stub import Pytest, rows
+from veriloop.verifiers.code.split.pytest_stub import Pytest
+from veriloop.verifiers.code.split.unusable import (
+    definitions,
+    helper_names,
+    refuse_unusable,
+    unrunnable_names,
+)
 
 MODULE = "solution"  # the name under which tests import the program
 _METHOD = "_split_method_of_either_side"
+_RECORDED = "_split_recorded_check"
 _WITH_REASON = (UnusableError, UncrossableError)
-_BROKEN = (NameError, ImportError, SyntaxError, SystemExit, *_WITH_REASON)
 
 
 def trial(needed: Sequence[str], setup: str, tests: str, received: Sequence[Message]) -> list[Any]:
@@ -50,16 +59,22 @@ def live_trial(needed: Sequence[str], setup: str, tests: str, cap: int) -> list[
     random.seed(0)
     channel = Channel(cap, strict=True)
     channel.mark(STARTED)
-    side = _TestsSide(needed, lambda perform: LiveSession(channel, perform, PROXIES))
-    side.session.on_answer = lambda: channel.mark(ANSWERED)
-    return side.run(setup, tests)
+
+    def connect(perform: Callable[..., Any]) -> Session:
+        session = LiveSession(channel, perform, PROXIES)
+        session.on_answer = lambda: channel.mark(ANSWERED)
+        return session
+
+    return _TestsSide(needed, connect).run(setup, tests)
 
 
 class _Names(dict[str, Any]):
     """The builtins of the tests' code, with a fallback to the names of the program."""
 
     def __init__(self, side: "_TestsSide") -> None:
-        overrides = {"__import__": side.import_module, _METHOD: _method}
+        overrides = {
+            "__import__": side.import_module, _METHOD: _method, _RECORDED: side.recorded,
+        }  # fmt: skip
         super().__init__(vars(builtins) | overrides)
         self._side = side
 
@@ -88,6 +103,8 @@ class _TestsSide:
         self._declared = frozenset(needed)  # names that the program supplies
         self._imports_all = False  # `from solution import *`
         self._uses_objects = False
+        self._has_constant = False  # whether the program has supplied plain data by name
+        self._check_called = False
         self.session = connect(self._perform)
         self.stub = self._call_function  # a single object, so that identity checks work
         self._verdict = ""  # set once a required name is missing; tests cannot change it
@@ -100,20 +117,22 @@ class _TestsSide:
             self._execute(setup, tests)
         except BaseException as error:  # noqa: BLE001  any exception means that the tests failed
             ended = ["wrong"]  # once the program has answered, all that follows is its own
-            if isinstance(error, _BROKEN) and not self.session.answered:
+            if not self.session.answered:
                 reason = str(error) if isinstance(error, _WITH_REASON) else ""
                 ended = ["broken", reason or type(error).__name__]
         if self._verdict or self.session.malformed:
             ended = [self._verdict or "protocol"]
         elif self.session.closed:
             return []
-        elif not self.session.sent and ended == ["passed"]:
+        elif ended == ["passed"] and not (self.session.asked - {"name"} or self._has_constant):
             ended = ["broken", "the function is never called"]
         return ["over", *ended]
 
     def _execute(self, setup: str, tests: str) -> None:
         names = self._names
-        exec(_compiled(ast.parse(setup, "setup.py"), "setup.py"), names)
+        setup_tree = ast.parse(setup, "setup.py")
+        helpers = unrunnable_names(setup_tree)
+        exec(_compiled(setup_tree, "setup.py"), names)
         if self._function[:1].isupper():
             names.pop(self._function, None)  # a class is looked up in the program
         else:
@@ -121,14 +140,33 @@ class _TestsSide:
         names["candidate"] = self.stub
         tree = ast.parse(tests, "tests.py")
         refuse_unusable(tree, names.keys() - {self._function})
+        helpers |= helper_names(tree)
         self._uses_objects = uses_objects(tree)
+        of_setup = names.get("check")
         exec(_compiled(tree, "tests.py"), names)
-        check = names.get("check")
-        if callable(check) and check is not self.stub and not self.session.sent:
+        run_collected(names, helpers)
+        self._run_check(names.get("check"), of_setup)
+
+    def _run_check(self, check: Any, of_setup: Any) -> None:
+        """Call `check`, unless the tests have called it, or it is a helper."""
+        if type(check) is not FunctionType or self._check_called:
+            return
+        try:
+            inspect.signature(check).bind(self.stub)
+        except TypeError:
+            return
+        if check is not of_setup or not self.session.asked:
             check(self.stub)
-        for name, value in list(names.items()):
-            if name.startswith(("test", "Test")) or _is_case(value):
-                _run_tests(name, value)
+
+    def recorded(self, check: Callable[..., Any]) -> Callable[..., Any]:
+        """The function `check` of the tests; its calls are noticed."""
+
+        @wraps(check)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._check_called = True
+            return check(*args, **kwargs)
+
+        return run
 
     def _call_function(self, *args: Any, **kwargs: Any) -> Any:
         return self.session.ask("function", self._function, args, kwargs)
@@ -148,6 +186,7 @@ class _TestsSide:
         if name == self._function and not name[0].isupper():
             return True, self.stub
         exists, value = self.session.ask("name", name)
+        self._has_constant |= exists is True and not isinstance(value, CallableProxy | type)
         if self._uses_objects and isinstance(value, CallableProxy) and _is_class(name, value):
             object.__setattr__(value, "_split_makes_instances", True)
         if exists is not True and name == "Solution":
@@ -234,25 +273,6 @@ def _of_instance(operation: str, args: Sequence[Any]) -> Any:
     raise TypeError(f"operation {operation} is not allowed on an object of the tests")
 
 
-def _run_tests(name: str, value: Any) -> None:
-    """Run a test function or class that unittest or pytest would collect."""
-    if _is_case(value):
-        sys.modules["unittest"].defaultTestLoader.loadTestsFromTestCase(value).debug()
-    elif isinstance(value, type) and name.startswith("Test"):
-        for method in [name for name in vars(value) if name.startswith("test")]:
-            for row in rows(getattr(value, method)):
-                getattr(value(), method)(**row)
-    elif name.startswith("test_") and type(value) is type(_run_tests):
-        for row in rows(value):
-            value(**row)
-
-
-def _is_case(value: Any) -> bool:
-    unittest = sys.modules.get("unittest")  # if not imported, no class derives from it
-    case = isinstance(value, type) and unittest and issubclass(value, unittest.TestCase)
-    return bool(case) and value.__module__ == "tests"
-
-
 def _method(target: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
     if isinstance(target, Proxy):
         return target._split_method(name, args, kwargs)
@@ -260,6 +280,10 @@ def _method(target: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _compiled(tree: ast.Module, name: str) -> Any:
+    for node in definitions(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "check":
+            recorded = ast.copy_location(ast.Name(_RECORDED, ast.Load()), node)
+            node.decorator_list.insert(0, recorded)
     return compile(_Methods().visit(tree), name, "exec", dont_inherit=True)
 
 
