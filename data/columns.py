@@ -60,7 +60,9 @@ def raw_rows(path: Path) -> Iterator[Any]:
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        yield from pq.ParquetFile(path).read().to_pylist()
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
     elif path.suffix == ".jsonl":
         yield from read_rows(path)
     else:

@@ -7,7 +7,8 @@ operations matches anywhere, also in a chain of thought, unless it is part of a 
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 SIZE = 10  # words of an n-gram
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -24,6 +25,19 @@ def words(text: str) -> list[str]:
 def formulas(text: str) -> set[str]:
     """The maximal chains of two or more operations on numbers, without spaces."""
     return set(_FORMULA.findall(_SIGN.sub(r"\1", text.replace("−", "-").replace("×", "*"))))
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Every text in a value of JSON, at any depth; of a message its content alone."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        parts = [value["content"]] if "content" in value else value.values()
+        for part in parts:
+            yield from texts_of(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from texts_of(part)
 
 
 class Overlap:

@@ -54,10 +54,11 @@ def parse_rows(raw: Iterable[Any], where: str) -> list[Row]:
 
 
 def question(row: Row) -> str:
-    """The prompt up to the last turn, equal for rows that answer the same question."""
+    """The prompt up to the first turn, equal for rows that answer the same question, and for
+    conversations that go on from it."""
     if isinstance(row, PlainText):
         return row.prompt or row.completion
-    prompt = row.messages[: row.prompt_length or len(row.messages) - 1]
+    prompt = row.messages[: row.turns[0]]
     return "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
 
 

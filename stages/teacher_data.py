@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -11,7 +11,7 @@ from typing import Any
 
 from veriloop.data.card import card_of, hash_of, read_card, write_data
 from veriloop.data.columns import raw_rows
-from veriloop.data.decontaminate import Overlap
+from veriloop.data.decontaminate import Overlap, texts_of
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe
@@ -170,11 +170,20 @@ def _held_out(recipe: CollectRecipe) -> Overlap:
     texts = [problem.prompt for problem in held_out_problems(recipe.evaluation, exam)]
     if filters.against:
         try:
-            for row in raw_rows(Path(filters.against)):
-                texts += [value for value in row.values() if isinstance(value, str)]
+            own = list(_texts_in(Path(filters.against)))
         except (ValueError, AttributeError) as mistake:
             raise RecipeError(f"filters.against: {mistake}") from mistake
+        if not own:
+            raise RecipeError(f"filters.against: {filters.against} holds no text")
+        texts += own
     return Overlap(texts if filters.overlap else (), filters.overlap or 1)
+
+
+def _texts_in(path: Path) -> Iterator[str]:
+    for row in raw_rows(path):
+        for column, value in row.items():
+            if column not in ("label", "id"):
+                yield from texts_of(value)
 
 
 def _data_key(recipe: CollectRecipe, teacher: Path) -> str:

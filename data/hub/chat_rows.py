@@ -16,7 +16,7 @@ _ROLES = {"Human": "user", "Assistant": "assistant"}
 def pair(row: Row) -> dict[str, Any]:
     """`chosen` and `rejected` are conversations that differ in their last turn; scores optional."""
     converted = _split_prompt(messages_in(row, "chosen"), messages_in(row, "rejected"))
-    scores = [value(row, f"score_{side}") for side in ("chosen", "rejected")]
+    scores: list[Any] = [row.get(f"score_{side}") for side in ("chosen", "rejected")]
     if None not in scores:
         converted |= {"score_chosen": float(scores[0]), "score_rejected": float(scores[1])}
     return converted
@@ -55,6 +55,8 @@ def messages_in(row: Row, column: str) -> list[Message]:
     messages = value(row, column)
     if not isinstance(messages, list) or not messages:
         raise UnusableRow(f"no {column}")
+    if not all(isinstance(message, Mapping) for message in messages):
+        raise UnusableRow(f"{column} holds no messages")
     plain = [{key: message.get(key) for key in ("role", "content")} for message in messages]
     parts = [part for message in plain for part in message.values()]
     if not all(isinstance(part, str) and part.strip() for part in parts):

@@ -91,7 +91,11 @@ def write(path: Path, exporter: Exporter) -> int:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        pq.write_table(pa.Table.from_pylist(rows), path)
+        names = list(dict.fromkeys(name for row in rows for name in row))  # not of the first alone
+        columns = {name: [row.get(name) for row in rows] for name in names}
+        whole = path.with_name(f".{path.name}.part")
+        pq.write_table(pa.table(columns), whole)
+        whole.replace(path)
         return len(rows)
     facts = {
         "set": reader.name,

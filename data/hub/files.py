@@ -14,19 +14,31 @@ from veriloop.data.columns import raw_rows
 from veriloop.data.hub.layout import Layout, Row
 
 FILES = (".jsonl", ".json", ".parquet")
-SAVED = ("dataset_dict.json", "state.json")  # in a folder written by `datasets`
+ONE_SPLIT = "state.json"  # in a folder with one split, written by `datasets`
+SAVED = ("dataset_dict.json", ONE_SPLIT)
 
 
 def held_out_split(layout: Layout, path: str, test: str) -> tuple[str, str]:
     """(path, split) of the held-out questions of a set at `path`; split is "" if there are none.
 
-    `test` is a file or a split; "": the set's own split.
+    `test` is a file or a split; "": the set's own split. Raises ValueError for a split of a path
+    that holds one alone.
     """
     if Path(test).suffix in FILES:
         return test, "test"
-    # A single file holds one split: the training split if the set has one.
-    single_file = Path(path).suffix in FILES
-    return path, test or ("" if single_file and layout.train else layout.test)
+    if not holds_one_split(path):
+        return path, test or layout.test
+    if test and layout.train:
+        raise ValueError(
+            f"test={test!r} is a split, and {path} holds one alone; give a file, or a share as "
+            "held_out"
+        )
+    return path, "" if layout.train else layout.test  # the training split if the set has one
+
+
+def holds_one_split(path: str) -> bool:
+    """Whether all rows of a path are one split: a file, or a folder of one saved `Dataset`."""
+    return Path(path).suffix in FILES or (bool(path) and (Path(path) / ONE_SPLIT).is_file())
 
 
 class DatasetNotFoundError(FileNotFoundError):
@@ -83,6 +95,8 @@ def _folder_rows(name: str, folder: Path, split: str, config: str) -> Iterator[R
     if any((folder / file).is_file() for file in SAVED):
         saved: Any = datasets.load_from_disk(str(folder))
         if isinstance(saved, datasets.Dataset):
+            if saved.split is not None and str(saved.split) != split:
+                raise ValueError(f"{name}: {folder} holds split {saved.split}, not {split!r}")
             return iter(cast(Any, saved))
         if split not in saved:
             raise ValueError(f"{name}: {folder} has no split {split!r}; it has {', '.join(saved)}")

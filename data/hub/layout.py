@@ -1,5 +1,6 @@
 """Maps the columns of a data set to questions, verifiers and references."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -79,13 +80,15 @@ def _resolve(row: Row, path: str) -> tuple[bool, Any]:
 
 
 def text(row: Row, column: str) -> str:
-    """A column as stripped text; integers are converted, 3.0 too. Raises UnusableRow for anything
-    else."""
+    """A column as stripped text; finite numbers are converted, 3.0 to 3. Raises UnusableRow for
+    anything else."""
     content = value(row, column)
     if isinstance(content, str):
         content = content.strip()
-    elif isinstance(content, int | float) and not isinstance(content, bool) and content % 1 == 0:
-        content = str(int(content))
+    elif isinstance(content, bool):
+        pass
+    elif isinstance(content, int | float) and math.isfinite(content):
+        content = str(int(content) if content % 1 == 0 else content)
     if content in (None, ""):
         raise UnusableRow(f"no {column.split('|')[0]}")
     if not isinstance(content, str):

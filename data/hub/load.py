@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from veriloop.data.hub import files
@@ -87,8 +88,10 @@ def read(
     config: str = "",
     layout: Layout | None = None,
     streaming: bool = True,
+    limit: int = 0,
 ) -> ProblemReader:
-    """A reader of one split; by default the training split, else the held-out one.
+    """A reader of one split; by default the training split, else the held-out one. `limit`: its
+    first rows alone; 0: all.
 
     `layout` defaults to `layout_for(name, path)`. Raises ValueError and DatasetNotFoundError.
     """
@@ -96,7 +99,7 @@ def read(
     split = split or layout.train or layout.test
     rows = files.rows(name, layout, path, split, config=config, streaming=streaming)
     reader = ChatRowReader if layout.kind in ("preferences", "sft") else ProblemReader
-    return reader(name, layout, split, rows)
+    return reader(name, layout, split, islice(rows, limit or None))
 
 
 def layout_for(name: str, path: str, layout: Layout | None = None) -> Layout:

@@ -10,6 +10,7 @@ from veriloop.data.hub import code_rows, livecodebench
 from veriloop.data.hub.layout import Layout, Row, UnusableRow, text, value
 
 Reader = Callable[[Row, Layout], Mapping[str, Any]]
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _CALCULATION = re.compile(r"<<[^<>]*>>")
 
 
@@ -58,7 +59,7 @@ def last_box(solution: str) -> str:
     command = "boxed" if solution.startswith("\\boxed", start) else "fbox"
     rest = solution[start:].partition(command)[2].lstrip()
     if not rest.startswith("{"):
-        rest = f"{{{rest.split('$')[0].split('.')[0].strip()}}}"
+        rest = f"{{{re.split(r'[$]|[.](?![0-9])', rest)[0].strip()}}}"
     depth, escaped = 0, False
     for position, character in enumerate(rest):
         depth += 0 if escaped else (character == "{") - (character == "}")
@@ -72,7 +73,8 @@ def last_box(solution: str) -> str:
 
 
 def _number(answer: str) -> str:
-    bare = answer.replace(",", "").replace("$", "").replace("%", "").strip().removesuffix(".")
+    whole = _THOUSANDS.sub(lambda digits: digits.group().replace(",", ""), answer)
+    bare = whole.replace("$", "").replace("%", "").strip().removesuffix(".")
     try:
         Fraction(bare)
     except (ValueError, ZeroDivisionError):

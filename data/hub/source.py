@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -171,21 +171,27 @@ def _read(
     if not split:
         return []
     reader = read(
-        spec.name, path=path, split=split, config=spec.config, layout=layout, streaming=False
+        spec.name,
+        path=path,
+        split=split,
+        config=spec.config,
+        layout=layout,
+        streaming=False,
+        limit=limit,
     )
     problems: dict[str, Problem] = {}
     for entry in reader:
-        key = _key(entry.problem)
+        problem = entry.problem  # of an exported file, its source may be another set
+        problem = replace(problem, facts={**problem.facts, "source": spec.name})
+        key = _key(problem)
         if key in problems:
             dropped["duplicate"] += 1
-        elif not spec.fits(entry.problem):
+        elif not spec.fits(problem):
             dropped["prompt too long"] += 1
         else:
-            problems[key] = entry.problem
+            problems[key] = problem
             if entry.worked:
-                worked[entry.problem.id] = entry.worked
-        if limit and reader.rows >= limit:
-            break
+                worked[problem.id] = entry.worked
     dropped.update(reader.dropped)
     return list(problems.values())
 

@@ -79,6 +79,8 @@ class SetConfig(Part):
                 "question needs a verifier, and the column of the answer; for prompts without an "
                 "answer a `fixed` reference, as in verifier: length, fixed: {length: {at_least: 1}}"
             )
+        if self.answer and self.reference:
+            raise ValueError(f"answer={self.answer!r} and reference={self.reference}: set only one")
         if self.read not in READERS:
             raise ValueError(f"read={self.read!r} is not one of {', '.join(READERS)}")
         if "source" in self.facts:
@@ -110,6 +112,8 @@ class SetConfig(Part):
         if self.gym:
             return None
         layout = self._own() if self.question else self._known(name)
+        if layout is not None and self.repo:  # its configurations have names of their own
+            layout = replace(layout, repo=self.repo, config=self.config, script=False)
         if not self.only:
             return layout
         if layout is None:

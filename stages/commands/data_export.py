@@ -1,20 +1,21 @@
 """`veriloop data decontaminate` and `veriloop data export`."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from veriloop.data.card import write_data
-from veriloop.data.decontaminate import SIZE, Overlap
+from veriloop.data.decontaminate import SIZE, Overlap, texts_of
 from veriloop.data.hub import trainer_formats
 from veriloop.data.hub.export import Exporter, ExportFormat, require_writable, write
 from veriloop.data.hub.load import Entry, ProblemReader
 from veriloop.data.hub.sets import SETS
-from veriloop.stages.commands.data_rows import Rows, open_rows, tokens_of
+from veriloop.stages.commands.data_rows import Rows, is_path, open_rows, tokens_of
 
+SPOKEN = ("messages", "prompt", "chosen", "rejected", "ranked")  # columns of conversations
 SHOWN = 5  # contaminated rows printed
 
 
@@ -44,7 +45,8 @@ def decontaminate(options: Decontaminate) -> int:
     if output is not None:
         # JSONL, like the files of OpenRLHF.
         require_writable(output, "openrlhf")
-    held_out = {name: Overlap(_texts(_named(name)), options.size) for name in options.against}
+    exams = {name: open_rows(_named(name)) for name in options.against}
+    held_out = {name: Overlap(_texts(exam), options.size) for name, exam in exams.items()}
     reading = open_rows(options)
     contaminated: Counter[str] = Counter()
     clean: list[dict[str, Any]] = []
@@ -59,7 +61,8 @@ def decontaminate(options: Decontaminate) -> int:
     used = reading.rows - reading.dropped.total()
     print(f"{reading.name}, split {reading.split}: {used:,} rows, {len(clean):,} of them clean")
     for name, overlap in held_out.items():
-        texts = f"{options.size} words or a formula with {name} ({overlap.texts:,} texts)"
+        of = f"split {exams[name].split}, {overlap.texts:,} texts"
+        texts = f"{options.size} words or a formula with {name} ({of})"
         print(f"  {contaminated[name]:,} share {texts}")
     print("".join(f"{line}\n" for line in lines[:SHOWN]), end="")
     if output is not None:
@@ -83,31 +86,23 @@ def export(options: Export) -> int:
 
 
 def _named(name: str) -> Rows:
+    """The rows of an evaluation set: of a known one its held-out split, if it has one."""
     known, equals, path = name.partition("=")
-    return Rows(name=known, path=path) if equals and known in SETS else Rows(name=name)
+    if known not in SETS or (not equals and is_path(name)):
+        return Rows(name=name)
+    return Rows(name=known, path=path, split=SETS[known].test)
 
 
-def _texts(rows: Rows) -> Iterable[str]:
+def _texts(exam: ProblemReader) -> Iterable[str]:
     """Texts of an evaluation set: questions and their solutions."""
-    for entry in open_rows(rows):
+    for entry in exam:
         yield from _words(entry)
 
 
 def _words(entry: Any) -> Iterable[str]:
     if isinstance(entry, Entry):
         return (entry.problem.prompt, *entry.solutions)
-    return chain.from_iterable(_strings(value) for value in entry.values())
-
-
-def _strings(value: Any) -> Iterable[str]:
-    """Every string in a column, at any depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _strings(value.get("content", ""))
-    elif isinstance(value, list):
-        for element in value:
-            yield from _strings(element)
+    return chain.from_iterable(texts_of(entry[name]) for name in SPOKEN if name in entry)
 
 
 def _shared(entry: Any, held_out: Overlap) -> str:

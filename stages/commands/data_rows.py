@@ -7,7 +7,9 @@ from typing import Annotated
 
 import tyro
 
+from veriloop.data.hub.files import FILES
 from veriloop.data.hub.load import ProblemReader, read
+from veriloop.data.hub.sets import SETS
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.stages.commands.parse import PluginOptions
 
@@ -34,9 +36,10 @@ class Rows(PluginOptions):
 
 def open_rows(options: Rows) -> ProblemReader:
     """Open the rows that the options select. Raises ValueError and FileNotFoundError."""
-    file = Path(options.name)
-    is_path = file.exists() or file.suffix in (".jsonl", ".json", ".parquet")
-    name, path = (file.stem, str(file)) if is_path else (options.name, options.path)
+    file, own = Path(options.name), is_path(options.name)
+    if own and options.path:
+        raise ValueError(f"{options.name} is a file or folder: it excludes --path {options.path}")
+    name, path = (file.stem, str(file)) if own else (options.name, options.path)
     config = SetConfig(
         of=options.of,
         path=path,
@@ -45,7 +48,7 @@ def open_rows(options: Rows) -> ProblemReader:
         verifier=options.verifier,
         read=options.read,
     )
-    layout = config.layout("" if is_path else name)
+    layout = config.layout("" if own else name)
     if layout is None:
         # The suffix keeps a file read by its columns apart from a known set with the same stem.
         name = f"{name}{file.suffix}"
@@ -56,6 +59,12 @@ def open_rows(options: Rows) -> ProblemReader:
         config=options.config,
         layout=layout,
     )
+
+
+def is_path(name: str) -> bool:
+    """Whether the name is one of a file or folder. A known set comes before a folder."""
+    file = Path(name)
+    return file.suffix in FILES or (name not in SETS and file.exists())
 
 
 def tokens_of(tokenizer: str) -> Tokens:

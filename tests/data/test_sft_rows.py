@@ -65,8 +65,9 @@ def test_rows_that_ask_the_same_have_one_question():
             {"messages": [USER, {"role": "assistant", "content": "two"}]},
             {"prompt": "1+1?", "completion": "2"},
             {"text": "2"},
+            {"messages": [USER, SAID, {"role": "user", "content": "Sure?"}, SAID]},
         ],
         "row",
     )
     asked = [question(row) for row in rows]
-    assert asked[0] == asked[1] == "user: 1+1?" and asked[2:] == ["1+1?", "2"]
+    assert asked[0] == asked[1] == asked[4] == "user: 1+1?" and asked[2:4] == ["1+1?", "2"]

@@ -184,11 +184,23 @@ def test_what_cannot_be_asked_is_refused(recipe, tmp_path):
 def test_texts_of_a_file_count_as_held_out(recipe, tmp_path):
     shown = arithmetic.distinct("rl", 0, 12)[4].facts["expression"]
     path = tmp_path / "exam.jsonl"
-    path.write_text(json.dumps({"question": f"Evaluate {shown}.", "points": 3}) + "\n")
+    exported = {
+        "prompt": [{"role": "user", "content": f"Evaluate {shown}."}],
+        "label": "1 2",
+        "id": "a",
+    }
+    path.write_text(json.dumps(exported) + "\n")
     filters = {"min_words": 2, "distinct": 0.0, "against": str(path)}
     cold_start.run(recipe(filters=filters), tmp_path / "run", resume=False)
     card = read_card(tmp_path / "run" / "cold_start" / "data.jsonl")
     assert card["dropped"] == {"wrong": 12, "contaminated": 1} and card["evaluation_texts"] == 9
+
+
+def test_a_file_without_a_text_keeps_nothing_out_and_is_refused(recipe, tmp_path):
+    path = tmp_path / "exam.jsonl"
+    path.write_text(json.dumps({"id": "a", "label": "2", "points": 3}) + "\n")
+    with pytest.raises(RecipeError, match=r"filters\.against: .*exam\.jsonl holds no text"):
+        teacher_data._held_out(recipe(filters={"against": str(path)}))
 
 
 @pytest.mark.slow

@@ -175,3 +175,13 @@ def test_a_file_without_labels_says_what_is_needed(written):
     broken = written([{"input": "p", "label": '{"verifier": 1', "id": "x"}], "broken.jsonl")
     reading = read("broken", path=broken)
     assert list(reading) == [] and dict(reading.dropped) == {"an unreadable label": 1}
+
+
+def test_a_parquet_file_has_the_columns_of_every_row(tmp_path):
+    class Rows(list):
+        reader = None
+
+    path = tmp_path / "rows.parquet"
+    assert write(path, Rows([{"a": 1}, {"a": 2, "b": "x"}])) == 2
+    assert list(raw_rows(path)) == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
+    assert [file.name for file in tmp_path.iterdir()] == ["rows.parquet"]

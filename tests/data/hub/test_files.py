@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from veriloop.data.hub import files
+from veriloop.data.hub.files import held_out_split
 from veriloop.data.hub.layout import Layout
 from veriloop.data.hub.load import read
+from veriloop.data.hub.sets import SETS
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -38,6 +40,21 @@ def test_a_folder_that_datasets_has_saved(rows, tmp_path):
     assert [one.id for one in problems(tmp_path / "both", "test")] == ["gsm8k/test/0"]
     with pytest.raises(ValueError, match=r"has no split 'tset'; it has train, test"):
         problems(tmp_path / "both", "tset")
+    for split, folder in (("train", "learned"), ("test", "exam")):
+        one = datasets.Dataset.from_list(rows["gsm8k"][:1], split=split)
+        one.save_to_disk(str(tmp_path / folder))
+    assert [one.id for one in problems(tmp_path / "exam", "test")] == ["gsm8k/test/0"]
+    with pytest.raises(ValueError, match="learned holds split train, not 'test'"):
+        problems(tmp_path / "learned", "test")
+    assert held_out_split(SETS["gsm8k"], str(tmp_path / "learned"), "")[1] == ""
+
+
+def test_a_single_file_has_no_other_split(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"test='test' is a split, and rows\.jsonl holds one alone"
+    ):
+        held_out_split(SETS["gsm8k"], "rows.jsonl", "test")
+    assert held_out_split(SETS["gsm8k"], "rows.jsonl", "exam.jsonl") == ("exam.jsonl", "test")
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])

@@ -33,14 +33,18 @@ def test_a_solution_without_a_whole_box_has_no_answer(solution):
 @pytest.mark.parametrize(
     ("said", "number"),
     [("72", "72"), ("-1,200", "-1200"), ("$5.50", "5.50"), ("25%", "25"), ("3.", "3"), (" 7 ", "7"),
-     ("033", "033"), ("1/3", "1/3"), ("1e3", "1000"), (12, "12")],
+     ("033", "033"), ("1/3", "1/3"), ("1e3", "1000"), (12, "12"), (2.5, "2.5"),
+     ("1,234,567.5", "1234567.5")],
 )  # fmt: skip
 def test_a_number_is_exact_and_without_its_dress(said, number):
     layout = Layout(reference={"value": "answer"})
     assert READERS["number"]({"answer": said}, layout) == {"value": number}
 
 
-@pytest.mark.parametrize("said", ["", None, "many", "1/0", "3 or 4", True, 2.5])
+@pytest.mark.parametrize(
+    "said",
+    ["", None, "many", "1/0", "3 or 4", True, float("nan"), "3,14", "2,3", "12,34,5", "1,2345"],
+)
 def test_anything_else_is_no_number(said):
     with pytest.raises(UnusableRow):
         READERS["number"]({"answer": said}, Layout(reference={"value": "answer"}))

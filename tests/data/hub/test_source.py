@@ -1,5 +1,7 @@
 """A set as a source: shuffled, endless, what is held out apart, every row accounted for."""
 
+import json
+
 import pytest
 
 from veriloop.data.decontaminate import Overlap
@@ -103,6 +105,21 @@ def test_only_the_first_rows_are_read_where_a_number_is_given(written):
     made, facts = open_source(SourceSpec(name="gsm8k", path=written(sums(9)), rows=4))
     assert facts["learned"] == 4
     assert {one.id for one in made.distinct("rl", 0, 9)} == {f"gsm8k/train/{n}" for n in range(4)}
+    unusable = [{"question": "q", "answer": "none"}] * 3
+    rows = written(sums(1) + unusable + sums(2, 1), "more.jsonl")
+    _, facts = open_source(SourceSpec(name="gsm8k", path=rows, rows=3))
+    assert (facts["learned"], facts["dropped"]) == (1, {"no #### answer": 2})
+
+
+def test_problems_of_an_exported_file_are_of_the_set_that_the_recipe_names(written):
+    label = {"verifier": "number", "reference": {"value": "2"}, "facts": {"source": "gsm8k"}}
+    row = {
+        "prompt": [{"role": "user", "content": "1+1?"}],
+        "label": json.dumps(label),
+        "id": "gsm8k/train/0",
+    }
+    made, _ = open_source(SourceSpec(name="easy", path=written([row])))
+    assert made.problem("rl", 0, 0).facts["source"] == "easy"
 
 
 def test_the_fingerprint_is_of_what_is_asked(written):

@@ -5,6 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from veriloop.data.hub.sets import SETS
 from veriloop.data.sources import SOURCES, source_of
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.rl import ZeroRecipe
@@ -281,3 +282,16 @@ def test_prompts_without_an_answer_have_a_fixed_reference_and_facts_from_columns
 def test_a_set_needs_what_its_verifier_reads(config, said):
     with pytest.raises(ValidationError, match=said):
         SetConfig.model_validate(config)
+
+
+def test_a_repository_takes_the_place_of_that_of_a_known_set():
+    layout = SetConfig(of="gsm8k", repo="me/mine").layout("mine")
+    assert layout is not None and (layout.repo, layout.config) == ("me/mine", "")
+    assert layout.reference == SETS["gsm8k"].reference
+
+
+def test_an_answer_and_a_reference_exclude_each_other():
+    with pytest.raises(
+        ValueError, match=r"answer='a' and reference=\{'value': 'b'\}: set only one"
+    ):
+        SetConfig(question=("{q}",), verifier="number", answer="a", reference={"value": "b"})

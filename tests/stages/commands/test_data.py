@@ -114,7 +114,7 @@ def test_what_another_set_shows_is_reported_and_left_out(gsm8k, capsys, tmp_path
     assert main([*words, "--size", "8", "--output", str(clean)]) == 0
     shown = capsys.readouterr().out
     assert "gsm8k, split train: 2 rows, 1 of them clean" in shown
-    assert f"1 share 8 words or a formula with gsm8k={exam} (1 texts)" in shown
+    assert f"1 share 8 words or a formula with gsm8k={exam} (split test, 1 texts)" in shown
     assert f"gsm8k/train/0 shows gsm8k={exam}: ann has three pears and buys two more" in shown
     assert [row["id"] for row in raw_rows(clean)] == ["gsm8k/train/1"]
     card = json.loads((tmp_path / "clean.card.json").read_text())
@@ -123,6 +123,47 @@ def test_what_another_set_shows_is_reported_and_left_out(gsm8k, capsys, tmp_path
     assert "2 of them clean" in capsys.readouterr().out
     assert main(["data", "show", str(clean)]) == 0
     assert "gsm8k/train/1  math_answer" in capsys.readouterr().out
+
+
+def test_a_known_set_is_compared_by_its_held_out_split(gsm8k, capsys, tmp_path):
+    seen, unseen = "Ann has three red pears and buys two more.", "Ben runs a mile on each day."
+    rows = gsm8k((seen, 5), (unseen, 7))
+    folder = tmp_path / "both"
+    folder.mkdir()
+    for split, question in (("train", unseen), ("test", seen)):
+        gsm8k((question, 5), name=f"both/{split}.jsonl")
+    words = ["data", "decontaminate", rows, "--of", "gsm8k", "--size", "6"]
+    assert main([*words, "--against", f"gsm8k={folder}"]) == 0
+    shown = capsys.readouterr().out
+    assert f"1 share 6 words or a formula with gsm8k={folder} (split test, 1 texts)" in shown
+    assert "ann has three red pears and" in shown
+
+
+def test_a_folder_with_the_name_of_a_set_does_not_take_its_place(
+    gsm8k, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gsm8k").mkdir()
+    gsm8k(("Of the folder?", 1), name="gsm8k/train.jsonl")
+    rows = gsm8k(("Of the file?", 2))
+    assert main(["data", "show", "gsm8k", "--path", rows]) == 0
+    shown = capsys.readouterr().out
+    assert "Of the file?" in shown and "Of the folder?" not in shown
+    assert main(["data", "show", rows, "--path", rows]) == 2
+    assert f"it excludes --path {rows}" in capsys.readouterr().err
+
+
+def test_the_source_of_conversations_is_nothing_they_say(capsys, tmp_path):
+    def said(text, name):
+        messages = [{"role": role, "content": text} for role in ("user", "assistant")]
+        path = tmp_path / name
+        path.write_text(json.dumps({"messages": messages, "source": "open r1 math"}) + "\n")
+        return str(path)
+
+    rows, exam = said("Is this one?", "rows.jsonl"), said("Is that two?", "exam.jsonl")
+    words = ["data", "decontaminate", "mixture_of_thoughts", "--path", rows, "--size", "2"]
+    assert main([*words, "--against", f"mixture_of_thoughts={exam}"]) == 0
+    assert "1 rows, 1 of them clean" in capsys.readouterr().out
 
 
 def test_conversations_are_cleaned_by_all_they_say(gsm8k, capsys, tmp_path):
