@@ -1,4 +1,4 @@
-"""PPO and GRPO at 1, 2 and 4 epochs over each rollout: held-out accuracy, KL, clipping, seconds.
+"""PPO and GRPO at 1, 2 and 4 epochs over each rollout: held-out accuracy, KL, clipping.
 
     python benchmarks/epochs.py [--quick] [--json FILE] [--presets NAME ...] [--epochs K ...]
                                 [--seeds N ...] [--folder DIR] [--jobs N]
@@ -8,13 +8,13 @@ and `--algorithm.epochs`: the same rollouts a step, so more optimizer steps with
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 from algorithms import SEEDS, TUNED, summary
-from learning_tables import spread
+from learning_tables import EPOCHS_HEADER, epoch_rows
 from publish import arguments, publish, table
 from tiny_runs import OPTIONS, Ended, all_of, run, work_folder
 
@@ -39,30 +39,6 @@ def ended(preset: str, epochs: int, seed: int, run: Ended) -> dict[str, Any]:
     }
 
 
-def rows_of(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """One row for each preset and number of epochs, its seeds together."""
-    rows: list[list[str]] = []
-    for preset, epochs in dict.fromkeys((r["preset"], r["epochs"]) for r in results):
-        own = [r for r in results if (r["preset"], r["epochs"]) == (preset, epochs)]
-        curve = [fmean(v) for v in zip(*([a for _, a in r["held_out"]] for r in own), strict=True)]
-        rows.append(
-            [
-                f"`{preset}`",
-                str(epochs),
-                spread([r["after"]["pass@1"] for r in own]),
-                " ".join(f"{value:.2f}".removeprefix("0") for value in curve),
-                f"{fmean(r['optimizer_steps'] for r in own):.0f}",
-                f"{fmean(r['old_kl'] for r in own):.4f}",
-                f"{fmean(r['clipped'] for r in own):.3f}",
-                f"{fmean(r['seconds'] for r in own):.0f}",
-            ]
-        )
-    return rows
-
-
-HEADER = ["preset", "epochs", "pass@1", "on the way", "updates", "KL to old", "clipped", "s"]
-
-
 def main() -> int:
     options = arguments(
         __doc__ or "",
@@ -83,7 +59,7 @@ def main() -> int:
         return row
 
     results = all_of(wanted, options.jobs, one)
-    return publish(options, table(HEADER, rows_of(results)), results)
+    return publish(options, table(EPOCHS_HEADER, epoch_rows(results)), results)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,34 @@ def algorithms(runs: Runs) -> list[str]:
     return table(header, rows)
 
 
+EPOCHS_HEADER = ["preset", "epochs", "pass@1", "on the way", "updates", "KL to old", "clipped"]
+
+
+def epochs(runs: Runs) -> list[str]:
+    """One row for each preset and number of epochs."""
+    return table(EPOCHS_HEADER, epoch_rows(runs))
+
+
+def epoch_rows(runs: Runs) -> list[list[str]]:
+    """The cells of `epochs`, over the seeds."""
+    rows: list[list[str]] = []
+    for preset, count in dict.fromkeys((run["preset"], run["epochs"]) for run in runs):
+        own = [run for run in runs if (run["preset"], run["epochs"]) == (preset, count)]
+        curve = [fmean(points) for points in zip(*(_curve(run) for run in own), strict=True)]
+        rows.append(
+            [
+                f"`{preset}`",
+                str(count),
+                spread([run["after"]["pass@1"] for run in own]),
+                " ".join(f"{value:.2f}".removeprefix("0") for value in curve),
+                f"{fmean(run['optimizer_steps'] for run in own):.0f}",
+                f"{fmean(run['old_kl'] for run in own):.4f}",
+                f"{fmean(run['clipped'] for run in own):.3f}",
+            ]
+        )
+    return rows
+
+
 def _curve(run: Mapping[str, Any]) -> list[float]:
     return [accuracy for _, accuracy in run["held_out"]]
 

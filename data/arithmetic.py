@@ -127,5 +127,6 @@ def problem(split: Split, seed: int, index: int) -> Problem:
 
 
 def distinct(split: Split, seed: int, count: int) -> list[Problem]:
-    """An evaluation set: the first `count` problems of the list with distinct expressions."""
+    """An evaluation set: the first `count` problems of the list with distinct expressions; fewer if
+    the split is exhausted."""
     return first_distinct((problem(split, seed, i) for i in itertools.count()), "expression", count)

@@ -19,14 +19,33 @@ def card_of(data: Path) -> Path:
 def write_data(path: Path, rows: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> Path:
     """Write the rows as JSONL, and then both cards: `facts`, the number of rows and the sha256.
 
-    Each file is written atomically, the card last: a card implies that its data is complete.
+    Each file is written atomically, the card last: a card implies that its data is complete. Raises
+    ValueError for a row that `require_unicode` refuses.
     """
+    rows = list(rows)
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-    _write(path, "".join(lines))
+    try:
+        _write(path, "".join(lines))
+    except UnicodeEncodeError:
+        require_unicode(rows)
+        raise
     card = {"data": path.name, "rows": len(lines), "sha256": hash_of(path), **facts}
     _write(card_of(path).with_suffix(".md"), as_markdown(card))
     _write(card_of(path), json.dumps(card, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
     return card_of(path)
+
+
+def require_unicode(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Raise ValueError naming the first row with half of a surrogate pair, not a character."""
+    for number, row in enumerate(rows, 1):
+        try:
+            json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError as failure:
+            lone = failure.object[failure.start]
+            raise ValueError(
+                f"row {number} ({row.get('id', 'without an id')}): {lone!r} is half of a surrogate "
+                "pair, which UTF-8 cannot hold"
+            ) from failure
 
 
 def read_card(data: Path) -> dict[str, Any] | None:

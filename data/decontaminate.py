@@ -64,14 +64,24 @@ class Overlap:
             for text in texts
         )
 
-    def shared(self, text: str) -> str:
-        """The first formula or n-gram shared with an evaluation text; "" if there is none."""
+    def shared(self, text: str, prompt: str = "") -> str:
+        """The first formula or n-gram shared with an evaluation text; "" if there is none.
+
+        `prompt` is `text` in the words of a template, which are not compared. A text shorter than
+        an n-gram is shared too if every n-gram of its prompt is.
+        """
         for formula in sorted(formulas(text) & self._formulas):
             return formula
         tokens = words(text)
         for start, gram in enumerate(self._hashes(tokens)):
             if gram in self._known:
                 return " ".join(tokens[start : start + self.size])
+        if (
+            tokens
+            and len(tokens) < self.size
+            and self._known.issuperset(self._hashes(words(prompt or text)))
+        ):
+            return " ".join(tokens)
         return ""
 
     def _hashes(self, tokens: Sequence[str]) -> Iterator[bytes]:

@@ -21,11 +21,17 @@ class Problem:
 GENERAL = "general"  # the source whose answers are ranked, not right or wrong
 
 
+PATIENCE = 2000  # problems in a row without a new value, after which a split counts as exhausted
+
+
 def first_distinct(problems: Iterable[Problem], fact: str, count: int) -> list[Problem]:
-    """The first `count` problems with distinct values of `fact`."""
+    """The first `count` problems with distinct values of `fact`; fewer after PATIENCE problems in a
+    row without a new one."""
     by_value: dict[Any, Problem] = {}
+    repeated = 0
     for candidate in problems if count else ():
+        repeated = repeated + 1 if candidate.facts[fact] in by_value else 0
         by_value.setdefault(candidate.facts[fact], candidate)
-        if len(by_value) == count:
+        if len(by_value) == count or repeated == PATIENCE:
             break
     return list(by_value.values())

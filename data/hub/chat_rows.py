@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from veriloop.data.hub.layout import Row, UnusableRow, text, value
+from veriloop.data.hub.layout import Row, UnusableRow, require_json, text, value
 
 Message = dict[str, str]
 Converter = Callable[[Row], dict[str, Any]]
@@ -18,6 +18,8 @@ def pair(row: Row) -> dict[str, Any]:
     converted = _split_prompt(messages_in(row, "chosen"), messages_in(row, "rejected"))
     scores: list[Any] = [row.get(f"score_{side}") for side in ("chosen", "rejected")]
     if None not in scores:
+        if not all(isinstance(score, int | float) for score in scores):
+            raise UnusableRow("a score is not a number")
         converted |= {"score_chosen": float(scores[0]), "score_rejected": float(scores[1])}
     return converted
 
@@ -31,7 +33,10 @@ def ranking(row: Row) -> dict[str, Any]:
     """UltraFeedback: completions with scores; of those with equal scores the first is kept."""
     prompt = text(row, "instruction")
     by_score: dict[float, str] = {}
-    for completion in value(row, "completions") or ():
+    completions = value(row, "completions") or []
+    if not isinstance(completions, list) or not all(isinstance(c, Mapping) for c in completions):
+        raise UnusableRow("completions are not objects")
+    for completion in completions:
         score, answer = completion.get("fine-grained_score"), completion.get("response")
         if isinstance(score, int | float) and isinstance(answer, str) and answer.strip():
             by_score.setdefault(float(score), answer)
@@ -47,6 +52,7 @@ def conversation(row: Row) -> dict[str, Any]:
     if messages[0]["role"] == "assistant" or messages[-1]["role"] != "assistant":
         raise UnusableRow("does not end with an answer to a question")
     extra = {key: row[key] for key in ("source", "num_tokens") if key in row}
+    require_json(extra, "source or num_tokens")
     return {"messages": messages, **extra}
 
 

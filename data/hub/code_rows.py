@@ -34,15 +34,29 @@ def inputs_outputs(row: Row, layout: Layout) -> dict[str, Any]:
     return {"tests": [_stdin_test(stdin, stdout) for stdin, stdout in pairs]}
 
 
+def stdin_test(case: Any) -> dict[str, Any]:
+    """The test of `{"input": ..., "output": ...}`. Raises UnusableRow for anything else."""
+    if not isinstance(case, Mapping):
+        raise UnusableRow("a test is not an object")
+    return _stdin_test(case.get("input"), case.get("output"))
+
+
 def _json_column(row: Row, column: str) -> Any:
     """The value of a column that holds JSON text. Raises UnusableRow for anything else."""
     encoded = text(row, column)
     if len(encoded) > LARGEST:
         raise UnusableRow("tests too large")
+    return from_json(encoded, column)
+
+
+def from_json(encoded: str, column: str) -> Any:
+    """The value of JSON text from a column. Raises UnusableRow if it has none."""
     try:
         return json.loads(encoded)
-    except (ValueError, RecursionError):
+    except (json.JSONDecodeError, RecursionError):
         raise UnusableRow(f"{column} is not JSON") from None
+    except ValueError:  # Python's limit for integers
+        raise UnusableRow(f"{column} has an integer of too many digits") from None
 
 
 def _calls(inputs: list[Any], outputs: list[Any]) -> Iterable[dict[str, Any]]:
@@ -203,7 +217,7 @@ def codeforces(row: Row, layout: Layout) -> dict[str, Any]:
         raise UnusableRow("needs a checker program")
     if value(row, "official_tests_complete") is False:
         raise UnusableRow("truncated tests")
-    stdin_tests = [_stdin_test(test["input"], test["output"]) for test in tests]
+    stdin_tests = [stdin_test(test) for test in tests]
     return {"tests": stdin_tests, **_limits(value(row, "time_limit"), value(row, "memory_limit"))}
 
 

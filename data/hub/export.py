@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from veriloop.data.card import write_data
+from veriloop.data.card import require_unicode, write_data
 from veriloop.data.hub import trainer_formats
 from veriloop.data.hub.load import ChatRowReader, Entry, ProblemReader
 from veriloop.data.hub.reference_answers import reference_answers
@@ -67,10 +67,12 @@ class Exporter:
         return trainer_formats.mixture_of_thoughts(entry.problem, answer, tokens)
 
 
-def require_writable(path: Path, to: ExportFormat) -> None:
-    """Raise ValueError for an ending that the trainer does not read, or for an existing file."""
-    if path.suffix not in ENDINGS[to]:
-        raise ValueError(f"{path}: a file for {to} ends in {' or '.join(ENDINGS[to])}")
+def require_writable(path: Path, to: ExportFormat | None = None) -> None:
+    """Raise ValueError for an ending that the trainer does not read, or for an existing file.
+    Without a trainer the file is JSONL."""
+    endings, of = (ENDINGS[to], f"a file for {to}") if to else ((".jsonl",), "the file")
+    if path.suffix not in endings:
+        raise ValueError(f"{path}: {of} ends in {' or '.join(endings)}")
     if path.exists():
         raise ValueError(f"{path} exists already; nothing was written")
 
@@ -94,7 +96,11 @@ def write(path: Path, exporter: Exporter) -> int:
         names = list(dict.fromkeys(name for row in rows for name in row))  # not of the first alone
         columns = {name: [row.get(name) for row in rows] for name in names}
         whole = path.with_name(f".{path.name}.part")
-        pq.write_table(pa.table(columns), whole)
+        try:
+            pq.write_table(pa.table(columns), whole)
+        except UnicodeEncodeError:
+            require_unicode(rows)
+            raise
         whole.replace(path)
         return len(rows)
     facts = {

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from veriloop.data.columns import raw_rows
 from veriloop.data.hub.layout import Layout, Row
+from veriloop.data.jsonl import read_rows
 
 FILES = (".jsonl", ".json", ".parquet")
 ONE_SPLIT = "state.json"  # in a folder with one split, written by `datasets`
@@ -34,6 +35,17 @@ def held_out_split(layout: Layout, path: str, test: str) -> tuple[str, str]:
             "held_out"
         )
     return path, "" if layout.train else layout.test  # the training split if the set has one
+
+
+def training_split(layout: Layout, path: str, train: str) -> str:
+    """`train`, or the set's own split; "" if there is none. Raises ValueError for a split of a
+    path that holds one alone, other than the set's own."""
+    if layout.train and train not in ("", layout.train) and holds_one_split(path):
+        raise ValueError(
+            f"train={train!r} is a split, and {path} holds one alone; leave train out, or give a "
+            "folder with several splits"
+        )
+    return train or layout.train
 
 
 def holds_one_split(path: str) -> bool:
@@ -59,7 +71,7 @@ def rows(
         return _hub_rows(name, layout, split, config or layout.config, streaming=streaming)
     local = Path(path)
     if local.is_dir():
-        return _folder_rows(name, local, split, config)
+        return _folder_rows(name, layout, local, split, config)
     if not local.is_file():
         raise DatasetNotFoundError(f"{name}: {local} is not a file or folder")
     if local.suffix not in FILES:
@@ -70,9 +82,12 @@ def rows(
 def _file_rows(path: Path) -> Iterator[Row]:
     if path.suffix != ".json":
         return _checked(raw_rows(path), path)
+    text = path.read_text(encoding="utf-8-sig")
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(text)
     except ValueError as error:
+        if text.lstrip().startswith("{"):  # one object a line, as in many sets on the hub
+            return _checked(read_rows(path), path)
         raise ValueError(f"{path}: not JSON: {error}") from error
     if not isinstance(values, list):
         raise ValueError(f"{path}: must hold a list of rows, got {type(values).__name__}")
@@ -86,28 +101,45 @@ def _checked(values: Iterator[Any], path: Path) -> Iterator[Row]:
         yield row
 
 
-def _folder_rows(name: str, folder: Path, split: str, config: str) -> Iterator[Row]:
+def _folder_rows(name: str, layout: Layout, folder: Path, split: str, config: str) -> Iterator[Row]:
     for suffix in FILES:
         if (file := folder / f"{split}{suffix}").is_file():
             return _file_rows(file)
-    import datasets
-
     if any((folder / file).is_file() for file in SAVED):
-        saved: Any = datasets.load_from_disk(str(folder))
-        if isinstance(saved, datasets.Dataset):
-            if saved.split is not None and str(saved.split) != split:
-                raise ValueError(f"{name}: {folder} holds split {saved.split}, not {split!r}")
-            return iter(cast(Any, saved))
-        if split not in saved:
-            raise ValueError(f"{name}: {folder} has no split {split!r}; it has {', '.join(saved)}")
-        return iter(saved[split])
+        return _saved_rows(name, folder, split)
     try:
-        dataset: Any = datasets.load_dataset(
-            str(folder), config or None, split=split, streaming=True
-        )
+        return _downloaded_rows(layout, folder, split, config)
     except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: {folder} cannot be read as a data set: {error}") from error
-    return iter(dataset)
+
+
+def _saved_rows(name: str, folder: Path, split: str) -> Iterator[Row]:
+    import datasets
+
+    saved: Any = datasets.load_from_disk(str(folder))
+    if isinstance(saved, datasets.Dataset):
+        if saved.split is not None and str(saved.split) != split:
+            raise ValueError(f"{name}: {folder} holds split {saved.split}, not {split!r}")
+        return iter(cast(Any, saved))
+    if split not in saved:
+        raise ValueError(f"{name}: {folder} has no split {split!r}; it has {', '.join(saved)}")
+    return iter(saved[split])
+
+
+def _downloaded_rows(layout: Layout, folder: Path, split: str, config: str) -> Iterator[Row]:
+    """A split of `config`, or of the set's own configuration if the folder lists it."""
+    import datasets
+
+    if not config and layout.config:
+        if layout.config in datasets.get_dataset_config_names(str(folder)):
+            config = layout.config
+        elif (folder / layout.config).is_dir():
+            folder /= layout.config
+    builder: Any = datasets.load_dataset_builder(str(folder), config or None)
+    found = [Path(file) for file in (builder.config.data_files or {}).get(split, ())]
+    if found and all(file.suffix in (".jsonl", ".json") for file in found):
+        return itertools.chain.from_iterable(map(_file_rows, found))
+    return iter(builder.as_streaming_dataset(split=split))
 
 
 def _hub_rows(

@@ -1,8 +1,9 @@
 """Maps the columns of a data set to questions, verifiers and references."""
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +18,11 @@ class UnusableRow(ValueError):  # noqa: N818  a reason to skip a row; counted, n
 
 
 class WrongColumnsError(ValueError):
-    """The data set lacks the columns that its layout names."""
+    """A row lacks the column that its layout names."""
+
+    def __init__(self, column: str, row: Row) -> None:
+        super().__init__(f"no column {column!r}; the rows have {', '.join(row)}")
+        self.reason = f"no column {column}"  # it is counted under, beyond the first row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,7 @@ def value(row: Row, column: str) -> Any:
         if content is not None and content not in ("", []):
             return content
     if not present:
-        raise WrongColumnsError(f"no column {column!r}; the rows have {', '.join(row)}")
+        raise WrongColumnsError(column, row)
     return None
 
 
@@ -96,19 +101,47 @@ def text(row: Row, column: str) -> str:
     return content
 
 
+def require_json(content: Any, name: str) -> None:
+    """Raise UnusableRow for a value that JSON cannot hold, as a date of Parquet."""
+    try:
+        json.dumps(content, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise UnusableRow(f"{name} is not a value of JSON") from None
+
+
 def question(row: Row, layout: Layout) -> str:
     """The user's prompt. Raises UnusableRow if it is empty."""
-    paragraphs: list[str] = []
+    paragraphs = [
+        _COLUMN.sub(lambda column: _shown(row, column.group(1)), template)
+        for template in _templates(row, layout)
+    ]
+    prompt = _stripped("\n\n".join(paragraphs), layout)
+    if not prompt:
+        raise UnusableRow("no question")
+    return prompt
+
+
+def filled_in(row: Row, layout: Layout) -> str:
+    """What the columns put into the prompt, without the template's own words."""
+    shown = [
+        _shown(row, column)
+        for template in _templates(row, layout)
+        for column in _COLUMN.findall(template)
+    ]
+    return _stripped("\n\n".join(shown), layout)
+
+
+def _templates(row: Row, layout: Layout) -> Iterator[str]:
+    """The templates of the paragraphs that the prompt has."""
     for number, template in enumerate(layout.ask):
         columns = _COLUMN.findall(template)
-        if number and any(_is_blank(value(row, column)) for column in columns):
-            continue
-        paragraphs.append(_COLUMN.sub(lambda column: _shown(row, column.group(1)), template))
-    prompt = "\n\n".join(paragraphs)
+        if not number or not any(_is_blank(value(row, column)) for column in columns):
+            yield template
+
+
+def _stripped(prompt: str, layout: Layout) -> str:
     for words in layout.strip:
         prompt = prompt.replace(words, "")
-    if not prompt.strip():
-        raise UnusableRow("no question")
     return prompt.strip()
 
 

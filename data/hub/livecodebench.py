@@ -6,9 +6,10 @@ import io
 import json
 import pickle
 import zlib
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from veriloop.data.hub.code_rows import LARGEST
+from veriloop.data.hub.code_rows import LARGEST, from_json, stdin_test
 from veriloop.data.hub.layout import Layout, Row, UnusableRow, value
 
 
@@ -57,19 +58,25 @@ def tests(row: Row, layout: Layout) -> dict[str, Any]:
         raise UnusableRow("no tests")
     kinds = {case.get("testtype") if isinstance(case, dict) else None for case in cases}
     if kinds == {"stdin"}:
-        return {"tests": [{"stdin": t["input"], "expected_stdout": t["output"]} for t in cases]}
+        return {"tests": [stdin_test(case) for case in cases]}
     if kinds != {"functional"}:
         raise UnusableRow("tests of several kinds or of an unknown kind")
+    return {"function": _function(row), "tests": [_call(case) for case in cases]}
+
+
+def _function(row: Row) -> str:
     metadata = value(row, "metadata") or "{}"
-    name = (json.loads(metadata) if isinstance(metadata, str) else metadata).get("func_name")
-    if not name:
+    if isinstance(metadata, str):
+        metadata = from_json(metadata, "metadata")
+    name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
+    if not isinstance(name, str) or not name:
         raise UnusableRow("no function name")
-    return {"function": name, "tests": [_call(case) for case in cases]}
+    return name
 
 
 def _call(case: dict[str, Any]) -> dict[str, Any]:
     try:
         args = [json.loads(line) for line in case["input"].split("\n") if line.strip()]
         return {"args": args, "expected": json.loads(case["output"])}
-    except (ValueError, KeyError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UnusableRow("arguments are not JSON") from None

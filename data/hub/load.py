@@ -7,11 +7,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from veriloop.data.hub import files
 from veriloop.data.hub.chat_rows import CONVERTERS
-from veriloop.data.hub.layout import Layout, Row, UnusableRow, question, value
+from veriloop.data.hub.layout import (
+    Layout,
+    Row,
+    UnusableRow,
+    WrongColumnsError,
+    filled_in,
+    question,
+    value,
+)
 from veriloop.data.hub.reference_readers import READERS, WORKED_READERS
 from veriloop.data.hub.sets import SETS
 from veriloop.data.hub.trainer_formats import layout_of, problem_of
@@ -23,13 +32,15 @@ class Entry:
     """A problem and the solutions in its row."""
 
     problem: Problem
+    filled: str = ""  # the prompt without the words of the layout's template; "": it has none
     solutions: tuple[str, ...] = ()  # programs; none if the reference is the answer
     worked: str = ""  # steps to the answer, as lines of text
 
 
 class ProblemReader:
     """Iterating yields entries; afterwards `rows` is the number of rows read and `dropped` counts
-    the unusable ones by reason. A problem's id is set/split/row number."""
+    the unusable ones by reason. A problem's id is set/split/row number. Raises WrongColumnsError if
+    the first row lacks a column."""
 
     def __init__(self, name: str, layout: Layout, split: str, rows: Iterable[Row]) -> None:
         self.name, self.layout, self.split = name, layout, split
@@ -44,6 +55,10 @@ class ProblemReader:
                 yield self._read(number, row)
             except UnusableRow as reason:
                 self.dropped[str(reason)] += 1
+            except WrongColumnsError as lack:
+                if not number:  # the first row decides whether it is another set's file
+                    raise
+                self.dropped[lack.reason] += 1
 
     def _read(self, number: int, row: Row) -> Entry:
         layout = self.layout
@@ -62,7 +77,12 @@ class ProblemReader:
             reference=reference,
             facts={"source": self.name, "language": layout.language} | _json_facts(facts),
         )
-        return Entry(problem=problem, solutions=solutions, worked=_worked(row, layout))
+        return Entry(
+            problem=problem,
+            filled=filled_in(row, layout),
+            solutions=solutions,
+            worked=_worked(row, layout),
+        )
 
 
 class ChatRowReader(ProblemReader):
@@ -103,12 +123,13 @@ def read(
 
 
 def layout_for(name: str, path: str, layout: Layout | None = None) -> Layout:
-    """`layout` if given, else that of the known set `name`, else the one recognised by the columns
-    of an exported file at `path`. Raises ValueError and DatasetNotFoundError."""
-    if layout is not None:
-        return layout
-    if name in SETS:
-        return SETS[name]
+    """`layout` if given, else that of the known set `name`; for an exported file at `path` the one
+    of its labels, unless `layout` maps columns itself. Raises ValueError and DatasetNotFoundError.
+    """
+    known = layout or SETS.get(name)
+    if known is not None:
+        exported = _exported_layout(name, path) if known in SETS.values() else None
+        return exported or known
     if not path:
         close = get_close_matches(name, SETS, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -117,6 +138,16 @@ def layout_for(name: str, path: str, layout: Layout | None = None) -> Layout:
     if first is None:
         raise ValueError(f"{name}: {path} holds no rows")
     return layout_of(first, name)
+
+
+def _exported_layout(name: str, path: str) -> Layout | None:
+    """The layout of a single file whose first row has a label; None for anything else."""
+    if not Path(path).is_file():
+        return None
+    first = next(iter(files.rows(name, Layout(), path, "")), None)
+    with suppress(ValueError):
+        return None if first is None else layout_of(first, name)
+    return None
 
 
 def _solutions(row: Row, layout: Layout) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from veriloop.data.expressions import sentences, work_out
 from veriloop.data.hub import code_rows, livecodebench
-from veriloop.data.hub.layout import Layout, Row, UnusableRow, text, value
+from veriloop.data.hub.layout import Layout, Row, UnusableRow, require_json, text, value
 
 Reader = Callable[[Row, Layout], Mapping[str, Any]]
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
@@ -20,6 +20,7 @@ def plain(row: Row, layout: Layout) -> dict[str, Any]:
     for key, part in reference.items():
         if part is None:
             raise UnusableRow(f"no {key}")
+        require_json(part, key)
     return reference
 
 

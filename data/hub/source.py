@@ -9,9 +9,9 @@ from typing import Any
 
 from veriloop.data.arithmetic import Split
 from veriloop.data.decontaminate import Overlap, words
-from veriloop.data.hub.files import held_out_split, rows
+from veriloop.data.hub.files import held_out_split, rows, training_split
 from veriloop.data.hub.layout import Layout
-from veriloop.data.hub.load import layout_for, read
+from veriloop.data.hub.load import Entry, layout_for, read
 from veriloop.data.hub.reference_answers import plain_answer
 from veriloop.data.problem import Problem
 
@@ -106,25 +106,31 @@ def open_source(
     layout = layout_for(spec.name, spec.path, spec.layout)
     require_problems(spec.name, layout)
     dropped: Counter[str] = Counter()
-    worked: dict[str, str] = {}
-    split = spec.train or layout.train
-    candidates = _read(spec, layout, spec.path, split, spec.rows, dropped, worked)
+    split = training_split(layout, spec.path, spec.train)
+    entries = _read(spec, layout, spec.path, split, spec.rows, dropped)
     if spec.held_out:
-        held_out = [p for p in candidates if hash_fraction(p.prompt) < spec.held_out]
-        candidates = [p for p in candidates if hash_fraction(p.prompt) >= spec.held_out]
+        fractions = [hash_fraction(entry.problem.prompt) for entry in entries]
+        pairs = list(zip(fractions, entries, strict=True))
+        held_out = [entry.problem for fraction, entry in pairs if fraction < spec.held_out]
+        entries = [entry for fraction, entry in pairs if fraction >= spec.held_out]
     else:
-        held_out = _read(
-            spec, layout, *held_out_split(layout, spec.path, spec.test), 0, dropped, {}
-        )
+        path, split = held_out_split(layout, spec.path, spec.test)
+        if path != spec.path:  # the file may be exported, or the other one
+            layout = layout_for(spec.name, path, spec.layout)
+        asked = _read(spec, layout, path, split, 0, dropped)
+        held_out = [entry.problem for entry in asked]
     held_out_keys = {_key(problem) for problem in held_out}
     training: list[Problem] = []
-    for problem in candidates:
+    worked: dict[str, str] = {}
+    for entry in entries:
+        problem = entry.problem
         if _key(problem) in held_out_keys:
             dropped["also held out"] += 1
-        elif against is not None and against.overlaps(problem.prompt):
+        elif against is not None and against.shared(entry.filled or problem.prompt, problem.prompt):
             dropped["contaminated"] += 1
         else:
             training.append(problem)
+            worked |= {problem.id: entry.worked} if entry.worked else {}
     facts = {
         "path": spec.path or layout.repo,
         "learned": len(training),
@@ -141,7 +147,7 @@ def require_rows(spec: SourceSpec) -> None:
     Raises ValueError and DatasetNotFoundError.
     """
     layout = layout_for(spec.name, spec.path, spec.layout)
-    splits = [(spec.path, spec.train or layout.train)]
+    splits = [(spec.path, training_split(layout, spec.path, spec.train))]
     if not spec.held_out:
         splits.append(held_out_split(layout, spec.path, spec.test))
     for path, split in splits:
@@ -162,12 +168,9 @@ def _read(
     split: str,
     limit: int,
     dropped: Counter[str],
-    worked: dict[str, str],
-) -> list[Problem]:
-    """The distinct questions of a split that fit, from its first `limit` rows (0: all).
-
-    Adds to `dropped`, and to `worked` the steps of their rows by problem id.
-    """
+) -> list[Entry]:
+    """The distinct questions of a split that fit, from its first `limit` rows (0: all), without
+    their solutions. Adds to `dropped`."""
     if not split:
         return []
     reader = read(
@@ -179,21 +182,19 @@ def _read(
         streaming=False,
         limit=limit,
     )
-    problems: dict[str, Problem] = {}
+    entries: dict[str, Entry] = {}
     for entry in reader:
         problem = entry.problem  # of an exported file, its source may be another set
         problem = replace(problem, facts={**problem.facts, "source": spec.name})
         key = _key(problem)
-        if key in problems:
+        if key in entries:
             dropped["duplicate"] += 1
         elif not spec.fits(problem):
             dropped["prompt too long"] += 1
         else:
-            problems[key] = problem
-            if entry.worked:
-                worked[problem.id] = entry.worked
+            entries[key] = replace(entry, problem=problem, solutions=())
     dropped.update(reader.dropped)
-    return list(problems.values())
+    return list(entries.values())
 
 
 def _key(problem: Problem) -> str:

@@ -1,14 +1,17 @@
 """Data sets in a recipe: where their rows come from, how they are split and parsed."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from veriloop.data.gym import PREFIX
 from veriloop.data.hub.files import held_out_split
 from veriloop.data.hub.layout import Layout
 from veriloop.data.hub.reference_readers import READERS
 from veriloop.data.hub.sets import SETS
+from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.fields import Count, Part, Share, Whole
 from veriloop.pipeline.errors import did_you_mean
 
@@ -79,6 +82,8 @@ class SetConfig(Part):
                 "question needs a verifier, and the column of the answer; for prompts without an "
                 "answer a `fixed` reference, as in verifier: length, fixed: {length: {at_least: 1}}"
             )
+        if self.path and self.repo:
+            raise ValueError(f"path={self.path!r} and repo={self.repo!r}: set only one")
         if self.answer and self.reference:
             raise ValueError(f"answer={self.answer!r} and reference={self.reference}: set only one")
         if self.read not in READERS:
@@ -161,3 +166,10 @@ class SetConfig(Part):
             fixed=self.fixed,
             facts=self.facts,
         )
+
+
+def is_generated(name: str, sets: Mapping[str, SetConfig]) -> bool:
+    """Whether a source is generated, or a reasoning-gym task, instead of a published set."""
+    if name in sets:
+        return bool(sets[name].gym)
+    return name in SOURCES or name.startswith(PREFIX)

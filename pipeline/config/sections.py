@@ -12,7 +12,7 @@ from veriloop.data.hub.sets import SETS
 from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.checkpoints import HubId
 from veriloop.pipeline.config.cluster import ClusterConfig
-from veriloop.pipeline.config.datasets import SetConfig
+from veriloop.pipeline.config.datasets import SetConfig, is_generated
 from veriloop.pipeline.config.fields import (
     Count,
     NotNegative,
@@ -290,6 +290,9 @@ class HasSources(Part):
             except ValueError as mistake:
                 raise ValueError(f"sets.{name}: {mistake}") from mistake
             require_known_sources(config.against, self.sets)
+            for other in config.against:
+                if is_generated(other, self.sets):
+                    raise ValueError(f"sets.{name}.against: {other!r} is generated, not published")
         return self
 
 

@@ -18,6 +18,11 @@ MIB, GIB = 2**20, 2**30
 TILE, GPU_TILE = 1024, 16_384  # tokens whose logits exist at one time; as in model/logprob.py
 EIGHT_BIT = 2 * (1 + 4 / 256)  # bytes of two moments: a code each, and a scale for 256 of them
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # keys of config.json
+TIED = (  # model types whose embedding and head are tied where tie_word_embeddings is absent
+    "bloom", "cohere", "cohere2", "ernie4_5", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text",
+    "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gpt2", "gpt_bigcode", "gpt_neo", "lfm2",
+    "opt", "recurrent_gemma", "smollm3", "starcoder2", "vaultgemma",
+)  # fmt: skip
 NF4 = 0.5 + 4 / 64  # bytes of a weight in 4 bits: a code, and a scale for 64 of them
 BACKWARD_BUFFERS = 3  # feed-forward-wide tensors that the backward pass of one layer holds
 LOGIT_BUFFERS = 3  # tensors of the size of a logits tile
@@ -90,7 +95,7 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> Shape 
             queries=heads * head_dim,
             keys=(config.get("num_key_value_heads") or heads) * head_dim,
             vocabulary=config["vocab_size"],
-            tied=bool(config.get("tie_word_embeddings")),
+            tied=bool(config.get("tie_word_embeddings", config.get("model_type") in TIED)),
             experts=any(config.get(key) for key in EXPERTS),
         )
     except KeyError:

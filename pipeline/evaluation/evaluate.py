@@ -36,7 +36,8 @@ Keep = Callable[[Sequence[Graded]], object]
 class Evaluation:
     """One evaluation. Estimates are over problems; lengths are in tokens.
 
-    "pass@1", "pass@k", "maj@k" and "greedy" cover the problems that have a right answer;
+    "pass@1", "pass@k", "maj@k" and "greedy" cover the problems that have a right answer, those at k
+    only problems whose k samples were all judged, and are left out where there is none;
     "pass@1/SOURCE" and "greedy/SOURCE" cover one source, if there are several. "general" is the
     share of good answers to general prompts, judged by an exact rule. "format" and "language" (the
     share of words in the language of the question) cover all problems.
@@ -222,14 +223,15 @@ def _accuracy(name: str, parts: BySource) -> Scores:
 
 
 def _votes(by_source: BySource, k: int) -> dict[str, Estimate]:
-    """pass@k and maj@k over the problems that have a right answer; {} without any, or for k = 1."""
+    """pass@k and maj@k over the problems that have a right answer and k judged samples; {} without
+    any, or for k = 1."""
     parts = [part for source, part in by_source.items() if source != GENERAL]
-    judged = [group for part in parts for group in part if group]
+    judged = [group for part in parts for group in part if len(group) >= k]
     if k == 1 or not judged:
         return {}
     right = [[_is_right(g) for g in group] for group in judged]
     answers = [[g.verdicts["accuracy"].answer for g in group] for group in judged]
-    pass_k = [pass_at_k(len(r), sum(r), min(k, len(r))) for r in right]
+    pass_k = [pass_at_k(len(r), sum(r), k) for r in right]
     votes = [majority(a, r) for a, r in zip(answers, right, strict=True)]
     return {f"pass@{k}": estimate(pass_k), f"maj@{k}": estimate(votes)}
 

@@ -1,8 +1,9 @@
 """Profile of a training step: its parts as a waterfall, and the lower bound of an update's time.
 
-The lower bound is the time of the update's matrix products alone, at this machine's speed. A
-forward pass takes two operations per parameter and position (a multiply and an add); a backward
-pass takes twice as many, for the gradients of the inputs and of the weights.
+The lower bound is the time of the products of the update's linear layers alone, at this machine's
+speed. A forward pass takes two operations per weight and position (a multiply and an add); a
+backward pass takes as many for the gradients of the inputs, and again for those of the weights if
+they are trained.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,20 @@ INSIDE = ("assemble", "score", "forward", "backward", "optimizer")
 class MatmulSpeed:
     flops: float  # operations per second
     seconds: float  # of every product of every linear layer once, forward and backward
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Tokens that go through a model: those of prompts do not go through its head."""
+
+    prompts: float
+    answers: float
+
+    def of(self, *, head: bool) -> float:
+        return self.answers if head else self.prompts + self.answers
+
+    def times(self, factor: float) -> "Positions":
+        return Positions(prompts=factor * self.prompts, answers=factor * self.answers)
 
 
 def matmul_speed(
@@ -71,6 +86,23 @@ def matmul_operations(parameters: int, trained: float, scored: float = 0.0) -> f
     """Operations of the products for `trained` positions (forward and backward) and `scored`
     positions (forward only)."""
     return parameters * ((FORWARD + BACKWARD) * trained + FORWARD * scored)
+
+
+def update_operations(model: Any, trained: Positions, scored: Positions) -> float:
+    """Operations of the products of the model's linear layers for `trained` positions (forward and
+    backward) and `scored` ones (forward only). Attention, adapters and embeddings are left out; the
+    backward pass of a first layer needs no gradient of its inputs, which is counted all the same.
+    """
+    head = model.get_output_embeddings()
+    operations = 0.0
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            size = module.in_features * module.out_features
+            is_head = module is head
+            passes = 3 if module.weight.requires_grad else 2
+            operations += 2 * size * passes * trained.of(head=is_head)
+            operations += 2 * size * scored.of(head=is_head)
+    return operations
 
 
 def _seconds_of(

@@ -6,7 +6,7 @@ per step. A complete file whose verdicts are about the same rollouts is not judg
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Rejudgement:
     verifier: Verifier
     version: str  # fingerprint: the verifier's version and the hash of its sources
     component: str
+    reference: Row = field(default_factory=dict)  # of the component's own; not of ACCURACY
 
     def folder(self, run: Path, stage: str) -> Path:
         """Folder of the new verdicts for a stage of a run."""
@@ -101,7 +102,7 @@ def problem_for(row: Row, rejudgement: Rejudgement) -> Problem | None:
     problem = problem_of(row)
     verifier = rejudgement.verifier
     if rejudgement.component != ACCURACY:
-        return replace(problem, verifier=verifier.name, reference={})
+        return replace(problem, verifier=verifier.name, reference=rejudgement.reference)
     if problem.verifier == verifier.name:
         return problem
     key = next(iter(verifier.example.reference), None)

@@ -141,11 +141,12 @@ def curves(stage: Stage, stats: RolloutStats, points: int = POINTS) -> dict[str,
     """{"steps": [...], "groups": [{name, charts: [{id, title, good, unit, style, series}]}]}.
 
     A series is {label, y} over the steps, or {label, x, y, low, high} with its own x. Metrics that
-    no chart names come last, one chart each. Longer curves are thinned to about `points`.
+    no chart names come last, one chart each. Longer curves are thinned to about `points`, each
+    metric that most steps lack for itself.
     """
     rows = _rows(stage, stats)
     every = -(-len(rows) // points) if rows else 1
-    kept = rows[::every] + (rows[-1:] if rows and (len(rows) - 1) % every else [])
+    kept = [rows[place] for place in _drawn_rows(rows, points)]
     names = list(dict.fromkeys(name for row in kept for name in drawn_names(row)))
     groups = layout(names, stage.evaluations)
     for series in (s for group in groups for chart in group["charts"] for s in chart["series"]):
@@ -154,6 +155,22 @@ def curves(stage: Stage, stats: RolloutStats, points: int = POINTS) -> dict[str,
         if "spread" in series:
             series["band"] = [short(row.get(series["spread"])) for row in kept]
     return {"steps": [row["step"] for row in kept], "every": every, "groups": groups}
+
+
+def _drawn_rows(rows: Sequence[Row], points: int) -> list[int]:
+    """Indices of the rows to draw: every n-th, and every m-th of those with a metric that most rows
+    lack; the last one too."""
+    having: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        for name in drawn_names(row):
+            having.setdefault(name, []).append(place)
+    sparse = [places for places in having.values() if 2 * len(places) < len(rows)]
+    drawn = {
+        place
+        for places in (range(len(rows)), *sparse)
+        for place in (*places[:: -(-len(places) // points) or 1], *places[-1:])
+    }
+    return sorted(drawn)
 
 
 def layout(names: Sequence[str], evaluations: Sequence[Row] = ()) -> list[dict[str, Any]]:

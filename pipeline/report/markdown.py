@@ -7,7 +7,7 @@ from veriloop.pipeline.report.checks import Check
 from veriloop.pipeline.report.read_run import Run
 from veriloop.pipeline.report.reward_hacks import RewardHackAlarms
 from veriloop.pipeline.report.sections import LEVELS, MARKS
-from veriloop.pipeline.runs.console import clip
+from veriloop.pipeline.runs.console import clip, plain
 
 MAX_CELL = 160  # characters
 MARKUP = "\\`|<>[]*_"
@@ -21,13 +21,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """The text on one line, clipped, with Markdown syntax and links escaped."""
-    escaped = clip(text, MAX_CELL)
+    """The text of a table's cell: `escaped`, and clipped."""
+    return escaped(clip(text, MAX_CELL))
+
+
+def escaped(text: str) -> str:
+    """The text on one line, with Markdown syntax and links escaped."""
+    line = plain(text)
     for sign in MARKUP:
-        escaped = escaped.replace(sign, f"\\{sign}")
+        line = line.replace(sign, f"\\{sign}")
     for prefix, replacement in LINKS.items():
-        escaped = escaped.replace(prefix, replacement)
-    return escaped
+        line = line.replace(prefix, replacement)
+    return line
 
 
 def with_interval(value: float | None, bounds: tuple[float, float] | None) -> str:
@@ -46,9 +51,9 @@ def markdown(
     changes and identity; outcomes, stages and settings of the others. `alarms` are by stage."""
     run = runs[0]
     parts = [
-        f"# {cell(run.name)}",
-        f"{cell(outcome.line(run))}.",
-        f"{cell(tables.status_line(run))}.",
+        f"# {escaped(run.name)}",
+        f"{escaped(outcome.line(run))}.",
+        f"{escaped(tables.status_line(run))}.",
         *_others(runs[1:]),
         "## Health",
         table(("", "question", "measured", "stage", "rule"), [_check(check) for check in checks]),
@@ -61,14 +66,14 @@ def markdown(
         *_recipes(run),
         *(_compared(runs) if len(runs) > 1 else []),
         "## Identity",
-        "\n".join(f"- {name}: {cell(text)}" for name, text in identity_facts.facts(run)),
+        "\n".join(f"- {name}: {escaped(text)}" for name, text in identity_facts.facts(run)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _others(others: Sequence[Run]) -> list[str]:
     lines = (
-        f"- {cell(run.name)}: {cell(outcome.line(run))}; {cell(tables.status_line(run))}"
+        f"- {escaped(run.name)}: {escaped(outcome.line(run))}; {escaped(tables.status_line(run))}"
         for run in others
     )
     return ["Beside it:", "\n".join(lines)] if others else []

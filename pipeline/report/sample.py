@@ -6,6 +6,7 @@ added from both ends inwards until the budget is used up.
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -191,29 +192,29 @@ def _verdict(row: Row, name: str) -> dict[str, Any]:
 
 
 def _tokens(track: Row, pieces: TokenPieces | None) -> dict[str, Any]:
-    """Per-token values as short integers: nats in thousandths, ids or indices of their texts."""
+    """Per-token values as short integers: nats in thousandths, ids or indices of their texts.
+    Values that are not finite, of an update that `nonfinite: skip` left out, are None."""
     ids = track["response_ids"][:TOKENS]
     tokens: dict[str, Any] = {"ids": ids} if pieces is None else {"pieces": pieces.indices(ids)}
-    tokens["logp"] = _thousandths(track["logp"])
+    tokens["logp"] = _integers(track["logp"], 1e3)
     if track.get("trainer_logp") is not None:
         pairs = zip(track["trainer_logp"], track["logp"], strict=True)
-        tokens["off"] = [round(1e4 * (trainer - sampler)) for trainer, sampler in pairs][:TOKENS]
-        tokens["entropy"] = _thousandths(track["entropy"])
-        advantages = track["token_advantage"]
-        same = len(set(advantages)) == 1
-        tokens["advantage"] = (
-            _rounded(advantages[0], 3) if same else [_rounded(a, 3) for a in advantages[:TOKENS]]
-        )
+        tokens["off"] = _integers([trainer - sampler for trainer, sampler in pairs], 1e4)
+        tokens["entropy"] = _integers(track["entropy"], 1e3)
+        same = len(set(track["token_advantage"])) == 1
+        advantages = [_rounded(a, 3) for a in track["token_advantage"][:TOKENS]]
+        tokens["advantage"] = advantages[0] if same else advantages
         tokens["clipped"] = [[t, side] for t, side in enumerate(track["clipped"][:TOKENS]) if side]
     return tokens
 
 
-def _thousandths(values: Sequence[float]) -> list[int]:
-    return [round(1e3 * value) for value in values[:TOKENS]]
+def _integers(values: Sequence[float], scale: float) -> list[int | None]:
+    scaled = [scale * value for value in values[:TOKENS]]
+    return [round(value) if math.isfinite(value) else None for value in scaled]
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)
+    return None if value is None or not math.isfinite(value) else round(value, digits)
 
 
 def _cut(text: str | None, limit: int) -> str | None:

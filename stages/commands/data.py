@@ -112,8 +112,11 @@ def _check(options: Check) -> int:
     from veriloop.stages.commands.data_check import check
     from veriloop.verifiers.pool import VerifierPool
 
-    reading = open_rows(options)
-    entries = [*_problems(reading, options.rows)]
+    output = Path(options.json) if options.json else None
+    if output is not None and not output.parent.is_dir():
+        raise ValueError(f"--json {output}: {output.parent} is no folder; nothing was judged")
+    reading = open_rows(options, options.rows)
+    entries = [*_problems(reading)]
     tokens = tokens_of(options.tokenizer) if options.tokenizer else None
 
     def fits(problem: Problem) -> bool:
@@ -123,9 +126,11 @@ def _check(options: Check) -> int:
     with VerifierPool(options.workers, options.limit_s) as pool:
         checked = check(entries, pool, fits, options.solutions)
     _report(reading, checked)
-    if options.json:
+    if not checked.answers:
+        print("no answer was judged: the set is not known to be sound")
+    if output is not None:
         counts = asdict(checked) | {"rows": reading.rows, "dropped": dict(reading.dropped)}
-        Path(options.json).write_text(json.dumps(counts, indent=1), encoding="utf-8")
+        output.write_text(json.dumps(counts, indent=1), encoding="utf-8")
     return 0 if checked.sound else 1
 
 
@@ -153,8 +158,8 @@ def _report(reading: ProblemReader, checked: "Checked") -> None:
             print(f"{label}: {line}")
 
 
-def _problems(reading: ProblemReader, most: int) -> Iterator[Entry]:
-    for entry in islice(iter(reading), most or None):
+def _problems(reading: ProblemReader) -> Iterator[Entry]:
+    for entry in reading:
         if not isinstance(entry, Entry):
             raise RecipeError(f"{reading.name}: {reading.layout.kind} rows have no right answers")
         yield entry

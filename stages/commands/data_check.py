@@ -29,8 +29,8 @@ class Checked:
 
     @property
     def sound(self) -> bool:
-        """Whether every own answer is accepted and every other problem's is rejected."""
-        return not (self.refused or self.failed or self.mistaken)
+        """Whether own answers were verified, all are accepted and every other problem's is not."""
+        return self.answers > 0 and not (self.refused or self.failed or self.mistaken)
 
 
 def check(

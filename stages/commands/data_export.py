@@ -43,8 +43,7 @@ def decontaminate(options: Decontaminate) -> int:
         raise ValueError("--against: name at least one set")
     output = Path(options.output) if options.output else None
     if output is not None:
-        # JSONL, like the files of OpenRLHF.
-        require_writable(output, "openrlhf")
+        require_writable(output)
     exams = {name: open_rows(_named(name)) for name in options.against}
     held_out = {name: Overlap(_texts(exam), options.size) for name, exam in exams.items()}
     reading = open_rows(options)
@@ -106,7 +105,13 @@ def _words(entry: Any) -> Iterable[str]:
 
 
 def _shared(entry: Any, held_out: Overlap) -> str:
-    return next((gram for text in _words(entry) if (gram := held_out.shared(text))), "")
+    """What an entry shares with the evaluation texts, the words of its template apart."""
+    texts = list(_words(entry))
+    if isinstance(entry, Entry):
+        prompt, texts = entry.problem.prompt, list(entry.solutions)
+        if gram := held_out.shared(entry.filled or prompt, prompt):
+            return gram
+    return next((gram for text in texts if (gram := held_out.shared(text))), "")
 
 
 def _id(entry: Any) -> str:

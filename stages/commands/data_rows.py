@@ -34,8 +34,11 @@ class Rows(PluginOptions):
     read: str = "text"  # how to read the answer of an unknown set
 
 
-def open_rows(options: Rows) -> ProblemReader:
-    """Open the rows that the options select. Raises ValueError and FileNotFoundError."""
+def open_rows(options: Rows, limit: int = 0) -> ProblemReader:
+    """Open the rows that the options select, the first `limit` of them (0: all).
+
+    Raises ValueError and FileNotFoundError.
+    """
     file, own = Path(options.name), is_path(options.name)
     if own and options.path:
         raise ValueError(f"{options.name} is a file or folder: it excludes --path {options.path}")
@@ -58,6 +61,7 @@ def open_rows(options: Rows) -> ProblemReader:
         split=options.split,
         config=options.config,
         layout=layout,
+        limit=limit,
     )
 
 

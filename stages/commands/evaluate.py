@@ -99,10 +99,13 @@ def command(words: Sequence[str]) -> int:
         return benchmark.command(words)
     options = parse_options(Options, words)
     result = run(options)
-    width = max(map(len, result.estimates)) + 2
+    shown = [*result.estimates, *(["not judged"] if result.failed else [])]
+    width = max(map(len, shown)) + 2
     for name, e in result.estimates.items():
         print(f"{name:<{width}}{e.value:.3f}  [{e.low:.3f}, {e.high:.3f}]  n={e.n}")
     print(f"{'length':<{width}}{result.mean_length:.1f} tokens, {result.truncated:.1%} cut off")
+    if result.failed:
+        print(f"{'not judged':<{width}}{result.failed} answers; they are in no estimate")
     if options.json:
         Path(options.json).write_text(json.dumps(result.flat(), indent=1))
     return 0

@@ -15,7 +15,7 @@ import tyro
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.offline.profile import bars, waterfall
+from veriloop.pipeline.offline.profile import Positions, bars, waterfall
 from veriloop.pipeline.sampling import prelaunch
 from veriloop.stages.commands.parse import PluginOptions, parse_known_options
 from veriloop.stages.launch import module_of, parse, require_start
@@ -100,23 +100,37 @@ def profiled(recipe: RLRecipe, turns: int) -> dict[str, Any]:
 
 
 def _floor(policy: Any, recipe: RLRecipe, rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Lower bound of the seconds of an update: its matrix products at their measured speed."""
+    """Lower bound of the seconds of an update: the products of its linear layers at their measured
+    speed, where every prompt is computed once for its group if prompts are shared."""
     from veriloop.pipeline.model.prepare import DTYPES
     from veriloop.pipeline.offline import profile
 
     algorithm = recipe.algorithm
     passes = bool(algorithm.kl_coefficient) + (algorithm.old_logp == "trainer")
-    trained = fmean(row.get("frac_tokens_scored", 0.0) * row["num_tokens"] for row in rows)
-    parameters = sum(p.numel() for p in policy.parameters())
+    scored = _scored_positions(recipe, rows)
+    trained = scored.times(algorithm.epochs)
     speed = profile.matmul_speed(policy, DTYPES[recipe.trainer.compute])
-    work = profile.matmul_operations(parameters, trained, passes * trained)
+    work = profile.update_operations(policy, trained, scored.times(passes))
     return {
-        "parameters": parameters,
-        "positions": trained,
+        "parameters": sum(p.numel() for p in policy.parameters()),
+        "positions": trained.prompts + trained.answers,
         "operations": work,
         "operations_per_s": speed.flops,
         "seconds": work / speed.flops,
     }
+
+
+def _scored_positions(recipe: RLRecipe, rows: Sequence[dict[str, Any]]) -> Positions:
+    """Mean positions of a pass over the rollouts of a step that are trained on."""
+    rollout = recipe.rollout
+    copies = rollout.per_prompt if recipe.trainer.share_prompts else 1
+    prompts = answers = 0.0
+    for row in rows:
+        share = row.get("frac_tokens_scored", 0.0) / len(rows)
+        written = row["completions/mean_length"] * rollout.prompts * rollout.per_prompt
+        answers += share * written
+        prompts += share * (row["num_tokens"] - written) / copies
+    return Positions(prompts=prompts, answers=answers)
 
 
 def summary(profile: dict[str, Any]) -> str:
@@ -131,8 +145,9 @@ def summary(profile: dict[str, Any]) -> str:
         waterfall(bars(rows), step),
         "",
         f"a step: {step:.3f} s, {tokens / step:,.0f} answer tokens per second",
-        f"its update: {update:.3f} s, {update / floor['seconds']:.1f} times its products alone: "
-        f"{floor['operations'] / 1e9:,.0f} GFLOP for {floor['positions']:,.0f} positions of "
+        f"its update: {update:.3f} s, {update / floor['seconds']:.1f} times the products of its "
+        f"linear layers alone: {floor['operations'] / 1e9:,.0f} GFLOP for "
+        f"{floor['positions']:,.0f} positions of "
         f"{floor['parameters']:,} parameters, at {floor['operations_per_s'] / 1e9:,.0f} GFLOP/s",
     ]
     return "\n".join(lines)

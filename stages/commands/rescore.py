@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -125,11 +125,10 @@ def rejudged(
     with VerifierPool(*bounds, **options.judging()) as pool:
         for stage in stages:
             flips, folder = Flips(), rejudgement.folder(run.folder, stage.name)
+            asked = replace(rejudgement, reference=_reference(stage, options.component))
             for step, path in stage.rollout_files:
                 target = folder / path.name
-                flips.add(
-                    step, rescore(path, target, rejudgement, lambda tasks: judged(pool, tasks))
-                )
+                flips.add(step, rescore(path, target, asked, lambda tasks: judged(pool, tasks)))
             if not flips.rollouts:
                 raise RecipeError(
                     f"{rejudgement.verifier.name} can judge nothing of {stage.name}: "
@@ -138,6 +137,12 @@ def rejudged(
                 )
             _write(folder.with_name(f"{folder.name}.json"), summarize(stage, rejudgement, flips))
             yield stage, flips
+
+
+def _reference(stage: "Stage", component: str) -> Mapping[str, Any]:
+    """The reference of a reward term of the stage's recipe; {} for other components."""
+    terms = (stage.recipe.get("reward") or {}).get("terms") or {}
+    return (terms.get(component) or {}).get("reference") or {}
 
 
 def summarize(stage: "Stage", rejudgement: "Rejudgement", flips: "Flips") -> dict[str, Any]:

@@ -64,6 +64,6 @@ def test_quick_runs_each_number_of_epochs_once_and_prints_a_row_for_each(
     assert [(row[0], row[1]) for row in rows] == [
         (f"`{p}`", k) for p in ("ppo", "grpo") for k in "124"
     ]
-    assert " ".join(rows[0][2:]) == "0.500 (0.500 to 0.500) .20 .50 8 0.0100 0.200 3"
+    assert " ".join(rows[0][2:]) == "0.500 (0.500 to 0.500) .20 .50 8 0.0100 0.200"
     (first, *_) = json.loads(out.read_text())["results"]
     assert (first["preset"], first["epochs"], first["optimizer_steps"]) == ("ppo", 1, 8.0)

@@ -1,16 +1,30 @@
-"""AReaL: `reward_fn = reward("math_answer")`. AReaL scores 0 if it raises or hangs."""
+"""AReaL: `reward_fn = reward("math_answer")`.
 
-from collections.abc import Callable, Sequence
+AReaL calls the function in processes of its own, so it can be pickled. After an exception it tries
+again, three times by default, and then raises; a call that takes longer than its `timeout_seconds`
+(15 by default) has the reward 0.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 from veriloop.verifiers.adapters.grading import OnError, judge_tasks, score
 from veriloop.verifiers.labels import find_label, problem_for
 
 
-def reward(verifier: str, column: str = "", *, on_error: OnError = "raise") -> Callable[..., float]:
-    """`reward_fn(prompt, completions, prompt_ids, completion_ids, **row) -> float`."""
+class Reward:
+    """`reward_fn(prompt, completions, prompt_ids, completion_ids, **row) -> float`.
 
-    def reward_fn(
+    `column` of the row holds the label.
+    """
+
+    def __init__(self, verifier: str, column: str = "", *, on_error: OnError = "raise") -> None:
+        self._verifier, self._column = verifier, column
+        self._on_error: OnError = on_error
+        self.__name__ = verifier  # AReaL names the function in its logs
+
+    def __call__(
+        self,
         prompt: str,
         completions: str,
         prompt_ids: Sequence[int],
@@ -18,9 +32,11 @@ def reward(verifier: str, column: str = "", *, on_error: OnError = "raise") -> C
         **row: Any,
     ) -> float:
         del prompt_ids, completion_ids
-        label = find_label(row, column)
-        (verdict,) = judge_tasks([(problem_for(label, verifier, prompt=prompt), completions)])
-        return score(verdict, on_error)
+        label = find_label(row, self._column)
+        (verdict,) = judge_tasks([(problem_for(label, self._verifier, prompt=prompt), completions)])
+        return score(verdict, self._on_error)
 
-    reward_fn.__name__ = reward_fn.__qualname__ = verifier
-    return reward_fn
+
+def reward(verifier: str, column: str = "", *, on_error: OnError = "raise") -> Reward:
+    """A reward function of one verifier; `column` of the row holds the label."""
+    return Reward(verifier, column, on_error=on_error)

@@ -5,10 +5,10 @@ processes judge, so that no response can hang or kill a trainer. VERILOOP_PLUGIN
 modules with further verifiers.
 """
 
-import atexit
 import os
 import threading
 from collections.abc import Sequence
+from multiprocessing.util import Finalize
 from typing import Literal
 
 from veriloop.verifiers.pool import VerifierPool
@@ -37,7 +37,8 @@ def pool() -> VerifierPool | ServicePool:
             service = os.environ.get(SERVICE_VARIABLE, "")
             opened = ServicePool(service) if service else VerifierPool(_workers())
             _pools[owner] = opened
-            atexit.register(opened.close)
+            # At exit, also of a process of multiprocessing: it joins its children before atexit.
+            Finalize(None, opened.close, exitpriority=0)
         return _pools[owner]
 
 

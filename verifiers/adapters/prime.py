@@ -26,18 +26,22 @@ def rubric(verifier: str, url: str = "") -> Callable[..., Awaitable[float]]:
 
     async def function(completion: Any, answer: Any, prompt: Any = "", **unused: Any) -> float:
         del unused
-        return await asyncio.to_thread(_score, url, verifier, answer, _text(completion), prompt)
+        response, question = _reply(completion), _question(prompt)
+        return await asyncio.to_thread(_score, url, verifier, answer, response, question)
 
     function.__name__ = function.__qualname__ = verifier
     return function
 
 
 def hook(verifier: str, url: str = "", *, field: str = "answer") -> Callable[..., Awaitable[float]]:
-    """`async (task, trace) -> float`, version 1; `field` of the task's data holds the label."""
+    """`async (task, trace) -> float`, version 1; `field` of the task's data holds the label, its
+    `prompt` the question."""
 
     async def function(task: Any, trace: Any) -> float:
-        label = getattr(getattr(task, "data", task), field)
-        return await asyncio.to_thread(_score, url, verifier, label, trace.last_reply or "", "")
+        data = getattr(task, "data", task)
+        label, question = getattr(data, field), _question(getattr(data, "prompt", None))
+        reply = trace.last_reply or ""
+        return await asyncio.to_thread(_score, url, verifier, label, reply, question)
 
     function.__name__ = function.__qualname__ = verifier
     return function
@@ -50,20 +54,37 @@ def __getattr__(name: str) -> Callable[..., Awaitable[float]]:
     return hook(name)
 
 
-def _text(completion: Any) -> str:
+def _reply(completion: Any) -> str:
     if isinstance(completion, str):
         return completion
-    last = completion[-1] if completion else ""
-    content = last.get("content") if isinstance(last, dict) else getattr(last, "content", last)
-    return content or ""
+    return _text(_part(completion[-1], "content")) if completion else ""
 
 
-def _score(url: str, verifier: str, label: Any, response: str, prompt: Any) -> float:
+def _question(prompt: Any) -> str:
+    """The prompt's text, or that of the last user message of a conversation; "" without one."""
+    if isinstance(prompt, str):
+        return prompt
+    users = [message for message in prompt or () if _part(message, "role") == "user"]
+    return _text(_part(users[-1], "content")) if users else ""
+
+
+def _text(content: Any) -> str:
+    """The text of a message's content: a text, or parts of which some have one."""
+    if isinstance(content, str):
+        return content
+    texts = [_part(part, "text") for part in content or ()]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _part(message: Any, name: str) -> Any:
+    """A field of a message, which may be a dictionary or an object."""
+    return message.get(name) if isinstance(message, dict) else getattr(message, name, None)
+
+
+def _score(url: str, verifier: str, label: Any, response: str, prompt: str) -> float:
     """The score. Raises RuntimeError for a response that the service could not judge, and for a
     service that fails for PATIENCE_S."""
-    item = {"verifier": verifier, "gold": label, "response": response, "prompt": ""}
-    if isinstance(prompt, str):
-        item["prompt"] = prompt
+    item = {"verifier": verifier, "gold": label, "response": response, "prompt": prompt}
     body = json.dumps({"request_id": uuid.uuid4().hex, "items": [item]}).encode()
     headers = {"Content-Type": "application/json"}
     if token := os.environ.get("VERILOOP_SERVICE_TOKEN"):

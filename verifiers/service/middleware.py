@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp, Receive, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope
 
 from veriloop.sandbox.remote import gate
 from veriloop.sandbox.remote.gate import Reply
@@ -77,10 +77,16 @@ class Gate(gate.Gate):
         return refusal
 
     async def forward(self, scope: Scope, receive: Receive, reply: Reply) -> None:
-        """Pass the request on; the response has to begin in time."""
+        """Pass the request on; the response has to begin in time, and may then take longer."""
         try:
-            async with asyncio.timeout(self._request_s):
-                await super().forward(scope, receive, reply)
+            async with asyncio.timeout(self._request_s) as limit:
+
+                async def send(message: Message) -> None:
+                    if message["type"] == "http.response.start" and not limit.expired():
+                        limit.reschedule(None)
+                    await reply.send(message)
+
+                await self._app(scope, receive, send)
         except TimeoutError as late:
             if reply.status:
                 raise  # half a response: the connection breaks, and the client sees it

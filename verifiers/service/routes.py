@@ -105,9 +105,15 @@ def _task(judging: Judging, item: Item) -> Task:
             prompt=item.prompt,
             verifier=judging.offered(item.verifier or judging.default),
             reference=item.reference,
-            facts=item.facts,
+            facts=_facts(item),
         )
     return problem, item.response
+
+
+def _facts(item: Item) -> dict[str, Any]:
+    """The facts of an item, with `prefilled_think` set as `problem_for` sets it."""
+    prefilled = item.prompt.rstrip().endswith("<think>")
+    return ({"prefilled_think": True} if prefilled else {}) | item.facts
 
 
 async def _lines(ticket: Ticket, end: dict[str, Any]) -> AsyncIterator[str]:

@@ -51,8 +51,8 @@ class Settings:
 class RewardService:
     """A service that listens at once, and answers from `start` or `serve` until `close`.
 
-    Raises KeyError for an unknown verifier, OSError for an address in use, and what
-    `open_backend` raises for a sandbox that is not available.
+    Raises KeyError for an unknown verifier, ValueError for a default that is not offered, OSError
+    for an address in use, and what `open_backend` raises for a sandbox that is not available.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -71,6 +71,11 @@ class RewardService:
         names = tuple(settings.verifiers or sorted(n for n, v in registered.items() if not v.needs))
         for name in (*names, *([settings.default] if settings.default else [])):
             get(name)
+        if settings.default and settings.default not in names:
+            raise ValueError(
+                f"the default verifier {settings.default!r} is not offered; offered: "
+                f"{', '.join(names)}"
+            )
         metrics = Metrics()
         self.desk = stack.enter_context(
             Desk(

@@ -37,11 +37,13 @@ function background(value, most) {
   return faint(paint(name), (0.6 * Math.min(Math.abs(value) / most, 1) ** 0.6).toFixed(3));
 }
 
+const scaled = (value, scale) => (value === null ? null : value / scale); // null: not finite
+
 function describe(tokens, at, clipped) {
   const lines = [`token ${at}, ${tokens.pieces ? JSON.stringify(visible(tokenText(tokens, at))) : `id ${tokens.ids[at]}`}`];
-  lines.push(`log-prob as sampled ${figure(tokens.logp[at] / 1e3)}`);
+  lines.push(`log-prob as sampled ${figure(scaled(tokens.logp[at], 1e3))}`);
   if (tokens.off) {
-    lines.push(`trainer − sampler ${figure(tokens.off[at] / 1e4)}`, `entropy ${figure(tokens.entropy[at] / 1e3)}`, `advantage ${figure(advantageAt(tokens, at))}`);
+    lines.push(`trainer − sampler ${figure(scaled(tokens.off[at], 1e4))}`, `entropy ${figure(scaled(tokens.entropy[at], 1e3))}`, `advantage ${figure(advantageAt(tokens, at))}`);
   } else lines.push('not trained on, or its update was not recorded');
   if (clipped) lines.push(clipped < 0 ? 'clipped at the lower bound' : 'clipped at the upper bound');
   return lines.join('\n');

@@ -129,6 +129,11 @@ def test_the_clock_here_goes(place, finding):
     assert finding(clock, place).verdict == "ok"
 
 
+def test_a_dangling_link_beside_the_files_is_no_matter(place, finding):
+    (place.root / "gone").symlink_to(place.root / "nowhere")
+    assert finding(clock, place).verdict == "ok"
+
+
 def test_a_clock_that_stands_fails(place, monkeypatch, finding):
     monkeypatch.setattr(system, "time", clocks(monotonic=lambda: 5.0))
     assert finding(clock, place).verdict == "fail"

@@ -9,6 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.dry_run.memory import (
+    TIED,
     kept_by_layer,
     shape_of,
     trainer_bytes,
@@ -138,6 +139,23 @@ def test_counts_from_a_config_are_those_of_the_model(kind, tied):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values))
     assert shape_of(values).parameters == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "cohere", "starcoder2", *TIED])
+def test_without_a_word_on_tying_the_default_of_the_kind_holds(kind):
+    from transformers import AutoConfig
+
+    default = AutoConfig.for_model(kind).get_text_config().tie_word_embeddings
+    plain = {key: value for key, value in CONFIG.items() if key != "tie_word_embeddings"}
+    assert shape_of(plain | {"model_type": kind}, 5).tied is default
+    assert not shape_of(CONFIG | {"model_type": kind, "tie_word_embeddings": False}, 5).tied
+
+
+def test_gemma_ties_its_head_unless_its_config_says_otherwise():
+    plain = {key: value for key, value in CONFIG.items() if key != "tie_word_embeddings"}
+    told = {"model_type": "gemma3", "text_config": {**plain, "model_type": "gemma3_text"}}
+    assert shape_of(told, 5).tied and not shape_of(plain | {"model_type": "llama"}, 5).tied
 
 
 def test_a_kind_of_model_that_nobody_knows_has_no_count():

@@ -46,6 +46,11 @@ def test_a_file_that_is_not_here_is_said_to_be_missing():
     assert told["data"] == "every row of nowhere.jsonl (not found)"
 
 
+def test_an_output_of_another_stage_is_not_said_to_be_missing():
+    told = rows(method="logits", data={"source": "rejection_sft.data", "held_out": 4})
+    assert told["data"] == "every row of rejection_sft.data"
+
+
 def test_verified_samples_by_hand():
     told = rows(
         teacher="",

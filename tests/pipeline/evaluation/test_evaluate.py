@@ -121,8 +121,15 @@ def test_samples_that_no_verifier_could_judge_count_nowhere(ask, pool, monkeypat
     result, _ = ask([[WRONG, RIGHT], [WRONG, RIGHT]], greedy=False)
     assert result.failed == 1
     assert result.estimates["pass@1"].value == 0.75  # 1/1 of the first, 1/2 of the second
-    result, _ = ask([[RIGHT, WRONG], [WRONG, RIGHT]], greedy=False)
-    assert result.estimates["pass@2"].value == 0.5  # the one that is left of the first is wrong
+    pass_2, maj_2 = (result.estimates[name] for name in ("pass@2", "maj@2"))
+    assert (pass_2.value, maj_2.value) == (1.0, 0.5)  # the second alone has two judged samples
+    assert pass_2.n == maj_2.n == 1
+
+
+def test_metrics_at_k_are_left_out_where_no_problem_has_k_judged_samples(by_source):
+    result, _ = by_source(("sums", ("right", "broken")), ("sums", ("broken", "no")))
+    assert result.estimates["pass@1"].value == 0.5 and result.failed == 3
+    assert not {"pass@2", "maj@2"} & set(result.estimates)
 
 
 def failing(pool, monkeypatch, broken):

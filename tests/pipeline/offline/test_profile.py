@@ -23,6 +23,27 @@ def test_operations_are_six_for_what_goes_both_ways_and_two_for_what_goes_forwar
     assert profile.matmul_operations(10, 3, 4) == 180 + 80
 
 
+class Model(torch.nn.Module):
+    def __init__(self, frozen):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(100, 4)
+        self.layer, self.head = torch.nn.Linear(4, 5), torch.nn.Linear(5, 100)
+        self.layer.weight.requires_grad_(not frozen)
+
+    def get_output_embeddings(self):
+        return self.head
+
+
+@pytest.mark.parametrize(("frozen", "passes"), [(False, 6), (True, 4)])
+def test_products_of_an_update_are_those_of_linear_layers_and_the_head_sees_no_prompts(
+    frozen, passes
+):
+    trained = profile.Positions(prompts=3, answers=7).times(2)
+    scored = profile.Positions(prompts=1, answers=2)
+    operations = profile.update_operations(Model(frozen), trained, scored)
+    assert operations == 20 * (passes * 20 + 2 * 3) + 500 * (6 * 14 + 2 * 2)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_speed_is_that_of_every_product_of_every_layer(dtype):
     model = torch.nn.Sequential(

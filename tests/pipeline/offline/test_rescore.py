@@ -1,6 +1,7 @@
 """Verdicts given anew: on the same rows, once, and compared with what was recorded."""
 
 import json
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -136,6 +137,15 @@ def test_other_components_are_asked_without_the_reference_as_they_were(file):
     [row] = read_rows(path, "format")
     assert problem_for(row, asking("number", "format")).reference == {}
     assert (row["old_score"], row["old_answer"]) == (0.0, "3")
+
+
+def test_a_reward_term_is_judged_with_its_own_reference(file, tmp_path, judging):
+    path = file(("x" * 9, {"brevity": RIGHT}), ("x", {"brevity": WRONG}))
+    limit = {"length": {"at_most": 4}}
+    asked = replace(asking("length", "brevity"), reference=limit)
+    rows = rescore(path, tmp_path / "new.parquet", asked, judging)
+    assert [problem.reference for problem, _ in judging.asked] == [limit, limit]
+    assert [row["status"] for row in rows] == ["graded", "graded"]
 
 
 def test_what_the_component_did_not_judge_stays_out(file, tmp_path, judging):

@@ -4,11 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from veriloop.pipeline.report.read_run import read_run
 from veriloop.pipeline.report.rollout_stats import collect_stats
 from veriloop.pipeline.report.sample import ANSWERS, TEXT, most_repeated, sampled
 from veriloop.pipeline.report.token_pieces import TokenPieces
+from veriloop.pipeline.runs.rollout_file import write_rollouts
+from veriloop.pipeline.types import SeenTokens
 from veriloop.verifiers.verdict import Verdict
 
 PLENTY = 10**7
@@ -107,6 +110,24 @@ def test_tokens_tell_what_their_update_saw(taken):
         "advantage": 0.5,  # the same for all
         "clipped": [[0, 1]],
     }
+
+
+def test_values_of_tokens_that_are_not_finite_are_none(answer, tmp_path):
+    nan = float("nan")
+    path = tmp_path / "rollouts.parquet"
+    update = SeenTokens(
+        logp_T=torch.tensor([nan, -0.5, -float("inf")]),
+        entropy_T=torch.tensor([0.25, nan, 0.25]),
+        advantage_T=torch.tensor([nan, nan, 0.5]),
+        clipped_T=torch.zeros(3, dtype=torch.int8),
+    )
+    write_rollouts(path, 1, [answer(), answer()], [0.5, 0.5], {0: update})
+    files = [(1, path)]
+    [step] = sampled(files, collect_stats(files).groups, {}, None, PLENTY)
+    tokens = step["groups"][0]["answers"][0]["tokens"]
+    assert tokens["off"] == [None, 0, None] and tokens["entropy"] == [250, None, 250]
+    assert tokens["advantage"] == [None, None, 0.5] and tokens["logp"] == [-500] * 3
+    json.dumps(step, allow_nan=False)
 
 
 def test_of_long_groups_only_three_answers_are_traced(taken, answer):

@@ -51,6 +51,25 @@ def test_a_long_curve_is_thinned_and_keeps_its_end(stage):
     assert len(charts(told)["reward"]["series"][0]["y"]) == len(told["steps"]) == 501
 
 
+def test_a_metric_of_few_steps_of_a_long_curve_is_drawn_whole(stage):
+    held_out = {7: 3.0, 1001: 2.0, 1702: 1.0}
+    rows = [
+        {"step": i, "loss": 1.0} | ({"eval_loss": held_out[i]} if i in held_out else {})
+        for i in range(2000)
+    ]
+    told = curves(replace(stage(), metrics=rows), RolloutStats())
+    [loss, held] = charts(told)["loss"]["series"]
+    assert {s: y for s, y in zip(told["steps"], held["y"], strict=True) if y} == held_out
+    assert len(loss["y"]) == len(told["steps"]) == 501 + 3
+
+
+def test_a_metric_of_many_steps_but_not_most_is_thinned_for_itself(stage):
+    rows = [{"step": i, "loss": 1.0} | ({"mine": 2.0} if i % 3 == 1 else {}) for i in range(6000)]
+    told = curves(replace(stage(), metrics=rows), RolloutStats())
+    mine = charts(told)["mine"]["series"][0]["y"]
+    assert 400 <= sum(y is not None for y in mine) <= 800 and len(mine) < 1300
+
+
 def test_the_reward_has_its_spread_and_rollouts_add_curves(run):
     told = read_run(run(steps=2)).stages[0]
     found = charts(curves(told, collect_stats(told.rollout_files)))

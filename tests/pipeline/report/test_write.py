@@ -168,6 +168,18 @@ def test_markdown_tells_health_stages_and_where_it_left_the_recipe(run):
     assert "- commit: 0123456789abcdef and uncommitted changes" in text
 
 
+def test_only_cells_of_markdown_are_clipped(run):
+    names = [f"a_metric_with_a_long_name_{i}" for i in range(9)]
+    folder = run()
+    manifest = json.loads((folder / "run.json").read_text())
+    missed = {"value": 0.1, "at_least": 0.5, "at_most": None, "met": False}
+    manifest["stages"][0]["goals"] = dict.fromkeys(names, missed)
+    (folder / "run.json").write_text(json.dumps(manifest))
+    write_report(folder)
+    head, _, rest = (folder / "report.md").read_text().partition("## Health")
+    assert all(name.replace("_", "\\_") in head for name in names) and "…" in rest
+
+
 def test_a_gain_is_shown_with_its_interval(run):
     gains = {"pass@1": 0.5, "pass@1 95%": [0.375, 0.625]}
     folder = run(steps=1, before={"pass@1": 0.25}, after={"pass@1": 0.75}, gains=gains)

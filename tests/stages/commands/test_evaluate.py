@@ -1,6 +1,7 @@
 """`veriloop evaluate` on a checkpoint, and its refusals."""
 
 import json
+import re
 
 import httpx2
 import pytest
@@ -141,7 +142,7 @@ def test_a_share_of_failures_that_is_none_is_refused(words, more, share, monkeyp
 
 
 @pytest.mark.usefixtures("one_pool")
-def test_the_flag_says_how_many_failures_end_it(words, lent_pool, monkeypatch):
+def test_the_flag_says_how_many_failures_end_it(words, lent_pool, monkeypatch, capsys):
     failed = Verdict(score=None, status="error", detail="the judge is unreachable")
     judge_all, calls = lent_pool.judge_all, []
 
@@ -156,3 +157,6 @@ def test_the_flag_says_how_many_failures_end_it(words, lent_pool, monkeypatch):
         evaluate.command([*words, "--verifier-error-share", "0"])
     calls.clear()
     assert evaluate.command([*words, "--verifier-error-share", "0.5"]) == 0
+    assert re.search(
+        r"^not judged +1 answers; they are in no estimate$", capsys.readouterr().out, re.M
+    )

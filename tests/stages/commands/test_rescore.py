@@ -94,6 +94,33 @@ def test_another_verifier_is_compared_with_what_was_recorded(run, kinder, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_reward_term_is_judged_by_the_reference_of_its_recipe(run, tmp_path):
+    told = json.loads((run / "run.json").read_text())
+    term = {"verifier": "length", "reference": {"length": {"at_most": 1, "slack": 1}}}
+    told["stages"][0]["inputs"] = {"recipe": {"reward": {"terms": {"brevity": term}}}}
+    (run / "run.json").write_text(json.dumps(told))
+    problem = Problem(id="p/0", prompt="1+1?", verifier="number", reference={"value": "2"})
+    texts = ("<think>a</think><answer>2</answer>", "<think>a b c d</think><answer>2</answer>")
+    judged = [
+        graded(
+            said=text,
+            group="1",
+            problem=problem,
+            verdicts={"brevity": Verdict(score=1.0)},
+            reward=1.0,
+        )
+        for text in texts
+    ]
+    for step in (1, 2):
+        StageRecord(run / "zero", tensorboard=False).write_rollouts(step, judged, [0.0] * 2)
+    counts = tmp_path / "counts.json"
+    words = ["--verifier", "length", "--component", "brevity", "--json", str(counts)]
+    assert command.main(["rescore", str(run), *words]) == 0
+    stage = json.loads(counts.read_text())["stages"]["zero"]
+    assert (stage["rollouts"], stage["errors"]) == (4, 0)
+
+
 def test_the_report_has_a_table_of_flips(run, kinder):
     assert command.main(["rescore", str(run), *kinder]) == 0
     write_report(run)

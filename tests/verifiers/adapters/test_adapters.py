@@ -2,9 +2,12 @@
 
 import asyncio
 import importlib.util
+import multiprocessing
+import pickle
 import subprocess
 import sys
 from collections import namedtuple
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -150,6 +153,14 @@ def test_areal_calls_with_ids_and_the_row():
         areal.reward("misbehaves")("", "raise", [], [])
 
 
+@pytest.mark.slow
+def test_areal_may_call_it_in_another_process():
+    reward = areal.reward("number", column="mine")
+    assert reward.__name__ == "number" and pickle.loads(pickle.dumps(reward)).__name__ == "number"
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        assert executor.submit(reward, "6+6", RIGHT, [], [], mine="12").result(timeout=120) == 1.0
+
+
 def test_skyrl_takes_one_step_and_is_done():
     extras = {"reward_spec": {"method": "rule", "ground_truth": "12"}}
     environment = skyrl.VerifierEnv(env_config=None, extras=extras, verifier="number")
@@ -159,6 +170,14 @@ def test_skyrl_takes_one_step_and_is_done():
     assert (told["reward"], told["done"], told["observations"]) == (1.0, True, [])
     assert told["metadata"] == {"status": "graded", "answer": "12"}
     environment.close()
+    assert environment.get_metrics() == {"no_answer": 0.0, "timeout": 0.0, "error": 0.0}
+    silent = skyrl.VerifierEnv(extras=extras, verifier="number")
+    assert silent.get_metrics() == {}
+    silent.step("")
+    episodes = [environment.get_metrics(), silent.get_metrics(), {}]
+    shares = {"no_answer": 0.5, "timeout": 0.0, "error": 0.0}
+    assert skyrl.VerifierEnv.aggregate_metrics(episodes) == shares
+    assert skyrl.VerifierEnv.aggregate_metrics([{}]) == {}
     with pytest.raises(ValueError, match="reward_spec"):
         skyrl.VerifierEnv(extras={"x": 1}, verifier="number")
     failing = {"reward_spec": {"ground_truth": None}}
@@ -168,7 +187,8 @@ def test_skyrl_takes_one_step_and_is_done():
 
 @pytest.fixture(scope="module")
 def service():
-    settings = Settings(verifiers=("number", "misbehaves"), plugins=[PLUGIN], limit_s=5.0)
+    names = ("number", "math_answer", "misbehaves")
+    settings = Settings(verifiers=names, plugins=[PLUGIN], limit_s=5.0)
     with RewardService(settings) as opened:
         yield opened
 
@@ -197,11 +217,42 @@ assert not any(name.partition(".")[0] == "veriloop" for name in sys.modules)
     assert ran.stdout.split() == ["1.0", "number", "0.0"], ran.stderr
 
 
-@pytest.mark.slow
-def test_prime_gets_an_exception_for_a_failure_of_ours(service, monkeypatch):
+@pytest.fixture(scope="module")
+def prime():
     spec = importlib.util.spec_from_file_location("veriloop_prime", PRIME)
-    prime = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(prime)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ASKED = [
+    {"role": "user", "content": "What is 1+4?"},
+    {"role": "assistant", "content": "5"},
+    {"role": "user", "content": "What is 2+3?"},
+]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "score"),
+    [
+        ("What is 2+3?", 0.0),
+        (ASKED, 0.0),
+        ([{"role": "user", "content": [{"type": "text", "text": "What is 2+3?"}]}], 0.0),
+        ([SimpleNamespace(role="user", content="What is 2+3?")], 0.0),
+        (ASKED[:2], 1.0),
+        (None, 1.0),
+    ],
+)
+def test_prime_sees_an_answer_that_repeats_the_problem(service, prime, prompt, score):
+    copied = r"\boxed{3+2}"
+    rubric, hook = (make("math_answer", service.url) for make in (prime.rubric, prime.hook))
+    assert asyncio.run(rubric(completion=copied, answer="5", prompt=prompt)) == score
+    task = SimpleNamespace(data=SimpleNamespace(answer="5", prompt=prompt))
+    assert asyncio.run(hook(task, SimpleNamespace(last_reply=copied))) == score
+
+
+@pytest.mark.slow
+def test_prime_gets_an_exception_for_a_failure_of_ours(service, prime, monkeypatch):
     f = prime.rubric("misbehaves", service.url)
     with pytest.raises(RuntimeError, match="no verdict: ZeroDivisionError"):
         asyncio.run(f(completion="raise", answer=None))

@@ -5,13 +5,16 @@ import base64
 import json
 import pickle
 import zlib
+from dataclasses import replace
 
 import aiohttp
 import pytest
 import requests
 
 from veriloop.sandbox.remote.json_size import MAX_VALUES
+from veriloop.verifiers.code.tests import judge_program
 from veriloop.verifiers.labels import response_of
+from veriloop.verifiers.service.dialects import open_instruct
 from veriloop.verifiers.service.dialects.nemo_gym import output_text
 from veriloop.verifiers.service.dialects.packed_tests import unpack
 
@@ -143,6 +146,36 @@ def test_nemo_gym_gets_its_own_body_back_with_a_reward(ask, service):
     assert ask(service.url, "/reverify_mode").json == "stateless"
 
 
+QUESTION = {"role": "user", "content": "What is 2+3?"}
+COPY = "\\boxed{3+2}"
+
+
+@pytest.mark.parametrize(
+    ("conversation", "score"),
+    [
+        ("What is 2+3?", 0.0),
+        ([{"role": "system", "content": "Think."}, QUESTION], 0.0),
+        ([{**QUESTION, "content": [{"type": "input_text", "text": "What is 2+3?"}]}], 0.0),
+        ([QUESTION, {"role": "assistant", "content": "5"}, {**QUESTION, "content": "1+4?"}], 1.0),
+        ([], 1.0),
+    ],
+)
+def test_an_answer_that_repeats_the_problem_of_a_conversation_earns_nothing(
+    ask, calculating, conversation, score
+):
+    sample = {"prompt": conversation, "response": COPY, "label": "5"}
+    assert ask(calculating.url, "/slime?verifier=math_answer", sample).json == score
+    body = gym(message(COPY), expected_answer="5")
+    body["responses_create_params"]["input"] = conversation
+    assert ask(calculating.url, "/verify?verifier=math_answer", body).json["reward"] == score
+
+
+@pytest.fixture(scope="module")
+def calculating(open_service):
+    with open_service(verifiers=("math_answer",), limit_s=5.0) as opened:
+        yield opened
+
+
 def test_only_the_last_message_is_the_answer():
     assert output_text({"output": [message("a"), message("b", "c")]}) == "bc"
     assert output_text({"output": []}) == output_text({}) == output_text({"output": [7]}) == ""
@@ -203,7 +236,7 @@ def pack(tests):
     return base64.b64encode(zlib.compress(pickle.dumps(tests))).decode()
 
 
-def test_open_instruct_gets_a_result_for_each_test(ask, service):
+def test_open_instruct_gets_a_result_for_each_test(ask, service, monkeypatch):
     tests = [{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "7\n"}]
     program = "print(int(input()) + 1)"
     for packed in (tests, json.dumps(tests), pack(tests), pack(json.dumps(tests))):
@@ -215,6 +248,16 @@ def test_open_instruct_gets_a_result_for_each_test(ask, service):
     service.runner.box.ends = {"broken": "sandbox_error"}
     failing = ask(service.url, "/test_program_stdio", {"program": "broken", "tests": tests})
     assert failing.status == 503 and "retry-after" in failing.headers
+    asked, first = [], judge_program
+
+    def once_broken(box, program, reference):
+        asked.append(program)
+        verdict = first(box, program, reference)
+        return verdict if len(asked) > 1 else replace(verdict, score=None, status="error")
+
+    monkeypatch.setattr(open_instruct, "judge_program", once_broken)
+    retried = ask(service.url, "/test_program_stdio", {"program": program, "tests": tests})
+    assert retried.json["results"] == [1, 0] and len(asked) == 3
     odd = ask(service.url, "/test_program", {"program": "", "tests": [{"input": ""}]})
     assert odd.status == 422 and "assert statement" in odd.json["detail"]
 

@@ -1,6 +1,7 @@
 """The gate: tokens, bounds on bodies and time, and refusals that come at once."""
 
 import http.client
+import json
 import socket
 import threading
 import time
@@ -100,6 +101,16 @@ def test_an_answer_that_takes_too_long_is_a_504_and_the_same_id_gets_it_later(
     time.sleep(0.8)
     later = ask(guarded.url, "/v1/verify", batch, headers=mine)
     assert later.status == 200 and later.json["verdicts"][0]["score"] == 1.0
+
+
+@pytest.mark.slow
+def test_a_stream_may_deliver_for_longer_than_a_response_may_take_to_begin(
+    ask, guarded, mine, acts
+):
+    items = [acts("work", id=f"stream {n}") for n in range(2)]
+    told = ask(guarded.url, "/v1/verify", {"items": items, "stream": True}, headers=mine)
+    assert told.status == 200
+    assert [json.loads(line).get("done") for line in told.body.splitlines()] == [None, None, 2]
 
 
 @pytest.mark.slow

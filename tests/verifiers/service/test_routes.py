@@ -43,9 +43,12 @@ def test_facts_and_prompt_reach_the_verifier(ask, service):
     open_think = {**inside, "response": "<answer>1</answer>"}
     told = {**open_think, "facts": {"prefilled_think": True}}
     seen = {**open_think, "prompt": "Question <think>\n"}
-    items = [inside, open_think, told, seen]
+    whole = {key: value for key, value in seen.items() if key != "gold"}
+    whole["reference"] = {"value": "1"}
+    denied = {**whole, "facts": {"prefilled_think": False}}
+    items = [inside, open_think, told, seen, whole, denied]
     verdicts = ask(service.url, "/v1/verify", {"items": items}).json["verdicts"]
-    assert [v["score"] for v in verdicts] == [1.0, 1.0, 0.0, 0.0]
+    assert [v["score"] for v in verdicts] == [1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
 
 
 def test_text_that_is_no_unicode_is_judged_all_the_same(ask, service):

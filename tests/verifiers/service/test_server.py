@@ -106,6 +106,10 @@ def test_a_verifier_that_cannot_judge_its_example_ends_the_service(started, tmp_
     [
         (["--verifiers", "numbr"], "Did you mean 'number'"),
         (["--default", "numbr"], "Did you mean 'number'"),
+        (
+            ["--verifiers", "number", "choice", "--default", "math_answer"],
+            "'math_answer' is not offered; offered: number, choice",
+        ),
         (["--host", "0.0.0.0"], "a token is needed"),
         (["--token-variable", "NO_SUCH_VARIABLE"], "holds no token"),
         (["--token-file", "/no/such/file"], "/no/such/file"),

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.sandbox.remote.responses import refusals
 from veriloop.verifiers.service.bodies import JUDGING, VALIDATED, router
+from veriloop.verifiers.service.dialects.conversation import user_text
 from veriloop.verifiers.service.judging import Judging
 from veriloop.verifiers.service.routes import as_json
 
@@ -54,7 +55,8 @@ def routes(judging: Judging) -> APIRouter:
         name = fields.get("verifier", "") or verifier
         if not isinstance(name, str):
             raise Refusal(422, f"verifier must be a string, got {type(name).__name__}")
-        (problem,) = judging.problems([_label(fields)], name)
+        prompt = user_text(body.responses_create_params.get("input"))
+        (problem,) = judging.problems([_label(fields)], name, [prompt])
         verdicts = await judging.attempt([(problem, output_text(body.response))])
         score = verdicts[0].score
         if score is None:

@@ -19,6 +19,7 @@ from veriloop.verifiers.code.reference import CodeReference
 from veriloop.verifiers.code.tests import judge_program
 from veriloop.verifiers.service.bodies import RUNNING, router
 from veriloop.verifiers.service.dialects.packed_tests import unpack
+from veriloop.verifiers.service.judging import TRIES
 from veriloop.verifiers.service.records import Text
 from veriloop.verifiers.service.routes import as_json
 from veriloop.verifiers.service.runner import Runner
@@ -93,13 +94,23 @@ def _judge(
     for test in _read(submission.tests, read):
         limits = {"cpu_s": seconds}
         reference = CodeReference.read({"tests": [test], "limits": limits, **_target(test)})
-        start = perf_counter()
-        verdict = judge_program(box, submission.program, reference)
-        if verdict.score is None:
-            raise RuntimeError(f"a test could not be judged: {verdict.detail}")
-        results.append(int(verdict.score == 1.0))
-        runtimes.append(perf_counter() - start if verdict.score == 1.0 else -1.0)
+        passed, elapsed = _judge_test(box, submission.program, reference)
+        results.append(int(passed))
+        runtimes.append(elapsed if passed else -1.0)
     return {"results": results, "runtimes": runtimes}
+
+
+def _judge_test(box: Executor, program: str, reference: CodeReference) -> tuple[bool, float]:
+    """Whether the program passes, and the seconds that took. Raises RuntimeError for a test that
+    could not be judged in TRIES tries."""
+    detail = ""
+    for _ in range(TRIES):
+        start = perf_counter()
+        verdict = judge_program(box, program, reference)
+        if verdict.score is not None:
+            return verdict.score == 1.0, perf_counter() - start
+        detail = verdict.detail
+    raise RuntimeError(f"a test could not be judged: {detail}")
 
 
 def _target(test: Mapping[str, str]) -> dict[str, str]:

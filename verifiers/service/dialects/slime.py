@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from veriloop.sandbox.remote.responses import refusals
 from veriloop.verifiers.service.bodies import JUDGING, router
+from veriloop.verifiers.service.dialects.conversation import user_text
 from veriloop.verifiers.service.judging import Judging
 from veriloop.verifiers.service.records import Text
 from veriloop.verifiers.service.routes import as_json
@@ -37,8 +38,7 @@ def routes(judging: Judging) -> APIRouter:
     @own.post("/slime", response_model=float | Scored, responses=refusals(*JUDGING))
     async def remote_rm(sample: Sample, verifier: str = "", detail: bool = False) -> Response:
         """The score; with `?detail=true` an object, for `--reward-key score`."""
-        prompt = sample.prompt if isinstance(sample.prompt, str) else ""
-        (problem,) = judging.problems([sample.label], verifier, [prompt])
+        (problem,) = judging.problems([sample.label], verifier, [user_text(sample.prompt)])
         (score,) = await judging.scores([(problem, sample.response)])
         return as_json({"score": score, "verifier": problem.verifier} if detail else score)
 
