@@ -1,6 +1,7 @@
 """Lines end at line feeds alone, in every file that the project reads by lines."""
 
 import ast
+import codecs
 import json
 from pathlib import Path
 
@@ -98,10 +99,27 @@ def test_the_last_line_feed_may_be_missing_and_windows_may_have_written_it(tmp_p
 
 @pytest.mark.parametrize(
     ("line", "mistake"),
-    [(b'{"a": "\xff"}', "line 2: not UTF-8: "), (b'{"a": ', "line 2: not JSON: "), (b"", "JSON")],
+    [
+        (b'{"a": "\xff"}', "line 2: not UTF-8: "),
+        (b'{"a": ', "line 2: not JSON: "),
+        (b"", "line 2: not JSON: a blank line"),
+    ],
 )
 def test_a_line_that_cannot_be_read_is_named(tmp_path, line, mistake):
     path = tmp_path / "rows.jsonl"
-    path.write_bytes(b'{"a": 1}\n' + line + b"\n")
+    path.write_bytes(b'{"a": 1}\n' + line + b'\n{"a": 3}\n')
     with pytest.raises(ValueError, match=f"{path}.*{mistake}"):
+        list(read_rows(path))
+
+
+def test_a_byte_order_mark_and_blank_lines_at_the_end_are_no_rows(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(codecs.BOM_UTF8 + b'{"a": 1}\n{"a": 2}\n\n \n')
+    assert list(read_rows(path)) == [{"a": 1}, {"a": 2}]
+
+
+def test_an_integer_of_too_many_digits_is_named_as_such(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": ' + "1" * 5000 + "}\n")
+    with pytest.raises(ValueError, match="line 1: Exceeds the limit"):
         list(read_rows(path))
