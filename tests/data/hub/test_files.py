@@ -140,3 +140,21 @@ def test_a_loading_script_is_not_run_and_its_files_are_asked_for():
         read("apps")
     with pytest.raises(files.DatasetNotFoundError, match="give its path"):
         files.rows("mine", Layout(), "", "train")
+
+
+def test_a_json_file_may_have_an_object_a_line(written, rows, tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows["gsm8k"]), encoding="utf-8-sig")
+    assert [one.reference["answer"] for one in problems(path)] == ["72", "-1200"]
+
+
+def test_a_downloaded_folder_has_the_configuration_of_its_set(rows, written, tmp_path):
+    for config, row in zip(("main", "socratic"), rows["gsm8k"], strict=True):
+        for split in ("train", "test"):
+            written([row], f"set/{config}/{split}-00000-of-00001.parquet")
+    assert [one.reference["answer"] for one in problems(tmp_path / "set")] == ["72"]
+
+
+def test_a_date_in_a_folder_of_json_files_stays_text(written, tmp_path):
+    written([{"question": "2020-01-15", "answer": "#### 1"}], "set/data/train.jsonl")
+    assert [one.prompt for one in problems(tmp_path / "set")] == ["2020-01-15"]

@@ -1,11 +1,13 @@
 """A set as a source: shuffled, endless, what is held out apart, every row accounted for."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from veriloop.data.decontaminate import Overlap
 from veriloop.data.hub.layout import Layout
+from veriloop.data.hub.sets import SETS
 from veriloop.data.hub.source import SetSource, SourceSpec, hash_fraction, open_source
 from veriloop.data.problem import Problem
 
@@ -157,3 +159,42 @@ def test_a_question_for_each_verifier_is_shown():
 def test_preferences_are_no_questions(rows, written):
     with pytest.raises(ValueError, match="hh_rlhf: holds preferences rows, not questions"):
         open_source(SourceSpec(name="hh_rlhf", path=written(rows["hh_rlhf"])))
+
+
+def test_the_words_of_a_template_are_shared_by_all_and_compared_in_none(written):
+    def spec(*functions):
+        rows = [{"prompt": f"def {name}():\n    pass", "test": "def check(candidate):\n"
+                 "    assert candidate() == 1", "entry_point": name, "task_id": name,
+                 "canonical_solution": "    return 1"} for name in functions]  # fmt: skip
+        return SourceSpec(name="humaneval", path=written(rows, f"{functions[0]}.jsonl"))
+
+    exam, _ = open_source(spec("alpha"))
+    asked = [problem.prompt for problem in exam.distinct("test", 0, 9)]
+    against = Overlap(asked, 10)
+    assert against.overlaps(asked[0].replace("alpha", "beta"))  # with its template
+    layout = replace(SETS["humaneval"], train="train")
+    mixed = replace(spec("beta", "alpha"), layout=layout)
+    made, facts = open_source(mixed, against)
+    assert (facts["learned"], facts["dropped"]) == (1, {"contaminated": 1})
+    assert "beta" in made.problem("rl", 0, 0).prompt
+
+
+def test_a_training_split_of_a_single_file_is_refused(written):
+    with pytest.raises(ValueError, match=r"train='validation' is a split, and .* holds one alone"):
+        open_source(SourceSpec(name="gsm8k", path=written(sums(2)), train="validation"))
+
+
+def test_an_exported_file_is_read_under_the_name_of_its_set(written):
+    label = {"verifier": "math_answer", "reference": {"answer": "2"}, "facts": {}}
+    prompt = [{"role": "user", "content": "1+1?"}]
+    row = {"prompt": prompt, "label": json.dumps(label), "id": "gsm8k/train/0"}
+    made, _ = open_source(SourceSpec(name="gsm8k", path=written([row])))
+    assert made.problem("rl", 0, 0).reference == {"answer": "2"}
+
+
+def test_a_row_that_lacks_a_column_is_counted_beyond_the_first(written):
+    rows = [*sums(1), {"question": "Without?"}, *sums(1, 5)]
+    _, facts = open_source(SourceSpec(name="gsm8k", path=written(rows)))
+    assert (facts["learned"], facts["dropped"]) == (2, {"no column answer": 1})
+    with pytest.raises(ValueError, match="no column 'answer'; the rows have question"):
+        open_source(SourceSpec(name="gsm8k", path=written(rows[1:], "first.jsonl")))

@@ -295,3 +295,9 @@ def test_an_answer_and_a_reference_exclude_each_other():
         ValueError, match=r"answer='a' and reference=\{'value': 'b'\}: set only one"
     ):
         SetConfig(question=("{q}",), verifier="number", answer="a", reference={"value": "b"})
+
+
+def test_generated_problems_are_no_exam_to_compare_with():
+    values = FIXED | {"sets": {"gsm8k": {"against": ["arithmetic"]}}, "problems": {"gsm8k": 1.0}}
+    with pytest.raises(ValidationError, match="'arithmetic' is generated, not published"):
+        ZeroRecipe.model_validate(values)

@@ -213,3 +213,12 @@ def test_help_is_there_for_the_command_and_each_verb(capsys):
     for verb in ("show", "check", "decontaminate", "export"):
         assert main(["data", verb, "--help"]) == 0
         assert f"usage: veriloop data {verb}" in capsys.readouterr().out
+
+
+def test_a_set_of_which_nothing_was_judged_is_not_sound(lent, capsys, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"question": "One?", "answer": "no number"}) + "\n")
+    assert main(["data", "check", str(path), "--of", "gsm8k"]) == 1
+    assert "no answer was judged" in capsys.readouterr().out
+    assert main(["data", "check", str(path), "--of", "gsm8k", "--json", "nowhere/a.json"]) == 2
+    assert "nowhere is no folder; nothing was judged" in capsys.readouterr().err
