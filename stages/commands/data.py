@@ -115,7 +115,7 @@ def _check(options: Check) -> int:
     output = Path(options.json) if options.json else None
     if output is not None and not output.parent.is_dir():
         raise ValueError(f"--json {output}: {output.parent} is no folder; nothing was judged")
-    reading = open_rows(options, options.rows)
+    reading = open_rows(options, limit=options.rows)
     entries = [*_problems(reading)]
     tokens = tokens_of(options.tokenizer) if options.tokenizer else None
 

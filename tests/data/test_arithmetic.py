@@ -166,3 +166,11 @@ def test_facts_describe_the_question():
         assert (asked.facts["language"] == "zh") == (not asked.prompt.isascii())
     languages = [problem("train", 0, i).facts["language"] for i in range(400)]
     assert 0.4 < languages.count("en") / 400 < 0.6
+
+
+def test_a_split_with_fewer_expressions_than_asked_for_gives_them_all(monkeypatch):
+    monkeypatch.setattr(arithmetic, "MOST", 3)
+    found = arithmetic.distinct("test", 0, 10_000)
+    assert 50 < len(found) < 500
+    assert len(found) == len({one.facts["expression"] for one in found})
+    assert arithmetic.distinct("test", 0, 40) == found[:40]

@@ -75,3 +75,12 @@ def test_what_is_shared_is_shown():
     assert held_out.shared("So Ann has THREE pears, and more") == "ann has three pears and"
     assert held_out.shared("First 3 + 4 - 5 is 2") == "3+4-5"
     assert held_out.shared("Ann has three apples and buys two more") == ""
+
+
+def test_a_text_shorter_than_an_ngram_is_shared_with_its_whole_prompt_alone():
+    prompt = "Using the numbers {}, write an expression that equals {}. Use each number once."
+    held_out = Overlap([prompt.format("[44, 19, 35]", 98)])
+    same = prompt.format("[1, 2, 95]", 98)
+    assert held_out.overlaps(same) and held_out.shared("[1, 2, 95] 98", same) == ""
+    asked = prompt.format("[44, 19, 35]", 98)
+    assert held_out.shared("[44, 19, 35] 98", asked) == "44 19 35 98"

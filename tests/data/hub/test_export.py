@@ -185,3 +185,15 @@ def test_a_parquet_file_has_the_columns_of_every_row(tmp_path):
     assert write(path, Rows([{"a": 1}, {"a": 2, "b": "x"}])) == 2
     assert list(raw_rows(path)) == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
     assert [file.name for file in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_row_that_utf8_cannot_hold_is_named(ending, exported, rows):
+    half = rows["gsm8k"][0] | {"question": "Half \ud83d of a pair?"}
+    with pytest.raises(ValueError, match=r"row 2 \(gsm8k/train/1\): '\\ud83d' is half"):
+        exported("gsm8k", "trl", ending, [rows["gsm8k"][0], half])
+
+
+def test_a_file_for_no_trainer_is_jsonl(tmp_path):
+    with pytest.raises(ValueError, match=r"the file ends in \.jsonl"):
+        require_writable(tmp_path / "a.parquet")

@@ -158,3 +158,15 @@ def test_a_downloaded_folder_has_the_configuration_of_its_set(rows, written, tmp
 def test_a_date_in_a_folder_of_json_files_stays_text(written, tmp_path):
     written([{"question": "2020-01-15", "answer": "#### 1"}], "set/data/train.jsonl")
     assert [one.prompt for one in problems(tmp_path / "set")] == ["2020-01-15"]
+
+
+def test_the_configurations_that_a_folder_lists_are_read_by_name(rows, written, tmp_path):
+    first, second = (written([row], f"set/{n}.parquet") for n, row in enumerate(rows["gsm8k"]))
+    listed = "".join(
+        f"- config_name: {config}\n  data_files:\n  - split: train\n    path: {Path(file).name}\n"
+        for config, file in (("socratic", first), ("main", second))
+    )
+    (tmp_path / "set/README.md").write_text(f"---\nconfigs:\n{listed}---\n")
+    assert [one.reference["answer"] for one in problems(tmp_path / "set")] == ["-1200"]
+    other = read("gsm8k", path=str(tmp_path / "set"), config="socratic")
+    assert [entry.problem.reference["answer"] for entry in other] == ["72"]

@@ -88,6 +88,15 @@ def row(tests, metadata="{}"):
             ),
             "arguments are not JSON",
         ),
+        (row([{"input": "1", "testtype": "stdin"}]), "standard input or output is not text"),
+        (
+            row([{"input": "1", "output": "1", "testtype": "functional"}], "{broken"),
+            "metadata is not JSON",
+        ),
+        (
+            row([{"input": "1", "output": "1", "testtype": "functional"}], '"f"'),
+            "no function name",
+        ),
     ],
 )
 def test_tests_that_cannot_be_run_are_reported(found, reason):

@@ -1,5 +1,7 @@
 """Every published set becomes problems from rows in its own schema."""
 
+import datetime
+
 import pytest
 
 from veriloop.data import preferences, sft_rows
@@ -180,6 +182,8 @@ def test_helpers_that_a_humaneval_prompt_leaves_to_write_are_the_programs(rows, 
         ("numina_1_5", {"problem_is_valid": "Incomplete"}, "problem_is_valid is not Yes"),
         ("apps", {"input_output": '{"inputs": [], "outputs": []}'}, "no tests"),
         ("apps", {"input_output": "[" * 100_000}, "input_output is not JSON"),
+        ("apps", {"input_output": "1" * 5000}, "input_output has an integer of too many digits"),
+        ("codeforces", {"official_tests": ["1 2"]}, "a test is not an object"),
         ("apps", {"input_output": '{"inputs": ["1"], "outputs": []}'},
          "numbers of inputs and outputs differ"),
         ("mbpp", {"code": "x = 1"}, "no test calls what the solution defines"),
@@ -233,6 +237,10 @@ def test_preferences_are_as_trl_lays_them_out(name, rows, written):
          "chosen and rejected answer different conversations"),
         ("hh_rlhf", {"chosen": "\n\nHuman: Hello?\n\nAssistant: "}, "an empty turn"),
         ("ultrafeedback", {"completions": []}, "fewer than two answers with different scores"),
+        ("ultrafeedback", {"completions": ["Hi!"]}, "completions are not objects"),
+        ("ultrafeedback_binarized", {"score_chosen": "high"}, "a score is not a number"),
+        ("mixture_of_thoughts", {"messages": ["Hi!"]}, "messages holds no messages"),
+        ("mixture_of_thoughts", {"messages": "Hi!"}, "no messages"),
         ("mixture_of_thoughts", {"messages": [{"role": "user", "content": "a"}]},
          "does not end with an answer to a question"),
     ],
@@ -247,3 +255,15 @@ def test_thoughts_are_conversations_to_learn(rows, written):
     assert made == rows["mixture_of_thoughts"]
     (row,) = sft_rows.parse_rows(made, "row")
     assert row.turns == (1,)
+
+
+def test_scores_of_a_pair_are_optional(rows, written):
+    row = {k: v for k, v in rows["ultrafeedback_binarized"][0].items() if "score" not in k}
+    (pair,) = read("ultrafeedback_binarized", path=written([row]))
+    assert set(pair) == {"prompt", "chosen", "rejected"}
+
+
+def test_a_date_of_parquet_is_no_part_of_a_reference(written):
+    day = datetime.date(2020, 1, 15)
+    reading = read("countdown", path=written([{"nums": [1], "target": day}], "rows.parquet"))
+    assert list(reading) == [] and dict(reading.dropped) == {"target is not a value of JSON": 1}

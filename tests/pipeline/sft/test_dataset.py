@@ -65,3 +65,15 @@ def test_a_row_that_cannot_be_encoded_is_named(tokenizer):
     rows = [*ROWS, PlainText(prompt="p", completion="a<eos>b")]
     with pytest.raises(RecipeError, match=r"data: row 19: .*end-of-sequence"):
         build_dataset(rows, SFTExamplesConfig(), tokenizer, (2,), 0)
+
+
+def test_a_conversation_and_its_continuation_are_held_out_together():
+    def talk(*said):
+        roles = ("user", "assistant")
+        return {"messages": [{"role": roles[i % 2], "content": t} for i, t in enumerate(said)]}
+
+    talks = [talk(f"Q{n}", f"A{n}", *more) for n in range(4) for more in ((), ("Sure?", "Yes."))]
+    train, held_out = split_held_out(parse_rows(talks, "row"), 2, 0)
+    assert len(held_out) == 2 and len(train) == 6
+    first = [{row.messages[0]["content"] for _, row in split} for split in (train, held_out)]
+    assert not first[0] & first[1]

@@ -222,3 +222,24 @@ def test_a_set_of_which_nothing_was_judged_is_not_sound(lent, capsys, tmp_path):
     assert "no answer was judged" in capsys.readouterr().out
     assert main(["data", "check", str(path), "--of", "gsm8k", "--json", "nowhere/a.json"]) == 2
     assert "nowhere is no folder; nothing was judged" in capsys.readouterr().err
+
+
+def test_words_of_a_template_are_not_compared_on_the_command_line(capsys, tmp_path):
+    def numbers(name, *nums):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps({"nums": n, "target": 98}) + "\n" for n in nums))
+        return str(path)
+
+    rows = numbers("rows.jsonl", [1, 2, 95], [44, 19, 35])
+    exam = numbers("exam.jsonl", [44, 19, 35])
+    words = ["data", "decontaminate", "countdown", "--path", rows]
+    assert main([*words, "--against", f"countdown={exam}"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 rows, 1 of them clean" in shown and "44 19 35 98" in shown
+
+
+def test_only_the_first_rows_are_checked(gsm8k, lent, capsys):
+    path = gsm8k(("Bad?", "many"), ("One?", 1), ("Two?", 2))
+    assert main(["data", "check", path, "--of", "gsm8k", "--rows", "2"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "split train: 2 rows" in shown and "problems 1" in shown
