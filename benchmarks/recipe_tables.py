@@ -222,9 +222,10 @@ def _epochs(runs: Sequence[Run]) -> tuple[str, str]:
         preset: ", ".join(f"{fmean(values):.3f}" for _, values in sorted(own.items()))
         for preset, own in reached.items()
     }
+    counts = ", ".join(map(str, sorted({run["epochs"] for run in runs})))
     return (
-        "held-out pass@1 with 1, 2 and 4 epochs over each rollout, three seeds "
-        "([table](algorithms.md#several-epochs))",
+        f"held-out pass@1 with {counts} epochs over each rollout, "
+        f"{len({run['seed'] for run in runs})} seeds ([table](algorithms.md#several-epochs))",
         "; ".join(f"{preset}: {text}" for preset, text in means.items()),
     )
 

@@ -136,9 +136,9 @@ def _downloaded_rows(layout: Layout, folder: Path, split: str, config: str) -> I
         elif (folder / layout.config).is_dir():
             folder /= layout.config
     builder: Any = datasets.load_dataset_builder(str(folder), config or None)
-    found = [Path(file) for file in (builder.config.data_files or {}).get(split, ())]
-    if found and all(file.suffix in (".jsonl", ".json") for file in found):
-        return itertools.chain.from_iterable(map(_file_rows, found))
+    files = [Path(file) for file in (builder.config.data_files or {}).get(split, ())]
+    if files and all(file.suffix in (".jsonl", ".json") for file in files):
+        return itertools.chain.from_iterable(map(_file_rows, files))
     return iter(builder.as_streaming_dataset(split=split))
 
 

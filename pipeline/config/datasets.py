@@ -168,8 +168,13 @@ class SetConfig(Part):
         )
 
 
+def gym_task(name: str, sets: Mapping[str, SetConfig]) -> str | None:
+    """The reasoning-gym task behind a source; None for any other source."""
+    if name in sets:
+        return sets[name].gym or None
+    return name.removeprefix(PREFIX) if name.startswith(PREFIX) else None
+
+
 def is_generated(name: str, sets: Mapping[str, SetConfig]) -> bool:
     """Whether a source is generated, or a reasoning-gym task, instead of a published set."""
-    if name in sets:
-        return bool(sets[name].gym)
-    return name in SOURCES or name.startswith(PREFIX)
+    return gym_task(name, sets) is not None or (name in SOURCES and name not in sets)

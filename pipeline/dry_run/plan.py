@@ -8,7 +8,7 @@ from pathlib import Path
 
 from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.checkpoints import config_file
-from veriloop.pipeline.config.datasets import SetConfig
+from veriloop.pipeline.config.datasets import SetConfig, gym_task
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe
@@ -29,7 +29,7 @@ from veriloop.pipeline.dry_run.tuning import (
     supervised_rows,
 )
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.rollouts.sources import gym_task, sources_of, summary_lines
+from veriloop.pipeline.rollouts.sources import sources_of, summary_lines
 
 
 def plan(recipe: Recipe, output: Path | None = None, known: Mapping[str, Shape] = {}) -> str:

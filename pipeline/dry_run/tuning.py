@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from veriloop.data.generated_rows import GENERATED
+from veriloop.data.hub.files import FILES
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import (
     CollectPreferencesRecipe,
@@ -22,8 +23,6 @@ from veriloop.pipeline.config.sft import (
 )
 from veriloop.pipeline.dry_run.budget import evaluated
 from veriloop.pipeline.dry_run.memory import Rows
-
-DATA_FILES = (".jsonl", ".parquet")  # suffixes that training data has
 
 
 def supervised_rows(recipe: SupervisedRecipe) -> Rows:
@@ -164,7 +163,7 @@ def _data(data: SFTDataConfig) -> str:
     if isinstance(data, WorkedDataConfig) and data.problems:
         return f"{data.rows:,} worked solutions of {', '.join(data.problems)}"
     rows = f"{data.rows:,} rows" if data.rows else "every row"
-    is_file_name = Path(data.source).suffix in DATA_FILES  # else a file that a stage will name
+    is_file_name = Path(data.source).suffix in FILES  # else a file that a stage will name
     missing = is_file_name and data.source not in GENERATED and not Path(data.source).is_file()
     return f"{rows} of {data.source}{' (not found)' if missing else ''}"
 

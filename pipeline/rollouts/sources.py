@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from veriloop.data.decontaminate import Overlap
-from veriloop.data.gym import PREFIX, GymSource
+from veriloop.data.gym import GymSource
 from veriloop.data.hub.source import SetSource, SourceSpec, open_source, require_rows
 from veriloop.data.problem import Problem
 from veriloop.data.sources import SOURCES, Source, held_out
-from veriloop.pipeline.config.datasets import SetConfig
+from veriloop.pipeline.config.datasets import SetConfig, gym_task, is_generated
 from veriloop.pipeline.config.sections import EvaluationConfig, require_known_sources
 from veriloop.pipeline.errors import RecipeError
 
@@ -59,20 +59,13 @@ def require_sources(names: Iterable[str], sets: Mapping[str, SetConfig]) -> None
 
     A set of the hub is downloaded into the cache. Raises RecipeError for one that is missing.
     """
-    published = [n for n in names if (n in sets or n not in SOURCES) and gym_task(n, sets) is None]
+    published = [name for name in names if not is_generated(name, sets)]
     against = [other for n in published if n in sets for other in sets[n].against]
     for name in dict.fromkeys([*published, *against]):
         try:
             require_rows(_source_spec(name, sets.get(name, SetConfig()), lambda _: True))
         except (ValueError, KeyError, FileNotFoundError) as mistake:
             raise RecipeError(f"sets.{name}: {mistake}") from mistake
-
-
-def gym_task(name: str, sets: Mapping[str, SetConfig]) -> str | None:
-    """The reasoning-gym task behind a source; None for any other source."""
-    if name in sets:
-        return sets[name].gym or None
-    return name.removeprefix(PREFIX) if name.startswith(PREFIX) else None
 
 
 def _gym(name: str, task: str, sets: Mapping[str, SetConfig]) -> GymSource:

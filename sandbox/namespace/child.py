@@ -224,9 +224,9 @@ def _clear(namespace: dict[str, Any]) -> None:
     for name in list(namespace):
         if name != "__builtins__":
             namespace[name] = None
-    for one in gc.get_objects():
-        if issubclass(type(one), io.TextIOWrapper | io.BufferedWriter):
-            _failed(one.flush)
+    for candidate in gc.get_objects():
+        if issubclass(type(candidate), io.TextIOWrapper | io.BufferedWriter):
+            _failed(candidate.flush)
 
 
 def _flush_streams() -> None:

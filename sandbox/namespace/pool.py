@@ -228,12 +228,11 @@ class _SlotHolder:
         Both slots are started before either clock.
         """
         peer = self._peer = self._peer or _SlotHolder(self._setup, self._preload)
-        try:
+        with ExitStack() as on_error:
+            on_error.callback(dialogue.close)
             peer.ready(dialogue.peer_preload)
             self.ready(preload)
-        except BaseException:
-            dialogue.close()
-            raise
+            on_error.pop_all()
         with ThreadPoolExecutor(1) as thread:
             future = thread.submit(peer.run_peer, dialogue.peer_preload, dialogue.peer)
             try:

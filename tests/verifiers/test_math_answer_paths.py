@@ -97,6 +97,8 @@ def test_a_verdict_shows_the_answer_and_the_rule_that_decided():
         (r"Compute $12\cdot 13+7$.", "163", r"7+13\cdot12"),
         ("Expand $(x+1)^2$.", "x^2+2x+1", "(1+x)^2"),
         (r"Compute $\frac12+\sqrt{9}$.", "7/2", r"\sqrt{9}+\frac{1}{2}"),
+        (r"Compute $2\cdot(3-1)+5$.", "9", r"5+(3-1)\cdot 2"),
+        ("What is 9-4+2?", "7", "9+2-4"),
     ],
 )
 def test_an_expression_of_the_problem_is_no_answer_in_whatever_order(prompt, gold, repeated):
@@ -115,6 +117,9 @@ def test_an_expression_of_the_problem_is_no_answer_in_whatever_order(prompt, gol
         ("Write $3i+2$ as a complex number.", "2+3i", "3i+2"),
         ("Sort -1, -3 from the least.", r"(-3,-1)", "-3, -1"),
         ("What is the opposite of $a-b$?", "b-a", "-a+b"),
+        ("What is the opposite of $2x-3$?", "-2x+3", "3-2x"),
+        ("What is the inverse of $2/3*x$, for x=1?", "3/2", "3/2"),
+        ("Is $2^3$ less than what square?", "9", "3^2"),
     ],
 )
 def test_what_the_problem_does_not_say_or_asks_for_is_an_answer(prompt, gold, answer):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from veriloop.verifiers.adapters.grading import OnError, judge_tasks, score
-from veriloop.verifiers.adapters.trl import text
+from veriloop.verifiers.conversation import last_text
 from veriloop.verifiers.labels import problem_for
 
 STATUSES = ("no_answer", "timeout", "error")  # of a verdict that is not "graded"
@@ -38,7 +38,7 @@ class VerifierEnv:
 
     def init(self, prompt: Any) -> tuple[Any, dict[str, Any]]:
         """The prompt unchanged."""
-        self._prompt = text(prompt)
+        self._prompt = last_text(prompt)
         return prompt, {}
 
     def step(self, action: str) -> dict[str, Any]:

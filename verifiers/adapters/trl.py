@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from veriloop.verifiers.adapters.grading import judge_tasks
+from veriloop.verifiers.conversation import last_text
 from veriloop.verifiers.labels import find_label, problem_for
 
 
@@ -19,7 +20,7 @@ def reward(verifier: str, column: str = "") -> Callable[..., list[float | None]]
     ) -> list[float | None]:
         labels = find_label(columns, column) or [None] * len(completions)
         tasks = [
-            (problem_for(label, verifier, prompt=text(prompt)), text(completion))
+            (problem_for(label, verifier, prompt=last_text(prompt)), last_text(completion))
             for prompt, completion, label in zip(prompts, completions, labels, strict=True)
         ]
         verdicts = judge_tasks(tasks)
@@ -29,13 +30,3 @@ def reward(verifier: str, column: str = "") -> Callable[..., list[float | None]]
 
     function.__name__ = function.__qualname__ = verifier
     return function
-
-
-def text(message: Any) -> str:
-    """A completion or prompt: plain text, or the last message of a conversation."""
-    if isinstance(message, str):
-        return message
-    content = message[-1]["content"] if message else ""
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text", "") for part in content or () if part.get("type") == "text")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from veriloop.verifiers.adapters.grading import judge_tasks
-from veriloop.verifiers.adapters.trl import text
+from veriloop.verifiers.conversation import user_text
 from veriloop.verifiers.labels import problem_for
 from veriloop.verifiers.registry import describe
 
@@ -42,4 +42,4 @@ def compute_score(
 def _prompt(row: Mapping[str, Any]) -> str:
     """The prompt in `extra_info`: text, a conversation, or its array of a Parquet file."""
     prompt = row.get("prompt", row.get("question"))
-    return text(prompt.tolist() if hasattr(prompt, "tolist") else prompt or "")
+    return user_text(prompt.tolist() if hasattr(prompt, "tolist") else prompt)

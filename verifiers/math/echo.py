@@ -12,8 +12,7 @@ _FRACTION = re.compile(r"-?(?:\\frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))")
 _OPERATION = re.compile(
     r"(?<=.)[-+]|[*/^!=|]|\\(?!pi|theta|alpha|beta|infty|text|mathrm|circ|degree|%|\$|\{|\})[A-Za-z]+"
 )
-# tokens of an expression whose parts may change places
-_MOVABLE = re.compile(r"[-+*/^().\w]+|\\(?:[dt]?frac|sqrt|binom|log|ln|sin|cos|tan|pi)")
+_SIGNS = frozenset(["+", "-"])
 _JOINS_LEFT = frozenset(["+", "-", "*", "/", "^", "_", "(", "[", "{", "<", ">", "!"])
 _JOINS_RIGHT = frozenset(["+", "-", "*", "/", "^", "_", "!", ")", "]", "}"])
 _COMMAND = re.compile(r"\\[A-Za-z]+|\d.*")
@@ -23,7 +22,7 @@ _APART = frozenset({r"\quad", r"\qquad", r"\text", r"\le", r"\ge", r"\to", r"\im
 def echoes(answer: str, gold: str, prompt: str) -> bool:
     """Whether the answer is an unevaluated expression of the prompt, and the gold answer is not.
 
-    An expression with the same tokens in another order is the same one, as the answer is right.
+    Terms of a sum and factors of a product may be in another order.
     """
     text, expected = normal(answer), normal(gold)
     if not prompt or text == expected or not _unevaluated(text):
@@ -46,23 +45,63 @@ def _unevaluated(text: str) -> bool:
 
 
 def _occurs(text: str, tokens: list[str]) -> bool:
-    """Whether the text is a whole expression among the tokens; of what is unevaluated, the tokens
-    may be in another order."""
+    """Whether the text is a whole expression among the tokens, its terms and factors in any
+    order."""
     wanted = _tokens(text)
     size, known = len(wanted), set(wanted)
-    moves = _unevaluated(text) and all(map(_MOVABLE.fullmatch, wanted))
-    ordered = sorted(wanted)
+    alphabet, form = sorted(wanted), _canonical(wanted)
     for at in range(len(tokens) - size + 1):
-        ends = {tokens[at], tokens[at + size - 1]} if moves else {tokens[at]}
-        if not ends <= known:
+        if tokens[at] not in known or tokens[at + size - 1] not in known:
             continue
-        found = tokens[at : at + size]
-        if found == wanted or (moves and sorted(found) == ordered):
+        window = tokens[at : at + size]
+        if sorted(window) == alphabet and _canonical(window) == form:
             before = tokens[at - 1] if at else ""
             after = tokens[at + size] if at + size < len(tokens) else ""
             if not _extends(before, _JOINS_LEFT) and not _extends(after, _JOINS_RIGHT):
                 return True
     return False
+
+
+def _canonical(tokens: list[str]) -> tuple[object, ...]:
+    """An expression with its terms and factors sorted, those in parentheses too; the tokens
+    themselves where these are not balanced."""
+    stack: list[list[object]] = [[]]
+    for token in tokens:
+        if token == "(":
+            stack.append([])
+        elif token == ")":
+            if len(stack) == 1:
+                return tuple(tokens)
+            inner = _sorted_terms(stack.pop())
+            stack[-1].append(("(", inner))
+        else:
+            stack[-1].append(token)
+    return _sorted_terms(stack[0]) if len(stack) == 1 else tuple(tokens)
+
+
+def _sorted_terms(parts: list[object]) -> tuple[object, ...]:
+    """The terms of a sum, each with its sign and its factors; a sign after an operator is none."""
+    terms: list[tuple[object, list[object]]] = [("+", [])]
+    for at, part in enumerate(parts):
+        if part in _SIGNS and not (at and parts[at - 1] in ("*", "/", "^")):
+            terms.append((part, []))
+        else:
+            terms[-1][1].append(part)
+    signed = [(sign, _sorted_factors(term)) for sign, term in terms if term]
+    return tuple(sorted(signed, key=repr))
+
+
+def _sorted_factors(term: list[object]) -> tuple[object, ...]:
+    """The factors of a product; of one with a division the order is kept."""
+    if "*" not in term or "/" in term:
+        return tuple(term)
+    factors: list[list[object]] = [[]]
+    for part in term:
+        if part == "*":
+            factors.append([])
+        else:
+            factors[-1].append(part)
+    return ("*", *sorted(map(tuple, factors), key=repr))
 
 
 def _extends(token: str, joins: frozenset[str]) -> bool:

@@ -16,6 +16,7 @@ import pytest
 
 from veriloop.verifiers.adapters import areal, grading, nemo_rl, openrlhf, skyrl, trl, verl
 from veriloop.verifiers.adapters.grading import RewardUnavailableError
+from veriloop.verifiers.conversation import last_text
 from veriloop.verifiers.pool import VerifierPool
 from veriloop.verifiers.service.client import ServicePool
 from veriloop.verifiers.service.server import RewardService, Settings
@@ -60,7 +61,7 @@ def test_trl_gets_a_number_or_none_for_each_completion():
     failing = trl.reward("misbehaves")
     assert failing(prompts=["", ""], completions=["raise", "behave"]) == [None, 1.0]
     parts = [{"role": "assistant", "content": [{"type": "text", "text": RIGHT}]}]
-    assert trl.text(parts) == RIGHT
+    assert last_text(parts) == RIGHT
 
 
 def test_trl_labels_come_from_the_column_named():

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 from veriloop.sandbox.remote.refusal import Refusal
 from veriloop.sandbox.remote.responses import refusals
+from veriloop.verifiers.conversation import user_text
 from veriloop.verifiers.service.bodies import JUDGING, VALIDATED, router
-from veriloop.verifiers.service.dialects.conversation import user_text
 from veriloop.verifiers.service.judging import Judging
 from veriloop.verifiers.service.routes import as_json
 

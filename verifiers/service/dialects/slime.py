@@ -10,8 +10,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from veriloop.sandbox.remote.responses import refusals
+from veriloop.verifiers.conversation import user_text
 from veriloop.verifiers.service.bodies import JUDGING, router
-from veriloop.verifiers.service.dialects.conversation import user_text
 from veriloop.verifiers.service.judging import Judging
 from veriloop.verifiers.service.records import Text
 from veriloop.verifiers.service.routes import as_json
