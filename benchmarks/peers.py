@@ -102,8 +102,8 @@ PEERS = (
             Fault(
                 what="the task is taken for its data",
                 file="verifiers/adapters/prime.py",
-                old='getattr(getattr(task, "data", task), field)',
-                new="task.data.answer",
+                old='getattr(task, "data", task)',
+                new="task.data",
             ),
         ),
     ),

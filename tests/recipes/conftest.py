@@ -303,7 +303,7 @@ def in_files(values, recipe):
     names = {*recipe.evaluation.sources, *(n for part in parts for n in part.get("problems", ()))}
     names |= {other for one in given.values() for other in one.get("against", ())}
     sets = {
-        name: one if "gym" in one else one | {"path": f"sets/{name}"}
+        name: one if "gym" in one else one | {"path": f"sets/{name}", "repo": ""}
         for name, one in ((name, given.get(name, {})) for name in sorted(names - {*SOURCES}))
     }
     return {n: one | ({"held_out": 0.4} if "held_out" in one else {}) for n, one in sets.items()}

@@ -210,8 +210,8 @@ def test_a_run_goes_on_with_another_number_of_ranks(words, tmp_path, one_pool, b
     assert [row["step"] for row in found] == [3, 4, 5, 6, 7]
     for row, again in zip(metrics, found, strict=True):
         for name in ("loss", "kl", "entropy", "grad_norm", "reward", "completions/mean_length"):
-            # Loss and KL are small differences of numbers near 1.
-            assert again[name] == pytest.approx(row[name], rel=1e-6, abs=1e-7), name
+            # Loss and KL are small differences of numbers near 1, whose float32 spacing is 1.2e-7.
+            assert again[name] == pytest.approx(row[name], rel=1e-6, abs=4.8e-7), name
 
 
 @pytest.mark.slow
