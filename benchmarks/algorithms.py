@@ -22,7 +22,7 @@ from veriloop.pipeline.config.presets import PRESETS
 
 SEEDS = (0, 1, 2)
 REACH = 0.85  # held-out pass@1 that these are to reach, every seed of theirs
-TO_REACH = ("grpo", "rloo", "dr_grpo", "dapo", "gspo", "cispo", "ppo")
+TO_REACH = ("grpo", "rloo", "dr_grpo", "dapo", "gspo", "cispo", "ppo", "trpo")
 # What a preset needs on a model of half a million parameters; the rest is the preset's own.
 _SEVERAL = ("--algorithm.minibatches", "4")  # optimizer steps a rollout, as tiny/zero has
 _ONE = ("--optimizer.learning-rate", "8e-4")  # a quarter of the steps, so larger ones

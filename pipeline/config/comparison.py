@@ -76,6 +76,12 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
             weaknesses="a pass over the text in every step; one more weight to tune",
             use="RLHF that must not forget",
         ),
+        "trpo": Comparison(
+            needs="a critic; room for six vectors of the size of the model",
+            strengths="no learning rate: the step is as long as the bound allows, and is verified",
+            weaknesses="about fifty passes over the batch for one update per step",
+            use="small models, and as the reference for what PPO approximates",
+        ),
         "line_search": Comparison(
             needs="a critic; passes that measure the KL of each step",
             strengths="no step exceeds the bound",

@@ -80,6 +80,11 @@ PRESETS: dict[str, Preset] = {
             "ptx_coefficient": 0.1,
         },
     ),
+    "trpo": Preset(
+        paper="arXiv 1502.05477",
+        idea="a step along the natural gradient, as long as a bound on the KL allows",
+        parts=_PPO | {"objective": "natural_gradient", "trust_region": 0.01, "minibatches": 1},
+    ),
     "line_search": Preset(
         paper="arXiv 1502.05477, appendix C",
         idea="an optimizer step whose KL exceeds a bound is undone and shortened",

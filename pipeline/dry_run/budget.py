@@ -17,6 +17,7 @@ from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, Super
 from veriloop.pipeline.dry_run.memory import (
     GIB,
     MIB,
+    NATURAL_VECTORS,
     Rows,
     Shape,
     adapter_parameters,
@@ -29,8 +30,8 @@ from veriloop.pipeline.errors import RecipeError
 
 Planned = RLRecipe | SupervisedRecipe | DistillRecipe | PreferenceRecipe | RewardModelRecipe
 Shapes = Callable[[str], Shape | None]  # of a start, teacher or reward model; None: unknown
-Phase = Literal["update", "sampling", "sync", "scoring by the teacher"]
-PHASES: tuple[Phase, ...] = ("update", "sampling", "sync", "scoring by the teacher")
+Phase = Literal["update", "natural step", "sampling", "sync", "scoring by the teacher"]
+PHASES: tuple[Phase, ...] = ("update", "natural step", "sampling", "sync", "scoring by the teacher")
 PROMPT = 256  # tokens of a prompt of stages without `rollout`
 BUCKET_BYTES = 2**28  # as in sampling/transfer/sender.py
 WIDTHS = {"float32": 4, "bfloat16": 2}
@@ -143,6 +144,8 @@ def parts_of(recipe: Planned, shape: Shape, shapes: Shapes) -> tuple[list[Part],
     trainer = recipe.trainer
     positions = trainer.rows * max(trainer.row, longest(recipe) - 1)
     parts = _trainer(shape, trainer, recipe.optimizer, positions)
+    if isinstance(recipe, RLRecipe) and recipe.algorithm.objective == "natural_gradient":
+        parts = _of_natural_step(parts, shape, trainer)
     others = [*_reference(recipe, shape), *_critic(recipe, shape, positions)]
     missing: list[str] = []
     for name, role, during in _further_models(recipe):
@@ -236,6 +239,20 @@ def _trainer(
         Part(name="activations", size=sizes["activations"], note=passes, during=updating),
         Part(name="logits tiles", size=sizes["head"], during=updating,
              note="and the second gradient of a tied embedding"),
+    ]  # fmt: skip
+
+
+def _of_natural_step(parts: Sequence[Part], shape: Shape, trainer: TrainerConfig) -> list[Part]:
+    """The policy's parts with the vectors of a step along the natural gradient, which follows the
+    update's passes, in place of an optimizer's moments."""
+    own = adapter_parameters(shape, trainer) or shape.parameters
+    vectors = Part(name="natural gradient", size=4 * NATURAL_VECTORS * own,
+                   during=("natural step",), note=f"{NATURAL_VECTORS} vectors, float32")  # fmt: skip
+    held = [part for part in parts if part.name != "optimizer moments"]
+    return [
+        *(replace(p, during=(*p.during, "natural step")) if p.during == ("update",) else p
+          for p in held),
+        vectors,
     ]  # fmt: skip
 
 

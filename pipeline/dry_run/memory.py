@@ -24,6 +24,7 @@ TIED = (  # model types whose embedding and head are tied where tie_word_embeddi
     "opt", "recurrent_gemma", "smollm3", "starcoder2", "vaultgemma",
 )  # fmt: skip
 NF4 = 0.5 + 4 / 64  # bytes of a weight in 4 bits: a code, and a scale for 64 of them
+NATURAL_VECTORS = 6  # float32 copies of the trained weights in a step of losses/natural_gradient.py
 BACKWARD_BUFFERS = 3  # feed-forward-wide tensors that the backward pass of one layer holds
 LOGIT_BUFFERS = 3  # tensors of the size of a logits tile
 WEIGHT_BYTES: dict[str, int] = {"float32": 4, "bf16": 2}
@@ -243,12 +244,17 @@ def adapter_parameters(shape: Shape, trainer: TrainerConfig) -> int:
     return trainer.lora.rank * shape.layers * widths
 
 
-def bytes_per_parameter(model: Model, dtype: str, optimizer: str) -> int:
-    """Bytes per parameter of a model in this role. Raises RecipeError for an unknown name."""
+def bytes_per_parameter(
+    model: Model, dtype: str, optimizer: str, *, natural_gradient: bool = False
+) -> int:
+    """Bytes per parameter of a model in this role; a policy that steps along the natural gradient
+    has no optimizer. Raises RecipeError for an unknown name."""
     weight = WEIGHT_BYTES[_known("dtype", dtype, WEIGHT_BYTES)]
     moments = MOMENT_BYTES[_known("optimizer", optimizer, MOMENT_BYTES)]
     if model not in TRAINED:
         return weight
+    if natural_gradient and model == "policy":
+        moments = 4 * NATURAL_VECTORS
     return weight + weight + moments + (0 if weight == 4 else 4)
 
 

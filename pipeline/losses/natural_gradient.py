@@ -34,10 +34,10 @@ def conjugate_gradients(
         if not curvature > 0:
             break
         step = square / curvature
-        x_P += step * direction_P
-        residual_P -= step * image_P
+        x_P.add_(direction_P, alpha=step)
+        residual_P.sub_(image_P, alpha=step)
         square, before = _dot(residual_P, residual_P), square
-        direction_P = residual_P + (square / before) * direction_P
+        direction_P.mul_(square / before).add_(residual_P)
     return x_P, _dot(x_P, target_P - residual_P)
 
 

@@ -55,7 +55,7 @@ class Fisher:
         for (batch, _), slope_M in zip(batches, slopes, strict=True):
             logp_M, _ = logp_entropy(self.policy, batch, self.chunk)
             (torch.dot(logp_M, slope_M) / total).backward()
-        product_P = gradient_of(self.policy) + self.damping * vector_P
+        product_P = gradient_of(self.policy).add_(vector_P, alpha=self.damping)
         clear(self.policy)
         return product_P
 
@@ -102,12 +102,12 @@ def natural_step(
     the policy is as it was. Raises NonFiniteError for a gradient that is not finite.
     """
     policy = fisher.policy
-    gradient_P = gradient_of(policy)
+    downhill_P = gradient_of(policy).neg_()
     clear(policy)
-    norm = gradient_P.norm().item()
+    norm = downhill_P.norm().item()
     if not isfinite(norm):
         raise NonFiniteError(f"gradient norm is {norm} at optimizer step {done}")
-    direction_P, quadratic = conjugate_gradients(fisher, -gradient_P, iterations=iterations)
+    direction_P, quadratic = conjugate_gradients(fisher, downhill_P, iterations=iterations)
     length, share = step_length(quadratic, bound), 1.0
     before = [p.detach().clone() for p in trained(policy)]
     for attempt in range(1, ATTEMPTS + 1):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
@@ -126,16 +127,19 @@ def memory_of(name: str, options: Options) -> tuple[dict[Model, float], list[Mod
     Raises RecipeError for an unknown size, type or optimizer.
     """
     count = parse_size(options.model_size)
+    each = partial(bytes_per_parameter, dtype=options.dtype, optimizer=options.optimizer)
     models: list[Model] = [*ALL[name].models]
     before: list[Model] = []
+    natural = False
     if name in PRESETS:
-        models = [*AlgorithmConfig(preset=name).models]
+        algorithm = AlgorithmConfig(preset=name)
+        models, natural = [*algorithm.models], algorithm.objective == "natural_gradient"
         if options.reward != "verifier":
             models.append("judge" if options.reward == "judge" else "reward model")
     elif ALL[name].data != "online":
         before = [model for model in models if model in IN_ADVANCE]
     return {
-        model: bytes_per_parameter(model, options.dtype, options.optimizer) * count / GIB
+        model: each(model, natural_gradient=natural) * count / GIB
         for model in models
         if model not in before
     }, before

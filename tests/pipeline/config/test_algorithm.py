@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.presets import PRESETS
 
-NATURAL = {"preset": "line_search", "objective": "natural_gradient"}
+NATURAL = {"preset": "trpo"}
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -85,7 +85,7 @@ def test_several_epochs_over_a_rollout_go_on_after_a_stop_bit_for_bit(train):
 
 @pytest.mark.slow
 def test_the_natural_gradient_moves_the_policy_and_continues_after_a_stop_bit_for_bit(train):
-    told = recipe(preset="line_search", objective="natural_gradient", minibatches=1)
+    told = recipe(preset="trpo")
     whole = train("whole", told)
     train("cut", told, until=1)
     resumed = train("cut", told, resume=True)
