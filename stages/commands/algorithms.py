@@ -133,7 +133,8 @@ def memory_of(name: str, options: Options) -> tuple[dict[Model, float], list[Mod
     natural = False
     if name in PRESETS:
         algorithm = AlgorithmConfig(preset=name)
-        models, natural = [*algorithm.models], algorithm.objective == "natural_gradient"
+        models = [*algorithm.models]
+        natural = algorithm.objective == "natural_gradient"
         if options.reward != "verifier":
             models.append("judge" if options.reward == "judge" else "reward model")
     elif ALL[name].data != "online":
