@@ -114,7 +114,8 @@ def rejudged(
 ) -> Iterator[tuple["Stage", "Flips"]]:
     """Verify stage by stage and step by step; writes a summary next to the verdicts of a stage.
 
-    Raises RecipeError if the verifier cannot read the reference of any rollout of a stage.
+    A stage of which the verifier can judge no rollout is named and left out. Raises RecipeError if
+    that is every stage.
     """
     from veriloop.pipeline.offline.rescore import rescore
     from veriloop.pipeline.offline.verdict_diff import Flips
@@ -122,6 +123,7 @@ def rejudged(
     from veriloop.verifiers.pool import VerifierPool
 
     bounds = (options.workers, options.limit_s, options.memory_mb)
+    refused: list[str] = []
     with VerifierPool(*bounds, **options.judging()) as pool:
         for stage in stages:
             flips, folder = Flips(), rejudgement.folder(run.folder, stage.name)
@@ -130,13 +132,16 @@ def rejudged(
                 target = folder / path.name
                 flips.add(step, rescore(path, target, asked, lambda tasks: judged(pool, tasks)))
             if not flips.rollouts:
-                raise RecipeError(
-                    f"{rejudgement.verifier.name} can judge nothing of {stage.name}: "
-                    f"{_left_out(flips.left_out)}; it reads "
-                    f"{dict(rejudgement.verifier.example.reference)}"
-                )
+                refused.append(f"{stage.name}: {_left_out(flips.left_out)}")
+                continue
             _write(folder.with_name(f"{folder.name}.json"), summarize(stage, rejudgement, flips))
             yield stage, flips
+    nothing = f"{rejudgement.verifier.name} can judge nothing of {'; of '.join(refused)}; it reads "
+    nothing += f"{dict(rejudgement.verifier.example.reference)}"
+    if len(refused) == len(stages):
+        raise RecipeError(nothing)
+    if refused:
+        print(f"left out: {nothing}", flush=True)
 
 
 def _reference(stage: "Stage", component: str) -> Mapping[str, Any]:

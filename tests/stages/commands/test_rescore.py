@@ -1,6 +1,7 @@
 """`veriloop rescore`: a run by hand, judged anew in worker processes, printed, kept and resumed."""
 
 import json
+import shutil
 
 import pytest
 
@@ -94,7 +95,6 @@ def test_another_verifier_is_compared_with_what_was_recorded(run, kinder, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_reward_term_is_judged_by_the_reference_of_its_recipe(run, tmp_path):
     told = json.loads((run / "run.json").read_text())
     term = {"verifier": "length", "reference": {"length": {"at_most": 1, "slack": 1}}}
@@ -181,6 +181,25 @@ def test_what_cannot_be_judged_is_refused_with_what_there_is(run, capsys, words,
             _with_reference(path, '{"value": "2", "unit": "m"}')
     assert command.main(["rescore", str(run), *words]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_stage_with_nothing_to_judge_does_not_end_the_others(run, tmp_path, capsys):
+    shutil.copytree(run / "zero", run / "chat")
+    for path in (run / "chat/rollouts").iterdir():
+        _with_reference(path, '{"value": "2", "unit": "m"}')
+    told = json.loads((run / "run.json").read_text())
+    told["stages"] = [told["stages"][0] | {"name": "chat"}, told["stages"][0]]
+    (run / "run.json").write_text(json.dumps(told))
+    for path in (run / "zero/rollouts").iterdir():
+        _with_reference(path, '{"numbers": [1, 1], "target": 2}')
+    counts = tmp_path / "counts.json"
+    assert (
+        command.main(["rescore", str(run), "--verifier", "countdown", "--json", str(counts)]) == 0
+    )
+    assert "left out: countdown can judge nothing of chat: 8 with" in capsys.readouterr().out
+    stages = json.loads(counts.read_text())["stages"]
+    assert list(stages) == ["zero"] and stages["zero"]["rollouts"] == 8
 
 
 def _with_reference(path, text):
