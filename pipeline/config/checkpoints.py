@@ -1,5 +1,6 @@
 """Checkpoints by name: a folder, or a model on the Hugging Face hub at a revision."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -10,6 +11,8 @@ from pydantic import AfterValidator
 from veriloop.pipeline.errors import RecipeError
 
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")  # to download from the hub
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+TOKENIZERS = ("tokenizer.json", "*.model", "vocab.*")
 _HUB_ID = re.compile(r"(?P<repo>[\w.\-]+/[\w.\-]+)(@(?P<revision>[\w.\-/]+))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -29,7 +32,8 @@ def find_checkpoint(name: str, key: str = "--model") -> Path:
     if split(name) is None:
         raise RecipeError(f"{refusal}: no such folder, and not an id on the hub, which has the "
                           "form organisation/model or organisation/model@revision")  # fmt: skip
-    return cached(name) or _downloaded(name, refusal)
+    held = _held(name)
+    return held if held and not _lacks(held) else _downloaded(name, refusal, held)
 
 
 def require_config(name: str, key: str) -> None:
@@ -40,7 +44,7 @@ def require_config(name: str, key: str) -> None:
     if Path(name).exists() or split(name) is None:
         find_checkpoint(name, key)
     refusal = f"{key}: {name} holds no Hugging Face checkpoint (no config.json in it)"
-    _downloaded(name, refusal, ("config.json",))
+    _downloaded(name, refusal, None, ("config.json",))
 
 
 def config_file(name: str) -> Path | None:
@@ -87,19 +91,44 @@ HubId = Annotated[str, AfterValidator(lambda value: value and check_hub_id(value
 
 
 def cached(name: str) -> Path | None:
-    """The folder of an id on the hub in the local cache; None for a path, or if it is not there."""
+    """The folder of an id on the hub in the local cache; None for a path, or if it is not there
+    with all weights and a tokenizer."""
+    held = _held(name)
+    return held if held and not _lacks(held) else None
+
+
+def _held(name: str) -> Path | None:
+    """The folder of an id on the hub in the local cache, maybe of a download that was stopped."""
     if (hub := split(name)) is None:
         return None
     from huggingface_hub import snapshot_download
 
     try:
-        folder = Path(snapshot_download(
+        return Path(snapshot_download(
             hub[0], revision=hub[1], local_files_only=True, allow_patterns=list(FILES)
         ))  # fmt: skip
     except FileNotFoundError:
         return None
-    complete = (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
-    return folder if complete else None
+
+
+def _lacks(folder: Path) -> str:
+    """The file that a snapshot in the hub's cache lacks; "" if it is whole.
+
+    Shards count only with their index, which a stopped download may not have reached.
+    """
+    if not (folder / "config.json").is_file():
+        return "config.json"
+    if not (folder / SINGLE).is_file():
+        try:
+            shards = json.loads((folder / INDEX).read_bytes())["weight_map"].values()
+        except FileNotFoundError:
+            return f"{SINGLE}, or {INDEX} and its shards"
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return f"a readable {INDEX}"
+        for shard in sorted(set(shards)):
+            if not (folder / shard).is_file():
+                return shard
+    return "" if any(any(folder.glob(form)) for form in TOKENIZERS) else "a tokenizer"
 
 
 def commit_of(folder: Path) -> str:
@@ -108,7 +137,7 @@ def commit_of(folder: Path) -> str:
     return name if folder.parent.name == "snapshots" and _COMMIT.fullmatch(name) else ""
 
 
-def _downloaded(name: str, refusal: str, files: tuple[str, ...] = FILES) -> Path:
+def _downloaded(name: str, refusal: str, held: Path | None, files: tuple[str, ...] = FILES) -> Path:
     from huggingface_hub import constants, snapshot_download
 
     hub = split(name)
@@ -118,6 +147,8 @@ def _downloaded(name: str, refusal: str, files: tuple[str, ...] = FILES) -> Path
         f"{refusal}. It is no folder. As an id on the hub, {repo} at revision {revision or 'main'} "
         f"is not in the cache at {constants.HF_HUB_CACHE}"
     )
+    if held:
+        searched += f", where a download was not finished: {_lacks(held)} is missing"
     if constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE", "") in ("1", "true"):
         raise RecipeError(
             f"{searched}; HF_HUB_OFFLINE forbids downloads. Unset it, or name a folder"

@@ -6,7 +6,7 @@ from typing import Any
 
 from veriloop.data.hub.files import FILES
 from veriloop.data.template import INSTRUCTION
-from veriloop.pipeline.config.checkpoints import cached
+from veriloop.pipeline.config.checkpoints import config_file
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
 from veriloop.pipeline.config.registry import Recipe
@@ -66,7 +66,8 @@ def _chat_template(start: str) -> str:
     """The files of a start that may hold its chat template, as one text."""
     if start.endswith((".yaml", ".yml")):  # a base recipe, whose template has the instruction
         return INSTRUCTION
-    folder = cached(start) or Path(start)
+    config = config_file(start)
+    folder = config.parent if config else Path(start)
     files = (folder / name for name in ("chat_template.jinja", "tokenizer_config.json"))
     return "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
 

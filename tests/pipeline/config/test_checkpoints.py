@@ -1,5 +1,7 @@
 """Checkpoints by name: folders, the hub's cache, the hub, and what is refused."""
 
+import json
+
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
@@ -18,6 +20,7 @@ def snapshot(tmp_path):
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"")
+    (folder / "tokenizer.json").write_text("{}")
     return folder
 
 
@@ -87,6 +90,29 @@ def test_an_incomplete_cache_is_completed(hub, snapshot, tmp_path):
     (partial / "config.json").write_text("{}")
     hub(partial, snapshot)
     assert cached("a/b") is None and find_checkpoint("a/b") == snapshot
+
+
+SHARDS = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+INDEX = json.dumps({"weight_map": dict(zip("ab", SHARDS, strict=True))})
+SHARDED = {"config.json": "{}", SHARDS[0]: "", SHARDS[1]: "", "tokenizer.json": "{}",
+           "model.safetensors.index.json": INDEX}  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", [*SHARDED, ""])
+def test_a_download_that_was_stopped_is_resumed(hub, snapshot, tmp_path, monkeypatch, missing):
+    held = tmp_path / "held"
+    held.mkdir()
+    for name, text in SHARDED.items():
+        if name != missing:
+            (held / name).write_text(text)
+    calls = hub(held, snapshot)
+    assert find_checkpoint("a/b") == (snapshot if missing else held)
+    assert len(calls) == 1 + bool(missing)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if missing:
+        expected = {"tokenizer.json": "a tokenizer"}.get(missing, missing)
+        with pytest.raises(RecipeError, match=rf"not finished: .*{expected}.* HF_HUB_OFFLINE forb"):
+            find_checkpoint("a/b")
 
 
 @pytest.mark.parametrize("failure", [ConnectionError("no route\nlong"), ValueError("no revision")])
