@@ -22,6 +22,14 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder with its parents, if they are missing, and wait until they are on disk."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(new):
+        fsync(folder.parent)
+
+
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a hidden temporary file next to `path`, then rename it to `path`.
 
@@ -29,7 +37,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     must have only one writer. If `write` raises, `path` is unchanged.
     """
     draft = unfinished(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     try:
         with writing(path):
             write(draft)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from veriloop.pipeline.runs import tensor_store
-from veriloop.pipeline.runs.atomic_write import fsync, writing
+from veriloop.pipeline.runs.atomic_write import fsync, make_folder, writing
 from veriloop.pipeline.runs.checkpoint_files import (
     MANIFEST,
     DamagedCheckpointError,
@@ -71,7 +71,7 @@ def save_divided(
         raise ValueError(f"keep={keep}: must be at least 1")
     _check_storable(rest, "state")
     checkpoints = directory / "checkpoints"
-    checkpoints.mkdir(parents=True, exist_ok=True)
+    make_folder(checkpoints)
     recover(checkpoints, clear=True)
     final = checkpoints / _name(step)
     draft = hidden_sibling(final, "tmp")

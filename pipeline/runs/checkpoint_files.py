@@ -12,7 +12,7 @@ from veriloop.pipeline.errors import StageError
 
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step_(\d+)")
-_HIDDEN = re.compile(r"\.(tmp|old)-(step_\d+)-(\d+)")
+_HIDDEN = re.compile(r"\.(tmp|old)-(step_\d+)(?:-\d+)?")  # earlier versions added a process id
 
 
 class DamagedCheckpointError(StageError):
@@ -61,34 +61,26 @@ def check_hashes(path: Path) -> None:
 
 
 def hidden_sibling(path: Path, kind: str) -> Path:
-    """This process's hidden name for a folder: "tmp" to discard, "old" to restore."""
-    return path.with_name(f".{kind}-{path.name}-{os.getpid()}")
+    """The hidden name of a folder while it is written or replaced: "tmp" to discard, "old" to
+    restore."""
+    return path.with_name(f".{kind}-{path.name}")
 
 
 def recover(checkpoints: Path, *, clear: bool) -> None:
-    """Restore folders that dead processes renamed; with `clear` remove their temporary ones.
+    """Restore steps that a dead process was replacing; with `clear` remove what it left unfinished.
 
-    A writer that died between its two renames left the only copy of a step in ".old-". Folders of
-    other live processes are left alone.
+    A writer that died between its two renames left the only copy of a step in ".old-". No other
+    process writes here while a command holds the run folder, so every hidden folder is abandoned.
     """
     for path in sorted(checkpoints.glob(".*-step_*")):
         match = _HIDDEN.fullmatch(path.name)
-        if match is None or _is_other_process(int(match[3])):
+        if match is None:
             continue
         final = checkpoints / match[2]
         if match[1] == "old" and not final.exists():
             os.replace(path, final)
         elif clear:
             shutil.rmtree(path)
-
-
-def _is_other_process(pid: int) -> bool:
-    """Whether another live process has this id."""
-    try:
-        os.getpgid(pid)
-    except ProcessLookupError:
-        return False
-    return pid != os.getpid()
 
 
 def _manifest(path: Path) -> dict[str, Any]:

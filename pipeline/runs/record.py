@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.runs.atomic_write import fsync, unfinished, write_atomically, writing
+from veriloop.pipeline.runs.atomic_write import fsync, make_folder, unfinished, write_atomically, writing
 from veriloop.pipeline.runs.json_file import RESTORE, read_object
 from veriloop.pipeline.runs.rollout_file import read_rollouts, write_rollouts
 from veriloop.pipeline.runs.trackers.completions import completion_table
@@ -61,7 +61,7 @@ class StageRecord:
         self._tensorboard, self._mirrors = tensorboard, mirrors
         self._curves: SummaryWriter | None = None
         self._last_step: int | None = None  # of metrics.jsonl; None: not read yet
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
 
     def write_metrics(
         self, step: int, metrics: Mapping[str, float], samples: "Sequence[Graded]" = ()

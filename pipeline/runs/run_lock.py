@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.runs.atomic_write import fsync
 from veriloop.pipeline.runs.manifest import typed
 
 LOCK = ".lock"  # in the run folder, while a command writes to it
@@ -37,6 +38,8 @@ def locked(folder: Path) -> Iterator[None]:
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     file = _acquired(folder / LOCK)
     try:
+        for path in new:  # what is durable in a folder that is not would vanish with it
+            fsync(path.parent)
         _write_owner(file)
         yield
     finally:

@@ -55,7 +55,8 @@ def test_bytes_reach_the_disk_before_the_name_and_the_name_before_the_return(tmp
     monkeypatch.setattr(os, "replace", lambda a, b: (seen.append("rename"), real_replace(a, b))[1])
     path = tmp_path / "new" / "newer" / "a.txt"
     write_atomically(path, lambda fresh: fresh.write_text("new"))
-    assert seen == [str(unfinished(path)), "rename", str(path.parent)]
+    new_folders = [str(tmp_path), str(tmp_path / "new")]  # hold the entries of new and newer
+    assert seen == [*new_folders, str(unfinished(path)), "rename", str(path.parent)]
     assert path.read_text() == "new"
 
 

@@ -84,7 +84,9 @@ def test_everything_is_on_disk_before_the_rename_makes_it_count(tmp_path, monkey
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", lambda a, b: (seen.append("rename"), real_replace(a, b))[1])
-    path = put(tmp_path, 10)
+    path = put(tmp_path / "zero", 10)
+    assert seen[:2] == [tmp_path, tmp_path / "zero"]  # the new folders' entries
+    del seen[:2]
     at = seen.index("rename")
     inside = {p.relative_to(path) for p in path.rglob("*")} | {Path()}
     order = [Path(*p.relative_to(path.parent).parts[1:]) for p in seen[:at]]
@@ -175,11 +177,8 @@ def test_a_process_killed_from_outside_in_mid_save_is_cleared_up_after(tmp_path)
     )
     with child:
         assert child.stdout.readline() == b"writing\n"
-        unfinished = f".tmp-step_000020-{child.pid}"
-        put(tmp_path, 11, "b")
-        assert steps(tmp_path) == [unfinished, "step_000010", "step_000011"], "it still writes"
         child.kill()
-    assert child.returncode == -9 and unfinished in steps(tmp_path)
+    assert child.returncode == -9
+    put(tmp_path, 11, "b")
+    assert steps(tmp_path) == ["step_000010", "step_000011"]
     assert load_latest(tmp_path) == (tmp_path / "checkpoints" / "step_000011", {"mark": "b"})
-    put(tmp_path, 20, "c")
-    assert steps(tmp_path) == ["step_000010", "step_000011", "step_000020"]

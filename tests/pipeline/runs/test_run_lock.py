@@ -91,3 +91,17 @@ def test_children_of_the_holder_do_not_inherit_the_lock(tmp_path):
     finally:
         child.kill()
         child.wait()
+
+
+def test_the_entries_of_new_folders_are_on_disk_before_anything_is_written_in_them(
+    tmp_path, monkeypatch
+):
+    seen, real = [], os.fsync
+
+    def fsync(descriptor):
+        seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with locked(tmp_path / "a" / "run"):
+        assert sorted(seen) == [str(tmp_path), str(tmp_path / "a")]
