@@ -33,7 +33,7 @@ from veriloop.pipeline.config.preference import CollectPreferencesRecipe, Prefer
 from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
 from veriloop.pipeline.config.sections import Part, Ranked, require_plugins
-from veriloop.pipeline.dry_run.inputs import require_data, require_files
+from veriloop.pipeline.dry_run.inputs import require_data, require_files, require_local_questions
 from veriloop.pipeline.dry_run.plan import plan, require_memory_of
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.runs.console import activity
@@ -343,7 +343,7 @@ def refusals(recipe: Recipe, taken: Collection[str] = ()) -> list[str]:
     The settings in `taken` come from earlier stages. Nothing is downloaded but a config.json.
     """
     reasons: list[str] = []
-    checks = [lambda: require_files(recipe)]
+    checks = [lambda: require_files(recipe, taken), lambda: require_local_questions(recipe)]
     checks += [lambda: require_installed(getattr(recipe, "trackers", ()))]
     for key, name, hint in checkpoints_of(recipe):
         if key not in taken:

@@ -11,11 +11,12 @@ from veriloop.data.arithmetic import Split
 from veriloop.data.decontaminate import Overlap, words
 from veriloop.data.hub.files import held_out_split, rows, training_split
 from veriloop.data.hub.layout import Layout
-from veriloop.data.hub.load import Entry, layout_for, read
+from veriloop.data.hub.load import Entry, ProblemReader, layout_for, read
 from veriloop.data.hub.reference_answers import plain_answer
 from veriloop.data.problem import Problem
 
 Fits = Callable[[Problem], bool]
+NO_SPLIT = "give `test`, a split or a file, or `held_out`, a share"
 CACHED_ORDERS = 4  # permutations kept in memory
 
 
@@ -80,7 +81,7 @@ class SetSource:
         if not problems:
             lack = "to train on"
             if split == "test":
-                lack = "is held out: give `test`, a split, or `held_out`, a share"
+                lack = f"is held out: {NO_SPLIT}, with prompts that fit"
             raise ValueError(f"{self.name}: no question {lack}")
         return problems
 
@@ -155,6 +156,34 @@ def require_rows(spec: SourceSpec) -> None:
             next(rows(spec.name, layout, path, split, config=spec.config, streaming=False), None)
 
 
+def require_question(spec: SourceSpec, split: Split) -> None:
+    """Raise ValueError unless a question belongs to a split, and DatasetNotFoundError.
+
+    It reads until the first one.
+    """
+    layout = layout_for(spec.name, spec.path, spec.layout)
+    require_problems(spec.name, layout)
+    path, part, limit = spec.path, training_split(layout, spec.path, spec.train), spec.rows
+    if split == "test" and not spec.held_out:
+        (path, part), limit = held_out_split(layout, spec.path, spec.test), 0
+        layout = layout_for(spec.name, path, spec.layout) if path != spec.path else layout
+    count = 0
+    if part:
+        for entry in _reader(spec, layout, path, part, limit):
+            count += 1
+            held_out = hash_fraction(entry.problem.prompt) < spec.held_out
+            if not spec.held_out or held_out is (split == "test"):
+                return
+    aim = "is held out" if split == "test" else "is left to train on"
+    if spec.held_out:
+        raise ValueError(
+            f"no question {aim}: held_out={spec.held_out:g} of {count:,} questions, chosen by a "
+            f"hash; give a {'larger' if split == 'test' else 'smaller'} share, or `test`, a split "
+            "or a file"
+        )
+    raise ValueError(f"no question {aim}: {f'split {part!r} holds none' if part else NO_SPLIT}")
+
+
 def hash_fraction(question: str) -> float:
     """A number in [0, 1) that depends only on the words of a question."""
     digest = hashlib.sha256(" ".join(words(question)).encode()).digest()
@@ -173,15 +202,7 @@ def _read(
     their solutions. Adds to `dropped`."""
     if not split:
         return []
-    reader = read(
-        spec.name,
-        path=path,
-        split=split,
-        config=spec.config,
-        layout=layout,
-        streaming=False,
-        limit=limit,
-    )
+    reader = _reader(spec, layout, path, split, limit)
     entries: dict[str, Entry] = {}
     for entry in reader:
         problem = entry.problem  # of an exported file, its source may be another set
@@ -195,6 +216,18 @@ def _read(
             entries[key] = replace(entry, problem=problem, solutions=())
     dropped.update(reader.dropped)
     return list(entries.values())
+
+
+def _reader(spec: SourceSpec, layout: Layout, path: str, split: str, limit: int) -> ProblemReader:
+    return read(
+        spec.name,
+        path=path,
+        split=split,
+        config=spec.config,
+        layout=layout,
+        streaming=False,
+        limit=limit,
+    )
 
 
 def _key(problem: Problem) -> str:

@@ -246,8 +246,10 @@ def _of_natural_step(parts: Sequence[Part], shape: Shape, trainer: TrainerConfig
     """The policy's parts with the vectors of a step along the natural gradient, which follows the
     update's passes, in place of an optimizer's moments."""
     own = adapter_parameters(shape, trainer) or shape.parameters
-    vectors = Part(name="natural gradient", size=4 * NATURAL_VECTORS * own,
-                   during=("natural step",), note=f"{NATURAL_VECTORS} vectors, float32")  # fmt: skip
+    note = f"{NATURAL_VECTORS} vectors, float32"
+    vectors = Part(
+        name="natural gradient", size=4 * NATURAL_VECTORS * own, during=("natural step",), note=note
+    )
     held = [part for part in parts if part.name != "optimizer moments"]
     return [
         *(replace(p, during=(*p.during, "natural step")) if p.during == ("update",) else p

@@ -1,9 +1,10 @@
 """Data that a recipe names: found before anything is trained."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from veriloop.data.generated_rows import GENERATED
 from veriloop.data.hub.files import FILES
 from veriloop.data.template import INSTRUCTION
 from veriloop.pipeline.config.checkpoints import config_file
@@ -12,31 +13,68 @@ from veriloop.pipeline.config.preference import CollectPreferencesRecipe, Prefer
 from veriloop.pipeline.config.registry import Recipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SFTRecipe, Supervised
-from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.rollouts.sources import require_sources
+from veriloop.pipeline.errors import RecipeError, did_you_mean
+from veriloop.pipeline.rollouts.sources import require_questions, require_sources
 
-# Dotted keys of files. A value without one of the suffixes is generated data, or STAGE.OUTPUT.
-FILE_KEYS = ("data.source", "general.source", "filters.against", "algorithm.ptx_text", "anchors")
+SUFFIXES = (".jsonl", ".parquet")  # of training data
+TEXT = "algorithm.ptx_text"  # JSONL in a file of any name
+# Dotted keys of files: the generated data that can be named instead.
+FILE_KEYS: Mapping[str, Collection[str]] = {
+    "data.source": GENERATED,
+    "general.source": GENERATED,
+    "filters.against": (),
+    TEXT: ("corpus",),
+    "anchors": (),
+}
 
 
-def require_data(recipe: Recipe) -> None:
-    """Raise RecipeError for the first file or data set of the recipe that is missing.
+def require_data(recipe: Recipe, taken: Collection[str] = ()) -> None:
+    """Raise RecipeError for the first file or data set of the recipe that is missing, or that
+    holds no question of a split that the stage reads.
 
-    Sets of the hub are downloaded into the cache.
+    The keys in `taken` come from earlier stages. Sets of the hub are downloaded into the cache.
     """
-    require_files(recipe)
-    require_sources(source_names(recipe), getattr(recipe, "sets", {}))
+    require_files(recipe, taken)
+    sets = getattr(recipe, "sets", {})
+    require_sources(source_names(recipe), sets)
+    require_questions(learned_sources(recipe), "rl", sets)
+    require_questions(evaluated_sources(recipe), "test", sets)
 
 
-def require_files(recipe: Recipe) -> None:
-    """Raise RecipeError for the first file that the recipe names and that is missing."""
+def require_files(recipe: Recipe, taken: Collection[str] = ()) -> None:
+    """Raise RecipeError for the first file that the recipe names and that is missing, and for data
+    that is neither generated nor a file. The keys in `taken` come from earlier stages."""
     for name, config in getattr(recipe, "sets", {}).items():
         if config.path and not Path(config.path).exists():
             raise RecipeError(f"sets.{name}: {config.path} is not a file or folder")
-    for key in FILE_KEYS:
+    for key, generated in FILE_KEYS.items():
         value = _value(recipe, key)
-        if Path(value).suffix in FILES and not Path(value).is_file():
-            raise RecipeError(f"{key}: {value} is not a file")
+        if value and key not in taken and value not in generated:
+            _require_file(key, value, generated)
+
+
+def _require_file(key: str, value: str, generated: Collection[str]) -> None:
+    path = Path(value)
+    if path.is_file():
+        if key != TEXT and path.suffix not in SUFFIXES:
+            raise RecipeError(f"{key}: {value} does not end in {' or '.join(SUFFIXES)}")
+    elif not generated or path.suffix in FILES:
+        raise RecipeError(f"{key}: {value} is not a file")
+    else:
+        known = ", ".join(generated)
+        raise RecipeError(
+            f"{key}: {value!r} is no file and no generated data."
+            f"{did_you_mean(value, generated)} Generated: {known}"
+        )
+
+
+def require_local_questions(recipe: Recipe) -> None:
+    """Raise RecipeError for a set in a file or folder without a question of a split that the stage
+    reads. Nothing is downloaded."""
+    sets = getattr(recipe, "sets", {})
+    local = {name for name, config in sets.items() if config.path}
+    require_questions(local.intersection(learned_sources(recipe)), "rl", sets)
+    require_questions(local.intersection(evaluated_sources(recipe)), "test", sets)
 
 
 TAGS = ("<think>", "<answer>")  # that the format reward requires
@@ -73,25 +111,36 @@ def _chat_template(start: str) -> str:
 
 
 def source_names(recipe: Recipe) -> list[str]:
-    """Sources of the problems that the stage samples answers to."""
-    return list(dict.fromkeys(_source_names(recipe)))
+    """Sources of the problems that the stage samples answers to, or learns from."""
+    return list(dict.fromkeys([*learned_sources(recipe), *evaluated_sources(recipe)]))
 
 
-def _source_names(recipe: Recipe) -> Iterator[str]:
+def learned_sources(recipe: Recipe) -> Collection[str]:
+    """Sources whose training questions the stage reads."""
     match recipe:
-        case RLRecipe() | PreferenceRecipe() | DistillRecipe(method="on_policy"):
-            yield from recipe.problems
-            yield from recipe.evaluation.sources if recipe.problems else ()
-        case CollectPreferencesRecipe():
-            yield from recipe.problems
-        case Supervised(examine=True):
-            yield from recipe.evaluation.sources
+        case RLRecipe() | PreferenceRecipe() | CollectPreferencesRecipe():
+            return recipe.problems
+        case DistillRecipe(method="on_policy"):
+            return recipe.problems
+        case SFTRecipe():
+            return recipe.data.problems
+        case ColdStartRecipe() | RejectionRecipe():
+            return recipe.collect.problems
         case _:
-            pass
-    if isinstance(recipe, SFTRecipe):
-        yield from recipe.data.problems
-    if isinstance(recipe, ColdStartRecipe | RejectionRecipe):
-        yield from recipe.collect.problems
+            return ()
+
+
+def evaluated_sources(recipe: Recipe) -> Collection[str]:
+    """Sources whose held-out questions the stage reads."""
+    match recipe:
+        case PreferenceRecipe() if not recipe.problems:
+            return ()
+        case DistillRecipe(method="on_policy") | RLRecipe() | PreferenceRecipe():
+            return recipe.evaluation.sources
+        case ColdStartRecipe() | RejectionRecipe() | Supervised(examine=True):
+            return recipe.evaluation.sources
+        case _:
+            return ()
 
 
 def _value(recipe: Recipe, key: str) -> str:

@@ -3,9 +3,16 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from veriloop.data.arithmetic import Split
 from veriloop.data.decontaminate import Overlap
 from veriloop.data.gym import GymSource
-from veriloop.data.hub.source import SetSource, SourceSpec, open_source, require_rows
+from veriloop.data.hub.source import (
+    SetSource,
+    SourceSpec,
+    open_source,
+    require_question,
+    require_rows,
+)
 from veriloop.data.problem import Problem
 from veriloop.data.sources import SOURCES, Source, held_out
 from veriloop.pipeline.config.datasets import SetConfig, gym_task, is_generated
@@ -66,6 +73,20 @@ def require_sources(names: Iterable[str], sets: Mapping[str, SetConfig]) -> None
             require_rows(_source_spec(name, sets.get(name, SetConfig()), lambda _: True))
         except (ValueError, KeyError, FileNotFoundError) as mistake:
             raise RecipeError(f"sets.{name}: {mistake}") from mistake
+
+
+def require_questions(names: Iterable[str], split: Split, sets: Mapping[str, SetConfig]) -> None:
+    """Raise RecipeError for a published set among the sources without a question of a split.
+
+    Prompts of any length count. It reads until the first one.
+    """
+    for name in names:
+        if not is_generated(name, sets):
+            try:
+                config = sets.get(name, SetConfig())
+                require_question(_source_spec(name, config, lambda _: True), split)
+            except (ValueError, KeyError, FileNotFoundError) as mistake:
+                raise RecipeError(f"sets.{name}: {mistake}") from mistake
 
 
 def _gym(name: str, task: str, sets: Mapping[str, SetConfig]) -> GymSource:

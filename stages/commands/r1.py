@@ -114,7 +114,7 @@ def command(words: Sequence[str]) -> int:
         require_start(step.recipe, step.stage.take)
         require_installed(getattr(step.recipe, "trackers", ()))
         with activity("looking up the data sets"):
-            require_data(step.recipe)
+            require_data(step.recipe, step.stage.take)
     for _, repo in pushes:
         require_access(repo)
     with (

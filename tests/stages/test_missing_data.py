@@ -8,7 +8,8 @@ import datasets
 import pytest
 import yaml
 
-from veriloop.pipeline.config.load import FOLDER, read
+from veriloop.pipeline.config.load import FOLDER, read, validate
+from veriloop.pipeline.dry_run.inputs import require_files
 from veriloop.pipeline.errors import RecipeError
 from veriloop.stages import launch
 
@@ -95,6 +96,62 @@ def test_a_set_whose_held_out_split_is_missing_is_refused(here, begun):
 def test_a_file_that_is_missing_is_named_with_its_key(stage, recipe, flag, here, begun):
     assert started(stage, recipe, f"--{flag}", "no.jsonl") == f"{flag}: no.jsonl is not a file"
     assert begun == [] and list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "recipe", "key", "value", "nearest"),
+    [
+        ("sft", "tiny/sft", "data.source", "arithmetc", "arithmetic"),
+        ("preference", "tiny/dpo", "data.source", "genral", "general"),
+        ("rejection-sft", "tiny/rejection_sft", "general.source", "genral", "general"),
+        ("zero", "tiny/zero", "algorithm.ptx_text", "corpu", "corpus"),
+    ],
+)
+@pytest.mark.parametrize("dry", [True, False])
+def test_generated_data_that_is_mistyped_is_named_with_the_nearest(
+    stage, recipe, key, value, nearest, dry, here, begun
+):
+    message = started(stage, recipe, f"--{key}", value, *["--dry-run"] * dry)
+    assert (
+        f"{key}: {value!r} is no file and no generated data. Did you mean {nearest!r}?" in message
+    )
+    assert begun == [] and list(here.iterdir()) == []
+
+
+def test_training_data_of_an_unknown_suffix_is_refused_before_the_run(here, begun):
+    (here / "rows.txt").write_text("{}")
+    message = started("sft", "tiny/sft", "--data.source", "rows.txt", "--dry-run")
+    assert "data.source: rows.txt does not end in .jsonl or .parquet" in message
+    text = started("zero", "tiny/zero", "--algorithm.ptx-text", "rows.txt")
+    assert text == "begun" and begun == ["zero"]
+
+
+def test_data_that_an_earlier_stage_makes_is_no_file_yet(here):
+    values = yaml.safe_load((FOLDER / "tiny/distill.yaml").read_text())
+    recipe = validate(values | {"data": {"source": "rejection_sft.data", "rows": 8}}, "mine")
+    require_files(recipe, {"data.source": "rejection_sft.data"})
+    with pytest.raises(RecipeError, match="is no file"):
+        require_files(recipe)
+
+
+def questions(path, count):
+    rows = [{"question": f"{n} + 1?", "answer": f"#### {n + 1}"} for n in range(count)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return {"mine": {"of": "gsm8k", "path": str(path)}}
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_share_that_holds_out_no_question_or_all_is_refused_before_the_run(here, begun, dry):
+    sets = questions(here / "mine.jsonl", 4)
+    for share, aim in ((1e-6, "held out"), (1.0, "left to train on")):
+        sets["mine"]["held_out"] = share
+        mine = recipe_with(here / "mine.yaml", sets=sets, problems={"mine": 1.0})
+        message = started("zero", mine, *["--dry-run"] * dry)
+        assert f"sets.mine: no question is {aim}: held_out={share:g} of 4 questions" in message
+    assert begun == []
+    sets["mine"]["held_out"] = 0.5
+    mine = recipe_with(here / "mine.yaml", sets=sets, problems={"mine": 1.0})
+    assert started("zero", mine) == "begun"
 
 
 def test_generated_data_needs_no_file(begun):
