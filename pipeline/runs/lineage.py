@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from hashlib import file_digest, sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,8 @@ ABOUT_THE_RUN = {"manifest.json", "base.json"}  # in that folder, but with times
 NAMES = {"stage", "name", "push_to_hub"}  # recipe keys that are never paths
 # Recipe keys that may name a checkpoint on the hub.
 CHECKPOINTS = {"start", "teacher", "reward_model", "critic_start"}
+# Recipe keys that may name a function as file.py:name or package.module:name.
+FUNCTIONS = {"objective", "advantage", "function"}
 RECORDS = {"metrics"}  # outputs that no stage reads as input
 
 State = Literal["", "missing", "changed"]
@@ -88,15 +91,34 @@ def state(recorded: Mapping[str, str]) -> State:
 
 
 def inputs(recipe: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """The existing checkpoints and files that a recipe's values name, by dotted key."""
+    """The existing checkpoints and files that a recipe's values name, by dotted key.
+
+    Of a function or plugin in a module it is the module's file.
+    """
     texts = {key: text for key, text in _texts(recipe) if key not in NAMES and text}
     paths = {key: traced(_path(key, text)) for key, text in texts.items()}
     for key, text in texts.items():
-        file, _, function = text.rpartition(":")
-        if function and file.endswith(".py"):
+        source, colon, _ = text.rpartition(":")
+        if colon and key.rpartition(".")[2] in FUNCTIONS:
             # The setting itself stays among the deciding ones: it names the function.
-            paths[f"{key} (file)"] = traced(Path(file))
+            paths[f"{key} (file)"] = _traced_source(source)
+        elif key.startswith("plugins."):
+            paths[key] = _traced_source(text)
     return {key: entry for key, entry in paths.items() if entry is not None}
+
+
+def _traced_source(source: str) -> dict[str, str] | None:
+    """A file ending in .py, or that of a module; None for a module of veriloop, which the recorded
+    version of the code identifies, and for one without a file."""
+    if source.endswith(".py"):
+        return traced(Path(source))
+    if source.partition(".")[0] == "veriloop":
+        return None
+    try:
+        spec = find_spec(source)  # imports no module that loading the recipe has not imported
+    except (ImportError, ValueError):
+        return None
+    return traced(Path(spec.origin)) if spec is not None and spec.origin else None
 
 
 def _path(key: str, text: str) -> Path:

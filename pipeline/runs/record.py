@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.runs.atomic_write import fsync, make_folder, unfinished, write_atomically, writing
+from veriloop.pipeline.runs.atomic_write import (
+    fsync,
+    make_folder,
+    unfinished,
+    write_atomically,
+    writing,
+)
 from veriloop.pipeline.runs.json_file import RESTORE, read_object
 from veriloop.pipeline.runs.rollout_file import read_rollouts, write_rollouts
 from veriloop.pipeline.runs.trackers.completions import completion_table

@@ -116,6 +116,47 @@ def test_inputs_are_the_paths_in_a_recipe_anywhere(model, tmp_path, monkeypatch)
     assert found["data.source"]["path"] == "rows.jsonl"
 
 
+def test_the_files_of_functions_and_plugins_in_modules_are_inputs(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "lineage_of_mine"
+    package.mkdir()
+    for name in ("__init__", "losses", "verifiers"):
+        (package / f"{name}.py").write_text("")
+    (tmp_path / "mine.py").write_text("")
+    recipe = {
+        "algorithm": {
+            "objective": "lineage_of_mine.losses:mine",
+            "advantage": f"{tmp_path}/mine.py:mine",
+        },
+        "reward": {"terms": {"x": {"function": "lineage_of_mine.losses:term"}}},
+        "plugins": ["lineage_of_mine.verifiers", f"{tmp_path}/mine.py", "lineage_of_mine"],
+        "sandbox": {"backend": "docker:image"},
+    }
+    found = lineage.inputs(recipe)
+    assert {key: one["path"].removeprefix(f"{tmp_path}/") for key, one in found.items()} == {
+        "algorithm.objective (file)": "lineage_of_mine/losses.py",
+        "algorithm.advantage (file)": "mine.py",
+        "reward.terms.x.function (file)": "lineage_of_mine/losses.py",
+        "plugins.0": "lineage_of_mine/verifiers.py",
+        "plugins.1": "mine.py",
+        "plugins.2": "lineage_of_mine/__init__.py",
+    }
+    (package / "losses.py").write_text("def mine(inputs): ...")
+    changed = lineage.inputs(recipe)
+    assert {key for key in found if changed[key] != found[key]} == {
+        "algorithm.objective (file)",
+        "reward.terms.x.function (file)",
+    }
+
+
+@pytest.mark.parametrize(
+    "source", ["veriloop.verifiers.text.number", "sys", "no_such", "no_such.module"]
+)
+def test_modules_of_veriloop_and_those_without_a_file_are_no_inputs(source):
+    recipe = {"algorithm": {"objective": f"{source}:mine"}, "plugins": [source]}
+    assert lineage.inputs(recipe) == {}
+
+
 RECIPE = {"stage": "zero", "name": "n", "steps": 4, "rollout": {"prompts": 2, "stop": ["x"]}}
 
 
