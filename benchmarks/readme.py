@@ -36,6 +36,13 @@ MISSED = {  # result: [(what a benchmark reports of a missed target, the sentenc
             r"The memory of the \1 grew by \2 MiB from a mean of \3 MiB; it should not grow.",
         )
     ],
+    "rlhf": [
+        (
+            r"the reward in the further steps: (\S+) ± (\S+)",
+            r"While PPO over-optimises, the reward should rise by more than its 95 % interval; it "
+            r"rose by \1 ± \2.",
+        )
+    ],
     "gpu": [
         (
             r"update of (\S+): mfu ([\d.]+), aim ([\d.]+)",
