@@ -31,6 +31,7 @@ TUNED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("reinforce", "vpg", "rloo"), _ONE),
     **dict.fromkeys(("grpo", "grpo_process", "dr_grpo", "dapo", "cispo"), _SEVERAL),
     "gspo": (*_SEVERAL, *_WIDER),
+    "trpo": ("--algorithm.trust-region", "1e-3"),  # batches of 192 answers are noisy
 }
 
 
