@@ -35,6 +35,7 @@ from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
 from veriloop.pipeline.config.sections import Part, Ranked, require_plugins
 from veriloop.pipeline.dry_run.inputs import require_data, require_files, require_local_questions
 from veriloop.pipeline.dry_run.plan import plan, require_memory_of
+from veriloop.pipeline.dry_run.positions import require_positions
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.runs.hub_push import require_access, require_token
@@ -185,15 +186,17 @@ def command(words: Sequence[str]) -> int:
     repo = repo_of(options.recipe)
     output = run_folder(options.recipe, options.output, resume=options.resume)
     if options.dry_run:
-        refused = refusals(options.recipe)  # first: it fetches a config.json that the plan reads
+        refused = refusals(options.recipe)  # first: it fetches a config.json that is read below
         stage_plan = plan(options.recipe, output)
         if repo is not None:
             require_token(repo)
         print(yaml.safe_dump(options.recipe.model_dump(mode="json"), sort_keys=False), end="")
         print(stage_plan)
         require_none(refused)
+        require_positions(options.recipe)
         return 0
     require_start(options.recipe)
+    require_positions(options.recipe)
     require_memory_of(options.recipe)
     require_installed(getattr(options.recipe, "trackers", ()))
     with activity("looking up the data sets"):

@@ -3,8 +3,9 @@
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
@@ -13,6 +14,8 @@ from veriloop.pipeline.errors import RecipeError
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")  # to download from the hub
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZERS = ("tokenizer.json", "*.model", "vocab.*")
+LIMITS = ("max_position_embeddings", "n_positions")  # keys of config.json
+SCALED = ("linear", "dynamic", "yarn")  # RoPE that multiplies the positions that were trained
 _HUB_ID = re.compile(r"(?P<repo>[\w.\-]+/[\w.\-]+)(@(?P<revision>[\w.\-/]+))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -58,6 +61,37 @@ def config_file(name: str) -> Path | None:
 
     held = try_to_load_from_cache(hub[0], "config.json", revision=hub[1])
     return Path(held) if isinstance(held, str) else None
+
+
+def config_of(name: str) -> dict[str, Any] | None:
+    """The config.json in a folder or in the hub's cache; None without one. Raises RecipeError for
+    one that is not JSON."""
+    path = config_file(name)
+    if path is None:
+        return None
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as failure:
+        raise RecipeError(f"{path} is not JSON ({failure})") from failure
+    return config if isinstance(config, dict) else None
+
+
+def positions_of(config: Mapping[str, Any]) -> int | None:
+    """The positions in the values of a config.json, RoPE scaling included; None without a limit."""
+    config = config.get("text_config") or config
+    limit = next((config[key] for key in LIMITS if isinstance(config.get(key), int)), None)
+    rope = config.get("rope_parameters") or config.get("rope_scaling")
+    if limit is None or not isinstance(rope, dict):
+        return limit
+    kinds = [rope, *(inner for inner in rope.values() if isinstance(inner, dict))]  # by layer type
+    return max([limit, *(_scaled(kind, limit) for kind in kinds)])
+
+
+def _scaled(rope: Mapping[str, Any], limit: int) -> int:
+    factor = rope.get("factor")
+    if rope.get("rope_type", rope.get("type")) not in SCALED or not factor:
+        return limit
+    return int(factor * (rope.get("original_max_position_embeddings") or limit))
 
 
 def split(name: str) -> tuple[str, str | None] | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from veriloop.pipeline.config.checkpoints import positions_of
 from veriloop.pipeline.doctor.checkpoint_under_test import CheckpointUnderTest
 from veriloop.pipeline.doctor.finding import Finding, fail, ok, skipped
 from veriloop.pipeline.model.loading import BadCheckpointError
@@ -34,7 +35,7 @@ def tied_head(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
 
 def positions(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
     """Whether the recipe's longest prompt and response fit."""
-    limit = getattr(checkpoint.config.get_text_config(), "max_position_embeddings", None)
+    limit = positions_of(checkpoint.config.get_text_config().to_dict())
     if limit is None:
         yield skipped("positions", "config.json has no max_position_embeddings",
                       "nothing to do if the architecture has no limit")  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from veriloop.data.sources import SOURCES
-from veriloop.pipeline.config.checkpoints import config_file
+from veriloop.pipeline.config.checkpoints import config_file, config_of
 from veriloop.pipeline.config.datasets import SetConfig, gym_task
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
@@ -105,14 +105,8 @@ def shape_at(start: str) -> Shape | None:
                 "started from, or a folder with a checkpoint"
             )
         return tiny_shape(base.model, tiny_parameters(base.model))
-    path = config_file(start)
-    if path is None:
-        return None
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as failure:
-        raise RecipeError(f"{path} is not JSON ({failure})") from failure
-    return shape_of(config, parameters(path.parent)) if isinstance(config, dict) else None
+    config, path = config_of(start), config_file(start)
+    return None if config is None or path is None else shape_of(config, parameters(path.parent))
 
 
 def require_memory_of(recipe: Recipe) -> None:

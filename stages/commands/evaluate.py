@@ -13,10 +13,11 @@ from typing import Annotated
 import tyro
 from pydantic import ValidationError
 
-from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.checkpoints import config_of, find_checkpoint, positions_of
 from veriloop.pipeline.config.load import explain
 from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig, require_known_sources
 from veriloop.pipeline.config.user_code import check_template
+from veriloop.pipeline.dry_run.positions import require_room
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.evaluation.evaluate import Evaluation
 from veriloop.stages.commands.parse import BoundedJudgeOptions, parse_options, system_message
@@ -75,8 +76,11 @@ def run(options: Options) -> Evaluation:
         raise RecipeError(f"flags:\n{explain(mistake, EvaluationConfig)}") from mistake
     except ValueError as unknown:
         raise RecipeError(f"flags: {unknown}") from unknown
+    checkpoint = find_checkpoint(options.checkpoint, "CHECKPOINT")
+    lengths = {"--max-prompt": options.max_prompt, "--max-tokens": options.max_tokens}
+    require_room(options.checkpoint, positions_of(config_of(str(checkpoint)) or {}), lengths)
     return evaluate_checkpoint(
-        find_checkpoint(options.checkpoint, "CHECKPOINT"),
+        checkpoint,
         config,
         options.sampler,
         max_tokens=options.max_tokens,

@@ -16,6 +16,7 @@ from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.r1_stages import device_of_ranks, steps
 from veriloop.pipeline.dry_run.inputs import require_data
 from veriloop.pipeline.dry_run.plan import stage_plans
+from veriloop.pipeline.dry_run.positions import position_refusals
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.runs.hub_push import require_access, require_token
@@ -103,7 +104,7 @@ def command(words: Sequence[str]) -> int:
             for reason in refusals(step.recipe, step.stage.take)
         ]
         print(stage_plans(recipe, output, overrides))
-        require_none(refused)
+        require_none([*refused, *position_refusals(todo)])
         return 0
     device = device_of_ranks(todo, recipe)
     if launched_rank(recipe):
@@ -115,6 +116,7 @@ def command(words: Sequence[str]) -> int:
         require_installed(getattr(step.recipe, "trackers", ()))
         with activity("looking up the data sets"):
             require_data(step.recipe, step.stage.take)
+    require_none(position_refusals(todo))
     for _, repo in pushes:
         require_access(repo)
     with (

@@ -69,7 +69,7 @@ def test_a_recipe_longer_than_the_model_fails(checkpoint, finding, needed, verdi
 
 def test_a_model_without_a_limit_of_its_own_says_so(checkpoint, finding):
     one = checkpoint()
-    one._parts["config"] = SimpleNamespace(get_text_config=SimpleNamespace)
+    one._parts["config"] = SimpleNamespace(get_text_config=lambda: SimpleNamespace(to_dict=dict))
     assert finding(positions, one).verdict == "skipped"
 
 

@@ -66,6 +66,12 @@ def test_a_folder_without_a_checkpoint_is_refused_by_name(words, tmp_path):
         evaluate.command(["evaluate", str(tmp_path), *words[2:]])
 
 
+def test_an_answer_that_the_model_has_no_positions_for_is_refused(words):
+    message = "--max-prompt=256 .* --max-tokens=4,000 = 4,256 tokens, and .* has 1,024 positions"
+    with pytest.raises(RecipeError, match=message):
+        evaluate.command([*words, "--max-tokens", "4000"])
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_pool")
 def test_the_same_seed_gives_the_same_evaluation(words, tmp_path):

@@ -1,0 +1,100 @@
+"""The positions of models, with RoPE scaling, and recipes that need more of them."""
+
+import json
+
+import pytest
+import yaml
+from transformers import LlamaConfig
+
+from veriloop.pipeline.config.checkpoints import positions_of
+from veriloop.pipeline.config.load import FOLDER, read, validate
+from veriloop.pipeline.config.r1_stages import steps
+from veriloop.pipeline.dry_run.positions import (
+    BASE_POSITIONS,
+    position_refusals,
+    require_positions,
+)
+from veriloop.pipeline.errors import RecipeError
+from veriloop.stages.cli import main
+
+YARN = {"factor": 4.0, "original_max_position_embeddings": 32_768}
+
+
+@pytest.mark.parametrize(
+    ("config", "positions"),
+    [
+        ({"max_position_embeddings": 4096}, 4096),
+        ({"n_positions": 1024}, 1024),
+        ({"text_config": {"max_position_embeddings": 99}, "max_position_embeddings": 7}, 99),
+        ({"max_position_embeddings": 32_768, "rope_scaling": {"type": "yarn", **YARN}}, 131_072),
+        ({"max_position_embeddings": 131_072, "rope_parameters": {"rope_type": "yarn", **YARN}},
+         131_072),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 2}}, 8192),
+        ({"max_position_embeddings": 131_072, "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}},
+         131_072),
+        ({"max_position_embeddings": 4096, "rope_scaling": None}, 4096),
+        ({"max_position_embeddings": 8192, "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 2.0},
+            "sliding_attention": {"rope_type": "default"}}}, 16_384),
+        ({"model_type": "bloom"}, None),
+    ],
+)  # fmt: skip
+def test_positions_are_those_of_the_config_with_its_rope_scaling(config, positions):
+    assert positions_of(config) == positions
+
+
+def test_positions_are_the_same_in_a_config_that_transformers_has_read():
+    config = {"max_position_embeddings": 32_768, "rope_scaling": {"rope_type": "yarn", **YARN}}
+    assert positions_of(LlamaConfig(**config).to_dict()) == positions_of(config) == 131_072
+
+
+def test_the_base_recipes_model_has_the_positions_that_are_planned(tiny_checkpoint):
+    config = json.loads((tiny_checkpoint() / "config.json").read_text())  # by base.untrained
+    assert positions_of(config) == BASE_POSITIONS
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_rollout_that_the_model_has_no_positions_for_is_refused(
+    dry, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    words = ["zero", "tiny/zero", "--rollout.max-tokens", "4000", *["--dry-run"] * dry]
+    assert main(words) == 2 and list(tmp_path.iterdir()) == []
+    assert (
+        "rollout.max_prompt=256 + rollout.max_tokens=4,000 = 4,256 tokens, and start: "
+        "recipes/tiny/base.yaml has 1,024 positions; lower one of them" in capsys.readouterr().err
+    )
+
+
+def recipe_of(name, **changes):
+    values = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    return validate(values | changes, "mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("tiny/rejection_sft", "teacher"), ("tiny/distill_on_policy", "teacher"),
+                      ("tiny/collect_preferences", "start"), ("tiny/online_dpo", "start")]
+)  # fmt: skip
+def test_a_model_in_a_folder_has_the_positions_of_its_config(name, key, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 367}))
+    recipe = recipe_of(name, **{key: str(tmp_path)})
+    with pytest.raises(RecipeError, match=f"= 368 tokens, and {key}: .* has 367 positions"):
+        require_positions(recipe)
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 368}))
+    require_positions(recipe)
+
+
+def test_an_offline_stage_samples_nothing(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 4}))
+    require_positions(recipe_of("tiny/dpo", start=str(tmp_path), problems={}))
+    require_positions(recipe_of("tiny/zero", start=str(tmp_path / "nowhere")))
+
+
+def test_a_stage_of_a_run_is_measured_against_the_base_that_it_descends_from():
+    recipe = read("tiny/r1")
+    assert position_refusals(steps(recipe)) == []
+    last = recipe.stages[-1].name
+    refused = position_refusals(steps(recipe, {"reasoning_rl": {"rollout.max_tokens": 4000}}))
+    assert len(refused) == 1 and last != "reasoning_rl"
+    assert refused[0].startswith("stage reasoning_rl: ") and "cold_start.checkpoint" in refused[0]
