@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from veriloop.pipeline.config.load import completed
 from veriloop.pipeline.config.registry import StageRecipe
 from veriloop.pipeline.config.services import Services
 from veriloop.pipeline.rollouts.grade import open_judges
@@ -16,29 +17,30 @@ def stale_reason(entry: Mapping[str, Any], recipe: StageRecipe, folder: Path) ->
     """Why the stage of this run.json entry must be run again; "" if it is current.
 
     Compares the recipe, the content of the inputs, the verifiers and, for a finished stage, the
-    content of the outputs. `folder` is the stage's folder.
+    content of the outputs. A setting that is newer than the entry had its default. `folder` is the
+    stage's folder.
     """
-    traced, values = entry.get("lineage", {}), recipe.model_dump(mode="json")
+    traced = entry.get("lineage", {})
     if "recipe" not in traced:
         return "run.json has no lineage for it"
     return (
-        _recipe_changes(entry["inputs"].get("recipe", {}), traced, values)
-        or _input_changes(traced["inputs"], lineage.inputs(values))
+        _recipe_changes(entry["inputs"].get("recipe", {}), traced, recipe)
+        or _input_changes(traced["inputs"], lineage.inputs(recipe.model_dump(mode="json")))
         or _verifier_changes(entry, recipe, folder)
         or (_output_changes(traced.get("outputs", {})) if entry["status"] == "done" else "")
     )
 
 
 def _recipe_changes(
-    before: Mapping[str, Any], traced: Mapping[str, Any], values: Mapping[str, Any]
+    recorded: Mapping[str, Any], traced: Mapping[str, Any], recipe: StageRecipe
 ) -> str:
+    values = recipe.model_dump(mode="json")
     inputs = {*traced["inputs"], *lineage.inputs(values)}
-    if lineage.recipe_hash(values, inputs) == traced["recipe"]:
-        return ""
-    old, new = lineage.deciding(before, inputs), lineage.deciding(values, inputs)
+    old = lineage.deciding(completed(recorded, type(recipe)), inputs)
+    new = lineage.deciding(values, inputs)
     changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-    changes = [f"{key}: {old.get(key)!r} -> {new.get(key)!r}" for key in changed[:3]]
-    return f"its recipe changed ({', '.join(changes) or 'in its inputs'})"
+    changes = ", ".join(f"{key}: {old.get(key)!r} -> {new.get(key)!r}" for key in changed[:3])
+    return f"its recipe changed ({changes})" if changes else ""
 
 
 def _input_changes(

@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, to_jsonable_python
 
 from veriloop.pipeline.config.fields import EXECUTION_SETTINGS, Part, is_setting
 from veriloop.pipeline.config.registry import STAGES, Recipe
@@ -193,9 +195,11 @@ def _mistake(error: ErrorDetails, kind: type[Any]) -> str:
 def refuse_changes(recorded: str, recipe: Part) -> None:
     """Raise RecipeError if a run is resumed with a recipe that differs from the recorded one.
 
-    Settings that do not affect training (`RESUMABLE`) may differ.
+    Settings that do not affect training (`RESUMABLE`) may differ. One that is newer than the record
+    had its default.
     """
-    old, new = dict(flat(json.loads(recorded))), dict(flat(recipe.model_dump(mode="json")))
+    before = completed(json.loads(recorded), type(recipe))
+    old, new = dict(flat(before)), dict(flat(recipe.model_dump(mode="json")))
     changed = [
         key
         for key in sorted(old.keys() | new.keys())
@@ -206,6 +210,40 @@ def refuse_changes(recorded: str, recipe: Part) -> None:
         raise RecipeError(
             f"cannot resume with another recipe ({changes}); start a new run with another --output"
         )
+
+
+def completed(values: Any, kind: Any) -> Any:
+    """JSON values that an earlier version may have recorded of a `kind`, such as a recipe class,
+    with the defaults of the settings that it did not have."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(values, list) and origin in (list, tuple):
+        return [completed(value, arguments[0]) for value in values]
+    if isinstance(values, dict) and origin is dict:
+        return {key: completed(value, arguments[1]) for key, value in values.items()}
+    if isinstance(values, dict) and (known := _fields(kind)):
+        defaults = {name: default for name, (_, default) in known.items() if default is not MISSING}
+        given = {
+            key: completed(value, known[key][0]) if key in known else value
+            for key, value in values.items()
+        }
+        return {**to_jsonable_python(defaults), **given}
+    if origin in (Annotated, Union, UnionType):
+        of_each = (completed(values, argument) for argument in arguments)
+        return next((value for value in of_each if value != values), values)
+    return values
+
+
+def _fields(kind: Any) -> dict[str, tuple[Any, Any]]:
+    """(annotation, default or MISSING) of the fields of a model or dataclass, by name."""
+    if is_dataclass(kind):
+        return {field.name: (field.type, field.default) for field in fields(kind)}
+    return {
+        name: (
+            field.annotation,
+            MISSING if field.is_required() else field.get_default(call_default_factory=True),
+        )
+        for name, field in getattr(kind, "model_fields", {}).items()
+    }
 
 
 def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

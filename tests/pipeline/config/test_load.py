@@ -8,6 +8,7 @@ import yaml
 from veriloop.pipeline.config.load import (
     FOLDER,
     RESUMABLE,
+    completed,
     flat,
     locate,
     read,
@@ -16,7 +17,10 @@ from veriloop.pipeline.config.load import (
     validate,
     with_flags,
 )
+from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.registry import STAGES
+from veriloop.pipeline.config.rl import ZeroRecipe
+from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import RecipeError
 
 ZERO = """\
@@ -188,6 +192,30 @@ def test_a_run_continues_with_another_backend_and_from_before_there_was_a_choice
     values = recipe.model_dump(mode="json")
     del values["sandbox"]
     refuse_changes(json.dumps(values), recipe)
+
+
+def test_a_setting_newer_than_the_record_had_its_default():
+    values, sampler = read("tiny/zero").model_dump(mode="json"), SamplerConfig()
+    del values["trainer"]["recompute"], values["sampler"], values["reward"]["terms"]
+    refuse_changes(json.dumps(values), read("tiny/zero").model_copy(update={"sampler": sampler}))
+    other = sampler.model_copy(update={"dtype": "bfloat16"})
+    changed = read("tiny/zero").model_copy(update={"sampler": other})
+    with pytest.raises(RecipeError, match=r"recipe \(sampler\.dtype: 'float32' -> 'bfloat16'\)"):
+        refuse_changes(json.dumps(values), changed)
+
+
+def test_newer_settings_are_found_inside_mappings_and_lists():
+    sets = {"mine": {"path": "a.jsonl"}}
+    recipe = ZeroRecipe.model_validate({**yaml.safe_load(ZERO), "sets": sets})
+    dump = recipe.model_dump(mode="json")
+    old = json.loads(json.dumps(dump))
+    del old["sets"]["mine"]["against"], old["algorithm"]["clip_low"]
+    assert completed(old, ZeroRecipe) == dump
+    stages = [{"name": "base", "recipe": "tiny/base", "goals": {"loss": {"at_most": 1}}}]
+    goals = {"loss": {"at_least": None, "at_most": 1, "gain": None}}
+    assert completed({"stages": stages}, R1Recipe)["stages"] == [
+        {"name": "base", "recipe": "tiny/base", "set": {}, "take": {}, "goals": goals}
+    ]
 
 
 def test_every_mistake_is_reported_at_once(refused):
