@@ -1,40 +1,55 @@
 """Flags of settings that are mappings with free names, as `--problems.gsm8k 1`."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args, get_origin
 
+from veriloop.pipeline.config.datasets import replaced
 from veriloop.pipeline.config.load import parse_value
 from veriloop.pipeline.config.registry import Recipe
 from veriloop.pipeline.config.sections import Part
 from veriloop.pipeline.errors import RecipeError
 
 REMOVABLE = ("problems", "collect.problems", "data.problems")  # positive weights: 0 removes one
+LIST = re.compile(r"\[.*\]", re.DOTALL)
 
 
 def split_flags(words: Sequence[str], recipe: Recipe) -> tuple[list[str], dict[str, Any]]:
-    """The other words, and the values of flags into mappings by path: (field, ..., name, ...).
+    """The other words, and the values of flags into mappings by path, as in `sets.mine.path`.
 
-    A value is YAML; several words are a list. Raises RecipeError for a value that is no YAML.
+    The words of a text, or of a list of texts, are taken as they are; any other value is YAML.
+    Several words are a list. Raises RecipeError for a value that is no YAML.
     """
     others: list[str] = []
     values: dict[str, Any] = {}
     for flag, rest in _grouped(words):
         name, equals, value = flag.partition("=")
-        path = _path_in_mapping(name[2:], recipe) if name.startswith("--") else ""
+        path, kind = _in_mapping(name[2:], recipe) if name.startswith("--") else ("", None)
         if not path:
             others += [flag, *rest]
             continue
-        values[path] = _value(name, [value, *rest] if equals else rest)
+        values[path] = _value(name, [value, *rest] if equals else rest, kind)
     return others, values
 
 
 def merged(recipe: Recipe, values: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` of a recipe with those of `split_flags`; other names of a mapping stay."""
+    """`values` of a recipe with those of `split_flags`; other names of a mapping stay.
+
+    Raises RecipeError for a key in a value that has no keys.
+    """
     result = dict(values)
     defaults = recipe.model_dump(mode="json")
-    for path, value in flags.items():
-        _set(result, defaults, path.split("."), value, remove=path.rpartition(".")[0] in REMOVABLE)
+    for path, value in {**replaced(flags), **flags}.items():
+        remove = path.rpartition(".")[0] in REMOVABLE
+        try:
+            _set(result, defaults, path.split("."), value, remove=remove)
+        except _NoSectionError as plain:
+            raise RecipeError(f"{plain}, so {path} cannot be set") from plain
     return result
+
+
+class _NoSectionError(ValueError):
+    """A value that has no keys."""
 
 
 def _set(
@@ -49,6 +64,8 @@ def _set(
         return
     inner = defaults.get(head) or {} if isinstance(defaults, dict) else {}
     current = values.get(head)
+    if not isinstance(current, Mapping | None):
+        raise _NoSectionError(f"{head}: {current!r} is not a section")
     # A section that the file leaves out keeps its defaults; a mapping is copied before it changes.
     values[head] = dict(current if current is not None else inner)
     _set(values[head], inner, rest, value, remove=remove)
@@ -65,29 +82,59 @@ def _grouped(words: Iterable[str]) -> list[tuple[str, list[str]]]:
     return groups
 
 
-def _path_in_mapping(flag: str, recipe: Recipe) -> str:
-    """The dotted path of a flag that leads into a mapping of the recipe; "" for any other."""
-    section: Any = recipe
-    parts = flag.split(".")
-    for index, part in enumerate(parts):
-        if isinstance(section, dict):
-            fields = [word.replace("-", "_") for word in parts[index + 1 :]]
-            return ".".join([*_underscored(parts[:index]), part, *fields])
-        if not isinstance(section, Part):
-            return ""
-        section = getattr(section, part.replace("-", "_"), None)
-    return ""
+def _in_mapping(flag: str, recipe: Recipe) -> tuple[str, Any]:
+    """The dotted path of a flag that leads into a mapping of the recipe, and the annotation of its
+    value; "" for any other.
+
+    In the names of fields `-` is `_`; the keys of mappings are as they were written.
+    """
+    kind: Any = type(recipe)
+    path: list[str] = []
+    inside = False
+    for part in flag.split("."):
+        if (section := _section(kind)) is not None:
+            path.append(part.replace("-", "_"))
+            field = section.model_fields.get(path[-1])
+            kind = None if field is None else field.annotation
+        else:
+            inside = inside or get_origin(kind) is dict
+            path.append(part)
+            kind = get_args(kind)[1] if get_origin(kind) is dict else None
+        if kind is None and not inside:
+            return "", None
+    return (".".join(path), kind) if inside else ("", None)
 
 
-def _underscored(parts: Sequence[str]) -> list[str]:
-    return [part.replace("-", "_") for part in parts]
+def _section(kind: Any) -> type[Part] | None:
+    return kind if isinstance(kind, type) and issubclass(kind, Part) else None
 
 
-def _value(flag: str, words: Sequence[str]) -> Any:
+def _value(flag: str, words: Sequence[str], kind: Any) -> Any:
+    if not words:
+        raise RecipeError(f"{flag} needs a value")
+    if kind is str:
+        return words[0] if len(words) == 1 else list(words)
     try:
+        if get_origin(kind) is tuple:
+            return _items(words, get_args(kind)[0])
         parsed = [parse_value(word) for word in words]
     except RecipeError as failure:
         raise RecipeError(f"{flag} {' '.join(words)}: the value is {failure}") from failure
-    if not parsed:
-        raise RecipeError(f"{flag} needs a value")
     return parsed[0] if len(parsed) == 1 else parsed
+
+
+def _items(words: Sequence[str], kind: Any) -> Any:
+    """The items of a list: the words, or those of one word that is a list in YAML; an empty word
+    is an empty list."""
+    if list(words) == [""]:
+        return []
+    if len(words) == 1 and LIST.fullmatch(words[0]):
+        try:
+            parsed = parse_value(words[0])
+        except RecipeError:
+            if kind is not str:
+                raise
+        else:
+            if kind is not str or all(isinstance(item, str) for item in parsed):
+                return parsed
+    return list(words) if kind is str else [parse_value(word) for word in words]

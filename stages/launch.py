@@ -19,6 +19,7 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 
 from veriloop.pipeline.config.checkpoints import find_checkpoint, require_config
 from veriloop.pipeline.config.cluster import RanksConfig, cluster_of, launched_rank
+from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import (
     FOLDER,
     flat,
@@ -32,7 +33,7 @@ from veriloop.pipeline.config.load import (
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
 from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
-from veriloop.pipeline.config.sections import Part, Ranked, require_plugins
+from veriloop.pipeline.config.sections import BaseRecipe, Part, Ranked, require_plugins
 from veriloop.pipeline.dry_run.inputs import require_data, require_files, require_local_questions
 from veriloop.pipeline.dry_run.plan import plan, require_memory_of
 from veriloop.pipeline.dry_run.positions import require_positions
@@ -44,7 +45,7 @@ from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.sampling import prelaunch
 from veriloop.pipeline.training.gc_freeze import lasting
 from veriloop.pipeline.training.stop import CommandSignals, stop_with_launcher
-from veriloop.stages.commands.parse import PluginOptions
+from veriloop.stages.commands.parse import PluginOptions, with_none
 from veriloop.stages.commands.report import reported
 from veriloop.stages.dict_flags import merged, split_flags
 from veriloop.stages.flag_help import stage_help
@@ -61,6 +62,7 @@ _ALLOWED = (
     "Allowed: such a folder, a base recipe ending in .yaml, or organisation/model[@revision] of "
     "the hub"
 )
+_TEACHER = "Allowed: such a folder, or organisation/model[@revision] of the hub"
 _Off = tyro.conf.FlagCreatePairsOff
 
 
@@ -154,7 +156,7 @@ def flag_values(
 
 def unchecked() -> ConstructorRegistry:
     """tyro's rule for recipes without pydantic's checks; `parse` checks the whole, naming keys."""
-    registry, in_rule = ConstructorRegistry(), False
+    registry, in_rule = with_none(), False
 
     @registry.struct_rule
     def rule(info: StructTypeInfo) -> StructConstructorSpec | None:
@@ -194,6 +196,7 @@ def command(words: Sequence[str]) -> int:
         print(stage_plan)
         require_none(refused)
         require_positions(options.recipe)
+        require_memory_of(options.recipe)
         return 0
     require_start(options.recipe)
     require_positions(options.recipe)
@@ -351,8 +354,6 @@ def refusals(recipe: Recipe, taken: Collection[str] = ()) -> list[str]:
     for key, name, hint in checkpoints_of(recipe):
         if key not in taken:
             checks += [partial(_require, require_config, name, key, hint)]
-    if "start" not in taken:
-        checks.append(lambda: require_memory_of(recipe))
     for check in checks:
         try:
             check()
@@ -368,14 +369,16 @@ def require_none(refused: Sequence[str]) -> None:
 
 
 def require_start(recipe: Recipe, taken: Collection[str] = ()) -> None:
-    """Raise RecipeError if the checkpoint to start from, or the reward model, does not exist."""
+    """Raise RecipeError if a checkpoint that the recipe names, such as its start or teacher, does
+    not exist. The keys in `taken` come from earlier stages."""
     for key, name, hint in checkpoints_of(recipe):
-        if key not in (*taken, "teacher"):  # the stage looks for its teacher
+        if key not in taken:
             _require(find_checkpoint, name, key, hint)
 
 
 def checkpoints_of(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
-    """(key, value, hint) of the checkpoints that a recipe names; base recipes are none."""
+    """(key, value, hint) of the checkpoints that a recipe names. The hint _ALLOWED is that of one
+    that can be a base recipe."""
     if isinstance(recipe, PreferenceRLRecipe):
         hint = "`veriloop reward-model` makes one"
         yield "reward.reward_model", recipe.reward.reward_model, hint
@@ -386,13 +389,18 @@ def checkpoints_of(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     if ranks and recipe.label.reward_model:
         yield "label.reward_model", recipe.label.reward_model, "`veriloop reward-model` makes one"
     for key in ("start", "teacher"):
-        name = getattr(recipe, key, "")
-        if name and not name.endswith((".yaml", ".yml")):
-            yield key, name, _ALLOWED
+        if name := getattr(recipe, key, ""):
+            scores = key == "teacher" and isinstance(recipe, DistillRecipe)
+            yield key, name, _TEACHER if scores else _ALLOWED
 
 
 def _require(find: Callable[[str, str], object], name: str, key: str, hint: str) -> None:
     recipe = f"{name}.yaml"
+    if hint == _ALLOWED and name.endswith((".yaml", ".yml")):
+        if not isinstance(base := read(name), BaseRecipe):
+            raise RecipeError(f"{key}: {name} is a recipe for {base.stage!r}; only a base recipe "
+                              f"makes a checkpoint to begin with. {_ALLOWED}")  # fmt: skip
+        return
     if (FOLDER / recipe).is_file() and not Path(name).exists():
         raise RecipeError(f"{key}: {name} is a recipe. Did you mean recipes/{recipe}? {_ALLOWED}")
     try:

@@ -168,6 +168,19 @@ class SetConfig(Part):
         )
 
 
+def replaced(flags: Mapping[str, Any]) -> dict[str, str]:
+    """What flags into `sets` replace, by dotted key: a `path` the `repo` of its set and the
+    reverse, unless the flags name both."""
+    other = {"path": "repo", "repo": "path"}
+    keys = [key.rpartition(".") for key, value in flags.items() if value]
+    pairs = [(head, other[last]) for head, _, last in keys if last in other]
+    return {
+        f"{head}.{last}": ""
+        for head, last in pairs
+        if head.startswith("sets.") and head.count(".") == 1 and f"{head}.{last}" not in flags
+    }
+
+
 def gym_task(name: str, sets: Mapping[str, SetConfig]) -> str | None:
     """The reasoning-gym task behind a source; None for any other source."""
     if name in sets:

@@ -1,11 +1,19 @@
 """The recipe of each stage of a whole run: its file, overrides and inputs from earlier stages."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from veriloop.pipeline.config.cluster import cluster_of
-from veriloop.pipeline.config.load import flat, read_values, validate, with_flags, with_plugins
+from veriloop.pipeline.config.datasets import replaced
+from veriloop.pipeline.config.load import (
+    field_path,
+    flat,
+    read_values,
+    validate,
+    with_flags,
+    with_plugins,
+)
 from veriloop.pipeline.config.r1 import R1Recipe, R1Stage
 from veriloop.pipeline.config.registry import MAKES, STAGES, StageRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, Ranked
@@ -31,6 +39,36 @@ class Step:
         """The recipe with its inputs replaced by `outputs[stage][output]`."""
         paths = {key: outputs[stage][name] for key, (stage, name) in self.stage.taken.items()}
         return _for_stage(with_flags(self.values, paths), f"stage {self.name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSelection:
+    """The stages of a run to consider, by default all."""
+
+    only: str = ""  # this one alone
+    since: str = ""  # this one and those after it
+    over: Settings = field(default_factory=dict)  # settings that override the recipe's
+
+    def of(self, everything: Sequence[Step]) -> list[Step]:
+        """The selected steps. Raises RecipeError for an unknown stage, and for two selections."""
+        if self.only and self.since:
+            raise RecipeError(
+                f"--only {self.only} with --from {self.since}: give one of them; --from runs its "
+                "stage and all later ones"
+            )
+        if not self.forces:
+            return list(everything)
+        flag, name = ("--only", self.only) if self.only else ("--from", self.since)
+        names = [step.name for step in everything]
+        if name not in names:
+            raise RecipeError(f"{flag}: no stage {name!r}.{_known(name, names)}")
+        first = names.index(name)
+        return list(everything[first : first + 1 if self.only else None])
+
+    @property
+    def forces(self) -> bool:
+        """Whether current stages run again too, because they were selected by name."""
+        return bool(self.only or self.since)
 
 
 def steps(recipe: R1Recipe, over: Settings | None = None) -> list[Step]:
@@ -78,13 +116,19 @@ def device_of_ranks(sequence: Sequence[Step], recipe: R1Recipe) -> str:
 
 
 def _step(stage: R1Stage, over: Mapping[str, Any], run: R1Recipe) -> Step:
-    overrides = {**stage.set, **over}
+    try:
+        values = read_values(stage.recipe)
+    except RecipeError as mistake:
+        raise RecipeError(f"stage {stage.name}: {mistake}") from mistake
+    kind = STAGES.get(str(values.get("stage")))
+    over = {field_path(kind, key): value for key, value in over.items()}
+    overrides = {**stage.set, **replaced(over), **over}
+    overrides = {**replaced(overrides), **overrides}
     for key in stage.take:
         if key in overrides:
             raise RecipeError(f"stage {stage.name}: {key} is both set and taken; choose one")
     where = f"stage {stage.name} ({stage.recipe})"
     try:
-        values = read_values(stage.recipe)
         values = with_flags(values, _ranks(values, run) | overrides | stage.take)
     except RecipeError as mistake:
         raise RecipeError(f"stage {stage.name}: {mistake}") from mistake
@@ -93,11 +137,13 @@ def _step(stage: R1Stage, over: Mapping[str, Any], run: R1Recipe) -> Step:
 
 
 def _ranks(values: Mapping[str, Any], run: R1Recipe) -> dict[str, Any]:
-    """The run's section `cluster` for a stage that several ranks can train, by dotted key."""
+    """The run's section `cluster` for a stage that several ranks can train, by dotted key; of a run
+    of one rank only what differs from the defaults."""
     kind = STAGES.get(str(values.get("stage")))
-    if run.cluster.ranks == 1 or kind is None or not issubclass(kind, Ranked):
+    if kind is None or not issubclass(kind, Ranked):
         return {}
-    return dict(flat(run.cluster.model_dump(), "cluster"))
+    changed = run.cluster.model_dump(exclude_defaults=run.cluster.ranks == 1)
+    return dict(flat(changed, "cluster")) if changed else {}
 
 
 def _for_stage(values: Mapping[str, Any], where: str) -> StageRecipe:

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from types import NoneType
 from typing import Annotated, Any, TypeVar, Union
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from veriloop.pipeline.config.sections import (
     ERROR_SHARE,
@@ -18,6 +20,7 @@ from veriloop.pipeline.config.user_code import check_system
 from veriloop.pipeline.errors import RecipeError
 from veriloop.sandbox.backends import AUTO, check
 
+NONE = ("none", "null", "None", "~")
 Options = TypeVar("Options")
 Verbs = Mapping[str, tuple[type, Callable[[Any], int]]]  # verb: (options, function -> exit code)
 
@@ -82,6 +85,30 @@ def system_message(system: str, template: str) -> str:
     if text and template == "r1_zero":
         raise RecipeError(f"--system {system!r:.40} is only used with --template chat or your own")
     return text
+
+
+def with_none() -> ConstructorRegistry:
+    """Rules of tyro in which the value None is written none, null or None, as in a recipe."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[None] | None:
+        if info.type is not NoneType:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="none",
+            instance_from_str=_none,
+            is_instance=lambda value: value is None,
+            str_from_instance=lambda _: ["none"],
+        )
+
+    return registry
+
+
+def _none(words: Sequence[str]) -> None:
+    if words[0] not in NONE:
+        raise ValueError(f"{words[0]!r} is not none")
 
 
 def parse_options(kind: type[Options], words: Sequence[str]) -> Options:

@@ -1,8 +1,10 @@
 """Flags of settings that are mappings: sources, terms of the reward, published sets."""
 
 import pytest
+import yaml
 
 from veriloop.data.sources import SOURCES
+from veriloop.pipeline.config.load import FOLDER
 from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.launch import parse
 
@@ -47,3 +49,95 @@ def test_a_term_of_the_reward_and_a_set_have_flags(tmp_path):
 def test_a_mistake_names_the_key_and_the_nearest(words, message):
     with pytest.raises(RecipeError, match=message):
         flags(*words)
+
+
+OWN = ("--sets.mine.verifier", "number", "--sets.mine.answer", "a", "--evaluation.sources",
+       "arithmetic")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", ["{question}", "Solve: {question}", "data #1", "*bold*", "@x",
+             "[INST] {question} [/INST]", "null", "", "1", "- {question}"]
+)  # fmt: skip
+def test_texts_are_taken_as_they_are_written(text, tmp_path):
+    recipe = flags(
+        "--sets.mine.question", "Problem", text, "--sets.mine.path", "data #1.jsonl", *OWN
+    )
+    assert recipe.sets["mine"].question == ("Problem", text)
+    assert recipe.sets["mine"].path == "data #1.jsonl"
+    alone = flags(f"--sets.mine.question={text}", *OWN[:2] * bool(text), *OWN[2:] * bool(text),
+                  *("--sets.mine.path", "q.jsonl"))  # fmt: skip
+    assert alone.sets["mine"].question == ((text,) if text else ())
+
+
+def test_other_values_of_a_set_are_yaml_and_a_list_can_be_one_word():
+    recipe = flags(
+        "--sets.mine.path", "q.jsonl", "--sets.mine.held_out", "0.25", "--sets.mine.rows", "7",
+        "--sets.mine.question", "[one, two]", "--sets.mine.only.level", "1", "true", "x",
+        "--sets.mine.only.kind=[a, 2]", "--sets.mine.only.one", "5", *OWN,
+    )  # fmt: skip
+    mine = recipe.sets["mine"]
+    assert (mine.held_out, mine.rows, mine.question) == (0.25, 7, ("one", "two"))
+    assert mine.only == {"level": (1, True, "x"), "kind": ("a", 2), "one": (5,)}
+
+
+def test_keys_of_a_mapping_keep_their_hyphens_and_names_of_fields_have_none():
+    recipe = flags(
+        "--sets.my-set.only.problem-type", "a", "--sets.my-set.facts.some-fact", "the-column",
+        "--sets.my-set.reference.the-key", "b-c", "--sets.my-set.fixed.at-least.one-more", "1",
+        "--sets.my-set.path", "q.jsonl", "--sets.my-set.held-out", "0.5",
+        "--sets.my-set.question", "{q}", "--sets.my-set.verifier", "number",
+    )  # fmt: skip
+    mine = recipe.sets["my-set"]
+    assert mine.only == {"problem-type": ("a",)} and mine.held_out == 0.5
+    assert mine.facts == {"some-fact": "the-column"} and mine.reference == {"the-key": "b-c"}
+    assert mine.fixed == {"at-least": {"one-more": 1}}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--sets.mine.question.0", "hello"), r"question: \['\{q\}'\] is not a section"),
+        (("--sets.mine.path.x", "1"), "path: 'q.jsonl' is not a section, so sets.mine.path.x"),
+        (("--problems.arithmetic.x", "1"), "arithmetic: 1.0 is not a section"),
+        (("--sets.new.path.x", "1"), "sets.new.path: Input should be a valid string"),
+        (("--sets.mine.fixed.a.b", "1"), "a: 3 is not a section, so sets.mine.fixed.a.b"),
+        (("--sets.mine.paht", "1"), "unknown key. Did you mean 'path'"),
+    ],
+)
+def test_a_key_in_a_plain_value_is_refused(words, message, tmp_path):
+    own = {"path": "q.jsonl", "question": ["{q}"], "verifier": "number", "fixed": {"a": 3}}
+    with pytest.raises(RecipeError, match=message):
+        parse("zero", [written(tmp_path, sets={"mine": own}), *words])
+
+
+def written(folder, **changes):
+    values = yaml.safe_load((FOLDER / "tiny/zero.yaml").read_text())
+    (folder / "mine.yaml").write_text(
+        yaml.safe_dump(values | {"problems": {"arithmetic": 1.0}} | changes)
+    )
+    return str(folder / "mine.yaml")
+
+
+def test_a_path_replaces_the_repository_of_the_recipe_and_the_reverse(tmp_path):
+    own = {"of": "gsm8k", "repo": "a/b"}
+    mine = written(tmp_path, sets={"mine": own, "other": own})
+    sets = parse("zero", [mine, "--sets.mine.path", "q.jsonl"]).recipe.sets
+    assert (sets["mine"].path, sets["mine"].repo) == ("q.jsonl", "")
+    assert sets["other"].repo == "a/b"
+    for empty in (("--sets.mine.repo", ""), ("--sets.mine.repo=",)):
+        both = parse("zero", [mine, "--sets.mine.path", "q.jsonl", *empty]).recipe.sets["mine"]
+        assert both == sets["mine"]
+    assert parse("zero", [mine, "--sets.mine.path="]).recipe.sets["mine"].repo == "a/b"
+    with pytest.raises(RecipeError, match="set only one"):
+        parse("zero", [mine, "--sets.mine.path", "q.jsonl", "--sets.mine.repo", "c/d"])
+    local = written(tmp_path, sets={"mine": {"of": "gsm8k", "path": "q.jsonl"}})
+    assert parse("zero", [local, "--sets.mine.repo", "c/d"]).recipe.sets["mine"].path == ""
+
+
+@pytest.mark.parametrize("none", ["none", "null", "None"])
+def test_none_is_written_as_in_a_recipe_or_as_in_the_help(none):
+    recipe = flags(
+        "--algorithm.preset", "ppo", "--algorithm.value-clip", none, "--algorithm.dual_clip=3"
+    )
+    assert recipe.algorithm.value_clip is None and recipe.algorithm.dual_clip == 3.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.load import FOLDER, read
 from veriloop.pipeline.config.r1 import Goal, R1Recipe
 from veriloop.pipeline.config.r1_stages import longest, steps
 from veriloop.pipeline.config.registry import MAKES, STAGES
@@ -50,6 +50,27 @@ def test_what_is_laid_over_every_stage_gives_way_to_what_is_meant_for_one():
     again = ZERO | {"name": "again"}
     found = steps(recipe(BASE, zero, again), {"again": {"seed": 5}, "*": {"seed": 4}})
     assert [step.recipe.seed for step in found] == [4, 4, 5]
+
+
+def test_a_path_that_is_laid_over_replaces_the_repository_of_a_set(tmp_path):
+    zero = ZERO | {"set": {"sets": {"mine": {"of": "gsm8k", "repo": "a/b"}}}}
+    plain = ZERO | {"set": {"sets.mine.of": "gsm8k", "sets.mine.repo": "a/b"}}
+    over = {"zero": {"sets.mine.path": "q.jsonl"}}
+    for stage in (plain, ZERO | {"recipe": _with_set(tmp_path)}):
+        _, step = steps(recipe(BASE, stage), over)
+        assert (step.recipe.sets["mine"].path, step.recipe.sets["mine"].repo) == ("q.jsonl", "")
+    _, step = steps(recipe(BASE, zero))
+    assert step.recipe.sets["mine"].repo == "a/b"
+    both = {"zero": over["zero"] | {"sets.mine.repo": "c/d"}}
+    with pytest.raises(RecipeError, match="set only one"):
+        steps(recipe(BASE, plain), both)
+
+
+def _with_set(folder):
+    path = folder / "zero.yaml"
+    text = (FOLDER / "tiny/zero.yaml").read_text()
+    path.write_text(f"{text}\nsets: {{mine: {{of: gsm8k, repo: a/b}}}}\n")
+    return str(path)
 
 
 def test_a_stage_takes_paths_of_earlier_outputs():
