@@ -15,7 +15,6 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 import yaml
-from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
 from veriloop.pipeline.config.checkpoints import find_checkpoint, require_config
 from veriloop.pipeline.config.cluster import RanksConfig, cluster_of, launched_rank
@@ -33,7 +32,7 @@ from veriloop.pipeline.config.load import (
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
 from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
-from veriloop.pipeline.config.sections import BaseRecipe, Part, Ranked, require_plugins
+from veriloop.pipeline.config.sections import BaseRecipe, Ranked, require_plugins
 from veriloop.pipeline.dry_run.inputs import require_data, require_files, require_local_questions
 from veriloop.pipeline.dry_run.plan import plan, require_memory_of
 from veriloop.pipeline.dry_run.positions import require_positions
@@ -45,7 +44,7 @@ from veriloop.pipeline.runs.trackers.mirror import require_installed
 from veriloop.pipeline.sampling import prelaunch
 from veriloop.pipeline.training.gc_freeze import lasting
 from veriloop.pipeline.training.stop import CommandSignals, stop_with_launcher
-from veriloop.stages.commands.parse import PluginOptions, with_none
+from veriloop.stages.commands.parse import PluginOptions, unchecked
 from veriloop.stages.commands.report import reported
 from veriloop.stages.dict_flags import merged, split_flags
 from veriloop.stages.flag_help import stage_help
@@ -152,25 +151,6 @@ def flag_values(
     flags |= {flag.replace(".no_", ".") for flag in flags}
     old, new = dict(flat(before)), dict(flat(after))
     return {path: v for path, v in new.items() if path in flags or v != old.get(path)}
-
-
-def unchecked() -> ConstructorRegistry:
-    """tyro's rule for recipes without pydantic's checks; `parse` checks the whole, naming keys."""
-    registry, in_rule = with_none(), False
-
-    @registry.struct_rule
-    def rule(info: StructTypeInfo) -> StructConstructorSpec | None:
-        # tyro's own rule is looked up through the same registry, hence the guard.
-        nonlocal in_rule
-        if in_rule or not (isinstance(info.type, type) and issubclass(info.type, Part)):
-            return None
-        in_rule = True
-        spec = ConstructorRegistry.get_struct_spec(info)
-        in_rule = False
-        assert isinstance(spec, StructConstructorSpec), "tyro knows pydantic models"
-        return replace(spec, instantiate=info.type.model_construct)
-
-    return registry
 
 
 def command(words: Sequence[str]) -> int:

@@ -149,15 +149,29 @@ def cluster_of(recipe: Any) -> ClusterConfig:
     return getattr(recipe, "cluster", ClusterConfig())
 
 
+def world_size() -> int:
+    """The number of processes that torchrun started; 1 without it. Raises RecipeError as
+    `launched_rank` does."""
+    return _number_in("WORLD_SIZE", 1)
+
+
+def _number_in(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "").strip()
+    if text and not text.isdecimal():
+        raise RecipeError(f"{variable}={text!r} in the environment is no number; unset it")
+    return int(text) if text else default
+
+
 def launched_rank(recipe: Any) -> int:
     """This process's rank among those of the recipe; 0 if it is the only one.
 
-    Raises RecipeError if torchrun started another number of processes than the recipe asks for.
+    Raises RecipeError if torchrun started another number of processes than the recipe asks for,
+    and for a variable of it that is no number.
     """
     cluster = cluster_of(recipe)
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = world_size()
     if world == cluster.ranks:
-        return int(os.environ.get("RANK", "0")) if world > 1 else 0
+        return _number_in("RANK", 0) if world > 1 else 0
     if world > 1 and (not hasattr(recipe, "cluster") or recipe.stage == TRAINS_NOTHING):
         raise RecipeError(
             f"WORLD_SIZE={world}: the stage {recipe.stage!r} runs in one process; start it "

@@ -87,7 +87,8 @@ class SetConfig(Part):
         if self.answer and self.reference:
             raise ValueError(f"answer={self.answer!r} and reference={self.reference}: set only one")
         if self.read not in READERS:
-            raise ValueError(f"read={self.read!r} is not one of {', '.join(READERS)}")
+            hint = did_you_mean(self.read, READERS)
+            raise ValueError(f"read={self.read!r} is not one of {', '.join(READERS)}.{hint}")
         if "source" in self.facts:
             raise ValueError(f"facts={self.facts}: the fact 'source' is the name of the set")
         if self.settings and not self.gym:

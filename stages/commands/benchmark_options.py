@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from veriloop.data.hub.benchmark_set import BenchmarkSet, load_benchmark_set
+from veriloop.pipeline.config.fields import Count
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.config.user_code import check_template, template_identity
 from veriloop.pipeline.errors import RecipeError
@@ -41,20 +42,20 @@ class Options(BoundedJudgeOptions):
     split: str = ""  # split of every set; empty: its held-out split
     limit: int | None = None  # questions per set, in a fixed shuffled order; default: all
     samples: Annotated[
-        int | None,
+        Count | None,
         tyro.conf.arg(help="answers per question; default: 64, 16 or 4, by the size of the set"),
     ] = None
     k: tuple[int, ...] = ()  # values of k for pass@k and maj@k; empty: the number of samples
     temperature: float = 0.6  # 0: greedy
     top_p: float = 0.95
     max_tokens: Annotated[
-        int | None,
+        Count | None,
         tyro.conf.arg(help="tokens per answer; default: 32,768, or what the model has room for"),
     ] = None
     template: str = "r1_zero"  # chat: the model's own; or a Jinja file
     system: str = ""  # system message of the chat: a text, or the name r1 or boxed
     seed: int = 1
-    verifier_workers: int = 1  # verifier processes
+    verifier_workers: Count = 1  # verifier processes
     verifier_service: Annotated[
         str | tuple[str, ...],
         tyro.conf.arg(

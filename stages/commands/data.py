@@ -14,6 +14,7 @@ from veriloop.data.hub.load import Entry, ProblemReader
 from veriloop.data.hub.sets import SETS
 from veriloop.data.problem import Problem
 from veriloop.data.template import R1_ZERO
+from veriloop.pipeline.config.fields import Count, Positive, Whole
 from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.commands import data_export
 from veriloop.stages.commands.data_rows import Rows, Tokens, open_rows, tokens_of
@@ -33,7 +34,7 @@ class Show(Rows):
         tyro.conf.Positional[str],
         tyro.conf.arg(metavar="SET", help="a known set, a file or a folder; empty: list them"),
     ] = ""
-    rows: int = 3  # rows to print
+    rows: Whole = 3  # rows to print
     tokenizer: str = ""  # folder or name; also prints the length of every prompt in tokens
 
 
@@ -41,12 +42,12 @@ class Show(Rows):
 class Check(Rows):
     """Verify every answer of a set with the set's verifier, and answers of other problems."""
 
-    rows: int = 0  # check only the first rows; 0: all
-    solutions: int = 1  # programs to run per problem
-    workers: int = 1  # verifier processes
-    limit_s: float = 5.0  # seconds per verification
+    rows: Whole = 0  # check only the first rows; 0: all
+    solutions: Count = 1  # programs to run per problem
+    workers: Count = 1  # verifier processes
+    limit_s: Positive = 5.0  # seconds per verification
     tokenizer: str = ""  # folder or name; checks the length of prompts
-    max_prompt: int = 256  # tokens of a prompt in R1-Zero's template, checked with --tokenizer
+    max_prompt: Count = 256  # tokens of a prompt in R1-Zero's template, checked with --tokenizer
     json: Annotated[str, tyro.conf.arg(help="also write the findings to this file")] = ""
 
 
@@ -113,8 +114,6 @@ def _check(options: Check) -> int:
     from veriloop.verifiers.pool import VerifierPool
 
     output = Path(options.json) if options.json else None
-    if output is not None and not output.parent.is_dir():
-        raise ValueError(f"--json {output}: {output.parent} is no folder; nothing was judged")
     reading = open_rows(options, limit=options.rows)
     entries = [*_problems(reading)]
     tokens = tokens_of(options.tokenizer) if options.tokenizer else None

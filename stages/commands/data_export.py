@@ -13,6 +13,7 @@ from veriloop.data.hub import trainer_formats
 from veriloop.data.hub.export import Exporter, ExportFormat, require_writable, write
 from veriloop.data.hub.load import Entry, ProblemReader
 from veriloop.data.hub.sets import SETS
+from veriloop.pipeline.config.fields import Count
 from veriloop.stages.commands.data_rows import Rows, is_path, open_rows, tokens_of
 
 SPOKEN = ("messages", "prompt", "chosen", "rejected", "ranked")  # columns of conversations
@@ -24,7 +25,7 @@ class Decontaminate(Rows):
     """Remove the rows that share an n-gram with other sets."""
 
     against: list[str] = field(default_factory=list)  # known sets, NAME=PATH, or exported files
-    size: int = SIZE  # words per n-gram
+    size: Count = SIZE  # words per n-gram
     output: str = ""  # file for the remaining rows, in TRL's layout; empty: only report
 
 

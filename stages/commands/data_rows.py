@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from pydantic import ValidationError
 
 from veriloop.data.hub.files import FILES
 from veriloop.data.hub.load import ProblemReader, read
 from veriloop.data.hub.sets import SETS
 from veriloop.pipeline.config.datasets import SetConfig
+from veriloop.pipeline.config.load import explain
+from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.commands.parse import PluginOptions
 
 Tokens = Callable[[str], int]  # of a text
@@ -43,14 +46,18 @@ def open_rows(options: Rows, limit: int = 0) -> ProblemReader:
     if own and options.path:
         raise ValueError(f"{options.name} is a file or folder: it excludes --path {options.path}")
     name, path = (file.stem, str(file)) if own else (options.name, options.path)
-    config = SetConfig(
-        of=options.of,
-        path=path,
-        question=options.question,
-        answer=options.answer,
-        verifier=options.verifier,
-        read=options.read,
-    )
+    try:
+        config = SetConfig(
+            of=options.of,
+            path=path,
+            question=options.question,
+            answer=options.answer,
+            verifier=options.verifier,
+            read=options.read,
+        )
+    except ValidationError as mistake:
+        explained = explain(mistake, SetConfig).replace("recipe: ", "")
+        raise RecipeError(f"flags:\n{explained}") from mistake
     layout = config.layout("" if own else name)
     if layout is None:
         # The suffix keeps a file read by its columns apart from a known set with the same stem.

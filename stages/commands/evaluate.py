@@ -14,6 +14,7 @@ import tyro
 from pydantic import ValidationError
 
 from veriloop.pipeline.config.checkpoints import config_of, find_checkpoint, positions_of
+from veriloop.pipeline.config.fields import Count, Positive
 from veriloop.pipeline.config.load import explain
 from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig, require_known_sources
 from veriloop.pipeline.config.user_code import check_template
@@ -40,11 +41,11 @@ class Options(BoundedJudgeOptions):
         ),
     ]
     sources: tuple[str, ...] = ("arithmetic",)  # sources of the problems, by name
-    problems: int = 512  # problems per source
-    samples: int = 4  # answers per problem, at `temperature`
-    temperature: float = 1.0
-    max_tokens: int = 112  # tokens per answer
-    max_prompt: int = 256  # tokens per prompt
+    problems: Count = 512  # problems per source
+    samples: Count = 4  # answers per problem, at `temperature`
+    temperature: Positive = 1.0
+    max_tokens: Count = 112  # tokens per answer
+    max_prompt: Count = 256  # tokens per prompt
     template: str = "r1_zero"  # chat: the model's own; or a Jinja file
     system: str = ""  # system message of the chat: a text, or the name r1 or boxed
     seed: int = 1

@@ -1,17 +1,27 @@
 """Parse flags with tyro: one options dataclass per command; verbs are subcommands."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, TypeVar, Union
+from typing import Annotated, Any, TypeVar, Union, cast, get_type_hints
 
 import tyro
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructTypeInfo,
+)
 
+from veriloop.pipeline.config.load import explain
 from veriloop.pipeline.config.sections import (
     ERROR_SHARE,
     ComputerAlgebra,
+    Part,
     judging_facts,
     require_plugins,
 )
@@ -21,6 +31,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.sandbox.backends import AUTO, check
 
 NONE = ("none", "null", "None", "~")
+FINITE = ConfigDict(allow_inf_nan=False)
 Options = TypeVar("Options")
 Verbs = Mapping[str, tuple[type, Callable[[Any], int]]]  # verb: (options, function -> exit code)
 
@@ -87,12 +98,25 @@ def system_message(system: str, template: str) -> str:
     return text
 
 
-def with_none() -> ConstructorRegistry:
-    """Rules of tyro in which the value None is written none, null or None, as in a recipe."""
-    registry = ConstructorRegistry()
+def unchecked() -> ConstructorRegistry:
+    """Rules of tyro for recipes without pydantic's checks, which are made of the whole, naming
+    keys. The value None is written none, null or None, as in a recipe."""
+    registry, in_rule = ConstructorRegistry(), False
+
+    @registry.struct_rule
+    def part(info: StructTypeInfo) -> StructConstructorSpec | None:
+        # tyro's own rule is looked up through the same registry, hence the guard.
+        nonlocal in_rule
+        if in_rule or not (isinstance(info.type, type) and issubclass(info.type, Part)):
+            return None
+        in_rule = True
+        spec = ConstructorRegistry.get_struct_spec(info)
+        in_rule = False
+        assert isinstance(spec, StructConstructorSpec), "tyro knows pydantic models"
+        return replace(spec, instantiate=info.type.model_construct)
 
     @registry.primitive_rule
-    def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[None] | None:
+    def none(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[None] | None:
         if info.type is not NoneType:
             return None
         return PrimitiveConstructorSpec(
@@ -114,20 +138,55 @@ def _none(words: Sequence[str]) -> None:
 def parse_options(kind: type[Options], words: Sequence[str]) -> Options:
     """The options of `veriloop NAME [FLAG...]`; `words` starts with the name.
 
-    Raises SystemExit: 0 after printing help, 2 after printing what is wrong with a flag.
+    Raises RecipeError for a number out of its bounds and for an output that cannot be written, and
+    SystemExit: 0 after printing help, 2 after printing what is wrong with a flag.
     """
-    options = tyro.cli(kind, args=list(words[1:]), prog=f"veriloop {words[0]}")
+    options = tyro.cli(
+        kind, args=list(words[1:]), prog=f"veriloop {words[0]}", registry=unchecked()
+    )
     _load_plugins(options)
-    return options
+    return _checked(options)
 
 
 def parse_known_options(kind: type[Options], words: Sequence[str]) -> tuple[Options, list[str]]:
     """Like `parse_options`, but also returns the words that are no flags of `kind`."""
     options, unknown = tyro.cli(
-        kind, args=list(words[1:]), prog=f"veriloop {words[0]}", return_unknown_args=True
+        kind,
+        args=list(words[1:]),
+        prog=f"veriloop {words[0]}",
+        return_unknown_args=True,
+        registry=unchecked(),
     )
     _load_plugins(options)
-    return options, unknown
+    return _checked(options), unknown
+
+
+def _checked(options: Options) -> Options:
+    """The options, whose numbers have the bounds of their types, as in a recipe."""
+    hints = get_type_hints(type(options), include_extras=True)
+    for field in fields(cast(Any, options)):
+        value = getattr(options, field.name)
+        flag = f"--{field.name.replace('_', '-')}"
+        if field.name == "json" and isinstance(value, str) and value:
+            _require_place(flag, Path(value))
+        try:
+            if isinstance(value, Part):
+                type(value).model_validate(value.model_dump(warnings=False))
+            elif isinstance(value, int | float) and hints[field.name] is not float:
+                TypeAdapter(hints[field.name], config=FINITE).validate_python(value)
+        except ValidationError as mistake:
+            if isinstance(value, Part):
+                raise RecipeError(f"{flag}:\n{explain(mistake, type(value))}") from mistake
+            raise RecipeError(f"{flag} {value}: {mistake.errors()[0]['msg']}") from mistake
+    return options
+
+
+def _require_place(flag: str, path: Path) -> None:
+    """Raise RecipeError for a file that cannot be written where it is named."""
+    if not path.parent.is_dir():
+        raise RecipeError(f"{flag} {path}: {path.parent} is no folder; nothing was done")
+    if path.is_dir():
+        raise RecipeError(f"{flag} {path}: is a folder, not a file; nothing was done")
 
 
 def _load_plugins(options: Any) -> None:
@@ -164,6 +223,9 @@ def run_verb(words: Sequence[str], verbs: Verbs, description: str) -> int:
         prog=f"veriloop {name}",
         description=description,
         config=(tyro.conf.OmitArgPrefixes,),
+        registry=unchecked(),
     )
     _load_plugins(options)
+    if options is not None:
+        _checked(options)
     return verbs[rest[0]][1](options)

@@ -1,7 +1,6 @@
 """`veriloop profile RECIPE`: time the parts of a training step, and bound the update from below."""
 
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from veriloop.pipeline.config.cluster import world_size
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
@@ -54,7 +54,7 @@ def command(words: Sequence[str]) -> int:
             f"{options.recipe} is a recipe for {recipe.stage!r}; profile needs a recipe of "
             "reinforcement learning: zero, reasoning_rl or preference_rl"
         )
-    if max(recipe.cluster.ranks, int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+    if max(recipe.cluster.ranks, world_size()) > 1:
         raise RecipeError(
             "profile times the step of one process: start it without torchrun and with "
             "--cluster.trainer.nodes 1 --cluster.trainer.ranks 1"

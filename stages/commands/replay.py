@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.fields import Whole
 from veriloop.pipeline.config.load import flat, validate, with_flags
 from veriloop.pipeline.config.registry import STAGES
 from veriloop.pipeline.config.rl import RLRecipe
@@ -40,7 +41,7 @@ class Options:
         tyro.conf.arg(metavar="RUN", help="a run folder with run.json; must be the first argument"),
     ]
     from_step: int  # step whose checkpoint to start from; 0: the start of the stage
-    steps: int = 0  # updates to repeat; 0: all recorded ones
+    steps: Whole = 0  # updates to repeat; 0: all recorded ones
     stage: str = ""  # stage of the run; empty: the only one that learns from rewards
     output: str = ""  # a new folder; empty: RUN/replays/N
 

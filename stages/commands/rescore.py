@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from veriloop.pipeline.config.fields import Count, Positive, Whole
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.stages.commands.parse import JudgeOptions, parse_options
 from veriloop.verifiers.registry import fingerprint, with_settings
@@ -32,10 +33,10 @@ class Options(JudgeOptions):
     component: str = "accuracy"  # reward component to verify again
     stage: str = ""  # stage of the run; empty: every stage that recorded the component
     json: str = ""  # also write all counts to this file
-    show: int = 5  # largest flips to print in full
-    workers: int = 1  # verifier processes
-    limit_s: float = 5.0  # seconds per verification
-    memory_mb: int = 2048  # memory of a worker
+    show: Whole = 5  # largest flips to print in full
+    workers: Count = 1  # verifier processes
+    limit_s: Positive = 5.0  # seconds per verification
+    memory_mb: Count = 2048  # memory of a worker
 
 
 def command(words: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from veriloop.pipeline.config.fields import Count, Positive
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.sandbox.probe import SandboxUnavailableError
 from veriloop.sandbox.remote.sockets import LOCAL
@@ -33,13 +34,13 @@ class Options(PluginOptions):
         tyro.conf.arg(help="names to offer; default: all that need no endpoint or extra"),
     ] = ()
     default: str = ""  # verifier of labels that name none
-    workers: int = 1  # processes that judge
-    limit_s: float = 5.0  # seconds of a verifier on one response
-    memory_mb: int = 2048  # of one worker
+    workers: Count = 1  # processes that judge
+    limit_s: Positive = 5.0  # seconds of a verifier on one response
+    memory_mb: Count = 2048  # of one worker
     sandbox: Annotated[
         str, tyro.conf.arg(help="backend for programs of clients, as in `namespace`; '': none")
     ] = ""
-    slots: int = 1  # programs at a time
+    slots: Count = 1  # programs at a time
     openrlhf_on_error: Literal["503", "zero"] = "503"  # response to OpenRLHF where judging fails
     bounds: Bounds = field(default_factory=Bounds)
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TextIO
 import tyro
 
 from veriloop.data.problem import Problem
+from veriloop.pipeline.config.fields import Count, Positive
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.stages.commands.parse import JudgeOptions, parse_options
 from veriloop.stages.summary import text_table
@@ -39,9 +40,9 @@ class Options(JudgeOptions):
         tyro.conf.arg(metavar="FILE", help="a JSONL file, or - for standard input"),
     ]
     verifier: str = ""  # registered name of the verifier of lines that name none
-    workers: int = 1  # verifier processes
-    limit_s: float = 5.0  # seconds per verification
-    memory_mb: int = 2048  # memory of a worker
+    workers: Count = 1  # verifier processes
+    limit_s: Positive = 5.0  # seconds per verification
+    memory_mb: Count = 2048  # memory of a worker
     prefilled_think: bool = False  # set if the prompts end with <think>
 
 

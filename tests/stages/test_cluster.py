@@ -421,6 +421,14 @@ def test_the_rank_is_torchruns(monkeypatch):
     assert launched_rank(recipe(nodes=2, ranks=2)) == 3
 
 
+def test_an_empty_variable_of_torchrun_is_none_and_a_word_is_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "")
+    assert launched_rank(recipe()) == 0
+    monkeypatch.setenv("WORLD_SIZE", "four")
+    with pytest.raises(RecipeError, match="WORLD_SIZE='four' in the environment is no number"):
+        launched_rank(recipe())
+
+
 def test_another_number_of_ranks_is_refused(monkeypatch, capsys):
     with pytest.raises(RecipeError, match="torchrun --nnodes 2 --nproc-per-node 3 -m veriloop"):
         launched_rank(recipe(nodes=2, ranks=3))

@@ -221,7 +221,7 @@ def test_a_set_of_which_nothing_was_judged_is_not_sound(lent, capsys, tmp_path):
     assert main(["data", "check", str(path), "--of", "gsm8k"]) == 1
     assert "no answer was judged" in capsys.readouterr().out
     assert main(["data", "check", str(path), "--of", "gsm8k", "--json", "nowhere/a.json"]) == 2
-    assert "nowhere is no folder; nothing was judged" in capsys.readouterr().err
+    assert "nowhere is no folder; nothing was done" in capsys.readouterr().err
 
 
 def test_words_of_a_template_are_not_compared_on_the_command_line(capsys, tmp_path):
