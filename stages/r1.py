@@ -11,9 +11,8 @@ on it. `recipes/tiny/r1.yaml` runs the paper's order on a CPU.
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any, Literal
 
 from veriloop.pipeline.config.cluster import cluster_of
 from veriloop.pipeline.config.r1 import ASIDE, Goal, R1Recipe
-from veriloop.pipeline.config.r1_stages import Settings, Step, longest, steps
+from veriloop.pipeline.config.r1_stages import StageSelection, Step, longest, steps
 from veriloop.pipeline.config.registry import MAKES, StageRecipe
 from veriloop.pipeline.config.sections import BaseRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
@@ -33,37 +32,15 @@ from veriloop.pipeline.runs.manifest import RunManifest, recorded
 from veriloop.pipeline.sampling.engine_cache import warm_samplers
 from veriloop.pipeline.training.gc_freeze import collect_all
 from veriloop.stages.launch import module_of
+from veriloop.stages.moved_run import find_again
 from veriloop.stages.staleness import stale_reason
 
 Action = Literal["resume", "restart", "skip"]  # restart: after moving earlier results aside
+AGAIN = "again"  # key of an entry in run.json: the finished stage was asked for again
 
 
 class MissedGoalError(StageError):
     """A stage finished but missed a goal of the recipe."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageSelection:
-    """The stages to consider, by default all."""
-
-    only: str = ""  # this one alone
-    since: str = ""  # this one and those after it
-    over: Settings = field(default_factory=dict)  # settings that override the recipe's
-
-    def of(self, everything: list[Step]) -> list[Step]:
-        """The selected steps. Raises RecipeError for an unknown stage."""
-        names = [step.name for step in everything]
-        for name in filter(None, (self.only, self.since)):
-            if name not in names:
-                raise RecipeError(f"no stage {name!r}; there are {', '.join(names)}")
-        if self.only:
-            return [step for step in everything if step.name == self.only]
-        return everything[names.index(self.since) :] if self.since else everything
-
-    @property
-    def forces(self) -> bool:
-        """Whether current stages run again too, because they were selected by name."""
-        return bool(self.only or self.since)
 
 
 def run(
@@ -77,29 +54,47 @@ def run(
     """Run the stages in `output`; returns the last one's checkpoint, or its folder.
 
     A current stage is skipped. One whose recipe, inputs, verifiers or outputs changed is moved
-    aside and runs again; so do the stages that read from it, unless its outputs are the same bytes.
-    A stopped stage resumes from its last checkpoint. Raises MissedGoalError after the first stage
-    that misses a goal, RecipeError for an inconsistent list, and what the stages raise.
+    aside and runs again; so do the stages that read from it, unless its outputs are the same bytes,
+    and those that are selected by name, now or by a run that ended before they began. A stopped
+    stage resumes from its last checkpoint. Raises MissedGoalError after the first stage that misses
+    a goal, RecipeError for an inconsistent list, and what the stages raise.
     """
     del name, resume  # both modes look at what `output` holds
     selection = selection or StageSelection()
     todo = selection.of(steps(recipe, selection.over))
     output = Path(os.path.relpath(output))  # recipes must name one path in one way
+    find_again(output)
+    if selection.forces:
+        _ask_again(todo, output / "run.json")
     with warm_samplers(longest(todo)):
         for number, step in enumerate(todo, 1):
             say = partial(print, f"\n[{number}/{len(todo)}] {step.name}:", flush=True)
-            _run_step(step, output, say, force=selection.forces)
+            _run_step(step, output, say)
             _check_goals(step, output)
     last = todo[-1].name
     outputs = recorded(output / "run.json")[last]["outputs"]
     return Path(outputs.get("checkpoint", output / last))
 
 
-def _run_step(step: Step, output: Path, say: Callable[..., None], *, force: bool) -> None:
+def _ask_again(todo: Sequence[Step], path: Path) -> None:
+    """Note in run.json that these stages, where they are done, are to be run again."""
+    entries = recorded(path)
+    for step in todo:
+        if entries.get(step.name, {}).get("status") == "done":
+            RunManifest(path).note(step.name, {AGAIN: True})
+
+
+def to_run(name: str, output: Path) -> bool:
+    """Whether a stage is not done, or was asked for again and has not run since."""
+    entry = recorded(output / "run.json").get(name, {})
+    return entry.get("status") != "done" or AGAIN in entry
+
+
+def _run_step(step: Step, output: Path, say: Callable[..., None]) -> None:
     """Run a stage unless it is current."""
     entries = recorded(output / "run.json")
     recipe = step.with_taken(_inputs(step, entries))
-    action, why = _next_action(entries.get(step.name), recipe, output / step.name, force=force)
+    action, why = _next_action(entries.get(step.name), recipe, output / step.name)
     sources = ", ".join(f"{key} from {source}" for key, source in step.stage.take.items())
     say(why, f"({step.stage.recipe}{'; ' if sources else ''}{sources})")
     if action == "skip":
@@ -117,7 +112,7 @@ def _run_step(step: Step, output: Path, say: Callable[..., None], *, force: bool
 
 
 def _next_action(
-    entry: Mapping[str, Any] | None, recipe: StageRecipe, folder: Path, *, force: bool
+    entry: Mapping[str, Any] | None, recipe: StageRecipe, folder: Path
 ) -> tuple[Action, str]:
     """What to do with a stage, and why."""
     if entry is None:
@@ -127,7 +122,7 @@ def _next_action(
         return "restart", f"runs again: {reason}"
     if entry["status"] != "done":
         return "resume", "resumes"
-    if force:
+    if AGAIN in entry:
         return "restart", "runs again, as requested"
     return "skip", f"is up to date, from {entry['started']}"
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -192,18 +192,18 @@ def _mistake(error: ErrorDetails, kind: type[Any]) -> str:
             return f"{error['msg']}, got {error['input']!r}"
 
 
-def refuse_changes(recorded: str, recipe: Part) -> None:
+def refuse_changes(recorded: str, recipe: Part, same: Collection[str] = ()) -> None:
     """Raise RecipeError if a run is resumed with a recipe that differs from the recorded one.
 
     Settings that do not affect training (`RESUMABLE`) may differ. One that is newer than the record
-    had its default.
+    had its default. `same` are the keys of paths whose content is the same.
     """
     before = completed(json.loads(recorded), type(recipe))
     old, new = dict(flat(before)), dict(flat(recipe.model_dump(mode="json")))
     changed = [
         key
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not is_setting(key, RESUMABLE)
+        if old.get(key) != new.get(key) and key not in same and not is_setting(key, RESUMABLE)
     ]
     if changed:
         changes = ", ".join(f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in changed[:5])
@@ -244,6 +244,20 @@ def _fields(kind: Any) -> dict[str, tuple[Any, Any]]:
         )
         for name, field in getattr(kind, "model_fields", {}).items()
     }
+
+
+def field_path(kind: Any, path: str) -> str:
+    """A dotted path into a `kind` with underscores for the hyphens in names of fields; the keys of
+    mappings, such as names of data sets, stay as they are."""
+    names: list[str] = []
+    for name in path.split("."):
+        if known := _fields(kind):
+            names.append(name.replace("-", "_"))
+            kind = known[names[-1]][0] if names[-1] in known else None
+        else:
+            names.append(name)
+            kind = get_args(kind)[1] if get_origin(kind) is dict else None
+    return ".".join(names)
 
 
 def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

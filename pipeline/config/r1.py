@@ -27,6 +27,12 @@ class Goal(Part):
     def _has_a_bound(self) -> Self:
         if self.at_least is None and self.at_most is None and self.gain is None:
             raise ValueError("needs at_least, at_most or gain")
+        least, most = self.at_least, self.at_most
+        if least is not None and most is not None and least > most:
+            raise ValueError(
+                f"at_least={least:g} with at_most={most:g}: no value meets both; the first must "
+                "not be larger"
+            )
         return self
 
     def shortfall(self, value: float, rise: float = 0.0) -> float:

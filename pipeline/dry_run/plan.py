@@ -3,7 +3,7 @@
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from veriloop.data.sources import SOURCES
@@ -13,7 +13,7 @@ from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe
 from veriloop.pipeline.config.r1 import R1Recipe
-from veriloop.pipeline.config.r1_stages import Settings, Step, steps
+from veriloop.pipeline.config.r1_stages import StageSelection, Step, steps
 from veriloop.pipeline.config.registry import Recipe, StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sections import BaseRecipe, TinyModel
@@ -49,16 +49,27 @@ def plan(recipe: Recipe, output: Path | None = None, known: Mapping[str, Shape] 
     return "\n".join(["", *(f"  {name:<{width}}  {value}" for name, value in rows)])
 
 
-def stage_plans(recipe: R1Recipe, output: Path | None = None, over: Settings | None = None) -> str:
-    """The plan of each stage of a whole run, in order. Raises as `plan` does."""
-    stages = steps(recipe, over)
-    plans: list[str] = []
+def stage_plans(
+    recipe: R1Recipe, output: Path | None = None, selection: StageSelection | None = None
+) -> str:
+    """The plan of each selected stage of a whole run, in order. Raises as `plan` does."""
+    selection = selection or StageSelection()
+    everything = steps(recipe, selection.over)
+    todo, known = selection.of(everything), _shapes(everything)
+    plans = [
+        f"{_headline(number, len(todo), step)}{plan(step.recipe, known=known)}"
+        for number, step in enumerate(todo, 1)
+    ]
+    return "\n\n".join(["", *plans, *([f"run folder  {output}"] if output else [])])
+
+
+def _shapes(everything: Iterable[Step]) -> dict[str, Shape]:
+    """The shapes of the models that the stages of a run make, by STAGE.checkpoint."""
     known: dict[str, Shape] = {}
-    for number, step in enumerate(stages, 1):
-        plans.append(f"{_headline(number, len(stages), step)}{plan(step.recipe, known=known)}")
+    for step in everything:
         if (shape := _made_by(step.recipe, known)) is not None:
             known[f"{step.name}.checkpoint"] = shape
-    return "\n\n".join(["", *plans, *([f"run folder  {output}"] if output else [])])
+    return known
 
 
 def _made_by(recipe: StageRecipe, known: Mapping[str, Shape]) -> Shape | None:
@@ -109,10 +120,25 @@ def shape_at(start: str) -> Shape | None:
     return None if config is None or path is None else shape_of(config, parameters(path.parent))
 
 
-def require_memory_of(recipe: Recipe) -> None:
-    """Raise RecipeError if the machines of a recipe's `cluster` have too little memory for it."""
+def require_memory_of(recipe: Recipe, known: Mapping[str, Shape] = {}) -> None:
+    """Raise RecipeError if the machines of a recipe's `cluster` have too little memory for it.
+
+    `known` is that of `plan`.
+    """
     if isinstance(recipe, Planned):
-        require_memory(recipe, shape_at)
+        require_memory(recipe, lambda name: known[name] if name in known else shape_at(name))
+
+
+def memory_refusals(everything: Sequence[Step], todo: Collection[Step]) -> list[str]:
+    """What `require_memory_of` says of each stage of a run that is in `todo`."""
+    known = _shapes(everything)
+    reasons: list[str] = []
+    for step in todo:
+        try:
+            require_memory_of(step.recipe, known)
+        except RecipeError as reason:
+            reasons.append(f"stage {step.name}: {reason}")
+    return reasons
 
 
 def _pretraining_rows(recipe: BaseRecipe) -> Rows:

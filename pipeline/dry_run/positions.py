@@ -39,17 +39,18 @@ def require_room(model: str, limit: int | None, lengths: Mapping[str, int]) -> N
         )
 
 
-def position_refusals(steps: Iterable[Step]) -> list[str]:
-    """What `require_positions` says of each stage of a run; a stage's checkpoint has the positions
-    of its start."""
+def position_refusals(everything: Iterable[Step], todo: Iterable[Step]) -> list[str]:
+    """What `require_positions` says of each stage of a run that is in `todo`; a stage's checkpoint
+    has the positions of its start."""
     known: dict[str, int | None] = {}
+    for step in everything:
+        known[f"{step.name}.checkpoint"] = _made_by(step.recipe, known)
     reasons: list[str] = []
-    for step in steps:
+    for step in todo:
         try:
             require_positions(step.recipe, known)
         except RecipeError as reason:
             reasons.append(f"stage {step.name}: {reason}")
-        known[f"{step.name}.checkpoint"] = _made_by(step.recipe, known)
     return reasons
 
 

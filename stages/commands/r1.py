@@ -13,9 +13,9 @@ from veriloop.pipeline.config.checkpoints import check_hub_id
 from veriloop.pipeline.config.cluster import ClusterTrainer, launched_rank
 from veriloop.pipeline.config.load import explain, parse_value, read
 from veriloop.pipeline.config.r1 import R1Recipe
-from veriloop.pipeline.config.r1_stages import device_of_ranks, steps
+from veriloop.pipeline.config.r1_stages import StageSelection, device_of_ranks, steps
 from veriloop.pipeline.dry_run.inputs import require_data
-from veriloop.pipeline.dry_run.plan import stage_plans
+from veriloop.pipeline.dry_run.plan import memory_refusals, stage_plans
 from veriloop.pipeline.dry_run.positions import position_refusals
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.runs.console import activity
@@ -91,9 +91,10 @@ def command(words: Sequence[str]) -> int:
             f"veriloop {recipe.stage.replace('_', '-')} {options.recipe}"
         )
     recipe = _with_flags(recipe, options)
-    overrides = settings(options.set)
-    todo = steps(recipe, overrides)
-    pushes = pushes_of(recipe, todo, options.only, options.since)
+    selection = StageSelection(only=options.only, since=options.since, over=settings(options.set))
+    everything = steps(recipe, selection.over)
+    todo = selection.of(everything)
+    pushes = pushes_of(recipe, everything, options.only, options.since)
     output = run_folder(recipe, options.output, resume=options.resume)
     if options.dry_run:
         for _, repo in pushes:
@@ -103,10 +104,11 @@ def command(words: Sequence[str]) -> int:
             for step in todo
             for reason in refusals(step.recipe, step.stage.take)
         ]
-        print(stage_plans(recipe, output, overrides))
-        require_none([*refused, *position_refusals(todo)])
+        print(stage_plans(recipe, output, selection))
+        refused += [*position_refusals(everything, todo), *memory_refusals(everything, todo)]
+        require_none(refused)
         return 0
-    device = device_of_ranks(todo, recipe)
+    device = device_of_ranks(everything, recipe)
     if launched_rank(recipe):
         from veriloop.stages.rank_worker import run_worker
 
@@ -114,9 +116,10 @@ def command(words: Sequence[str]) -> int:
     for step in todo:
         require_start(step.recipe, step.stage.take)
         require_installed(getattr(step.recipe, "trackers", ()))
+    require_none([*position_refusals(everything, todo), *memory_refusals(everything, todo)])
+    for step in todo:
         with activity("looking up the data sets"):
             require_data(step.recipe, step.stage.take)
-    require_none(position_refusals(todo))
     for _, repo in pushes:
         require_access(repo)
     with (
@@ -126,21 +129,17 @@ def command(words: Sequence[str]) -> int:
         prelaunch.begin_for(*(step.recipe for step in todo))
         try:
             with reported(output):
-                _run(options, recipe, output, overrides)
+                _run(options, recipe, output, selection)
                 push_all(output, pushes)
                 return 0
         finally:
             prelaunch.forget()
 
 
-def _run(
-    options: Options, recipe: R1Recipe, output: Path, overrides: dict[str, dict[str, Any]]
-) -> None:
+def _run(options: Options, recipe: R1Recipe, output: Path, selection: StageSelection) -> None:
     with lasting():
         from veriloop.stages import r1
 
-    selection = r1.StageSelection(only=options.only, since=options.since, over=overrides)
-    selection.of(steps(recipe, overrides))
     try:
         checkpoint = r1.run(recipe, output, resume=options.resume, selection=selection)
     except r1.MissedGoalError:
@@ -150,6 +149,9 @@ def _run(
         words = ["r1", options.recipe, *_repeated("--set", options.set)]
         words += _repeated("--plugin", options.plugin)
         words += _repeated("--only", filter(None, [options.only]))
+        todo = selection.of(steps(recipe, selection.over)) if options.since else []
+        since = next((step.name for step in todo if r1.to_run(step.name, output)), "")
+        words += _repeated("--from", filter(None, [since]))
         words += [*_pushing(options), *_ranks(options)]
         words += ["--output", str(output), "--resume"]
         launcher = recipe.cluster.launcher if recipe.cluster.ranks > 1 else "veriloop"
@@ -201,7 +203,8 @@ def _ranks(options: Options) -> list[str]:
 
 
 def settings(words: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Parse STAGE.KEY=VALUE words into values by stage and dotted key; values are YAML."""
+    """Parse STAGE.KEY=VALUE words into values by stage and dotted key; values are YAML, and nothing
+    is an empty text."""
     values: dict[str, dict[str, Any]] = {}
     for word in words:
         path, equals, value = word.partition("=")
@@ -211,8 +214,8 @@ def settings(words: Sequence[str]) -> dict[str, dict[str, Any]]:
                 f"--set {word}: must be STAGE.KEY=VALUE, as in zero.steps=10 or *.seed=1"
             )
         try:
-            parsed = parse_value(value)
+            parsed = parse_value(value) if value else ""
         except RecipeError as failure:
             raise RecipeError(f"--set {word}: the value is {failure}") from failure
-        values.setdefault(stage, {})[key.replace("-", "_")] = parsed
+        values.setdefault(stage, {})[key] = parsed
     return values

@@ -391,12 +391,28 @@ def test_a_run_json_that_is_none_is_named(text, here):
             r"models/none holds no Hugging Face checkpoint \(no config.json in it\)\..* Allowed",
         ),
         ("tiny/base", r"Did you mean recipes/tiny/base.yaml\? Allowed: such a folder, a base"),
+        ("nope.yaml", "no recipe 'nope.yaml'"),
+        ("tiny/sft.yaml", "start: tiny/sft.yaml is a recipe for 'sft'; only a base recipe"),
     ],
 )
 def test_a_start_that_is_not_there_is_reported_before_anything_starts(start, said, here, started):
     with pytest.raises(RecipeError, match=said):
         launch.command([*ZERO, "--start", start])
     assert started == [] and list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("models/x/y", r"teacher: models/x/y holds no Hugging Face .*Allowed: such a folder, or"),
+        ("tiny/base.yaml", r"teacher: tiny/base.yaml holds no Hugging Face checkpoint"),
+    ],
+)
+def test_a_teacher_that_is_not_there_is_reported_before_anything_starts(name, said, here):
+    words = ["distill", "tiny/distill_on_policy", "--start", "tiny/student.yaml"]
+    with pytest.raises(RecipeError, match=said):
+        launch.command([*words, "--teacher", name])
+    assert list(here.iterdir()) == []
 
 
 def test_a_folder_with_a_checkpoint_can_be_started_from(here, started):

@@ -20,7 +20,7 @@ import yaml
 
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.r1 import R1Stage
-from veriloop.pipeline.config.r1_stages import Step
+from veriloop.pipeline.config.r1_stages import StageSelection, Step
 from veriloop.pipeline.config.registry import STAGES
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.preference import loop as preference_loop
@@ -29,7 +29,7 @@ from veriloop.pipeline.runs.manifest import recorded
 from veriloop.pipeline.training.trainer import Trainer
 from veriloop.stages import base, r1, reward_model, staleness
 from veriloop.stages.cli import main
-from veriloop.stages.r1 import MissedGoalError, StageSelection
+from veriloop.stages.r1 import MissedGoalError
 
 OPTIMIZER = {"learning_rate": 4e-3, "muon_learning_rate": 2e-2}
 SHAPE = {"hidden": 32, "layers": 1, "heads": 1, "feed_forward": 48, "vocabulary": 400}
@@ -419,7 +419,8 @@ def test_a_stage_alone_needs_what_it_takes(calls):
 
 
 def test_an_unknown_stage_is_refused_before_anything_starts():
-    with pytest.raises(RecipeError, match="no stage 'dop'; there are base, judge, dpo, dpo_2"):
+    known = "Did you mean 'dpo'\\? Known: base, judge, dpo, dpo_2"
+    with pytest.raises(RecipeError, match=f"--only: no stage 'dop'. {known}"):
         go(selection=StageSelection(only="dop"))
     assert not Path("run").exists()
 

@@ -45,6 +45,25 @@ def test_what_is_laid_over_wins_over_the_list():
     assert (step.recipe.steps, step.recipe.seed) == (9, 3)
 
 
+def test_hyphens_of_fields_are_underscores_and_names_stay_as_they_are():
+    over = {"zero": {"problems.my-set": 1, "optimizer.learning-rate": 0.5}, "*": {"seed": 1}}
+    over["zero"] |= {"sets.my-set.path": "a.jsonl", "sets.my-set.held-out": 0.1}
+    over["*"] |= {"optimizer.learning_rate": 0.1}
+    _, step = steps(recipe(BASE | {"set": {"optimizer.learning_rate": 2}}, ZERO), over)
+    assert step.recipe.problems["my-set"] == 1 and step.recipe.optimizer.learning_rate == 0.5
+    assert step.recipe.sets["my-set"].held_out == 0.1
+
+
+def test_memory_in_the_list_is_that_of_stages_that_have_a_trainer():
+    clustered = R1Recipe.model_validate(
+        {"name": "t", "stages": [BASE, ZERO], "cluster": {"trainer": {"gpu_gib": 80}}}
+    )
+    _, step = steps(clustered)
+    assert step.recipe.cluster.trainer.gpu_gib == 80
+    _, step = steps(clustered, {"zero": {"cluster.trainer.gpu_gib": 40}})
+    assert step.recipe.cluster.trainer.gpu_gib == 40
+
+
 def test_what_is_laid_over_every_stage_gives_way_to_what_is_meant_for_one():
     zero = ZERO | {"set": {"seed": 3}}
     again = ZERO | {"name": "again"}
@@ -146,6 +165,10 @@ def test_two_stages_of_one_kind_go_by_their_names():
         ),
         ([BASE | {"recipe": "tiny/r1"}], "is itself a list of stages"),
         ([BASE | {"goals": {"loss": {}}}], "needs at_least, at_most or gain"),
+        (
+            [BASE | {"goals": {"loss": {"at_least": 0.9, "at_most": 0.1}}}],
+            "at_least=0.9 with at_most=0.1: no value meets both",
+        ),
         (
             [BASE | {"goals": {"loss": {"at_leest": 1}}}],
             "at_leest: unknown key. Did you mean 'at_least'? Allowed: at_least, at_most",

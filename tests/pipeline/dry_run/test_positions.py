@@ -93,8 +93,9 @@ def test_an_offline_stage_samples_nothing(tmp_path):
 
 def test_a_stage_of_a_run_is_measured_against_the_base_that_it_descends_from():
     recipe = read("tiny/r1")
-    assert position_refusals(steps(recipe)) == []
+    assert position_refusals(steps(recipe), steps(recipe)) == []
     last = recipe.stages[-1].name
-    refused = position_refusals(steps(recipe, {"reasoning_rl": {"rollout.max_tokens": 4000}}))
+    longer = steps(recipe, {"reasoning_rl": {"rollout.max_tokens": 4000}})
+    refused = position_refusals(longer, longer)
     assert len(refused) == 1 and last != "reasoning_rl"
     assert refused[0].startswith("stage reasoning_rl: ") and "cold_start.checkpoint" in refused[0]
