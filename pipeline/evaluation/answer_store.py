@@ -4,6 +4,7 @@ import fcntl
 import json
 import math
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +29,7 @@ class Answer:
 
 
 class AnswerFile:
-    """An append-only file of sampled answers, locked by its writer.
+    """An append-only file of sampled answers, locked by its writer where the file system can.
 
     The first line holds the sampling settings of all answers; every other line holds some answers
     to one question. An unfinished last line, left by a killed writer, is cut off.
@@ -65,8 +66,14 @@ class AnswerFile:
     def _open(self, facts: Mapping[str, Any]) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as locked:
+        except BlockingIOError as locked:
             raise RecipeError(f"{self.path}: another evaluation writes to this file") from locked
+        except OSError as failure:
+            print(
+                f"WARNING: {self.path} cannot be locked ({failure}): a second evaluation that "
+                "writes to this file would not be refused",
+                file=sys.stderr,
+            )
         self._file.seek(0)
         text = self._file.read()
         complete = text.rfind(b"\n") + 1

@@ -1,5 +1,7 @@
 """What was sampled stays, whatever kills the writer."""
 
+import errno
+import fcntl
 import json
 
 import pytest
@@ -85,6 +87,21 @@ def test_a_second_writer_is_refused_while_the_first_is_there(path):
     with AnswerFile(path, FACTS), pytest.raises(RecipeError, match="another evaluation"):
         AnswerFile(path, FACTS)
     AnswerFile(path, FACTS).__exit__()
+
+
+def test_a_file_system_without_locks_is_reported_and_the_answers_are_stored(
+    tmp_path, monkeypatch, capsys
+):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with AnswerFile(tmp_path / "a.jsonl", FACTS) as file:
+        file.add("a", [answer("one")])
+    warned = capsys.readouterr().err
+    assert f"{tmp_path}/a.jsonl cannot be locked" in warned and "No locks available" in warned
+    with AnswerFile(tmp_path / "a.jsonl", FACTS) as file:
+        assert file.answers_to("a") == [answer("one")]
 
 
 HOW = Sampling(per_prompt=5, temperature=0.6, top_p=0.95, max_tokens=8, seed=7)
