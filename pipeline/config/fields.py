@@ -49,8 +49,9 @@ def _holds_boolean(value: Any) -> bool:
     )
 
 
-# How a run executes and what it reports, never what it computes. These settings may differ when a
-# run is resumed and are left out of a recipe's hash.
+# How a run executes and what it reports. What it computes changes by rounding at most, and what it
+# samples with sampler.device, as each kind of device has random numbers of its own. These settings
+# may differ when a run is resumed and are left out of a recipe's hash.
 EXECUTION_SETTINGS = (
     "checkpoint",
     "tensorboard",

@@ -175,7 +175,7 @@ Device = Annotated[str, AfterValidator(_known_device)]
 
 class SamplerConfig(Part):
     engine: Literal["auto", "vllm", "torch"] = "auto"
-    """Engine; auto: vllm if installed, else torch."""
+    """Engine; auto: vllm if installed, else torch. A resumed stage keeps the one it began with."""
     device: Device = "auto"
     """Torch sampler: cpu, cuda, cuda:N; auto: the first GPU, else cpu."""
     dtype: Literal["float32", "bfloat16"] = "float32"

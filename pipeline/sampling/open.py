@@ -1,6 +1,5 @@
 """Open the sampling engine of a recipe."""
 
-import importlib.util
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from veriloop.pipeline.model.loading import require_files
 from veriloop.pipeline.model.sharded import joined_ranks
 from veriloop.pipeline.sampling import engine_process
 from veriloop.pipeline.sampling.engine_cache import kept_warm
-from veriloop.pipeline.sampling.prelaunch import engine_of, taken
+from veriloop.pipeline.sampling.prelaunch import engine_of, is_installed, taken
 from veriloop.pipeline.sampling.process_engine import ApartSampler
 from veriloop.pipeline.sampling.sampler import Sampler
 
@@ -35,8 +34,9 @@ def open_sampler(
     """
     engine = engine_of(config)
     if config.engine == "auto" and engine == "torch":
-        say("sampler: vLLM is not installed; using the torch sampler (same contract)")
-    if engine == "vllm" and importlib.util.find_spec("vllm") is None:
+        why = "the stage began with it" if is_installed() else "vLLM is not installed"
+        say(f"sampler: {why}; using the torch sampler (same contract)")
+    if engine == "vllm" and not is_installed():
         raise ModuleNotFoundError(
             "sampler.engine=vllm, but vLLM is not installed in this environment; install it "
             "(`make install` tries) or set sampler.engine to torch"

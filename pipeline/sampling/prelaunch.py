@@ -5,17 +5,38 @@ from collections.abc import Collection
 
 from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.sampling.process_engine import EngineProcess
 from veriloop.sandbox.host import affinity
 
 _waiting: EngineProcess | None = None
+_kept = ""
 
 
 def engine_of(config: SamplerConfig) -> str:
-    """The engine of the recipe; `auto` is vllm if installed, else torch."""
+    """The engine of the recipe; `auto` is that of `keep`, else vllm if installed, else torch."""
     if config.engine != "auto":
         return config.engine
-    return "torch" if importlib.util.find_spec("vllm") is None else "vllm"
+    return _kept or ("vllm" if is_installed() else "torch")
+
+
+def is_installed() -> bool:
+    """Whether vLLM is installed."""
+    return importlib.util.find_spec("vllm") is not None
+
+
+def keep(engine: str | None) -> None:
+    """Have `auto` be the engine with which a resumed stage began; None: the rule of a new stage.
+
+    Raises RecipeError if that engine is not installed any more.
+    """
+    global _kept
+    if engine == "vllm" and not is_installed():
+        raise RecipeError(
+            "the stage began with vLLM as its sampler, which is not installed here, and the torch "
+            "sampler draws other samples: install vLLM, or start a new run with another --output"
+        )
+    _kept = engine if engine in ("torch", "vllm") else ""
 
 
 def halves() -> tuple[tuple[int, ...], tuple[int, ...]]:
