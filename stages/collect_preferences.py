@@ -17,7 +17,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -54,7 +54,7 @@ from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.types import Graded, Rollout
 from veriloop.stages.preference import labeller
 from veriloop.stages.stage_run import StageRun, open_verifiers, run_stage
-from veriloop.stages.teacher_data import distinct_problems
+from veriloop.stages.teacher_data import data_key, distinct_problems, is_current
 
 Row = dict[str, Any]
 
@@ -67,6 +67,7 @@ class Ranking:
     generator: RolloutGenerator
     sampler: Sampler
     label: Labeller
+    verifiers: Mapping[str, str]  # fingerprints of those that rank, by name
 
 
 def run(recipe: CollectPreferencesRecipe, output: Path, *, resume: bool, name: str = "") -> Path:
@@ -79,25 +80,25 @@ def run(recipe: CollectPreferencesRecipe, output: Path, *, resume: bool, name: s
 
 
 def _collect(recipe: CollectPreferencesRecipe, stage: StageRun) -> Path:
-    path, key = stage.directory / "data.jsonl", _key(recipe, stage.start)
+    path, asked = stage.directory / "data.jsonl", _asked(recipe, stage.start)
     card = read_card(path)
-    if card is None or card["asked"] != key:
+    if card is None or not is_current(card, asked, recipe):
         with ExitStack() as stack:
             ranking = _open(stack, recipe, stage)
             stage.note_sampler(ranking.sampler.name)
-            card = _write_pairs(path, recipe, ranking, stage.directory / f"samples-{key}", key)
+            card = _write_pairs(path, recipe, ranking, asked)
     outputs = {"data": str(path), "card": str(card_of(path)), "data_sha256": hash_of(path)}
     sampler = card["sampler"]
     stage.manifest.end_stage(stage.name, stage.seconds(), sampler, {}, card["after"], outputs)
     return path
 
 
-def _key(recipe: CollectPreferencesRecipe, start: Path) -> str:
-    """Hash of everything that the pairs depend on, whoever samples them."""
+def _asked(recipe: CollectPreferencesRecipe, start: Path) -> str:
+    """Hash of all but the verifiers that the pairs depend on, whoever samples them."""
     reads = lineage.read_by(recipe.model_dump(mode="json", exclude={"cluster"}), start)
     inputs = {key: entry["sha256"] for key, entry in reads["inputs"].items()}
     text = json.dumps([reads["recipe"], inputs], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _open(stack: ExitStack, recipe: CollectPreferencesRecipe, stage: StageRun) -> Ranking:
@@ -110,10 +111,11 @@ def _open(stack: ExitStack, recipe: CollectPreferencesRecipe, stage: StageRun) -
         recipe.sets,
         lambda problem: len(generator.prompt(problem)) <= rollout.max_prompt,
     )
-    problems, pool = distinct_problems(recipe, sources), None
+    problems, pool, verifiers = distinct_problems(recipe, sources), None, dict[str, str]()
     if recipe.label.by == "verifiers":
         names = verifier_names(VERIFIERS, problems)
         pool = open_verifiers(stack, recipe, names, stage.directory)
+        verifiers = dict(pool.fingerprint(names))
     label = labeller(recipe, pool, tokenizer)
     length = rollout.max_prompt + rollout.max_tokens
     start = str(stage.start)
@@ -126,13 +128,15 @@ def _open(stack: ExitStack, recipe: CollectPreferencesRecipe, stage: StageRun) -
     else:
         sampler = open_sampler(recipe.sampler, start, max_length=length, say=print)
         stack.callback(sampler.close)
-    return Ranking(problems=problems, generator=generator, sampler=sampler, label=label)
+    return Ranking(
+        problems=problems, generator=generator, sampler=sampler, label=label, verifiers=verifiers
+    )
 
 
-def _write_pairs(
-    path: Path, recipe: CollectPreferencesRecipe, ranking: Ranking, folder: Path, key: str
-) -> Row:
+def _write_pairs(path: Path, recipe: CollectPreferencesRecipe, ranking: Ranking, asked: str) -> Row:
     """Write the pairs of all rounds and their card; returns the card."""
+    key = data_key(asked, ranking.verifiers)
+    folder = path.with_name(f"samples-{key}")
     rows: list[Row] = []
     dropped, rewards = Counter[str](), list[float]()
     problems, size = ranking.problems, recipe.rollout.prompts
@@ -157,6 +161,7 @@ def _write_pairs(
         "stage": recipe.stage,
         "sampler": ranking.sampler.name,
         "ranked_by": recipe.label.by,
+        "verifiers": dict(ranking.verifiers),
         "questions": len(problems),
         "sampled": len(problems) * recipe.rollout.per_prompt,
         "kept": len(rows),

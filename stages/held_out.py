@@ -23,6 +23,7 @@ from veriloop.pipeline.rollouts.sources import Sources, held_out_problems, sourc
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.stages.resumption import note_verifiers
 
 
 def evaluate_checkpoint(
@@ -42,22 +43,25 @@ def evaluate_checkpoint(
     sources: Sources | None = None,
     template: str = "r1_zero",
     system: str = "",
+    directory: Path | None = None,
 ) -> Evaluation:
     """Open a sampler and verifiers, evaluate unless `store` has the result, close them.
 
     `max_tokens` limits a response, in tokens; the sampler has room for prompts of `max_prompt`
     tokens, or of the longest one if that is more. `judging` are further
-    arguments of `open_judges`. `sources` are needed if the recipe defines its own sets. Raises
-    StageError if verification fails on more than `error_share` of the answers.
+    arguments of `open_judges`. `sources` are needed if the recipe defines its own sets. With
+    `directory`, that of a stage, the verifiers' versions are written there as `note_verifiers`
+    does. Raises StageError if verification fails on more than `error_share` of the answers.
     """
     problems = held_out_problems(evaluation, sources or sources_of(evaluation.sources)[0])
     generator = RolloutGenerator(
         load_tokenizer(checkpoint), load_generation_config(checkpoint), template, system
     )
     with ExitStack() as stack:
-        pool = stack.enter_context(
-            open_judges(verifier_names(MEASURED, problems), verifier_service, **judging)
-        )
+        names = verifier_names(MEASURED, problems)
+        pool = stack.enter_context(open_judges(names, verifier_service, **judging))
+        if directory is not None:
+            note_verifiers(directory, pool.fingerprint(names))
         room = max(max_prompt, *(len(generator.prompt(problem)) for problem in problems))
         engine = open_sampler(sampler, str(checkpoint), max_length=room + max_tokens, say=say)
         stack.callback(engine.close)

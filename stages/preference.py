@@ -66,7 +66,8 @@ def _train(recipe: PreferenceRecipe, stage: StageRun) -> Path:
         if sampler is not None:
             stage.note_sampler(sampler)
         evaluations = loop.run(stage.seconds)
-    return stage.finish(sampler, evaluations["before"], evaluations["after"], loop.dataset.facts)
+    before, after = evaluations["before"], evaluations["after"]
+    return stage.finish(loop.step, sampler, before, after, loop.dataset.facts)
 
 
 def open_loop(stack: ExitStack, recipe: PreferenceRecipe, stage: StageRun) -> PreferenceLoop:

@@ -1,15 +1,22 @@
 """What must not change between the runs of a stage that is resumed, besides its recipe.
 
 A changed verifier, start checkpoint or file that the recipe names is refused unless the command
-allows it; an allowed change is recorded.
+allows it. An allowed change is recorded beside what the stage began with, with which later runs
+are compared too: neither that nor what was allowed is refused again.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.runs import lineage
+from veriloop.pipeline.runs.manifest import write_versions
+
+Change = Mapping[str, str]
 
 # verifier: of plugins too; file: functions, templates, data, teachers
 Kind = Literal["verifier", "start", "file"]
@@ -29,12 +36,10 @@ def allowing(kinds: Collection[str]) -> Iterator[None]:
         _allowed.reset(token)
 
 
-def changed_inputs(
-    entry: Mapping[str, Any], now: Mapping[str, Mapping[str, str]]
-) -> list[dict[str, str]]:
-    """The inputs whose content differs from that recorded in this run.json entry, all allowed.
+def changed_inputs(entry: Mapping[str, Any], now: Mapping[str, Mapping[str, str]]) -> list[Change]:
+    """The allowed changes of this run.json entry, and those of its inputs since then.
 
-    Raises RecipeError for one that is not.
+    Raises RecipeError for one that is not allowed.
     """
     before = entry.get("lineage", {}).get("inputs", {})
     changes = [
@@ -43,8 +48,7 @@ def changed_inputs(
         for key, old in before.items()
         if old["sha256"] != now.get(key, {}).get("sha256")
     ]  # fmt: skip
-    _require_allowed(changes)
-    return changes
+    return _with_allowed(entry.get("allowed_changes", ()), changes)
 
 
 def _kind(key: str) -> Kind:
@@ -53,21 +57,50 @@ def _kind(key: str) -> Kind:
     return "start" if key == "start" else "file"
 
 
-def changed_verifiers(before: Mapping[str, str], now: Mapping[str, str]) -> list[dict[str, str]]:
-    """The verifiers whose fingerprint differs, all allowed. Raises RecipeError as above."""
+def changed_content(
+    kind: Kind,
+    before: Mapping[str, str],
+    now: Mapping[str, str],
+    earlier: Collection[Change] = (),
+) -> list[Change]:
+    """The changes that were allowed `earlier`, and the names whose hash or fingerprint differs.
+
+    Raises RecipeError for one that is not allowed.
+    """
     changes = [
-        {"kind": "verifier", "name": name, "before": before[name], "now": now[name]}
+        {"kind": kind, "name": name, "before": before[name], "now": now[name]}
         for name in sorted(before.keys() & now.keys())
         if before[name] != now[name]
     ]
-    _require_allowed(changes)
-    return changes
+    return _with_allowed(earlier, changes)
 
 
-def _require_allowed(changes: Collection[Mapping[str, str]]) -> None:
-    refused = [change for change in changes if change["kind"] not in _allowed.get()]
+def changed_verifiers(recorded: Mapping[str, Any], now: Mapping[str, str]) -> list[Change]:
+    """`changed_content` of the verifiers in a result of `lineage.judges`."""
+    earlier = recorded.get("allowed_changes", ())
+    return changed_content("verifier", recorded["verifiers"], now, earlier)
+
+
+def note_verifiers(
+    directory: Path, now: Mapping[str, str], sandbox: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Write the fingerprints to the stage's versions.json, where those it began with stay.
+
+    Raises RecipeError for a change that the command does not allow.
+    """
+    recorded = lineage.judges(directory)
+    changes = changed_verifiers(recorded, now)
+    verifiers = {**now, **recorded["verifiers"]}
+    sandbox = sandbox or recorded.get("sandbox", {})
+    write_versions(directory / lineage.VERSIONS, verifiers, sandbox, changes)
+
+
+def _with_allowed(earlier: Collection[Change], changes: Collection[Change]) -> list[Change]:
+    """Both; raises RecipeError for a change that neither was allowed earlier nor is now."""
+    new = [change for change in changes if change not in earlier]
+    refused = [change for change in new if change["kind"] not in _allowed.get()]
     if not refused:
-        return
+        return [*earlier, *new]
     texts = [
         f"{change['kind']} {_name(change)}: {_short(change['before'])} -> {_short(change['now'])}"
         for change in refused

@@ -74,7 +74,8 @@ def _train(recipe: RewardModelRecipe, stage: StageRun) -> Path:
         loop.trainer.save(stage.seconds())
         summary = ", ".join(f"{metric} {value:.3f}" for metric, value in after.items())
         loop.deps.console.note(f"held out: {summary}; zero point {zero:.3f}")
-    return stage.finish(None, before, after, {**facts, "zero_point": zero, "anchors": len(anchors)})
+    facts = {**facts, "zero_point": zero, "anchors": len(anchors)}
+    return stage.finish(loop.step, None, before, after, facts)
 
 
 def _open_loop(

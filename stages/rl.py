@@ -6,6 +6,7 @@ A stage adds its verifiers and the formula that combines their scores into a rew
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,6 @@ from veriloop.data.problem import Problem
 from veriloop.data.sources import SOURCES, Mixture, source_of
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.evaluation.evaluate import MEASURED
 from veriloop.pipeline.losses.dapo import soft_overlong_penalty
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, saved_weights
@@ -60,10 +60,12 @@ from veriloop.pipeline.sampling.prelaunch import halves, served
 from veriloop.pipeline.sampling.sampler import Sampler
 from veriloop.pipeline.types import Rollout
 from veriloop.sandbox.host import affinity, bind
+from veriloop.stages.resumption import changed_content
 from veriloop.stages.stage_run import StageRun, open_verifiers, require_ranks, run_stage
 from veriloop.verifiers.registry import get
 from veriloop.verifiers.verdict import Verdict
 
+_UNKNOWN = "unknown"  # in place of a hash that sets.json lacks
 WEIGHTED = ("accuracy", "format", "language", "preference")  # components of the reward
 RolloutRecipe = RLRecipe | DistillRecipe
 Recipe = TypeVar("Recipe", bound=RolloutRecipe)
@@ -147,7 +149,8 @@ def run(
     """
 
     def train(stage: StageRun) -> Path:
-        task = build_task(recipe, open_sources(recipe, stage.start, stage.directory))
+        accept = partial(stage.accept_change, "file")
+        task = build_task(recipe, open_sources(recipe, stage.start, stage.directory, accept))
         with ExitStack() as stack:
             loop = open_loop(
                 stack, recipe, task, stage.directory, stage.start, stage.saved, build_learner
@@ -156,16 +159,22 @@ def run(
             stage.note_sampler(sampler)
             loop.run(stage.seconds)
         evaluations = list(read_rows(loop.evaluations))
-        return stage.finish(sampler, evaluations[0], evaluations[-1], {})
+        return stage.finish(loop.step, sampler, evaluations[0], evaluations[-1], {})
 
     return run_stage(recipe, output, train, resume=resume, name=name)
 
 
-def open_sources(recipe: RolloutRecipe, start: Path, directory: Path) -> Sources:
+def open_sources(
+    recipe: RolloutRecipe,
+    start: Path,
+    directory: Path,
+    accept: Callable[[Mapping[str, str], Mapping[str, str]], object] | None = None,
+) -> Sources:
     """The recipe's problem sources, without prompts that are too long.
 
     Prints what became of the rows of published sets and writes it to sets.json. Raises RecipeError
-    if a set changed since the run began.
+    if a set changed since the run began, unless the command allows it; `accept`, given both hashes
+    by name, can record that.
     """
     tokenizer, rollout = load_tokenizer(start), recipe.rollout
 
@@ -179,23 +188,27 @@ def open_sources(recipe: RolloutRecipe, start: Path, directory: Path) -> Sources
     if not facts:
         return sources
     print("\n".join(summary_lines(facts)), flush=True)
-    path = directory / "sets.json"
+    path, before = directory / "sets.json", dict[str, Any]()
     if path.exists():
         before = read_object(path)
-        for name in before.keys() & facts.keys():
-            was = before[name]
-            if not isinstance(was, dict) or was.get("sha256") != facts[name]["sha256"]:
-                raise RecipeError(
-                    f"cannot resume: the questions of {name} are not those that the run began with"
-                )
+        (accept or partial(changed_content, "file"))(
+            {f"questions of {name}": _recorded_hash(was) for name, was in before.items()},
+            {f"questions of {name}": now["sha256"] for name, now in facts.items()},
+        )
     elif checkpoint.latest(directory) is not None:
         print(
             f"WARNING: {path} is lost, so it is not known whether the run began with these "
             "questions",
             flush=True,
         )
-    write_atomically(path, lambda draft: draft.write_text(json.dumps(facts, indent=1)))
+    begun = {name: was for name, was in before.items() if _recorded_hash(was) != _UNKNOWN}
+    text = json.dumps({**facts, **begun}, indent=1)
+    write_atomically(path, lambda draft: draft.write_text(text))
     return sources
+
+
+def _recorded_hash(facts: Any) -> str:
+    return facts.get("sha256", _UNKNOWN) if isinstance(facts, dict) else _UNKNOWN
 
 
 def open_loop(

@@ -26,7 +26,7 @@ from veriloop.data.template import CHAT
 from veriloop.data.worked_rows import worked_rows
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.distill import DistillRecipe
-from veriloop.pipeline.config.sections import ERROR_SHARE
+from veriloop.pipeline.config.sections import ERROR_SHARE, Judged
 from veriloop.pipeline.config.sft import (
     SFTDataConfig,
     SFTExamplesConfig,
@@ -129,14 +129,13 @@ def fine_tune(
                 "numbers": _evaluated(loop, objective, recipe, stage.start, step=0),
             }
         )
-        if before["data"] != dataset.key:
-            raise RecipeError("cannot resume: the data are not those that the run began with")
+        stage.accept_change("file", {"data": before["data"]}, {"data": dataset.key})
         loop.run(stage.seconds)
         final = loop.trainer.save(stage.seconds())
         after = _evaluated(loop, objective, recipe, final, step=loop.step)
         summary = ", ".join(f"{k} {after[k]:.3f}" for k in SUMMARY_METRICS if k in after)
         loop.deps.console.note(f"after {loop.step} steps: {summary or 'nothing is held out'}")
-    return stage.finish(None, before["numbers"], after, dataset.facts | outputs)
+    return stage.finish(loop.step, None, before["numbers"], after, dataset.facts | outputs)
 
 
 def _open_loop(
@@ -217,21 +216,22 @@ def _evaluated(
             store=loop.deps.evaluations(step),
             sources=sources_of(recipe.evaluation.sources, recipe.sets)[0],
             template="chat" if own else "r1_zero",  # as the rows
+            directory=loop.deps.directory,
         ).flat()
     return metrics
 
 
 def _judging(recipe: Recipe) -> dict[str, Any]:
     """How answers to held-out problems are judged: as collected ones, where a stage collects."""
-    collect = getattr(recipe, "collect", None)
-    if collect is None:
-        return {"error_share": getattr(recipe, "verifier_error_share", ERROR_SHARE)}
-    judging = {"workers": collect.verifier_workers, "limit_s": collect.verifier_limit_s,
-               "sandbox": collect.sandbox.backend, "facts": collect.verifier_facts}  # fmt: skip
+    judged = getattr(recipe, "collect", recipe)
+    if not isinstance(judged, Judged):
+        return {"error_share": ERROR_SHARE}
+    judging = {"workers": judged.verifier_workers, "limit_s": judged.verifier_limit_s,
+               "sandbox": judged.sandbox.backend, "facts": judged.verifier_facts}  # fmt: skip
     return {
         "judging": judging,
-        "verifier_service": collect.verifier_service,
-        "error_share": collect.verifier_error_share,
+        "verifier_service": judged.verifier_service,
+        "error_share": judged.verifier_error_share,
     }
 
 

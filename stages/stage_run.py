@@ -31,25 +31,33 @@ from veriloop.pipeline.report import model_card
 from veriloop.pipeline.report.read_run import read_run
 from veriloop.pipeline.rollouts.grade import Judges, open_judges
 from veriloop.pipeline.runs import checkpoint, lineage
-from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.atomic_write import make_folder, write_atomically
 from veriloop.pipeline.runs.console import LOG, StageConsole
 from veriloop.pipeline.runs.manifest import (
     RunManifest,
     failure_recorded,
     recorded,
-    write_versions,
 )
 from veriloop.pipeline.runs.provenance import computes_bfloat16, cpu_flags
 from veriloop.pipeline.runs.record import read_start
 from veriloop.pipeline.runs.trackers.mirror import require_installed
-from veriloop.pipeline.runs.trackers.open import forget, open_record
+from veriloop.pipeline.runs.trackers.open import open_record
+from veriloop.pipeline.sampling import prelaunch
 from veriloop.pipeline.training import rng
 from veriloop.pipeline.training.optimizer import require_moments
 from veriloop.pipeline.training.trainer import TrainerDeps
 from veriloop.sandbox import backends
 from veriloop.sandbox.probe import SandboxUnavailableError
 from veriloop.stages import base
-from veriloop.stages.resumption import changed_inputs, changed_verifiers
+from veriloop.stages.moved_run import same_content
+from veriloop.stages.resumption import (
+    Kind,
+    changed_content,
+    changed_inputs,
+    changed_verifiers,
+    note_verifiers,
+)
+from veriloop.stages.staleness import current_fingerprints
 from veriloop.verifiers.registry import get
 
 TrainingRecipe = RLRecipe | PreferenceRecipe | RewardModelRecipe | SupervisedRecipe | DistillRecipe
@@ -113,20 +121,33 @@ class StageRun:
         write_atomically(path, lambda fresh: fresh.write_text(json.dumps(evaluation)))
         return evaluation
 
+    def accept_change(self, kind: Kind, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """Record what differs from the content, by name, that the stage began with. Raises
+        RecipeError unless the command allows it."""
+        (earlier,) = (
+            entry.get("allowed_changes", [])
+            for entry in self.manifest.stages
+            if entry["name"] == self.name
+        )
+        changes = changed_content(kind, before, now, earlier)
+        if changes != earlier:
+            self.manifest.note(self.name, {"allowed_changes": changes})
+
     def finish(
         self,
+        step: int,
         sampler: str | None,
         before: Mapping[str, Any],
         after: Mapping[str, Any],
         outputs: Mapping[str, Any],
     ) -> Path:
-        """Record the stage as done and write the model card; returns the final checkpoint.
+        """Record the stage as done and write the model card; returns the final checkpoint, which
+        is that of `step`.
 
         `before` and `after` are metrics on held-out data; the checkpoint and metrics.jsonl are
         added to `outputs`.
         """
-        final = checkpoint.latest(self.directory)
-        assert final is not None, "a checkpoint is saved after the last step"
+        final = checkpoint.complete(self.directory, step)
         files = {"checkpoint": str(final), "metrics": str(self.directory / "metrics.jsonl")}
         self.manifest.end_stage(
             self.name,
@@ -191,8 +212,9 @@ def begin_stage(
 
     `name` defaults to the kind of stage. With `resume`, a stopped stage continues from its last
     complete checkpoint; for a finished one that checkpoint is returned and nothing is written.
-    Raises RecipeError if the recipe or the content of its inputs changed since the stage began, its
-    device is not available, or files of the start are missing or damaged.
+    Raises RecipeError, before anything is written, if the recipe, the content of its inputs or the
+    verifiers changed since the stage began, the folder holds files of another stage, the device is
+    not available, or files of the start are missing or damaged.
     """
     name = name or recipe.stage
     rng.seed(recipe.seed)
@@ -205,36 +227,60 @@ def begin_stage(
     if trainer_device.type == "cuda":
         device.set_expandable_segments(not _sleeps_in_this_process(recipe))
     manifest, directory = RunManifest(output / "run.json"), output / name
-    if not resume:
-        forget(directory)
+    entry = recorded(manifest.path).get(name, {}) if resume else {}
+    _require_own_folder(directory, resumed=bool(entry))
     start = starting_point(recipe.start, manifest)
     mapped = current_ranks().count > 1
     saved = checkpoint.load_latest(directory, mapped=mapped) if resume else None
     if saved is not None:
-        refuse_changes(saved[1]["recipe"], recipe)
+        refuse_changes(saved[1]["recipe"], recipe, same_content(entry, recipe))
     if resume and manifest.is_done(name) and not isinstance(recipe, CollectPreferencesRecipe):
         return _ended_with(recorded(manifest.path)[name], saved)
     require_files(start)
     began = time.monotonic() - (0.0 if saved is None else saved[1]["seconds"])
     values = recipe.model_dump(mode="json")
     reads = lineage.read_by(values, start)
-    entry = recorded(manifest.path).get(name, {}) if saved is not None else {}
-    changes = [*entry.get("allowed_changes", []), *changed_inputs(entry, reads["inputs"])]
-    manifest.begin_stage(name, {"start": str(start), "recipe": values}, reads)
+    _require_same_verifiers(recipe, directory)
+    changes = changed_inputs(entry, reads["inputs"])
+    reads["inputs"] = lineage.begun_with(entry, reads["inputs"])
+    engine = entry.get("sampler")
+    prelaunch.keep(engine)
+    manifest.begin_stage(name, {"start": str(start), "recipe": values}, reads, changes)
     stage = StageRun(
         name=name, manifest=manifest, directory=directory, start=start, saved=saved, began=began
     )
     with stage.record_failure():
-        if changes:
-            manifest.note(name, {"allowed_changes": changes})
-        if saved is None:  # versions of a run that left nothing to resume
-            (directory / lineage.VERSIONS).unlink(missing_ok=True)
+        if engine:
+            stage.note_sampler(engine)
         print(f"{name}: the trainer is on {device.describe(trainer_device)}", flush=True)
         if trainer_device.type == "cpu" and (warning := slow_bfloat16(recipe)):
             print(f"WARNING: {warning}", flush=True)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         (directory / "recipe.yaml").write_text(yaml.safe_dump(values))
     return stage
+
+
+def _require_own_folder(directory: Path, *, resumed: bool) -> None:
+    """Raise RecipeError if a stage that is not resumed would begin among the files of another."""
+    if resumed or not directory.is_dir():
+        return
+    if found := sorted(path.name for path in directory.iterdir()):
+        raise RecipeError(
+            f"{directory} holds files of an earlier stage ({', '.join(found[:3])}), which this run "
+            f"does not resume: move the folder away, put back the run.json of {directory.parent} "
+            "that lists the stage and use --resume, or name another --output"
+        )
+
+
+def _require_same_verifiers(recipe: AnyRecipe, directory: Path) -> None:
+    """Raise RecipeError if a verifier that the stage used so far is gone, or has changed and the
+    command does not allow that."""
+    used = lineage.judges(directory)
+    try:
+        now = current_fingerprints(list(used["verifiers"]), recipe)
+    except KeyError as unknown:
+        raise RecipeError(f"cannot resume {directory}: {unknown.args[0]}") from unknown
+    changed_verifiers(used, now)
 
 
 def slow_bfloat16(recipe: AnyRecipe) -> str:
@@ -290,12 +336,7 @@ def open_verifiers(
         )
     )
     if directory is not None:
-        before, now = lineage.judges(directory), pool.fingerprint(names)
-        changes = [
-            *before.get("allowed_changes", []),
-            *changed_verifiers(before["verifiers"], now),
-        ]
-        write_versions(directory / lineage.VERSIONS, now, sandbox, changes)
+        note_verifiers(directory, pool.fingerprint(names), sandbox)
     return pool
 
 

@@ -1,6 +1,6 @@
 """Decides whether a recorded stage is current, or why it must be run again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,7 @@ def _verifier_changes(entry: Mapping[str, Any], recipe: StageRecipe, folder: Pat
     # an unfinished stage has its verifiers' versions in its folder only
     before = entry["lineage"].get("verifiers") or lineage.verifier_fingerprints(folder)
     try:
-        now = _fingerprints(list(before), getattr(recipe, "verifier_service", ""))
-        now = with_settings(now, getattr(recipe, "verifier_facts", {}))
+        now = current_fingerprints(list(before), recipe)
     except KeyError as unknown:
         return f"a verifier no longer exists ({unknown.args[0]})"
     changed = [
@@ -68,11 +67,17 @@ def _verifier_changes(entry: Mapping[str, Any], recipe: StageRecipe, folder: Pat
     return f"its verifiers changed ({', '.join(changed)})" if changed else ""
 
 
-def _fingerprints(names: list[str], services: Services) -> dict[str, str]:
+def current_fingerprints(names: Sequence[str], recipe: object) -> dict[str, str]:
+    """The fingerprints of these verifiers now, with the recipe's settings, local or at its
+    `verifier_service`. Raises KeyError for one that does not exist."""
+    judged = getattr(recipe, "collect", recipe)
+    services: Services = getattr(judged, "verifier_service", "")
     if not services or not names:
-        return fingerprint(names)
-    with closing(open_judges(names, services)) as pool:
-        return pool.fingerprint(names)
+        now = fingerprint(names)
+    else:
+        with closing(open_judges(names, services)) as pool:
+            now = pool.fingerprint(names)
+    return with_settings(now, getattr(judged, "verifier_facts", {}))
 
 
 def _output_changes(outputs: Mapping[str, Mapping[str, str]]) -> str:

@@ -31,6 +31,7 @@ from veriloop.pipeline.runs.console import activity, say
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.sft.rejection_sampling import LAYOUT, CollectedRows, Teacher, collect
 from veriloop.stages.stage_run import StageRun, open_verifiers, sandbox_facts, starting_point
+from veriloop.stages.staleness import current_fingerprints
 
 CollectRecipe = ColdStartRecipe | RejectionRecipe
 Rows = Sequence[dict[str, Any]]
@@ -51,17 +52,15 @@ def collect_data(
     """
     teacher = starting_point(recipe.teacher, stage.manifest)
     path = stage.directory / "data.jsonl"
-    key = _data_key(recipe, teacher)
+    asked = _asked(recipe, teacher)
     card = read_card(path)
     # A stage that has begun to train goes on with its data; `evaluation` may have changed since.
-    if card is not None and (card["asked"] == key or stage.saved is not None):
+    if card is not None and (stage.saved is not None or is_current(card, asked, recipe)):
         print(f"data: {card['rows']} rows from an earlier run")
         return _outputs(path)
-    folder = stage.directory / f"samples-{key}"
-    collected, facts = _sample(recipe, folder, teacher, rewrite or RewriteConfig())
+    collected, facts = _sample(recipe, stage.directory, teacher, rewrite or RewriteConfig(), asked)
     rows, more = mix(collected.rows)
     facts |= {
-        "asked": key,
         "stage": recipe.stage,
         "questions": collected.questions,
         "sampled": collected.sampled,
@@ -87,7 +86,7 @@ def require_teacher(teacher: str) -> None:
 
 
 def _sample(
-    recipe: CollectRecipe, folder: Path, teacher: Path, rewrite: RewriteConfig
+    recipe: CollectRecipe, directory: Path, teacher: Path, rewrite: RewriteConfig, asked: str
 ) -> tuple[CollectedRows, dict[str, Any]]:
     """The accepted rows and, for the card, how they were sampled."""
     tokenizer = load_tokenizer(teacher)
@@ -104,7 +103,10 @@ def _sample(
     held_out = _held_out(recipe)
     names = sorted({LAYOUT, *(problem.verifier for problem in problems)})
     with ExitStack() as stack:
-        pool = open_verifiers(stack, config, names)
+        pool = open_verifiers(stack, config, names, directory)
+        verifiers = dict(pool.fingerprint(names))
+        key = data_key(asked, verifiers)
+        folder = directory / f"samples-{key}"
         sampler = open_sampler(
             recipe.sampler,
             str(teacher),
@@ -124,7 +126,6 @@ def _sample(
                 *(model, problems, config, recipe.filters, rewrite, held_out, folder, say),
                 on_question=part.advance,
             )
-        verifiers = dict(pool.fingerprint(names))
         sandbox = sandbox_facts(config, names)
     if not collected.rows:
         dropped = json.dumps(dict(collected.dropped))
@@ -132,6 +133,7 @@ def _sample(
             f"of {collected.sampled} answers none was good enough to learn from; dropped: {dropped}"
         )
     return collected, {
+        "asked": key,
         "teacher": str(teacher),
         "teacher_weights": weights_hash(teacher),
         "seed": recipe.seed,
@@ -186,20 +188,37 @@ def _texts_in(path: Path) -> Iterator[str]:
                 yield from texts_of(value)
 
 
-def _data_key(recipe: CollectRecipe, teacher: Path) -> str:
-    """Hash of everything that the data depend on, the content of files included."""
+def data_key(asked: str, verifiers: Mapping[str, str]) -> str:
+    """Hash of everything that collected data depend on: `asked`, which is all that is known before
+    the problems are read, and the fingerprints of the verifiers, by name."""
+    text = json.dumps([asked, dict(verifiers)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def is_current(card: Mapping[str, Any], asked: str, recipe: object) -> bool:
+    """Whether data with this card depend on `asked` and on the verifiers as they are now."""
+    judged_by = card.get("verifiers", {})
+    try:
+        now = current_fingerprints(list(judged_by), recipe)
+    except KeyError:  # one of them is gone
+        return False
+    return card["asked"] == data_key(asked, now)
+
+
+def _asked(recipe: CollectRecipe, teacher: Path) -> str:
+    """Hash of the settings, the content of files and the teacher's weights."""
     values = recipe.model_dump(
         mode="json",
         include={
             "stage", "seed", "collect", "sets", "filters", "rewrite", "general", "max_tokens",
-            "evaluation",
+            "evaluation", "plugins",
         },
     )  # fmt: skip
     values["evaluation"] = {key: values["evaluation"][key] for key in ("sources", "problems")}
     reads = lineage.read_by(values)
     files = {key: entry["sha256"] for key, entry in reads["inputs"].items()}
     text = json.dumps([reads["recipe"], files, weights_hash(teacher)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def weights_hash(folder: Path) -> str:

@@ -104,6 +104,14 @@ def latest(directory: Path) -> Path | None:
     return None
 
 
+def complete(directory: Path, step: int) -> Path:
+    """The checkpoint of `step`. Raises DamagedCheckpointError unless it is complete as in
+    `latest`."""
+    path = directory / "checkpoints" / _name(step)
+    check_sizes(path, step)
+    return path
+
+
 def of_step(directory: Path, step: int) -> Path | None:
     """The checkpoint of `step` if it is the newest complete one of a stage; None otherwise."""
     path = latest(directory)

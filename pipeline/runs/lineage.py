@@ -107,6 +107,18 @@ def inputs(recipe: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return {key: entry for key, entry in paths.items() if entry is not None}
 
 
+def begun_with(
+    entry: Mapping[str, Any], now: Mapping[str, Mapping[str, str]]
+) -> dict[str, Mapping[str, str]]:
+    """The inputs of a stage that is resumed: those of its run.json entry where the content has
+    changed, else those of `now`."""
+    before = entry.get("lineage", {}).get("inputs", {})
+    changed = {
+        key: old for key, old in before.items() if old["sha256"] != now.get(key, {}).get("sha256")
+    }
+    return {**now, **changed}
+
+
 def _traced_source(source: str) -> dict[str, str] | None:
     """A file ending in .py, or that of a module; None for a module of veriloop, which the recorded
     version of the code identifies, and for one without a file."""

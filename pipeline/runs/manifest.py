@@ -64,12 +64,17 @@ class RunManifest:
         return any(entry["name"] == name and entry["status"] == "done" for entry in self.stages)
 
     def begin_stage(
-        self, name: str, inputs: Mapping[str, Any], reads: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        reads: Mapping[str, Any] | None = None,
+        allowed_changes: Sequence[Mapping[str, str]] = (),
     ) -> None:
         """Record that a stage runs on `inputs` (JSON values: paths, counts, the recipe).
 
-        `reads` is the result of `lineage.read_by`; the version of the code is added. An earlier
-        entry of that name is replaced in its position.
+        `reads` is the result of `lineage.read_by`; the version of the code is added.
+        `allowed_changes` are those in spite of which it is resumed. An earlier entry of that name
+        is replaced in its position.
         """
         entry = {
             "name": name,
@@ -84,6 +89,8 @@ class RunManifest:
             "outputs": {},
             "lineage": {**(reads or {}), "code": self._code},
         }
+        if allowed_changes:
+            entry["allowed_changes"] = list(allowed_changes)
         names = [stage["name"] for stage in self.stages]
         index = names.index(name) if name in names else len(names)
         self._write([*self.stages[:index], entry, *self.stages[index + 1 :]])

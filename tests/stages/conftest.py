@@ -12,8 +12,9 @@ from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.sampling.sampler import Completion
 from veriloop.pipeline.training import trainer
 from veriloop.pipeline.training.stop import StopRequest
-from veriloop.stages import teacher_data
-from veriloop.verifiers.registry import judge
+from veriloop.stages import stage_run, teacher_data
+from veriloop.verifiers import registry
+from veriloop.verifiers.registry import fingerprint, judge
 
 
 class ArithmeticEngine:
@@ -61,7 +62,7 @@ class InProcessVerifiers:
         return [judge(problem, response) for problem, response in tasks]
 
     def fingerprint(self, names):
-        return {name: "1+test" for name in names}
+        return fingerprint(names)
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def teacher(tiny_checkpoint, monkeypatch):
     folder = tiny_checkpoint()
     engine = ArithmeticEngine(load_tokenizer(folder))
     monkeypatch.setattr(teacher_data, "open_sampler", lambda *_, **__: engine)
-    monkeypatch.setattr(teacher_data, "open_verifiers", lambda *_, **__: InProcessVerifiers())
+    monkeypatch.setattr(stage_run, "open_judges", lambda *_, **__: InProcessVerifiers())
     return folder, engine
 
 
@@ -92,6 +93,18 @@ def collected_values(teacher):
         "checkpoint": {"every": 1, "keep": 99},
         "tensorboard": False,
     }
+
+
+@pytest.fixture
+def changed_verifiers(tmp_path_factory, monkeypatch):
+    """Function: from now on the code of every verifier is another."""
+
+    def change():
+        path = tmp_path_factory.mktemp("verifiers") / "other.py"
+        path.write_text("# other code")
+        monkeypatch.setattr(registry, "source_files", lambda modules: [path])
+
+    return change
 
 
 class StopAfter(StopRequest):

@@ -1,6 +1,7 @@
 """Collected preferences: ranked answers as pairs that reward models and DPO read."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,15 @@ from veriloop.pipeline.preference import labelling
 from veriloop.pipeline.preference import loop as preference_loop
 from veriloop.pipeline.rollouts.grade import VerifierFailuresError
 from veriloop.pipeline.sampling.sampler import Completion
-from veriloop.stages import collect_preferences, preference, reward_model, teacher_data
+from veriloop.stages import (
+    collect_preferences,
+    preference,
+    reward_model,
+    stage_run,
+    teacher_data,
+)
 from veriloop.stages.cli import main
+from veriloop.stages.resumption import allowing
 from veriloop.verifiers.http_json import EndpointError
 from veriloop.verifiers.registry import judge
 from veriloop.verifiers.verdict import Verdict
@@ -45,9 +53,7 @@ class Engine(ArithmeticEngine):
 def engine(tiny_checkpoint, monkeypatch):
     engine = Engine(load_tokenizer(tiny_checkpoint()))
     monkeypatch.setattr(collect_preferences, "open_sampler", lambda *_, **__: engine)
-    monkeypatch.setattr(
-        collect_preferences, "open_verifiers", lambda *_, **__: InProcessVerifiers()
-    )
+    monkeypatch.setattr(stage_run, "open_judges", lambda *_, **__: InProcessVerifiers())
     return engine
 
 
@@ -197,6 +203,66 @@ def test_a_stopped_run_reads_its_finished_rounds(recipe, engine, tmp_path, monke
     assert engine.asked[asked:] == [4, 4, 2, 4, 4, 2]  # not those of another recipe
 
 
+@pytest.fixture
+def dying(engine, monkeypatch):
+    """Function: sampling ends in its second round, once."""
+
+    def arrange():
+        asked, sample = len(engine.asked), engine.sample
+
+        def stopping(prompts, *rest):
+            if len(engine.asked) == asked + 1:
+                monkeypatch.setattr(engine, "sample", sample)
+                raise KeyboardInterrupt
+            return sample(prompts, *rest)
+
+        monkeypatch.setattr(engine, "sample", stopping)
+
+    return arrange
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("complete", [False, True])
+def test_changed_verifiers_are_refused_or_all_is_sampled_again(
+    recipe, engine, dying, tmp_path, stage, changed_verifiers, complete
+):
+    if complete:
+        collect_preferences.run(recipe(), tmp_path, resume=False)
+    else:
+        dying()
+        with pytest.raises(KeyboardInterrupt):
+            collect_preferences.run(recipe(), tmp_path, resume=False)
+    before, asked = stage(tmp_path), len(engine.asked)
+    changed_verifiers()
+    with pytest.raises(RecipeError, match=r"verifier number: \S+ -> \S+.*--allow-changed verifier"):
+        collect_preferences.run(recipe(), tmp_path, resume=True)
+    assert stage(tmp_path) == before and len(engine.asked) == asked
+    with allowing(["verifier"]):
+        collect_preferences.run(recipe(), tmp_path, resume=True)
+    assert engine.asked[asked:] == [4, 4, 2]
+    assert stage(tmp_path)["lineage"]["allowed_changes"][0]["name"] == "number"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_changed_start_is_refused_though_there_is_no_checkpoint(
+    recipe, engine, dying, tmp_path, stage, complete
+):
+    start = shutil.copytree(recipe().start, tmp_path / "start")
+    asked = recipe(start=str(start))
+    if complete:
+        collect_preferences.run(asked, tmp_path / "run", resume=False)
+    else:
+        dying()
+        with pytest.raises(KeyboardInterrupt):
+            collect_preferences.run(asked, tmp_path / "run", resume=False)
+    before, sampled = stage(tmp_path / "run"), len(engine.asked)
+    (start / "vocab.txt").write_text("one more file of the model folder")
+    with pytest.raises(RecipeError, match=r"has changed \(start start = "):
+        collect_preferences.run(asked, tmp_path / "run", resume=True)
+    assert stage(tmp_path / "run") == before and len(engine.asked) == sampled
+
+
 def test_a_judge_ranks_what_it_reads(recipe, tmp_path, monkeypatch):
     read_texts = []
 
@@ -280,9 +346,9 @@ def test_servers_go_on_with_the_rounds_of_an_engine(recipe, tiny_checkpoint):
         recipe(sampler={}, cluster={"samplers": {"urls": urls}}) for urls in ([], ["http://a:8000"])
     )
     start = tiny_checkpoint()
-    key = collect_preferences._key(own, start)
-    assert collect_preferences._key(served, start) == key
-    assert collect_preferences._key(recipe(sampler={}, seed=1), start) != key
+    key = collect_preferences._asked(own, start)
+    assert collect_preferences._asked(served, start) == key
+    assert collect_preferences._asked(recipe(sampler={}, seed=1), start) != key
 
 
 def test_the_command_plans_the_calls_to_the_judge(capsys, tiny_checkpoint):

@@ -8,8 +8,10 @@ from veriloop.data.problem import Problem
 from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.sampling.torch_engine import TorchSampler
 from veriloop.stages.held_out import evaluate_checkpoint
+from veriloop.verifiers.registry import fingerprint
 
 pytestmark = pytest.mark.usefixtures("one_pool")
 
@@ -84,3 +86,14 @@ def test_a_checkpoint_that_is_not_there_is_an_error(tmp_path):
             tmp_path / "none", EvaluationConfig(problems=1), SamplerConfig(engine="torch"),
             max_tokens=4, say=print,
         )  # fmt: skip
+
+
+def test_the_verifiers_of_an_evaluation_are_noted_in_the_folder_of_its_stage(
+    tiny_checkpoint, tmp_path
+):
+    evaluate_checkpoint(
+        tiny_checkpoint(), EvaluationConfig(problems=1, samples=1), SamplerConfig(engine="torch"),
+        max_tokens=4, say=print, directory=tmp_path,
+    )  # fmt: skip
+    noted = lineage.verifier_fingerprints(tmp_path)
+    assert noted == fingerprint(noted) and "number" in noted

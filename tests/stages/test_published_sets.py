@@ -114,8 +114,34 @@ def test_a_resumed_run_refuses_other_questions_than_it_began_with(
     noted = tmp_path / "run/zero/sets.json"
     noted.write_text('{"gsm8k": []}')
     assert main([*words(), "--resume"]) == 2
-    assert "the questions of gsm8k are not those" in capsys.readouterr().err
+    assert "file questions of gsm8k: unknown -> " in capsys.readouterr().err
     noted.unlink()
     assert main([*words(), "--resume"]) == 0
     assert f"WARNING: {noted} is lost, so it is not known" in capsys.readouterr().out
     assert {row["step"] for row in rollouts(tmp_path)} == {1, 2}
+
+
+@pytest.mark.slow
+def test_other_questions_are_allowed_by_name_and_the_first_ones_are_not_refused(
+    words, tmp_path, stopping, stage
+):
+    with stopping():
+        assert main(words(steps=4)) == 130
+    path = tmp_path / "train.jsonl"
+    whole = path.read_text()
+    path.write_text(whole.replace("What is 3+3?", "What is 3 + 3, please?"))
+    resume = [*words(steps=4), "--resume"]
+    begun = stage(tmp_path / "run")
+    assert main(resume) == 2
+    assert stage(tmp_path / "run") == begun
+    with stopping():
+        assert main([*resume, "--allow-changed", "file"]) == 130
+        assert main(resume) == 130
+    path.write_text(whole)
+    assert main(resume) == 0
+    ended = stage(tmp_path / "run")
+    assert [change["name"] for change in ended["allowed_changes"]] == [
+        "sets.gsm8k.path",
+        "questions of gsm8k",
+    ]
+    assert ended["lineage"]["inputs"] == begun["lineage"]["inputs"]

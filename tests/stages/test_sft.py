@@ -17,6 +17,7 @@ from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.stages import sft
 from veriloop.stages.cli import main
+from veriloop.stages.resumption import allowing
 
 
 @pytest.fixture
@@ -179,9 +180,15 @@ def test_a_run_does_not_go_on_with_other_data(recipe, file, tmp_path, stopping, 
     file([*rows[:-1], {"prompt": "15?", "completion": "3"}])
     with pytest.raises(RecipeError, match=r"has changed \(file data.source = \S+: \w+ -> \w+\)"):
         sft.run(asked, tmp_path / "run", resume=True)
+    begun = stage(tmp_path / "run")
+    with allowing(["file"]), stopping(), pytest.raises(Stopped):
+        sft.run(asked, tmp_path / "run", resume=True)
     file(rows)
     sft.run(asked, tmp_path / "run", resume=True)
-    assert len(stage(tmp_path / "run")["outputs"]["data_sha256"]) == 64
+    ended = stage(tmp_path / "run")
+    assert [change["name"] for change in ended["allowed_changes"]] == ["data.source", "data"]
+    assert ended["lineage"]["inputs"] == begun["lineage"]["inputs"]
+    assert len(ended["outputs"]["data_sha256"]) == 64
 
 
 @pytest.mark.slow

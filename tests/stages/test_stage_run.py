@@ -1,4 +1,4 @@
-"""The sandbox of a stage whose verifiers run programs is checked first, and on record."""
+"""How stages begin and end; the sandbox of verifiers that run programs is checked and recorded."""
 
 import json
 from contextlib import ExitStack
@@ -8,14 +8,75 @@ import torch
 
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.sections import Judged
-from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.config.sft import SFTRecipe
+from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.runs import checkpoint
+from veriloop.pipeline.runs.checkpoint_files import DamagedCheckpointError
 from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.pipeline.sampling import prelaunch
 from veriloop.sandbox import backends
 from veriloop.sandbox.probe import SandboxUnavailableError
 from veriloop.stages import stage_run
 from veriloop.stages.commands.lineage import described as stages_of
 from veriloop.stages.commands.lineage import tree
-from veriloop.stages.stage_run import open_verifiers, sandbox_facts, slow_bfloat16
+from veriloop.stages.stage_run import begin_stage, open_verifiers, sandbox_facts, slow_bfloat16
+
+
+@pytest.fixture
+def recipe(tiny_checkpoint):
+    values = {
+        "name": "test",
+        "start": str(tiny_checkpoint()),
+        "data": {"source": "arithmetic", "rows": 20},
+        "optimizer": {"learning_rate": 3e-3},
+    }
+    return SFTRecipe.model_validate(values)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_stage_does_not_begin_among_the_files_of_another(recipe, tmp_path, resume, listed):
+    if listed:
+        RunManifest(tmp_path / "run.json").begin_stage("sft", {})
+    left = tmp_path / "sft" / "rollouts"
+    left.mkdir(parents=True)
+    if resume and listed:
+        begin_stage(recipe, tmp_path, resume=True)
+        return
+    with pytest.raises(RecipeError, match=r"sft holds files of an earlier stage \(rollouts\)"):
+        begin_stage(recipe, tmp_path, resume=resume)
+    assert left.is_dir() and (tmp_path / "run.json").exists() is listed
+
+
+def test_a_stage_ends_with_the_checkpoint_of_its_last_step(recipe, tmp_path):
+    stage = begin_stage(recipe, tmp_path, resume=False)
+    for step in (1, 3):
+        checkpoint.save(stage.directory, step, write_model=lambda _: None, state={}, keep=9)
+    last = tmp_path / "sft" / "checkpoints" / "step_000001"
+    assert stage.finish(1, None, {}, {}, {}) == last
+    (entry,) = json.loads((tmp_path / "run.json").read_text())["stages"]
+    assert entry["outputs"]["checkpoint"] == str(last)
+    with pytest.raises(DamagedCheckpointError, match="step_000002 is damaged"):
+        stage.finish(2, None, {}, {}, {})
+
+
+@pytest.mark.parametrize("began", ["torch", "vllm"])
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_resumed_stage_samples_with_the_engine_it_began_with(
+    recipe, tmp_path, monkeypatch, began, installed
+):
+    monkeypatch.setattr(prelaunch, "is_installed", lambda: installed)
+    begin_stage(recipe, tmp_path, resume=False).note_sampler(began)
+    if began == "vllm" and not installed:
+        with pytest.raises(RecipeError, match="began with vLLM as its sampler, which is not"):
+            begin_stage(recipe, tmp_path, resume=True)
+        return
+    for _ in range(2):  # also after a resumption that ended before it sampled
+        begin_stage(recipe, tmp_path, resume=True)
+        assert prelaunch.engine_of(recipe.sampler) == began
+    begin_stage(recipe, tmp_path / "new", resume=False)
+    assert prelaunch.engine_of(recipe.sampler) == ("vllm" if installed else "torch")
+
 
 LAYERS = {"backend": "namespace", "tier": 1, "layers": {"seccomp": ""}}
 

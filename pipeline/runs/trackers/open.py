@@ -51,11 +51,6 @@ def _written(path: Path) -> Iterator[tuple[int, Row]]:
         yield row.pop("step"), row
 
 
-def forget(directory: Path) -> None:
-    """Give a stage that starts over new runs in the trackers."""
-    (directory / FOLDER / "id").unlink(missing_ok=True)
-
-
 def _opener(name: str) -> Callable[[Tracked], Tracker]:
     return import_module(f"veriloop.pipeline.runs.trackers.to_{name}").open_run
 

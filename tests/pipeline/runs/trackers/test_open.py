@@ -11,7 +11,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.pipeline.runs.trackers import open as choose
 from veriloop.pipeline.runs.trackers.mirror import installed, require_installed
-from veriloop.pipeline.runs.trackers.open import forget, open_record
+from veriloop.pipeline.runs.trackers.open import open_record
 from veriloop.pipeline.runs.trackers.to_mlflow import _name
 
 
@@ -48,17 +48,15 @@ def test_each_tracker_receives_the_same_of_its_stage(opened, tmp_path):
     assert all(tracker.rows == [(1, {"loss": 1.0})] for *_, tracker in opened)
 
 
-def test_a_stage_that_is_resumed_is_the_same_run_and_one_begun_anew_another(opened, tmp_path):
-    def go():
-        with open_record(Asking(trackers=("wandb",)), tmp_path) as record:
+def test_a_stage_that_is_resumed_is_the_same_run_and_one_in_another_folder_another(opened, tmp_path):
+    def go(folder=tmp_path):
+        with open_record(Asking(trackers=("wandb",)), folder) as record:
             record.write_metrics(len(opened) + 1, {})
         return opened[-1][1].id
 
     first = go()
     assert go() == first
-    forget(tmp_path)
-    assert go() != first
-    forget(tmp_path / "where nothing is")
+    assert go(tmp_path / "other") != first
 
 
 def test_a_tracker_that_is_asked_for_later_gets_what_was_before(opened, tmp_path):
