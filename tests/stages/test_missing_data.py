@@ -111,7 +111,8 @@ def test_a_file_that_is_missing_is_named_with_its_key(stage, recipe, flag, here,
 def test_generated_data_that_is_mistyped_is_named_with_the_nearest(
     stage, recipe, key, value, nearest, dry, here, begun
 ):
-    message = started(stage, recipe, f"--{key}", value, *["--dry-run"] * dry)
+    teacher = ["--teacher", "recipes/tiny/base.yaml"] if stage == "rejection-sft" else []
+    message = started(stage, recipe, f"--{key}", value, *teacher, *["--dry-run"] * dry)
     assert (
         f"{key}: {value!r} is no file and no generated data. Did you mean {nearest!r}?" in message
     )
