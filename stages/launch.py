@@ -176,7 +176,6 @@ def command(words: Sequence[str]) -> int:
         print(stage_plan)
         require_none(refused)
         require_positions(options.recipe)
-        require_memory_of(options.recipe)
         return 0
     require_start(options.recipe)
     require_positions(options.recipe)
@@ -323,18 +322,21 @@ def _check_recorded(path: Path, recipe: Recipe) -> None:
         refuse_changes(json.dumps(recorded[recipe.stage]), recipe)
 
 
-def refusals(recipe: Recipe, taken: Collection[str] = ()) -> list[str]:
+def refusals(recipe: Recipe, taken: Collection[str] | None = None) -> list[str]:
     """Why a run of the recipe would be refused before it starts, on any machine.
 
-    The settings in `taken` come from earlier stages. Nothing is downloaded but a config.json.
+    Of a stage of a whole run, the settings in `taken` come from earlier stages, and memory is left
+    to `memory_refusals`, which knows their models. Nothing is downloaded but a config.json.
     """
     reasons: list[str] = []
+    memory = [lambda: require_memory_of(recipe)] if taken is None else []
+    taken = taken or ()
     checks = [lambda: require_files(recipe, taken), lambda: require_local_questions(recipe)]
     checks += [lambda: require_installed(getattr(recipe, "trackers", ()))]
     for key, name, hint in checkpoints_of(recipe):
         if key not in taken:
             checks += [partial(_require, require_config, name, key, hint)]
-    for check in checks:
+    for check in (*checks, *memory):
         try:
             check()
         except RecipeError as reason:
