@@ -113,6 +113,7 @@ def test_a_file_with_other_content_is_no_base_of_the_run(ran, here, monkeypatch)
         go("../outputs/w", only="sft")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["sft", "zero"])
 def test_a_stopped_run_leaves_the_stages_that_were_asked_for_to_a_plain_resume(ran, stop):
     go()
@@ -130,6 +131,7 @@ def test_a_stopped_run_leaves_the_stages_that_were_asked_for_to_a_plain_resume(r
     assert names(ran) == []
 
 
+@pytest.mark.slow
 def test_what_was_asked_for_is_not_repeated_by_going_on_from_where_it_stopped(ran):
     go()
     names(ran)
