@@ -97,20 +97,30 @@ def parity():
     return found
 
 
+@pytest.fixture(scope="session")
+def long_checkpoint(tiny_checkpoint, tmp_path_factory):
+    """Folder of a tiny model with as many positions as the recipes of the pages ask for."""
+    folder = tmp_path_factory.mktemp("long") / "model"
+    shutil.copytree(tiny_checkpoint(), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["max_position_embeddings"] = 131_072
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 @pytest.fixture
-def workplace(tmp_path, monkeypatch, tiny_checkpoint, recorded):
+def workplace(tmp_path, monkeypatch, long_checkpoint, recorded):
     """Function: go into a folder with all that commands name; `runs` says whether runs lie there.
 
     Without them, stages begin where the pages say; outputs/tiny-zero-1 is a run to go on with.
     """
-    checkpoint = tiny_checkpoint()
 
     def enter(*, runs=True):
         for name in ("recipes", "tests", "benchmarks", "requirements"):
             (tmp_path / name).symlink_to(ROOT / name)
         for name in CHECKPOINTS:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).symlink_to(checkpoint)
+            (tmp_path / name).symlink_to(long_checkpoint)
         for name in [f"outputs/{run}" for run in RUNS] if runs else []:
             shutil.copytree(recorded, tmp_path / name, dirs_exist_ok=True)
         shutil.copy(recorded / "run.json", tmp_path / "outputs/tiny-zero-1/run.json")
