@@ -13,6 +13,7 @@ add. `compute: bfloat16` halves the size of what both passes multiply.
 """
 
 import ast
+import fcntl
 import inspect
 import itertools
 import json
@@ -23,7 +24,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -99,9 +100,49 @@ def ensure(recipe: BaseRecipe) -> Path:
         with suppress(FileNotFoundError):  # another run has moved it
             aside = _move_aside(folder)
             say(f"base model: {folder} changed since it was cached; moved to {aside}")
-    # The name is this run's own: another run may be training the same base.
-    draft = folder.with_name(f".draft-{folder.name}-{os.getpid()}-{token_hex(4)}")
-    draft.mkdir(parents=True)
+    with _new_draft(folder) as draft:
+        return _trained(recipe, folder, draft)
+
+
+@contextmanager
+def _new_draft(folder: Path) -> Iterator[Path]:
+    """A new folder to train this entry in, locked until the block or the process ends.
+
+    Another run may be training the same base. Drafts that no run holds are removed: those of killed
+    runs, and bases that were too weak.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for path in folder.parent.glob(".draft-*"):
+        with suppress(OSError), _held(path):  # BlockingIOError for one in use
+            shutil.rmtree(path)
+    with ExitStack() as stack:
+        while True:
+            draft = folder.with_name(f".draft-{folder.name}-{token_hex(8)}")
+            draft.mkdir()
+            try:
+                stack.enter_context(_held(draft))
+            except (BlockingIOError, FileNotFoundError):  # another run is removing it
+                continue
+            except OSError:  # a file system without locks, where no run removes drafts
+                pass
+            if draft.exists():
+                break
+        yield draft
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """A block that holds the lock of a folder. Raises BlockingIOError if another process does."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _trained(recipe: BaseRecipe, folder: Path, draft: Path) -> Path:
+    """Train in `draft` and make it the entry `folder`, which is returned. Raises as `ensure`."""
     with activity("training the base model"):
         facts = train(recipe, draft, say)
         if recipe.corpus.programs:
@@ -111,7 +152,8 @@ def ensure(recipe: BaseRecipe) -> Path:
             raise WeakBaseError(
                 f"forced to work step by step, the base is right on {facts[metric]:.2f} of the "
                 f"held-out {problems}; RL needs {recipe.step_accuracy:.2f}. Train longer "
-                f"(steps={recipe.steps}) or lower the corpus's step errors. Draft kept in {draft}"
+                f"(steps={recipe.steps}) or lower the corpus's step errors. Kept in {draft} until "
+                "a base is trained again"
             )
     facts["sha256"] = lineage.checkpoint_hash(draft)
     facts |= {"command": shlex.join(typed()), **identity()}
@@ -309,6 +351,8 @@ HASHED_CODE = (
     lay_out,
     best_fit,
     train_tokenizer,
+    prepare,
+    score,
 )
 
 

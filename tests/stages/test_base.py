@@ -238,9 +238,30 @@ def test_the_entry_of_a_run_that_was_faster_is_used(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_a_draft_that_another_run_writes_is_left_alone():
-    draft = base.CACHE / f".draft-test-base-{base.fingerprint(recipe())}"
-    draft.mkdir(parents=True)
-    (draft / "config.json").write_text("{}")
-    base.ensure(recipe())
-    assert (draft / "config.json").read_text() == "{}"
+def test_a_draft_that_another_run_writes_is_left_alone_and_one_of_a_killed_run_removed():
+    drafts = [base.CACHE / f".draft-test-base-{name}" for name in ("written", "killed")]
+    for draft in drafts:
+        draft.mkdir(parents=True)
+        (draft / "config.json").write_text("{}")
+    with base._held(drafts[0]):
+        made = base.ensure(recipe())
+    assert set(base.CACHE.iterdir()) == {drafts[0], made}
+    assert (drafts[0] / "config.json").read_text() == "{}"
+
+
+@pytest.mark.slow
+def test_of_bases_that_are_too_weak_the_last_one_is_kept():
+    for seed in (0, 1):
+        with pytest.raises(base.WeakBaseError, match="until a base is trained again") as weak:
+            base.ensure(recipe(step_accuracy=0.9, seed=seed))
+    (draft,) = base.CACHE.iterdir()
+    assert str(draft) in str(weak.value) and (draft / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("name", ["prepare", "score"])
+def test_the_code_that_a_base_is_trained_with_identifies_it(monkeypatch, name):
+    before = base.fingerprint(recipe())
+    assert getattr(base, name) in base.HASHED_CODE
+    others = tuple(part for part in base.HASHED_CODE if part is not getattr(base, name))
+    monkeypatch.setattr(base, "HASHED_CODE", others)
+    assert base.fingerprint(recipe()) != before

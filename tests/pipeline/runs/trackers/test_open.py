@@ -48,7 +48,9 @@ def test_each_tracker_receives_the_same_of_its_stage(opened, tmp_path):
     assert all(tracker.rows == [(1, {"loss": 1.0})] for *_, tracker in opened)
 
 
-def test_a_stage_that_is_resumed_is_the_same_run_and_one_in_another_folder_another(opened, tmp_path):
+def test_a_stage_that_is_resumed_is_the_same_run_and_one_in_another_folder_another(
+    opened, tmp_path
+):
     def go(folder=tmp_path):
         with open_record(Asking(trackers=("wandb",)), folder) as record:
             record.write_metrics(len(opened) + 1, {})
