@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -142,46 +142,54 @@ def open_source(
     return SetSource(spec.name, training, held_out, worked), facts
 
 
-def require_rows(spec: SourceSpec) -> None:
-    """Read the first row of each split, downloading a set of the hub into the cache.
+def require_rows(spec: SourceSpec, asked: Collection[Split] = ()) -> None:
+    """Read the first row of each split, downloading a set of the hub into the cache; of the splits
+    that are `asked`, up to the first question, of any length.
 
-    Raises ValueError and DatasetNotFoundError.
-    """
-    layout = layout_for(spec.name, spec.path, spec.layout)
-    splits = [(spec.path, training_split(layout, spec.path, spec.train))]
-    if not spec.held_out:
-        splits.append(held_out_split(layout, spec.path, spec.test))
-    for path, split in splits:
-        if split:
-            next(rows(spec.name, layout, path, split, config=spec.config, streaming=False), None)
-
-
-def require_question(spec: SourceSpec, split: Split) -> None:
-    """Raise ValueError unless a question belongs to a split, and DatasetNotFoundError.
-
-    It reads until the first one.
+    Raises ValueError, also for a split without a question, and DatasetNotFoundError.
     """
     layout = layout_for(spec.name, spec.path, spec.layout)
     require_problems(spec.name, layout)
-    path, part, limit = spec.path, training_split(layout, spec.path, spec.train), spec.rows
-    if split == "test" and not spec.held_out:
-        (path, part), limit = held_out_split(layout, spec.path, spec.test), 0
-        layout = layout_for(spec.name, path, spec.layout) if path != spec.path else layout
-    count = 0
-    if part:
-        for entry in _reader(spec, layout, path, part, limit):
-            count += 1
-            held_out = hash_fraction(entry.problem.prompt) < spec.held_out
-            if not spec.held_out or held_out is (split == "test"):
-                return
-    aim = "is held out" if split == "test" else "is left to train on"
+    part = training_split(layout, spec.path, spec.train)
     if spec.held_out:
+        _require_shares(spec, layout, part, asked)
+        return
+    _require_split(spec, layout, spec.path, part, "to train on" if "rl" in asked else "")
+    path, held_out = held_out_split(layout, spec.path, spec.test)
+    if path != spec.path:
+        layout = layout_for(spec.name, path, spec.layout)
+    _require_split(spec, layout, path, held_out, "is held out" if "test" in asked else "")
+
+
+def _require_split(spec: SourceSpec, layout: Layout, path: str, split: str, aim: str) -> None:
+    """Raise ValueError unless a split has a question, if there is an aim for it."""
+    if not aim:
+        if split:
+            next(rows(spec.name, layout, path, split, config=spec.config, streaming=False), None)
+        return
+    if not split:
+        hint = NO_SPLIT if "held" in aim else "it has no training split; set `train`"
+        raise ValueError(f"no question {aim}: {hint}")
+    reader = _reader(spec, layout, path, split, 0)
+    if next(iter(reader), None) is None:
+        reasons = "".join(f"; {count:,} {reason}" for reason, count in reader.dropped.items())
+        raise ValueError(f"no question {aim}: split {split!r} has {reader.rows:,} rows{reasons}")
+
+
+def _require_shares(spec: SourceSpec, layout: Layout, split: str, asked: Collection[Split]) -> None:
+    missing, count = set(asked), 0
+    for entry in _reader(spec, layout, spec.path, split, spec.rows):
+        count += 1
+        missing.discard("test" if hash_fraction(entry.problem.prompt) < spec.held_out else "rl")
+        if not missing:
+            return
+    if missing:
+        lacks_test = "test" in missing
         raise ValueError(
-            f"no question {aim}: held_out={spec.held_out:g} of {count:,} questions, chosen by a "
-            f"hash; give a {'larger' if split == 'test' else 'smaller'} share, or `test`, a split "
-            "or a file"
+            f"no question {'is held out' if lacks_test else 'is left to train on'}: "
+            f"held_out={spec.held_out:g} of {count:,} questions, chosen by a hash; give a "
+            f"{'larger' if lacks_test else 'smaller'} share, or `test`, a split or a file"
         )
-    raise ValueError(f"no question {aim}: {f'split {part!r} holds none' if part else NO_SPLIT}")
 
 
 def hash_fraction(question: str) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from veriloop.data.arithmetic import Split
 from veriloop.data.generated_rows import GENERATED
 from veriloop.data.hub.files import FILES
 from veriloop.data.template import INSTRUCTION
@@ -35,10 +36,7 @@ def require_data(recipe: Recipe, taken: Collection[str] = ()) -> None:
     The keys in `taken` come from earlier stages. Sets of the hub are downloaded into the cache.
     """
     require_files(recipe, taken)
-    sets = getattr(recipe, "sets", {})
-    require_sources(source_names(recipe), sets)
-    require_questions(learned_sources(recipe), "rl", sets)
-    require_questions(evaluated_sources(recipe), "test", sets)
+    require_sources(_asked(recipe), getattr(recipe, "sets", {}))
 
 
 def require_files(recipe: Recipe, taken: Collection[str] = ()) -> None:
@@ -72,9 +70,18 @@ def require_local_questions(recipe: Recipe) -> None:
     """Raise RecipeError for a set in a file or folder without a question of a split that the stage
     reads. Nothing is downloaded."""
     sets = getattr(recipe, "sets", {})
-    local = {name for name, config in sets.items() if config.path}
-    require_questions(local.intersection(learned_sources(recipe)), "rl", sets)
-    require_questions(local.intersection(evaluated_sources(recipe)), "test", sets)
+    asked = _asked(recipe)
+    require_questions(
+        {name: asked[name] for name in asked if name in sets and sets[name].path}, sets
+    )
+
+
+def _asked(recipe: Recipe) -> dict[str, list[Split]]:
+    """The splits whose questions the stage reads, by source."""
+    asked: dict[str, list[Split]] = {name: ["rl"] for name in learned_sources(recipe)}
+    for name in evaluated_sources(recipe):
+        asked[name] = [*asked.get(name, []), "test"]
+    return asked
 
 
 TAGS = ("<think>", "<answer>")  # that the format reward requires
@@ -108,11 +115,6 @@ def _chat_template(start: str) -> str:
     folder = config.parent if config else Path(start)
     files = (folder / name for name in ("chat_template.jinja", "tokenizer_config.json"))
     return "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
-
-
-def source_names(recipe: Recipe) -> list[str]:
-    """Sources of the problems that the stage samples answers to, or learns from."""
-    return list(dict.fromkeys([*learned_sources(recipe), *evaluated_sources(recipe)]))
 
 
 def learned_sources(recipe: Recipe) -> Collection[str]:

@@ -10,7 +10,6 @@ from veriloop.data.hub.source import (
     SetSource,
     SourceSpec,
     open_source,
-    require_question,
     require_rows,
 )
 from veriloop.data.problem import Problem
@@ -18,6 +17,7 @@ from veriloop.data.sources import SOURCES, Source, held_out
 from veriloop.pipeline.config.datasets import SetConfig, gym_task, is_generated
 from veriloop.pipeline.config.sections import EvaluationConfig, require_known_sources
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.rollouts.prompt_limit import PromptLimit, ShortQuestions
 
 Sources = Mapping[str, Source]
 Facts = dict[str, dict[str, Any]]  # by set name: row counts of its splits and drops, its hash
@@ -26,12 +26,12 @@ Facts = dict[str, dict[str, Any]]  # by set name: row counts of its splits and d
 def sources_of(
     names: Collection[str],
     sets: Mapping[str, SetConfig] = {},
-    fits: Callable[[Problem], bool] = lambda _: True,
+    limit: PromptLimit | None = None,
 ) -> tuple[Sources, Facts]:
     """The sources with these names, and facts about the published sets among them.
 
-    `fits(problem)` is whether its prompt is short enough; other problems are dropped. Raises
-    RecipeError for an unknown source and for a set that cannot be read.
+    Problems whose prompts exceed `limit` are dropped; a generated source draws others in their
+    place. Raises RecipeError for an unknown source and for a set that cannot be read.
     """
     try:
         require_known_sources(names, sets)
@@ -40,14 +40,13 @@ def sources_of(
     sources: dict[str, Source] = {}
     facts: Facts = {}
     for name in dict.fromkeys(names):
-        if name in SOURCES and name not in sets:
-            sources[name] = SOURCES[name]
-            continue
-        if (task := gym_task(name, sets)) is not None:
-            sources[name] = _gym(name, task, sets)
+        if is_generated(name, sets):
+            task = gym_task(name, sets)
+            source = SOURCES[name] if task is None else _gym(name, task, sets)
+            sources[name] = source if limit is None else ShortQuestions(name, source, limit)
             continue
         try:
-            sources[name], facts[name] = _open_set(name, sets, fits)
+            sources[name], facts[name] = _open_set(name, sets, limit or (lambda _: True))
         except (ValueError, KeyError, FileNotFoundError) as mistake:
             raise RecipeError(f"sets.{name}: {mistake}") from mistake
     return sources, facts
@@ -61,32 +60,27 @@ def held_out_problems(evaluation: EvaluationConfig, sources: Sources) -> list[Pr
         raise RecipeError(f"evaluation.sources: {mistake}") from mistake
 
 
-def require_sources(names: Iterable[str], sets: Mapping[str, SetConfig]) -> None:
-    """Find every published set among the sources, and the sets that it must not overlap with.
+Asked = Mapping[str, Collection[Split]]  # source -> splits whose questions are read
+
+
+def require_sources(asked: Asked, sets: Mapping[str, SetConfig]) -> None:
+    """Find every published set among the sources, with a question of each split that is asked, and
+    the sets that it must not overlap with.
 
     A set of the hub is downloaded into the cache. Raises RecipeError for one that is missing.
     """
-    published = [name for name in names if not is_generated(name, sets)]
+    published = [name for name in asked if not is_generated(name, sets)]
     against = [other for n in published if n in sets for other in sets[n].against]
-    for name in dict.fromkeys([*published, *against]):
+    require_questions({name: asked.get(name, ()) for name in [*published, *against]}, sets)
+
+
+def require_questions(asked: Asked, sets: Mapping[str, SetConfig]) -> None:
+    """Raise RecipeError for a published set without a question of a split that is asked."""
+    for name, splits in asked.items():
         try:
-            require_rows(_source_spec(name, sets.get(name, SetConfig()), lambda _: True))
+            require_rows(_source_spec(name, sets.get(name, SetConfig()), lambda _: True), splits)
         except (ValueError, KeyError, FileNotFoundError) as mistake:
             raise RecipeError(f"sets.{name}: {mistake}") from mistake
-
-
-def require_questions(names: Iterable[str], split: Split, sets: Mapping[str, SetConfig]) -> None:
-    """Raise RecipeError for a published set among the sources without a question of a split.
-
-    Prompts of any length count. It reads until the first one.
-    """
-    for name in names:
-        if not is_generated(name, sets):
-            try:
-                config = sets.get(name, SetConfig())
-                require_question(_source_spec(name, config, lambda _: True), split)
-            except (ValueError, KeyError, FileNotFoundError) as mistake:
-                raise RecipeError(f"sets.{name}: {mistake}") from mistake
 
 
 def _gym(name: str, task: str, sets: Mapping[str, SetConfig]) -> GymSource:

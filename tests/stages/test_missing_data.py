@@ -155,6 +155,19 @@ def test_a_share_that_holds_out_no_question_or_all_is_refused_before_the_run(her
     assert started("zero", mine) == "begun"
 
 
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_split_whose_rows_are_no_questions_is_refused_before_the_run(here, begun, dry):
+    sets = questions(here / "mine.jsonl", 4)
+    (here / "test.jsonl").write_text(json.dumps({"question": "1 + 1?", "answer": "two"}) + "\n")
+    sets["mine"]["test"] = str(here / "test.jsonl")
+    mine = recipe_with(here / "mine.yaml", sets=sets, problems={"mine": 1.0})
+    message = started("zero", mine, *["--dry-run"] * dry)
+    assert (
+        "sets.mine: no question is held out: split 'test' has 1 rows; 1 no #### answer" in message
+    )
+    assert begun == []
+
+
 def test_generated_data_needs_no_file(begun):
     assert read("tiny/zero").problems == {"arithmetic": 1.0}
     assert started("zero", "tiny/zero") == "begun" and begun == ["zero"]
