@@ -5,12 +5,13 @@ import os
 import pickle
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from queue import Empty, SimpleQueue
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -222,22 +223,42 @@ class _Batch:
         self.limits = [owner.limit_s + seconds_for(problem) for problem, _ in tasks]
         self.verdicts: dict[int, Verdict] = {}  # not yielded yet
         self.pending: dict[Future[bytes], _Sent] = {}
+        self.done: SimpleQueue[Future[bytes]] = SimpleQueue()
+        self.pools: set[PatientPool] = set()  # that hold pending calls
         self.began = time.monotonic()
 
     def run(self) -> Iterator[dict[int, Verdict]]:
         self._spread(range(len(self.tasks)))
         while self.pending or self.verdicts:
-            done, waiting = wait(self.pending, timeout=_WAKE_S, return_when=FIRST_COMPLETED)
-            lost = [future for future in waiting if not self.pending[future].pool.active]
-            for future in [*done, *lost]:
-                self._settle(future, self.pending.pop(future))
+            for future in [*self._ended(), *self._lost()]:
+                if (sent := self.pending.pop(future, None)) is not None:
+                    self._settle(future, sent)
             settled, self.verdicts = self.verdicts, {}
             if settled:
                 yield settled
 
+    def _ended(self) -> list[Future[bytes]]:
+        """The calls that ended since the last time; waits a while for the first if there are
+        none, unless there is nothing to wait for."""
+        ended: list[Future[bytes]] = []
+        with suppress(Empty):
+            if self.pending:
+                ended.append(self.done.get(timeout=_WAKE_S))
+            while True:
+                ended.append(self.done.get_nowait())
+        return ended
+
+    def _lost(self) -> list[Future[bytes]]:
+        """The calls whose pools have broken since the last time."""
+        broken = {pool for pool in self.pools if not pool.active}
+        self.pools -= broken
+        return [f for f, sent in self.pending.items() if sent.pool in broken] if broken else []
+
     def _spread(self, indices: Sequence[int]) -> None:
-        for _, group in groupby(indices, key=self.limits.__getitem__):  # a chunk has one limit
-            same_limit = list(group)
+        by_limit: defaultdict[float, list[int]] = defaultdict(list)  # a chunk has one limit
+        for index in indices:
+            by_limit[self.limits[index]].append(index)
+        for same_limit in by_limit.values():
             size = self._chunk_size(same_limit)
             for start in range(0, len(same_limit), size):
                 self._send(same_limit[start : start + size])
@@ -259,6 +280,8 @@ class _Batch:
         limit_s = self.limits[indices[0]]
         pool, future = self.owner.schedule(judge_chunk, args, limit_s)
         self.pending[future] = _Sent(indices, attempt, limit_s, pool)
+        self.pools.add(pool)
+        future.add_done_callback(self.done.put)
 
     def _settle(self, future: Future[bytes], sent: _Sent) -> None:
         lost = not future.done() or future.cancelled()

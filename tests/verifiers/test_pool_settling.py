@@ -226,10 +226,19 @@ def test_items_are_sent_with_their_limit_and_a_share_of_it_for_the_chunk(process
     pool = warm(limit_s=4.0)
     tasks = [*acts("behave", "no"), *acts("behave", states=0.5), *sums(GOOD)]
     assert [verdict.score for verdict in pool.judge_all(tasks)] == [1.0, 0.0, 1.0, 1.0]
-    assert [timeout for _, _, timeout in processes.calls] == [4.0, 4.5, 4.0]
-    assert processes.judged() == [["behave", "no"], ["behave"], [GOOD]]
+    assert [timeout for _, _, timeout in processes.calls] == [4.0, 4.5]
+    assert processes.judged() == [["behave", "no", GOOD], ["behave"]]
     began, budget_s = processes.calls[0][1][1:]
     assert began == 50.0 and budget_s == pytest.approx(0.4) and CHUNK_BUDGET < 0.5
+
+
+def test_items_with_alternating_limits_are_sent_in_chunks(warm, processes):
+    pool = warm(limit_s=4.0)
+    slow, quick = acts(*["behave"] * 30, states=0.5), sums(*numbered(30))
+    verdicts = pool.judge_all([task for pair in zip(slow, quick, strict=True) for task in pair])
+    assert [verdict.score for verdict in verdicts] == [1.0] * 60
+    assert processes.judged() == [["behave"] * 30, numbered(30)]
+    assert [timeout for _, _, timeout in processes.calls] == [4.5, 4.0]
 
 
 @pytest.mark.parametrize(
