@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -39,13 +39,14 @@ class Entry:
 
 class ProblemReader:
     """Iterating yields entries; afterwards `rows` is the number of rows read and `dropped` counts
-    the unusable ones by reason. A problem's id is set/split/row number. Raises WrongColumnsError if
-    the first row lacks a column."""
+    the unusable ones by reason. A problem's id is set/split/row number, or its row's own, distinct
+    from all others. Raises WrongColumnsError if the first row lacks a column."""
 
     def __init__(self, name: str, layout: Layout, split: str, rows: Iterable[Row]) -> None:
         self.name, self.layout, self.split = name, layout, split
         self.rows = 0
         self.dropped: Counter[str] = Counter()
+        self._labelled: dict[str, Problem] = {}  # by id
         self._source = rows
 
     def __iter__(self) -> Iterator[Entry]:
@@ -63,7 +64,7 @@ class ProblemReader:
     def _read(self, number: int, row: Row) -> Entry:
         layout = self.layout
         if layout.kind == "labelled":
-            return Entry(problem=problem_of(row, layout, question(row, layout)))
+            return Entry(problem=self._distinct(problem_of(row, layout, question(row, layout))))
         require_accepted_values(row, layout)
         facts = {fact: value(row, column) for fact, column in layout.facts.items()}
         solutions = _solutions(row, layout)
@@ -83,6 +84,20 @@ class ProblemReader:
             solutions=solutions,
             worked=_worked(row, layout),
         )
+
+    def _distinct(self, problem: Problem) -> Problem:
+        """The problem under an id of its own: files that were joined may have used it twice.
+
+        Raises UnusableRow for the same problem under the same id.
+        """
+        name, copies = problem.id, 1
+        while (other := self._labelled.get(name)) is not None:
+            if replace(other, id=problem.id) == problem:
+                raise UnusableRow("a repeated row")
+            copies += 1
+            name = f"{problem.id}#{copies}"
+        self._labelled[name] = replace(problem, id=name)
+        return self._labelled[name]
 
 
 class ChatRowReader(ProblemReader):

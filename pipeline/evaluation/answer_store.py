@@ -109,15 +109,16 @@ def sample_missing(
 
     The engine is opened only if answers are missing. Samples are drawn in turns over all problems,
     about `batch` per turn, so a killed evaluation loses at most one turn. The seed of a turn
-    depends on `sampling.seed` and on the number of answers stored before it.
+    depends on `sampling.seed` and on the number of answers that each of its problems already has:
+    no problem meets the same seed twice, whichever problems are asked together.
     """
     per_turn = math.ceil(batch / len(problems))
     while missing := _fewest_answers(file, problems, sampling.per_prompt):
-        stored = sum(len(file.answers_to(problem.id)) for problem in problems)
+        stored = len(file.answers_to(missing[0].id))
         turn = replace(
             sampling,
-            per_prompt=min(per_turn, sampling.per_prompt - len(file.answers_to(missing[0].id))),
-            seed=Random(f"{sampling.seed}/{stored}").getrandbits(31),
+            per_prompt=min(per_turn, sampling.per_prompt - stored),
+            seed=Random(f"{sampling.seed}/answer {stored}").getrandbits(31),
         )
         groups = [(problem.id, problem) for problem in missing]
         generator.rollouts(open_engine(), groups, turn, lambda group: _store(file, group))

@@ -52,12 +52,12 @@ class SetMetrics:
 def judge_answers(
     problems: Sequence[Problem], answers: Sequence[Sequence[Answer]], pool: Judges
 ) -> list[list[Verdict]]:
-    """The verdict on each answer to each problem. Equal responses are judged once."""
-    pairs = list(zip(problems, answers, strict=True))
-    distinct = {(problem.id, a.response): problem for problem, group in pairs for a in group}
+    """The verdict on each answer to each problem. Equal responses to one are judged once."""
+    numbered = list(enumerate(zip(problems, answers, strict=True)))
+    distinct = {(n, a.response): problem for n, (problem, group) in numbered for a in group}
     tasks = [(problem, response) for (_, response), problem in distinct.items()]
     verdicts = dict(zip(distinct, pool.judge_all(tasks), strict=True))
-    return [[verdicts[problem.id, a.response] for a in group] for problem, group in pairs]
+    return [[verdicts[n, a.response] for a in group] for n, (_, group) in numbered]
 
 
 def set_metrics(

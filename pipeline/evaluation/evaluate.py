@@ -1,6 +1,7 @@
 """Evaluate a policy on held-out problems, over all of them and per source."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -10,7 +11,7 @@ from veriloop.data.problem import GENERAL, Problem
 from veriloop.data.sources import source_of
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.evaluation.gains import Scores, by_problem
-from veriloop.pipeline.evaluation.statistics import Estimate, estimate, majority, pass_at_k
+from veriloop.pipeline.evaluation.statistics import Estimate, estimate, pass_at_k, vote_at_k
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import (
     Judges,
@@ -192,7 +193,7 @@ def _graded(
     on_problem: Callable[[], object],
 ) -> list[list[Graded]]:
     """The graded samples of each problem, including those that could not be judged."""
-    groups = [(p.id, p) for p in problems]
+    groups = [(str(n), p) for n, p in enumerate(problems)]  # sources may share ids
     rollouts = generator.rollouts(sampler, groups, sampling, lambda _: on_problem())
     graded = grade(rollouts, verifiers, pool, lambda _, verdicts: verdicts["accuracy"].score or 0.0)
     n = sampling.per_prompt
@@ -229,11 +230,18 @@ def _votes(by_source: BySource, k: int) -> dict[str, Estimate]:
     judged = [group for part in parts for group in part if len(group) >= k]
     if k == 1 or not judged:
         return {}
-    right = [[_is_right(g) for g in group] for group in judged]
-    answers = [[g.verdicts["accuracy"].answer for g in group] for group in judged]
-    pass_k = [pass_at_k(len(r), sum(r), k) for r in right]
-    votes = [majority(a, r) for a, r in zip(answers, right, strict=True)]
+    pass_k = [pass_at_k(len(group), sum(map(_is_right, group)), k) for group in judged]
+    votes = [_vote(group, k) for group in judged]
     return {f"pass@{k}": estimate(pass_k), f"maj@{k}": estimate(votes)}
+
+
+def _vote(group: Sequence[Graded], k: int) -> float:
+    """maj@k of one problem. All right answers count as one, whatever their spelling; wrong ones
+    are equal if they are spelled alike; samples without an answer do not vote."""
+    named = [g for g in group if g.verdicts["accuracy"].answer is not None]
+    right = sum(map(_is_right, named))
+    wrong = Counter(g.verdicts["accuracy"].answer for g in named if not _is_right(g))
+    return vote_at_k(right, list(wrong.values()), len(group) - len(named), k)
 
 
 def _judged_by_source(groups: Sequence[Sequence[Graded]]) -> dict[str, list[list[Graded]]]:

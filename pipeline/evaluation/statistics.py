@@ -4,7 +4,6 @@ Samples of one problem are not independent, so every interval is computed over p
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -39,20 +38,6 @@ def pass_at_k(samples: int, right: int, k: int) -> float:
     if not 1 <= k <= samples or not 0 <= right <= samples:
         raise ValueError(f"pass@{k} of {right} right among {samples} samples is not defined")
     return 1.0 - math.comb(samples - right, k) / math.comb(samples, k)
-
-
-def majority(answers: Sequence[str | None], right: Sequence[bool]) -> float:
-    """maj@k: 1.0 if the most frequent answer is right, the share of right answers in a tie.
-
-    Samples without an answer do not vote; without any vote the result is 0.
-    """
-    votes = Counter(a for a in answers if a is not None)
-    if not votes:
-        return 0.0
-    most = max(votes.values())
-    winners = [a for a, count in votes.items() if count == most]
-    good = {a for a, ok in zip(answers, right, strict=True) if ok}
-    return sum(a in good for a in winners) / len(winners)
 
 
 def vote_at_k(right: int, wrong: Sequence[int], silent: int, k: int) -> float:

@@ -7,6 +7,8 @@ import pytest
 from veriloop.data import preferences, sft_rows
 from veriloop.data.hub.load import read
 from veriloop.data.hub.sets import SETS
+from veriloop.data.hub.trainer_formats import openrlhf
+from veriloop.data.problem import Problem
 from veriloop.verifiers.code.reference import CodeReference
 from veriloop.verifiers.registry import get, judge
 
@@ -119,6 +121,19 @@ def test_ids_are_the_rows_own_numbers_whatever_is_left_out(rows, written):
     ]
     assert reading.rows == 4
     assert dict(reading.dropped) == {"question_type is not math-word-problem": 2}
+
+
+def test_problems_of_joined_exports_have_ids_of_their_own(written):
+    sums = [
+        Problem(id="q1", prompt=f"What is {n}+1?", verifier="number", reference={"value": n + 1})
+        for n in (1, 2, 3)
+    ]
+    lines = [openrlhf(problem) for problem in [*sums, sums[1]]]
+    reading = read("mine", path=written(lines))
+    made = [entry.problem for entry in reading]
+    assert [problem.id for problem in made] == ["q1", "q1#2", "q1#3"]
+    assert [problem.prompt for problem in made] == [problem.prompt for problem in sums]
+    assert dict(reading.dropped) == {"a repeated row": 1}
 
 
 def test_what_was_asked_in_another_format_is_asked_plainly(rows, written):

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -167,6 +168,17 @@ def test_samples_come_in_turns_that_fill_the_engine(world):
     assert len(set(seeds)) == 3 and HOW.seed not in seeds
     for _, turn in engine.turns:
         assert (turn.temperature, turn.top_p, turn.max_tokens) == (0.6, 0.95, 8)
+
+
+def test_no_question_meets_a_seed_twice_whichever_are_asked_together(world):
+    runs = [(4, 2), (4, 4), (2, 6), (4, 6), (1, 8)]
+    seeds = []  # of the turns that asked the first question
+    for some, samples in runs:
+        before = len(seeds)
+        engine, held = world(sampling=replace(HOW, per_prompt=samples), some=some, at_once=1)
+        seeds += [turn.seed for count, turn in engine.turns if count == some]
+        assert len(held[0]) == max(samples, before)
+    assert len(seeds) == len(set(seeds)) == 8
 
 
 def test_the_same_seed_gives_the_same_turns(world, tmp_path):

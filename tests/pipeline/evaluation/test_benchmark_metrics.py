@@ -76,6 +76,18 @@ def test_every_figure_by_hand():
         assert e.low <= e.value <= e.high and e.n == 4, name
 
 
+def test_equal_answers_to_two_problems_are_judged_twice_whatever_their_ids():
+    four, five = (
+        Problem(id="q1", prompt="?", verifier="math_answer", reference={"answer": value})
+        for value in "45"
+    )
+    said_4 = said(r"\boxed{4}")
+    judges = Judges()
+    verdicts = judge_answers([four, five], [[said_4, said_4], [said_4]], judges)
+    assert [[v.score for v in group] for group in verdicts] == [[1.0, 1.0], [0.0]]
+    assert len(judges.tasks) == 2
+
+
 def test_an_error_is_never_a_wrong_answer():
     made = measured([[RIGHT, BROKEN], [wrong("5"), RIGHT], [BROKEN, BROKEN]], ks=(2,))
     assert values(made) == {

@@ -188,6 +188,48 @@ def test_an_answer_that_is_partly_right_is_not_right(ask, pool, monkeypatch):
     assert result.estimates["pass@1"].value == result.estimates["pass@2"].value == 0.0
 
 
+def test_spellings_of_the_right_answer_vote_together(ask, pool, monkeypatch):
+    told = [(1.0, r"\frac{1}{2}"), (1.0, "0.5"), (0.0, "3"), (0.0, "3")]
+
+    def spelled(tasks):
+        kinds = iter(told)
+        return [
+            Verdict(score=1.0) if problem.verifier == "think_format" else
+            Verdict(**dict(zip(("score", "answer"), next(kinds), strict=True)))
+            for problem, _ in tasks
+        ]  # fmt: skip
+
+    monkeypatch.setattr(pool, "judge_all", spelled)
+    monkeypatch.setattr(Told, "completion", distinct_completion)
+    result, _ = ask([[0, 1, 2, 3]], greedy=False)
+    assert result.estimates["maj@4"].value == 0.5
+
+
+def distinct_completion(self, n, kind):
+    del n
+    ids = self.tokenizer(str(kind), add_special_tokens=False).input_ids
+    return Completion(ids=tuple(ids), logp=(0.0,) * len(ids), finish="stop")
+
+
+def test_problems_of_two_sources_with_the_same_id_have_their_own_verdicts(
+    tiny_checkpoint, pool, monkeypatch
+):
+    tokenizer = load_tokenizer(tiny_checkpoint())
+    scribe = RolloutGenerator(tokenizer, load_generation_config(tiny_checkpoint()))
+    problems = [
+        Problem(id="q1", prompt="2+2?", verifier="number", reference={"value": value},
+                facts={"source": value})
+        for value in ("4", "5")
+    ]  # fmt: skip
+    sampler = Told(tokenizer, problems, [["<answer>4</answer>"]] * 2)
+    monkeypatch.setattr(Told, "completion", distinct_completion)
+    how = Sampling(per_prompt=1, temperature=0.7, max_tokens=64, seed=1)
+    result = evaluate(
+        sampler, scribe, problems, VERIFIERS, pool, how, error_share=0.5, greedy=False
+    )
+    assert result.by_problem["scores"]["pass@1"] == [1.0, 0.0]
+
+
 class Judges:
     """Scores by what the response says, in the order of the components."""
 

@@ -154,6 +154,12 @@ def test_every_limit_of_the_recipe_is_applied(collecting, limits, dropped):
     assert found == {"wrong": 5, **dropped}
 
 
+def test_problems_of_two_sources_with_the_same_id_keep_their_own_questions(collecting):
+    found = collecting(problems=[replace(problem, id="q1") for problem in PROBLEMS])
+    asked = [row["prompt"][0]["content"] for row in found.rows]
+    assert asked == [problem.prompt for problem in PROBLEMS]
+
+
 def test_progress_is_said_after_each_round(collecting):
     said = []
     collecting(say=said.append)
