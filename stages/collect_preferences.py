@@ -42,6 +42,7 @@ from veriloop.pipeline.preference.labelling import (
 from veriloop.pipeline.preference.reward_judge import summary_of, to_messages
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import check_failures, verdicts_of, verifier_names
+from veriloop.pipeline.rollouts.prompt_limit import PromptLimit
 from veriloop.pipeline.rollouts.sources import sources_of
 from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
@@ -109,7 +110,9 @@ def _open(stack: ExitStack, recipe: CollectPreferencesRecipe, stage: StageRun) -
     sources, _ = sources_of(
         recipe.problems,
         recipe.sets,
-        lambda problem: len(generator.prompt(problem)) <= rollout.max_prompt,
+        PromptLimit(
+            "rollout.max_prompt", rollout.max_prompt, lambda problem: len(generator.prompt(problem))
+        ),
     )
     problems, pool, verifiers = distinct_problems(recipe, sources), None, dict[str, str]()
     if recipe.label.by == "verifiers":

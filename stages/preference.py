@@ -43,6 +43,7 @@ from veriloop.pipeline.preference.online import OnlineDeps, OnlineSampler
 from veriloop.pipeline.preference.reward_judge import response_of, summary_ids, summary_of
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import verifier_names
+from veriloop.pipeline.rollouts.prompt_limit import PromptLimit
 from veriloop.pipeline.rollouts.sources import held_out_problems, one_of_each, sources_of
 from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.training.trainer import TrainerDeps
@@ -110,7 +111,9 @@ def _open_online(
     sources, _ = sources_of(
         [*recipe.problems, *recipe.evaluation.sources],
         recipe.sets,
-        lambda problem: len(generator.prompt(problem)) <= rollout.max_prompt,
+        PromptLimit(
+            "rollout.max_prompt", rollout.max_prompt, lambda problem: len(generator.prompt(problem))
+        ),
     )
     problems = held_out_problems(recipe.evaluation, sources)
     kinds = one_of_each(sources, recipe.problems, recipe.problem_seed)

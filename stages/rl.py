@@ -36,6 +36,7 @@ from veriloop.pipeline.rollouts.grade import (
     Verifiers,
     verifier_names,
 )
+from veriloop.pipeline.rollouts.prompt_limit import PromptLimit
 from veriloop.pipeline.rollouts.reward_terms import (
     best_of_terms,
     term_functions,
@@ -178,13 +179,13 @@ def open_sources(
     """
     tokenizer, rollout = load_tokenizer(start), recipe.rollout
 
-    def fits(problem: Problem) -> bool:
-        ids = prompt_ids(problem, tokenizer, rollout.template, rollout.system)
-        return len(ids) <= rollout.max_prompt
+    def length(problem: Problem) -> int:
+        return len(prompt_ids(problem, tokenizer, rollout.template, rollout.system))
 
+    limit = PromptLimit("rollout.max_prompt", rollout.max_prompt, length)
     with activity("reading the data sets"):
         names = [*recipe.problems, *recipe.evaluation.sources]
-        sources, facts = sources_of(names, recipe.sets, fits)
+        sources, facts = sources_of(names, recipe.sets, limit)
     if not facts:
         return sources
     print("\n".join(summary_lines(facts)), flush=True)

@@ -24,6 +24,7 @@ from veriloop.pipeline.config.sft import (
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.rollouts.prompt_limit import PromptLimit
 from veriloop.pipeline.rollouts.sources import Sources, held_out_problems, sources_of
 from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.checkpoint_files import MANIFEST
@@ -97,7 +98,9 @@ def _sample(
     sources, sets = sources_of(
         config.problems,
         recipe.sets,
-        lambda problem: len(generator.prompt(problem)) <= config.max_prompt,
+        PromptLimit(
+            "collect.max_prompt", config.max_prompt, lambda problem: len(generator.prompt(problem))
+        ),
     )
     problems = distinct_problems(config, sources)
     held_out = _held_out(recipe)

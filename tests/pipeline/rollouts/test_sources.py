@@ -12,6 +12,7 @@ from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.dry_run.plan import set_rows
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.rollouts import sources as questions
+from veriloop.pipeline.rollouts.prompt_limit import PromptLimit
 from veriloop.pipeline.rollouts.sources import one_of_each, sources_of, summary_lines
 
 FIXED = {
@@ -101,12 +102,47 @@ def test_prompts_that_do_not_fit_are_left_out_and_told(sums):
     sources, facts = sources_of(
         ["gsm8k"],
         {"gsm8k": config},
-        lambda one: len(one.prompt) <= len("Ann has 9 pears, and one more. All?"),
+        PromptLimit(
+            "rollout.max_prompt",
+            len("Ann has 9 pears, and one more. All?"),
+            lambda one: len(one.prompt),
+        ),
     )
     assert summary_lines(facts) == [
         "gsm8k: 10 questions to learn from, 0 held out; 2 prompt too long"
     ]
     assert len(sources["gsm8k"].distinct("rl", 0, 99)) == 10
+
+
+def characters(most):
+    return PromptLimit("rollout.max_prompt", most, lambda problem: len(problem.prompt))
+
+
+def test_a_generated_source_draws_others_in_place_of_prompts_that_do_not_fit():
+    whole = sources_of(["arithmetic"])[0]["arithmetic"]
+    prompts = [whole.problem("rl", 3, n).prompt for n in range(100)]
+    most = sorted(map(len, prompts))[20]
+    source, again = (
+        sources_of(["arithmetic"], {}, characters(most))[0]["arithmetic"] for _ in "ab"
+    )
+    drawn = [source.problem("rl", 3, n) for n in range(100)]
+    assert [again.problem("rl", 3, n) for n in reversed(range(100))] == drawn[::-1]
+    assert all(len(problem.prompt) <= most for problem in drawn)
+    kept = [n for n, prompt in enumerate(prompts) if len(prompt) <= most]
+    assert 20 <= len(kept) < 100 and all(drawn[n].prompt == prompts[n] for n in kept)
+    held_out = source.distinct("test", 0, 30)
+    assert len(held_out) == 30 and all(len(problem.prompt) <= most for problem in held_out)
+    every = sources_of(["arithmetic"], {}, characters(10_000))[0]["arithmetic"]
+    assert every.distinct("test", 0, 30) == whole.distinct("test", 0, 30)
+
+
+def test_a_generated_source_whose_prompts_are_too_long_names_the_setting():
+    source = sources_of(["arithmetic"], {}, characters(3))[0]["arithmetic"]
+    told = r"arithmetic: 0 of 200 questions have prompts of at most rollout.max_prompt=3 tokens"
+    with pytest.raises(RecipeError, match=told):
+        source.problem("rl", 0, 0)
+    with pytest.raises(RecipeError, match=r"arithmetic: 0 of \d+ questions .*raise rollout.max_p"):
+        source.distinct("test", 0, 300)
 
 
 def test_what_shows_another_sets_held_out_questions_is_left_out(sums):
