@@ -58,9 +58,10 @@ class ClusterSamplers(Part):
 
 class Deadlines(Part):
     rank_s: Positive = 600.0
-    """Seconds that a rank may be late in an update."""
+    """Seconds that a rank may be late, in an update or to join after rank 0. Rank 0 itself joins
+    when it has fetched models and data."""
     answer_s: Positive = 900.0
-    """Seconds for one answer of a server. After that others are asked."""
+    """Seconds in which a server answers none of its requests. After that others are asked."""
     sync_s: Positive = 120.0
     """Seconds for a server to be reached and to load weights."""
 

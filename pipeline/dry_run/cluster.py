@@ -32,7 +32,7 @@ def _server_rows(recipe: Served, sent: float) -> Rows:
         (
             "servers",
             f"{_servers(recipe)}; up to {recipe.sampler.max_batch} asks each, "
-            f"{deadlines.answer_s:g} s for an answer",
+            f"{deadlines.answer_s:g} s without any answer",
         ),
         _way_row(samplers, size, deadlines.sync_s),
     ]

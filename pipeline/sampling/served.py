@@ -23,6 +23,7 @@ from torch import Tensor
 from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.sampling.connections import connected
 from veriloop.pipeline.sampling.fleet import Fleet
 from veriloop.pipeline.sampling.sampler import (
     Completion,
@@ -92,6 +93,7 @@ class ServedSampler:
         self._deadlines, self._transport = cluster.deadlines, transport
         self.dtype, self.version = config.dtype, 0
         self.fleet = Fleet((), config.max_batch)
+        self._room = config.max_batch  # asks at once of each server
         self._servers: dict[str, VllmServer] = {}
         self._files = WeightFiles(cluster.samplers.folder, run)
         way = cluster.samplers.weights
@@ -433,6 +435,16 @@ class ServedSampler:
         self.fleet.require_one()
         return [pair for pairs in results for pair in pairs]
 
+    def _by_tcp(self) -> httpx2.AsyncHTTPTransport:
+        transport, room = connected(len(self._servers), self._room)
+        before, self.fleet.room = self.fleet.room, room
+        if room < before == self._room:
+            self._say(
+                f"WARNING: {room} asks at once of each server, not sampler.max_batch={before}: the "
+                "limit on open files (ulimit -n) allows no more connections"
+            )
+        return transport
+
     @property
     def _label(self) -> str:
         """Of the current weights on the servers."""
@@ -449,11 +461,8 @@ class ServedSampler:
                     raise asyncio.CancelledError
                 self._running = asyncio.get_running_loop(), task
             self._waiting.clear()
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
             try:
-                async with self._transport or httpx2.AsyncHTTPTransport(
-                    limits=limits, trust_env=False
-                ) as transport:
+                async with self._transport or self._by_tcp() as transport:
                     for server in self._servers.values():
                         server.transport = transport
                     return await call()

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -12,13 +13,16 @@ import msgspec
 from veriloop.pipeline.config.cluster import Deadlines
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.sampling.connections import out_of_files
 from veriloop.pipeline.sampling.sampler import Completion, Digest
 from veriloop.pipeline.sampling.transfer.records import Invitation
 from veriloop.pipeline.sampling.vllm_cpu import CACHE_BLOCK, STEP_TOKENS
 
 EXTENSION = "veriloop.pipeline.sampling.vllm_worker.VeriloopWorker"
 HEALTH_S = 5.0  # for the answer that it is there
-RETRY_S = 1.0  # between attempts to reach one that may still be starting
+RETRY_S = 1.0  # between attempts to reach one that may still be starting, or has no room
+REFUSED = (400, 422)  # statuses of a request that is wrong
+NO_ROOM = (408, 425, 429)  # statuses of one that may be asked again
 DETAIL = 300  # characters of an error response that are shown
 
 
@@ -73,11 +77,53 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 class ServerFaultError(Exception):
     """A server failed to do what was asked."""
 
-    def __init__(self, reason: str, *, refused: bool = False, gone: bool = False) -> None:
-        """`refused`: the request was wrong, so that other servers would refuse it too. `gone`: it
-        gave no reply."""
+    def __init__(self, reason: str, *, status: int = 0, gone: bool = False) -> None:
+        """`status`: of its reply, if that was a failure. `gone`: it gave no reply."""
         super().__init__(reason)
-        self.refused, self.gone = refused, gone
+        self.status, self.gone = status, gone
+
+    @property
+    def refused(self) -> bool:
+        """Whether the request was wrong, so that other servers would refuse it too."""
+        return self.status in REFUSED
+
+
+class Silence:
+    """Ends all requests to a server that has answered none of them for `seconds`. A single one may
+    take longer: it waits in the server while others are answered."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self._heard = seconds, 0.0
+        self._open: set[asyncio.Timeout] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def broken(self) -> None:
+        """The server has answered."""
+        self._heard = asyncio.get_running_loop().time()
+
+    @asynccontextmanager
+    async def bounds(self) -> AsyncIterator[None]:
+        """A request. Raises TimeoutError once the server has been silent for too long."""
+        loop = asyncio.get_running_loop()
+        if not self._open:
+            self._heard = loop.time()
+            self._timer = loop.call_at(self._heard + self.seconds, self._look, loop)
+        async with asyncio.timeout(None) as bound:
+            self._open.add(bound)
+            try:
+                yield
+            finally:
+                self._open.discard(bound)
+                if not self._open and self._timer is not None:
+                    self._timer.cancel()
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        if (end := self._heard + self.seconds) > loop.time():
+            self._timer = loop.call_at(end, self._look, loop)
+            return
+        late, self._open = self._open, set()
+        for bound in late:
+            bound.reschedule(loop.time())
 
 
 class VllmServer:
@@ -90,6 +136,7 @@ class VllmServer:
         self._extended = False  # has our worker extension
         self.workers = 1  # processes that hold weights
         self._addresses: dict[str, httpx2.URL] = {}  # by path
+        self._silence = Silence(deadlines.answer_s)
 
     async def meet(self, patience_s: float, *, dtype: str, max_length: int) -> None:
         """Read the server's settings, after waiting up to `patience_s` for it to listen.
@@ -170,9 +217,7 @@ class VllmServer:
 
     async def generate(self, body: Mapping[str, Any], label: str) -> Completion:
         """The response to one request, of weights with this label."""
-        content = await self._request(
-            "POST", "/inference/v1/generate", body, self._deadlines.answer_s, "answer_s"
-        )
+        content = await self._generated(body)
         try:
             (choice,) = _ANSWER.decode(content).choices
             completion = Completion(
@@ -191,7 +236,27 @@ class VllmServer:
             )
         if finish not in ("stop", "length") or tokens[0] != tokens[1]:
             raise ServerFaultError(f"a response with {tokens} tokens and log-probs, end {finish!r}")
+        self._silence.broken()
         return completion
+
+    async def _generated(self, body: Mapping[str, Any]) -> bytes:
+        """The answer. A server without room is asked again for as long as it answers others."""
+        path, last = "/inference/v1/generate", ""
+        try:
+            async with self._silence.bounds():
+                while True:
+                    try:
+                        return await self._request("POST", path, body, math.inf)
+                    except ServerFaultError as failure:
+                        if failure.status not in NO_ROOM:
+                            raise
+                        last = f"; {failure}"
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError as failure:
+            bound = f"{self._silence.seconds:g} s (cluster.deadlines.answer_s)"
+            raise ServerFaultError(
+                f"{path}: no answer within {bound}{last}", gone=True
+            ) from failure
 
     async def _workers(self, method: str, **arguments: Any) -> Any:
         """The results of a method of all workers."""
@@ -210,8 +275,7 @@ class VllmServer:
         try:
             content = await self._request(method, path, body, self._deadlines.sync_s, "sync_s")
         except ServerFaultError as failure:
-            missing = "HTTP status 404" in str(failure)
-            hint = "; start it with VLLM_SERVER_DEV_MODE=1" if missing else ""
+            hint = "; start it with VLLM_SERVER_DEV_MODE=1" if failure.status == 404 else ""
             raise ServerFaultError(f"{failure}{hint}", gone=failure.gone) from failure
         try:
             return json.loads(content) if content else None
@@ -246,12 +310,17 @@ class VllmServer:
             bound = f"{seconds:g} s" + (f" (cluster.deadlines.{key})" if key else "")
             raise ServerFaultError(f"{path}: no answer within {bound}", gone=True) from failure
         except httpx2.HTTPError as failure:
+            if out_of_files(failure):
+                raise StageError(
+                    f"{path} of {self.url}: this process has too many open files for another "
+                    "connection; raise the limit (ulimit -n), or set a smaller sampler.max_batch"
+                ) from failure
             reason = f"{path}: {type(failure).__name__} {failure}"
             raise ServerFaultError(reason, gone=True) from failure
         if response.status_code != 200:
             raise ServerFaultError(
                 f"{path}: HTTP status {response.status_code}: {response.text[:DETAIL]}",
-                refused=400 <= response.status_code < 500,
+                status=response.status_code,
             )
         return content
 
