@@ -63,6 +63,15 @@ def test_the_script_for_slurm_is_one_of_bash():
     assert cluster.samplers.count == gpus * (nodes - len(training))
 
 
+def test_the_script_for_slurm_starts_its_job_again_at_the_end_of_its_time():
+    script = re.search(r"```bash\n(.*?)```", SECTIONS["Slurm"], re.DOTALL)[1]
+    (trap,) = re.findall(r"^trap '(.*)' TERM$", script, re.MULTILINE)
+    done = [step.strip() for step in trap.split(";")]
+    assert done == [
+        "kill -TERM $training", "wait $training", 'scontrol requeue "$SLURM_JOB_ID"', "exit",
+    ]  # fmt: skip
+
+
 def test_one_machine_has_a_gpu_for_each_rank_and_each_server():
     cluster = parse("zero", LAUNCHES["One machine of eight GPUs"][1][1:]).recipe.cluster
     cards = [set(ids.split(",")) for ids in re.findall(r"CUDA_VISIBLE_DEVICES=(\S+)", PAGE)]

@@ -242,3 +242,16 @@ def test_70_billion_parameters_do_not_fit_eight_cards(limit, said, llama_70b):
     words = ["cluster/dapo_qwen2.5_32b", "--start", "models/Llama-3.1-70B", *flags]
     with pytest.raises(RecipeError, match=said):
         require_memory_of(parse("zero", words).recipe)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_servers_have_time_for_the_weights_and_those_of_ray_room_for_half_of_their_answers(name):
+    recipe = read(name)
+    cluster, rollout = recipe.cluster, recipe.rollout
+    assert cluster.deadlines.sync_s >= 600
+    if cluster.samplers.count:  # the others are given their cache by whoever starts them
+        token = 2 * 28 * 4 * 128 * 2  # bytes of keys and values in Qwen2.5-7B
+        length = rollout.max_prompt + rollout.max_tokens
+        asks = rollout.prompts * rollout.per_prompt / cluster.samplers.count
+        assert recipe.sampler.max_batch >= asks
+        assert recipe.sampler.cache_gib * 2**30 >= token * length * asks / 2
