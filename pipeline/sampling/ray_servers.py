@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from veriloop.pipeline.config.cluster import ClusterConfig
@@ -120,14 +119,16 @@ class _ServerActor:
         self._command, self._environment = command, environment
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
-        self._log = Path(tempfile.mkdtemp(prefix="veriloop-server-")) / "log.txt"
+        self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - ends with this process
 
     def address(self) -> tuple[str, str]:
         """The server's URL, and why the one before it ended; "" if this is no other one."""
         ended = ""
         if self._process is not None and (status := self._process.poll()) is not None:
-            last = self._log.read_text(errors="replace")[-LAST_WORDS:].strip()
+            self._log.seek(0)
+            last = self._log.read().decode(errors="replace")[-LAST_WORDS:].strip()
             ended = f"exit status {status}. {last}"
+            self._process.communicate()  # closes its pipe
             self._process = None
         if self._process is None:
             self._start()
@@ -140,15 +141,16 @@ class _ServerActor:
         with socket.socket() as free:
             free.bind((host, 0))
             port = free.getsockname()[1]
-        with self._log.open("wb") as log:
-            # its end of the pipe closes when this process dies, whatever kills it
-            self._process = subprocess.Popen(
-                [*GUARDIAN, *self._command, "--host", host, "--port", str(port)],
-                env={**_without_torchrun(os.environ), **self._environment},
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        self._log.seek(0)
+        self._log.truncate()
+        # its end of the pipe closes when this process dies, whatever kills it
+        self._process = subprocess.Popen(
+            [*GUARDIAN, *self._command, "--host", host, "--port", str(port)],
+            env={**_without_torchrun(os.environ), **self._environment},
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
         self._url = f"http://{host}:{port}"
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -167,6 +168,22 @@ def test_a_command_that_ends_gives_its_status(tmp_path):
     guardian = [*GUARDIAN, sys.executable, "-c", "raise SystemExit(7)"]
     with subprocess.Popen(guardian, stdin=subprocess.PIPE) as process:
         assert process.wait(PATIENCE_S) == 7
+
+
+def test_a_server_leaves_no_log_behind_and_its_last_words_are_told(monkeypatch, tmp_path):
+    address = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(util=address))
+    monkeypatch.setattr(ray_servers.tempfile, "tempdir", str(tmp_path))
+    command = [sys.executable, "-c", "raise SystemExit('no memory for ' + 'weights')"]
+    actor = ray_servers._ServerActor(command, {})
+    assert actor.address()[1] == ""
+    for _ in range(2):
+        assert actor._process.wait(PATIENCE_S) == 1
+        ended = actor.address()[1]
+        assert ended == "exit status 1. no memory for weights"
+        assert not list(tmp_path.iterdir())
+    actor._process.communicate()
+    actor._log.close()
 
 
 def test_without_ray_the_recipe_is_refused(monkeypatch):
