@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
+COLDEST = 0.01  # vLLM raises lower temperatures to it, and says nothing
+Temperature = Annotated[float, Field(ge=COLDEST)]  # of sampling that is not greedy
 OneOrMore = Annotated[float, Field(ge=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]

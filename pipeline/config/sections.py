@@ -19,6 +19,7 @@ from veriloop.pipeline.config.fields import (
     Part,
     Positive,
     Share,
+    Temperature,
     Whole,
     nearest_divisor,
 )
@@ -124,7 +125,7 @@ class RolloutConfig(Part):
     """Prompts per step."""
     per_prompt: Count
     """Answers to each prompt, G."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Temperature of sampling."""
     max_tokens: Count
     """Tokens per answer."""
@@ -251,7 +252,7 @@ class EvaluationConfig(Part):
     """Problems per source."""
     samples: Count = 4
     """Answers per problem, at `temperature`."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Temperature of these answers."""
     every: Whole = 0
     """Steps between evaluations; 0: only at start and end."""

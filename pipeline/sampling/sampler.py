@@ -19,6 +19,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from veriloop.pipeline.config.fields import COLDEST
 from veriloop.pipeline.errors import RecipeError, StageError
 
 Digest = tuple[int, int]
@@ -56,6 +57,11 @@ class Sampling:
             )
         if not 0.0 <= self.temperature < float("inf"):
             raise ValueError(f"temperature={self.temperature} must be 0 (greedy) or positive")
+        if 0.0 < self.temperature < COLDEST:
+            raise ValueError(
+                f"temperature={self.temperature} must be 0 (greedy) or at least {COLDEST}: vLLM "
+                "would sample at that one"
+            )
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p={self.top_p} must be in (0, 1]; 1 cuts nothing")
 
@@ -105,7 +111,7 @@ def require_room(
         if len(prompt) + max_tokens > room:
             raise RecipeError(
                 f"prompt {i} has {len(prompt)} tokens; with max_tokens={max_tokens} it exceeds the "
-                f"{of}'s {room} positions"
+                f"{of}'s {room} positions; a prompt is bounded by rollout.max_prompt"
             )
 
 

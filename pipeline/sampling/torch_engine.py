@@ -275,7 +275,7 @@ class Decoding:
         stop = self.sampling.stop
         if not stop:
             return torch.zeros(len(self.row_N), dtype=torch.bool)
-        window = max(map(len, stop)) + 8  # a token is at least one byte of the string
+        window = max(len(s.encode()) for s in stop) + 8  # a token is at least one byte of it
         tails = self.tokenizer.batch_decode(
             [self.tokens[row][-window:] for row in self.row_N.tolist()],
             skip_special_tokens=False,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from veriloop.pipeline.config.sections import SamplerConfig
+from veriloop.pipeline.config.sections import RolloutConfig, SamplerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import CPU
 from veriloop.pipeline.model.packing import best_fit, lay_out
@@ -193,6 +193,15 @@ def test_top_p_keeps_the_likeliest_tokens_in_proportion_and_no_other(engine):
 def test_a_share_of_probability_that_is_none_is_refused(top_p):
     with pytest.raises(ValueError, match=f"top_p={top_p} must be in"):
         sampling(top_p=top_p)
+
+
+@pytest.mark.parametrize("temperature", [0.004, 0.0099])
+def test_a_temperature_that_vllm_would_raise_is_refused(temperature):
+    with pytest.raises(ValueError, match=rf"temperature={temperature} must be 0 .* at least 0\.01"):
+        sampling(temperature=temperature)
+    with pytest.raises(ValueError, match=r"greater than or equal to 0\.01"):
+        RolloutConfig(prompts=1, per_prompt=2, max_tokens=1, temperature=temperature)
+    assert sampling(temperature=0.01).temperature == 0.01
 
 
 def test_a_prompt_that_leaves_no_room_is_refused_by_number(engine):

@@ -1,11 +1,19 @@
 """A cache that writes beside what it holds says what transformers' own says."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import LlamaConfig
 from transformers.cache_utils import DynamicCache
 
-from veriloop.pipeline.sampling.torch_engine import SPARE, SpareCapacityLayer, spare_capacity_cache
+from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.sampling.torch_engine import (
+    SPARE,
+    Decoding,
+    SpareCapacityLayer,
+    spare_capacity_cache,
+)
 
 CONFIG = LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
 
@@ -52,3 +60,16 @@ def test_layers_with_a_window_keep_their_own_kind(kind):
     assert isinstance(spare_capacity_cache(config).layers[0], SpareCapacityLayer) is (
         kind == "full_attention"
     )
+
+
+@pytest.mark.parametrize("stop", ["end here", "конец ответа", "答案结束"])
+def test_a_stop_string_is_found_in_whichever_letters_it_is_written(tiny_checkpoint, stop):
+    tokenizer = load_tokenizer(tiny_checkpoint())
+    ids = tokenizer(f"so 1+2=3. {stop}", add_special_tokens=False).input_ids
+    answers = SimpleNamespace(
+        sampling=SimpleNamespace(stop=(stop,)),
+        row_N=torch.tensor([0, 1]),
+        tokens={0: ids, 1: ids[:-1]},
+        tokenizer=tokenizer,
+    )
+    assert Decoding._stopped(answers).tolist() == [True, False]
