@@ -10,7 +10,7 @@ The filters run in this order, and a sample is counted under the first one that 
 | mixed_language | too few of the thinking's words in the question's language |
 | short | too few words of thinking |
 | long_paragraph | a paragraph with too many words |
-| code_block | a fenced code block |
+| code_block | a fenced code block in the thinking; an answer may be a program |
 | repetition | too few different n-grams |
 | too_long | too many tokens, or cut off |
 | duplicate | the same question and response as an earlier sample |
@@ -82,7 +82,7 @@ def filters(limits: Limits, held_out: Overlap) -> tuple[Filter, ...]:
         ),
         ("short", lambda s: s.words < limits.min_words),
         ("long_paragraph", lambda s: 0 < limits.max_paragraph < longest_paragraph(s.response)),
-        ("code_block", lambda s: limits.code_blocks and bool(_FENCE.search(s.response))),
+        ("code_block", lambda s: limits.code_blocks and bool(_FENCE.search(s.thinking))),
         ("repetition", lambda s: s.distinct < limits.distinct),
         ("too_long", lambda s: s.cut_off or 0 < limits.max_tokens < s.tokens),
         ("duplicate", is_duplicate),

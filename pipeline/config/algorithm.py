@@ -181,6 +181,11 @@ class AlgorithmConfig(Part):
                 f"critic_start={self.critic_start!r} with critic={self.critic}: only a separate "
                 "critic has weights of its own; set critic: separate"
             )
+        if self.critic_warmup and self.critic == "none":
+            return (
+                f"critic_warmup={self.critic_warmup} with critic=none: nothing would be trained in "
+                "these steps; set critic_warmup: 0, or train a critic with advantage: gae"
+            )
         if self.advantage == "leave_one_out" and self.advantage_scale != "none":
             return (
                 f"advantage=leave_one_out with advantage_scale={self.advantage_scale}: a single "
@@ -206,6 +211,11 @@ class AlgorithmConfig(Part):
             return problem
         if self.old_kl_coefficient and self.objective != "kl_penalty":
             return f"old_kl_coefficient is set but objective={self.objective} does not use it"
+        if self.old_kl_target and self.objective != "kl_penalty":
+            return (
+                f"old_kl_target={self.old_kl_target:g} with objective={self.objective}: it adapts "
+                "old_kl_coefficient, which objective: kl_penalty alone uses"
+            )
         if self.objective == "kl_penalty" and not self.old_kl_coefficient:
             return "objective=kl_penalty needs old_kl_coefficient > 0: nothing else bounds a step"
         return ""

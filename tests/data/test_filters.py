@@ -29,7 +29,7 @@ BAD = {
     "mixed_language": {"consistency": 0.79},
     "short": {"words": 1},
     "long_paragraph": {"response": "word " * 21},
-    "code_block": {"response": "See:\n```python\nprint(1)\n```"},
+    "code_block": {"thinking": "See:\n```python\nprint(1)\n```"},
     "repetition": {"distinct": 0.49},
     "too_long": {"tokens": 41},
     "contaminated": {"question": "Compute 1+2-3."},
@@ -53,7 +53,8 @@ def test_each_reason_drops_what_fails_it_alone_and_counts_it(reason):
         {"tokens": 40, "words": 2, "consistency": 0.8, "distinct": 0.5},
         {"consistency": None},
         {"response": "word " * 20 + "\n\n" + "word " * 20},
-        {"response": "inline ``` is no block"},
+        {"thinking": "inline ``` is no block"},
+        {"response": "<answer>\n```python\nprint(1)\n```\n</answer>"},
     ],
 )
 def test_what_just_meets_the_limits_stays(changed):

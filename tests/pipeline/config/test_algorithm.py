@@ -64,6 +64,8 @@ def test_the_models_that_have_to_be_in_memory(preset, held):
         ({"preset": "ppo_shared", "critic_start": "rm"}, "critic_start='rm' with critic=shared"),
         ({"old_kl_coefficient": 0.1}, "objective=clip does not use it"),
         ({"objective": "kl_penalty"}, "needs old_kl_coefficient > 0"),
+        ({"old_kl_target": 0.01}, "old_kl_target=0.01 with objective=clip: .*kl_penalty alone"),
+        ({"critic_warmup": 3}, "critic_warmup=3 with critic=none: nothing would be trained"),
         ({"kl_estimator": "k1"}, "kl_placement=loss: .* 0: it adds only noise"),
         (
             {"kl_estimator": "k3", "kl_placement": "reward"},
