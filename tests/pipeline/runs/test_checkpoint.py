@@ -116,7 +116,7 @@ def test_reading_removes_nothing_and_writing_removes_what_a_dead_process_left(tm
 
 
 @pytest.mark.parametrize("read", [latest, load_latest])
-@pytest.mark.parametrize("number", ["", "-1", f"-{os.getpid()}"])
+@pytest.mark.parametrize("number", ["", "-1", f"-{os.getpid()}"], ids=["none", "first", "own"])
 def test_reading_restores_a_step_that_was_being_replaced_though_its_process_id_lives_again(
     tmp_path, read, number
 ):
