@@ -210,6 +210,7 @@ def _evaluated(
             recipe.evaluation,
             recipe.sampler,
             max_tokens=recipe.max_tokens,
+            stop=recipe.stop,
             say=loop.deps.console.note,
             **_judging(recipe),
             keep=lambda answers: loop.deps.record.write_evaluated(step, answers),

@@ -11,7 +11,7 @@ from veriloop.pipeline.config.sections import Judged, RolloutConfig, require_kno
 from veriloop.pipeline.config.sft import SFTDataConfig, Supervised
 
 Method = Literal["sft", "on_policy", "logits"]
-OFFLINE = ("data", "epochs", "batch", "examine", "max_tokens")
+OFFLINE = ("data", "epochs", "batch", "examine", "max_tokens", "stop")
 READS: Mapping[Method, tuple[str, ...]] = {  # the settings that only some methods read
     "sft": OFFLINE,
     "logits": (*OFFLINE, "top_k", "temperature"),

@@ -6,7 +6,15 @@ from pydantic import Field, model_validator
 
 from veriloop.data.generated_rows import GENERATED
 from veriloop.data.worked_rows import Steps
-from veriloop.pipeline.config.fields import Count, NotNegative, Part, Positive, Share, Whole
+from veriloop.pipeline.config.fields import (
+    Count,
+    NotNegative,
+    Part,
+    Positive,
+    Share,
+    Temperature,
+    Whole,
+)
 from veriloop.pipeline.config.sections import (
     AsksQuestions,
     CheckpointConfig,
@@ -111,6 +119,8 @@ class Supervised(Ranked, AsksQuestions, Pushed):
     """Evaluate on held-out problems before and after."""
     max_tokens: Count = 112
     """Tokens per sampled answer."""
+    stop: tuple[str, ...] = ()
+    """Strings that end an answer of an evaluation, besides EOS."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When checkpoints are written and how many are kept."""
     tensorboard: bool = True
@@ -150,7 +160,7 @@ class CollectConfig(Judged):
     """Most correct answers kept per question. Those with the longest thinking are kept."""
     rows: Whole = 0
     """Most answers kept in total; 0: no limit."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Temperature of sampling."""
     template: PromptTemplate = "r1_zero"
     """Prompt template. chat: the teacher's own; or a file ending in .jinja."""
@@ -158,6 +168,8 @@ class CollectConfig(Judged):
     """System message, as in `rollout.system`. r1_zero takes none."""
     max_prompt: Count = 256
     """Tokens of a prompt; longer ones are skipped. The template is included."""
+    stop: tuple[str, ...] = ()
+    """Strings that end an answer of the teacher, besides EOS. As in its `rollout.stop`."""
     at_once: Count = 128
     """Questions per round. Its verified answers are saved."""
 

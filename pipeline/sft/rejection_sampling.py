@@ -89,15 +89,11 @@ def collect(
             _unjudged(path).unlink(missing_ok=True)
         else:
             _judge_round(path, teacher, batch, config, number, on_question)
-        samples = [
-            _sample(batch[answer["problem"]], answer, filter_config.ngram)
-            for answer in read_rows(path)
-        ]
+        samples = [_sample(batch, answer, filter_config.ngram) for answer in read_rows(path)]
         questions, sampled = questions + len(batch), sampled + len(samples)
-        by_id = {problem.id: problem for problem in batch}
         kept = sample_filter(samples)
         responses = _rewritten(path.with_name(f"rewritten_{path.name}"), kept, rewrite)
-        accepted = _complete(kept, responses, by_id, sample_filter.dropped)
+        accepted = _complete(kept, responses, batch, sample_filter.dropped)
         verdicts = _verdicts(accepted, teacher.pool)
         check_failures(
             f"round {number + 1}, answers as they will be learned",
@@ -167,6 +163,7 @@ def _sampled(
         per_prompt=config.per_prompt,
         temperature=config.temperature,
         max_tokens=teacher.max_tokens,
+        stop=config.stop,
         seed=teacher.seed * 100_000 + number + 1,
     )
     prompts = [(str(index), problem) for index, problem in enumerate(problems)]
@@ -211,8 +208,8 @@ def _write(path: Path, answers: Sequence[Mapping[str, Any]]) -> None:
     write_atomically(path, lambda fresh: fresh.write_bytes(text.encode("utf-8", "replace")))
 
 
-def _sample(problem: Problem, answer: Mapping[str, Any], ngram: int) -> Sample:
-    response: str = answer["response"]
+def _sample(batch: Sequence[Problem], answer: Mapping[str, Any], ngram: int) -> Sample:
+    problem, response = batch[answer["problem"]], str(answer["response"])
     thinking = split_response(response).thinking
     language = problem.facts.get("language")
     failed = answer["accuracy"] is None or answer["format"] is None
@@ -227,7 +224,7 @@ def _sample(problem: Problem, answer: Mapping[str, Any], ngram: int) -> Sample:
         words=len(words(prose(thinking))),
         consistency=None if language is None else share(thinking, language)[0],
         distinct=distinct_share(pieces(response), ngram),
-        facts={"problem": problem.id},
+        facts={"problem": answer["problem"]},
     )
 
 
@@ -250,7 +247,7 @@ def _rewritten(path: Path, samples: Sequence[Sample], rewrite: RewriteConfig) ->
 def _complete(
     samples: Sequence[Sample],
     responses: Sequence[str | None],
-    problems: Mapping[str, Problem],
+    batch: Sequence[Problem],
     dropped: Counter[str],
 ) -> list[tuple[Problem, str]]:
     """The responses that there are, with their problems; the others are counted."""
@@ -259,7 +256,7 @@ def _complete(
         if response is None:
             dropped["rewrite_failed"] += 1
         else:
-            complete.append((problems[sample.facts["problem"]], response))
+            complete.append((batch[sample.facts["problem"]], response))
     return complete
 
 

@@ -52,6 +52,7 @@ class Options(BoundedJudgeOptions):
         Count | None,
         tyro.conf.arg(help="tokens per answer; default: 32,768, or what the model has room for"),
     ] = None
+    stop: tuple[str, ...] = ()  # strings that end an answer, besides EOS
     template: str = "r1_zero"  # chat: the model's own; or a Jinja file
     system: str = ""  # system message of the chat: a text, or the name r1 or boxed
     seed: int = 1
@@ -78,7 +79,7 @@ class ExamPlan:
 
     def facts(self, options: Options, checkpoint_sha256: str) -> dict[str, Any]:
         """Everything that determines an answer, except its number."""
-        return {
+        facts = {
             "set": self.exam.name,
             "split": self.exam.split,
             "questions_sha256": self.exam.sha256,
@@ -92,6 +93,7 @@ class ExamPlan:
             "engine": engine_of(options.sampler),
             "dtype": options.sampler.dtype,
         }
+        return facts | ({"stop": list(self.sampling.stop)} if self.sampling.stop else {})
 
 
 def exam_plans(options: Options, scribe: RolloutGenerator, positions: int) -> list[ExamPlan]:
@@ -133,6 +135,7 @@ def _exam_plan(word: str, options: Options, scribe: RolloutGenerator, positions:
             temperature=options.temperature,
             top_p=options.top_p,
             max_tokens=_max_tokens(options, prompt, positions),
+            stop=options.stop,
             seed=options.seed,
         )
         ks = _ks(options, sampling.per_prompt)

@@ -14,7 +14,7 @@ import tyro
 from pydantic import ValidationError
 
 from veriloop.pipeline.config.checkpoints import config_of, find_checkpoint, positions_of
-from veriloop.pipeline.config.fields import Count, Positive
+from veriloop.pipeline.config.fields import Count, Temperature
 from veriloop.pipeline.config.load import explain
 from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig, require_known_sources
 from veriloop.pipeline.config.user_code import check_template
@@ -43,9 +43,10 @@ class Options(BoundedJudgeOptions):
     sources: tuple[str, ...] = ("arithmetic",)  # sources of the problems, by name
     problems: Count = 512  # problems per source
     samples: Count = 4  # answers per problem, at `temperature`
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     max_tokens: Count = 112  # tokens per answer
-    max_prompt: Count = 256  # tokens per prompt
+    max_prompt: Count = 256  # tokens per prompt; longer ones are refused
+    stop: tuple[str, ...] = ()  # strings that end an answer, besides EOS
     template: str = "r1_zero"  # chat: the model's own; or a Jinja file
     system: str = ""  # system message of the chat: a text, or the name r1 or boxed
     seed: int = 1
@@ -87,6 +88,7 @@ def run(options: Options) -> Evaluation:
         max_tokens=options.max_tokens,
         say=print,
         max_prompt=options.max_prompt,
+        stop=options.stop,
         seed=options.seed,
         verifier_service=options.verifier_service,
         judging=judging,

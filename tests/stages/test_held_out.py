@@ -45,6 +45,43 @@ def test_each_source_is_asked_and_the_sampler_closed(tiny_checkpoint, monkeypatc
     assert len(closed) == 1
 
 
+def test_prompts_beyond_the_limit_are_refused_with_the_longest(tiny_checkpoint, monkeypatch):
+    monkeypatch.setattr("veriloop.stages.held_out.open_judges", None)  # before anything is opened
+
+    class Longer(Anything):
+        def distinct(self, split, seed, count):
+            problems = super().distinct(split, seed, 3)
+            return [replace(p, prompt="1+" * 200 * n + "1") for n, p in enumerate(problems)]
+
+    said = r"--max-prompt 256: 2 of 3 .*, general/test/2, has (\d+) tokens; set --max-prompt \1$"
+    with pytest.raises(RecipeError, match=said):
+        evaluate_checkpoint(
+            tiny_checkpoint(), EvaluationConfig(sources=("general",), problems=3, samples=1),
+            SamplerConfig(engine="torch"), max_tokens=4, say=print, max_prompt=256,
+            sources={"general": Longer()},
+        )  # fmt: skip
+
+
+def test_answers_end_at_the_stop_strings(tiny_checkpoint, monkeypatch):
+    asked = []
+
+    class Noting(TorchSampler):
+        def sample(self, prompts, sampling, told=None):
+            asked.append(sampling)
+            return super().sample(prompts, sampling, told)
+
+    def opened(config, checkpoint, *, max_length, say):
+        del config, max_length, say
+        return Noting(checkpoint)
+
+    monkeypatch.setattr("veriloop.stages.held_out.open_sampler", opened)
+    evaluate_checkpoint(
+        tiny_checkpoint(), EvaluationConfig(problems=1, samples=1), SamplerConfig(engine="torch"),
+        max_tokens=4, say=print, stop=("</answer>",),
+    )  # fmt: skip
+    assert {sampling.stop for sampling in asked} == {("</answer>",)} and len(asked) == 2
+
+
 def test_the_sampler_has_room_for_the_longest_prompt(tiny_checkpoint, monkeypatch):
     rooms = []
 

@@ -52,6 +52,28 @@ def file(tmp_path):
     return write
 
 
+def test_evaluations_end_answers_at_the_stop_strings_of_the_recipe(recipe, monkeypatch):
+    asked = []
+
+    class Nothing:
+        def flat(self):
+            return {}
+
+    def noted(*_, **named):
+        asked.append(named["stop"])
+        return Nothing()
+
+    monkeypatch.setattr(sft, "evaluate_checkpoint", noted)
+    deps = SimpleNamespace(
+        tokenizer=SimpleNamespace(chat_template=None), console=SimpleNamespace(note=print),
+        record=None, evaluations=lambda _: None, directory=None,
+    )  # fmt: skip
+    measured = SimpleNamespace(measure=dict)
+    asks = recipe(examine=True, stop=["</answer>"])
+    sft._evaluated(SimpleNamespace(deps=deps), measured, asks, Path(), step=0)
+    assert asked == [("</answer>",)]
+
+
 @pytest.mark.slow
 def test_it_learns_to_write_as_it_is_shown(recipe, tmp_path, stage):
     made = sft.run(recipe(epochs=6), tmp_path, resume=False)

@@ -169,6 +169,12 @@ def test_progress_is_said_after_each_round(collecting):
     ]
 
 
+def test_the_strings_that_end_an_answer_are_those_of_the_recipe(collecting):
+    asked = RolloutGenerator()
+    collecting(asked, stop=("</answer>",))
+    assert {sampling.stop for _, sampling in asked.asked} == {("</answer>",)}
+
+
 def test_an_answer_that_was_cut_off_is_dropped(collecting):
     class CutOff(RolloutGenerator):
         def rollouts(self, *arguments):

@@ -89,9 +89,12 @@ def test_answers_lie_together_exactly_where_nothing_that_they_hang_on_differs(pl
         return answers_path(tmp_path, made.facts(options, weights))
 
     plan()
+    assert plan(stop=("</answer>",)).sampling.stop == ("</answer>",)
+    assert "stop" not in plan().facts(Options(checkpoint="m", set=()), "w")  # as stored before
     assert place() == place(samples=2, k=(1,), limit=1, verifier_workers=2, json="a.json")
     others = [
         place("v"), place(seed=2), place(temperature=1.0), place(top_p=1.0), place(max_tokens=9),
-        place(template="chat"), place(template="chat", system="Add."), place(split="train"),
+        place(stop=("</answer>",)), place(template="chat"), place(template="chat", system="Add."),
+        place(split="train"),
     ]  # fmt: skip
-    assert len({place(), *others}) == 9 and place().name.startswith("gsm8k-")
+    assert len({place(), *others}) == 10 and place().name.startswith("gsm8k-")

@@ -61,6 +61,18 @@ def test_two_services_may_judge_instead(words, tmp_path):
     assert own.read_text() == there.read_text()
 
 
+def test_the_limit_of_a_prompt_and_the_stop_strings_are_those_of_the_flags(words, monkeypatch):
+    asked = []
+
+    def noted(*_, **named):
+        asked.append(named)
+
+    monkeypatch.setattr(evaluate, "evaluate_checkpoint", noted)
+    flags = ["--max-prompt", "99", "--stop", "</answer>", "x"]
+    evaluate.run(evaluate.parse_options(evaluate.Options, [*words, *flags]))
+    assert asked[0]["max_prompt"] == 99 and asked[0]["stop"] == ("</answer>", "x")
+
+
 def test_a_folder_without_a_checkpoint_is_refused_by_name(words, tmp_path):
     with pytest.raises(RecipeError, match="no Hugging Face checkpoint"):
         evaluate.command(["evaluate", str(tmp_path), *words[2:]])
