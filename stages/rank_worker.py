@@ -5,13 +5,14 @@ import gc
 import os
 import signal
 import sys
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from veriloop.pipeline.cluster.rank_group import RankGroup, join, leave
+from veriloop.pipeline.cluster.rank_group import PATIENCE, RankGroup, join, leave
 from veriloop.pipeline.config.cluster import RanksConfig
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
@@ -21,7 +22,7 @@ from veriloop.pipeline.model.policy import load_policy, load_tokenizer, saved_we
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.reference import frozen_copy
 from veriloop.pipeline.model.scalar_head import load_classifier, saved_classifier
-from veriloop.pipeline.model.sharded import LEAVE, OPEN, sharded_state
+from veriloop.pipeline.model.sharded import CLOSE, LEAVE, OPEN, sharded_state
 from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.rl.ranked_learner import LearnerWorker
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
@@ -32,6 +33,8 @@ from veriloop.pipeline.training.rank_worker import RankWorker
 from veriloop.pipeline.training.stop import NUMBERS, stop_with_launcher
 from veriloop.stages.distill import build_distiller
 from veriloop.stages.stage_run import CORES
+
+SETTLED_S = 30.0  # for rank 0 to find and report what this rank found in a checkpoint
 
 
 def run_worker(device: str, cluster: RanksConfig) -> int:
@@ -46,11 +49,7 @@ def run_worker(device: str, cluster: RanksConfig) -> int:
     met()
     try:
         with open(os.devnull, "w") as silent, contextlib.redirect_stdout(silent):
-            while (message := group.receive())[0] != LEAVE:
-                if message[0] == OPEN:  # rank 0 also closes stages that it finds done
-                    with contextlib.suppress(BadCheckpointError):  # raised by all; rank 0 reports
-                        _run(group, *message[1:])
-                    gc.collect()  # models in shards are part of cycles
+            _follow(group, timedelta(seconds=min(SETTLED_S, cluster.deadlines.rank_s / 2)))
     except RuntimeError as failure:
         # Whatever rank 0 ended with, it has reported itself.
         print(f"veriloop: rank {group.rank} ends: {failure}", file=sys.stderr)
@@ -58,6 +57,31 @@ def run_worker(device: str, cluster: RanksConfig) -> int:
     finally:
         leave()
     return 0
+
+
+def _follow(group: RankGroup, settled: timedelta) -> None:
+    """Carry out the stages of rank 0 until it leaves.
+
+    Raises RuntimeError if rank 0 has ended, and for a checkpoint that this rank alone cannot read:
+    the others wait for it in a collective.
+    """
+    bad = ""  # what this rank found
+    while True:
+        try:
+            message = group.receive(settled if bad else PATIENCE)
+        except RuntimeError as failure:
+            raise (RuntimeError(bad) if bad else failure) from failure
+        if message[0] == LEAVE:
+            return
+        if message[0] == OPEN:
+            bad = ""
+            try:
+                _run(group, *message[1:])
+            except BadCheckpointError as failure:
+                bad = str(failure)
+            gc.collect()  # models in shards are part of cycles
+        elif bad and message[0] != CLOSE:  # rank 0 also closes stages that it finds done
+            raise RuntimeError(bad)
 
 
 def _run(group: RankGroup, recipe: Any, start: str, saved: str | None) -> None:

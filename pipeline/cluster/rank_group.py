@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.rendezvous import rendezvous
 
 from veriloop.pipeline.cluster.shard import shard
 from veriloop.pipeline.errors import StageError, Stopped
@@ -31,6 +32,7 @@ Result = TypeVar("Result")
 
 # Sampling, grading and evaluating take as long as they take; a rank 0 that ends closes its sockets.
 PATIENCE = timedelta(days=365)
+JOINED = "veriloop rank 0"  # key that says that it has joined
 LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_")  # beginnings of torchrun's variables
 VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
              "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # fmt: skip
@@ -93,10 +95,11 @@ class RankGroup(Ranks):
             raise LostRankError(f"cluster: a rank has ended or hangs: {reason}") from failure
         dist.broadcast_object_list([message], src=0, group=self._commands)
 
-    def receive(self) -> tuple[Any, ...]:
-        """Wait for the next command of rank 0: the name of a method and its arguments."""
+    def receive(self, within: timedelta = PATIENCE) -> tuple[Any, ...]:
+        """Wait for the next command of rank 0: the name of a method and its arguments. Raises
+        RuntimeError if rank 0 has ended, or sends none in time."""
         message: list[Any] = [None]
-        dist.monitored_barrier(self._commands, PATIENCE)
+        dist.monitored_barrier(self._commands, within)
         dist.broadcast_object_list(message, src=0, group=self._commands)
         return message[0]
 
@@ -122,7 +125,8 @@ def join(device: str, rank_s: float) -> RankGroup:
     """Join the processes that torchrun started with this one; its variables leave the
     environment, or engines and workers that this process starts would join as well.
 
-    `rank_s` bounds every wait for a rank. Each rank takes the GPU of its number on its machine.
+    `rank_s` bounds every wait for a rank, except that for rank 0 to join: before, it fetches models
+    and data. Each rank takes the GPU of its number on its machine.
     """
     local = os.environ.get("LOCAL_RANK", "0")
     auto = device != "cpu" and torch.cuda.is_available()
@@ -131,7 +135,14 @@ def join(device: str, rank_s: float) -> RankGroup:
     # Of a trunk whose outputs are views; nothing here writes into them.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module")
     deadline = timedelta(seconds=rank_s)
-    dist.init_process_group(backend, timeout=deadline)
+    first = os.environ.get("RANK") == "0"
+    store, rank, ranks = next(rendezvous("env://", timeout=deadline if first else PATIENCE))
+    if first:
+        store.set(JOINED, "")
+    else:
+        store.wait([JOINED], PATIENCE)
+    store.set_timeout(deadline)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=deadline)
     for name in list(os.environ):
         if name in VARIABLES or name.startswith(LAUNCHERS):
             del os.environ[name]

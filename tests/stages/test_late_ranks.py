@@ -1,0 +1,80 @@
+"""Ranks under torchrun that join late, or cannot read what the others read."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+JOINS = """
+import os, time
+from veriloop.pipeline.cluster.rank_group import join, leave
+if os.environ["RANK"] == "0":
+    time.sleep(5)
+group = join("cpu", 2.0)
+if group.rank:
+    print("heard", group.receive())
+else:
+    group.command("go")
+leave()
+"""
+CANNOT_READ = """
+import sys
+from veriloop.pipeline.model.loading import BadCheckpointError
+from veriloop.stages import rank_worker
+from veriloop.stages.cli import entry
+
+def cut_off(start):
+    raise BadCheckpointError(start, "tokenizer.json is cut off here")
+
+rank_worker.load_tokenizer = cut_off  # of the second rank alone: the first does not use it
+if __name__ == "__main__":
+    sys.exit(entry())
+"""
+pytestmark = pytest.mark.slow
+
+
+def ran(script, *words):
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    return subprocess.run(
+        [sys.executable, "-m", *torchrun, *words],
+        cwd=script.parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_ranks_wait_for_a_first_one_that_downloads_for_longer_than_a_rank_may_be_late(tmp_path):
+    script = tmp_path / "joins.py"
+    script.write_text(JOINS)
+    result = ran(script)
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert "heard ('go',)" in result.stdout
+
+
+def test_a_rank_that_alone_cannot_read_a_checkpoint_ends_the_run_with_its_reason(
+    tiny_checkpoint, tmp_path
+):
+    values = {
+        "stage": "sft",
+        "name": "test",
+        "start": str(tiny_checkpoint()),
+        "batch": 8,
+        "optimizer": {"learning_rate": 0.001},
+        "trainer": {"row": 64, "rows": 4, "device": "cpu"},
+        "data": {"source": "arithmetic", "rows": 48, "held_out": 8},
+        "tensorboard": False,
+        "cluster": {"trainer": {"ranks": 2}, "deadlines": {"rank_s": 8}},
+    }
+    recipe, script = tmp_path / "recipe.yaml", tmp_path / "cannot_read.py"
+    recipe.write_text(yaml.safe_dump(values))
+    script.write_text(CANNOT_READ)
+    result = ran(script, "sft", str(recipe), "--output", str(tmp_path / "run"))
+    assert result.returncode != 0
+    reason = f"veriloop: rank 1 ends: checkpoint {values['start']}: tokenizer.json is cut off here"
+    assert reason in " ".join(result.stderr.split())
