@@ -18,7 +18,12 @@ import torch
 from torch import Tensor
 
 from veriloop.pipeline.config.sections import SamplerConfig
-from veriloop.pipeline.model.policy import load_policy, load_tokenizer
+from veriloop.pipeline.model.policy import (
+    eos_ids,
+    load_generation_config,
+    load_policy,
+    load_tokenizer,
+)
 from veriloop.pipeline.runs.lineage import CONTENT, file_hash
 from veriloop.pipeline.sampling.process_engine import ApartSampler
 from veriloop.pipeline.sampling.sampler import (
@@ -49,6 +54,7 @@ class Fit:
     settings: SamplerConfig  # except for the tolerance
     cores: tuple[int, ...]
     model: str  # hash of configs and tokenizer
+    ends: tuple[int, ...]  # tokens that end a response: of the chat template too
 
     @classmethod
     def of(
@@ -59,6 +65,7 @@ class Fit:
             settings=config.model_copy(update={"engine": engine, "tolerance": 1.0}),
             cores=tuple(sorted(cores)),
             model=_shape(Path(checkpoint)),
+            ends=eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint)),
         )
 
 
@@ -99,7 +106,9 @@ class _Park:
             self.waiting.engine.close()
             self.waiting = None
             kept.engine.close()
-        elif torch.cuda.is_available() and not kept.fit.settings.sleep:
+        elif (isinstance(kept.engine, ApartSampler) and kept.engine.given_up) or (
+            torch.cuda.is_available() and not kept.fit.settings.sleep
+        ):
             kept.engine.close()
         else:
             if kept.fit.settings.sleep and not asleep:

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
 from typing import TYPE_CHECKING, Any
@@ -101,17 +102,24 @@ class EngineProcess:
 
     def answer(self, part: Callable[[Any], None] | None = None) -> Any:
         """The reply to the oldest open request, or raise its error. `part` is called with each
-        partial reply before it. Raises EngineGoneError and EngineStuckError."""
-        while True:
+        partial reply before it. Raises EngineGoneError and EngineStuckError.
+
+        The process is killed if `part` fails or this is interrupted: what is left of the reply
+        would answer the next request.
+        """
+        try:
             outcome, value = self._receive()
-            if outcome == "part":
+            while outcome == "part":
                 assert part is not None, "this request has no partial replies"
                 part(value)
-                continue
-            self._requests.popleft()
-            if outcome == "failed":
-                raise value
-            return value
+                outcome, value = self._receive()
+        except BaseException:
+            self._process.kill()
+            raise
+        self._requests.popleft()
+        if outcome == "failed":
+            raise value
+        return value
 
     def _receive(self) -> tuple[str, Any]:
         try:
@@ -195,6 +203,7 @@ class ApartSampler:
         """Returns before the engine is ready; errors of loading are raised at its first use.
         `settings` are those of `start_engine`; `deadline_s` is that of `SamplerConfig`."""
         process.set_deadline(deadline_s)
+        self._deadline_s = deadline_s
         self.name, self.dtype = process.engine, dtype
         self.pid: int | None = process.pid
         self.version = 0
@@ -285,10 +294,14 @@ class ApartSampler:
         self._asleep = True
 
     def close(self) -> None:
-        """End the process; without its reply if a request was given up or is still in progress."""
+        """End the process; without its reply if a request was given up or is still in progress, and
+        if an engine that nobody has used does not load soon."""
         try:
             if self._loading:
-                self._wait_until_loaded()
+                self._process.set_deadline(min(PATIENCE_S, self._deadline_s))
+                with suppress(EngineStuckError):
+                    self._wait_until_loaded()
+                self._process.set_deadline(self._deadline_s)
             if self._process.idle:
                 self._process.ask("close")
                 self._process.answer()
@@ -302,6 +315,11 @@ class ApartSampler:
         self._loading = False
         self._process.kill()
         self._close_weights()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether a request was interrupted, which ended the engine."""
+        return not (self._loading or self._process.idle)
 
     def _wait_until_loaded(self) -> None:
         if self._loading:

@@ -206,6 +206,20 @@ def test_a_sharded_checkpoint_fits_the_engine_of_a_whole_one(tiny_checkpoint, tm
     assert len(started) == 1
 
 
+def test_an_engine_whose_answers_end_with_other_tokens_does_not_fit(
+    tiny_checkpoint, tmp_path, started
+):
+    shutil.copytree(tiny_checkpoint(), tmp_path / "chat")
+    end = load_tokenizer(tmp_path / "chat").convert_ids_to_tokens(0)
+    with warm_samplers():
+        opened(tmp_path / "chat").close()
+        template = f"{{% for m in messages %}}{{{{ m.content }}}}{end}{{% endfor %}}"
+        (tmp_path / "chat/chat_template.jinja").write_text(template)
+        opened(tmp_path / "chat").close()
+        opened(tmp_path / "chat").close()
+    assert [told["sampler"]._ends.tolist() for told in started] == [[2], [0, 2]]
+
+
 def test_a_warm_engine_is_told_to_sleep(tiny_checkpoint):
     with warm_samplers():
         sampler = opened(tiny_checkpoint())

@@ -117,6 +117,29 @@ def test_an_engine_given_up_while_it_loads_raises_nothing_when_it_is_closed(tiny
     assert gone(sampler.pid)
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_request_ends_the_engine_and_answers_no_later_one(apart, kind):
+    def interrupted(*_):
+        raise kind("here")
+
+    with pytest.raises(kind, match="here"):
+        apart.sample(PROMPTS, SAMPLING, interrupted)
+    assert apart.given_up
+    with pytest.raises(EngineGoneError, match="killed by signal 9"):
+        apart.sample(PROMPTS[:1], SAMPLING)
+    apart.close()
+
+
+def test_closing_does_not_wait_for_an_engine_that_loads_for_long(tiny_checkpoint, monkeypatch):
+    monkeypatch.setattr(process_engine, "PATIENCE_S", 0.5)
+    process = EngineProcess("torch")
+    os.kill(process.pid, signal.SIGSTOP)
+    sampler = ApartSampler(process, str(tiny_checkpoint()), max_length=9, cache_gib=1.0)
+    began = time.monotonic()
+    sampler.close()
+    assert time.monotonic() - began < 60.0 and gone(sampler.pid)
+
+
 def test_closing_ends_the_process(apart):
     pid = apart._process._process.pid
     apart.close()
