@@ -44,7 +44,7 @@ class ObjectiveInputs:
     """
 
     logp_M: Tensor  # nats, of the policy being updated; carries the gradient
-    old_M: Tensor  # nats, of the policy that sampled
+    old_M: Tensor  # nats, of the old policy, which `old_logp` chooses
     advantages_M: Tensor  # unitless
     sequence_M: Tensor  # int64, index of each token's response in `lengths_B`
     lengths_B: Tensor  # int64, tokens of each response
