@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from learning_tables import others
 from publish import ROOT, arguments, publish
 
 FOLDER = ROOT / "docs" / "images" / "curves"
@@ -138,12 +139,12 @@ def _label(x: float, y: float, text: str, anchor: str) -> str:
 
 def pictures() -> dict[str, str]:
     """Every image by file name without suffix."""
-    algorithms, preferences = (
+    several, once, preferences = (
         json.loads((RESULTS / f"{name}.json").read_text())["results"]
-        for name in ("algorithms", "preferences")
+        for name in ("algorithms", "algorithms_one_update", "preferences")
     )
     by_preset: dict[str, list[Mapping[str, Any]]] = {}
-    for run in algorithms:
+    for run in [*others(several, once), *once]:
         by_preset.setdefault(run["preset"], []).append(run)
     drawn = {name: algorithm(runs) for name, runs in by_preset.items()}
     return drawn | {name: preference(runs) for name, runs in preferences["runs"].items()}

@@ -21,6 +21,12 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
     return f"{fmean(values):.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
 
 
+def others(runs: Runs, later: Runs) -> list[Mapping[str, Any]]:
+    """The runs of presets that were not measured again in `later`."""
+    again = {run["preset"] for run in later}
+    return [run for run in runs if run["preset"] not in again]
+
+
 def algorithms(runs: Runs) -> list[str]:
     """One row per preset, over its seeds; the curve is held-out accuracy during training."""
     rows: list[list[str]] = []

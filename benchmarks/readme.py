@@ -338,19 +338,30 @@ def verifier_proofs() -> list[tuple[str, str, str]]:
     ]
 
 
+def preset_runs() -> dict[str, list[Any]]:
+    """The runs of the presets with several updates for each rollout, and with one, by result."""
+    runs, once = (load(name)["results"] for name in ("algorithms", "algorithms_one_update"))
+    return {"algorithms": learning_tables.others(runs, once), "algorithms_one_update": once}
+
+
+def _reached(name: str, runs: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+    presets = [one for one in TO_REACH if any(run["preset"] == one for run in runs)]
+    reached = [run["after"]["pass@1"] for run in runs if run["preset"] in presets]
+    return (
+        f"held-out pass@1 of {', '.join(presets)} (three seeds each; "
+        "[all presets](algorithms.md#compared))",
+        f"{min(reached):.3f} to {max(reached):.3f}",
+        name,
+    )
+
+
 def learning_proofs() -> list[tuple[str, str, str]]:
     """The same for algorithms and preference losses; docs/ has the tables."""
-    runs, liked = load("algorithms")["results"], load("preferences")["results"]
-    reached = [r["after"]["pass@1"] for r in runs if r["preset"] in TO_REACH]
+    liked = load("preferences")["results"]
     wins = [r["win_rate"] for own in liked["runs"].values() for r in own]
     held = {claim: cells for claim, cells in load("kl_placement")["results"]["claims"]}
     return [
-        (
-            f"held-out pass@1 of {', '.join(TO_REACH)} (three seeds each; "
-            "[all presets](algorithms.md#compared))",
-            f"{min(reached):.3f} to {max(reached):.3f}",
-            "algorithms",
-        ),
+        *(_reached(name, runs) for name, runs in preset_runs().items()),
         (
             f"win rate over the start, {len(liked['runs'])} preference losses, three seeds each "
             "([table](preferences.md#compared))",
@@ -493,11 +504,12 @@ def choices(names: Sequence[str]) -> str:
 
 def pages() -> dict[tuple[str, str], str]:
     """(file, the marker its section begins with) -> the section."""
-    runs, places, liked = (
-        load(name)["results"] for name in ("algorithms", "kl_placement", "preferences")
-    )
+    places, liked = (load(name)["results"] for name in ("kl_placement", "preferences"))
     sections = {
-        ("docs/algorithms.md", "algorithms"): learning_tables.algorithms(runs),
+        **{
+            ("docs/algorithms.md", name): learning_tables.algorithms(runs)
+            for name, runs in preset_runs().items()
+        },
         ("docs/algorithms.md", "kl_placement"): learning_tables.kl_places(places),
         ("docs/preferences.md", "preferences"): learning_tables.preferences(liked),
         **{("docs/aha.md", name): learning_tables.aha(load(name)["results"]) for name in CHECKED},
