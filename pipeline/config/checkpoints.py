@@ -72,7 +72,9 @@ def config_of(name: str) -> dict[str, Any] | None:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as failure:
-        raise RecipeError(f"{path} is not JSON ({failure})") from failure
+        raise RecipeError(
+            f"{path} is not JSON ({failure}). Copy the folder again from its source"
+        ) from failure
     return config if isinstance(config, dict) else None
 
 
