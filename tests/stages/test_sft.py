@@ -151,7 +151,9 @@ def test_held_out_problems_are_asked_in_the_template_of_the_rows(
     monkeypatch.setattr(sft, "evaluate_checkpoint", fake)
     changed = recipe(examine=True, data={"source": "arithmetic", "rows": 4, "template": rows})
     tokenizer, console = SimpleNamespace(chat_template=chat), SimpleNamespace(note=print)
-    deps = SimpleNamespace(tokenizer=tokenizer, console=console, evaluations=lambda _: None)
+    deps = SimpleNamespace(
+        tokenizer=tokenizer, console=console, evaluations=lambda _: None, directory=None
+    )
     objective = sft.SFTObjective(gradient=lambda _: {}, measure=dict)
     sft._evaluated(SimpleNamespace(deps=deps), objective, changed, tmp_path, step=0)
     assert templates == [asked]
