@@ -41,9 +41,7 @@ def same_content(entry: Mapping[str, Any], recipe: Part) -> set[str]:
     stage recorded, under whatever path."""
     before = entry.get("lineage", {}).get("inputs", {})
     now = lineage.inputs(recipe.model_dump(mode="json"))
-    return {
-        key for key, file in now.items() if file["sha256"] == before.get(key, {}).get("sha256")
-    }
+    return {key for key, file in now.items() if file["sha256"] == before.get(key, {}).get("sha256")}
 
 
 def _made(entry: Mapping[str, Any]) -> list[str]:
