@@ -106,7 +106,7 @@ def test_every_preset_moves_the_policy_and_continues_after_a_stop_bit_for_bit(tr
     rows = numbers(whole)
     assert all(row["sync/moved"] > 0 for row in rows if "sync/moved" in row)
     critic = whole.learner.critic
-    assert (critic is not None) is preset.startswith(("ppo", "line"))
+    assert (critic is not None) is preset.startswith(("ppo", "line", "trpo"))
     if critic is not None:
         assert torch.equal(critic.head.weight, resumed.learner.critic.head.weight)
         assert critic.head.weight.abs().sum() > 0 and rows[0]["value_loss"] > 0

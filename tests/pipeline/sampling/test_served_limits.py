@@ -33,20 +33,22 @@ class Queueing(StandIn):
         self._places, self._takes_s = threading.Semaphore(at_once), takes_s
         self.statuses = {}  # of requests, by how many came before
         self.lost = ()  # requests that get no answer, in the same way
-        self.most, self._now = 0, 0
+        self.most, self._now, self._came = 0, 0, 0
+        self._counts, self._never = threading.Lock(), threading.Event()
 
     def on_generate(self, body):
-        place, self._now = len(self.asked), self._now + 1
-        self.most = max(self.most, self._now)
+        with self._counts:
+            place, self._came, self._now = self._came, self._came + 1, self._now + 1
+            self.most = max(self.most, self._now)
         try:
+            if place in self.lost:
+                self._never.wait(30.0)
             with self._places:
                 time.sleep(self._takes_s)
-                if place in self.lost:
-                    self.hangs = True
                 answer = super().on_generate(body)
-                self.hangs = False
         finally:
-            self._now -= 1
+            with self._counts:
+                self._now -= 1
         return self.statuses.get(place, answer[0]), answer[1]
 
 
