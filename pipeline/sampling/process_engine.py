@@ -72,6 +72,7 @@ class EngineProcess:
         self._socket = parent_end
         self._channel = Connection(os.dup(parent_end.fileno()))
         self._requests: deque[str] = deque()  # without a reply yet
+        self._interrupted = False
         self._deadline_s = 0.0
 
     @property
@@ -88,6 +89,8 @@ class EngineProcess:
 
     def ask(self, method: str, *arguments: Any) -> None:
         """Send a request; replies come in order. Raises EngineGoneError and EngineStuckError."""
+        if self._interrupted:  # what it has sent can still be read
+            raise self._gone()
         self._requests.append(method)
         self.tell((method, arguments))
 
@@ -114,6 +117,7 @@ class EngineProcess:
                 part(value)
                 outcome, value = self._receive()
         except BaseException:
+            self._interrupted = True
             self._process.kill()
             raise
         self._requests.popleft()
