@@ -27,12 +27,12 @@ PRINT = "print([(verdict.score, verdict.status) for verdict in verdicts])\n"
 
 
 @pytest.fixture
-def reader(tmp_path, tiny_checkpoint):
+def reader(tmp_path, long_checkpoint):
     """Has veriloop installed, and models/my-base, a model of their own."""
     here, programs, model = tmp_path / "here", tmp_path / "programs", tmp_path / "model"
     here.mkdir()
     programs.mkdir()
-    shutil.copytree(tiny_checkpoint(), model)
+    shutil.copytree(long_checkpoint, model)
     (model / "chat_template.jinja").write_text(CHAT)
     return Reader(here, model, programs)
 
