@@ -125,12 +125,19 @@ def _laid_out(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[s
 
 
 def schedule(config: OptimizerConfig, progress: float, done: int) -> float:
-    """Factor on the peak learning rate: linear warm-up, then constant or cosine to the floor."""
-    warm = min(1.0, (done + 1) / config.warmup_steps) if config.warmup_steps else 1.0
-    if config.schedule == "constant":
-        return warm
-    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
-    return warm * (config.floor + (1 - config.floor) * cosine)
+    """Factor on the peak learning rate: linear warm-up, then constant or cosine to the floor.
+
+    `progress`: the share of the run that is done, from 0 to 1; `done`: the optimizer steps of it.
+    The cosine begins at the peak, where the warm-up ends. How large a share of the run the warm-up
+    was is reckoned from the steps done so far.
+    """
+    if done < config.warmup_steps:
+        return (done + 1) / config.warmup_steps
+    warm = config.warmup_steps * progress / done if config.warmup_steps else 0.0
+    if config.schedule == "constant" or progress <= warm:
+        return 1.0
+    decayed = min(1.0, (progress - warm) / (1 - warm))
+    return config.floor + (1 - config.floor) * 0.5 * (1 + math.cos(math.pi * decayed))
 
 
 def _divided(

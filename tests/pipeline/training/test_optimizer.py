@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from transformers import get_cosine_schedule_with_warmup
 
 from veriloop.pipeline.config.sections import OptimizerConfig
 from veriloop.pipeline.training.optimizer import Optimizer, schedule
@@ -89,12 +90,12 @@ def test_each_part_has_its_own_peak_rate_and_both_follow_one_schedule(tiny_llama
     model = tiny_llama()
     optimizer = Optimizer(model, BOTH)
     (_, rate), = learn(model, optimizer, 1, first=1)  # fmt: skip
-    factor = (2 / 3) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * 0.1)))
+    factor = 2 / 3
     rates = [part.param_groups[0]["lr"] for part in optimizer._parts]
     assert rates == pytest.approx([0.01 * factor, 0.02 * factor])
     assert rate == pytest.approx(0.01 * factor)
     learn(model, optimizer, 1, first=5)
-    factor = 0.05 + 0.95 * 0.5
+    factor = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (5 - 3) / (10 - 3)))
     rates = [part.param_groups[0]["lr"] for part in optimizer._parts]
     assert rates == pytest.approx([0.01 * factor, 0.02 * factor])
 
@@ -117,9 +118,25 @@ def test_the_cosine_falls_from_the_peak_to_the_floor(progress, factor):
     assert schedule(config, progress, 0) == pytest.approx(factor, abs=1e-6)
 
 
-def test_warm_up_and_cosine_multiply():
-    config = OptimizerConfig(learning_rate=1.0, schedule="cosine", floor=0.2, warmup_steps=10)
-    assert schedule(config, 0.5, 4) == pytest.approx(0.5 * 0.6)
+def test_the_cosine_begins_at_the_peak_where_the_warm_up_ends():
+    """40 steps, 8 of warm-up: half of the 32 others is step 24. In transformers it is the same."""
+    config = OptimizerConfig(learning_rate=1.0, schedule="cosine", floor=0.2, warmup_steps=8)
+    factors = [schedule(config, done / 40, done) for done in range(41)]
+    assert factors[:8] == [pytest.approx((done + 1) / 8) for done in range(8)]
+    assert factors[8] == 1.0 and factors[24] == pytest.approx(0.6)
+    assert factors[40] == pytest.approx(0.2)
+    no_floor = config.model_copy(update={"floor": 0.0})
+    weight = torch.nn.Parameter(torch.zeros(1))
+    peer = get_cosine_schedule_with_warmup(torch.optim.SGD([weight], lr=1.0), 8, 40)
+    for done in range(9, 41):
+        expected = peer.lr_lambdas[0](done)
+        assert schedule(no_floor, done / 40, done) == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_warm_up_that_fills_the_run_never_decays():
+    config = OptimizerConfig(learning_rate=1.0, schedule="cosine", warmup_steps=8)
+    assert [schedule(config, done / 8, done) for done in (0, 7, 8)] == [0.125, 1.0, 1.0]
+    assert schedule(config, 1.0, 4) == 0.625
 
 
 def test_two_steps_of_adamw_by_hand():
