@@ -21,12 +21,14 @@ from veriloop.pipeline.rollouts.grade import Judges, VerifierFailuresError, chec
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.sft.rewrite import rewrite_all, split_response
+from veriloop.pipeline.types import Rollout
 from veriloop.verifiers.text.language import share
 from veriloop.verifiers.text.prose import prose
 from veriloop.verifiers.text.repetition import distinct_share, pieces
 from veriloop.verifiers.text.words import words
 from veriloop.verifiers.verdict import Verdict
 
+PREFILLED = "prefilled_think"  # fact of a problem whose prompt ended with <think>
 LAYOUT = "think_format_lenient"  # the format verifier
 
 
@@ -79,6 +81,7 @@ def collect(
         max_tokens=filter_config.max_tokens,
     )
     sample_filter = SampleFilter(filters(limits, held_out), config.keep)
+    problems = [_without_prefill(problem) for problem in problems]
     rows: list[dict[str, Any]] = []
     questions = sampled = 0
     for number, first in enumerate(range(0, len(problems), config.at_once)):
@@ -173,12 +176,24 @@ def _sampled(
     return [
         {
             "problem": int(rollout.group),
-            "response": rollout.response,
+            "response": _whole(rollout),
             "tokens": len(rollout.response_ids),
             "finish": rollout.finish,
         }
         for rollout in rollouts
     ]
+
+
+def _whole(rollout: Rollout) -> str:
+    """The response with the tag that the teacher's prompt ended with: a row is learned after
+    another prompt."""
+    return ("<think>" if rollout.problem.facts.get(PREFILLED) else "") + rollout.response
+
+
+def _without_prefill(problem: Problem) -> Problem:
+    """The problem whose responses have every tag of their own."""
+    facts = {name: value for name, value in problem.facts.items() if name != PREFILLED}
+    return replace(problem, facts=facts)
 
 
 def _verdicts(pairs: Sequence[tuple[Problem, str]], pool: Judges) -> list[tuple[Verdict, Verdict]]:

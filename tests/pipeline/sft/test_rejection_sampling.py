@@ -82,6 +82,7 @@ def collecting(tmp_path):
         on_question=lambda _: None,
         say=lambda _: None,
         limits=None,
+        folder="samples",
         **config,
     ):
         teacher = Teacher(
@@ -98,7 +99,7 @@ def collecting(tmp_path):
             FilterConfig(**{"min_words": 2, "distinct": 0.0} | (limits or {})),
             rewrite or RewriteConfig(),
             Overlap(held_out),
-            tmp_path / "samples",
+            tmp_path / folder,
             say,
             on_question,
         )
@@ -173,6 +174,27 @@ def test_the_strings_that_end_an_answer_are_those_of_the_recipe(collecting):
     asked = RolloutGenerator()
     collecting(asked, stop=("</answer>",))
     assert {sampling.stop for _, sampling in asked.asked} == {("</answer>",)}
+
+
+def test_a_tag_that_the_prompt_of_the_teacher_ended_with_is_part_of_its_answers(collecting):
+    """With and without the fact in the data: the teacher's prompt alone decides."""
+
+    class Inside(RolloutGenerator):
+        def rollouts(self, sampler, asked, *rest):
+            prefilled = [
+                (group, replace(problem, facts={**problem.facts, "prefilled_think": True}))
+                for group, problem in asked
+            ]
+            found = super().rollouts(sampler, prefilled, *rest)
+            return [replace(r, response=r.response.removeprefix("<think>")) for r in found]
+
+    told = [
+        replace(problem, facts={**problem.facts, "prefilled_think": True}) for problem in PROBLEMS
+    ]
+    usual = collecting(folder="usual")
+    assert collecting(Inside(), folder="inside") == usual
+    assert collecting(problems=told, folder="told") == usual
+    assert collecting(Inside(), problems=told, folder="both") == usual
 
 
 def test_an_answer_that_was_cut_off_is_dropped(collecting):
