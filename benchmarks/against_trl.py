@@ -1,6 +1,7 @@
 """A GRPO step of ours against TRL's, one core each in turn: equal questions, lengths and reward.
 
     python benchmarks/against_trl.py [--quick] [--json FILE] [--sizes 1M 10M 60M] [--rounds N]
+                                      [--precisions float32 bfloat16]
 
 16 prompts x 8 answers of at most 80 tokens, from random models that rarely end early. TRL has a
 separate environment (created once under outputs/cache) and is measured as it installs, which is in
@@ -8,7 +9,8 @@ bfloat16, and in each precision with the best settings found: a search takes gra
 off, tells MKL that the processor is Intel's, and tries micro-batches, a static cache and
 torch.compile one after the other, keeping what is faster. The trials are part of the result. Then
 the contenders, each a separate process on one core, take turns: A B C A B C. The metric is answer
-tokens per second; the bars are at equal precision.
+tokens per second; the bars are at equal precision. With `--precisions float32` only TRL as it
+installs computes in bfloat16, which is slower on a CPU without instructions for it.
 """
 
 import json
@@ -54,6 +56,7 @@ PRECISION = {  # of the contenders that are compared at equal precision
     "TRL, searched, float32": "float32",
     "TRL, searched, bfloat16": "bfloat16",
 }
+IN_BFLOAT16 = ("ours, vLLM, bf16 trainer", "ours, vLLM, bf16")
 ABSENT = {"10M": ("ours, torch",), "60M": ("ours, torch", "ours, vLLM, bf16 trainer")}
 
 
@@ -114,7 +117,9 @@ def with_trl_template(path: Path) -> Path:
     return path
 
 
-def measured(size: str, rounds: int, folder: Path) -> list[dict[str, Any]]:
+def measured(
+    size: str, precisions: Sequence[str], rounds: int, folder: Path
+) -> list[dict[str, Any]]:
     """The steps of all contenders in turn, without the first ones of each; rows of TRL have its
     settings and the trials of the search."""
     model = with_trl_template(model_of(folder / size, SIZES[size]))
@@ -123,11 +128,12 @@ def measured(size: str, rounds: int, folder: Path) -> list[dict[str, Any]]:
         (row,) = in_turn([Process(contender, SCRIPT, model, folder)], *TRIAL)
         return row["tokens_per_s"]
 
-    searches = [searched(size, precision, trial) for precision in PRECISIONS]
+    searches = [searched(size, precision, trial) for precision in precisions]
     installed = {} if size != "60M" else {"micro_batch": MICRO_BATCHES[size][0]}
     theirs = [Contender(name="TRL", side="trl", settings=installed), *(one for one, _ in searches)]
     trials = {one.name: tried for one, tried in searches}
-    ours = [one for one in OURS if one.name not in ABSENT.get(size, ())]
+    left_out = {*ABSENT.get(size, ()), *([] if "bfloat16" in precisions else IN_BFLOAT16)}
+    ours = [one for one in OURS if one.name not in left_out]
     running = [Process(one, SCRIPT, model, folder) for one in (*theirs, *ours)]
     settings = {one.name: {**one.settings, "as_intel": one.as_intel} for one in theirs}
     return [
@@ -156,11 +162,12 @@ def main() -> int:
     options = arguments(
         __doc__ or "",
         sizes={"nargs": "+", "choices": list(BARS), "default": list(BARS)},
+        precisions={"nargs": "+", "choices": PRECISIONS, "default": PRECISIONS},
         rounds={"type": int, "default": 7, "help": "steps of each contender that are counted"},
     )
     sizes, rounds = (["1M"], 1) if options.quick else (options.sizes, options.rounds)
     folder = Path(tempfile.mkdtemp(prefix="against-trl-"))
-    rows = [row for size in sizes for row in measured(size, rounds, folder)]
+    rows = [row for size in sizes for row in measured(size, options.precisions, rounds, folder)]
     columns = ("s", "cpu_s", "tokens", "tokens_per_s", "peak_gib")
     text = table(
         ["size", "contender", "s", "CPU s", "tokens", "per s", "GiB"],
