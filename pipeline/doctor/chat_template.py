@@ -111,7 +111,7 @@ def reasoning(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
         fixes.append("build multi-turn conversations from ids, not from messages")
     if prompt.rstrip().endswith("<think>"):
         effects.append("prefills <think>")
-        fixes.append('give problems the fact "prefilled_think": true')
+        fixes.append('stages see it; elsewhere give problems the fact "prefilled_think": true')
     if effects:
         yield warn(name, f"the template {' and '.join(effects)}", "; ".join(fixes), len(effects))
     else:
