@@ -175,6 +175,8 @@ Device = Annotated[str, AfterValidator(_known_device)]
 
 
 class SamplerConfig(Part):
+    """The engine that samples answers."""
+
     engine: Literal["auto", "vllm", "torch"] = "auto"
     """Engine; auto: vllm if installed, else torch. A resumed stage keeps the one it began with."""
     device: Device = "auto"

@@ -113,7 +113,11 @@ def unchecked() -> ConstructorRegistry:
         spec = ConstructorRegistry.get_struct_spec(info)
         in_rule = False
         assert isinstance(spec, StructConstructorSpec), "tyro knows pydantic models"
-        return replace(spec, instantiate=info.type.model_construct)
+
+        def instantiate(**values: Any) -> Part:  # without a docstring, which the help would have
+            return info.type.model_construct(**values)
+
+        return replace(spec, instantiate=instantiate)
 
     @registry.primitive_rule
     def none(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[None] | None:
