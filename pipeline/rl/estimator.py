@@ -98,6 +98,7 @@ class AdvantageEstimator:
             lengths = [len(g.rollout.response_ids) for g in tokens.graded]
             by_rollout = process_advantages(
                 steps_N,
+                _rewards(tokens.graded),
                 _groups(tokens.graded),
                 lengths,
                 **_scaling(config),

@@ -31,11 +31,14 @@ from veriloop.pipeline.rl.minibatches import Minibatch, minibatches, with_signal
 from veriloop.pipeline.rl.ptx import pretraining
 from veriloop.pipeline.rl.trust_region import distance
 from veriloop.pipeline.rl.update import TokenTrace, UpdateContext, update
-from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.rollouts.generate import RolloutGenerator, response_text
 from veriloop.pipeline.sampling.sync import batch_tolerance
 from veriloop.pipeline.training.measurements import span
 from veriloop.pipeline.training.optimizer import Optimizer
 from veriloop.pipeline.types import Graded, SeenTokens, Update
+
+OVERLAP = 8  # tokens
+HALF = "\ufffd"  # decoded from bytes that are no complete character
 
 
 class PolicyLearner:
@@ -262,23 +265,30 @@ def turn_random(purpose: str, seed: int, turn: int) -> Random:
 
 
 def token_steps(graded: Graded, tokenizer: Any) -> Steps | None:
-    """(index of the last token, score) of each step of a response; its reward at the last token.
+    """(index of the last token, score) of each step of a response.
 
-    The characters at which steps end are mapped to the tokens that hold them. Of steps that end
+    The characters at which steps end are mapped to the tokens that complete them. Of steps that end
     within one token the last counts. None if a verifier failed: such a response is not trained on.
     """
     if graded.reward is None or graded.steps is None:
         return None
-    ids = graded.rollout.response_ids
+    offsets = character_offsets(graded.rollout.response_ids, tokenizer)
+    found = {bisect_left(offsets, end): value for end, value in graded.steps}
+    return sorted((index, value) for index, value in found.items() if index < len(offsets))
 
-    def characters(tokens: int) -> int:
-        return len(tokenizer.decode(ids[:tokens], skip_special_tokens=False))
 
-    scores: dict[int, float] = {}
-    for end, value in graded.steps:
-        index = bisect_left(range(1, len(ids) + 1), end, key=characters)
-        if index < len(ids):
-            scores[index] = value
-    if ids:
-        scores[len(ids) - 1] = graded.reward
-    return sorted(scores.items())
+def character_offsets(ids: tuple[int, ...], tokenizer: Any) -> list[int]:
+    """How many characters of the decoded text are complete after each token.
+
+    A window of a few tokens is decoded at a time. It overlaps the one before, as some tokenizers
+    drop a space at the start of a text.
+    """
+    offsets, start, before = list[int](), 0, 0  # of the window, and the characters before its text
+    for end in range(1, len(ids) + 1):
+        text = response_text(ids[start:end], tokenizer, ())
+        last, size = end == len(ids), end - start
+        offsets.append(before + len(text if last else text.rstrip(HALF)))
+        if size >= 3 * OVERLAP or (size >= 2 * OVERLAP and not text.endswith(HALF)):
+            start = end - OVERLAP
+            before += len(text) - len(response_text(ids[start:end], tokenizer, ()))
+    return offsets

@@ -12,8 +12,10 @@ from veriloop.pipeline.losses.advantages import group_advantages
 from veriloop.pipeline.losses.process import process_advantages
 
 
-def advantages(steps, groups, lengths, **options):
-    return process_advantages(steps, torch.tensor(groups), lengths, **options)
+def advantages(steps, groups, lengths, rewards=None, **options):
+    """Of these rewards; without them all responses have the same one, which teaches nothing."""
+    rewards_N = torch.ones(len(steps)) if rewards is None else torch.tensor(rewards)
+    return process_advantages(steps, rewards_N, torch.tensor(groups), lengths, **options)
 
 
 def check(got, expected, **tolerance):
@@ -39,6 +41,42 @@ def test_scores_are_normalised_over_every_step_of_the_group_and_not_per_rollout(
     check(over_less, [[1.5, 1.0, 0.5], [-1.5, -1.5]])
 
 
+def test_the_outcome_is_normalised_on_its_own_and_counts_for_every_token():
+    """Steps 1, 1, 0, 0 are worth +1 or -1 each, outcomes 2 and 0.5 too, whatever their scale."""
+    steps = [[(1, 1.0), (3, 0.0)], [(0, 1.0), (2, 0.0)]]
+    got = advantages(steps, [5, 5], [5, 3], [2.0, 0.5])
+    check(got, [[1, 1, 0, 0, 1], [-1, -2, -2]])
+    got = advantages(steps, [5, 5], [5, 3], [2.0, 0.5], scale="none")
+    check(got, [[0.75, 0.75, 0.25, 0.25, 0.75], [-0.75, -1.25, -1.25]])
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_a_group_of_perfect_chains_of_any_lengths_teaches_nothing(scale):
+    steps = [[(t, 1.0) for t in range(n)] for n in (1, 3, 7)]
+    got = advantages(steps, [0] * 3, [2, 4, 8], [2.0] * 3, scale=scale)
+    assert all((row == 0).all() for row in got)
+
+
+def test_a_longer_right_chain_is_not_punished_for_its_steps():
+    """Against a chain of one wrong step, each further right step adds to the first token."""
+    steps = [[(t, 1.0) for t in range(n)] for n in (2, 6)] + [[(0, 0.0)]]
+    short, long, wrong = advantages(steps, [0] * 3, [2, 6, 1], [2.0, 2.0, 0.0])
+    assert long[0] > short[0] > 0 > wrong[0]
+    assert (long > 0).all() and (short > 0).all()
+
+
+def test_without_steps_it_is_outcome_supervision():
+    rewards, groups = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.5]), torch.tensor([0, 0, 0, 1, 1])
+    got = advantages([[]] * 5, groups.tolist(), [4] * 5, rewards.tolist())
+    for row, advantage in zip(got, group_advantages(rewards, groups, rewards >= 0), strict=True):
+        assert_close(row, advantage.expand(4))
+
+
+def test_the_outcome_of_a_chain_without_scores_is_not_read():
+    got = advantages([None, [], []], [0, 0, 0], [1, 1, 1], [math.nan, 2.0, 0.0])
+    check(got, [[0.0], [1.0], [-1.0]])
+
+
 def test_one_step_at_the_end_of_each_chain_is_outcome_supervision():
     rewards, groups = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.5]), torch.tensor([0, 0, 0, 1, 1])
     outcome = group_advantages(rewards, groups, rewards >= 0)
@@ -61,7 +99,7 @@ def test_equal_step_scores_and_single_steps_teach_nothing():
 
 
 def test_no_rollouts_and_no_steps_at_all_are_no_error():
-    assert process_advantages([], torch.zeros(0, dtype=torch.int64), []) == []
+    assert process_advantages([], torch.zeros(0), torch.zeros(0, dtype=torch.int64), []) == []
     assert [row.tolist() for row in advantages([[], None], [0, 0], [2, 0])] == [[0.0, 0.0], []]
 
 
@@ -108,7 +146,7 @@ def test_steps_that_do_not_fit_their_rollout_are_refused_by_number(ends, length)
 
 
 def test_lists_of_different_sizes_and_scores_that_are_not_finite_are_refused():
-    with pytest.raises(ValueError, match=r"must have one size, got \(1, 2, 1\)"):
+    with pytest.raises(ValueError, match=r"must have one size, got \(1, 1, 2, 1\)"):
         advantages([[(0, 1.0)]], [0, 0], [1])
     with pytest.raises(ValueError, match=r"rewards_N\[1\] is nan"):
         advantages([[(0, 1.0)], [(0, math.nan)]], [0, 0], [1, 1])

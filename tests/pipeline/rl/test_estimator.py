@@ -158,21 +158,20 @@ def test_gae_starts_from_rewards_values_and_what_lies_beyond_a_cut(estimated):
     close(targets, [[first + 0.2, last + 0.4], [cut + 0.6]])
 
 
-def test_process_supervision_credits_a_token_with_the_steps_from_it_on(estimated):
-    config = algorithm(preset="grpo_process", kl_coefficient=0)
+def test_process_supervision_credits_a_token_with_the_steps_from_it_on_and_the_outcome(estimated):
     steps = [[(0, 1.0), (2, 0.0)], [(1, 1.0)]]
-    found, _, _ = estimated(config, [1.0, 0.0], [3, 2], steps_N=steps)
-    scores = torch.tensor([1.0, 0.0, 1.0])
-    up, down, other = ((scores - scores.mean()) / scores.std(correction=0)).tolist()
-    close(found, [[up + down, down, down], [other, other]])
-    sample = algorithm(preset="grpo_process", advantage_scale="sample", kl_coefficient=0)
-    found, _, _ = estimated(sample, [1.0, 0.0], [3, 2], steps_N=steps)
-    up, down, other = ((scores - scores.mean()) / scores.std(correction=1)).tolist()
-    close(found, [[up + down, down, down], [other, other]])
-    plain = algorithm(preset="grpo_process", advantage_scale="none", kl_coefficient=0)
-    found, _, _ = estimated(plain, [1.0, 0.0], [3, 2], steps_N=steps)
-    up, down, other = (scores - scores.mean()).tolist()
-    close(found, [[up + down, down, down], [other, other]])
+    scores, outcomes = torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1.0, 0.0])
+    stds = {
+        "group": [x.std(correction=0) for x in (scores, outcomes)],
+        "sample": [x.std(correction=1) for x in (scores, outcomes)],
+        "none": [1.0, 1.0],
+    }
+    for scale, (of_steps, of_outcomes) in stds.items():
+        config = algorithm(preset="grpo_process", advantage_scale=scale, kl_coefficient=0)
+        found, _, _ = estimated(config, [1.0, 0.0], [3, 2], steps_N=steps)
+        up, down, other = ((scores - scores.mean()) / of_steps).tolist()
+        right, wrong = ((outcomes - outcomes.mean()) / of_outcomes).tolist()
+        close(found, [[right + up + down, right + down, right + down], [wrong + other] * 2])
 
 
 @pytest.mark.parametrize(
