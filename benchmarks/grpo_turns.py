@@ -155,7 +155,6 @@ def _ours(
         held_out=(),
         verifiers={"accuracy": None},
         reward=reward,
-        best=2.0,
     )
     with ExitStack() as stack:
         loop = rl.open_loop(stack, recipe, task, Path(mkdtemp(dir=model)), model, None)

@@ -97,7 +97,8 @@ class Update:
     ratio_mean: float  # current policy over the old one
     old_kl: float  # nats per token, old policy to the current one
     value_loss: float  # of the critic, 0 without one
-    dropped: tuple[float, ...]  # share of tokens dropped by a mismatch mask, by response length
+    # (tokens that a mismatch mask dropped, all tokens), by response length; () without a mask
+    dropped: tuple[tuple[int, int], ...]
     kept: float  # share of the step kept by the trust region; 1 without one
     mismatch_mean: float  # nats, |current policy - sampler| before this step
     mismatch_max: float

@@ -138,7 +138,6 @@ def task(recipe: DistillRecipe, sources: Sources = SOURCES) -> Task:
         kinds=one_of_each(sources, recipe.problems, recipe.problem_seed),
         verifiers=VERIFIERS,
         reward=lambda _, verdicts: score_of(verdicts, "accuracy") + score_of(verdicts, "format"),
-        best=2.0,
     )
 
 

@@ -19,7 +19,6 @@ The exact rule for general prompts is recorded as accuracy and never rewarded: i
 runs 24 rollouts of 32 x 16 responses in 4 mini-batches, the last 6 with the preference reward.
 """
 
-import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -69,10 +68,7 @@ def task(recipe: PreferenceRLRecipe, sources: Sources = SOURCES) -> Task:
         return reward(verdicts, weights, general=general, late=late)
 
     head = ScalarHead(find_checkpoint(weights.reward_model, "reward.reward_model"))
-    raw = weights.preference_scale == "none"
-    preference = math.inf if raw and weights.preference else weights.preference
-    best = max(weights.accuracy, preference) + weights.format + weights.language
-    work = rl.task(recipe, VERIFIERS, partial(phase_reward, late=False), best=best, sources=sources)
+    work = rl.task(recipe, VERIFIERS, partial(phase_reward, late=False), sources=sources)
     scale = None if weights.preference_scale == "none" else weights.preference_scale
     judge = PreferenceJudge(head, recipe.trainer, scale=scale)
     return replace(

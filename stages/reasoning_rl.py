@@ -43,7 +43,6 @@ def task(recipe: ReasoningRecipe, sources: Sources = SOURCES) -> Task:
         recipe,
         VERIFIERS,
         lambda _, verdicts: reward(verdicts, weights),
-        best=weights.accuracy + weights.format + weights.language,
         sources=sources,
     )
 

@@ -38,7 +38,6 @@ from veriloop.pipeline.rollouts.grade import (
 )
 from veriloop.pipeline.rollouts.prompt_limit import PromptLimit
 from veriloop.pipeline.rollouts.reward_terms import (
-    best_of_terms,
     term_functions,
     term_verifiers,
     with_terms,
@@ -80,12 +79,11 @@ def task(
     verifiers: Verifiers,
     reward: Reward,
     *,
-    best: float,
     sources: Sources = SOURCES,
 ) -> Task:
     """Problems of the RL split to train on and of the test split to evaluate on.
 
-    `best` is the highest possible `reward`; the terms of `reward.terms` are added to both.
+    The terms of `reward.terms` are added to `reward`.
     """
     terms = recipe.reward.terms
     return Task(
@@ -94,7 +92,6 @@ def task(
         kinds=one_of_each(sources, recipe.problems, recipe.problem_seed),
         verifiers={**verifiers, **term_verifiers(terms)},
         reward=with_recipe_terms(recipe, reward),
-        best=best + best_of_terms(terms),
         batch_judges=term_functions(terms),
         step_scores=step_scores(recipe),
         regrade=CONTROLS.get(recipe.reward.control),

@@ -41,7 +41,6 @@ def task(recipe: ZeroRecipe, sources: Sources = SOURCES) -> Task:
         recipe,
         VERIFIERS,
         lambda _, verdicts: reward(verdicts, weights),
-        best=weights.accuracy + weights.format,
         sources=sources,
     )
 

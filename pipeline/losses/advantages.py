@@ -82,8 +82,8 @@ def zero_variance(
 ) -> ZeroVariance:
     """Shares of groups without a signal, and of those all right or all wrong.
 
-    `lowest` and `highest` are the possible extremes of a reward, not those of the batch. Pass
-    accuracies instead of rewards to ignore other terms.
+    `lowest` and `highest` are the possible extremes of a reward, not those of the batch. A reward
+    with other terms may be at neither where all is right or wrong: pass accuracies for these.
     A group with a single scored rollout is tied. All shares are 0 when nothing was scored.
     """
     groups = _group(rewards_N, groups_N, scored_N)

@@ -28,9 +28,9 @@ class DroppedByLength:
         )
 
     @property
-    def share(self) -> Tensor:
-        """Float64 [L] in [0, 1]; 0 for a bucket without tokens."""
-        return self.dropped_L.double() / self.tokens_L.clamp(min=1)
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """(dropped tokens, all tokens) of each bucket."""
+        return tuple(zip(self.dropped_L.tolist(), self.tokens_L.tolist(), strict=True))
 
 
 def masked_importance_weight(

@@ -57,10 +57,8 @@ def process_advantages(
         correction=correction,
     )
     parts = of_steps.split(counts.tolist())
-    return [
-        (outcome + _to_go(*row)).float()
-        for outcome, *row in zip(outcomes_N, chains, parts, lengths_N, strict=True)
-    ]
+    to_go = [_to_go(*row) for row in zip(chains, parts, lengths_N, strict=True)]
+    return [(outcome + row).float() for outcome, row in zip(outcomes_N, to_go, strict=True)]
 
 
 def _to_go(steps: Steps, rewards: Tensor, length: int) -> Tensor:

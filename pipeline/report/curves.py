@@ -43,7 +43,7 @@ GROUPS: Mapping[str, Sequence[Chart]] = {
               "Rises with the reward. Flat while the reward rises: the reward is being hacked."),
     ),
     "Signal": (
-        Chart("zero-variance", "Groups without a signal",
+        Chart("zero-variance", "Groups that are all alike",
               {"frac_groups_all_right": "all right", "frac_groups_all_wrong": "all wrong",
                "frac_groups_alike": "equal otherwise"},
               "Under 60 %. All wrong: the prompts are too hard. All right: they are solved; use "

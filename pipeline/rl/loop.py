@@ -171,7 +171,7 @@ class Loop:
         self.step += 1
         peaks = memory_peaks(self.deps.sampler.pid)
         self._log(
-            metrics.of_rollouts(graded, advantages_N, self.task.best)
+            metrics.of_rollouts(graded, advantages_N)
             | metrics.of_updates(updates)
             | metrics.of_sync(report)
             | self.learner.metrics()

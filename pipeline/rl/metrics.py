@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from veriloop.data.sources import source_of
-from veriloop.pipeline.losses.advantages import praised_failures, zero_variance
+from veriloop.pipeline.losses.advantages import ZeroVariance, praised_failures, zero_variance
 from veriloop.pipeline.rl.update import LENGTHS
 from veriloop.pipeline.rollouts.reward_terms import VALUE
 from veriloop.pipeline.sampling.sampler import CountsTokens, Sampler
@@ -35,8 +35,8 @@ _CORRECTION = re.compile(
 )
 
 
-def of_rollouts(graded: Sequence[Graded], advantages_N: Tensor, best: float) -> dict[str, float]:
-    """Rewards, lengths and learning signal of a step; `best` is the highest possible reward."""
+def of_rollouts(graded: Sequence[Graded], advantages_N: Tensor) -> dict[str, float]:
+    """Rewards, lengths and learning signal of a step."""
     rewards = [g.reward for g in graded if g.reward is not None]
     lengths = [len(g.rollout.response_ids) for g in graded]
     ended = [len(g.rollout.response_ids) for g in graded if g.rollout.finish == "stop"]
@@ -57,7 +57,7 @@ def of_rollouts(graded: Sequence[Graded], advantages_N: Tensor, best: float) -> 
         metrics[f"rewards/{component}/std"] = pstdev(scores) if scores else 0.0
         metrics |= _parts(graded, component) | _values(graded, component)
     metrics |= reflections(g.rollout.response for g in graded)
-    return metrics | _signal(graded, advantages_N, best)
+    return metrics | _signal(graded, advantages_N)
 
 
 def _scores(graded: Sequence[Graded], component: str) -> list[float]:
@@ -86,21 +86,28 @@ def _parts(graded: Sequence[Graded], component: str) -> dict[str, float]:
     return means
 
 
-def _signal(graded: Sequence[Graded], advantages_N: Tensor, best: float) -> dict[str, float]:
-    """Shares of groups without reward variance, and of failures with a positive advantage."""
+def _signal(graded: Sequence[Graded], advantages_N: Tensor) -> dict[str, float]:
+    """Shares of groups without reward variance, of those all right or all wrong by accuracy, and of
+    failures with a positive advantage."""
     index = {group: i for i, group in enumerate(dict.fromkeys(g.rollout.group for g in graded))}
-    tied = zero_variance(
-        torch.tensor([g.reward or 0.0 for g in graded]),
-        torch.tensor([index[g.rollout.group] for g in graded]),
-        torch.tensor([g.reward is not None for g in graded]),
-        lowest=0.0,
-        highest=best,
-    )
-    correct_N = torch.tensor([g.verdicts["accuracy"].score == 1.0 for g in graded])
+    groups_N = torch.tensor([index[g.rollout.group] for g in graded])
+
+    def shares(scores: Sequence[float | None]) -> ZeroVariance:
+        return zero_variance(
+            torch.tensor([score or 0.0 for score in scores]),
+            groups_N,
+            torch.tensor([score is not None for score in scores]),
+            lowest=0.0,
+            highest=1.0,
+        )
+
+    accuracies = [g.verdicts["accuracy"].score for g in graded]
+    decided = shares(accuracies)
+    correct_N = torch.tensor([accuracy == 1.0 for accuracy in accuracies])
     return {
-        "frac_reward_zero_std": tied.tied,
-        "frac_groups_all_right": tied.at_highest,
-        "frac_groups_all_wrong": tied.at_lowest,
+        "frac_reward_zero_std": shares([g.reward for g in graded]).tied,
+        "frac_groups_all_right": decided.at_highest,
+        "frac_groups_all_wrong": decided.at_lowest,
         "frac_praised_failures": praised_failures(advantages_N, correct_N),
     }
 
@@ -146,14 +153,18 @@ def _scored(updates: Sequence[Update]) -> float:
 
 
 def _dropped(updates: Sequence[Update]) -> dict[str, float]:
-    """Shares of tokens that a mismatch mask dropped, by response length.
+    """Shares of the turn's tokens that a mismatch mask dropped, by response length.
 
     A mask that mostly drops long responses would train the policy to be short.
     """
     names = [f"below_{edge}" for edge in LENGTHS] + [f"from_{LENGTHS[-1]}"]
     columns = zip(*(u.dropped for u in updates if u.dropped), strict=True)
-    shares = {f"mismatch/dropped/{n}": fmean(c) for n, c in zip(names, columns, strict=False)}
-    return {name: share for name, share in shares.items() if share > 0}
+    shares = dict[str, float]()
+    for name, column in zip(names, columns, strict=False):
+        dropped, tokens = (sum(counts) for counts in zip(*column, strict=True))
+        if dropped:
+            shares[f"mismatch/dropped/{name}"] = dropped / tokens
+    return shares
 
 
 def reproducible(row: Mapping[str, Any]) -> dict[str, Any]:

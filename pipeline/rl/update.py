@@ -179,7 +179,7 @@ def update(
         ratio_mean=totals["ratio"] / tokens,
         mismatch_mean=gap,
         mismatch_max=widest,
-        dropped=() if sums.dropped is None else tuple(sums.dropped.share.tolist()),
+        dropped=() if sums.dropped is None else sums.dropped.pairs,
         grad_norm=grad_norm,
         learning_rate=learning_rate,
         kept=kept,

@@ -61,7 +61,6 @@ class Task:
     held_out: Sequence[Problem]
     verifiers: Verifiers
     reward: Reward
-    best: float  # highest possible reward
     kinds: Sequence[Problem] = ()  # one problem for each verifier that judges responses
     late_reward: Reward | None = None  # replaces `reward` from turn `late_from` on
     late_from: int = 0

@@ -47,14 +47,6 @@ def with_terms(reward: Reward, terms: Mapping[str, RewardTerm]) -> Reward:
     return total
 
 
-def best_of_terms(terms: Mapping[str, RewardTerm]) -> float:
-    """The highest possible sum of the terms; infinite with a function or parts, which have no
-    bounds."""
-    if any(term.function or term.parts for term in terms.values()):
-        return math.inf
-    return sum(max(term.weight, 0.0) for term in terms.values())
-
-
 def _contribution(term: RewardTerm, name: str, verdicts: Mapping[str, Verdict]) -> float:
     verdict = verdicts.get(name)
     if verdict is None or not _applies(term, verdicts):

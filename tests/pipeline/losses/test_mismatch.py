@@ -110,12 +110,12 @@ def test_dropped_tokens_by_length_by_hand():
     kept = torch.tensor([True, False] + [True] * 4 + [False] * 5)
     got = dropped_by_length(kept, owner, lengths, [4, 9])
     assert got.tokens_L.tolist() == [2, 9, 0] and got.dropped_L.tolist() == [1, 5, 0]
-    assert_close(got.share, torch.tensor([0.5, 5 / 9, 0.0], dtype=torch.float64))
+    assert got.pairs == ((1, 2), (5, 9), (0, 0))
 
 
-def test_one_token_in_a_bucket_is_the_whole_share():
+def test_without_edges_there_is_one_bucket():
     got = dropped_by_length(torch.tensor([False]), torch.tensor([0]), torch.tensor([1]), [])
-    assert got.share.tolist() == [1.0]
+    assert got.pairs == ((1, 1),)
 
 
 @settings(deadline=None)

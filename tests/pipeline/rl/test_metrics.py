@@ -44,7 +44,7 @@ def update_of(**changes):
 
 
 def test_rewards_leave_out_what_nobody_could_judge(step):
-    got = metrics.of_rollouts(step, torch.zeros(6), best=2.0)
+    got = metrics.of_rollouts(step, torch.zeros(6))
     assert got["reward"] == pytest.approx((2 + 0 + 1 + 2 + 2) / 5)
     squares = [(r - 1.4) ** 2 for r in (2, 0, 1, 2, 2)]
     assert got["reward_std"] == pytest.approx(math.sqrt(sum(squares) / 5))
@@ -52,7 +52,7 @@ def test_rewards_leave_out_what_nobody_could_judge(step):
 
 
 def test_lengths_count_every_rollout_cut_ones_too(step):
-    got = metrics.of_rollouts(step, torch.zeros(6), best=2.0)
+    got = metrics.of_rollouts(step, torch.zeros(6))
     assert got["completions/mean_length"] == pytest.approx((3 + 5 + 1 + 2 + 5 + 2) / 6)
     assert (got["completions/min_length"], got["completions/max_length"]) == (1.0, 5.0)
     assert got["completions/mean_terminated_length"] == pytest.approx((3 + 1 + 2 + 2) / 4)
@@ -61,7 +61,7 @@ def test_lengths_count_every_rollout_cut_ones_too(step):
 
 
 def test_each_component_has_its_own_mean_over_what_it_judged(step):
-    got = metrics.of_rollouts(step, torch.zeros(6), best=2.0)
+    got = metrics.of_rollouts(step, torch.zeros(6))
     assert got["rewards/accuracy/mean"] == pytest.approx(3 / 5)
     assert got["rewards/accuracy/std"] == pytest.approx(math.sqrt(0.6 * 0.4))
     assert got["rewards/format/mean"] == pytest.approx(5 / 6)
@@ -72,32 +72,36 @@ def test_reflection_is_read_off_the_responses(graded):
     texts = ("Then 9. ", "Then 9. Check: 9+1=10 wrong. Wait, 8. ")
     one = graded()
     step = [replace(one, rollout=replace(one.rollout, response=text)) for text in texts]
-    got = metrics.of_rollouts(step, torch.zeros(2), best=2.0)
+    got = metrics.of_rollouts(step, torch.zeros(2))
     found = [got[f"reflection/{name}"] for name in ("verify", "correct", "words")]
     assert found == [0.5, 0.5, 1.5]
 
 
 def test_groups_without_signal_are_distinguished_from_each_other(step, graded):
-    got = metrics.of_rollouts(step, torch.zeros(6), best=2.0)
+    got = metrics.of_rollouts(step, torch.zeros(6))
     shares = ("frac_reward_zero_std", "frac_groups_all_right", "frac_groups_all_wrong")
     assert [got[name] for name in shares] == [0.5, 0.5, 0.0]
     wrong = [graded(group=g, reward=0.0, verdicts=verdicts(0.0, 0.0)) for g in "cdcd"]
-    got = metrics.of_rollouts([*step, *wrong], torch.zeros(10), best=2.0)
+    got = metrics.of_rollouts([*step, *wrong], torch.zeros(10))
     assert [got[name] for name in shares] == [0.75, 0.25, 0.5]
     half = [graded(group="e", reward=1.0, verdicts=verdicts(0.0, 1.0)) for _ in range(2)]
-    got = metrics.of_rollouts(half, torch.zeros(2), best=2.0)
-    assert [got[name] for name in shares] == [1.0, 0.0, 0.0]
+    got = metrics.of_rollouts(half, torch.zeros(2))
+    assert [got[name] for name in shares] == [1.0, 0.0, 1.0]
+    tags = [graded(group="f", reward=r, verdicts=verdicts(1.0, r - 1)) for r in (1.0, 2.0)]
+    lost = [graded(group="f", reward=None, verdicts=verdicts(None, 1.0))]
+    got = metrics.of_rollouts(tags + lost, torch.zeros(3))
+    assert [got[name] for name in shares] == [0.0, 1.0, 0.0]
 
 
 def test_praised_failures_are_wrong_answers_with_a_positive_advantage(step):
     praised = torch.tensor([1.0, -1.0, 0.5, 0.7, 0.0, 0.0])
-    got = metrics.of_rollouts(step, praised, best=2.0)
+    got = metrics.of_rollouts(step, praised)
     assert got["frac_praised_failures"] == pytest.approx(2 / 6)
 
 
 def test_a_step_that_nobody_could_judge_has_numbers_all_the_same(graded):
     lost = [graded(reward=None, finish="length", verdicts=verdicts(None, None)) for _ in range(2)]
-    got = metrics.of_rollouts(lost, torch.zeros(2), best=2.0)
+    got = metrics.of_rollouts(lost, torch.zeros(2))
     names = ("reward", "reward_std", "rewards/accuracy/mean", "rewards/format/std")
     assert [got[n] for n in names] == [0.0] * 4
     assert got["unscored"] == 2.0 and got["completions/mean_terminated_length"] == 0.0
@@ -108,12 +112,12 @@ def test_updates_are_averaged_over_the_steps_of_a_rollout():
     first = update_of(
         loss=1.0, kl=0.2, entropy=3.0, clipped_low=0.1, clipped_high=0.0, ratio_mean=1.0,
         grad_norm=4.0, learning_rate=0.1, mismatch_mean=0.01, mismatch_max=0.03,
-        old_kl=0.0, value_loss=0.5, dropped=(0.0, 0.2) + (0.0,) * 9, kept=1.0,
+        old_kl=0.0, value_loss=0.5, dropped=((0, 30), (5, 10), *[(0, 0)] * 9), kept=1.0,
     )  # fmt: skip
     last = update_of(
         loss=3.0, kl=0.4, entropy=2.0, clipped_low=0.3, clipped_high=0.5, ratio_mean=1.2,
         grad_norm=2.0, learning_rate=0.2, mismatch_mean=0.5, mismatch_max=0.9,
-        old_kl=0.2, value_loss=0.7, dropped=(0.0, 0.4) + (0.0,) * 9, kept=0.25,
+        old_kl=0.2, value_loss=0.7, dropped=((0, 0), (1, 90), *[(0, 0)] * 9), kept=0.25,
     )  # fmt: skip
     assert metrics.of_updates([first, last]) == pytest.approx(
         {
@@ -126,7 +130,7 @@ def test_updates_are_averaged_over_the_steps_of_a_rollout():
             "importance_ratio/mean": 1.1,
             "old_kl": 0.1,
             "value_loss": 0.6,
-            "mismatch/dropped/below_128": 0.3,
+            "mismatch/dropped/below_128": 0.06,
             "trust_region/kept": 0.625,
             "grad_norm": 3.0,
             "learning_rate": 0.2,
@@ -135,6 +139,13 @@ def test_updates_are_averaged_over_the_steps_of_a_rollout():
             "sampling/sampling_logp_difference/max": 0.03,
         }
     )
+
+
+def test_an_update_without_tokens_of_a_length_does_not_lower_their_dropped_share():
+    some, none = [(3, 4), *[(0, 0)] * 10], [(0, 0)] * 11
+    got = metrics.of_updates([update_of(dropped=tuple(d)) for d in (some, none)])
+    shares = {name: value for name, value in got.items() if name.startswith("mismatch/")}
+    assert shares == {"mismatch/dropped/below_64": 0.75}
 
 
 def test_a_rollout_of_which_nothing_was_usable_has_no_update_to_report():
@@ -169,7 +180,7 @@ def test_components_are_reported_by_source_and_by_language_where_there_are_sever
         asked(graded, "talk", "en", 0.5, preference=Verdict(score=0.25)),
         asked(graded, "talk", "en", None, preference=Verdict(score=0.75)),
     ]
-    got = metrics.of_rollouts(rows, torch.zeros(4), best=1.0)
+    got = metrics.of_rollouts(rows, torch.zeros(4))
     parts = {name: value for name, value in got.items() if "/mean/" in name}
     assert parts == {
         "rewards/accuracy/mean/sums": 0.5,
@@ -184,7 +195,7 @@ def test_components_are_reported_by_source_and_by_language_where_there_are_sever
 
 def test_one_source_in_one_language_has_no_parts(graded):
     rows = [asked(graded, "sums", "en", 1.0), asked(graded, "sums", "en", 0.0)]
-    got = metrics.of_rollouts(rows, torch.zeros(2), best=1.0)
+    got = metrics.of_rollouts(rows, torch.zeros(2))
     assert not [name for name in got if "/mean/" in name]
 
 

@@ -60,7 +60,6 @@ def collecting(graded):
             held_out=(),
             verifiers={"accuracy": None},
             reward=lambda rollout, verdicts: verdicts["accuracy"].score,
-            best=1.0,
         )
         collector = RolloutCollector(told, task, SimpleNamespace(rollouts=rollouts), None, Judges())
         return collector, log

@@ -92,7 +92,7 @@ def test_names_are_of_every_kind_of_problem():
 @pytest.mark.parametrize(("turn", "late"), [(0, False), (2, False), (3, True), (9, True)])
 def test_a_late_reward_takes_over_in_its_turn(turn, late):
     task = Task(
-        problem=lambda n: OWN, held_out=(), verifiers={}, reward=total, best=1.0,
+        problem=lambda n: OWN, held_out=(), verifiers={}, reward=total,
         late_reward=max, late_from=3,
     )  # fmt: skip
     assert task.reward_in(turn) is (max if late else total)

@@ -9,7 +9,6 @@ from veriloop.pipeline.config.rl import RewardConfig, ZeroRecipe
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.rollouts.grade import grade, verifier_names
 from veriloop.pipeline.rollouts.reward_terms import (
-    best_of_terms,
     term_functions,
     term_verifiers,
     with_terms,
@@ -121,15 +120,6 @@ def test_a_function_that_fails_ends_the_run_by_name(pool, functions, name, messa
     terms = {"mine": {"function": f"{functions}:{name}"}}
     with pytest.raises(StageError, match=message):
         rewards(pool, terms, rollout(RIGHT), rollout(WRONG))
-
-
-def test_the_highest_reward_counts_positive_weights():
-    def best(**terms):
-        return best_of_terms({name: RewardTerm(**term) for name, term in terms.items()})
-
-    assert best() == 0.0
-    assert best(a={"verifier": "length", "weight": 0.5}, b={"verifier": "f1", "weight": -1}) == 0.5
-    assert best(a={"function": "math:sqrt"}) == float("inf")
 
 
 def test_verifiers_of_terms_are_opened():
