@@ -43,6 +43,13 @@ MISSED = {  # result: [(what a benchmark reports of a missed target, the sentenc
             r"rose by \1 ± \2.",
         )
     ],
+    "against_trl": [
+        (
+            r"(\w+): ([\d.]+) x TRL at its best in (\w+), wanted ([\d.]+)",
+            r"A GRPO step of a model of \1 has \2 times the tokens per second of TRL at its best "
+            r"settings in \3; the target is \4.",
+        )
+    ],
     "gpu": [
         (
             r"update of (\S+): mfu ([\d.]+), aim ([\d.]+)",

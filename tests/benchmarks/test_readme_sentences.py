@@ -18,6 +18,9 @@ def sentences(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "failure", "sentence"),
     [
+        ("against_trl", "10M: 2.10 x TRL at its best in float32, wanted 3.5",
+         "A GRPO step of a model of 10M has 2.10 times the tokens per second of TRL at its best "
+         "settings in float32; the target is 3.5."),
         ("gpu", "update of 1.5B: mfu 0.36, aim 0.4",
          "An update of a model of 1.5B reaches 0.36 of the GPU's dense bfloat16 peak; the target "
          "is 0.4."),
