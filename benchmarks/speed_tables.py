@@ -46,6 +46,28 @@ def against(rows: Rows, by: str) -> list[str]:
     return table(header, cells)
 
 
+def against_trl(rows: Rows) -> list[str]:
+    """The steps of all contenders, then all settings of TRL that were tried and their rates."""
+    trials = [
+        [
+            f"{row['size']}, {row['precision']}",
+            ", ".join(_setting(key, value) for key, value in trial.items() if key not in SAME),
+            f"{trial['tokens_per_s']:,.0f}" if trial["tokens_per_s"] else "does not run",
+        ]
+        for row in rows
+        for trial in row.get("trials", ())
+    ]
+    tried = ["", *table(["TRL's settings tried", "", "tokens a second"], trials)] if trials else []
+    return against(rows, "size") + tried
+
+
+SAME = ("bf16", "gradient_checkpointing", "tokens_per_s")  # of all trials of a precision
+
+
+def _setting(key: str, value: Any) -> str:
+    return f"`{key}`" if value is True else f"`{key}: {value}`"
+
+
 def grpo_memory(rows: Rows) -> list[str]:
     """One row per contender: memory after loading, peak, and the ratio to TRL's lowest peak."""
     cells: list[list[str]] = []
@@ -416,7 +438,7 @@ TABLES = {
     "verify_share": verify_share,
     "prefix": prefix,
     "update_speed": update_speed,
-    "against_trl": lambda rows: against(rows, "size"),
+    "against_trl": against_trl,
     "tuning_speed": lambda rows: against(rows, "task"),
     "grpo_memory": grpo_memory,
     "memory": memory,

@@ -167,3 +167,25 @@ def test_a_gpu_has_a_row_for_what_was_measured_and_none_for_what_was_left_out():
     assert lines[-1] == "| weights of 1.5B (2.9 GiB) to another process | 0.05 s |"
     (row,) = tables.proofs({"gpu": result})
     assert row[1:] == ("0.25, 0.75; 9,000", "gpu")
+
+
+def test_the_settings_of_trl_that_were_tried_are_listed(tables):
+    def row(name, rate, **more):
+        step = {"size": "1M", "s": 1.0, "tokens_per_s": rate, "peak_gib": 2.0}
+        return {"name": name, **step, **more}
+
+    same = {"bf16": False, "gradient_checkpointing": False}
+    trials = [
+        {**same, "micro_batch": 128, "tokens_per_s": 0.0},
+        {**same, "micro_batch": 16, "tokens_per_s": 10.0},
+        {**same, "micro_batch": 16, "as_intel": True, "tokens_per_s": 20.0},
+    ]
+    searched = row("TRL, searched, float32", 20.0, precision="float32", trials=trials)
+    lines = tables["against_trl"]([row("ours", 30.0), searched])
+    assert lines[2].split(" | ")[4] == "1.50"
+    assert lines[-3:] == [
+        "| 1M, float32 | `micro_batch: 128` | does not run |",
+        "| 1M, float32 | `micro_batch: 16` | 10 |",
+        "| 1M, float32 | `micro_batch: 16`, `as_intel` | 20 |",
+    ]
+    assert len(tables["against_trl"]([row("TRL", 1.0)])) == 3
