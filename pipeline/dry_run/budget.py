@@ -15,7 +15,9 @@ from veriloop.pipeline.config.rl import PreferenceReward, RLRecipe
 from veriloop.pipeline.config.sections import OptimizerConfig, SamplerConfig, TrainerConfig
 from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SupervisedRecipe
 from veriloop.pipeline.dry_run.memory import (
+    DIVERGENCE_BUFFERS,
     GIB,
+    LOGIT_BUFFERS,
     MIB,
     NATURAL_VECTORS,
     Rows,
@@ -143,7 +145,7 @@ def parts_of(recipe: Planned, shape: Shape, shapes: Shapes) -> tuple[list[Part],
     """Every part, and the names of the models whose shape is unknown."""
     trainer = recipe.trainer
     positions = trainer.rows * max(trainer.row, longest(recipe) - 1)
-    parts = _trainer(shape, trainer, recipe.optimizer, positions)
+    parts = _trainer(shape, trainer, recipe.optimizer, positions, _logit_buffers(recipe))
     if isinstance(recipe, RLRecipe) and recipe.algorithm.objective == "natural_gradient":
         parts = _of_natural_step(parts, shape, trainer)
     others = [*_reference(recipe, shape), *_critic(recipe, shape, positions)]
@@ -222,10 +224,20 @@ def _on_policy(recipe: Planned) -> bool:
     return isinstance(recipe, DistillRecipe) and recipe.method == "on_policy"
 
 
+def _logit_buffers(recipe: Planned) -> int:
+    """Tensors of the size of a logits tile: more where whole distributions are compared."""
+    compares = isinstance(recipe, DistillRecipe) and recipe.divergence != "sampled"
+    return DIVERGENCE_BUFFERS if compares else LOGIT_BUFFERS
+
+
 def _trainer(
-    shape: Shape, trainer: TrainerConfig, optimizer: OptimizerConfig, positions: int
+    shape: Shape,
+    trainer: TrainerConfig,
+    optimizer: OptimizerConfig,
+    positions: int,
+    logit_buffers: int,
 ) -> list[Part]:
-    sizes = trainer_bytes(shape, trainer, positions, optimizer)
+    sizes = trainer_bytes(shape, trainer, positions, optimizer, logit_buffers)
     updating: tuple[Phase, ...] = ("update",)
     frozen = trainer.lora.rank and half_on_gpu(trainer)
     weights = "bf16, adapters in float32" if frozen else "float32"

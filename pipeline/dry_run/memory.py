@@ -27,6 +27,7 @@ NF4 = 0.5 + 4 / 64  # bytes of a weight in 4 bits: a code, and a scale for 64 of
 NATURAL_VECTORS = 6  # float32 copies of the trained weights in a step of losses/natural_gradient.py
 BACKWARD_BUFFERS = 3  # feed-forward-wide tensors that the backward pass of one layer holds
 LOGIT_BUFFERS = 3  # tensors of the size of a logits tile
+DIVERGENCE_BUFFERS = 5  # such tensors of student and teacher, in losses/divergence_tiles.py
 WEIGHT_BYTES: dict[str, int] = {"float32": 4, "bf16": 2}
 # A trained parameter also has a gradient in the weights' type, the optimizer's moments, and a
 # float32 master copy where the weights are narrower.
@@ -154,10 +155,12 @@ def trainer_bytes(
     trainer: TrainerConfig,
     positions: int,
     optimizer: OptimizerConfig | None = None,
+    logit_buffers: int = LOGIT_BUFFERS,
 ) -> dict[str, int]:
     """Bytes of policy, optimizer and activations, by part, for passes over `positions` tokens.
 
-    Without `optimizer` it is AdamW for all weights.
+    Without `optimizer` it is AdamW for all weights. `logit_buffers`: tensors of the size of a
+    logits tile.
     """
     frozen = trainer.lora.rank > 0
     trained = adapter_parameters(shape, trainer) if frozen else shape.parameters
@@ -180,7 +183,7 @@ def trainer_bytes(
         "moments": round(adamw * (trained - matrices) + 4 * matrices),
         "activations": trunk_activations(shape, trainer, positions),
         "head": 4 * copies * shape.vocabulary * shape.hidden
-        + 4 * LOGIT_BUFFERS * tile * min(positions, trainer.logits_chunk),
+        + 4 * logit_buffers * tile * min(positions, trainer.logits_chunk),
     }
 
 

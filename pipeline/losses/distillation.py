@@ -3,19 +3,23 @@
 Each returns one value per token; `token_share` turns them into a share of the step's loss. The
 temperature divides the logits of both. Values are not multiplied by its square, unlike Hinton et
 al. (arXiv 1503.02531), who keep the gradient's scale that way: set the learning rate instead.
-Axes: X any leading shape, M tokens, C tokens of a chunk, V vocabulary, K kept ids of it, D and E
+Axes: X any leading shape, M tokens, V vocabulary, K kept ids of it, D and E
 widths of student and teacher.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, log, log1p
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from veriloop.pipeline.model.logprob import Head, head_logits, log_probs
+from veriloop.pipeline.losses.divergence_tiles import (
+    BucketedKLTiles,
+    JSDTiles,
+    Teacher,
+    top_k_tiles,
+)
+from veriloop.pipeline.model.logprob import Head, log_probs
 
 
 def forward_kl(student_XV: Tensor, teacher_XV: Tensor, *, temperature: float) -> Tensor:
@@ -46,8 +50,7 @@ def generalised_jsd(
     returned: `forward_kl` and `reverse_kl`, as in TRL.
     Raises ValueError for a beta outside [0, 1].
     """
-    if not 0 <= beta <= 1:
-        raise ValueError(f"beta must be in [0, 1], got {beta}")
+    _check_beta(beta)
     if beta == 0:
         return forward_kl(student_XV, teacher_XV, temperature=temperature)
     if beta == 1:
@@ -80,9 +83,7 @@ class TopK:
 
 def top_k(teacher_XV: Tensor, k: int, *, temperature: float) -> TopK:
     """The k likeliest ids of logits and the remaining mass. Raises ValueError unless 0 < k < V."""
-    vocabulary = teacher_XV.shape[-1]
-    if not 0 < k < vocabulary:
-        raise ValueError(f"k must be between 1 and {vocabulary - 1}, below the vocabulary, got {k}")
+    _check_k(k, teacher_XV.shape[-1])
     logq_XV = log_probs(teacher_XV, temperature)
     kept_XK, ids_XK = logq_XV.topk(k)
     return TopK(ids_XK=ids_XK, logq_XK=kept_XK, rest_X=_rest(logq_XV, ids_XK))
@@ -115,18 +116,16 @@ def jsd_from_hidden(
 ) -> Tensor:
     """`generalised_jsd`, [M], of linear(hidden, head) of both, `chunk` tokens at a time.
 
-    No [M, V] tensor is allocated: the backward pass recomputes the logits. Rows of a head beyond
-    the other's (padding of the vocabulary) are ignored.
-    Raises ValueError for a chunk below 1.
+    No [M, V] or [chunk, V] tensor is allocated; see `divergence_tiles.py`. The teacher gets no
+    gradient. Rows of a head beyond the other's (padding of the vocabulary) are ignored.
+    Raises ValueError for a chunk below 1 or a beta outside [0, 1].
     """
-    ids = min(len(student_head[0]), len(teacher_head[0]))
-
-    def values(student_CD: Tensor, teacher_CE: Tensor) -> Tensor:
-        student_CV = head_logits(student_CD, *_first(student_head, ids))
-        teacher_CV = head_logits(teacher_CE, *_first(teacher_head, ids))
-        return generalised_jsd(student_CV, teacher_CV, beta=beta, temperature=temperature)
-
-    return _chunked(values, (student_MD, teacher_ME), chunk)
+    _check_beta(beta)
+    head, teacher = Head(*student_head), Teacher(hidden_ME=teacher_ME, head=Head(*teacher_head))
+    rule = head.scale, head.cap
+    return JSDTiles.apply(
+        student_MD, head.weight_VD, head.bias_V, rule, teacher, beta, temperature, chunk
+    )
 
 
 @torch.no_grad()
@@ -135,27 +134,22 @@ def top_k_from_hidden(
 ) -> TopK:
     """`top_k` of linear(hidden, head) over the first `ids` ids, those of the student's head too,
     `chunk` tokens at a time."""
-    parts = [
-        top_k(head_logits(part_CE, *_first(head, ids)), k, temperature=temperature)
-        for part_CE in teacher_ME.split(chunk)
-    ]
-    return TopK(
-        ids_XK=torch.cat([part.ids_XK for part in parts]),
-        logq_XK=torch.cat([part.logq_XK for part in parts]),
-        rest_X=torch.cat([part.rest_X for part in parts]),
-    )
+    _check_k(k, ids)
+    kept = top_k_tiles(teacher_ME, Head(*head), k, ids=ids, temperature=temperature, chunk=chunk)
+    return TopK(ids_XK=kept[0], logq_XK=kept[1], rest_X=kept[2])
 
 
 def top_k_kl_from_hidden(
     student_MD: Tensor, head: Head, kept: TopK, *, temperature: float, chunk: int
 ) -> Tensor:
-    """`top_k_kl` of linear(hidden, head), [M], chunked as `jsd_from_hidden` is."""
-
-    def values(student_CD: Tensor, ids_CK: Tensor, logq_CK: Tensor, rest_C: Tensor) -> Tensor:
-        part = TopK(ids_XK=ids_CK, logq_XK=logq_CK, rest_X=rest_C)
-        return top_k_kl(head_logits(student_CD, *head), part, temperature=temperature)
-
-    return _chunked(values, (student_MD, kept.ids_XK, kept.logq_XK, kept.rest_X), chunk)
+    """`top_k_kl` of linear(hidden, head), [M], in tiles as `jsd_from_hidden` is."""
+    head = Head(*head)
+    return BucketedKLTiles.apply(
+        *(student_MD, head.weight_VD, head.bias_V, (head.scale, head.cap)),
+        *(kept.ids_XK, kept.logq_XK, kept.rest_X),
+        temperature,
+        chunk,
+    )
 
 
 def token_share(values_M: Tensor, tokens: int) -> Tensor:
@@ -178,14 +172,11 @@ def _rest(logp_XV: Tensor, ids_XK: Tensor) -> Tensor:
     return logp_XV.scatter(-1, ids_XK, -inf).logsumexp(-1)
 
 
-def _first(head: Head, ids: int) -> Head:
-    head = Head(*head)  # callers may pass a plain tuple
-    bias_V = None if head.bias_V is None else head.bias_V[:ids]
-    return head._replace(weight_VD=head.weight_VD[:ids], bias_V=bias_V)
+def _check_beta(beta: float) -> None:
+    if not 0 <= beta <= 1:
+        raise ValueError(f"beta must be in [0, 1], got {beta}")
 
 
-def _chunked(values: Callable[..., Tensor], tensors: tuple[Tensor, ...], chunk: int) -> Tensor:
-    if chunk < 1:
-        raise ValueError(f"chunk must be at least 1 token, got {chunk}")
-    parts = zip(*(tensor.split(chunk) for tensor in tensors), strict=True)
-    return torch.cat([checkpoint(values, *part, use_reentrant=False) for part in parts])
+def _check_k(k: int, vocabulary: int) -> None:
+    if not 0 < k < vocabulary:
+        raise ValueError(f"k must be between 1 and {vocabulary - 1}, below the vocabulary, got {k}")

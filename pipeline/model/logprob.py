@@ -9,7 +9,7 @@ Axes: X any leading shape, M positions, C those of a chunk, D hidden width, V vo
 of it, K tiles.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -225,20 +225,13 @@ class HeadTiles(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grad_outputs: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """`grad_outputs` is None for an unused output. The weight's gradient is None if it has been
-        accumulated in place."""
+        """`grad_outputs` is None for an unused output."""
         hidden_MD, weight_VD, bias_V, targets_M, normaliser_M, entropy_M = ctx.saved_tensors
         grad_M, entropy_grad_M = grad_outputs
         if grad_M is None:
             grad_M = torch.zeros_like(normaliser_M)
-        needs, dtype = ctx.needs_input_grad, normaliser_M.dtype
-        in_place_VD = in_place_grad(weight_VD, dtype) if needs[1] else None
-        by_hidden_MD, by_weight_VD, by_bias_V = (
-            total if total is not None or not needed else torch.zeros_like(x, dtype=dtype)
-            for x, total, needed in zip(
-                ctx.saved_tensors[:3], (None, in_place_VD, None), needs[:3], strict=True
-            )
-        )
+        head, needs = Head(weight_VD, bias_V), ctx.needs_input_grad
+        gradients = HeadGradients(hidden_MD, head, needs, normaliser_M.dtype)
         by_product = _fused(_by_product) if ctx.compiled else _by_product
         tiles = _slices(len(weight_VD), _tile_size(hidden_MD))
         for part in ctx.parts:
@@ -253,17 +246,89 @@ class HeadTiles(torch.autograd.Function):
                     grad_M[part],
                     None if entropy_grad_M is None else (entropy_M[part], entropy_grad_M[part]),
                     inputs_CD.dtype,
-                    by_bias_V is not None,
+                    gradients.by_bias_V is not None,
                 )
-                if by_hidden_MD is not None:
-                    weight_SD = weight_VD[tile].to(inputs_CD.dtype)
-                    by_hidden_MD[part] += _input_grad(by_product_CS, weight_SD)
-                if by_weight_VD is not None:
-                    by_weight_VD[tile] += _weight_grad(by_product_CS, inputs_CD)
-                if by_bias_V is not None and by_bias_S is not None:
-                    by_bias_V[tile] += by_bias_S
-        by_weight_VD = None if by_weight_VD is in_place_VD else by_weight_VD
-        return by_hidden_MD, by_weight_VD, by_bias_V, *NO_GRADIENTS
+                gradients.add(part, tile, by_product_CS, by_bias_S, inputs_CD)
+        return *gradients.totals, *NO_GRADIENTS
+
+
+class HeadGradients:
+    """The gradients of hidden states and head, summed over tiles; None where none is needed."""
+
+    def __init__(
+        self, hidden_MD: Tensor, head: Head, needs: Sequence[bool], dtype: torch.dtype
+    ) -> None:
+        """`needs`: whether those by hidden states, weight and bias are needed."""
+
+        def zeros(x: Tensor | None, needed: bool) -> Tensor | None:
+            return torch.zeros_like(x, dtype=dtype) if needed and x is not None else None
+
+        self.weight_VD = head.weight_VD
+        self.in_place_VD = in_place_grad(head.weight_VD, dtype) if needs[1] else None
+        by_weight_VD = self.in_place_VD
+        if by_weight_VD is None:
+            by_weight_VD = zeros(head.weight_VD, needs[1])
+        self.by_hidden_MD, self.by_weight_VD = zeros(hidden_MD, needs[0]), by_weight_VD
+        self.by_bias_V = zeros(head.bias_V, needs[2])
+
+    def add(
+        self,
+        part: slice,
+        tile: slice,
+        by_product_CS: Tensor,
+        by_bias_S: Tensor | None,
+        inputs_CD: Tensor,
+    ) -> None:
+        """Add what follows from the gradient by the product of a part of the positions, whose
+        hidden states are `inputs_CD`, with a tile of the vocabulary."""
+        if self.by_hidden_MD is not None:
+            weight_SD = self.weight_VD[tile].to(inputs_CD.dtype)
+            self.by_hidden_MD[part] += _input_grad(by_product_CS, weight_SD)
+        if self.by_weight_VD is not None:
+            self.by_weight_VD[tile] += _weight_grad(by_product_CS, inputs_CD)
+        if self.by_bias_V is not None and by_bias_S is not None:
+            self.by_bias_V[tile] += by_bias_S
+
+    @property
+    def totals(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Those by hidden states, weight and bias; None for a weight whose gradient has been
+        accumulated in place."""
+        by_weight_VD = None if self.in_place_VD is not None else self.by_weight_VD
+        return self.by_hidden_MD, by_weight_VD, self.by_bias_V
+
+
+def vocabulary_tiles(ids: int, *hidden: Tensor) -> list[slice]:
+    """Tiles of the first `ids` ids, of the size for products with these hidden states."""
+    size = min(map(_tile_size, hidden))
+    return [slice(tile.start, min(tile.stop, ids)) for tile in _slices(ids, size)]
+
+
+def logit_tiles(
+    hidden_CD: Tensor, head: Head, tiles: Sequence[slice], temperature: float
+) -> Iterator[Tensor]:
+    """`head_logits` / temperature of each tile, [C, S], in float32 or wider; the caller may
+    overwrite them."""
+    _check_temperature(temperature)
+    for _, product_CS in _products(hidden_CD, head.weight_VD, head.bias_V, tiles):
+        yield _scaled(product_CS, temperature / head.scale, head.cap / temperature)
+
+
+@torch.no_grad()
+def likeliest(hidden_MD: Tensor, head: Head, *, chunk: int) -> Tensor:
+    """The id with the largest logit, [M]; of equal ones the first."""
+    ids_M = torch.zeros(len(hidden_MD), dtype=torch.int64, device=hidden_MD.device)
+    tiles = vocabulary_tiles(len(head.weight_VD), hidden_MD)
+    products = head._replace(scale=1.0, cap=0.0)  # a rising function of these, which may saturate
+    for part in _slices(len(hidden_MD), chunk):
+        best_C = hidden_MD.new_full(ids_M[part].shape, -torch.inf, dtype=wide(hidden_MD))
+        for tile, logits_CS in zip(
+            tiles, logit_tiles(hidden_MD[part], products, tiles, 1.0), strict=True
+        ):
+            top_C, index_C = logits_CS.max(1)
+            better_C = top_C > best_C
+            best_C = torch.where(better_C, top_C, best_C)
+            ids_M[part] = torch.where(better_C, index_C + tile.start, ids_M[part])
+    return ids_M
 
 
 def _statistics(
@@ -362,7 +427,7 @@ def _tile_size(hidden_CD: Tensor) -> int:
 
 
 def _products(
-    hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, tiles: list[slice]
+    hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, tiles: Sequence[slice]
 ) -> Iterator[tuple[slice, Tensor]]:
     """(tile of the vocabulary, its product [C, S] in float32 or wider, which the caller may
     overwrite).

@@ -1,6 +1,6 @@
 """The SFT loss and metrics of one optimizer step: cross-entropy of the learned tokens.
 
-Axes: R rows, T positions, M learned tokens, D width, V vocabulary, C tokens of a chunk.
+Axes: R rows, T positions, M learned tokens, D width.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,10 @@ from veriloop.data.sft_ids import EncodedExample
 from veriloop.pipeline.cluster.deal import balanced_rows
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.device import brought
+from veriloop.pipeline.model.logprob import likeliest
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import forward, hidden_states, score, score_hidden
+from veriloop.pipeline.model.probe import output_head
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.measurements import Tally
@@ -110,9 +112,6 @@ def _measured(model: Any, piece: Piece, chunk: int) -> tuple[Tensor, Tensor]:
     hidden_RTD = hidden_states(model.base_model, piece.ids_RT, piece.positions_RT)
     hidden_MD = hidden_RTD[piece.learned_RT]
     targets_M = brought(piece.targets_RT[piece.learned_RT], hidden_MD.device)
-    head = model.get_output_embeddings()  # soft caps and scales after it preserve the argmax
     logp_M, _ = score_hidden(model, hidden_MD, targets_M, temperature=1.0, chunk=chunk)
-    right = torch.zeros((), dtype=torch.int64, device=hidden_MD.device)
-    for hidden_CD, targets_C in zip(hidden_MD.split(chunk), targets_M.split(chunk), strict=True):
-        right += (head(hidden_CD).argmax(-1) == targets_C).sum()
-    return -logp_M.double().sum(), right
+    right = likeliest(hidden_MD, output_head(model), chunk=chunk) == targets_M
+    return -logp_M.double().sum(), right.sum()

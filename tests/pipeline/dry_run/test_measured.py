@@ -8,14 +8,20 @@ import torch
 
 from tests.memory_peak import memory_peak
 from tests.rollouts import graded
+from veriloop.data.sft_ids import EncodedExample
+from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.config.sections import TinyModel
+from veriloop.pipeline.distill.logit_step import gradient
+from veriloop.pipeline.distill.on_policy import OnPolicyDistiller
+from veriloop.pipeline.distill.teacher_pass import TopKOptions, score_top_k
 from veriloop.pipeline.dry_run.budget import parts_of, peak
 from veriloop.pipeline.dry_run.memory import shape_of, tiny_shape
 from veriloop.pipeline.dry_run.plan import tiny_parameters
 from veriloop.pipeline.model.policy import without_dropout
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.rl.learner import PolicyLearner
+from veriloop.pipeline.training.optimizer import Optimizer
 
 PROMPT, ANSWER, ROWS = 64, 192, 4
 CONFIG = {
@@ -89,6 +95,76 @@ def test_the_peak_of_an_update_is_within_15_percent_of_the_plan(case):
     planned, phase = peak(trained)
     assert phase == ("natural step" if case == "natural gradient" else "update")
     assert measured(recipe, config) == pytest.approx(planned, rel=0.15)
+
+
+def distilling(**changes):
+    """A recipe with the trainer and the lengths of `recipe_of`."""
+    usual = recipe_of()
+    values = {"name": "n", "start": "here", "teacher": "there", "trainer": usual.trainer,
+              "optimizer": usual.optimizer}  # fmt: skip
+    if changes["method"] == "on_policy":
+        values |= {"steps": 9, "rollout": usual.rollout}
+    else:
+        values |= {"data": {"source": "r.jsonl", "max_tokens": PROMPT + ANSWER, "held_out": 1}}
+    return DistillRecipe.model_validate(values | changes)
+
+
+def model_of(recipe, config):
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    built = without_dropout(Qwen2ForCausalLM(Qwen2Config(**config))).train()
+    return prepare(built, recipe.trainer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("divergence", ["sampled", "jsd", "forward_kl", "reverse_kl"])
+def test_the_peak_of_on_policy_distillation_is_within_15_percent_of_the_plan(divergence):
+    config = {**CONFIG, "tie_word_embeddings": True}
+    recipe = distilling(method="on_policy", divergence=divergence)
+    rollouts = answers(recipe)
+
+    def train():
+        teacher = model_of(recipe, config).requires_grad_(requires_grad=False)
+        learner = OnPolicyDistiller(recipe, model_of(recipe, config), teacher)
+        for step in range(2):
+            learner.learn(step, rollouts, Random(0))
+
+    assert memory_peak(train) == pytest.approx(planned_peak(recipe, config), rel=0.15)
+
+
+@pytest.mark.slow
+def test_the_peak_of_distillation_from_kept_distributions_is_within_15_percent_of_the_plan():
+    config = {**CONFIG, "tie_word_embeddings": True}
+    recipe = distilling(method="logits")
+    examples = [
+        EncodedExample(ids=(*r.prompt_ids, *r.response_ids),
+                       learned=(False,) * PROMPT + (True,) * ANSWER)
+        for r in (one.rollout for one in answers(recipe))
+    ]  # fmt: skip
+    options = TopKOptions(k=32, ids=8000, temperature=1.0, trainer=recipe.trainer)
+    kept = []
+
+    def score():
+        kept[:] = score_top_k(model_of(recipe, config), examples, options)
+
+    def train():
+        model = model_of(recipe, config)
+        optimizer = Optimizer(model, recipe.optimizer)
+        targets = dict(zip(examples, kept, strict=True))
+        for step in range(2):
+            gradient(model, examples, targets, recipe.trainer, 1.0)
+            optimizer.step(0.0, step)
+
+    assert memory_peak(score) < planned_peak(recipe, config)
+    assert memory_peak(train) == pytest.approx(planned_peak(recipe, config), rel=0.15)
+
+
+def planned_peak(recipe, config):
+    """Of all but the sampler, in an update."""
+    parts, _ = parts_of(recipe, shape_of(config), lambda _: shape_of(config))
+    size, phase = peak(part for part in parts if not part.name.startswith(("sampler", "sync")))
+    assert phase == "update"
+    return size
 
 
 def test_the_tiny_models_of_recipes_are_counted_as_llama_is():

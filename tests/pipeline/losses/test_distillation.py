@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.memory_peak import memory_peak
 from veriloop.pipeline.losses.distillation import (
     TopK,
     forward_kl,
@@ -20,6 +21,8 @@ from veriloop.pipeline.losses.distillation import (
     top_k_kl_from_hidden,
 )
 from veriloop.pipeline.losses.policy_gradient import policy_gradient
+from veriloop.pipeline.model import logprob
+from veriloop.pipeline.model.logprob import Head, accumulate_in_place, head_logits
 
 CLOSE = {"atol": 1e-12, "rtol": 1e-12}
 P, Q = (0.5, 0.3, 0.2), (0.2, 0.2, 0.6)  # student and teacher, by hand
@@ -266,6 +269,79 @@ def test_chunks_change_neither_the_bucketed_kl_nor_its_gradient(heads, chunk):
     assert_close(got, wanted, **CLOSE)
     for one, other in zip(gradients(got, heads), gradients(wanted, heads), strict=True):
         assert_close(one, other, **CLOSE)
+
+
+@pytest.fixture
+def of_three(monkeypatch):
+    """The vocabulary is read three ids at a time."""
+    monkeypatch.setattr(logprob, "TILE", 3)
+
+
+@pytest.mark.parametrize(("scale", "cap"), [(1.0, 0.0), (0.7, 0.0), (1.5, 2.0)])
+@pytest.mark.parametrize("beta", [0, 0.4, 1])
+def test_tiles_of_the_vocabulary_change_neither_the_jsd_nor_its_gradient(
+    heads, of_three, beta, scale, cap
+):
+    (hidden, weight), bias, (theirs, their_weight) = heads
+    student = head_logits(hidden, weight, bias, scale, cap)
+    teacher = head_logits(theirs, their_weight, None, 1.2, 3.0)[:, :9]
+    wanted = generalised_jsd(student, teacher, beta=beta, temperature=1.3)
+    own, other = Head(weight, bias, scale, cap), Head(their_weight, None, 1.2, 3.0)
+    got = jsd_from_hidden(hidden, own, theirs, other, beta=beta, temperature=1.3, chunk=2)
+    assert_close(got, wanted, **CLOSE)
+    for one, two in zip(gradients(got, heads), gradients(wanted, heads), strict=True):
+        assert_close(one, two, **CLOSE)
+    fewer = jsd_from_hidden(theirs, other, hidden, own, beta=beta, temperature=1.3, chunk=2)
+    assert_close(fewer, generalised_jsd(teacher, student, beta=beta, temperature=1.3), **CLOSE)
+
+
+@pytest.mark.parametrize(("scale", "cap"), [(1.0, 0.0), (0.7, 0.0), (1.5, 2.0)])
+@pytest.mark.parametrize("k", [1, 4, 8])
+def test_tiles_of_the_vocabulary_change_neither_the_bucketed_kl_nor_its_gradient(
+    heads, of_three, k, scale, cap
+):
+    (hidden, weight), bias, (theirs, their_weight) = heads
+    teacher = head_logits(theirs, their_weight, None, 1.2, 3.0)[:, :9]
+    kept = top_k(teacher, k, temperature=1.3)
+    theirs_kept = top_k_from_hidden(
+        theirs, Head(their_weight, None, 1.2, 3.0), k, ids=9, temperature=1.3, chunk=2
+    )
+    assert torch.equal(theirs_kept.ids_XK, kept.ids_XK)
+    assert_close(theirs_kept.logq_XK, kept.logq_XK, **CLOSE)
+    assert_close(theirs_kept.rest_X, kept.rest_X, **CLOSE)
+    wanted = top_k_kl(head_logits(hidden, weight, bias, scale, cap), kept, temperature=1.3)
+    head = Head(weight, bias, scale, cap)
+    got = top_k_kl_from_hidden(hidden, head, kept, temperature=1.3, chunk=2)
+    assert_close(got, wanted, **CLOSE)
+    for one, two in zip(gradients(got, heads), gradients(wanted, heads), strict=True):
+        assert_close(one, two, **CLOSE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["jsd", "bucketed KL", "top k"])
+def test_memory_does_not_grow_with_the_vocabulary(loss):
+    """More than a few tiles, and less than the logits of a chunk, which take 32 MB."""
+    tokens, width, ids = 256, 8, 2**15
+
+    def work():
+        hidden, weight = torch.randn(tokens, width), torch.randn(ids, width)
+        kept = top_k_from_hidden(hidden, (weight, None), 4, ids=ids, temperature=1.0, chunk=tokens)
+        if loss == "top k":
+            return
+        accumulate_in_place(weight.requires_grad_())
+        head = weight, None
+        if loss == "jsd":
+            teacher = hidden.clone(), (weight.detach(), None)
+            values = jsd_from_hidden(
+                hidden, head, *teacher, beta=0.5, temperature=1.0, chunk=tokens
+            )
+        else:
+            values = top_k_kl_from_hidden(hidden, head, kept, temperature=1.0, chunk=tokens)
+        values.sum().backward()
+
+    weights = 4 * ids * width
+    tile = 4 * tokens * logprob.TILE
+    assert memory_peak(work) < 2 * weights + 7 * tile < 4 * tokens * ids
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 100])

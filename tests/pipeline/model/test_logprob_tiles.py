@@ -7,9 +7,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from veriloop.pipeline.model import logprob
 from veriloop.pipeline.model.logprob import (
+    Head,
     accumulate_in_place,
     entropy,
     in_place_grad,
+    likeliest,
     logp_and_entropy_from_hidden,
     narrow,
     token_logp,
@@ -200,3 +202,20 @@ def test_a_weight_in_half_precision_has_its_gradient_added_up_by_autograd():
     logp, _ = logp_and_entropy_from_hidden(hidden, weight, None, targets, temperature=1.0, chunk=4)
     logp.sum().backward()
     assert weight.grad.dtype == torch.bfloat16 and weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 100])
+def test_the_likeliest_id_is_the_first_with_the_largest_logit(chunk):
+    hidden, weight, bias, _ = head()
+    weight[9], bias[9] = weight[3], bias[3]
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    got = likeliest(hidden, Head(weight, bias, 2.0, 0.5), chunk=chunk)  # the cap makes many equal
+    assert got.tolist() == logits.argmax(-1).tolist()
+    assert likeliest(hidden[:0], Head(weight, bias), chunk=chunk).tolist() == []
+
+
+def test_the_likeliest_id_is_found_among_logits_in_float32():
+    """In bfloat16 the first three logits would be equal."""
+    weight = torch.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0], [0.0, 1.0]])
+    hidden = torch.tensor([[10.0, 2**-10]], dtype=torch.bfloat16)
+    assert likeliest(hidden, Head(weight, None), chunk=1).tolist() == [2]

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from veriloop.data.sft_ids import EncodedExample
 from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.model.policy import score
+from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.sft import step as module
 from veriloop.pipeline.sft.step import gradient, measure, pieces
 from veriloop.pipeline.training.optimizer import Optimizer
@@ -135,6 +136,26 @@ def test_held_out_examples_are_measured_without_a_gradient(tiny_llama, random_ex
         assert told["eval_loss"] == pytest.approx(loss.item(), abs=1e-5)
         assert told["eval_mean_token_accuracy"] == pytest.approx(right)
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_accuracy_is_measured_by_logits_in_float32(tiny_llama, random_examples):
+    """Passes in bfloat16 round hidden states; of rounded logits many would be equal."""
+    batch = random_examples(20)
+    model = prepare(tiny_llama(), TrainerConfig(device="cpu", compute="bfloat16"))
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1e-3).add_(1.0)  # logits differ by less than they are rounded by
+    right, count = 0, 0
+    for example in batch:
+        ids = torch.tensor([example.ids])
+        with torch.no_grad():
+            hidden = model.base_model(input_ids=ids).last_hidden_state[0].double()
+        best = (hidden @ model.lm_head.weight.double().T).argmax(-1)
+        for t, learned in enumerate(example.learned):
+            right += int(learned and best[t - 1] == example.ids[t])
+            count += learned
+    alone = TrainerConfig(row=1, rows=1)
+    measured = measure(model, batch, alone)["eval_mean_token_accuracy"]
+    assert right and measured == pytest.approx(right / count)
 
 
 @pytest.mark.slow
