@@ -69,6 +69,7 @@ class OnPolicyDistiller:
                 share_prompts=recipe.trainer.share_prompts
                 and supports_shared_prompts(self.policy, self.teacher),
                 ranks=context.ranks.count,
+                reads_rewards=False,
             )
         with span("score"):
             parts = score_parts(

@@ -48,10 +48,12 @@ def minibatches(
     select: Callable[[Sequence[int]], Sequence[int]] = tuple,
     share_prompts: bool = False,
     ranks: int = 1,
+    reads_rewards: bool = True,
 ) -> list[Minibatch]:
     """`config.minibatches` random, nearly equal shares of the rollouts that are trained on.
 
-    Excludes rollouts whose verifier failed, and with `truncated: mask` those cut by max_tokens.
+    Excludes rollouts whose verifier failed, for process supervision that of their steps too, unless
+    the update reads no rewards; with `truncated: mask` also those cut by max_tokens.
     `select` picks the rollouts of a share that go through the forward pass; its counts include the
     whole share. With `share_prompts` a micro-batch is one long row, in which a prompt appears once
     before all its responses. Several `ranks` get shorter micro-batches where that gives each one.
@@ -59,7 +61,7 @@ def minibatches(
     usable = [
         i
         for i, g in enumerate(graded)
-        if g.reward is not None
+        if (_is_scored(g, config) or not reads_rewards)
         and not (config.truncated == "mask" and g.rollout.finish == "length")
     ]
     shuffle.shuffle(usable)
@@ -70,6 +72,11 @@ def minibatches(
         for share in shares
         if share
     ]
+
+
+def _is_scored(graded: Graded, config: AlgorithmConfig) -> bool:
+    has_steps = config.advantage != "process" or graded.steps is not None
+    return graded.reward is not None and has_steps
 
 
 def with_signals_of(scored: Sequence[Minibatch], fresh: Sequence[Minibatch]) -> list[Minibatch]:

@@ -136,13 +136,17 @@ def test_a_rollout_is_learned_from_in_as_many_steps_as_asked(
     assert one.metrics()["optimizer_steps"] == 2.0
 
 
-def test_an_unjudged_rollout_is_not_learned_from(imitation, sampled, unshuffled):
-    one = imitation()
+@pytest.mark.parametrize("divergence", ["sampled", "reverse_kl"])
+def test_an_unjudged_rollout_is_learned_from(imitation, sampled, unshuffled, divergence):
+    """The teacher scores it as any other: rewards are recorded only."""
+    one, other = imitation(divergence=divergence), imitation(divergence=divergence)
     rollouts = sampled(one.policy, 8)
-    rollouts[2] = replace(rollouts[2], reward=None)
-    (told,), advantages_N = one.learn(0, rollouts, unshuffled)
-    assert advantages_N[2] == 0 and (advantages_N != 0).sum() == 7
-    assert told.tokens == sum(len(g.rollout.response_ids) for g in rollouts if g.reward is not None)
+    (wanted,), advantages_N = one.learn(0, rollouts, unshuffled)
+    unjudged = [replace(g, reward=None) if n % 3 == 0 else g for n, g in enumerate(rollouts)]
+    (told,), found_N = other.learn(0, unjudged, unshuffled)
+    assert told == wanted and torch.equal(found_N, advantages_N) and (found_N != 0).all()
+    ours, theirs = (made.context.optimizer.gradients[0] for made in (one, other))
+    assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("divergence", ["sampled", "reverse_kl"])
@@ -247,7 +251,13 @@ def test_rollouts_are_laid_out_for_all_ranks_and_share_prompts_where_both_models
         prepare(one.policy, one.recipe.trainer), prepare(one.teacher, one.recipe.trainer)
     one.learn(0, sampled(one.policy, 2), unshuffled)
     shared = asked and packed
-    assert settings == {"max_tokens": 9, "shuffle": unshuffled, "share_prompts": shared, "ranks": 3}
+    assert settings == {
+        "max_tokens": 9,
+        "shuffle": unshuffled,
+        "share_prompts": shared,
+        "ranks": 3,
+        "reads_rewards": False,
+    }
 
 
 def test_only_the_first_update_of_a_step_is_by_the_policy_that_sampled(

@@ -35,6 +35,7 @@ def estimated(graded, unshuffled):
             )
             for i, (reward, n, group) in enumerate(zip(rewards, lengths, groups, strict=True))
         ]
+        rollouts = [replace(g, steps=()) for g in rollouts]  # scored, and `steps_N` has the scores
         trainer = TrainerConfig(row=64, rows=8)
         (part,) = minibatches(rollouts, algorithm, trainer, max_tokens=16, shuffle=unshuffled)
         (part,) = score_parts(None, None, None, [part], algorithm, 8)

@@ -1,6 +1,7 @@
 """From graded rollouts to micro-batches: the right tokens, the right advantage, nobody twice."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -165,6 +166,16 @@ def test_rollouts_that_no_verifier_could_judge_are_never_trained_on(graded):
     trained = [tokens for tokens, _, _ in everything(parts)]
     assert sorted(trained) == [(i + 1,) for i in range(9) if i % 3]
     assert sum(part.counts.sequences for part in parts) == 6
+
+
+def test_with_process_supervision_a_response_without_scores_of_its_steps_is_not_trained_on(graded):
+    scored = replace(graded(response=(1,)), steps=((1, 0.5),))
+    rollouts = [scored, graded(response=(2,)), replace(scored, reward=None)]
+    process = AlgorithmConfig(minibatches=1, advantage="process")
+    for config, kept in ((process, [0]), (ONE, [0, 1])):
+        (part,) = cut(rollouts, config=config)
+        assert [rollout for _, _, rollout in everything([part])] == kept
+        assert part.counts.sequences == len(kept)
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("train", {(1,), (2,)}), ("mask", {(1,)})])
