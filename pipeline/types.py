@@ -90,7 +90,7 @@ class Update:
     """
 
     loss: float  # of the policy
-    kl: float  # nats per token, policy to reference by k3; 0 when no reference is used
+    kl: float  # nats per token, policy to reference or teacher; 0 when none is used
     entropy: float  # nats per token, of the policy at the sampling temperature
     clipped_low: float  # share of tokens with A < 0 whose ratio fell under 1 - eps_low
     clipped_high: float  # share of tokens with A > 0 whose ratio rose over 1 + eps_high
@@ -107,6 +107,7 @@ class Update:
     tokens: int  # masked-in tokens of the step, the loss's denominator
     scored: int  # tokens that went through the forward pass
 
+    ptx_loss: float | None = None  # nats per token of pre-training text; None without one
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeenTokens:

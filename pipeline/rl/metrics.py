@@ -144,7 +144,15 @@ def of_updates(updates: Sequence[Update]) -> dict[str, float]:
         # Only the first update scores with the policy that sampled.
         "sampling/sampling_logp_difference/mean": updates[0].mismatch_mean,
         "sampling/sampling_logp_difference/max": updates[0].mismatch_max,
-    } | _dropped(updates)
+        **_pretraining(updates),
+        **_dropped(updates),
+    }
+
+
+def _pretraining(updates: Sequence[Update]) -> dict[str, float]:
+    """The loss on text, of the updates that had one."""
+    losses = [u.ptx_loss for u in updates if u.ptx_loss is not None]
+    return {"ptx_loss": fmean(losses)} if losses else {}
 
 
 def _scored(updates: Sequence[Update]) -> float:

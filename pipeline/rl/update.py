@@ -152,8 +152,7 @@ def update(
     with _all_or_none(context):
         _check_finite(done, checked | {"value loss": totals["value_loss"]})
     check_mismatch(context.optimizer, gap, widest, tokens, tolerance, done)
-    if context.pretraining is not None and not critic_only:
-        context.pretraining(done).backward()
+    ptx_loss = None if critic_only else _pretrain(context, done)
     with span("optimizer"), _all_or_none(context):
         if context.critic is not None:
             context.critic.clip(context.optimizer.config.max_grad_norm)
@@ -185,7 +184,17 @@ def update(
         kept=kept,
         tokens=counts.tokens,
         scored=scored,
+        ptx_loss=ptx_loss,
     )
+
+
+def _pretrain(context: UpdateContext, done: int) -> float | None:
+    """Add the gradient of the loss on text; returns that loss of all ranks without its weight."""
+    if context.pretraining is None:
+        return None
+    share = context.pretraining(done)
+    share.backward()
+    return context.ranks.summed(share.detach()).item() / context.algorithm.ptx_coefficient
 
 
 def _accumulate(

@@ -39,7 +39,8 @@ def step(graded):
 
 
 def update_of(**changes):
-    values = dict.fromkeys(Update.__slots__, 0.0) | {"tokens": 10, "scored": 10, "dropped": ()}
+    values = dict.fromkeys(Update.__slots__, 0.0)
+    values |= {"tokens": 10, "scored": 10, "dropped": (), "ptx_loss": None}
     return Update(**values | changes)
 
 
@@ -139,6 +140,13 @@ def test_updates_are_averaged_over_the_steps_of_a_rollout():
             "sampling/sampling_logp_difference/max": 0.03,
         }
     )
+
+
+def test_the_loss_on_text_is_averaged_over_the_updates_that_had_one():
+    losses = [None, 2.0, 3.0]  # none while only the critic learns
+    updates = [update_of(ptx_loss=loss) for loss in losses]
+    assert metrics.of_updates(updates)["ptx_loss"] == 2.5
+    assert "ptx_loss" not in metrics.of_updates(updates[:1])
 
 
 def test_an_update_without_tokens_of_a_length_does_not_lower_their_dropped_share():

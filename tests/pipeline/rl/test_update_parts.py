@@ -214,8 +214,9 @@ def test_how_much_of_a_step_is_kept_is_reported(prepared):
 
 def test_text_adds_its_own_gradient_once_a_step(prepared, stepped):
     model, part = prepared
-    config = AlgorithmConfig(kl_coefficient=0)
-    plain, _ = stepped(model, part, config)
+    config = AlgorithmConfig(kl_coefficient=0, ptx_coefficient=0.5)
+    plain, told = stepped(model, part, config)
+    assert told.ptx_loss is None
     kept, asked = [], []
 
     def pretraining(done):
@@ -229,11 +230,17 @@ def test_text_adds_its_own_gradient_once_a_step(prepared, stepped):
             kept.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
             model.zero_grad()
             return 0.0, 0.0
+        def forget(self):
+            model.zero_grad()
+
 
     learner = UpdateContext(
         policy=model, optimizer=Keeper(), algorithm=config, chunk=CHUNK, pretraining=pretraining
     )
-    update(learner, part, progress=0.0, done=6)
+    loss = 2.0 * sum(p.sum().item() for p in model.parameters())
+    told = update(learner, part, progress=0.0, done=6)
+    assert asked == [6] and told.ptx_loss == pytest.approx(loss / 0.5, rel=1e-4)
+    assert update(learner, part, progress=0.0, done=6, critic_only=True).ptx_loss is None
     assert asked == [6]
     assert_close(kept[0], plain + 2.0, atol=1e-5, rtol=1e-4)
 
