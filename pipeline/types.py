@@ -92,7 +92,8 @@ class Update:
     loss: float  # of the policy
     kl: float  # nats per token, policy to reference or teacher; 0 when none is used
     entropy: float  # nats per token, of the policy at the sampling temperature
-    clipped_low: float  # share of tokens with A < 0 whose ratio fell under 1 - eps_low
+    # share of tokens with A < 0 whose ratio fell under 1 - eps_low, or rose over a dual clip
+    clipped_low: float
     clipped_high: float  # share of tokens with A > 0 whose ratio rose over 1 + eps_high
     ratio_mean: float  # current policy over the old one
     old_kl: float  # nats per token, old policy to the current one
@@ -106,8 +107,8 @@ class Update:
     learning_rate: float
     tokens: int  # masked-in tokens of the step, the loss's denominator
     scored: int  # tokens that went through the forward pass
-
     ptx_loss: float | None = None  # nats per token of pre-training text; None without one
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeenTokens:
@@ -116,4 +117,4 @@ class SeenTokens:
     logp_T: Tensor  # nats, under the policy being updated
     entropy_T: Tensor  # nats, at the sampling temperature
     advantage_T: Tensor  # unitless
-    clipped_T: Tensor  # int8: -1 ratio clipped at 1 - eps_low, 1 at 1 + eps_high, 0 not clipped
+    clipped_T: Tensor  # int8: -1 clipped with A < 0, 1 with A > 0, 0 not clipped

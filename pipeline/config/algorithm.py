@@ -16,6 +16,7 @@ from veriloop.pipeline.config.fields import (
 )
 from veriloop.pipeline.config.kl_placement import placement
 from veriloop.pipeline.config.presets import PRESETS, Model
+from veriloop.pipeline.config.reads import ADVANTAGES, FORMER_DEFAULTS, OBJECTIVES, unread
 from veriloop.pipeline.config.user_code import (
     FUNCTION_PATTERN,
     Options,
@@ -25,16 +26,17 @@ from veriloop.pipeline.config.user_code import (
 )
 from veriloop.pipeline.errors import did_you_mean
 
-ADVANTAGES = ("group", "leave_one_out", "batch", "running", "none", "global", "gae", "process")
-OBJECTIVES = ("clip", "ratio", "natural_gradient", "policy_gradient", "kl_penalty", "gspo",
-              "gspo_token", "cispo")  # fmt: skip
 Advantage = Annotated[
-    str, one_of_or_function(ADVANTAGES), names_or_pattern(ADVANTAGES, FUNCTION_PATTERN)
+    str,
+    one_of_or_function(tuple(ADVANTAGES)),
+    names_or_pattern(tuple(ADVANTAGES), FUNCTION_PATTERN),
 ]
 ObjectiveName = Annotated[
-    str, one_of_or_function(OBJECTIVES), names_or_pattern(OBJECTIVES, FUNCTION_PATTERN)
+    str,
+    one_of_or_function(tuple(OBJECTIVES)),
+    names_or_pattern(tuple(OBJECTIVES), FUNCTION_PATTERN),
 ]
-_WITH_RATIO = ("clip", "ratio", "natural_gradient", "kl_penalty", "gspo", "gspo_token", "cispo")
+_WITH_RATIO = tuple(name for name in OBJECTIVES if name != "policy_gradient")
 
 
 class AlgorithmConfig(Part):
@@ -61,11 +63,11 @@ class AlgorithmConfig(Part):
     objective_options: Options = Field(default_factory=dict)
     """Settings of your objective function."""
     clip_low: Positive = 0.2
-    """Epsilon of the ratio below 1."""
+    """Epsilon of the ratio below 1. Read by objectives clip, gspo and gspo_token."""
     clip_high: Positive = 0.2
-    """Epsilon of the ratio above 1. May exceed 1: DeepSeek-R1 uses 10."""
+    """Epsilon of the ratio above 1. May exceed 1: DeepSeek-R1 uses 10. Read by cispo as well."""
     dual_clip: Annotated[float, Field(gt=1.0)] | None = None
-    """Bound of ratio * |A| where A < 0. None: no bound."""
+    """Bound of ratio * |A| where A < 0. None: no bound. Read by objective clip."""
     old_kl_coefficient: NotNegative = 0.0
     """Beta of KL(old || policy). Read by objective kl_penalty."""
     old_kl_target: NotNegative = 0.0
@@ -95,8 +97,13 @@ class AlgorithmConfig(Part):
 
     A folder of a sequence classifier with the policy's tokenizer, as InstructGPT starts its critic.
     """
-    critic_learning_rate: Positive = 1e-3
-    """Learning rate of a separate critic."""
+    critic_learning_rate: Positive | None = None
+    """Peak learning rate of the critic. None: five times `optimizer.learning_rate`.
+
+    Of a separate critic, or of the head of a shared one. The rest is the policy's optimizer: betas,
+    weight decay, precision of the moments, clip of the gradient and schedule. AdamW trains it, also
+    where Muon trains the policy.
+    """
     critic_warmup: Whole = 0
     """First steps, which train only the critic.
 
@@ -128,9 +135,14 @@ class AlgorithmConfig(Part):
     mismatch: Literal["truncate", "mask_sequences", "mask_tokens"] = "truncate"
     """Correction of sampler mismatch. Read with old_logp: trainer."""
     mismatch_cap: OneOrMore = 2.0
-    """Cap on the weight pi_trainer / pi_sampler."""
+    """Cap on a token's weight pi_trainer / pi_sampler; mask_tokens drops what is above."""
     mismatch_floor: Share = 0.5
-    """Weight below which mask_* drops. A token for mask_tokens, a sequence for mask_sequences."""
+    """Weight below which mask_tokens drops a token."""
+    mismatch_sequence: Positive = 0.03
+    """Most nats per token by which the means of log pi of trainer and sampler may differ.
+
+    mask_sequences drops a response whose means, over its tokens, differ by more.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -144,6 +156,11 @@ class AlgorithmConfig(Part):
         return {**PRESETS[name].parts, **values}
 
     @property
+    def unread(self) -> Mapping[str, str]:
+        """The settings that nothing reads in this composition, with what would read them."""
+        return unread(self)
+
+    @property
     def models(self) -> tuple[Model, ...]:
         """The models in memory; a shared critic is a head on the policy."""
         models: list[Model] = ["policy"]
@@ -155,7 +172,13 @@ class AlgorithmConfig(Part):
 
     @model_validator(mode="after")
     def _composition(self) -> Self:
-        checks = (self._check_options, self._check_critic, self._check_objective, self._check_kl)
+        checks = (
+            self._check_options,
+            self._check_unread,
+            self._check_critic,
+            self._check_objective,
+            self._check_kl,
+        )
         for check in checks:
             if problem := check():
                 raise ValueError(problem)
@@ -168,6 +191,21 @@ class AlgorithmConfig(Part):
                 return f"{name}_options={options} are read only by a function, not by {value!r}"
         return ""
 
+    def _check_unread(self) -> str:
+        preset = PRESETS[self.preset].parts
+        for name, readers in self.unread.items():
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value not in (
+                default,
+                preset.get(name, default),
+                FORMER_DEFAULTS.get(name, default),
+            ):
+                return (
+                    f"{name}={value!r} is read by nothing in this algorithm, but with {readers}; "
+                    f"leave it at {default!r}, or set one of these"
+                )
+        return ""
+
     def _check_critic(self) -> str:
         if self.advantage == "gae" and self.critic == "none":
             return "advantage=gae needs a critic; set critic to separate or shared"
@@ -175,16 +213,6 @@ class AlgorithmConfig(Part):
             return (
                 f"critic={self.critic} is not used by advantage={self.advantage}; "
                 "set advantage: gae, or critic: none"
-            )
-        if self.critic_start and self.critic != "separate":
-            return (
-                f"critic_start={self.critic_start!r} with critic={self.critic}: only a separate "
-                "critic has weights of its own; set critic: separate"
-            )
-        if self.critic_warmup and self.critic == "none":
-            return (
-                f"critic_warmup={self.critic_warmup} with critic=none: nothing would be trained in "
-                "these steps; set critic_warmup: 0, or train a critic with advantage: gae"
             )
         if self.advantage == "leave_one_out" and self.advantage_scale != "none":
             return (
@@ -209,13 +237,6 @@ class AlgorithmConfig(Part):
             )
         if problem := self._check_natural_gradient():
             return problem
-        if self.old_kl_coefficient and self.objective != "kl_penalty":
-            return f"old_kl_coefficient is set but objective={self.objective} does not use it"
-        if self.old_kl_target and self.objective != "kl_penalty":
-            return (
-                f"old_kl_target={self.old_kl_target:g} with objective={self.objective}: it adapts "
-                "old_kl_coefficient, which objective: kl_penalty alone uses"
-            )
         if self.objective == "kl_penalty" and not self.old_kl_coefficient:
             return "objective=kl_penalty needs old_kl_coefficient > 0: nothing else bounds a step"
         return ""

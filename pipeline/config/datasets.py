@@ -93,8 +93,12 @@ class SetConfig(Part):
             raise ValueError(f"facts={self.facts}: the fact 'source' is the name of the set")
         if self.settings and not self.gym:
             raise ValueError(f"settings={self.settings} are read only by a reasoning-gym task")
-        if self.gym and self.model_fields_set - {"gym", "settings"}:
-            more = sorted(self.model_fields_set - {"gym", "settings"})
+        plain, unread = (
+            SetConfig.model_construct(),
+            SetConfig.model_fields.keys() - {"gym", "settings"},
+        )
+        more = sorted(name for name in unread if getattr(self, name) != getattr(plain, name))
+        if self.gym and more:
             raise ValueError(f"gym={self.gym!r} is generated and does not read {', '.join(more)}")
         return self
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, to_jsonable_python
 
 from veriloop.pipeline.config.fields import EXECUTION_SETTINGS, Part, is_setting
+from veriloop.pipeline.config.reads import FORMER_DEFAULTS
 from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.sandbox.remote.redaction import has_credentials, redacted
@@ -196,14 +197,20 @@ def refuse_changes(recorded: str, recipe: Part, same: Collection[str] = ()) -> N
     """Raise RecipeError if a run is resumed with a recipe that differs from the recorded one.
 
     Settings that do not affect training (`RESUMABLE`) may differ. One that is newer than the record
-    had its default. `same` are the keys of paths whose content is the same.
+    had its default, and one that nothing reads a former default. `same` are the keys of paths
+    whose content is the same.
     """
     before = completed(json.loads(recorded), type(recipe))
     old, new = dict(flat(before)), dict(flat(recipe.model_dump(mode="json")))
+    unread = getattr(getattr(recipe, "algorithm", None), "unread", ())
+    former = {f"algorithm.{n}": value for n, value in FORMER_DEFAULTS.items() if n in unread}
     changed = [
         key
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and key not in same and not is_setting(key, RESUMABLE)
+        if old.get(key) != new.get(key)
+        and key not in same
+        and not (key in former and former[key] == old.get(key))
+        and not is_setting(key, RESUMABLE)
     ]
     if changed:
         changes = ", ".join(f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in changed[:5])

@@ -16,6 +16,7 @@ from veriloop.pipeline.config.sections import OptimizerConfig, SamplerConfig, Tr
 from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SupervisedRecipe
 from veriloop.pipeline.dry_run.memory import (
     DIVERGENCE_BUFFERS,
+    EIGHT_BIT,
     GIB,
     LOGIT_BUFFERS,
     MIB,
@@ -38,7 +39,7 @@ PROMPT = 256  # tokens of a prompt of stages without `rollout`
 BUCKET_BYTES = 2**28  # as in sampling/transfer/sender.py
 WIDTHS = {"float32": 4, "bfloat16": 2}
 STRIDE = 256  # positions by which a static cache grows; as in sampling/static_engine.py
-SHARDED = {"weights", "gradients", "optimizer moments", "reference", "critic"}
+SHARDED = {"weights", "gradients", "optimizer moments", "reference", "critic", "critic's moments"}
 ON_RANK_0 = {"sampler weights", "sampler cache", "sampler logits", "sync staging", "weight bucket",
              "reward model"}  # fmt: skip
 SHORT = {"float32": "float32", "bfloat16": "bf16"}
@@ -162,8 +163,9 @@ def parts_of(recipe: Planned, shape: Shape, shapes: Shapes) -> tuple[list[Part],
     parts += others
     parts += _sent(recipe, shape) if _is_served(recipe) else _sampler(recipe, shape, shapes)
     if trainer.device != "cpu":
-        state = sum(part.size for part in parts if part.name in ("optimizer moments", "reference"))
-        state += sum(part.size * 3 / 4 for part in parts if part.name == "critic")
+        moments = ("optimizer moments", "reference", "critic's moments")
+        state = sum(part.size for part in parts if part.name in moments)
+        state += sum(part.size / 2 for part in parts if part.name == "critic")
         weights = next(part.size for part in parts if part.name == "weights")
         if trainer.lora.base != "full":  # saved merged, and in the start's own type
             weights = 2 * shape.parameters
@@ -200,7 +202,7 @@ def _start(recipe: Planned, shape: Shape, parts: Sequence[Part]) -> Part:
         return Part(name="start", size=size * each, host=True,
                     note=f"the largest weight{adapters}, in each of {each} processes while they "
                     "read their rows")  # fmt: skip
-    copied = {"reference": 1.0, "critic": 1 / 4, "teacher": float(_on_policy(recipe))}
+    copied = {"reference": 1.0, "critic": 1 / 2, "teacher": float(_on_policy(recipe))}
     size = 4 * shape.parameters + sum(copied.get(part.name, 0) * part.size for part in parts)
     return Part(name="start", size=size * each, host=True,
                 note=f"with its copies, in each of {each} processes while they load")  # fmt: skip
@@ -291,7 +293,12 @@ def _critic(recipe: Planned, shape: Shape, positions: int) -> list[Part]:
     if recipe.algorithm.critic == "shared":
         return parts
     own = adapter_parameters(shape, recipe.trainer) or shape.parameters - shape.head
-    return [Part(name="critic", size=16 * own, note="weights, gradients, moments"), *parts]
+    each = EIGHT_BIT if recipe.optimizer.moments == "8bit" else 8
+    return [
+        Part(name="critic", size=8 * own, note="weights, gradients"),
+        Part(name="critic's moments", size=round(each * own), note="AdamW"),
+        *parts,
+    ]
 
 
 def _further_models(recipe: Planned) -> list[tuple[str, str, tuple[Phase, ...]]]:

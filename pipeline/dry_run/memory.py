@@ -256,6 +256,8 @@ def bytes_per_parameter(
     moments = MOMENT_BYTES[_known("optimizer", optimizer, MOMENT_BYTES)]
     if model not in TRAINED:
         return weight
+    if optimizer == "muon" and model == "critic":  # which AdamW trains
+        moments = MOMENT_BYTES["adamw"]
     if natural_gradient and model == "policy":
         moments = 4 * NATURAL_VECTORS
     return weight + weight + moments + (0 if weight == 4 else 4)

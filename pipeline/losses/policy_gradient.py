@@ -38,8 +38,8 @@ def clipped_surrogate(
     lower bound is negative and never binds. With A < 0 the objective falls without bound as rho
     grows; `dual` > 1 stops it at dual * A (dual-clip PPO, arXiv 1912.09729).
 
-    Returns the objective and the two `clip_masks`. Raises ValueError for epsilons below 0 or a
-    `dual` of 1 or less.
+    Returns the objective and the two `clip_masks`, that of A < 0 with the tokens that `dual` stops.
+    Raises ValueError for epsilons below 0 or a `dual` of 1 or less.
     """
     if dual is not None and not dual > 1:
         raise ValueError(f"dual must be greater than 1, got {dual}: it bounds large ratios")
@@ -48,6 +48,7 @@ def clipped_surrogate(
     objective = torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
     if dual is not None:
         objective = torch.maximum(objective, dual * advantages.clamp(max=0))
+        clipped_low = clipped_low | ((advantages < 0) & (ratio > dual))
     return objective, clipped_low, clipped_high
 
 

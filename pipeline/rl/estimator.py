@@ -52,17 +52,15 @@ class AdvantageEstimator:
         parts: Sequence[Minibatch],
         *,
         steps_N: Sequence[Steps | None] | None = None,
-        bootstrap_N: Tensor | None = None,
     ) -> tuple[list[Minibatch], Tensor]:
         """`parts` with advantages and value targets, and each rollout's mean advantage, [N].
 
-        `steps_N`: the step scores of each rollout, for `process`. `bootstrap_N`: the critic's
-        value after each truncated response, for `gae`.
+        `steps_N`: the step scores of each rollout, for `process`.
         """
         tokens = _Tokens.of(graded, parts)
         targets_A = None
         if self.algorithm.advantage == "gae":
-            advantages_A, targets_A = self._gae(tokens, bootstrap_N)
+            advantages_A, targets_A = self._gae(tokens)
         elif self.algorithm.advantage == "global":
             to_go_A = self._credited(tokens.at_the_end(_rewards(graded)), tokens)
             advantages_A = whiten(to_go_A, moments([to_go_A]))
@@ -76,13 +74,17 @@ class AdvantageEstimator:
         sums_N = torch.zeros(len(graded)).index_add(0, tokens.rollout_A, advantages_A)
         return tokens.split(advantages_A, targets_A), sums_N / lengths_N
 
-    def _gae(self, tokens: "_Tokens", bootstrap_N: Tensor | None) -> tuple[Tensor, Tensor]:
-        assert bootstrap_N is not None, "advantage gae needs a critic"
+    def _gae(self, tokens: "_Tokens") -> tuple[Tensor, Tensor]:
+        """Advantages, whitened over the step, and value targets.
+
+        No value follows the last token, of a truncated response neither: its reward is final.
+        """
+        none_N = torch.zeros(len(tokens.graded))
         advantages_A, targets_A = gae(
             tokens.at_the_end(_rewards(tokens.graded)) - self._kl_penalty(tokens),
             tokens.signal("values_M"),
-            bootstrap_N,
-            torch.tensor([g.rollout.finish == "length" for g in tokens.graded]),
+            none_N,
+            none_N.bool(),
             tokens.rollout_A,
             tokens.lengths_N,
             gamma=self.algorithm.discount,

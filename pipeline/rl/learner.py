@@ -20,7 +20,7 @@ from veriloop.pipeline.model.probe import supports_shared_prompts
 from veriloop.pipeline.model.reference import Reference
 from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
-from veriloop.pipeline.rl.critic import Critic
+from veriloop.pipeline.rl.critic import Critic, critic_optimizer
 from veriloop.pipeline.rl.estimator import (
     AdvantageEstimator,
     forwarded,
@@ -66,7 +66,7 @@ class PolicyLearner:
             self.critic = Critic(
                 policy,
                 own_trunk=algorithm.critic == "separate",
-                learning_rate=algorithm.critic_learning_rate,
+                optimizer=critic_optimizer(algorithm, recipe.optimizer),
                 start=self._critic_start(),
                 ranks=ranks,
             )
@@ -123,7 +123,6 @@ class PolicyLearner:
             graded,
             parts,
             steps_N=self._steps(graded),
-            bootstrap_N=self._bootstrap(graded),
         )
         tolerance = batch_tolerance(self.recipe.trainer, self.recipe.sampler, graded, self.done)
         updates: list[Update] = []
@@ -246,12 +245,6 @@ class PolicyLearner:
         if not self.recipe.trainer.skip_zero_advantages:
             return frozenset()
         return without_gradient(graded, self.algorithm, self.estimator.past)
-
-    def _bootstrap(self, graded: Sequence[Graded]) -> Tensor | None:
-        if self.critic is None:
-            return None
-        trainer = self.recipe.trainer
-        return self.critic.bootstrap_values(self.policy, graded, row=trainer.row, rows=trainer.rows)
 
     def _steps(self, graded: Sequence[Graded]) -> list[Steps | None] | None:
         if self.algorithm.advantage != "process":

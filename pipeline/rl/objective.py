@@ -3,6 +3,7 @@
 Axes: M masked-in tokens of a micro-batch.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -123,16 +124,18 @@ def _of_user(function: str, inputs: ObjectiveInputs) -> ObjectiveTerms:
 def correction(algorithm: AlgorithmConfig, old_M: Tensor, batch: Batch) -> Tensor:
     """Constant importance weight of each token for the mismatch of trainer and sampler."""
     sampler_M = batch.sampler_logp_RT[batch.mask_RT]
-    floor, cap = algorithm.mismatch_floor, algorithm.mismatch_cap
+    cap = algorithm.mismatch_cap
     match algorithm.mismatch:
         case "truncate":
             return truncated_importance_weight(old_M, sampler_M, cap)
         case "mask_tokens":
-            return masked_importance_weight(old_M, sampler_M, low=floor, high=cap)
+            low = algorithm.mismatch_floor
+            return masked_importance_weight(old_M, sampler_M, low=low, high=cap)
         case "mask_sequences":
             sequence_M = batch.sequence_RT[batch.mask_RT]
+            widest = math.exp(algorithm.mismatch_sequence)
             kept_M = geometric_mean_mask(
-                old_M, sampler_M, sequence_M, batch.lengths_B, low=floor, high=cap
+                old_M, sampler_M, sequence_M, batch.lengths_B, low=1 / widest, high=widest
             )
             return truncated_importance_weight(old_M, sampler_M, cap) * kept_M
 

@@ -155,7 +155,7 @@ def update(
     ptx_loss = None if critic_only else _pretrain(context, done)
     with span("optimizer"), _all_or_none(context):
         if context.critic is not None:
-            context.critic.clip(context.optimizer.config.max_grad_norm)
+            context.critic.check()
         if critic_only:
             context.optimizer.forget()
             grad_norm, learning_rate, kept = 0.0, 0.0, 0.0
@@ -166,7 +166,7 @@ def update(
         else:
             grad_norm, learning_rate, kept = _step(context, minibatch, progress, done)
         if context.critic is not None:
-            context.critic.step()
+            context.critic.step(progress, done)
     return Update(
         loss=totals["loss"],
         value_loss=totals["value_loss"],

@@ -45,7 +45,7 @@ function describe(tokens, at, clipped) {
   if (tokens.off) {
     lines.push(`trainer − sampler ${figure(scaled(tokens.off[at], 1e4))}`, `entropy ${figure(scaled(tokens.entropy[at], 1e3))}`, `advantage ${figure(advantageAt(tokens, at))}`);
   } else lines.push('not trained on, or its update was not recorded');
-  if (clipped) lines.push(clipped < 0 ? 'clipped at the lower bound' : 'clipped at the upper bound');
+  if (clipped) lines.push(clipped < 0 ? 'clipped, with a negative advantage' : 'clipped, with a positive advantage');
   return lines.join('\n');
 }
 

@@ -18,7 +18,7 @@ from tests.pipeline.cluster.ranks import joint_gap, main
 from veriloop.data.preference_ids import EncodedAnswer
 from veriloop.data.sft_ids import EncodedExample
 from veriloop.pipeline.config.preference import RewardModelRecipe
-from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.model.loading import SINGLE, BadCheckpointError
 from veriloop.pipeline.model.policy import MASTERS, load_policy, saved_weights
 from veriloop.pipeline.model.prepare import prepare
@@ -31,6 +31,8 @@ from veriloop.pipeline.model.sharded import alone, sharded_state, whole, whole_s
 from veriloop.pipeline.preference import reward_training
 from veriloop.pipeline.rl.critic import Critic
 from veriloop.pipeline.sft import step as sft_step
+
+RATE = OptimizerConfig(learning_rate=0.1)
 
 VOCABULARY = 97  # odd, as the width: the ranks' shares are uneven
 CASES = {
@@ -173,7 +175,7 @@ def as_one(start, later, settings, group):
     assert is_empty(model)
     random = torch.get_rng_state()
     copy = None if "kind" in settings else Reference(model, 0, group)
-    critic = Critic(model, own_trunk=True, learning_rate=0.1, ranks=group)
+    critic = Critic(model, own_trunk=True, optimizer=RATE, ranks=group)
     group.shard(model)
     assert not is_empty(model)
     with alone():
@@ -215,9 +217,7 @@ def started_as_one(folder, trainer, group):
                 load_classifier(folder, tokenizer, new_head=False, empty=empty), trainer
             )
             start = SimpleNamespace(model=judge, zero_point=0.25)
-            critics.append(
-                Critic(judge, own_trunk=False, learning_rate=0.1, start=start, ranks=ranks)
-            )
+            critics.append(Critic(judge, own_trunk=False, optimizer=RATE, start=start, ranks=ranks))
     own, expected = critics
     heads = same(whole_state(own.head), expected.head.state_dict())
     return heads and same(whole_state(own.trunk), expected.trunk.state_dict())

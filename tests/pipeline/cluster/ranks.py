@@ -24,7 +24,6 @@ from veriloop.pipeline.model.policy import without_dropout
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.reference import fingerprint
 from veriloop.pipeline.model.sharded import SINGLE, gathered, sharded_state, whole, whole_state
-from veriloop.pipeline.rl.critic import Critic
 from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.training import muon
 from veriloop.pipeline.training.optimizer import Optimizer
@@ -140,26 +139,22 @@ class recorded:  # noqa: N801 - a context manager
     """Keeps the gradients that optimizers are about to step with."""
 
     def __init__(self, gradients):
-        self.gradients, self.steps = gradients, (Optimizer.step, Critic.clip)
+        self.gradients, self.step = gradients, Optimizer.step
 
     def keep(self, parameters):
         self.gradients += [whole(p.grad).clone() for p in parameters if p.grad is not None]
 
     def __enter__(self):
-        policy, critic = self.steps
+        original = self.step
 
         def step(optimizer, *args):
             self.keep(optimizer.parameters)
-            return policy(optimizer, *args)
+            return original(optimizer, *args)
 
-        def critic_clip(own, *args):
-            self.keep(own._parameters())
-            return critic(own, *args)
-
-        Optimizer.step, Critic.clip = step, critic_clip
+        Optimizer.step = step
 
     def __exit__(self, *_):
-        Optimizer.step, Critic.clip = self.steps
+        Optimizer.step = self.step
 
 
 def gap(one, other):

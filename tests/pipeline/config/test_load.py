@@ -18,6 +18,7 @@ from veriloop.pipeline.config.load import (
     with_flags,
 )
 from veriloop.pipeline.config.r1 import R1Recipe
+from veriloop.pipeline.config.r1_stages import steps
 from veriloop.pipeline.config.registry import STAGES
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.config.sections import SamplerConfig
@@ -61,6 +62,14 @@ def test_shipped_recipes_are_read_and_named_after_their_file(path):
     recipe = read(str(path))
     name = path.relative_to(FOLDER).with_suffix("").as_posix()
     assert recipe.name == name and read(name) == recipe
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda p: p.stem)
+def test_a_shipped_recipe_with_all_its_settings_written_out_is_the_same_recipe(path):
+    recipe = read(str(path))
+    stages = [step.recipe for step in steps(recipe)] if isinstance(recipe, R1Recipe) else []
+    for one in (recipe, *stages):
+        assert validate(json.loads(one.model_dump_json()), "run.json") == one
 
 
 def test_the_shipped_recipes_are_of_every_kind():
@@ -231,6 +240,19 @@ def recorded(**changes):
 def test_a_run_continues_under_its_own_recipe():
     recipe = read("tiny/zero")
     refuse_changes(recipe.model_dump_json(), recipe)
+
+
+def test_a_run_of_an_earlier_version_has_former_defaults_of_what_nothing_reads():
+    recipe = read("tiny/zero")
+    dump = recipe.model_dump(mode="json")
+    old = {**dump, "algorithm": {**dump["algorithm"], "critic_learning_rate": 1e-3}}
+    refuse_changes(json.dumps(old), recipe)
+    values = {**dump, "algorithm": {"preset": "ppo"}}
+    recipe = ZeroRecipe.model_validate(values)
+    old = recipe.model_dump(mode="json")
+    old["algorithm"]["critic_learning_rate"] = 1e-3
+    with pytest.raises(RecipeError, match=r"\(algorithm.critic_learning_rate: 0.001 -> None\)"):
+        refuse_changes(json.dumps(old), recipe)
 
 
 def altered(values, dotted):

@@ -393,7 +393,10 @@ def test_memory_by_hand_from_a_config_alone(tmp_path):
     ("changes", "name", "mib"),
     [
         ({"algorithm": {"kl_coefficient": 0}}, "- reference", None),
-        ({"algorithm": {"preset": "ppo"}}, "- critic", 4 * (MIB["float32"] - 16)),  # without a head
+        ({"algorithm": {"preset": "ppo"}}, "- critic", 2 * (MIB["float32"] - 16)),  # without a head
+        ({"algorithm": {"preset": "ppo"}}, "- critic's moments", 2 * (MIB["float32"] - 16)),
+        ({"algorithm": {"preset": "ppo"}, "optimizer": {"learning_rate": 1, "moments": "8bit"}},
+         "- critic's moments", (MIB["float32"] - 16) / 2 * (1 + 4 / 256)),
         ({"algorithm": {"preset": "ppo_shared"}}, "- critic", None),
         ({"trainer": {"lora": {"rank": 4}}}, "- gradients", 4 * 4 * 2 * 16384 / 2**20),
         ({"trainer": {"lora": {"rank": 4}}}, "- reference", 4 * 4 * 2 * 16384 / 2**20),

@@ -73,7 +73,7 @@ def test_a_negative_advantage_falls_without_bound_unless_dual_clipped():
         clipped_surrogate, 40.0, -2.0, low=0.2, high=0.2, dual=3.0
     )
     assert value == pytest.approx(-6.0) and gradient == 0.0
-    assert masks == dual_masks == [False, False]
+    assert masks == [False, False] and dual_masks == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ CHANGES = {
     "a shared critic": {"preset": "ppo", "critic": "shared"},
     "a new reference each turn": {"kl_coefficient": 0.1, "reference_every": 1},
     "whole sequences dropped": {
-        "old_logp": "trainer", "mismatch": "mask_sequences", "mismatch_floor": 0.99,
+        "old_logp": "trainer", "mismatch": "mask_sequences", "mismatch_sequence": 0.01,
         "mismatch_cap": 1.01,
     },
     "an entropy bonus": {"entropy_coefficient": 0.01, "kl_coefficient": 0.0},

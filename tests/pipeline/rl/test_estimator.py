@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
-from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.losses.advantages import RunningMean
 from veriloop.pipeline.model.policy import logp_entropy
 from veriloop.pipeline.rl.critic import Critic
@@ -126,8 +126,8 @@ def test_normalising_over_the_batch_whitens_what_each_token_still_earns(estimate
 def test_a_kl_in_the_reward_costs_what_gae_sees(estimated):
     parts = {"kl_coefficient": 0.1, "kl_estimator": "k1", "kl_placement": "reward"}
     config = algorithm(preset="ppo", discount=0.5, gae_lambda=0.5, **parts)
-    known = {"values": [[0.2, 0.4], [0.6]], "bootstrap_N": torch.zeros(2)}
-    _, targets, _ = estimated(config, [1.0, 2.0], [2, 1], kl=[[1.0, 2.0], [3.0]], **known)
+    values, kl = [[0.2, 0.4], [0.6]], [[1.0, 2.0], [3.0]]
+    _, targets, _ = estimated(config, [1.0, 2.0], [2, 1], kl=kl, values=values)
     last = 1.0 - 0.2 - 0.4
     first = (-0.1 + 0.5 * 0.4 - 0.2) + 0.25 * last
     close(targets, [[first + 0.2, last + 0.4], [2.0 - 0.3]])
@@ -140,23 +140,18 @@ def test_what_is_credited_is_discounted(estimated):
     close(found, [[1 - 0.1 - 0.5 * 0.2, 1 - 0.2], [-1 - 0.3]])
 
 
-def test_gae_starts_from_rewards_values_and_what_lies_beyond_a_cut(estimated):
+@pytest.mark.parametrize("cut", [(), {1}])
+def test_after_a_response_no_value_follows_whether_it_ended_or_was_cut(estimated, cut):
     config = algorithm(preset="ppo", discount=0.5, gae_lambda=0.5)
-    found, targets, _ = estimated(
-        config,
-        [1.0, 2.0],
-        [2, 1],
-        values=[[0.2, 0.4], [0.6]],
-        cut={1},
-        bootstrap_N=torch.tensor([9.0, 0.8]),
-    )
+    values = [[0.2, 0.4], [0.6]]
+    found, targets, _ = estimated(config, [1.0, 2.0], [2, 1], values=values, cut=cut)
     last = 1.0 - 0.4
     first = (0.0 + 0.5 * 0.4 - 0.2) + 0.25 * last
-    cut = 2.0 + 0.5 * 0.8 - 0.6
-    raw = torch.tensor([first, last, cut])
+    other = 2.0 - 0.6
+    raw = torch.tensor([first, last, other])
     wanted = ((raw - raw.mean()) / raw.std(correction=0)).tolist()
     close(found, [wanted[:2], wanted[2:]])
-    close(targets, [[first + 0.2, last + 0.4], [cut + 0.6]])
+    close(targets, [[first + 0.2, last + 0.4], [2.0]])
 
 
 def test_process_supervision_credits_a_token_with_the_steps_from_it_on_and_the_outcome(estimated):
@@ -213,7 +208,7 @@ def test_an_estimator_begins_without_a_past():
 
 def test_models_are_asked_about_every_token_before_the_first_update(tiny_llama, sampled, whole):
     policy, reference = tiny_llama(spread=0.2), tiny_llama(9)
-    critic = Critic(policy, own_trunk=True, learning_rate=0.1)
+    critic = Critic(policy, own_trunk=True, optimizer=OptimizerConfig(learning_rate=0.1))
     torch.nn.init.normal_(critic.head.weight)
     part = whole(sampled(policy, 4, noise=0.1), torch.ones(4), row=12, rows=1)
     assert len(part.batches) > 1

@@ -1,12 +1,15 @@
 """Each name in a recipe reaches its own equation, with the recipe's own numbers."""
 
+import math
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.losses import kl
-from veriloop.pipeline.losses.gspo import gspo, gspo_token
+from veriloop.pipeline.losses.gspo import gspo, gspo_token, mean_log_ratio
 from veriloop.pipeline.losses.mismatch import geometric_mean_mask, masked_importance_weight
 from veriloop.pipeline.losses.policy_gradient import (
     cispo,
@@ -85,19 +88,46 @@ def test_corrections_for_the_sampler(tokens):
     sampler = batch.sampler_logp_RT[batch.mask_RT]
     sequence = batch.sequence_RT[batch.mask_RT]
 
-    def asked(name, floor=0.8, cap=1.2):
-        config = AlgorithmConfig(mismatch=name, mismatch_floor=floor, mismatch_cap=cap)
+    def asked(name, **parts):
+        config = AlgorithmConfig(old_logp="trainer", mismatch=name, mismatch_cap=1.2, **parts)
         return correction(config, logp, batch)
 
     capped = truncated_importance_weight(logp, sampler, 1.2)
     assert_close(asked("truncate"), capped)
-    assert_close(asked("mask_tokens"), masked_importance_weight(logp, sampler, low=0.8, high=1.2))
-    floor, cap = 0.9, 1.3
-    kept = geometric_mean_mask(logp, sampler, sequence, batch.lengths_B, low=floor, high=cap)
+    masked = masked_importance_weight(logp, sampler, low=0.8, high=1.2)
+    assert_close(asked("mask_tokens", mismatch_floor=0.8), masked)
+    gaps = mean_log_ratio(logp, sampler, sequence, batch.lengths_B).abs().unique()
+    bound = gaps[:2].mean().item()  # between the sequence that agrees best and the next
+    low, high = math.exp(-bound), math.exp(bound)
+    kept = geometric_mean_mask(logp, sampler, sequence, batch.lengths_B, low=low, high=high)
     assert kept.any() and not kept.all()
-    assert_close(
-        asked("mask_sequences", floor, cap), truncated_importance_weight(logp, sampler, cap) * kept
-    )
+    assert_close(asked("mask_sequences", mismatch_sequence=bound), capped * kept)
+
+
+@pytest.mark.parametrize("length", [32, 256, 2048])
+def test_by_default_a_sequence_of_other_probabilities_is_masked_and_one_rounded_to_bf16_is_not(
+    length,
+):
+    """The trainer in float32; samplers whose logits are rounded, or are those at a temperature of
+    1.5, as after a lost sync or a setting that did not arrive."""
+    generator = torch.Generator().manual_seed(0)
+    sequences, entries = 16, 300
+    logits = 3 * torch.randn(sequences * length, entries, generator=generator)
+    samplers = {"rounded": logits.bfloat16().float(), "other": logits / 1.5}
+    sequence_M = torch.arange(sequences).repeat_interleave(length)
+    masked = {}
+    for name, sampler in samplers.items():
+        ids = torch.multinomial(sampler.softmax(-1), 1, generator=generator)
+        old_M = logits.log_softmax(-1).gather(1, ids)[:, 0]
+        sampler_M = sampler.log_softmax(-1).gather(1, ids)[:, 0]
+        batch = SimpleNamespace(
+            sampler_logp_RT=sampler_M[None], sequence_RT=sequence_M[None],
+            mask_RT=torch.ones_like(sampler_M, dtype=torch.bool)[None],
+            lengths_B=torch.full((sequences,), length),
+        )  # fmt: skip
+        config = AlgorithmConfig(old_logp="trainer", mismatch="mask_sequences")
+        masked[name] = (correction(config, old_M, batch) == 0).float().mean().item()
+    assert masked == {"rounded": 0.0, "other": 1.0}
 
 
 def test_estimators_of_the_drift(tokens):

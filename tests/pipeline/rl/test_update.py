@@ -77,7 +77,8 @@ def by_hand(scores, model, rollouts, advantages_N, algorithm, *, reference=None,
             sums["gap"] += gap
             sums["entropy"] += entropy[t].item()
             sums["ratio"] += ratio.item()
-            sums["low"] += a < 0 and ratio.item() < 1 - algorithm.clip_low
+            dual = algorithm.dual_clip or math.inf
+            sums["low"] += a < 0 and not 1 - algorithm.clip_low <= ratio.item() <= dual
             sums["high"] += a > 0 and ratio.item() > 1 + algorithm.clip_high
         share = {
             "sequence_mean": 1 / len(values) / len(rollouts),

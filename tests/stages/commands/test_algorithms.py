@@ -135,6 +135,8 @@ def test_the_source_of_the_reward_is_named(printed, name, reward, source):
         ("policy", "float32", "adamw", 16),
         ("policy", "bf16", "sgd", 8),
         ("critic", "bf16", "adamw8bit", 10),
+        ("critic", "float32", "muon", 16),  # by AdamW
+        ("policy", "float32", "muon", 12),
         ("reference", "float32", "adamw", 4),
         ("reward model", "bf16", "muon", 2),
     ],
