@@ -115,19 +115,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         untestable=True,
     ),
     Equivalent(
-        path="pipeline/rl/critic.py",
-        before="0",
-        after="(1)",
-        within="response_ids, (1))",
-        reason="a last token is only ever a target",
-    ),
-    Equivalent(
-        path="pipeline/rl/critic.py",
-        before="packed.sequence_RT.clamp(min=0)",
-        after="(packed.sequence_RT)",
-        reason="what padding finds is taken out by the next line but one",
-    ),
-    Equivalent(
         path="pipeline/model/packing.py",
         before="1",
         after="(2)",
@@ -326,19 +313,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         before="entropy_M.detach()",
         after="(entropy_M)",
         reason="a tally lets go of gradients itself",
-    ),
-    Equivalent(
-        path="pipeline/sft/step.py",
-        before="torch.zeros((), dtype=torch.int64, device=hidden_MD.device)",
-        after="(torch.zeros((), device=hidden_MD.device))",
-        reason="float32 counts as exactly up to 2 ** 24 tokens, more than a piece has",
-    ),
-    Equivalent(
-        path="pipeline/sft/step.py",
-        before="-1",
-        after="(1)",
-        within="head(hidden_CD)",
-        reason="the last of two axes is axis 1",
     ),
     Equivalent(
         path="pipeline/preference/reference_pass.py",
