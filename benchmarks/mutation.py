@@ -71,6 +71,7 @@ ALSO = (
 )
 # Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
 TESTED_BY = {
+    "pipeline/losses/divergence_tiles.py": ("tests/pipeline/losses/test_distillation.py",),
     "pipeline/rollouts/generate.py": ("tests/pipeline/rollouts/test_prompt.py",),
     "pipeline/runs/checkpoint_files.py": (
         "tests/pipeline/runs/test_checkpoint.py",
