@@ -135,13 +135,13 @@ class AlgorithmConfig(Part):
     mismatch: Literal["truncate", "mask_sequences", "mask_tokens"] = "truncate"
     """Correction of sampler mismatch. Read with old_logp: trainer."""
     mismatch_cap: OneOrMore = 2.0
-    """Cap on a token's weight pi_trainer / pi_sampler; mask_tokens drops what is above."""
+    """Cap on a token's weight pi_trainer / pi_sampler. mask_tokens drops what is above."""
     mismatch_floor: Share = 0.5
     """Weight below which mask_tokens drops a token."""
     mismatch_sequence: Positive = 0.03
-    """Most nats per token by which the means of log pi of trainer and sampler may differ.
+    """Nats per token that mask_sequences allows.
 
-    mask_sequences drops a response whose means, over its tokens, differ by more.
+    It drops a response whose means of log pi, by trainer and by sampler, differ by more.
     """
 
     @model_validator(mode="before")
