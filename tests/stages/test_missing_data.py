@@ -14,6 +14,7 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.stages import launch
 
 pytestmark = pytest.mark.usefixtures("here")
+READ = ["--algorithm.ptx-coefficient", "0.1"]  # so that algorithm.ptx_text is read
 
 
 @pytest.fixture
@@ -94,7 +95,8 @@ def test_a_set_whose_held_out_split_is_missing_is_refused(here, begun):
     ],
 )
 def test_a_file_that_is_missing_is_named_with_its_key(stage, recipe, flag, here, begun):
-    assert started(stage, recipe, f"--{flag}", "no.jsonl") == f"{flag}: no.jsonl is not a file"
+    words = [f"--{flag}", "no.jsonl", *(READ if "ptx" in flag else ())]
+    assert started(stage, recipe, *words) == f"{flag}: no.jsonl is not a file"
     assert begun == [] and list(here.iterdir()) == []
 
 
@@ -112,6 +114,7 @@ def test_generated_data_that_is_mistyped_is_named_with_the_nearest(
     stage, recipe, key, value, nearest, dry, here, begun
 ):
     teacher = ["--teacher", "recipes/tiny/base.yaml"] if stage == "rejection-sft" else []
+    teacher += READ if "ptx" in key else ()
     message = started(stage, recipe, f"--{key}", value, *teacher, *["--dry-run"] * dry)
     assert (
         f"{key}: {value!r} is no file and no generated data. Did you mean {nearest!r}?" in message

@@ -119,8 +119,8 @@ class Spelling:
         del add_special_tokens
         return {"input_ids": [3 + ord(c) % (VOCABULARY - 3) for c in text]}
 
-    def decode(self, ids, skip_special_tokens):
-        del skip_special_tokens
+    def decode(self, ids, *, clean_up_tokenization_spaces):
+        del clean_up_tokenization_spaces
         return "x" * len(ids)
 
 
