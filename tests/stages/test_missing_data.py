@@ -126,7 +126,7 @@ def test_training_data_of_an_unknown_suffix_is_refused_before_the_run(here, begu
     (here / "rows.txt").write_text("{}")
     message = started("sft", "tiny/sft", "--data.source", "rows.txt", "--dry-run")
     assert "data.source: rows.txt does not end in .jsonl or .parquet" in message
-    text = started("zero", "tiny/zero", "--algorithm.ptx-text", "rows.txt")
+    text = started("zero", "tiny/zero", "--algorithm.ptx-text", "rows.txt", *READ)
     assert text == "begun" and begun == ["zero"]
 
 

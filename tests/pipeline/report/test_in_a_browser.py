@@ -150,7 +150,7 @@ def test_a_token_tells_what_its_update_saw(shown):
         "trainer − sampler 0.05",
         "entropy 0.25",
         "advantage 0.5",
-        "clipped at the upper bound",
+        "clipped, with a positive advantage",
     ]
     colour = browser.value(f"{first}.style.background")
     modes = "document.querySelector('#token-tools [aria-pressed=true]').textContent"
