@@ -186,6 +186,7 @@ def test_ppo_starts_its_critic_from_the_reward_model_and_learns_from_raw_scores(
     values = recipe.model_dump() | {"problems": {"general": 1.0}, "steps": 2}
     values["algorithm"] = {
         "preset": "ppo", "minibatches": 2, "critic_start": str(reward_model),
+        "critic_learning_rate": 1e-3,
         "kl_estimator": "k1", "kl_placement": "reward", "kl_coefficient": 0.05,
     }  # fmt: skip
     scored = {"preference_scale": "none", "preference_from": 0, "format": 0, "language": 0}
