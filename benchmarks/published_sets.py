@@ -7,8 +7,8 @@
 message: greedy, and one answer to each question at temperature 0.6 and top-p 0.95, of at most 256
 tokens. All 1,319 test questions of GSM8K, and those of SVAMP that veriloop holds out. Without a
 FILE questions are read from the hub. What is right is judged by `math_answer`; intervals are
-Wilson's, 95 %. Needs the model of requirements/published-model.sh; on two cores some 20 minutes.
-Answers are kept in DIR, and the same command goes on with them. `--quick` asks 4 questions.
+Wilson's, 95 %. Needs the model of requirements/published-model.sh. Answers are kept in DIR, and the
+same command goes on with them. `--quick` asks 4 questions.
 
 The model's card has 1.4 % for GSM8K, of greedy answers after five worked examples.
 """
@@ -36,11 +36,11 @@ def evaluated(
     model: Path, sets: Sequence[str], flags: Sequence[str], folder: Path
 ) -> dict[str, Any]:
     """The record of `veriloop evaluate --set` by the name of the set."""
-    told = folder / "figures.json"
+    figures = folder / "figures.json"
     words = ["evaluate", str(model), "--set", *sets, "--template", "chat", "--samples", "1"]
-    words += [*flags, "--output", str(folder), "--json", str(told)]
+    words += [*flags, "--output", str(folder), "--json", str(figures)]
     subprocess.run([sys.executable, "-m", "veriloop", *words], check=True)
-    return json.loads(told.read_text())["sets"]
+    return json.loads(figures.read_text())["sets"]
 
 
 def row(name: str, way: str, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Results of speed and memory, compared with TRL and by size, as Markdown."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from learning_tables import table
@@ -47,7 +47,8 @@ def against(rows: Rows, by: str) -> list[str]:
 
 
 def against_trl(rows: Rows) -> list[str]:
-    """The steps of all contenders, then all settings of TRL that were tried and their rates."""
+    """The steps of all contenders, the update's part of ours, then all settings of TRL that were
+    tried and their rates."""
     trials = [
         [
             f"{row['size']}, {row['precision']}",
@@ -58,7 +59,13 @@ def against_trl(rows: Rows) -> list[str]:
         for trial in row.get("trials", ())
     ]
     tried = ["", *table(["TRL's settings tried", "", "tokens a second"], trials)] if trials else []
-    return against(rows, "size") + tried
+    parts = [
+        f"{row['size']}, {row['name']}: the update takes "
+        f"{median(step['update'] for step in row['steps']):.1f} of {row['s']:.1f} s."
+        for row in rows
+        if "update" in next(iter(row.get("steps", ())), {})
+    ]
+    return against(rows, "size") + (["", *parts] if parts else []) + tried
 
 
 SAME = ("bf16", "gradient_checkpointing", "tokens_per_s")  # of all trials of a precision

@@ -195,14 +195,11 @@ class AlgorithmConfig(Part):
         preset = PRESETS[self.preset].parts
         for name, readers in self.unread.items():
             value, default = getattr(self, name), type(self).model_fields[name].default
-            if value not in (
-                default,
-                preset.get(name, default),
-                FORMER_DEFAULTS.get(name, default),
-            ):
+            former = FORMER_DEFAULTS.get(name, default)
+            if value not in (default, preset.get(name, default), former):
                 return (
-                    f"{name}={value!r} is read by nothing in this algorithm, but with {readers}; "
-                    f"leave it at {default!r}, or set one of these"
+                    f"{name}={value!r} is not read by this algorithm. It is read with {readers}. "
+                    f"Leave it at {default!r}, or set one of these"
                 )
         return ""
 

@@ -93,11 +93,9 @@ class SetConfig(Part):
             raise ValueError(f"facts={self.facts}: the fact 'source' is the name of the set")
         if self.settings and not self.gym:
             raise ValueError(f"settings={self.settings} are read only by a reasoning-gym task")
-        plain, unread = (
-            SetConfig.model_construct(),
-            SetConfig.model_fields.keys() - {"gym", "settings"},
-        )
-        more = sorted(name for name in unread if getattr(self, name) != getattr(plain, name))
+        defaults = SetConfig.model_construct()
+        others = SetConfig.model_fields.keys() - {"gym", "settings"}
+        more = sorted(name for name in others if getattr(self, name) != getattr(defaults, name))
         if self.gym and more:
             raise ValueError(f"gym={self.gym!r} is generated and does not read {', '.join(more)}")
         return self

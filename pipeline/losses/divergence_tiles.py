@@ -191,14 +191,14 @@ def top_k_tiles(
     tiles = vocabulary_tiles(ids, hidden_ME)
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     for part in parts_of(len(hidden_ME), chunk):
-        found: list[tuple[Tensor, ...]] = []
+        by_tile: list[tuple[Tensor, ...]] = []
         for tile, logits_CS in zip(
             tiles, logit_tiles(hidden_ME[part], head, tiles, temperature), strict=True
         ):
             top_CK, index_CK = logits_CS.topk(min(k, logits_CS.shape[1]))
             rest_C = logits_CS.scatter_(1, index_CK, -inf).logsumexp(1)
-            found.append((top_CK, index_CK + tile.start, rest_C[:, None]))
-        tops_CS, ids_CS, rests_CN = (torch.cat(x, 1) for x in zip(*found, strict=True))
+            by_tile.append((top_CK, index_CK + tile.start, rest_C[:, None]))
+        tops_CS, ids_CS, rests_CN = (torch.cat(x, 1) for x in zip(*by_tile, strict=True))
         top_CK, place_CK = tops_CS.topk(k)
         rest_C = torch.logaddexp(
             rests_CN.logsumexp(1), tops_CS.scatter(1, place_CK, -inf).logsumexp(1)

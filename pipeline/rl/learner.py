@@ -266,8 +266,8 @@ def token_steps(graded: Graded, tokenizer: Any) -> Steps | None:
     if graded.reward is None or graded.steps is None:
         return None
     offsets = character_offsets(graded.rollout.response_ids, tokenizer)
-    found = {bisect_left(offsets, end): value for end, value in graded.steps}
-    return sorted((index, value) for index, value in found.items() if index < len(offsets))
+    by_token = {bisect_left(offsets, end): value for end, value in graded.steps}
+    return sorted((index, value) for index, value in by_token.items() if index < len(offsets))
 
 
 def character_offsets(ids: tuple[int, ...], tokenizer: Any) -> list[int]:

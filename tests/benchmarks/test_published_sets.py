@@ -36,8 +36,8 @@ def test_both_sets_are_asked_greedily_and_sampled(script, monkeypatch, tmp_path)
     def run(words, check):
         assert check
         asked.append(words[3:])
-        told = Path(words[words.index("--json") + 1])
-        told.write_text(json.dumps({"sets": {"gsm8k": RECORD, "svamp": RECORD}}))
+        figures = Path(words[words.index("--json") + 1])
+        figures.write_text(json.dumps({"sets": {"gsm8k": RECORD, "svamp": RECORD}}))
 
     monkeypatch.setattr(script, "subprocess", SimpleNamespace(run=run))
     out, file = tmp_path / "out.json", tmp_path / "test.jsonl"

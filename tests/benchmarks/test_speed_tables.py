@@ -181,8 +181,10 @@ def test_the_settings_of_trl_that_were_tried_are_listed(tables):
         {**same, "micro_batch": 16, "as_intel": True, "tokens_per_s": 20.0},
     ]
     searched = row("TRL, searched, float32", 20.0, precision="float32", trials=trials)
-    lines = tables["against_trl"]([row("ours", 30.0), searched])
+    ours = row("ours", 30.0, steps=[{"update": 0.25}, {"update": 0.75}, {"update": 0.5}])
+    lines = tables["against_trl"]([ours, searched])
     assert lines[2].split(" | ")[4] == "1.50"
+    assert "1M, ours: the update takes 0.5 of 1.0 s." in lines
     assert lines[-3:] == [
         "| 1M, float32 | `micro_batch: 128` | does not run |",
         "| 1M, float32 | `micro_batch: 16` | 10 |",

@@ -68,8 +68,8 @@ def test_shipped_recipes_are_read_and_named_after_their_file(path):
 def test_a_shipped_recipe_with_all_its_settings_written_out_is_the_same_recipe(path):
     recipe = read(str(path))
     stages = [step.recipe for step in steps(recipe)] if isinstance(recipe, R1Recipe) else []
-    for one in (recipe, *stages):
-        assert validate(json.loads(one.model_dump_json()), "run.json") == one
+    for part in (recipe, *stages):
+        assert validate(json.loads(part.model_dump_json()), "run.json") == part
 
 
 def test_the_shipped_recipes_are_of_every_kind():
