@@ -38,7 +38,7 @@ from benchmarks.mutants import KEYWORDS_LEFT, Mutant, mutants  # noqa: E402
 from benchmarks.publish import arguments, publish  # noqa: E402
 from veriloop.pipeline.runs.provenance import git  # noqa: E402
 
-FOLDERS = ("data", "sandbox", "verifiers", "pipeline", "stages", "src", "tests")
+FOLDERS = ("data", "sandbox", "verifiers", "pipeline", "stages", "recipes", "src", "tests")
 PRELOAD = (
     *("numpy", "hypothesis", "hypothesis.strategies", "torch", "torch.testing"),
     "transformers.models.llama.modeling_llama",
