@@ -365,4 +365,30 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         after="(whole(head.bias_V))",
         reason="what is not sharded stays what it is, None too",
     ),
+    Equivalent(
+        path="pipeline/losses/divergence_tiles.py",
+        before="beta < 1",
+        after="(beta <= 1)",
+        reason="at beta 1 q is compared to itself, and adds 0",
+    ),
+    Equivalent(
+        path="pipeline/losses/divergence_tiles.py",
+        before="1",
+        after="(2)",
+        within="if beta < (2):",
+        reason="at beta 1 q is compared to itself, and adds 0",
+    ),
+    Equivalent(
+        path="pipeline/losses/divergence_tiles.py",
+        before="1",
+        after="(2)",
+        within="max(tokens, (2))",
+        reason="two slices of no tokens, or one, add nothing",
+    ),
+    Equivalent(
+        path="pipeline/losses/divergence_tiles.py",
+        before="None if self.head.bias_V is None else by_CS.sum(0)",
+        after="(by_CS.sum(0))",
+        reason="the sums over a bias are not read without one",
+    ),
 )

@@ -8,15 +8,12 @@ are compared with those of a limit on wall time alone for the same runs.
 """
 
 import os
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from busy_loops import busy_loops
 from publish import ROOT, arguments, publish, table
 
 from veriloop.sandbox.executor import Program, Stdin
@@ -79,21 +76,6 @@ class Timed:
         return ran
 
 
-@contextmanager
-def busy(loops: int) -> Iterator[None]:
-    """So many busy processes at our own priority, until the block ends."""
-    command = [sys.executable, "-S", "-c", "while True: pass"]
-    started = [subprocess.Popen(command, start_new_session=True) for _ in range(loops)]
-    try:
-        time.sleep(1 if loops else 0)
-        yield
-    finally:
-        for process in started:
-            process.kill()
-        for process in started:
-            process.wait()
-
-
 def judged(box: NamespaceExecutor, case: Case) -> Ran:
     """An honest program of the suite, with the wall limit that follows from its CPU limit."""
     timed = Timed(box)
@@ -130,7 +112,11 @@ def measure(loops: int, heavy: int, slots: int) -> list[Ran]:
     honest = [entry for entry in load(SUITE)[1] if entry.language == "python"]
     plain = Limits(cpu_s=CPU_S)
     sleeper = Limits(cpu_s=CPU_S, wall_s=SLEEP_WALL_S)
-    with NamespaceExecutor(slots=slots) as box, busy(loops), ThreadPoolExecutor(slots) as threads:
+    with (
+        NamespaceExecutor(slots=slots) as box,
+        busy_loops(loops),
+        ThreadPoolExecutor(slots) as threads,
+    ):
         todo = [threads.submit(judged, box, case) for case in honest if not case.run_beside]
         for name, wanted, source, limits in (
             *[(f"computes {SHARE:.0%} of its limit", "ok", COMPUTE, plain)] * heavy,

@@ -15,11 +15,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from busy_loops import busy_loops
 from publish import arguments, publish, table
 
 from veriloop.pipeline.runs.record import read_metrics
@@ -63,20 +63,6 @@ def reinforcement(folder: Path, way: Mapping[str, str], steps: int, start: Path)
     return sum(row["step_time"] for row in read_metrics(folder / "run/zero/metrics.jsonl")[1:])
 
 
-@contextmanager
-def neighbour(present: bool) -> Iterator[None]:
-    """A process that never waits."""
-    if not present:
-        yield
-        return
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        busy.kill()
-        busy.wait()
-
-
 def measured(rounds: int, *, quick: bool) -> list[dict[str, Any]]:
     """The best seconds of each way, idle and beside a neighbour."""
     best: dict[tuple[str, str], float] = {}
@@ -84,9 +70,9 @@ def measured(rounds: int, *, quick: bool) -> list[dict[str, Any]]:
         pretraining(Path(kept), {}, 5 if quick else 300)
         start = next(Path(kept).glob("outputs/cache/*/base.json")).parent
         for way in [way for _ in range(rounds) for way in WAYS]:
-            for busy in (False, True):
-                with tempfile.TemporaryDirectory(prefix="waiting-") as name, neighbour(busy):
-                    state, folder = "busy" if busy else "idle", Path(name)
+            for loops in (0, 1):
+                with tempfile.TemporaryDirectory(prefix="waiting-") as name, busy_loops(loops):
+                    state, folder = "busy" if loops else "idle", Path(name)
                     base = pretraining(folder, WAYS[way], 5 if quick else 100)
                     steps = reinforcement(folder, WAYS[way], 2 if quick else 8, start)
                 for part, seconds in (("base", base), ("zero", steps)):

@@ -1,10 +1,11 @@
 """The whole recipe, from a random model to a distilled student: wall time, peak memory, all goals.
 
-    python benchmarks/whole.py [--quick] [--json FILE] [--seeds N ...]
+    python benchmarks/whole.py [--quick] [--json FILE] [--seeds N ...] [--beside N ...]
 
 Runs the command of `make demo` in a clean clone with this environment and an empty cache; one run
-after the other. Memory is the sum of the proportional set sizes of all processes, read every few
-seconds. `--quick` stops after the plan.
+after the other, with the seeds of `--beside` again beside a process that keeps a core busy. Memory
+is the sum of the proportional set sizes of all processes, read every few seconds. `--quick` stops
+after the plan.
 """
 
 import json
@@ -15,16 +16,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+from busy_loops import busy_loops
 from footprint import peak_kb
 from publish import ROOT, arguments, publish, table
 
-SEEDS = (0, 1, 2)
-LIMIT_S, LIMIT_GIB = 900, 6.0  # on two cores
+SEEDS, BESIDE = (0, 1, 2), (0,)
+LIMIT_S, LIMIT_GIB = (660, 1020), 6.0  # on two cores; beside so many busy processes
 REASONING, AT_FIRST, AT_LAST = 0.95, 0.1, 0.8  # pass@1 at T=0.7; general prompts, base and end
 FIGURES = ("pass@1", "format", "language", "general", "mean_length", "accuracy/adversarial")
 
 
-def run(seed: int, *, quick: bool) -> dict[str, Any]:
+def run(seed: int, loops: int, *, quick: bool) -> dict[str, Any]:
     """One run in a separate clone; its table is printed at the end."""
     clone = Path(tempfile.mkdtemp(prefix="whole-")) / "veriloop"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
@@ -39,11 +41,11 @@ def run(seed: int, *, quick: bool) -> dict[str, Any]:
     ]
     words += ["--set", f"*.seed={seed}", *(["--dry-run"] if quick else ["--resume"])]
     log = clone.parent / "log"
-    began = time.monotonic()
-    with log.open("w") as output:
+    with log.open("w") as output, busy_loops(loops):
+        began = time.monotonic()
         process = subprocess.Popen(words, cwd=clone, stdout=output, stderr=output)
         peak = peak_kb(process)
-    seconds = time.monotonic() - began
+        seconds = time.monotonic() - began
     text = log.read_text()
     print(text[text.rfind("\n\n", 0, -200) :], flush=True)
     kept = clone / "outputs/demo/run.json"
@@ -52,6 +54,7 @@ def run(seed: int, *, quick: bool) -> dict[str, Any]:
     stages = [] if quick else json.loads(kept.read_text())["stages"]
     return {
         "seed": seed,
+        "busy_loops": loops,
         "ended": process.returncode,
         "seconds": seconds,
         "peak_gib": peak / 2**20,
@@ -67,7 +70,7 @@ def shortfalls(result: dict[str, Any]) -> list[str]:
     by_name = {stage["name"]: stage for stage in result["stages"]}
     missed = [f"ended with {result['ended']}"] if result["ended"] else []
     for what, value, limit in (
-        ("seconds", result["seconds"], LIMIT_S),
+        ("seconds", result["seconds"], LIMIT_S[result["busy_loops"]]),
         ("peak GiB", result["peak_gib"], LIMIT_GIB),
     ):
         if value > limit:
@@ -96,18 +99,33 @@ def rows_of(result: dict[str, Any]) -> list[list[str]]:
             " > ".join("-" if (value := side.get(k)) is None else f"{value:.3g}" for side in sides)
             for k in FIGURES
         ]
-        rows.append([str(result["seed"]), stage["name"], f"{stage['seconds']:.0f}", *changes])
+        rows.append([_name(result), stage["name"], f"{stage['seconds']:.0f}", *changes])
     return rows
 
 
+def _name(result: dict[str, Any]) -> str:
+    return f"{result['seed']}{', busy' if result['busy_loops'] else ''}"
+
+
 def main() -> int:
-    options = arguments(__doc__ or "", seeds={"nargs": "+", "type": int, "default": list(SEEDS)})
-    seeds = options.seeds[:1] if options.quick else options.seeds
-    results = [run(seed, quick=options.quick) for seed in seeds]
+    options = arguments(
+        __doc__ or "",
+        seeds={"nargs": "+", "type": int, "default": list(SEEDS), "help": "on a quiet machine"},
+        beside={
+            "nargs": "*",
+            "type": int,
+            "default": list(BESIDE),
+            "help": "beside a busy loop",
+        },
+    )
+    runs = [(seed, 0) for seed in options.seeds] + [(seed, 1) for seed in options.beside]
+    if options.quick:
+        runs = runs[:1]
+    results = [run(seed, loops, quick=options.quick) for seed, loops in runs]
     text = table(["seed", "stage", "s", *FIGURES], [row for r in results for row in rows_of(r)])
     for r in results:
-        text += f"\nseed {r['seed']}: {r['seconds']:.0f} s, peak {r['peak_gib']:.1f} GiB"
-    missed = [f"seed {r['seed']}: {m}" for r in results for m in shortfalls(r)]
+        text += f"\nseed {_name(r)}: {r['seconds']:.0f} s, peak {r['peak_gib']:.1f} GiB"
+    missed = [f"seed {_name(r)}: {m}" for r in results for m in shortfalls(r)]
     return publish(options, text, results, failed=[] if options.quick else missed)
 
 

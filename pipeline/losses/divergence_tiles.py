@@ -88,7 +88,7 @@ class JSDTiles(torch.autograd.Function):
         where q stands in for m, and 1 for the factor, at beta 1."""
         hidden_MD, weight_VD, bias_V, student_M, teacher_M, inside_M = ctx.saved_tensors
         head, teacher, beta = Head(weight_VD, bias_V, *ctx.rule), ctx.teacher, ctx.beta
-        scale_M = grad_outputs[0] * (1 if beta in (0, 1) else 1 - beta)
+        scale_M = grad_outputs[0] * (1 if beta == 1 else 1 - beta)
         sums = _Gradients(ctx, hidden_MD, head, student_M.dtype)
         for part in ctx.parts:
             hidden_CD, theirs_CE = hidden_MD[part], teacher.hidden_ME[part]
@@ -136,7 +136,7 @@ class BucketedKLTiles(torch.autograd.Function):
         values_M = hidden_MD.new_zeros(len(hidden_MD), dtype=wide(hidden_MD, weight_VD))
         normaliser_M, bucket_M = torch.zeros_like(values_M), torch.zeros_like(values_M)
         for part in ctx.parts:
-            kept_CK = torch.full_like(logq_MK[part], -inf, dtype=values_M.dtype)
+            kept_CK = torch.zeros_like(logq_MK[part])  # each id is in one of the tiles
             bucket_NC = values_M.new_empty(len(ctx.tiles), len(kept_CK))
             tiles = logit_tiles(hidden_MD[part], head, ctx.tiles, temperature)
             for tile, bucket_C, logits_CS in zip(ctx.tiles, bucket_NC, tiles, strict=True):

@@ -50,7 +50,7 @@ def process_advantages(
         correction=correction,
     )
     outcomes_N = group_advantages(
-        rewards_N.cpu().double(),
+        rewards_N.cpu(),
         groups_N.cpu(),
         torch.tensor([steps is not None for steps in steps_N], dtype=torch.bool),
         scale=scale,

@@ -317,6 +317,47 @@ def test_tiles_of_the_vocabulary_change_neither_the_bucketed_kl_nor_its_gradient
         assert_close(one, two, **CLOSE)
 
 
+@pytest.mark.parametrize("beta", [0, 0.4, 1])
+def test_tiles_of_half_precision_are_summed_in_float32(heads, of_three, beta):
+    """The products are rounded; what is computed from them is as of float32 logits."""
+    (hidden, weight), _, (theirs, their_weight) = (
+        [x.detach().bfloat16() for x in part] if isinstance(part, tuple) else part for part in heads
+    )
+    hidden.requires_grad_()
+    student, teacher = (hidden @ weight.T).float(), (theirs @ their_weight.T)[:, :9].float()
+    kept = top_k(teacher, 4, temperature=1.3)
+    divergences = [
+        (
+            jsd_from_hidden(
+                hidden, (weight, None), theirs, (their_weight, None),
+                beta=beta, temperature=1.3, chunk=2,
+            ),
+            generalised_jsd(student, teacher, beta=beta, temperature=1.3),
+        ),
+        (
+            top_k_kl_from_hidden(hidden, (weight, None), kept, temperature=1.3, chunk=2),
+            top_k_kl(student, kept, temperature=1.3),
+        ),
+    ]  # fmt: skip
+    for got, wanted in divergences:
+        assert got.dtype == torch.float32
+        assert_close(got, wanted, atol=1e-5, rtol=1e-5)
+        slopes = [torch.autograd.grad(x.sum(), hidden, retain_graph=True)[0] for x in (got, wanted)]
+        assert slopes[0].dtype == torch.bfloat16
+        assert_close(*slopes, atol=2e-2, rtol=2e-2)
+
+
+def test_a_beta_or_k_outside_its_range_is_refused_with_tiles_too(heads):
+    (hidden, weight), bias, (theirs, their_weight) = heads
+    with pytest.raises(ValueError, match=r"beta must be in \[0, 1\], got 1.5"):
+        jsd_from_hidden(
+            hidden, (weight, bias), theirs, (their_weight, None),
+            beta=1.5, temperature=1.0, chunk=2,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="k must be between 1 and 8, below the vocabulary, got 9"):
+        top_k_from_hidden(theirs, (their_weight, None), 9, ids=9, temperature=1.0, chunk=2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["jsd", "bucketed KL", "top k"])
 def test_memory_does_not_grow_with_the_vocabulary(loss):

@@ -87,6 +87,18 @@ def test_the_dual_clip_touches_nothing_but_large_ratios_of_negative_advantages(
     assert got[0] == pytest.approx(value)
 
 
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "masks"),
+    [
+        (4.5, -1.0, [True, False]), (4.0, -1.0, [False, False]), (1.0, -1.0, [False, False]),
+        (0.5, -1.0, [True, False]), (4.5, 0.0, [False, False]), (4.5, 0.5, [False, True]),
+    ],
+)  # fmt: skip
+def test_a_token_that_the_dual_clip_stops_counts_as_clipped(ratio, advantage, masks):
+    got = one_token(clipped_surrogate, ratio, advantage, low=0.2, high=0.2, dual=4.0)
+    assert got[2] == masks
+
+
 @pytest.mark.parametrize("dual", [1.0, 0.5, -3.0, math.nan])
 def test_a_dual_clip_at_or_under_one_is_refused(dual):
     with pytest.raises(ValueError, match=f"dual must be greater than 1, got {dual}"):

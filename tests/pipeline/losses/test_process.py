@@ -48,6 +48,10 @@ def test_the_outcome_is_normalised_on_its_own_and_counts_for_every_token():
     check(got, [[1, 1, 0, 0, 1], [-1, -2, -2]])
     got = advantages(steps, [5, 5], [5, 3], [2.0, 0.5], scale="none")
     check(got, [[0.75, 0.75, 0.25, 0.25, 0.75], [-0.75, -1.25, -1.25]])
+    got = advantages(steps, [5, 5], [5, 3], [2.0, 0.5], correction=1)
+    outcome, step = math.sqrt(1 / 2), math.sqrt(3) / 2  # the stds are 0.75 sqrt(2) and 1 / sqrt(3)
+    first = [outcome, outcome, outcome - step, outcome - step, outcome]
+    check(got, [first, [-outcome, -outcome - step, -outcome - step]])
 
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
