@@ -4,8 +4,8 @@
                                   [--folder DIR]
 
 Each mutant is tested in a temporary copy of the tree, by a child forked from this process, which
-has imported torch once. Exits 1 when a mutant survives. With `--folder` a run on a clean commit
-goes on where one of the same commit was stopped.
+has imported torch once. Exits 1 when a mutant survives. With `--folder` no mutant is tested again
+whose file, tests and all other code are as they were when it was.
 """
 
 import difflib
@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -36,7 +37,7 @@ sys.path.insert(0, str(ROOT))  # so that it runs as a script as well as a module
 from benchmarks.equivalents import EQUIVALENT, Equivalent  # noqa: E402
 from benchmarks.mutants import KEYWORDS_LEFT, Mutant, mutants  # noqa: E402
 from benchmarks.publish import arguments, publish  # noqa: E402
-from veriloop.pipeline.runs.provenance import git  # noqa: E402
+from veriloop.pipeline.runs.provenance import versions  # noqa: E402
 
 FOLDERS = ("data", "sandbox", "verifiers", "pipeline", "stages", "recipes", "src", "tests")
 PRELOAD = (
@@ -72,6 +73,13 @@ ALSO = (
 # Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
 TESTED_BY = {
     "pipeline/losses/divergence_tiles.py": ("tests/pipeline/losses/test_distillation.py",),
+    "pipeline/rl/estimator.py": ("tests/stages/test_user_functions.py",),
+    "pipeline/rl/minibatches.py": (
+        "tests/pipeline/rl/test_epochs.py",
+        "tests/pipeline/cluster/test_deal.py",
+    ),
+    "pipeline/rl/objective.py": ("tests/stages/test_user_functions.py",),
+    "pipeline/training/optimizer.py": ("tests/pipeline/training/test_moments.py",),
     "pipeline/rollouts/generate.py": ("tests/pipeline/rollouts/test_prompt.py",),
     "pipeline/runs/checkpoint_files.py": (
         "tests/pipeline/runs/test_checkpoint.py",
@@ -264,36 +272,67 @@ def excluded(candidates: Sequence[Mutant], files: Sequence[str]) -> list[tuple[M
 
 
 class Judged:
-    """Which mutants of a clean commit survived, kept in a folder as JSON lines."""
+    """Which mutants survived, kept in a folder as JSON lines.
+
+    A verdict counts for the same mutant, the same tests of its file, and the same of everything
+    else but tests of other files: code, recipes, helpers of tests, versions of packages.
+    """
 
     def __init__(self, folder: Path | None, root: Path) -> None:
         """`folder`: None keeps nothing."""
-        commit = git(root)
-        self._path: Path | None = None
-        if folder is not None and commit["dirty"] is False:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._path = folder / "judged.jsonl"
-        self._commit, self._survived = commit["commit"], dict[str, bool]()
-        if self._path is not None and self._path.is_file():
+        self._root, self._world, self._survived = root, "", dict[str, bool]()
+        self._path = folder / "judged.jsonl" if folder is not None else None
+        if self._path is None:
+            return
+        self._world = _world(root)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._path.is_file():
             for line in self._path.read_text().split("\n"):
                 if line.endswith("}"):  # the last may be cut off
                     known = json.loads(line)
-                    if known["commit"] == self._commit:
-                        self._survived[known["mutant"]] = known["survived"]
+                    self._survived[known["mutant"]] = known["survived"]
 
     def of(self, mutant: Mutant) -> bool | None:
         """Whether it survived; None if it was not judged."""
-        return self._survived.get(_key(mutant))
+        return self._survived.get(self._key(mutant))
 
     def add(self, mutant: Mutant, survived: bool) -> None:
         if self._path is not None:
-            line = {"commit": self._commit, "mutant": _key(mutant), "survived": survived}
+            line = {"mutant": self._key(mutant), "survived": survived}
             with self._path.open("a") as file:
                 file.write(f"\n{json.dumps(line)}")  # after a line that was cut off, too
 
+    def _key(self, mutant: Mutant) -> str:
+        tests = _with_imported(self._root, tests_of(self._root, mutant.path))
+        parts = [self._world, mutant.path, mutant.source]
+        parts += [(self._root / name).read_text() if (self._root / name).is_file() else name
+                  for name in tests]  # fmt: skip
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-def _key(mutant: Mutant) -> str:
-    return hashlib.sha256(f"{mutant.path}\n{mutant.source}".encode()).hexdigest()
+
+def _world(root: Path) -> str:
+    """A hash of the packages' versions and of all files that a copy of the tree has, but tests."""
+    found = hashlib.sha256(json.dumps(versions()).encode())
+    paths = [root / "pyproject.toml"]
+    paths += [p for folder in FOLDERS for p in sorted((root / folder).rglob("*")) if p.is_file()]
+    for path in paths:
+        name = path.relative_to(root)
+        hidden = any(part == "__pycache__" or part.startswith(".") for part in name.parts)
+        if not hidden and not (name.parts[0] == "tests" and path.match("test_*.py")):
+            found.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def _with_imported(root: Path, tests: Sequence[str]) -> list[str]:
+    """The files of these tests, and those of tests that they import."""
+    files = [name.split("::")[0] for name in tests]
+    for name in files:  # which grows
+        if (root / name).is_file():
+            imported = re.findall(
+                r"^from (tests[\w.]*\.test_\w+) import", (root / name).read_text(), re.M
+            )
+            files += [f for f in (f"{m.replace('.', '/')}.py" for m in imported) if f not in files]
+    return files
 
 
 def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int, kept: Judged) -> list[Mutant]:

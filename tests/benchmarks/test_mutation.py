@@ -272,12 +272,19 @@ def test_tests_past_their_time_are_ended_and_the_mutant_is_printed_as_noticed(
     assert capsys.readouterr().out.startswith("hung, and so noticed, p.py:1: swap\n")
 
 
-@pytest.mark.parametrize("dirty", [False, True])
-def test_a_clean_commit_goes_on_with_the_mutants_that_were_not_judged(tmp_path, monkeypatch, dirty):
-    monkeypatch.setattr(mutation, "git", lambda root: {"commit": "c0ffee", "dirty": dirty})
-    (tmp_path / "p.py").write_text("a + b\n")
+def test_only_mutants_whose_code_or_tests_changed_are_judged_again(tmp_path, monkeypatch):
+    files = {
+        "pyproject.toml": "", "pipeline/p.py": "a + b\n", "tests/conftest.py": "",
+        "tests/pipeline/test_p.py": "from tests.pipeline.test_q import CASES\n",
+        "tests/pipeline/test_q.py": "", "tests/pipeline/test_other.py": "",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
     killed, survivor, third = (
-        Mutant(path="p.py", line=1, operator="swap", before="a + b", after=after, source=after)
+        Mutant(
+            path="pipeline/p.py", line=1, operator="swap", before="a + b", after=after, source=after
+        )
         for after in ("a - b\n", "a * b\n", "a / b\n")
     )
     asked = []
@@ -287,27 +294,29 @@ def test_a_clean_commit_goes_on_with_the_mutants_that_were_not_judged(tmp_path, 
             asked.append(job.mutant)
             judged(job, mutation.PASSED if job.mutant is survivor else mutation.FAILED, "")
 
-    def survivors(*chosen):
+    def again(*chosen):
         asked.clear()
-        return mutation.survivors_of(tmp_path, chosen, 1, mutation.Judged(tmp_path, tmp_path))
+        kept = mutation.Judged(tmp_path / "kept", tmp_path)
+        assert mutation.survivors_of(tmp_path, chosen, 1, kept) == [survivor]
+        return asked
 
     monkeypatch.setattr(mutation, "run_all", run_all)
-    assert survivors(killed, survivor) == [survivor]
-    if not dirty:
-        with (tmp_path / "judged.jsonl").open("a") as kept:
-            kept.write('\n{"commit": "c0f')  # killed as it wrote
-    assert survivors(killed, survivor, third) == [survivor]
-    assert asked == ([killed, survivor, third] if dirty else [third])
-    assert survivors(killed, survivor, third) == [survivor]
-    assert asked == ([killed, survivor, third] if dirty else [])
-    monkeypatch.setattr(mutation, "git", lambda root: {"commit": "later", "dirty": False})
-    survivors(killed)
-    assert asked == [killed]
+    assert again(killed, survivor) == [killed, survivor]
+    with (tmp_path / "kept/judged.jsonl").open("a") as kept:
+        kept.write('\n{"mutant": "c0f')  # killed as it wrote
+    assert again(killed, survivor, third) == [third]
+    assert again(killed, survivor, third) == []
+    for name in files:
+        with (tmp_path / name).open("a") as file:
+            file.write("# another line\n")
+        assert again(killed, survivor) == ([] if "other" in name else [killed, survivor]), name
+    monkeypatch.setattr(mutation, "versions", lambda: {"python": "4"})
+    assert again(killed, survivor) == [killed, survivor]
 
 
 def test_a_mutant_past_its_time_is_judged_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(mutation, "git", lambda root: {"commit": "c0ffee", "dirty": False})
     (tmp_path / "p.py").write_text("a + b\n")
+    (tmp_path / "pyproject.toml").touch()
     mutant = Mutant(
         path="p.py", line=1, operator="swap", before="a + b", after="a - b", source="a - b\n"
     )

@@ -12,7 +12,7 @@ from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.policy import logp_entropy
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
-from veriloop.pipeline.rl.minibatches import minibatches
+from veriloop.pipeline.rl.minibatches import minibatches, on_device
 
 
 class Place(Ranks):
@@ -57,6 +57,36 @@ def test_micro_batches_are_shorter_where_that_gives_each_rank_one(graded, ranks,
     assert shared.counts == alone.counts
     members = [i for batch in shared.batches for i in batch.rollout_B.tolist()]
     assert sorted(members) == list(range(16))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "positions"), [(1, [26]), (2, [13, 13]), (3, [5, 6, 7, 8]), (9, [3, 5, 6, 7, 7])]
+)
+def test_shared_prompts_are_divided_evenly_but_no_answer_is(graded, ranks, positions):
+    """Prompts of 3 tokens with answers of 1 and of 2 to 5, the second after a borrowed prompt; for
+    9 ranks 3 positions would be enough, and the longest answer with its prompt takes 7."""
+    rollouts = [
+        graded((1, 2, 3 + i // 2), (5,) * (2 + i // 2 if i % 2 else 1), group=str(i // 2))
+        for i in range(8)
+    ]
+    (part,) = minibatches(
+        rollouts,
+        AlgorithmConfig(minibatches=1),
+        TrainerConfig(row=64, rows=1),
+        max_tokens=9,
+        shuffle=Random(0),
+        share_prompts=True,
+        ranks=ranks,
+    )
+    assert sorted(batch.ids_RT.numel() for batch in part.batches) == positions
+
+
+def test_of_one_micro_batch_other_ranks_get_nothing(whole, graded):
+    part = whole([graded((1, 2), (3, 4))], torch.ones(1))
+    taken = [list(on_device(part, torch.device("cpu"), Place(rank, 2))) for rank in (0, 1)]
+    ((batch, signals),), ((nothing, none),) = taken
+    assert batch.ids_RT.equal(part.batches[0].ids_RT) and len(signals.old_M) == 2
+    assert not nothing.mask_RT.any() and len(none.old_M) == 0
 
 
 def test_a_micro_batch_of_nothing_changes_no_gradient(tiny_llama, sampled, whole, stepped):

@@ -12,7 +12,9 @@ from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
+from veriloop.pipeline.model.policy import load_policy
 from veriloop.pipeline.model.scalar_head import ScalarHead
+from veriloop.pipeline.model.sharded import Ranks
 from veriloop.pipeline.rl.critic import Critic, critic_optimizer
 from veriloop.pipeline.rl.learner import PolicyLearner
 from veriloop.pipeline.training.optimizer import Optimizer, schedule
@@ -40,6 +42,24 @@ def test_it_begins_by_expecting_nothing(tiny_llama, sampled, whole, own_trunk):
     (batch,) = whole(sampled(model, 2), torch.ones(2)).batches
     critic = Critic(model, own_trunk=own_trunk, optimizer=OptimizerConfig(learning_rate=0.1))
     assert critic.values(model, batch).count_nonzero() == 0
+
+
+class Divided(Ranks):
+    """Notes what it was asked to divide."""
+
+    def __init__(self):
+        self.modules = []
+
+    def shard(self, model):
+        self.modules.append(model)
+
+
+def test_the_head_of_an_empty_policy_has_weights_and_head_and_trunk_are_divided(tiny_checkpoint):
+    policy, ranks = load_policy(tiny_checkpoint(), empty=True), Divided()
+    rate = OptimizerConfig(learning_rate=0.1)
+    critic = Critic(policy, own_trunk=True, optimizer=rate, ranks=ranks)
+    assert critic.head.weight.device == torch.device("cpu")
+    assert ranks.modules == [critic.head, critic.trunk]
 
 
 def test_a_value_is_of_the_state_before_its_token_alone_or_packed(

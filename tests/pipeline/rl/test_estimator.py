@@ -115,6 +115,13 @@ def test_a_kl_in_the_loss_costs_no_reward(estimated):
     close(found, [[1.0], [-1.0]])
 
 
+def test_a_kl_in_the_reward_without_weight_needs_no_reference(estimated):
+    config = algorithm(preset="ppo", kl_coefficient=0.0, kl_placement="reward")
+    found, targets, _ = estimated(config, [1.0, 0.0], [1, 1], values=[[0.0], [0.0]])
+    close(found, [[1.0], [-1.0]])
+    close(targets, [[1.0], [0.0]])
+
+
 def test_normalising_over_the_batch_whitens_what_each_token_still_earns(estimated):
     config = algorithm(preset="reinforce_pp", kl_coefficient=1.0)
     found, _, _ = estimated(config, [1.0, 0.0], [2, 1], kl=[[0.5, 0.5], [1.0]])
