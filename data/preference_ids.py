@@ -14,6 +14,9 @@ from veriloop.data.bos import check_bos, with_bos
 from veriloop.data.columns import Text, answer_text
 from veriloop.data.preferences import Segment
 
+THINK = "<think>"
+MARK = "\N{LEFT WHITE SQUARE BRACKET}answer\N{RIGHT WHITE SQUARE BRACKET}"  # no template writes it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedAnswer:
@@ -34,10 +37,15 @@ def encode(
     """Ids of an answer. `ends` are the ids that end one; the tokenizer's EOS is appended if none
     is present. A token belongs to the segment that it begins in, the EOS to the last one.
 
-    Raises ValueError for a chat template that does not begin with the prompt, for a BOS that is
-    missing or doubled or in an answer, and for an EOS inside the answer.
+    The prompt of messages is the one that the chat template asks the model with, and the answer
+    follows it whole. What the template writes of it counts if it begins with that prompt and leaves
+    nothing out; many drop the thinking. Otherwise it is put there as it is, without the <think>
+    that the prompt ends with.
+
+    Raises ValueError for a BOS that is missing or doubled or in an answer, for an EOS inside the
+    answer, and for an answer without <think> to a prompt that ends with it.
     """
-    prompt_text, completion_text = _as_text(prompt, answer, tokenizer)
+    prompt_text, completion_text, start = _as_text(prompt, answer, tokenizer, exact=bool(segments))
     prompt_ids = tuple(tokenizer(prompt_text, add_special_tokens=False).input_ids)
     prompt_ids = with_bos(prompt_ids, tokenizer)
     encoded = tokenizer(completion_text, add_special_tokens=False, return_offsets_mapping=True)
@@ -47,28 +55,55 @@ def encode(
     if not messages and bos in ids and bos not in ends:
         raise ValueError(f"the answer has a BOS id ({bos}) inside it")
     check_bos((*prompt_ids, *ids), tokenizer, messages)
-    start = completion_text.find(answer_text(answer))
     starts = [first - start for first, _ in encoded.offset_mapping]
     return EncodedAnswer(
         prompt=prompt_ids, completion=ids, segments=_segment_ids(starts, len(ids), segments)
     )
 
 
-def _as_text(prompt: Text, answer: Text, tokenizer: Any) -> tuple[str, str]:
-    """Both as text; messages are rendered by the model's chat template."""
+def keeps(written: str, text: str) -> bool:
+    """Whether `text` is in what a template has written, up to whitespace."""
+    return "".join(text.split()) in "".join(written.split())
+
+
+def _as_text(prompt: Text, answer: Text, tokenizer: Any, *, exact: bool) -> tuple[str, str, int]:
+    """Both as text, and where in the second the answer begins: below 0 where the prompt ends with
+    the answer's first tag. `exact`: with the answer's own whitespace."""
+    text = answer_text(answer)
     if isinstance(prompt, str) and isinstance(answer, str):
-        return prompt, answer
+        return prompt, text, 0
     if not tokenizer.chat_template:
         raise ValueError("the rows hold messages, and this tokenizer has no chat template")
     messages, reply = [dict(m) for m in prompt], [dict(m) for m in answer]  # type: ignore[arg-type]
     before = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     whole = tokenizer.apply_chat_template([*messages, *reply], tokenize=False)
-    if not whole.startswith(before):
+    written = whole.removeprefix(before)
+    rest = _without_opening(text, before)
+    known = len(text) - len(rest)
+    if whole.startswith(before) and (rest in written or (keeps(written, rest) and not exact)):
+        return before, written, written.find(rest) - known
+    if before.rstrip().endswith(THINK) and not known:
+        raise ValueError(
+            f"the chat template ends the prompt with {THINK}, and the answer does not begin with "
+            f"it: {text!r:.60}"
+        )
+    marked = tokenizer.apply_chat_template(
+        [*messages, *reply[:-1], {**reply[-1], "content": MARK}], tokenize=False
+    )
+    if len(reply) != 1 or marked.count(MARK) != 1:
         raise ValueError(
             f"the chat template renders the conversation as {whole!r:.80}, which does not begin "
             f"with the prompt {before!r:.80}: the start of the answer is unknown"
         )
-    return before, whole[len(before) :]
+    return before, rest + marked.partition(MARK)[2], -known
+
+
+def _without_opening(text: str, prompt: str) -> str:
+    """An answer without the <think> that its prompt ends with, and the whitespace after both."""
+    if not prompt.rstrip().endswith(THINK) or not text.lstrip().startswith(THINK):
+        return text
+    blank = prompt[len(prompt.rstrip()) :]
+    return text.lstrip().removeprefix(THINK).removeprefix(blank)
 
 
 def with_eos(ids: tuple[int, ...], tokenizer: Any, ends: Sequence[int]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from veriloop.data.bos import check_bos, with_bos
-from veriloop.data.preference_ids import encode, with_eos
+from veriloop.data.preference_ids import encode, keeps, with_eos
 from veriloop.data.sft_rows import Conversation, PlainText, Row
 
 Piece = tuple[tuple[int, ...], bool]  # ids, whether they are trained on
@@ -35,7 +35,8 @@ def encode_example(
     on, or with `last_turn` only the last message of a conversation.
 
     Raises ValueError for a chat template that renders the beginning of a conversation differently
-    once it continues, for an answer with an EOS inside it, and for a missing or doubled BOS.
+    once it continues, or leaves out a part of a trained message, for an answer with an EOS inside
+    it, and for a missing or doubled BOS.
     """
     if isinstance(row, PlainText):
         return _plain_text(row, tokenizer, ends)
@@ -71,6 +72,11 @@ def _conversation(
                 f"the chat template renders the messages before message {turn + 1} differently "
                 "once more follow (some drop the thinking of earlier turns): only the last turn "
                 "of such a conversation can be trained on (data.turns: last)"
+            )
+        if not keeps(whole[len(prompt) :], row.messages[turn]["content"]):
+            raise ValueError(
+                f"the chat template leaves out a part of message {turn + 1} (some drop the "
+                "thinking): only the last turn can be trained on (data.turns: last)"
             )
         context = _ids(prompt[len(previous) :], tokenizer)
         answer = _ids(whole[len(prompt) :], tokenizer)

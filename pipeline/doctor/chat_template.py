@@ -104,7 +104,7 @@ def reasoning(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
     effects, fixes = [], []
     if _THOUGHT not in tokenizer.apply_chat_template(_CONVERSATION, tokenize=False):
         effects.append("strips the reasoning of the last answer")
-        fixes.append("fine-tune on concatenated texts, or fix chat_template")
+        fixes.append("stages put answers in whole; elsewhere fine-tune on texts, not on messages")
     longer = [*_CONVERSATION, {"role": "user", "content": "And 5 more?"}]
     if _THOUGHT not in tokenizer.apply_chat_template(longer, tokenize=False):
         effects.append("strips the reasoning of earlier answers")

@@ -85,6 +85,20 @@ def test_a_template_that_drops_earlier_thinking_allows_the_last_turn_only(tokeni
     assert read(tokenizer, only, True) == "<answer>2</answer><eos>"
 
 
+def test_a_template_that_drops_all_thinking_allows_the_last_turn_only(tokenizer):
+    tokenizer.chat_template = CHATML.replace("m['content']", "m['content'].split('</think>')[-1]")
+    thought = {"role": "assistant", "content": "<think>6</think>7"}
+    row = Conversation(messages=(USER, thought, OTHER, LAST))
+    message = r"leaves out a part of message 2 .*data\.turns: last"
+    with pytest.raises(ValueError, match=message):
+        encode_example(row, tokenizer, (2,))
+    row = Conversation(messages=(USER, LAST, OTHER, thought))
+    with pytest.raises(ValueError, match="leaves out a part of message 4"):
+        encode_example(row, tokenizer, (2,))
+    only = encode_example(row, tokenizer, (2,), last_turn=True)
+    assert read(tokenizer, only, True) == "<think>6</think>7<eos>"
+
+
 def test_a_turn_that_no_end_follows_is_refused(tokenizer):
     tokenizer.chat_template = CHATML.replace("eos_token + ", "")
     with pytest.raises(ValueError, match="writes no end-of-sequence after message 2"):
