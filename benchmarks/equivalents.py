@@ -11,7 +11,7 @@ class Equivalent:
     before: str
     after: str
     reason: str
-    within: str = ""  # part of the mutated line, where `before` and `after` occur in others too
+    within: str = ""  # part of the mutated line and the next, if `before` and `after` occur elsewhere
     untestable: bool = False  # it computes otherwise where no test looks, or is as good a choice
 
 
@@ -390,5 +390,103 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         before="None if self.head.bias_V is None else by_CS.sum(0)",
         after="(by_CS.sum(0))",
         reason="the sums over a bias are not read without one",
+    ),
+    Equivalent(
+        path="pipeline/losses/trust_region.py",
+        before="1e10",
+        after="(10000000001.0)",
+        reason="any bound as large is as good",
+        untestable=True,
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="16_384",
+        after="(16385)",
+        reason="any width of a tile gives the same numbers, and the tests choose their own",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="False",
+        after="(True)",
+        within="    compiled: bool = (True),\n) -> Tensor:",
+        reason="it has no effect on all logits",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="_input_grad(grad_CV, weight_VD.to(dtype)).to(dtype)",
+        after="(_input_grad(grad_CV, weight_VD.to(dtype)))",
+        reason="autograd casts a gradient to the type of its tensor",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="_weight_grad(grad_CV, hidden_CD).to(weight_VD.dtype)",
+        after="(_weight_grad(grad_CV, hidden_CD))",
+        reason="autograd casts a gradient to the type of its tensor",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="head._replace(scale=1.0, cap=0.0)",
+        after="(head._replace(cap=0.0))",
+        reason="a positive factor changes no order",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="1.0",
+        after="(2.0)",
+        within="head._replace(scale=(2.0)",
+        reason="a positive factor changes no order",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="1.0",
+        after="(2.0)",
+        within="products, tiles, (2.0)), strict",
+        reason="a positive factor changes no order",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="hidden_MD.new_full(ids_M[part].shape, -torch.inf, dtype=wide(hidden_MD))",
+        after="(hidden_MD.new_full(ids_M[part].shape, -torch.inf))",
+        reason="torch.where takes the wider type of its two values",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="by_CS.sum(0) if sums else None",
+        after="(by_CS.sum(0))",
+        reason="the sums over a bias are not read without one",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="torch.compile(of_copy, fullgraph=True, dynamic=True)",
+        after="(torch.compile(of_copy, dynamic=True))",
+        reason="no operation of these functions breaks the graph",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="True",
+        after="(False)",
+        within="fullgraph=(False)",
+        reason="no operation of these functions breaks the graph",
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="torch.compile(of_copy, fullgraph=True, dynamic=True)",
+        after="(torch.compile(of_copy, fullgraph=True))",
+        reason="how often it is compiled again changes no number",
+        untestable=True,
+    ),
+    Equivalent(
+        path="pipeline/model/logprob.py",
+        before="True",
+        after="(False)",
+        within="dynamic=(False)",
+        reason="how often it is compiled again changes no number",
+        untestable=True,
+    ),
+    Equivalent(
+        path="pipeline/rl/minibatches.py",
+        before="ranks > 1",
+        after="(ranks >= 1)",
+        reason="the share of one rank is all of it",
     ),
 )

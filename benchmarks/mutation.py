@@ -263,7 +263,7 @@ def excluded(candidates: Sequence[Mutant], files: Sequence[str]) -> list[tuple[M
             m
             for m in candidates
             if (m.path, m.before, m.after) == (entry.path, entry.before, entry.after)
-            and entry.within in "".join(m.source.splitlines()[m.line - 1 : m.line])
+            and entry.within in "\n".join(m.source.splitlines()[m.line - 1 : m.line + 1])
         ]
         if not mine:
             sys.exit(f"EQUIVALENT lists {entry}, which is no mutant any more: take it out")

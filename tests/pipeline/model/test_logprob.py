@@ -155,6 +155,24 @@ def test_a_scaled_and_capped_head_is_scored_by_the_logits_of_its_formula(scale, 
     assert_close(found, sought, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_both_passes_over_a_tile_are_compiled_if_asked_for(monkeypatch, compiled):
+    asked = []
+
+    def fused(function):
+        asked.append(function)
+        return function
+
+    monkeypatch.setattr(logprob, "_fused", fused)
+    hidden, weight, bias, targets = head()
+    logp, _ = logp_and_entropy_from_hidden(
+        hidden.requires_grad_(), weight, bias, targets, temperature=0.7, chunk=4, compiled=compiled
+    )
+    logp.sum().backward()
+    assert asked == ([logprob._statistics, logprob._by_product] if compiled else [])
+    assert not Head(weight, bias).compiled
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_head_of_which_nothing_is_said_has_neither_scale_nor_cap(bias):
     hidden, weight, bias_V, targets = head(bias=bias)

@@ -3,6 +3,8 @@
 The processor's own product has no `out_dtype`; the stand-in widens the factors.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -14,6 +16,7 @@ from veriloop.pipeline.model.logprob import (
     head_logits,
     logp_and_entropy_from_hidden,
     token_logp,
+    vocabulary_tiles,
 )
 
 M, D, V = 11, 6, 23
@@ -68,11 +71,16 @@ def test_both_passes_are_those_of_the_rounded_head_but_for_the_gradients_roundin
 
 
 @pytest.mark.usefixtures("on_tensor_cores")
+@pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("weight_type", [torch.float32, HALF])
-def test_all_logits_are_those_of_the_rounded_head_in_float32(weight_type):
+def test_all_logits_are_those_of_the_rounded_head_in_float32(weight_type, biased):
     leaves, _ = head(weight_type)
     leaves = [x.requires_grad_() for x in leaves]
     rounded = as_exact(leaves)
+    if not biased:
+        got, want = (head_logits(*two, None, 0.5, 3.0) for two in (leaves[:2], rounded[:2]))
+        assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+        return
     got, want = head_logits(*leaves, 0.5, 3.0), head_logits(*rounded, 0.5, 3.0)
     assert got.dtype == torch.float32
     assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
@@ -84,6 +92,36 @@ def test_all_logits_are_those_of_the_rounded_head_in_float32(weight_type):
         assert (one.grad.double() - other.grad).norm() < 0.01 * other.grad.norm()
     hidden, *rest = leaves
     assert_close(head_logits(hidden.float(), *rest), hidden.float() @ rest[0].float().t() + rest[1])
+
+
+@pytest.mark.usefixtures("on_tensor_cores")
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_frozen_factor_of_all_logits_has_no_gradient_and_the_other_one_has(frozen):
+    leaves, _ = head()
+    leaves = [x.requires_grad_(i != frozen) for i, x in enumerate(leaves)]
+    head_logits(*leaves).sum().backward()
+    hidden, weight, _ = leaves
+    assert leaves[frozen].grad is None
+    rounded = weight.detach().to(HALF).double() if frozen else hidden.detach().double()
+    want = rounded.sum(0).expand_as(leaves[1 - frozen])
+    assert_close(leaves[1 - frozen].grad.double(), want, atol=0.05, rtol=0.01)
+
+
+@pytest.mark.usefixtures("on_tensor_cores")
+def test_the_gradients_products_are_in_float32():
+    """In bfloat16 257 is 256."""
+    row, column = torch.ones(1, 257, dtype=HALF), torch.ones(257, 1, dtype=HALF)
+    for product in (logprob._input_grad(row, column), logprob._weight_grad(column, column)):
+        assert product.dtype == torch.float32 and product.item() == 257
+
+
+@pytest.mark.usefixtures("on_tensor_cores")
+def test_tiles_are_larger_where_all_hidden_states_take_tensor_cores(monkeypatch):
+    monkeypatch.setattr(logprob, "TILE", 8)
+    monkeypatch.setattr(logprob, "GPU_TILE", 16)
+    half, single = torch.ones(1, 2, dtype=HALF), torch.ones(1, 2)
+    assert vocabulary_tiles(20, half, half) == [slice(0, 16), slice(16, 20)]
+    assert vocabulary_tiles(20, half, single) == [slice(0, 8), slice(8, 16), slice(16, 20)]
 
 
 @pytest.mark.usefixtures("on_tensor_cores")
@@ -109,6 +147,9 @@ def test_float32_hidden_states_keep_the_exact_head():
 def test_only_half_precision_on_a_gpu_takes_tensor_cores():
     for device in ("cpu", "meta"):
         assert not logprob._on_tensor_cores(torch.ones(2, dtype=HALF, device=device))
+    for dtype in (HALF, torch.float16, torch.float32):
+        there = SimpleNamespace(device=torch.device("cuda"), dtype=dtype)
+        assert logprob._on_tensor_cores(there) == (dtype != torch.float32)
 
 
 @pytest.mark.slow

@@ -8,13 +8,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from veriloop.pipeline.model import logprob
 from veriloop.pipeline.model.logprob import (
     Head,
+    HeadGradients,
     accumulate_in_place,
     entropy,
+    head_logits,
     in_place_grad,
     likeliest,
+    logit_tiles,
     logp_and_entropy_from_hidden,
     narrow,
     token_logp,
+    vocabulary_tiles,
     wide,
 )
 
@@ -204,13 +208,39 @@ def test_a_weight_in_half_precision_has_its_gradient_added_up_by_autograd():
     assert weight.grad.dtype == torch.bfloat16 and weight.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize(
+    ("scale", "cap", "temperature"), [(1.0, 0.0, 1.0), (0.5, 0.0, 1.3), (2.0, 3.0, 0.7)]
+)
+def test_tiles_of_logits_are_those_of_the_whole_over_the_temperature(tile, scale, cap, temperature):
+    hidden, weight, bias, _ = head()
+    tiles = vocabulary_tiles(20, hidden)
+    assert tiles == [slice(first, min(first + tile, 20)) for first in range(0, 20, tile)]
+    parts = logit_tiles(hidden, Head(weight, bias, scale, cap), tiles, temperature)
+    whole = head_logits(hidden, weight, bias, scale, cap)[:, :20] / temperature
+    assert_close(torch.cat(list(parts), 1), whole)
+    with pytest.raises(ValueError, match="temperature must be above 0, got 0"):
+        next(logit_tiles(hidden, Head(weight, bias), tiles, 0.0))
+
+
+def test_a_frozen_bias_has_no_gradient_though_its_sums_are_given():
+    hidden, weight, bias, _ = head()
+    gradients = HeadGradients(hidden, Head(weight, bias), (True, True, False), torch.float64)
+    ones = torch.ones(M, V, dtype=torch.float64)
+    gradients.add(slice(0, M), slice(0, V), ones, ones.sum(0), hidden)
+    by_hidden, by_weight, by_bias = gradients.totals
+    assert by_bias is None
+    assert_close(by_hidden, weight.sum(0).expand(M, D))
+    assert_close(by_weight, hidden.sum(0).expand(V, D))
+
+
 @pytest.mark.parametrize("chunk", [1, 4, 100])
 def test_the_likeliest_id_is_the_first_with_the_largest_logit(chunk):
     hidden, weight, bias, _ = head()
     weight[9], bias[9] = weight[3], bias[3]
+    hidden, bias = 50 * hidden, 50 * bias
     logits = torch.nn.functional.linear(hidden, weight, bias)
     got = likeliest(hidden, Head(weight, bias, 2.0, 0.5), chunk=chunk)  # the cap makes many equal
-    assert got.tolist() == logits.argmax(-1).tolist()
+    assert got.tolist() == logits.argmax(-1).tolist() and got.dtype == torch.int64
     assert likeliest(hidden[:0], Head(weight, bias), chunk=chunk).tolist() == []
 
 
