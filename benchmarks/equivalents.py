@@ -11,7 +11,7 @@ class Equivalent:
     before: str
     after: str
     reason: str
-    within: str = ""  # part of the mutated line and the next, if `before` and `after` occur elsewhere
+    within: str = ""  # part of the mutated line and the next, for what occurs elsewhere too
     untestable: bool = False  # it computes otherwise where no test looks, or is as good a choice
 
 
