@@ -115,6 +115,16 @@ def test_a_kl_in_the_loss_costs_no_reward(estimated):
     close(found, [[1.0], [-1.0]])
 
 
+def test_a_users_advantage_is_told_which_answers_were_judged(graded, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def judged(inputs):\n    return inputs.scored_N.sum().expand(len(inputs.rewards_N))\n"
+    )
+    config = algorithm(advantage=f"{tmp_path}/mine.py:judged")
+    rollouts = [graded((1,), (2,), reward=reward) for reward in (1.0, None, 0.0)]
+    advantages, past = outcome_advantages(rollouts, config, RunningMean(mean=0.5, count=1))
+    assert advantages.tolist() == [2.0, 0.0, 2.0] and past == RunningMean(mean=0.5, count=1)
+
+
 def test_a_kl_in_the_reward_without_weight_needs_no_reference(estimated):
     config = algorithm(preset="ppo", kl_coefficient=0.0, kl_placement="reward")
     found, targets, _ = estimated(config, [1.0, 0.0], [1, 1], values=[[0.0], [0.0]])
