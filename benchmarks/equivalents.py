@@ -489,4 +489,10 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         after="(ranks >= 1)",
         reason="the share of one rank is all of it",
     ),
+    Equivalent(
+        path="pipeline/rl/estimator.py",
+        before="ranks.count > 1",
+        after="(ranks.count >= 1)",
+        reason="a single rank is dealt all",
+    ),
 )

@@ -73,7 +73,10 @@ ALSO = (
 # Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
 TESTED_BY = {
     "pipeline/losses/divergence_tiles.py": ("tests/pipeline/losses/test_distillation.py",),
-    "pipeline/rl/estimator.py": ("tests/stages/test_user_functions.py",),
+    "pipeline/rl/estimator.py": (
+        "tests/pipeline/cluster/test_deal.py",
+        "tests/stages/test_user_functions.py",
+    ),
     "pipeline/rl/minibatches.py": (
         "tests/pipeline/rl/test_epochs.py",
         "tests/pipeline/cluster/test_deal.py",

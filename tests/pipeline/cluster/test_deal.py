@@ -12,6 +12,7 @@ from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.policy import logp_entropy
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
+from veriloop.pipeline.rl.estimator import score_parts
 from veriloop.pipeline.rl.minibatches import minibatches, on_device
 
 
@@ -114,3 +115,16 @@ def test_scores_of_a_rank_reach_their_own_batches(whole, graded):
     assert torch.equal(found[1].old_M, scores[1].old_M) and not found[0].old_M.any()
     assert found[1].reference_M is None
     assert exchanged(SINGLE, part.batches, scores)[2].old_M.equal(scores[2].old_M)
+
+
+@pytest.mark.parametrize("models", [True, False])
+def test_ranks_divide_what_models_score_and_nothing_else(whole, sampled, tiny_llama, models):
+    model = tiny_llama()
+    part = replace(whole(sampled(model, 3), torch.ones(3), row=10, rows=1), signals=())
+    assert len(part.batches) == 2
+    algorithm = AlgorithmConfig(old_logp="trainer" if models else "sampler")
+    (found,) = score_parts(model, None, None, [part], algorithm, 8, ranks=Place(1, 2))
+    (expected,) = score_parts(model, None, None, [part], algorithm, 8)
+    here = [bool(signals.old_M.any()) for signals in found.signals]
+    assert here == ([False, True] if models else [True, True])  # others are sent by rank 0
+    assert torch.equal(found.signals[1].old_M, expected.signals[1].old_M)
