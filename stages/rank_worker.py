@@ -40,12 +40,15 @@ SETTLED_S = 30.0  # for rank 0 to find and report what this rank found in a chec
 def run_worker(device: str, cluster: RanksConfig) -> int:
     """Train along with rank 0, stage by stage, until it leaves; returns the exit code.
 
-    Signals are for rank 0, which finishes and saves the step and then closes the stage.
+    Once the ranks have met, signals are for rank 0, which finishes and saves the step and then
+    closes the stage.
     """
     for number in NUMBERS:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_DFL)
     met = stop_with_launcher(int(os.environ["RANK"]))
     group = join(device, cluster.deadlines.rank_s)
+    for number in NUMBERS:
+        signal.signal(number, signal.SIG_IGN)
     met()
     try:
         with open(os.devnull, "w") as silent, contextlib.redirect_stdout(silent):
@@ -107,7 +110,7 @@ def _learner(
         learner = PolicyLearner(recipe, policy, generator, group)
     if saved is not None:
         policy.load_state_dict(sharded_state(policy, saved_weights(policy, saved)))
-        learner.load(checkpoint.load_state(saved, mapped=True)["learning"])
+        learner.load(checkpoint.load_state(saved, mapped=True, verified=True)["learning"])
     return LearnerWorker(group, policy, learner, learner.context.optimizer)
 
 
@@ -128,5 +131,5 @@ def _tuner(recipe: Any, group: RankGroup, start: Path, saved: Path | None) -> Ra
         else:
             weights = saved_weights(model, saved)
         model.load_state_dict(sharded_state(model, weights))
-        optimizer.load(checkpoint.load_state(saved, mapped=True)["optimizer"])
+        optimizer.load(checkpoint.load_state(saved, mapped=True, verified=True)["optimizer"])
     return RankWorker(group, model, optimizer, reference)

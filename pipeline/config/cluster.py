@@ -51,6 +51,11 @@ class ClusterSamplers(Part):
     """Shared folder for these files. "": the run folder; every server must see it."""
 
     @property
+    def sent(self) -> bool:
+        """Whether weights are sent to the servers without files."""
+        return self.weights not in ("auto", "files")
+
+    @property
     def served(self) -> bool:
         """Whether servers sample, and not an engine of the run."""
         return bool(self.urls or self.count)
@@ -80,7 +85,8 @@ class RanksConfig(Part):
     def launcher(self) -> str:
         """The command that starts the ranks on each machine, without what finds the others."""
         nodes = f" --nnodes {self.trainer.nodes}" if self.trainer.nodes > 1 else ""
-        return f"torchrun{nodes} --nproc-per-node {self.trainer.ranks} -m veriloop"
+        # without -- torchrun reads --start of the words that follow as its own --start-method
+        return f"torchrun{nodes} --nproc-per-node {self.trainer.ranks} -m -- veriloop"
 
 
 class ClusterConfig(RanksConfig):
@@ -92,6 +98,8 @@ class ClusterConfig(RanksConfig):
     @model_validator(mode="after")
     def _servers_come_from_one_place(self) -> Self:
         samplers = self.samplers
+        if unread := _unread(samplers):
+            raise ValueError(unread)
         if samplers.urls and samplers.count:
             raise ValueError(
                 f"cluster.samplers has urls={samplers.urls} and count={samplers.count}: name "
@@ -102,12 +110,38 @@ class ClusterConfig(RanksConfig):
                 f"cluster.samplers.count={samplers.count} without cluster.ray: Ray starts these "
                 "servers; set cluster.ray to auto, to its address, or to local"
             )
+        if self.ranks > 1 and samplers.sent and self.deadlines.sync_s >= self.deadlines.rank_s:
+            raise ValueError(
+                f"cluster.deadlines: sync_s={self.deadlines.sync_s:g} and "
+                f"rank_s={self.deadlines.rank_s:g} with cluster.samplers.weights="
+                f"{samplers.weights}: while a server is waited for, the other ranks wait in the "
+                "middle of the weights; set sync_s below rank_s"
+            )
         if self.ray and not samplers.count:
             raise ValueError(
                 f"cluster.ray={self.ray!r} with cluster.samplers.count=0: Ray starts nothing else; "
                 "set a count, or ray: ''"
             )
         return self
+
+
+def _unread(samplers: ClusterSamplers) -> str:
+    """What is wrong with a setting that nothing reads; "" without one."""
+    named = {name: getattr(samplers, name) for name in ("gpus", "weights", "folder")}
+    for name, value in named.items():
+        if value == ClusterSamplers.model_fields[name].default:
+            continue
+        if not samplers.served:
+            return (
+                f"cluster.samplers.{name}={value!r} without urls or count: an engine of the run "
+                f"samples; name servers, or leave {name} out"
+            )
+        if name == "gpus" and samplers.urls:
+            return (
+                f"cluster.samplers.gpus={value} with urls: it is for servers that Ray starts; "
+                "leave it out"
+            )
+    return ""
 
 
 def require_suited(samplers: ClusterSamplers, sampler: Any, device: str) -> None:
@@ -121,12 +155,19 @@ def require_suited(samplers: ClusterSamplers, sampler: Any, device: str) -> None
             "sampler.engine=torch with servers in cluster.samplers: these are vLLM's; set "
             "engine: auto or vllm"
         )
-    for name in ("apart", "sleep"):
-        if getattr(sampler, name):
+    for name in ("device", "apart", "deadline_s", "sleep"):
+        value, default = getattr(sampler, name), type(sampler).model_fields[name].default
+        if value != default:
             raise ValueError(
-                f"sampler.{name}=True with servers in cluster.samplers: it is for an engine of "
-                "the run itself; set false"
+                f"sampler.{name}={value} with servers in cluster.samplers: it is for an engine of "
+                f"the run itself; set {default}"
             )
+    if samplers.count and samplers.gpus > 1 and sampler.dtype == "bfloat16":
+        raise ValueError(
+            f"cluster.samplers.gpus={samplers.gpus} with sampler.dtype=bfloat16: weights that a "
+            "server divides among GPUs cannot be read back, by which bfloat16 is verified; set "
+            "gpus: 1, or dtype: float32"
+        )
 
 
 def _require_way(samplers: ClusterSamplers, device: str) -> None:
@@ -138,7 +179,7 @@ def _require_way(samplers: ClusterSamplers, device: str) -> None:
             raise ValueError(
                 f"{way} with cluster.samplers.gpus=0: NCCL sends memory of GPUs; set gloo"
             )
-    if samplers.folder and samplers.weights not in ("auto", "files"):
+    if samplers.folder and samplers.sent:
         raise ValueError(
             f"{way} with cluster.samplers.folder={samplers.folder!r}: only files are written there;"
             " set weights: files, or no folder"

@@ -97,7 +97,7 @@ COMPARISONS: Mapping[str, Comparison] = MappingProxyType(
         ),
         "grpo_process": Comparison(
             needs="several responses per question; a verifier of steps; a reference",
-            strengths="penalises the wrong step only, not the whole response",
+            strengths="a wrong step lowers itself and what led to it, not the steps after it",
             weaknesses="as good as its scores of steps; many steps weigh more",
             use="solutions whose steps can be verified",
         ),

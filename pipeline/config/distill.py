@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
-from veriloop.pipeline.config.fields import Count, Positive, Share, Whole, nearest_divisor
+from veriloop.pipeline.config.fields import Count, Positive, Seed, Share, Whole, nearest_divisor
 from veriloop.pipeline.config.sections import Judged, RolloutConfig, require_known_sources
 from veriloop.pipeline.config.sft import SFTDataConfig, Supervised
 
@@ -53,7 +53,7 @@ class DistillRecipe(Supervised, Judged):
 
     problems: dict[str, Positive] = Field({"arithmetic": 1.0})
     """Weight per source of problems."""
-    problem_seed: int = 0
+    problem_seed: Seed = 0
     """Seed of the problems that are drawn."""
     steps: Whole = 0
     """Steps of sampling, scoring, update and sync."""

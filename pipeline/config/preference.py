@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from veriloop.pipeline.config.cluster import ClusterConfig, require_suited
-from veriloop.pipeline.config.fields import Count, NotNegative, Part, Positive, Share, Whole
+from veriloop.pipeline.config.fields import Count, NotNegative, Part, Positive, Seed, Share, Whole
 from veriloop.pipeline.config.sections import (
     AsksQuestions,
     CheckpointConfig,
@@ -124,7 +124,7 @@ class PreferenceDataConfig(Part):
     """Rows to train on; 0: the whole file."""
     held_out: Count = 128
     """Rows after these, to measure on."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of generated rows."""
     adversarial: Share = 0.5
     """Share of polite but wrong rejected answers. Read by source "general"."""
@@ -212,7 +212,7 @@ class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
     """Kind of the recipe."""
     name: str
     """Name, also of run folders."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of weights, sampling and order of data."""
     start: str
     """Base recipe, or checkpoint folder. A checkpoint is in Hugging Face's format."""
@@ -226,7 +226,7 @@ class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
     """Pairs per optimizer step; KTO: answers."""
     problems: dict[str, Positive] = Field({})
     """Weight per source of problems to sample answers to. {}: nothing is sampled or evaluated."""
-    problem_seed: int = 0
+    problem_seed: Seed = 0
     """Seed of the problems that are drawn."""
     rollout: RolloutConfig = RolloutConfig(prompts=32, per_prompt=8, max_tokens=112)
     """What is sampled in each round."""
@@ -277,13 +277,13 @@ class CollectPreferencesRecipe(HasSources, Judged):
     """Kind of the recipe."""
     name: str
     """Name, also of run folders."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of sampling."""
     start: str
     """Base recipe, or checkpoint folder, that answers. A checkpoint is in Hugging Face's format."""
     problems: dict[str, Positive] = Field({"arithmetic": 1.0})
     """Weight per source of problems."""
-    problem_seed: int = 0
+    problem_seed: Seed = 0
     """Seed of the problems that are drawn."""
     questions: Count
     """Questions in total."""
@@ -335,7 +335,7 @@ class RewardModelRecipe(Ranked, Pushed):
     """Kind of the recipe."""
     name: str
     """Name, also of run folders."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of weights, sampling and order of data."""
     start: str
     """Base recipe, or checkpoint folder. A checkpoint is in Hugging Face's format."""

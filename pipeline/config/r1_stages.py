@@ -94,7 +94,7 @@ def steps(recipe: R1Recipe, over: Settings | None = None) -> list[Step]:
 
 
 def device_of_ranks(sequence: Sequence[Step], recipe: R1Recipe) -> str:
-    """The trainer's device of the stages that several ranks train; "" without one.
+    """The trainer's device of the stages that several ranks train; auto without one.
 
     Raises RecipeError for stages whose ranks are not the run's, and for several devices.
     """
@@ -112,7 +112,7 @@ def device_of_ranks(sequence: Sequence[Step], recipe: R1Recipe) -> str:
     if len(devices) > 1:
         listed = ", ".join(f"{device} of {name}" for device, name in devices.items())
         raise RecipeError(f"trainer.device: the ranks of a run need one device, not {listed}")
-    return next(iter(devices), "")
+    return next(iter(devices), "auto")
 
 
 def _step(stage: R1Stage, over: Mapping[str, Any], run: R1Recipe) -> Step:
@@ -137,13 +137,16 @@ def _step(stage: R1Stage, over: Mapping[str, Any], run: R1Recipe) -> Step:
 
 
 def _ranks(values: Mapping[str, Any], run: R1Recipe) -> dict[str, Any]:
-    """The run's section `cluster` for a stage that several ranks can train, by dotted key; of a run
-    of one rank only what differs from the defaults."""
+    """What differs from the defaults in the run's section `cluster`, for a stage that several ranks
+    can train, by dotted key; of a run of several ranks their number too."""
     kind = STAGES.get(str(values.get("stage")))
     if kind is None or not issubclass(kind, Ranked):
         return {}
-    changed = run.cluster.model_dump(exclude_defaults=run.cluster.ranks == 1)
-    return dict(flat(changed, "cluster")) if changed else {}
+    changed = dict(flat(run.cluster.model_dump(exclude_defaults=True), "cluster"))
+    if run.cluster.ranks > 1:
+        trainer = run.cluster.trainer
+        changed |= {"cluster.trainer.nodes": trainer.nodes, "cluster.trainer.ranks": trainer.ranks}
+    return changed
 
 
 def _for_stage(values: Mapping[str, Any], where: str) -> StageRecipe:

@@ -12,6 +12,7 @@ from veriloop.pipeline.config.fields import (
     NotNegative,
     Part,
     Positive,
+    Seed,
     Share,
     Whole,
     nearest_divisor,
@@ -88,13 +89,13 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
     """Kind of the recipe."""
     name: str
     """Name, also of run folders."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of weights, sampling and order of data."""
     start: str
     """Base recipe, or checkpoint folder. A checkpoint is in Hugging Face's format."""
     problems: Weights = Field(default_factory=lambda: {"arithmetic": 1.0})
     """Weight per source of problems. They need not add up to 1."""
-    problem_seed: int = 0
+    problem_seed: Seed = 0
     """Seed of the problems that are drawn."""
     steps: Count
     """Steps of the loop: sample, grade, update, sync."""

@@ -18,6 +18,7 @@ from veriloop.pipeline.config.fields import (
     NotNegative,
     Part,
     Positive,
+    Seed,
     Share,
     Temperature,
     Whole,
@@ -88,7 +89,7 @@ class BaseRecipe(Part):
     """Kind of the recipe."""
     name: str
     """Name, also of run folders."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of weights, sampling and order of data."""
     model: TinyModel = TinyModel()
     """Shape of the model."""

@@ -11,6 +11,7 @@ from veriloop.pipeline.config.fields import (
     NotNegative,
     Part,
     Positive,
+    Seed,
     Share,
     Temperature,
     Whole,
@@ -54,7 +55,7 @@ class SFTDataConfig(SFTExamplesConfig):
     """
     rows: Whole = 0
     """Generated rows, or first rows of a file; 0: all."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of generated rows."""
 
     @model_validator(mode="after")
@@ -103,7 +104,7 @@ class Supervised(Ranked, AsksQuestions, Pushed):
 
     name: str
     """Name, also of run folders."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of weights, sampling and order of data."""
     start: str
     """Base recipe, or checkpoint folder. A checkpoint is in Hugging Face's format."""
@@ -150,7 +151,7 @@ class CollectConfig(Judged):
 
     problems: dict[str, Positive] = Field({"arithmetic": 1.0})
     """Weight per source of problems."""
-    problem_seed: int = 0
+    problem_seed: Seed = 0
     """Seed of the problems that are drawn."""
     questions: Count
     """Questions in total."""
@@ -258,7 +259,7 @@ class GeneralConfig(Part):
 
     "general" (generated), or a .jsonl or .parquet file in TRL's layout.
     """
-    seed: int = 0
+    seed: Seed = 0
     """Seed of generated rows."""
     reasoning: NotNegative = 3.0
     """Reasoning rows per general row; 0: no general rows."""

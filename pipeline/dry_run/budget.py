@@ -369,9 +369,9 @@ def _largest(shape: Shape) -> int:
 def _sent(recipe: Planned, shape: Shape) -> list[Part]:
     """What sends weights to servers; its bucket stays from the first sync on."""
     width = WIDTHS[recipe.sampler.dtype]  # type: ignore[union-attr]
-    parts, way = [_staging(recipe.trainer, shape, width)], cluster_of(recipe).samplers.weights
-    if way not in ("auto", "files"):
-        size = max(BUCKET_BYTES, width * _largest(shape))
+    parts, samplers = [_staging(recipe.trainer, shape, width)], cluster_of(recipe).samplers
+    if samplers.sent:
+        size, way = max(BUCKET_BYTES, width * _largest(shape)), samplers.weights
         parts.append(Part(name="weight bucket", size=size, note=f"for {way}", host=way == "gloo"))
     return parts
 

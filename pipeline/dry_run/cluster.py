@@ -39,7 +39,7 @@ def _server_rows(recipe: Served, sent: float) -> Rows:
 
 
 def _way_row(samplers: ClusterSamplers, size: str, sync_s: float) -> tuple[str, str]:
-    if samplers.weights in ("auto", "files"):
+    if not samplers.sent:
         folder = samplers.folder or "the run folder"
         return (
             "weight files",

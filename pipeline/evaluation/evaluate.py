@@ -18,6 +18,7 @@ from veriloop.pipeline.rollouts.grade import (
     Verifiers,
     check_failures,
     commonest,
+    failure_reasons,
     grade,
     verdicts_of,
     verifier_names,
@@ -254,7 +255,7 @@ def _judged_by_source(groups: Sequence[Sequence[Graded]]) -> dict[str, list[list
 
 
 def _none_judged(what: str, graded: Sequence[Graded]) -> StageError:
-    reasons = commonest(verdicts_of(graded))
+    reasons = commonest(failure_reasons(verdicts_of(graded)))
     return StageError(f"evaluation: the verifiers failed on every {what}: {reasons}")
 
 

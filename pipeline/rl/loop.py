@@ -30,6 +30,7 @@ from veriloop.pipeline.rollouts.grade import (
     Judges,
     Task,
     check_failures,
+    commonest,
     failure_reasons,
     verdicts_of,
 )
@@ -189,12 +190,12 @@ class Loop:
         rollouts were kept in a file."""
         verdicts = verdicts_of(graded)
         reasons = failure_reasons(verdicts)
-        if reasons and reasons[0][0] not in self._reported_reasons:
-            self._reported_reasons.add(reasons[0][0])
+        if new := [(why, n) for why, n in reasons if why not in self._reported_reasons]:
+            self._reported_reasons.update(why for why, _ in new)
             failed = sum(g.reward is None for g in graded)
             self.deps.console.note(
                 f"step {self.step + 1}: verifiers failed on {failed} of {len(graded)} answers: "
-                f"{reasons[0][0]}"
+                f"{commonest(new)}"
             )
         try:
             check_failures(f"step {self.step + 1}", verdicts, self.recipe.verifier_error_share)

@@ -48,7 +48,7 @@ RuleVerdicts = dict[tuple[str, str], dict[str, Verdict]]  # (group, response) ->
 Verdicts = Mapping[str, Verdict]  # on one answer, by component or verifier
 
 FEWEST = 8  # answers to which the bound on failures applies
-REASONS = 3  # in an error
+REASONS = 3  # in a message
 
 
 class VerifierFailuresError(StageError):
@@ -218,9 +218,9 @@ def failure_reasons(answers: Sequence[Verdicts]) -> list[tuple[str, int]]:
     return reasons.most_common()
 
 
-def commonest(answers: Sequence[Verdicts]) -> str:
-    """The commonest reasons with their numbers, for an error."""
-    return "; ".join(f"{n} x {reason}" for reason, n in failure_reasons(answers)[:REASONS])
+def commonest(reasons: Sequence[tuple[str, int]]) -> str:
+    """The first of `failure_reasons` with their numbers, for an error."""
+    return "; ".join(f"{n} x {reason}" for reason, n in reasons[:REASONS])
 
 
 def check_failures(where: str, answers: Sequence[Verdicts], share: float) -> None:
@@ -233,5 +233,6 @@ def check_failures(where: str, answers: Sequence[Verdicts], share: float) -> Non
         return
     raise VerifierFailuresError(
         f"{where}: verifiers failed on {failed} of {len(answers)} answers, more than "
-        f"verifier_error_share={share:g} allows. Commonest reasons: {commonest(answers)}"
+        f"verifier_error_share={share:g} allows. Commonest reasons: "
+        f"{commonest(failure_reasons(answers))}"
     )

@@ -123,16 +123,26 @@ def _name(step: int) -> str:
 
 
 def load_state(
-    path: Path, place: tensor_store.Place | None = None, *, mapped: bool = False
+    path: Path,
+    place: tensor_store.Place | None = None,
+    *,
+    mapped: bool = False,
+    verified: bool = False,
 ) -> dict[str, Any]:
     """Verify the hash of every file, then load the checkpoint's `state`.
+
+    Of a checkpoint that has been `verified` by rank 0 the sizes of files alone are compared: every
+    rank would read all of it.
 
     Tensors that were on a GPU or sharded are read into those of `place`, all others on the CPU; see
     `tensor_store.read`. With `mapped` the others stay in the file, of which a rank reads its
     shards; what is kept must be copied, since the file may be deleted. Raises
     DamagedCheckpointError naming the file and what to do.
     """
-    check_hashes(path)
+    if verified:
+        check_sizes(path)
+    else:
+        check_hashes(path)
     name = STATE
     try:
         rest = torch.load(path / STATE, map_location="cpu", weights_only=True, mmap=mapped)

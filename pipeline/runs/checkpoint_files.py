@@ -41,10 +41,11 @@ def write_manifest(folder: Path, step: int) -> None:
     (folder / MANIFEST).write_text(json.dumps({"step": step, "files": files}, indent=1) + "\n")
 
 
-def check_sizes(path: Path, step: int) -> None:
-    """Raise DamagedCheckpointError unless every file exists with its size in the manifest."""
+def check_sizes(path: Path, step: int | None = None) -> None:
+    """Raise DamagedCheckpointError unless every file exists with its size in the manifest, which is
+    of this step."""
     manifest = _manifest(path)
-    if manifest["step"] != step:
+    if step is not None and manifest["step"] != step:
         raise DamagedCheckpointError(path, MANIFEST, f"is of step {manifest['step']}, not {step}")
     _check_sizes(path, manifest)
 

@@ -61,7 +61,9 @@ class RayServers:
         command = [*(server or SERVER), *arguments]
         self._actors = [actor.remote(command, environment) for _ in range(samplers.count)]
         self._known = [""] * samplers.count  # the address of each
+        self._asked: list[Any] = [None] * samplers.count  # replies to come
         self._reason = ""  # why the last one had none
+        self._told = samplers.count  # how many have a place, as the user knows
 
     def urls(self) -> list[str]:
         """The addresses of all servers that run or start.
@@ -73,6 +75,7 @@ class RayServers:
             wait_s = AGAIN_S if any(self._known) else max(end - time.monotonic(), 1.0)
             self._ask(wait_s)
             if placed := [url for url in self._known if url]:
+                self._tell(len(placed))
                 return placed
             if time.monotonic() > end:
                 raise StageError(
@@ -81,21 +84,43 @@ class RayServers:
                 )
             time.sleep(RETRY_S)
 
+    def _tell(self, placed: int) -> None:
+        """Say that some servers have no place; at a change only."""
+        if placed not in (self._told, len(self._actors)):
+            self._say(
+                f"WARNING: Ray has a place for {placed} of the {len(self._actors)} servers of "
+                f"cluster.samplers, which sample without the others; it has "
+                f"{_resources(self._ray)}. {self._reason}"
+            )
+        self._told = placed
+
     def _ask(self, wait_s: float) -> None:
-        """Learn the address of each server, "" if its actor has no place or is being restarted."""
-        pending = [actor.address.remote() for actor in self._actors]
-        self._ray.wait(pending, num_returns=len(pending), timeout=wait_s)
+        """Learn the address of each server, "" if its actor has no place or is being restarted.
+
+        Nobody waits for an actor that had none the last time, if others have one; it is not asked
+        again before it has replied.
+        """
+        for number, actor in enumerate(self._actors):
+            self._asked[number] = self._asked[number] or actor.address.remote()
+        placed = [reply for reply, url in zip(self._asked, self._known, strict=True) if url]
+        awaited = placed or self._asked
+        self._ray.wait(awaited, num_returns=len(awaited), timeout=wait_s)
         errors = self._ray.exceptions
-        for number, reply in enumerate(pending):
+        for number, reply in enumerate(self._asked):
             known, self._known[number] = self._known[number], ""
             try:
                 self._known[number], ended = self._ray.get(reply, timeout=0)
+                self._asked[number] = None
+            except errors.GetTimeoutError as failure:
+                self._reason = _line(failure)
+                ended = "Ray starts its actor again"
             except errors.ActorDiedError as failure:  # those that Ray starts again are unavailable
                 raise StageError(
                     f"Ray cannot start servers of cluster.samplers: {_line(failure)}; every "
                     "machine needs this version of veriloop and vLLM"
                 ) from failure
-            except (errors.ActorUnavailableError, errors.GetTimeoutError) as failure:
+            except errors.ActorUnavailableError as failure:
+                self._asked[number] = None
                 self._reason = _line(failure)
                 ended = "Ray starts its actor again"
             if known and ended:

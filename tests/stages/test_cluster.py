@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from torch.distributed.run import get_args_parser
 
 from veriloop.pipeline.cluster import rank_group
 from veriloop.pipeline.config.cluster import (
@@ -168,7 +170,7 @@ def test_a_stopped_run_goes_on_bit_for_bit_and_on_one_rank_too(words, tmp_path, 
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=120)
     assert (
-        "go on with: torchrun --nproc-per-node 2 -m veriloop zero" in said
+        "go on with: torchrun --nproc-per-node 2 -m -- veriloop zero" in said
         and process.returncode != 0
     )
     shutil.copytree(tmp_path / "broken", tmp_path / "alone")
@@ -429,8 +431,15 @@ def test_an_empty_variable_of_torchrun_is_none_and_a_word_is_refused(monkeypatch
         launched_rank(recipe())
 
 
+def test_torchrun_reads_no_flag_of_the_command_that_a_run_is_started_with():
+    words = shlex.split(f"{recipe(ranks=2).cluster.launcher} zero tiny/zero --start models/mine")
+    read = get_args_parser().parse_args(words[1:])
+    assert read.nproc_per_node == "2" and read.training_script == "veriloop"
+    assert read.training_script_args == ["zero", "tiny/zero", "--start", "models/mine"]
+
+
 def test_another_number_of_ranks_is_refused(monkeypatch, capsys):
-    with pytest.raises(RecipeError, match="torchrun --nnodes 2 --nproc-per-node 3 -m veriloop"):
+    with pytest.raises(RecipeError, match="torchrun --nnodes 2 --nproc-per-node 3 -m -- veriloop"):
         launched_rank(recipe(nodes=2, ranks=3))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RecipeError, match="1 x 1 = 1 ranks, but WORLD_SIZE=2"):

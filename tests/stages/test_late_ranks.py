@@ -34,6 +34,24 @@ rank_worker.load_tokenizer = cut_off  # of the second rank alone: the first does
 if __name__ == "__main__":
     sys.exit(entry())
 """
+REFUSES = """
+import os, sys, time
+from pathlib import Path
+from veriloop.pipeline.config.cluster import RanksConfig
+from veriloop.stages import rank_worker
+
+def join(*arguments, plain=rank_worker.join):
+    Path("waits").touch()
+    return plain(*arguments)
+
+rank_worker.join = join
+if os.environ["RANK"] == "0":
+    while not Path("waits").exists():
+        time.sleep(0.1)
+    time.sleep(1)
+    sys.exit("no such set")
+sys.exit(rank_worker.run_worker("cpu", RanksConfig()))
+"""
 pytestmark = pytest.mark.slow
 
 
@@ -78,3 +96,11 @@ def test_a_rank_that_alone_cannot_read_a_checkpoint_ends_the_run_with_its_reason
     assert result.returncode != 0
     reason = f"veriloop: rank 1 ends: checkpoint {values['start']}: tokenizer.json is cut off here"
     assert reason in " ".join(result.stderr.split())
+
+
+def test_ranks_that_wait_for_a_first_one_that_refuses_end_at_once(tmp_path):
+    script = tmp_path / "refuses.py"
+    script.write_text(REFUSES)
+    result = ran(script)
+    assert result.returncode != 0 and "no such set" in result.stderr
+    assert "Unable to shutdown process" not in result.stderr  # which torchrun kills after 30 s

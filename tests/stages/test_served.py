@@ -120,11 +120,39 @@ def test_a_stage_samples_on_servers_that_ray_starts(tiny_checkpoint, tmp_path, m
         ({"sampler": {"engine": "torch"}}, "sampler.engine=torch with servers in cluster.samplers"),
         ({"sampler": {"apart": True}}, "sampler.apart=True with servers in cluster.samplers"),
         ({"sampler": {"sleep": True}}, "sampler.sleep=True with servers in cluster.samplers"),
+        ({"sampler": {"device": "cpu"}}, "sampler.device=cpu with servers .* set auto"),
+        ({"sampler": {"deadline_s": 5}}, "sampler.deadline_s=5.0 with servers .* set 3600"),
     ],
 )
 def test_settings_of_an_own_engine_are_refused_beside_servers(changes, told):
     with pytest.raises(RecipeError, match=told):
         validate(values(cluster={"samplers": {"urls": URLS}}, **changes), "recipe")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        ({"samplers": {"weights": "gloo"}}, "cluster.samplers.weights='gloo' without urls or"),
+        ({"samplers": {"folder": "/shared"}}, "cluster.samplers.folder='/shared' without urls or"),
+        ({"samplers": {"gpus": 4}}, "cluster.samplers.gpus=4 without urls or count"),
+        ({"samplers": {"urls": URLS, "gpus": 4}}, "cluster.samplers.gpus=4 with urls"),
+        (
+            {"samplers": {"count": 2, "gpus": 2}, "ray": "auto"},
+            "cluster.samplers.gpus=2 with sampler.dtype=bfloat16: .* set gpus: 1, or dtype: float3",
+        ),
+        (
+            {
+                "samplers": {"urls": URLS, "weights": "gloo"},
+                "trainer": {"ranks": 2},
+                "deadlines": {"sync_s": 600},
+            },
+            "sync_s=600 and rank_s=600 with cluster.samplers.weights=gloo: .* sync_s below rank_s",
+        ),
+    ],
+)
+def test_settings_of_servers_that_nothing_reads_or_that_cannot_work_are_refused(cluster, told):
+    with pytest.raises(RecipeError, match=told):
+        validate(values(cluster=cluster, sampler={"dtype": "bfloat16"}), "recipe")
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,18 @@
 """Weights in a folder that servers read: one version at a time, in several safetensors files."""
 
 import shutil
-import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 
 from safetensors.torch import save_file
 from torch import Tensor
 
-from veriloop.pipeline.runs.atomic_write import fsync
+from veriloop.pipeline.runs.atomic_write import fsync, write_atomically
 
+OWN = ".weights"  # file of the run folder, of which its part of the shared folder has its name
 FILE_BYTES = 2**30  # after which a file is closed: about what is held in memory
 
 
@@ -20,10 +21,7 @@ class WeightFiles:
 
     def __init__(self, shared: str, run: Path) -> None:
         """`shared`: the folder of several runs; "": that of the run itself."""
-        # Hosts that share the folder may have runs at the same local path.
-        own = f"{socket.gethostname()}:{run.resolve()}"
-        mine = sha256(own.encode()).hexdigest()[:12]
-        self.folder = (Path(shared) / f"veriloop-{mine}" if shared else run / "sent").resolve()
+        self.folder = (Path(shared) / _own_name(run) if shared else run / "sent").resolve()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @contextmanager
@@ -39,6 +37,17 @@ class WeightFiles:
             yield folder
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _own_name(run: Path) -> str:
+    """The same for a run that goes on elsewhere, another for a copy of it, and for a run at the
+    same path of another machine."""
+    kept = run / OWN
+    if not kept.is_file():
+        run.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, lambda path: path.write_text(token_hex(8)))
+    own = f"{kept.read_text()}:{run.resolve()}"
+    return f"veriloop-{sha256(own.encode()).hexdigest()[:12]}"
 
 
 def _parts(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:

@@ -1,8 +1,9 @@
 """The list of a whole run: what cannot work is refused, with what would."""
 
 import pytest
+import yaml
 
-from veriloop.pipeline.config.load import FOLDER, read
+from veriloop.pipeline.config.load import FOLDER, read, read_values
 from veriloop.pipeline.config.r1 import Goal, R1Recipe
 from veriloop.pipeline.config.r1_stages import longest, steps
 from veriloop.pipeline.config.registry import MAKES, STAGES
@@ -52,6 +53,19 @@ def test_hyphens_of_fields_are_underscores_and_names_stay_as_they_are():
     _, step = steps(recipe(BASE | {"set": {"optimizer.learning_rate": 2}}, ZERO), over)
     assert step.recipe.problems["my-set"] == 1 and step.recipe.optimizer.learning_rate == 0.5
     assert step.recipe.sets["my-set"].held_out == 0.1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_the_list_leaves_open_of_its_cluster_stays_the_stages_own(tmp_path, ranks):
+    own = {"deadlines": {"sync_s": 90, "answer_s": 80}, "trainer": {"host_gib": 70}}
+    path = tmp_path / "zero.yaml"
+    path.write_text(yaml.safe_dump({**read_values("tiny/zero"), "cluster": own}))
+    run = {"trainer": {"ranks": ranks}, "deadlines": {"sync_s": 60}}
+    stages = [BASE, ZERO | {"recipe": str(path)}]
+    _, step = steps(R1Recipe.model_validate({"name": "t", "stages": stages, "cluster": run}))
+    found = step.recipe.cluster
+    assert (found.deadlines.sync_s, found.deadlines.answer_s) == (60, 80)
+    assert (found.trainer.host_gib, found.ranks) == (70, ranks)
 
 
 def test_memory_in_the_list_is_that_of_stages_that_have_a_trainer():

@@ -109,7 +109,7 @@ def of_eight(tmp_path, **more):
 
 def test_a_cluster_is_planned_by_rank(tmp_path):
     found, parameters = of_eight(tmp_path)
-    launcher = "torchrun --nnodes 2 --nproc-per-node 4 -m veriloop"
+    launcher = "torchrun --nnodes 2 --nproc-per-node 4 -m -- veriloop"
     assert found["cluster"].startswith(f"2 x 4 = 8 ranks; on each machine `{launcher}`")
     assert found["cluster"].endswith("rank 0 samples, judges and writes")
     for name, size in (("weights", 4), ("optimizer moments", 8), ("reference", 4)):

@@ -508,6 +508,27 @@ def test_a_judge_that_fails_on_everything_stops_the_run(train, tmp_path, capsys)
     assert "verifiers failed on 16 of 16 answers" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_every_reason_why_verifiers_fail_is_told_once(train, capsys):
+    """The judge fails on five answers of each step; on two others programs, from the second on."""
+    steps = []
+
+    def some(graded):
+        steps.append(len(steps) + 1)
+        made = unjudged(graded[:5])
+        if steps[-1] > 1:
+            failed = {"accuracy": Verdict(score=None, status="error", detail="no sandbox")}
+            made += [replace(g, reward=None, verdicts=failed) for g in graded[5:7]]
+        return [*made, *graded[len(made) :]]
+
+    train("a", recipe(verifier_error_share=0.5, steps=3), regraded(some))
+    told = [line for line in capsys.readouterr().out.split("\n") if "verifiers failed" in line]
+    assert [line[line.index("step") :] for line in told] == [
+        "step 1: verifiers failed on 5 of 16 answers: 5 x accuracy (number): judge unreachable",
+        "step 2: verifiers failed on 7 of 16 answers: 2 x accuracy (number): no sandbox",
+    ]
+
+
 def test_verifiers_of_steps_that_fail_on_everything_stop_the_run(train, tmp_path):
     def failing(problem, response):
         raise OSError("no endpoint")

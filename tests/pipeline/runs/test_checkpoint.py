@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from veriloop.pipeline.runs import checkpoint_files
 from veriloop.pipeline.runs.checkpoint import latest, load_latest, load_state, of_step, save
 from veriloop.pipeline.runs.checkpoint_files import DamagedCheckpointError
 from veriloop.pipeline.training import rng
@@ -291,6 +292,16 @@ def test_a_flipped_bit_is_a_named_error_and_the_one_before_is_used(
     with caplog.at_level(logging.WARNING):
         assert load_latest(tmp_path) == (good, {"mark": "a"})
     assert len(caplog.messages) == 1 and "step_000020 is damaged" in caplog.messages[0]
+
+
+def test_of_a_verified_checkpoint_a_rank_compares_the_sizes_alone(tmp_path, monkeypatch):
+    path = put(tmp_path, 20, "b")
+    flip(path / "model.safetensors")
+    monkeypatch.setattr(checkpoint_files, "_hash", None)  # which reads all of a file
+    assert load_state(path, verified=True) == {"mark": "b"}
+    truncate(path / "model.safetensors")
+    with pytest.raises(DamagedCheckpointError, match="has 49 bytes, saved with 50"):
+        load_state(path, verified=True)
 
 
 @pytest.mark.slow

@@ -147,6 +147,71 @@ def test_servers_that_ray_has_no_place_for_are_refused_with_what_it_has(build, m
         build(1, gpus=1)
 
 
+class Places:
+    """A Ray with room for some of the actors, without processes; notes who is waited for."""
+
+    class ActorDiedError(Exception):
+        pass
+
+    class ActorUnavailableError(Exception):
+        pass
+
+    class GetTimeoutError(Exception):
+        pass
+
+    def __init__(self, places):
+        self.places, self.actors, self.waits, self.asked = places, [], [], []
+        self.exceptions = self
+
+    def remote(self, kind):
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self.actor))
+
+    def actor(self, *_):
+        number = f"actor {len(self.actors)}"
+        address = SimpleNamespace(remote=lambda: self.ask(number))
+        self.actors.append(SimpleNamespace(address=address))
+        return self.actors[-1]
+
+    def ask(self, actor):
+        self.asked.append(actor)
+        return actor
+
+    def wait(self, replies, num_returns, timeout):
+        assert num_returns == len(replies)
+        self.waits.append((list(replies), timeout))
+
+    def get(self, reply, timeout):
+        if int(reply.split()[1]) >= self.places:
+            raise self.GetTimeoutError("not ready")
+        return f"http://{reply}", ""
+
+    def available_resources(self):
+        return {"CPU": 0.0, "GPU": 0.0}
+
+    def cluster_resources(self):
+        return {"CPU": 8.0, "GPU": 3.0}
+
+
+def test_fewer_servers_than_asked_for_are_told_once_and_waited_for_once(monkeypatch):
+    ray, said = Places(2), []
+    monkeypatch.setattr(ray_servers, "_connected", lambda _: (ray, False))
+    servers = RayServers(cluster(3), SamplerConfig(), "start", max_length=9, say=said.append)
+    two = ["http://actor 0", "http://actor 1"]
+    assert [servers.urls() for _ in range(3)] == [two, two, two]
+    waited, seconds = zip(*ray.waits, strict=True)
+    assert [len(replies) for replies in waited] == [3, 2, 2]
+    assert seconds[1:] == (ray_servers.AGAIN_S,) * 2
+    assert ray.asked.count("actor 2") == 1  # until it has replied
+    (line,) = said
+    assert line.startswith("WARNING: Ray has a place for 2 of the 3 servers of cluster.samplers")
+    assert "0 of 8 CPUs free, 0 of 3 GPUs free" in line
+    ray.places = 3
+    assert servers.urls() == [*two, "http://actor 2"] and len(said) == 1
+    ray.places = 1
+    servers.urls()
+    assert [line for line in said if "a place for 1 of the 3" in line] == [said[-1]]
+
+
 @pytest.mark.parametrize("how", ["its starter is gone", "it is killed"])
 def test_a_command_ends_with_its_guardian_or_its_starter(how, tmp_path):
     file = tmp_path / "pids"

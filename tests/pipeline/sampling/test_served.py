@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -465,11 +466,17 @@ def test_closing_ends_a_request_in_another_thread(fleet):
     assert failures == ["the sampler was closed while it worked"]
 
 
-def test_runs_at_one_path_of_two_hosts_share_no_folder(tmp_path, monkeypatch):
+def test_a_run_that_goes_on_elsewhere_keeps_its_folder_and_other_runs_have_others(tmp_path):
     shared, run = str(tmp_path / "shared"), tmp_path / "run"
-    first, again = WeightFiles(shared, run).folder, WeightFiles(shared, run).folder
-    monkeypatch.setattr("socket.gethostname", lambda: "another")
-    assert first == again != WeightFiles(shared, run).folder
+    files = WeightFiles(shared, run)
+    with files.written(WEIGHTS, "l") as left:
+        assert WeightFiles(shared, run).folder == files.folder  # on any host
+        assert not left.exists()
+    copy = shutil.copytree(run, tmp_path / "copy")
+    shutil.rmtree(run)  # the same path on a machine of its own
+    others = [WeightFiles(shared, folder).folder for folder in (copy, run)]
+    assert len({files.folder, *others}) == 3
+    assert WeightFiles("", run).folder == run / "sent"
 
 
 def test_large_weights_are_in_several_files_and_what_a_killed_run_left_goes(
