@@ -198,8 +198,8 @@ def problem(split: Split, seed: int, index: int) -> Problem:
 
 
 def distinct(split: Split, seed: int, count: int) -> list[Problem]:
-    """An evaluation set: the first `count` problems of the list with distinct compositions, or all
-    if the split has fewer."""
+    """An evaluation set: the first `count` problems of the list with distinct compositions; fewer
+    where 2,000 in a row bring no new one."""
     problems = (problem(split, seed, index) for index in itertools.count())
     return first_distinct(problems, "composition", min(count, available(split)))
 

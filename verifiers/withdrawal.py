@@ -265,6 +265,10 @@ _RESTATED = re.compile(
 _GOOD = r"(?:good|right|correct|valid|plausible|possible|acceptable|fine|likely|defensible)"
 _SEEMS = r"(?:is|are|was|would be|seems|looks|could be|might be|may be)"
 _OTHER_LETTER = r"(?:(?:[oO]ption|[cC]hoice|[aA]nswer)\s+)?(?<![\w'])\(?(?P<{}>[A-J])\)?(?![\w'])"
+_KEPT = (  # not followed by why it is none
+    r"(?![^\n]{0,80}?(?:\b(?:but|however|which|not|cannot|reject\w*|extraneous|invalid|discard\w*|"
+    r"exclud\w*|impossible|fails?|wrong|contradict\w*|violat\w*|too)\b|n't\b))"
+)
 _BESIDE = re.compile(  # a second answer beside the first
     r"\b(?:I|[wW]e|[yY]ou|[oO]ne)\s+(?:could|can|might|may|would)\s+(?:also|equally|(?:just\s+)?as\s+"
     r"well)\s+(?:have\s+)?(?:(?:say|said|answer(?:ed)?|accept(?:ed)?)\s+(?:that\s+)?"
@@ -274,13 +278,19 @@ _BESIDE = re.compile(  # a second answer beside the first
     rf"{_SEEMS}\s+(?:also|too|just\s+as|equally|as)\s+(?:an?\s+)?{_GOOD}\b|"
     rf"{_SEEMS}\s+(?:an?\s+)?{_GOOD}(?:\s+\w+)?,?\s+(?:too|as well|also)\b|"
     r"(?:(?:would|could|might)\s+)?(?:also\s+(?:works?|fits?|holds?)|(?:works?|fits?|holds?)\s+"
-    r"(?:too|as well|also|equally|just as well))\b)"
+    r"(?:too|as well|also|equally|just as well))\b)|"
+    r"\b(?:another|other|a\s+(?:second|further)|one\s+more)\s+(?:(?:possible|valid|acceptable|"
+    r"plausible|reasonable)\s+)?(?:possibility|answer|option|candidate)\s*(?:(?:is|would\s+be|"
+    rf"could\s+be|might\s+be|may\s+be|[:=])\s*)+{_VALUE.replace('value', 'offered')}{_KEPT}|"
+    rf"{_VALUE.replace('value', 'allowed')}\s+{_SEEMS}\s+(?:also|too|just\s+as|equally|as)\s+"
+    rf"(?:an?\s+)?{_GOOD}(?:\s+(?:answer|option|possibility|choice))?\s*(?:[.,;!](?!\d)|$){_KEPT}",
+    re.IGNORECASE | re.MULTILINE,
 )
 _UNIT = re.compile(r"\s*(?:\\[,; ]\s*)?(?:\\text\s*\{\s*)?([A-Za-z]+)\b")
 _ADVERSATIVE = re.compile(r"\b(?:but|however|yet|whereas)\b|;", re.IGNORECASE)
 _OTHER_SUBJECT = re.compile(
     r"\b(?:part|question|problem|first|second|previous|common|naive|tempting|wrong|incorrect|if|"
-    r"would|someone|students?|many|people|another|different|not|intermediate|expected|check|"
+    r"would|someone|students?|many|people|another|other(?!\s+hand\b)|different|not|intermediate|expected|check|"
     r"next|similar\w*|example|instance|case|when|without|suppose)\b|\bfor\s+(?!this\b|us\b)",
     re.IGNORECASE,
 )

@@ -2,7 +2,7 @@
 
 Each step contributes its best, worst, middle and most divided group, up to two groups with a
 verifier failure, groups with an alarm, and prompts that are repeated in other steps. Steps are
-added from both ends inwards until the budget is used up.
+added until the budget is used up: the first, the last, the middle one, and so on by halves.
 """
 
 import json

@@ -19,8 +19,8 @@ _LEAST = 8  # characters of a value that no message holds by chance
 def redacted(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """The text without credentials in addresses and without secrets of the environment.
 
-    A secret is the value of a variable whose name ends in KEY, TOKEN, SECRET or PASSWORD; its name
-    takes its place.
+    A secret is the value of a variable whose name ends in KEY, TOKEN, SECRET, PASSWORD or PASSWD;
+    its name takes its place.
     """
     text = _QUERY.sub(rf"\g<1>{HIDDEN}", _USER.sub(f"{HIDDEN}@", text))
     for name, value in environment.items():

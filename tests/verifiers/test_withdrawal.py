@@ -176,6 +176,29 @@ def test_a_remark_about_another_option_does_not_void_the_first(after):
     assert not withdrawn(f". {after}", "B")
 
 
+@pytest.mark.parametrize(
+    "after",
+    ["Another possibility is 6.", "Another answer is 6.", "The other option: 6",
+     "A second possibility would be $6$.", "One more possible answer is 6, I think.",
+     "On the other hand, the answer is 6.", "6 is also possible.", "6 would be also acceptable!",
+     "6 is also a valid answer."],
+)  # fmt: skip
+def test_another_value_offered_beside_the_first_voids_it(after):
+    assert withdrawn(f". {after}", "5")
+    assert not withdrawn(f". {after}".replace("6", "5"), "5")
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["Another option is to solve it by induction.", "Another possibility is 6, but it fails.",
+     "The other answer is -3, which is negative, so we reject it.", "6 is also a valid divisor.",
+     "The other option is 6. It does not satisfy x > 7.", "Another answer is 6? No, too large.",
+     "6 is also prime.", "One other option has 6 sides.", "6 is also possible if x may be even."],
+)  # fmt: skip
+def test_another_value_that_is_no_answer_does_not_void_the_first(after):
+    assert not withdrawn(f". {after}", "5")
+
+
 def test_a_question_for_the_wrong_one_makes_wrong_no_denial():
     asked = ["Which of the following is incorrect?", "Which of these statements is NOT true?"]
     others = ["", "Which option is correct?", "Find the least integer that is not a factor of 12."]
