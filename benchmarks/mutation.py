@@ -82,6 +82,7 @@ TESTED_BY = {
         "tests/pipeline/cluster/test_deal.py",
     ),
     "pipeline/rl/objective.py": ("tests/stages/test_user_functions.py",),
+    "pipeline/rl/update.py": ("tests/pipeline/rl/test_natural_step.py",),
     "pipeline/training/optimizer.py": ("tests/pipeline/training/test_moments.py",),
     "pipeline/rollouts/generate.py": ("tests/pipeline/rollouts/test_prompt.py",),
     "pipeline/runs/checkpoint_files.py": (

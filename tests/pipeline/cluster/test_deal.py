@@ -128,3 +128,6 @@ def test_ranks_divide_what_models_score_and_nothing_else(whole, sampled, tiny_ll
     here = [bool(signals.old_M.any()) for signals in found.signals]
     assert here == ([False, True] if models else [True, True])  # others are sent by rank 0
     assert torch.equal(found.signals[1].old_M, expected.signals[1].old_M)
+    first = replace(part, batches=part.batches[:1])
+    (none,) = score_parts(model, None, None, [first], algorithm, 8, ranks=Place(1, 2))
+    assert none.signals[0].old_M.any() == (not models)

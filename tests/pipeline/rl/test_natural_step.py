@@ -10,6 +10,7 @@ from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import OptimizerConfig
 from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.model.policy import logp_entropy
+from veriloop.pipeline.rl import update as update_of
 from veriloop.pipeline.rl.natural_step import (
     DAMPING,
     Fisher,
@@ -18,7 +19,7 @@ from veriloop.pipeline.rl.natural_step import (
     trained,
 )
 from veriloop.pipeline.rl.trust_region import distance
-from veriloop.pipeline.rl.update import UpdateContext, update
+from veriloop.pipeline.rl.update import TokenTrace, UpdateContext, update
 from veriloop.pipeline.training.optimizer import Optimizer
 
 CHUNK = 16
@@ -172,3 +173,42 @@ def test_without_advantages_there_is_no_direction_and_no_step(small):
     done = update(context, replace(part, signals=still), progress=0.0, done=0)
     assert (done.kept, done.learning_rate, done.grad_norm) == (0.0, 0.0, 0.0)
     assert torch.equal(weights(model), before)
+
+
+def test_what_is_recorded_of_a_natural_step_is_what_it_begins_with(small):
+    model, part = small
+    before = [logp_entropy(model, batch, CHUNK)[0].detach() for batch in part.batches]
+    optimizer, trace = Optimizer(model, OptimizerConfig(learning_rate=1.0)), TokenTrace()
+    context = UpdateContext(
+        policy=model, optimizer=optimizer, algorithm=TRPO, chunk=CHUNK, trace=trace
+    )
+    update(context, part, progress=0.0, done=0)
+    tokens = {n: one.logp_T for n, one in trace.seen.items()}
+    for batch, logp_M in zip(part.batches, before, strict=True):
+        owner_M = batch.rollout_B[batch.sequence_RT[batch.mask_RT]]
+        for n in owner_M.unique().tolist():
+            assert torch.equal(tokens[n], logp_M[owner_M == n])
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_the_kl_that_bounds_a_natural_step_is_the_mean_over_the_steps_tokens(
+    tiny_llama, graded, whole, monkeypatch, tokens
+):
+    model = tiny_llama()
+    part = whole([graded((1, 2), (3,) * tokens)], torch.ones(1))
+    logp = logp_entropy(model, part.batches[0], CHUNK)[0].detach()
+    part = replace(part, signals=(replace(part.signals[0], old_M=logp + 0.3),))
+    found = []
+
+    def noted(fisher, bound, *, loss, measure, done):
+        found.append((measure(), loss, done, bound))
+        return 0.0, 0.0, 0.0
+
+    monkeypatch.setattr(update_of, "natural_step", noted)
+    optimizer = Optimizer(model, OptimizerConfig(learning_rate=1.0))
+    context = UpdateContext(policy=model, optimizer=optimizer, algorithm=TRPO, chunk=CHUNK)
+    update(context, part, progress=0.0, done=7)
+    (((kl, measured), loss, done, bound),) = found
+    each = math.exp(-0.3) - 1 + 0.3  # the estimate of KL(old || policy) at one token
+    assert kl == pytest.approx(each, rel=1e-4)
+    assert measured == pytest.approx(loss) and (done, bound) == (7, TRPO.trust_region)

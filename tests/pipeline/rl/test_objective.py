@@ -83,6 +83,25 @@ def test_objectives_of_whole_sequences(tokens, name, pure, other):
     assert not torch.allclose(slope, gradient(wanted(other, low=0.9, high=0.9)[0]))
 
 
+MINE = """
+def by_response(inputs):
+    lengths_M = inputs.lengths_B[inputs.sequence_M]
+    return (inputs.logp_M - inputs.old_M) * inputs.advantages_M / lengths_M * inputs.options["by"]
+"""
+
+
+def test_a_users_objective_is_given_each_tokens_response(tokens, tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    logp, one, batch = tokens
+    logp = logp.requires_grad_()
+    name = f"{tmp_path}/mine.py:by_response"
+    found = asked(name, (logp, one, batch), objective_options={"by": 3.0})
+    lengths_M = batch.lengths_B.repeat_interleave(batch.lengths_B)
+    assert_close(found.values_M, (logp - one.old_M) * one.advantages_M / lengths_M * 3.0)
+    for mask_M in (found.low_M, found.high_M):
+        assert mask_M.dtype == torch.bool and mask_M.shape == logp.shape and not mask_M.any()
+
+
 def test_corrections_for_the_sampler(tokens):
     logp, _, batch = tokens
     sampler = batch.sampler_logp_RT[batch.mask_RT]

@@ -54,3 +54,17 @@ def test_adding_fetches_no_number(monkeypatch):
         monkeypatch.setattr(torch.Tensor, name, lambda _: pytest.fail("a number was fetched"))
     tally.add("x", torch.ones(()))
     tally.add_max("y", torch.ones(2))
+
+
+def test_over_ranks_sums_are_added_up_and_the_largest_maximum_counts():
+    tally = Tally()
+    tally.add("sum", torch.tensor(1.0))
+    tally.add_max("largest", torch.tensor([2.0]))
+    tally.add_max("smaller", torch.tensor([9.0]))
+    by_rank = torch.tensor([[1.0, 2.0, 9.0], [3.0, 5.0, 4.0], [0.5, 1.0, 1.0]])
+
+    def stacked(values_K):
+        assert values_K.tolist() == by_rank[0].tolist()
+        return by_rank.double()
+
+    assert tally.totals(stacked) == {"sum": 4.5, "largest": 5.0, "smaller": 9.0}

@@ -1,6 +1,7 @@
 """Seconds by part: added up, nested, and none lost to a failure."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,3 +73,18 @@ def test_concurrent_work_is_recorded_but_not_part_of_the_step(ticks):
         pass
     clock.add_concurrent(other)
     assert clock.metrics() == {"step_time": 2.0, "time/update": 2.0, "time/beside/sample": 9.0}
+
+
+@pytest.mark.parametrize(("exact", "waits"), [(False, 0), (True, 2)])
+def test_a_clock_waits_for_the_accelerator_only_where_it_is_exact(monkeypatch, exact, waits):
+    asked = []
+    cuda = SimpleNamespace(is_available=lambda: True, synchronize=lambda: asked.append(1))
+    monkeypatch.setattr(measurements.torch, "cuda", cuda)
+    clock = Clock(exact=True) if exact else Clock()
+    with clock("part"):
+        pass
+    assert len(asked) == waits
+    cuda.is_available = lambda: False
+    with Clock(exact=True)("part"):
+        pass
+    assert len(asked) == waits

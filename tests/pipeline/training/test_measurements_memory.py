@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,3 +47,9 @@ def test_a_process_past_the_bound_is_named_with_what_takes_less():
     check_memory_bound(found, 2.5)
     with pytest.raises(MemoryBoundError, match=r"memory/sampler reached 2\.50 GiB.* allows 2\.4"):
         check_memory_bound(found, 2.4)
+
+
+def test_the_peak_of_the_card_is_in_gib(monkeypatch):
+    cuda = SimpleNamespace(is_available=lambda: True, max_memory_allocated=lambda: 3 * 2**30)
+    monkeypatch.setattr(measurements.torch, "cuda", cuda)
+    assert memory_peaks(None)["memory/card"] == 3.0

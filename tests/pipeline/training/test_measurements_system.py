@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -130,6 +131,8 @@ def test_a_gpu_without_nvml_is_reported_once_and_its_memory_still_recorded(
         for _ in range(2):
             metrics = measured.metrics()
             assert "system/gpu/utilization" not in metrics and metrics["system/gpu/memory"] == 70.0
+        measured._gpu._thread.join(60)  # nothing is left to sample
+        assert not measured._gpu._thread.is_alive()
     assert notes == ["GPU utilization is not recorded: ModuleNotFoundError: no pynvml"]
 
 
@@ -138,9 +141,21 @@ def test_the_mean_is_of_the_samples_since_the_last_call(monkeypatch):
     sampler = GpuSampler(print, every_s=3600.0)
     sampler._samples += [0.2, 0.6]
     assert sampler.mean() == pytest.approx(0.4) and sampler.mean() is None
+    assert sampler._thread.daemon and sampler._thread.name == "gpu-utilization"
     sampler.close()
 
 
 def test_without_proc_only_the_disk_is_recorded(measured, monkeypatch, tmp_path):
     monkeypatch.setattr(measurements, "PROC", tmp_path / "none")
     assert measured.metrics().keys() == {"system/disk_free"}
+
+
+def test_free_disk_is_in_gib_and_cores_are_seconds_of_cpu_over_seconds(monkeypatch, tmp_path):
+    times, used = iter([0.0, 0.5]), iter([(1.0, 4.0), (2.0, 4.25)])
+    disk = SimpleNamespace(free=5 * 2**30)
+    monkeypatch.setattr(measurements, "monotonic", times.__next__)
+    monkeypatch.setattr(measurements, "_cpu_seconds", lambda *_: next(used))
+    monkeypatch.setattr(measurements.shutil, "disk_usage", lambda _: disk)
+    metrics = SystemUse(tmp_path, print).metrics()
+    assert metrics["system/disk_free"] == 5.0
+    assert (metrics["system/cpu/trainer"], metrics["system/cpu/children"]) == (2.0, 0.5)
