@@ -167,10 +167,10 @@ def test_the_load_script_says_what_a_wall_limit_would_have_done(script):
 
 @pytest.mark.slow
 def test_busy_loops_run_and_end(script):
-    load = script("sandbox_load")
+    loops = script("busy_loops")
     descendants = script("footprint").descendants
     before = len(descendants(os.getpid()))
-    with load.busy(2):
+    with loops.busy_loops(2):
         assert len(descendants(os.getpid())) == before + 2
     assert len(descendants(os.getpid())) == before
 
