@@ -28,7 +28,7 @@ from publish import ROOT, arguments, publish, table
 from veriloop.data import arithmetic
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.load import read
-from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.model.policy import load_generation_config, load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.runs.record import read_metrics

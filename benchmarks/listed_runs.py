@@ -20,9 +20,9 @@ import yaml
 from publish import ROOT
 
 from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.r1_stages import steps
-from veriloop.pipeline.config.sections import BaseRecipe
 from veriloop.pipeline.evaluation.gains import KEY
 from veriloop.pipeline.runs.evaluation_store import FOLDER as EVALUATIONS
 from veriloop.pipeline.runs.provenance import git

@@ -24,7 +24,7 @@ from veriloop.data import arithmetic
 from veriloop.data.preference_ids import EncodedAnswer
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.load import read
-from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.model.policy import load_generation_config, load_policy, load_tokenizer
 from veriloop.pipeline.preference.labelling import ids_of
 from veriloop.pipeline.preference.logps import segment_logps

@@ -36,7 +36,7 @@ RECIPE = {
 def write_tiny_model(folder: Path) -> None:
     """Save an untrained two-layer model with a small tokenizer."""
     from veriloop.data import corpus, tokenizer
-    from veriloop.pipeline.config.sections import TinyModel
+    from veriloop.pipeline.config.pretraining import TinyModel
     from veriloop.pipeline.model.policy import save_policy
     from veriloop.stages.base import untrained
 

@@ -36,7 +36,8 @@ import torch
 from veriloop.data import corpus, general
 from veriloop.data.sources import SOURCES
 from veriloop.data.tokenizer import train as train_tokenizer
-from veriloop.pipeline.config.sections import BaseRecipe, TinyModel, TrainerConfig
+from veriloop.pipeline.config.pretraining import BaseRecipe, TinyModel
+from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import save_policy, score

@@ -30,9 +30,10 @@ from veriloop.pipeline.config.load import (
     with_plugins,
 )
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
-from veriloop.pipeline.config.sections import BaseRecipe, Ranked, require_plugins
+from veriloop.pipeline.config.sections import Ranked, require_plugins
 from veriloop.pipeline.dry_run.inputs import require_data, require_files, require_local_questions
 from veriloop.pipeline.dry_run.plan import plan, require_memory_of
 from veriloop.pipeline.dry_run.positions import require_positions

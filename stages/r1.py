@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from veriloop.pipeline.config.cluster import cluster_of
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.r1 import ASIDE, Goal, R1Recipe
 from veriloop.pipeline.config.r1_stages import StageSelection, Step, longest, steps
 from veriloop.pipeline.config.registry import MAKES, StageRecipe
-from veriloop.pipeline.config.sections import BaseRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model.device import trim_heap
 from veriloop.pipeline.model.sharded import alone

@@ -19,8 +19,9 @@ from veriloop.pipeline.config.preference import (
     PreferenceRecipe,
     RewardModelRecipe,
 )
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.config.sections import BaseRecipe, Judged, Ranked
+from veriloop.pipeline.config.sections import Judged, Ranked
 from veriloop.pipeline.config.sft import SupervisedRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.evaluation import gains

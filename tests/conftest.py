@@ -223,7 +223,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory):
 
     from veriloop.data import corpus
     from veriloop.data.tokenizer import train
-    from veriloop.pipeline.config.sections import TinyModel
+    from veriloop.pipeline.config.pretraining import TinyModel
     from veriloop.pipeline.model.policy import save_policy
     from veriloop.stages.base import untrained
 

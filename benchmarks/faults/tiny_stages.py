@@ -109,7 +109,7 @@ def models(folder: Path, stages: Collection[str]) -> dict[str, Path]:
 
     from veriloop.data import corpus
     from veriloop.data.tokenizer import train
-    from veriloop.pipeline.config.sections import TinyModel
+    from veriloop.pipeline.config.pretraining import TinyModel
     from veriloop.pipeline.model.policy import save_policy
     from veriloop.pipeline.model.scalar_head import load_classifier
     from veriloop.stages.base import untrained

@@ -14,9 +14,10 @@ from veriloop.pipeline.config.load import (
     with_flags,
     with_plugins,
 )
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.r1 import R1Recipe, R1Stage
 from veriloop.pipeline.config.registry import MAKES, STAGES, StageRecipe
-from veriloop.pipeline.config.sections import BaseRecipe, Ranked
+from veriloop.pipeline.config.sections import Ranked
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 
 EVERY = "*"  # as a stage's name: all stages

@@ -6,9 +6,9 @@ from veriloop.pipeline.config.preference import (
     PreferenceRecipe,
     RewardModelRecipe,
 )
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, ReasoningRecipe, ZeroRecipe
-from veriloop.pipeline.config.sections import BaseRecipe
 from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SFTRecipe
 
 StageRecipe = (

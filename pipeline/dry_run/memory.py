@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from veriloop.pipeline.config.presets import Model
-from veriloop.pipeline.config.sections import OptimizerConfig, TinyModel, TrainerConfig
+from veriloop.pipeline.config.pretraining import TinyModel
+from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 
 Rows = list[tuple[str, str]]  # (quantity, value and how it is derived)

@@ -12,11 +12,11 @@ from veriloop.pipeline.config.datasets import SetConfig, gym_task
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe
+from veriloop.pipeline.config.pretraining import BaseRecipe, TinyModel
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.r1_stages import StageSelection, Step, steps
 from veriloop.pipeline.config.registry import Recipe, StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.config.sections import BaseRecipe, TinyModel
 from veriloop.pipeline.config.sft import SupervisedRecipe
 from veriloop.pipeline.dry_run.budget import Planned, Shapes, budget_rows, evaluated, require_memory
 from veriloop.pipeline.dry_run.cluster import cluster_rows

@@ -6,10 +6,10 @@ from veriloop.pipeline.config.checkpoints import config_of, positions_of
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.r1_stages import Step
 from veriloop.pipeline.config.registry import Recipe, StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.config.sections import BaseRecipe
 from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe
 from veriloop.pipeline.errors import RecipeError
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from veriloop.data import corpus
 from veriloop.data.tokenizer import BOS, EOS, PAD, TAGS, train
-from veriloop.pipeline.config.sections import TinyModel
+from veriloop.pipeline.config.pretraining import TinyModel
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, save_policy
 from veriloop.stages.base import untrained
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from veriloop.data import corpus
 from veriloop.data.template import R1_ZERO
-from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.runs.manifest import RunManifest
 from veriloop.stages import base
 from veriloop.verifiers.verdict import Verdict
@@ -189,7 +189,7 @@ def test_batches_are_whole_documents_that_end_and_differ_from_step_to_step():
 RACER = """
 import json, sys
 from pathlib import Path
-from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.stages import base
 base.CACHE = Path(sys.argv[1])
 measured = base.step_accuracy

@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import validate
 from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
-from veriloop.pipeline.config.sections import BaseRecipe
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.sft import ColdStartRecipe, SFTRecipe
 from veriloop.pipeline.report import model_card
 from veriloop.pipeline.report.markdown import table

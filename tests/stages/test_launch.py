@@ -13,8 +13,8 @@ import yaml
 
 from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.load import locate, read, shipped
+from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.rl import ZeroRecipe
-from veriloop.pipeline.config.sections import BaseRecipe
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.stages import launch
 from veriloop.stages.cli import COMMANDS

@@ -4,15 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.pretraining import BaseRecipe, TinyModel
 from veriloop.pipeline.config.registry import STAGES
 from veriloop.pipeline.config.rl import ZeroRecipe
-from veriloop.pipeline.config.sections import (
-    BaseRecipe,
-    OptimizerConfig,
-    RolloutConfig,
-    SamplerConfig,
-    TinyModel,
-)
+from veriloop.pipeline.config.sections import OptimizerConfig, RolloutConfig, SamplerConfig
 
 OPTIMIZER = {"learning_rate": 1e-3}
 

@@ -10,8 +10,8 @@ from tests.memory_peak import memory_peak
 from tests.rollouts import graded
 from veriloop.data.sft_ids import EncodedExample
 from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.pretraining import TinyModel
 from veriloop.pipeline.config.rl import ZeroRecipe
-from veriloop.pipeline.config.sections import TinyModel
 from veriloop.pipeline.distill.logit_step import gradient
 from veriloop.pipeline.distill.on_policy import OnPolicyDistiller
 from veriloop.pipeline.distill.teacher_pass import TopKOptions, score_top_k

@@ -9,8 +9,8 @@ import pytest
 
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import PreferenceRecipe
+from veriloop.pipeline.config.pretraining import BaseRecipe, TinyModel
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, ZeroRecipe
-from veriloop.pipeline.config.sections import BaseRecipe, TinyModel
 from veriloop.pipeline.dry_run.budget import BUCKET_BYTES, shown
 from veriloop.pipeline.dry_run.plan import (
     parameters,

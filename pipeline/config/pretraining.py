@@ -1,0 +1,75 @@
+"""The recipe of the tiny base model."""
+
+from dataclasses import asdict
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from veriloop.data.corpus import Mix
+from veriloop.pipeline.config.fields import Count, Part, Seed, Share, nearest_divisor
+from veriloop.pipeline.config.sections import Compute, OptimizerConfig
+
+
+class TinyModel(Part):
+    """A randomly initialised Llama. Engines need a head size (hidden / heads) of 32, 64, ..."""
+
+    hidden: Count = 96
+    """Width."""
+    layers: Count = 4
+    """Blocks."""
+    heads: Count = 3
+    """Attention heads."""
+    feed_forward: Count = 288
+    """Width of the MLP."""
+    vocabulary: Count = 512
+    """Entries of the tokenizer."""
+    tied: bool = False
+    """Share the embedding's weights with the output head."""
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.hidden % self.heads:
+            nearest = nearest_divisor(self.hidden, self.heads)
+            raise ValueError(
+                f"heads={self.heads} does not divide hidden={self.hidden}; nearest: {nearest}"
+            )
+        return self
+
+
+class BaseRecipe(Part):
+    """Pre-training of the tiny base model."""
+
+    stage: Literal["base"] = "base"
+    """Kind of the recipe."""
+    name: str
+    """Name, also of run folders."""
+    seed: Seed = 0
+    """Seed of weights, sampling and order of data."""
+    model: TinyModel = TinyModel()
+    """Shape of the model."""
+    corpus: Mix = Mix()
+    """Shares and error rates of the corpus."""
+    tokenizer_documents: Count = 6000
+    """Documents that the tokenizer is trained on."""
+    steps: Count
+    """Optimizer steps."""
+    tokens_per_step: Count = 2048
+    """Tokens per optimizer step."""
+    row: Count = 128
+    """Positions per packed row."""
+    compute: Compute = "float32"
+    """Precision of both passes; weights stay float32."""
+    optimizer: OptimizerConfig
+    """Learning rates, decay and schedule."""
+    step_accuracy: Share = 0.7
+    """Least accuracy with worked steps.
+
+    Greedy accuracy on held-out problems, below which RL collapses.
+    """
+
+    @model_validator(mode="after")
+    def _corpus_holds_shares(self) -> Self:
+        for name, value in asdict(self.corpus).items():
+            if not all(0.0 <= v <= 1.0 for v in (value if isinstance(value, tuple) else (value,))):
+                raise ValueError(f"corpus.{name}={value}: a share or rate must be in [0, 1]")
+        return self
