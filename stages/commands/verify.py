@@ -113,7 +113,7 @@ def find(name: str) -> Verifier:
 def _open_lines(path: str) -> TextIO:
     if not Path(path).is_file():
         raise RecipeError(f"{path} is not a file; give a JSONL file, or - for standard input")
-    return open(path, encoding="utf-8")
+    return open(path, encoding="utf-8", errors="surrogateescape")  # `read` names the line
 
 
 def read(lines: TextIO, default: str = "", *, prefilled_think: bool = False) -> Iterator[Line]:
@@ -126,7 +126,7 @@ def read(lines: TextIO, default: str = "", *, prefilled_think: bool = False) -> 
     for number, text in enumerate(lines, start=1):
         if text.strip():
             try:
-                line = _line(json.loads(text), f"line/{number}", default)
+                line = _line(json.loads(_utf8(text)), f"line/{number}", default)
             except (ValueError, RecursionError) as wrong:
                 raise RecipeError(f"line {number}: {wrong}") from wrong
             if prefilled_think or line.problem.prompt.rstrip().endswith("<think>"):
@@ -134,6 +134,13 @@ def read(lines: TextIO, default: str = "", *, prefilled_think: bool = False) -> 
                 problem = dataclasses.replace(line.problem, facts=facts)
                 line = dataclasses.replace(line, problem=problem)
             yield line
+
+
+def _utf8(text: str) -> str:
+    """The text. Raises ValueError if bytes of it were not UTF-8."""
+    if any("\udc80" <= character <= "\udcff" for character in text):
+        raise ValueError("not UTF-8")
+    return text
 
 
 def _line(record: Any, id: str, default: str) -> Line:

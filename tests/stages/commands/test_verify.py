@@ -156,6 +156,13 @@ def test_a_line_that_cannot_be_read_is_a_mistake_that_is_named(lines, capsys, li
     assert said in capsys.readouterr().err
 
 
+def test_a_line_that_is_not_utf8_is_named(tmp_path, capsys):
+    path = tmp_path / "cases.jsonl"
+    path.write_bytes(b'{"response": "x", "gold": 1}\n{"response": "\xff", "gold": 1}\n')
+    assert command.main(["verify", str(path), "--verifier", "number"]) == 2
+    assert "line 2: not UTF-8" in capsys.readouterr().err
+
+
 def test_a_line_without_a_verifier_needs_the_default(lines, capsys):
     assert command.main(["verify", lines({"gold": 1, "response": "x"})]) == 2
     assert 'line 1: needs a "verifier", since' in capsys.readouterr().err
