@@ -226,14 +226,24 @@ def _accuracy(name: str, parts: BySource) -> Scores:
 
 def _votes(by_source: BySource, k: int) -> dict[str, Estimate]:
     """pass@k and maj@k over the problems that have a right answer and k judged samples; {} without
-    any, or for k = 1."""
+    any, or for k = 1. Where a verifier calls samples right without naming an answer, as for
+    constraints, its problems have none to vote on, and no maj@k."""
     parts = [part for source, part in by_source.items() if source != GENERAL]
     judged = [group for part in parts for group in part if len(group) >= k]
     if k == 1 or not judged:
         return {}
     pass_k = [pass_at_k(len(group), sum(map(_is_right, group)), k) for group in judged]
-    votes = [_vote(group, k) for group in judged]
-    return {f"pass@{k}": estimate(pass_k), f"maj@{k}": estimate(votes)}
+    unnamed = {
+        g.rollout.problem.verifier
+        for group in judged
+        for g in group
+        if _is_right(g) and g.verdicts["accuracy"].answer is None
+    }
+    votes = [
+        _vote(group, k) for group in judged if group[0].rollout.problem.verifier not in unnamed
+    ]
+    voted = {f"maj@{k}": estimate(votes)} if votes else {}
+    return {f"pass@{k}": estimate(pass_k), **voted}
 
 
 def _vote(group: Sequence[Graded], k: int) -> float:
