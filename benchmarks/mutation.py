@@ -316,15 +316,15 @@ class Judged:
 
 def _world(root: Path) -> str:
     """A hash of the packages' versions and of all files that a copy of the tree has, but tests."""
-    found = hashlib.sha256(json.dumps(versions()).encode())
+    digest = hashlib.sha256(json.dumps(versions()).encode())
     paths = [root / "pyproject.toml"]
     paths += [p for folder in FOLDERS for p in sorted((root / folder).rglob("*")) if p.is_file()]
     for path in paths:
         name = path.relative_to(root)
         hidden = any(part == "__pycache__" or part.startswith(".") for part in name.parts)
         if not hidden and not (name.parts[0] == "tests" and path.match("test_*.py")):
-            found.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()
+            digest.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def _with_imported(root: Path, tests: Sequence[str]) -> list[str]:

@@ -87,9 +87,8 @@ def _as_text(prompt: Text, answer: Text, tokenizer: Any, *, exact: bool) -> tupl
             f"the chat template ends the prompt with {THINK}, and the answer does not begin with "
             f"it: {text!r:.60}"
         )
-    marked = tokenizer.apply_chat_template(
-        [*messages, *reply[:-1], {**reply[-1], "content": MARK}], tokenize=False
-    )
+    with_mark = [*messages, *reply[:-1], {**reply[-1], "content": MARK}]
+    marked = tokenizer.apply_chat_template(with_mark, tokenize=False)
     if len(reply) != 1 or marked.count(MARK) != 1:
         raise ValueError(
             f"the chat template renders the conversation as {whole!r:.80}, which does not begin "

@@ -81,7 +81,7 @@ def expected(reference_value: Any) -> Fraction:
 
 @verifier(
     "number",
-    version="3",
+    version="4",
     reference={"value": "12"},
     accepts="<think>6 + 6</think> <answer>12</answer>",
     rejects=(

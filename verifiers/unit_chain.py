@@ -157,7 +157,7 @@ def _parts(chain: Sequence[Step], answer_right: bool) -> dict[str, float]:
 
 @verifier(
     "unit_chain",
-    version="3",
+    version="4",
     reference={"value": 13},
     accepts="<think>8+7-5+3 = 15-5+3 = 10+3; 10+3=13.</think> <answer>13</answer>",
     rejects=(

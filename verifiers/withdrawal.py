@@ -265,7 +265,7 @@ _RESTATED = re.compile(
 _GOOD = r"(?:good|right|correct|valid|plausible|possible|acceptable|fine|likely|defensible)"
 _SEEMS = r"(?:is|are|was|would be|seems|looks|could be|might be|may be)"
 _OTHER_LETTER = r"(?:(?:[oO]ption|[cC]hoice|[aA]nswer)\s+)?(?<![\w'])\(?(?P<{}>[A-J])\)?(?![\w'])"
-_KEPT = (  # not followed by why it is none
+_UNREFUTED = (  # not followed by why it is none
     r"(?![^\n]{0,80}?(?:\b(?:but|however|which|not|cannot|reject\w*|extraneous|invalid|discard\w*|"
     r"exclud\w*|impossible|fails?|wrong|contradict\w*|violat\w*|too)\b|n't\b))"
 )
@@ -281,9 +281,9 @@ _BESIDE = re.compile(  # a second answer beside the first
     r"(?:too|as well|also|equally|just as well))\b)|"
     r"\b(?:another|other|a\s+(?:second|further)|one\s+more)\s+(?:(?:possible|valid|acceptable|"
     r"plausible|reasonable)\s+)?(?:possibility|answer|option|candidate)\s*(?:(?:is|would\s+be|"
-    rf"could\s+be|might\s+be|may\s+be|[:=])\s*)+{_VALUE.replace('value', 'offered')}{_KEPT}|"
+    rf"could\s+be|might\s+be|may\s+be|[:=])\s*)+{_VALUE.replace('value', 'offered')}{_UNREFUTED}|"
     rf"{_VALUE.replace('value', 'allowed')}\s+{_SEEMS}\s+(?:also|too|just\s+as|equally|as)\s+"
-    rf"(?:an?\s+)?{_GOOD}(?:\s+(?:answer|option|possibility|choice))?\s*(?:[.,;!](?!\d)|$){_KEPT}",
+    rf"(?:an?\s+)?{_GOOD}(?:\s+(?:answer|option|possibility|choice))?\s*(?:[.,;!](?!\d)|$){_UNREFUTED}",
     re.IGNORECASE | re.MULTILINE,
 )
 _UNIT = re.compile(r"\s*(?:\\[,; ]\s*)?(?:\\text\s*\{\s*)?([A-Za-z]+)\b")

@@ -219,7 +219,7 @@ def failure_reasons(answers: Sequence[Verdicts]) -> list[tuple[str, int]]:
 
 
 def commonest(reasons: Sequence[tuple[str, int]]) -> str:
-    """The first of `failure_reasons` with their numbers, for an error."""
+    """The first of `failure_reasons` with their numbers, for a message."""
     return "; ".join(f"{n} x {reason}" for reason, n in reasons[:REASONS])
 
 

@@ -63,7 +63,7 @@ class RayServers:
         self._known = [""] * samplers.count  # the address of each
         self._asked: list[Any] = [None] * samplers.count  # replies to come
         self._reason = ""  # why the last one had none
-        self._told = samplers.count  # how many have a place, as the user knows
+        self._reported = samplers.count  # how many have a place, as the user knows
 
     def urls(self) -> list[str]:
         """The addresses of all servers that run or start.
@@ -75,7 +75,7 @@ class RayServers:
             wait_s = AGAIN_S if any(self._known) else max(end - time.monotonic(), 1.0)
             self._ask(wait_s)
             if placed := [url for url in self._known if url]:
-                self._tell(len(placed))
+                self._report(len(placed))
                 return placed
             if time.monotonic() > end:
                 raise StageError(
@@ -84,15 +84,15 @@ class RayServers:
                 )
             time.sleep(RETRY_S)
 
-    def _tell(self, placed: int) -> None:
+    def _report(self, placed: int) -> None:
         """Say that some servers have no place; at a change only."""
-        if placed not in (self._told, len(self._actors)):
+        if placed not in (self._reported, len(self._actors)):
             self._say(
                 f"WARNING: Ray has a place for {placed} of the {len(self._actors)} servers of "
                 f"cluster.samplers, which sample without the others; it has "
                 f"{_resources(self._ray)}. {self._reason}"
             )
-        self._told = placed
+        self._reported = placed
 
     def _ask(self, wait_s: float) -> None:
         """Learn the address of each server, "" if its actor has no place or is being restarted.

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -84,7 +85,7 @@ def command(words: Sequence[str]) -> int:
     options = parse_options(Options, words)
     default = find(options.verifier).name if options.verifier else ""
     judging = options.judging()
-    source = sys.stdin if options.file == "-" else _open_lines(options.file)
+    source = _standard_input() if options.file == "-" else _open_lines(options.file)
     agreement = Agreement()
     with (
         source if source is not sys.stdin else nullcontext(),
@@ -110,10 +111,16 @@ def find(name: str) -> Verifier:
         raise RecipeError(str(unknown.args[0])) from unknown
 
 
+def _standard_input() -> TextIO:
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    return sys.stdin
+
+
 def _open_lines(path: str) -> TextIO:
     if not Path(path).is_file():
         raise RecipeError(f"{path} is not a file; give a JSONL file, or - for standard input")
-    return open(path, encoding="utf-8", errors="surrogateescape")  # `read` names the line
+    return open(path, encoding="utf-8", errors="surrogateescape")
 
 
 def read(lines: TextIO, default: str = "", *, prefilled_think: bool = False) -> Iterator[Line]:
@@ -137,7 +144,7 @@ def read(lines: TextIO, default: str = "", *, prefilled_think: bool = False) -> 
 
 
 def _utf8(text: str) -> str:
-    """The text. Raises ValueError if bytes of it were not UTF-8."""
+    """The text. Raises ValueError if bytes of it were not UTF-8, which were read as surrogates."""
     if any("\udc80" <= character <= "\udcff" for character in text):
         raise ValueError("not UTF-8")
     return text

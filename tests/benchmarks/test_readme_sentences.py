@@ -21,6 +21,10 @@ def sentences(monkeypatch):
         ("against_trl", "10M: 2.10 x TRL at its best in float32, wanted 3.5",
          "A GRPO step of a model of 10M has 2.10 times the tokens per second of TRL at its best "
          "settings in float32; the target is 3.5."),
+        ("whole", "seed 2: seconds: 791.2 > 660",
+         "With seed 2 the whole recipe took 791.2 s; the target is 660 s."),
+        ("whole", "seed 0, busy: seconds: 1100.5 > 1020",
+         "With seed 0 the whole recipe took 1100.5 s beside a busy process; the target is 1020 s."),
         ("gpu", "update of 1.5B: mfu 0.36, aim 0.4",
          "An update of a model of 1.5B reaches 0.36 of the GPU's dense bfloat16 peak; the target "
          "is 0.4."),
@@ -67,3 +71,16 @@ def test_every_missed_target_has_a_sentence_on_the_page(sentences):
         assert not {*failed} & {*shown}, name
         assert all(f"- `benchmarks/{name}.py`: {sentence}\n" in page for sentence in shown), name
         assert len(shown) == len(failed) or name == "zero_seeds"
+
+
+def test_a_run_beside_a_busy_process_is_named_apart_from_the_others(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    tables = importlib.import_module("recipe_tables")
+    result = json.loads((ROOT / "benchmarks/results/whole.json").read_text())["results"]
+    busy = result[0] | {"seconds": 9999.0, "peak_gib": 99.0, "busy_loops": 1}
+    both = [*result, busy]
+    assert tables.quiet(both) == result and tables.whole(both) == tables.whole(result)
+    what, figure = tables._whole(both)
+    plain = tables._whole(result)
+    assert what == plain[0]
+    assert figure.replace(" (9999 s beside a busy process)", "") == plain[1] != figure

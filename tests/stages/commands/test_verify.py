@@ -156,10 +156,14 @@ def test_a_line_that_cannot_be_read_is_a_mistake_that_is_named(lines, capsys, li
     assert said in capsys.readouterr().err
 
 
-def test_a_line_that_is_not_utf8_is_named(tmp_path, capsys):
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_line_that_is_not_utf8_is_named(tmp_path, monkeypatch, capsys, piped):
     path = tmp_path / "cases.jsonl"
     path.write_bytes(b'{"response": "x", "gold": 1}\n{"response": "\xff", "gold": 1}\n')
-    assert command.main(["verify", str(path), "--verifier", "number"]) == 2
+    with path.open("rb") as file:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file, encoding="ascii"))
+        source = "-" if piped else str(path)
+        assert command.main(["verify", "--verifier", "number", source]) == 2
     assert "line 2: not UTF-8" in capsys.readouterr().err
 
 
