@@ -361,14 +361,9 @@ def test_an_equivalent_mutant_may_be_told_by_its_line_from_others_like_it(monkey
 
 def test_the_tests_of_a_file_are_those_that_mirror_its_name():
     assert mutation.tests_of(ROOT, "pipeline/losses/kl.py") == ["tests/pipeline/losses/test_kl.py"]
-    several = (
-        "test_update.py",
-        "test_update_mismatch.py",
-        "test_update_parts.py",
-        "test_update_trace.py",
-    )
-    assert mutation.tests_of(ROOT, "pipeline/rl/update.py") == [
-        f"tests/pipeline/rl/{n}" for n in several
+    several = ("", "_clock", "_memory", "_system")
+    assert mutation.tests_of(ROOT, "pipeline/training/measurements.py") == [
+        f"tests/pipeline/training/test_measurements{part}.py" for part in several
     ]
 
 
