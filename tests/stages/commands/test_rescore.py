@@ -165,7 +165,7 @@ def test_it_continues_after_the_last_step_that_was_written(run, capsys, monkeypa
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--verifier", "number@9"], "number is version '3' here, in full '3+"),
+        (["--verifier", "number@9"], "--verifier number@9: number is version '"),
         (["--verifier", "numbr"], "Did you mean 'number'?"),
         (["--verifier", "number", "--component", "format"], "zero has accuracy"),
         (["--verifier", "number", "--stage", "one"], "--stage one: "),
