@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from veriloop.data.chat import chat_text
+
 Message = Mapping[str, Any]
 _TURNS: tuple[Message, ...] = (
     {"role": "user", "content": "a"},
@@ -89,7 +91,5 @@ def _marks_turns(tokenizer: Any) -> bool:
 
 def _rendered(messages: Sequence[Message], tokenizer: Any) -> int:
     invites = messages[-1]["role"] != "assistant"
-    text = tokenizer.apply_chat_template(
-        [dict(m) for m in messages], add_generation_prompt=invites, tokenize=False
-    )
+    text = chat_text(messages, tokenizer, invites=invites)
     return bos_count(tokenizer(text, add_special_tokens=False).input_ids, tokenizer)

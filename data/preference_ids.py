@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from veriloop.data.bos import check_bos, with_bos
+from veriloop.data.chat import chat_text
 from veriloop.data.columns import Text, answer_text
 from veriloop.data.preferences import Segment
 
@@ -74,9 +75,10 @@ def _as_text(prompt: Text, answer: Text, tokenizer: Any, *, exact: bool) -> tupl
         return prompt, text, 0
     if not tokenizer.chat_template:
         raise ValueError("the rows hold messages, and this tokenizer has no chat template")
-    messages, reply = [dict(m) for m in prompt], [dict(m) for m in answer]  # type: ignore[arg-type]
-    before = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    whole = tokenizer.apply_chat_template([*messages, *reply], tokenize=False)
+    messages: list[Any] = [*prompt]
+    reply: list[Any] = [*answer]
+    before = chat_text(messages, tokenizer, invites=True)
+    whole = chat_text([*messages, *reply], tokenizer)
     written = whole.removeprefix(before)
     rest = _without_opening(text, before)
     known = len(text) - len(rest)
@@ -88,7 +90,7 @@ def _as_text(prompt: Text, answer: Text, tokenizer: Any, *, exact: bool) -> tupl
             f"it: {text!r:.60}"
         )
     with_mark = [*messages, *reply[:-1], {**reply[-1], "content": MARK}]
-    marked = tokenizer.apply_chat_template(with_mark, tokenize=False)
+    marked = chat_text(with_mark, tokenizer)
     if len(reply) != 1 or marked.count(MARK) != 1:
         raise ValueError(
             f"the chat template renders the conversation as {whole!r:.80}, which does not begin "

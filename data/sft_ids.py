@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from veriloop.data.bos import check_bos, with_bos
+from veriloop.data.chat import chat_text
 from veriloop.data.preference_ids import encode, keeps, with_eos
 from veriloop.data.sft_rows import Conversation, PlainText, Row
 
@@ -101,8 +102,7 @@ def _rendered(row: Conversation, stop: int, tokenizer: Any) -> str:
     if not tokenizer.chat_template:
         raise ValueError("the rows hold messages, and this tokenizer has no chat template")
     invites = row.messages[stop - 1]["role"] != "assistant"
-    messages = [dict(m) for m in row.messages[:stop]]
-    return tokenizer.apply_chat_template(messages, add_generation_prompt=invites, tokenize=False)
+    return chat_text(row.messages[:stop], tokenizer, invites=invites)
 
 
 def _ids(text: str, tokenizer: Any) -> tuple[int, ...]:

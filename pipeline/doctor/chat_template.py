@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from veriloop.data.bos import bos_count, bos_fault
+from veriloop.data.chat import TODAY, chat_text
 from veriloop.data.template import R1_ZERO
 from veriloop.pipeline.doctor.checkpoint_under_test import CheckpointUnderTest
 from veriloop.pipeline.doctor.finding import Finding, fail, ok, skipped, warn
@@ -82,7 +83,10 @@ def template_ids(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
         yield skipped(name, "no chat template", NO_TEMPLATE)
         return
     encoding = tokenizer.apply_chat_template(
-        _CONVERSATION[:1], add_generation_prompt=True, return_dict=True
+        _CONVERSATION[:1],
+        add_generation_prompt=True,
+        return_dict=True,
+        strftime_now=TODAY.strftime,
     )
     ids = encoding["input_ids"]
     text_ids = tokenizer(render_question(tokenizer), add_special_tokens=False).input_ids
@@ -102,11 +106,11 @@ def reasoning(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
         return
     prompt = render_question(tokenizer)
     effects, fixes = [], []
-    if _THOUGHT not in tokenizer.apply_chat_template(_CONVERSATION, tokenize=False):
+    if _THOUGHT not in chat_text(_CONVERSATION, tokenizer):
         effects.append("strips the reasoning of the last answer")
         fixes.append("stages put answers in whole; elsewhere fine-tune on texts, not on messages")
     longer = [*_CONVERSATION, {"role": "user", "content": "And 5 more?"}]
-    if _THOUGHT not in tokenizer.apply_chat_template(longer, tokenize=False):
+    if _THOUGHT not in chat_text(longer, tokenizer):
         effects.append("strips the reasoning of earlier answers")
         fixes.append("build multi-turn conversations from ids, not from messages")
     if prompt.rstrip().endswith("<think>"):
@@ -134,6 +138,4 @@ def think_tags(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
 
 def render_question(tokenizer: Any) -> str:
     """One question rendered by the chat template, up to the start of the response."""
-    return tokenizer.apply_chat_template(
-        _CONVERSATION[:1], add_generation_prompt=True, tokenize=False
-    )
+    return chat_text(_CONVERSATION[:1], tokenizer, invites=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from veriloop.data.chat import chat_text
 from veriloop.pipeline.doctor.checkpoint_under_test import CheckpointUnderTest
 from veriloop.pipeline.doctor.finding import Finding, fail, ok, skipped, warn
 from veriloop.pipeline.model.policy import eos_ids
@@ -39,10 +40,8 @@ def end_of_turn(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
         fix = "use prompt template r1_zero, or set chat_template"
         yield skipped(name, "no chat template", fix)
         return
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}],
-        tokenize=False,
-    )
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
+    text = chat_text(turns, tokenizer)
     _, answer, tail = text.rpartition(_ANSWER)
     if not answer:
         yield fail(name, "the template leaves the answer out", "fix chat_template")

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from veriloop.data.chat import chat_text
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model import lora
 from veriloop.pipeline.model.device import brought, device_of
@@ -237,7 +238,7 @@ def _turn_end(tokenizer: Any) -> int | None:
         return None
     turns = [{"role": "user", "content": "asked"}, {"role": "assistant", "content": ANSWER}]
     try:
-        text = tokenizer.apply_chat_template(turns, tokenize=False)
+        text = chat_text(turns, tokenizer)
     except Exception:  # noqa: BLE001  templates are code; a stage that uses it is refused
         return None
     ids = tokenizer(text.rpartition(ANSWER)[2].lstrip(), add_special_tokens=False).input_ids

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from veriloop.data.bos import check_bos, writes_bos
+from veriloop.data.chat import chat_text
 from veriloop.data.problem import Problem
 from veriloop.data.template import R1_ZERO
 from veriloop.pipeline.config.user_code import prompt_template
@@ -138,7 +139,7 @@ def _chat(question: str, tokenizer: Any, system: str) -> str:
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": question})
     try:
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        text = chat_text(messages, tokenizer, invites=True)
     except Exception as refusal:  # a template is code of the model
         raise RecipeError(f"the chat template refuses these messages: {refusal}") from refusal
     if system.strip() not in text:

@@ -28,7 +28,7 @@ class Spelled:
         self.input_ids = [self.bos_token_id, *ids] if add_special_tokens and self.adds_bos else ids
         return self
 
-    def apply_chat_template(self, messages, *, add_generation_prompt, tokenize):
+    def apply_chat_template(self, messages, *, add_generation_prompt, tokenize, **_):
         assert add_generation_prompt and not tokenize
         return self.chat.format(messages[0]["content"])
 
