@@ -30,11 +30,10 @@ from veriloop.data.preferences import Labelled, Pair, Row
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.reward_model import zero_point
-from veriloop.pipeline.model.policy import load_tokenizer
+from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.scalar_head import (
     ZERO_POINT,
-    answer_ends,
     load_classifier,
     saved_classifier,
 )
@@ -83,7 +82,7 @@ def _open_loop(
 ) -> tuple[RewardLoop, list[Any], dict[str, int]]:
     """The loop, the held-out examples and counts of the rows; resumed if the stage is."""
     tokenizer = load_tokenizer(stage.start)
-    ends = answer_ends(stage.start, tokenizer)
+    ends = eos_ids(load_generation_config(stage.start), tokenizer)
     train, held_out, facts = _examples(recipe, tokenizer, ends)
     empty = current_ranks().count > 1
     model = prepare(load_classifier(stage.start, tokenizer, empty=empty), recipe.trainer)

@@ -16,7 +16,8 @@ CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 ADAPTER = "adapter_config.json"
 FLOATS = ("F64", "F32", "F16", "BF16")  # dtypes of safetensors that hold weights as they are
-OBJECTS = (CONFIG, "generation_config.json", "tokenizer_config.json", INDEX)
+GENERATION = "generation_config.json"
+OBJECTS = (CONFIG, GENERATION, "tokenizer_config.json", INDEX)
 SHOWN = 3  # tensor names in a message
 ONE_SAVE = f"{SINGLE} or {INDEX} is left over from another save: remove the wrong one"
 SAVE_AGAIN = "Copy the folder again from its source, or save the whole model with save_pretrained"
@@ -32,6 +33,16 @@ class BadCheckpointError(RecipeError):
 
     def __str__(self) -> str:
         return f"checkpoint {self.folder}: {self.problem}. {self.next_step}"
+
+
+def stored_generation_config(path: str | Path) -> Any:
+    """The generation config of a model folder; without a file of its own what config.json says, as
+    `from_pretrained` of a model reads it."""
+    from transformers import GenerationConfig
+
+    own = (Path(path) / GENERATION).is_file()
+    source = {} if own else {"config_file_name": CONFIG, "_from_model_config": True}
+    return GenerationConfig.from_pretrained(str(path), **source)
 
 
 def load_whole(

@@ -17,10 +17,13 @@ from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model import lora
 from veriloop.pipeline.model.device import brought, device_of
 from veriloop.pipeline.model.loading import (
+    CONFIG,
+    GENERATION,
     BadCheckpointError,
     first_line,
     load_whole,
     require_known_config,
+    stored_generation_config,
 )
 from veriloop.pipeline.model.logprob import logp_and_entropy_from_hidden
 from veriloop.pipeline.model.packed_attention import segments
@@ -60,20 +63,20 @@ def load_tokenizer(path: str | Path) -> Any:
 
 
 def load_generation_config(path: str | Path) -> Any:
-    """The checkpoint's generation config: ids that end and pad a response.
+    """The checkpoint's generation config: ids that end and pad a response. A folder without
+    generation_config.json has them in config.json.
 
     Raises BadCheckpointError if it does not load, or its ids are no numbers.
     """
-    from transformers import GenerationConfig
-
+    name = GENERATION if (Path(path) / GENERATION).exists() else CONFIG
     try:
-        config = GenerationConfig.from_pretrained(str(path))
+        config = stored_generation_config(path)
     except Exception as failure:
-        problem = f"its generation_config.json does not load ({first_line(failure)})"
+        problem = f"its {name} does not load ({first_line(failure)})"
         raise BadCheckpointError(path, problem) from failure
     ends = config.eos_token_id
     if not all(type(i) is int for i in (ends if isinstance(ends, list) else [ends or 0])):
-        problem = f"generation_config.json has eos_token_id {ends!r}; expected ids of tokens"
+        problem = f"{name} has eos_token_id {ends!r}; expected ids of tokens"
         raise BadCheckpointError(path, problem)
     return config
 

@@ -21,7 +21,6 @@ from veriloop.pipeline.model.policy import (
     eos_ids,
     forward,
     hidden_states,
-    load_generation_config,
     load_tokenizer,
     without_dropout,
 )
@@ -73,15 +72,6 @@ def _is_classifier(path: Path) -> bool:
     require_files(path)
     names = json.loads((path / "config.json").read_bytes()).get("architectures") or ()
     return any("SequenceClassification" in name for name in names)
-
-
-def answer_ends(path: Path, tokenizer: Any) -> tuple[int, ...]:
-    """The ids that end an answer. A classifier is saved without a generation config, and has them
-    in its own."""
-    from transformers import AutoConfig
-
-    read = AutoConfig.from_pretrained if _is_classifier(path) else load_generation_config
-    return eos_ids(read(path), tokenizer)
 
 
 def answer_rewards(model: Any, answers: Sequence[EncodedAnswer], *, row: int) -> Tensor:

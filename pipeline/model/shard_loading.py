@@ -15,7 +15,6 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from veriloop.pipeline.model.loading import (
-    CONFIG,
     BadCheckpointError,
     load_whole,
     not_finite,
@@ -23,6 +22,7 @@ from veriloop.pipeline.model.loading import (
     require_files,
     require_fitting,
     stored_files,
+    stored_generation_config,
 )
 from veriloop.pipeline.model.sharded import is_sharded, own_part, summed_like
 
@@ -141,7 +141,7 @@ def _shard_of(stored: StoredTensor, like: Any) -> Tensor:
 
 def _skeleton(kind: Any, path: str | Path, options: dict[str, Any]) -> Any:
     """The model that the config describes, on `meta`, with its generation config."""
-    from transformers import AutoConfig, GenerationConfig
+    from transformers import AutoConfig
 
     settings = {key: value for key, value in options.items() if key != "dtype"}
     with refused(path):
@@ -149,9 +149,7 @@ def _skeleton(kind: Any, path: str | Path, options: dict[str, Any]) -> Any:
         with torch.device("meta"):
             model = kind.from_config(config, dtype=options["dtype"])
         if model.can_generate():
-            own = (Path(path) / "generation_config.json").is_file()
-            source = {} if own else {"config_file_name": CONFIG, "_from_model_config": True}
-            model.generation_config = GenerationConfig.from_pretrained(str(path), **source)
+            model.generation_config = stored_generation_config(path)
     return model
 
 
