@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from veriloop.pipeline.config.checkpoints import positions_of
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.doctor.finding import UnavailableError, first_line
 from veriloop.pipeline.doctor.machine_under_test import Engine
@@ -70,8 +71,7 @@ class CheckpointUnderTest:
     @property
     def length(self) -> int:
         """Positions of the longest prompt and response that the checks sample."""
-        positions = getattr(self.config.get_text_config(), "max_position_embeddings", MAX_LENGTH)
-        return min(MAX_LENGTH, positions)
+        return min(MAX_LENGTH, positions_of(self.config.to_dict()) or MAX_LENGTH)
 
     def open_sampler(self, dtype: Literal["float32", "bfloat16"]) -> Sampler:
         from veriloop.pipeline.sampling.open import open_sampler

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from veriloop.data.preference_ids import EncodedAnswer
+from veriloop.pipeline.config.checkpoints import positions_of
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import brought, choose_device
@@ -109,8 +110,7 @@ class ScalarHead:
         self.model = load_classifier(folder, self.tokenizer, new_head=False, empty=empty)
         self.model.eval()
         self.ends = eos_ids(self.model.config, self.tokenizer)
-        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        self.positions: int | None = limit  # of prompt and response; None: unlimited
+        self.positions = positions_of(self.model.config.to_dict())  # None: unlimited
         self.zero_point = float(json.loads((folder / "config.json").read_text()).get(ZERO_POINT, 0))
 
     def require_tokenizer(self, other: Any) -> None:

@@ -104,14 +104,15 @@ def continued(response: Unfinished, added: Completion) -> Completion:
 
 
 def require_room(
-    prompts: Sequence[Sequence[int]], max_tokens: int, room: int, of: str = "engine"
+    prompts: Sequence[Sequence[int]], max_tokens: int, room: int | None, of: str = "engine"
 ) -> None:
-    """Raise RecipeError for a prompt that leaves no room for `max_tokens` of `room` positions."""
+    """Raise RecipeError for a prompt that leaves no room for `max_tokens` of `room` positions;
+    None is without a limit."""
     for i, prompt in enumerate(prompts):
-        if len(prompt) + max_tokens > room:
+        if room is not None and len(prompt) + max_tokens > room:
             raise RecipeError(
                 f"prompt {i} has {len(prompt)} tokens; with max_tokens={max_tokens} it exceeds the "
-                f"{of}'s {room} positions; a prompt is bounded by rollout.max_prompt"
+                f"{of}'s {room} positions; max_prompt bounds a prompt"
             )
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from veriloop.pipeline.config.checkpoints import positions_of
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import CPU
 from veriloop.pipeline.model.policy import eos_ids, load_policy, load_tokenizer
@@ -49,12 +50,9 @@ class TorchSampler:
             )
         self._tokenizer = load_tokenizer(checkpoint)
         self._ends = torch.tensor(eos_ids(self._model.generation_config, self._tokenizer))
+        self._room = positions_of(self._model.config.to_dict())
         self._max_batch = max_batch
         self.version = 0
-
-    @property
-    def _room(self) -> int:
-        return self._model.config.max_position_embeddings
 
     @property
     def on_gpu(self) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from veriloop.data.problem import Problem
-from veriloop.pipeline.config.checkpoints import find_checkpoint
+from veriloop.pipeline.config.checkpoints import config_of, find_checkpoint, positions_of
 from veriloop.pipeline.evaluation.answer_store import AnswerFile, sample_missing
 from veriloop.pipeline.evaluation.benchmark_metrics import (
     JUDGE,
@@ -34,7 +34,6 @@ from veriloop.stages.commands.benchmark_options import (
     Options,
     answers_path,
     exam_plans,
-    positions_of,
 )
 from veriloop.stages.commands.parse import parse_options, system_message
 from veriloop.stages.summary import text_table
@@ -80,7 +79,7 @@ def run(options: Options) -> dict[str, SetMetrics]:
         options.template,
         options.system,
     )
-    plans = exam_plans(options, scribe, positions_of(checkpoint))
+    plans = exam_plans(options, scribe, positions_of(config_of(str(checkpoint)) or {}))
     weights = checkpoint_hash(checkpoint)
     metrics: dict[str, SetMetrics] = {}
     rows: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,7 +96,7 @@ class ExamPlan:
         return facts | ({"stop": list(self.sampling.stop)} if self.sampling.stop else {})
 
 
-def exam_plans(options: Options, scribe: RolloutGenerator, positions: int) -> list[ExamPlan]:
+def exam_plans(options: Options, scribe: RolloutGenerator, positions: int | None) -> list[ExamPlan]:
     """A plan for each set; raises RecipeError. `positions`: context length in tokens."""
     names = [name.partition("=")[0] for name in options.set]
     if len({*names}) != len(names) or not names:
@@ -108,7 +108,18 @@ def exam_plans(options: Options, scribe: RolloutGenerator, positions: int) -> li
         check_template(options.template)
     except ValueError as mistake:
         raise RecipeError(f"--template: {mistake}") from mistake
-    return [_exam_plan(word, options, scribe, positions) for word in options.set]
+    try:
+        asked = Sampling(
+            per_prompt=1 if options.samples is None else options.samples,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            max_tokens=LONGEST if options.max_tokens is None else options.max_tokens,
+            stop=options.stop,
+            seed=options.seed,
+        )
+    except ValueError as mistake:
+        raise RecipeError(f"flags: {mistake}") from mistake
+    return [_exam_plan(word, options, asked, scribe, positions) for word in options.set]
 
 
 def answers_path(folder: Path, facts: dict[str, Any]) -> Path:
@@ -117,26 +128,17 @@ def answers_path(folder: Path, facts: dict[str, Any]) -> Path:
     return folder / f"{facts['set']}-{digest[:12]}.jsonl"
 
 
-def positions_of(checkpoint: Path) -> int:
-    """Context length of a model, in tokens."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(str(checkpoint)).get_text_config()
-    return int(config.max_position_embeddings)
-
-
-def _exam_plan(word: str, options: Options, scribe: RolloutGenerator, positions: int) -> ExamPlan:
+def _exam_plan(
+    word: str, options: Options, asked: Sampling, scribe: RolloutGenerator, positions: int | None
+) -> ExamPlan:
     name, _, path = word.partition("=")
     try:
         whole = load_benchmark_set(name, path, options.split)
         prompt = max(len(scribe.prompt(problem)) for problem in whole.problems)
-        sampling = Sampling(
+        sampling = replace(
+            asked,
             per_prompt=_samples(options, len(whole.problems)),
-            temperature=options.temperature,
-            top_p=options.top_p,
             max_tokens=_max_tokens(options, prompt, positions),
-            stop=options.stop,
-            seed=options.seed,
         )
         ks = _ks(options, sampling.per_prompt)
     except (ValueError, FileNotFoundError) as mistake:
@@ -159,7 +161,9 @@ def _samples(options: Options, questions: int) -> int:
     return next((samples for most, samples in SAMPLES if questions <= most), FEWEST)
 
 
-def _max_tokens(options: Options, prompt: int, positions: int) -> int:
+def _max_tokens(options: Options, prompt: int, positions: int | None) -> int:
+    if positions is None:
+        return options.max_tokens or LONGEST
     room = positions - prompt
     if room < 1 or (options.max_tokens or 1) > room:
         raise ValueError(

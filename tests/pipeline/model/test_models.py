@@ -51,6 +51,7 @@ FAMILIES = {  # (model type, what it has besides SHAPE, its attention when prepa
     "cohere scaled": ("cohere", {"logit_scale": 0.25}, "sdpa"),
     "qwen3 of experts": ("qwen3_moe", EXPERTS, "packed"),
     "mixtral": ("mixtral", {"num_local_experts": 4, "sliding_window": None}, "packed"),
+    "bloom without positions": ("bloom", {}, "eager"),
     "recurrent": ("mamba", {}, "eager"),
 }
 QUICK = ["llama tied", "qwen2", "gemma2 capped", "qwen3 of experts", "recurrent"]

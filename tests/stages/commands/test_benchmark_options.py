@@ -52,6 +52,7 @@ def test_an_answer_has_what_the_longest_prompt_leaves(plan):
     assert made.sampling.max_tokens == 60 - len("What is 10?") and made.room == 60
     assert plan(11, positions=60, limit=1).sampling.max_tokens == made.sampling.max_tokens
     assert plan(11, positions=60, max_tokens=5).room == 16
+    assert plan(11, positions=None).sampling.max_tokens == 32_768
 
 
 def test_the_likeliest_answer_is_one(plan):
@@ -63,8 +64,9 @@ def test_the_likeliest_answer_is_one(plan):
     [
         ({"samples": 4, "k": (1, 5)}, "--k 5 must be 1 to 4"),
         ({"k": (0,)}, "--k 0 must be 1 to 64"),
-        ({"samples": 0}, "per_prompt=0"),
-        ({"top_p": 0.0}, "top_p=0.0 must be in"),
+        ({"samples": 0}, "flags: per_prompt=0"),
+        ({"top_p": 0.0}, "flags: top_p=0.0 must be in"),
+        ({"temperature": float("nan")}, "flags: temperature=nan must be 0"),
         ({"temperature": 0.0, "samples": 4}, "--temperature 0 gives one answer"),
         ({"positions": 5}, "leaves 0 of the model's 5 positions"),
         ({"max_tokens": 99, "positions": 60}, "leaves 50 of .* --max-tokens is 99"),
