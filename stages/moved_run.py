@@ -15,9 +15,21 @@ from veriloop.pipeline.runs.manifest import RunManifest, recorded
 
 
 def find_again(output: Path) -> None:
-    """Rewrite the paths in `output`/run.json that name files which are elsewhere now. The path of a
-    file that is nowhere stays as it is."""
+    """Rewrite the paths in `output`/run.json that name files which are elsewhere now."""
     entries = recorded(output / "run.json")
+    changed = found_again(entries, output)
+    moved = [name for name in entries if changed[name] != entries[name]]
+    if not moved:
+        return
+    manifest = RunManifest(output / "run.json")
+    for name in moved:
+        manifest.note(name, changed[name])
+    print(f"{manifest.path}: the files of {', '.join(moved)} are found in other places", flush=True)
+
+
+def found_again(entries: Mapping[str, Mapping[str, Any]], output: Path) -> dict[str, Any]:
+    """The entries of `output`/run.json with the present paths of files that are elsewhere now. The
+    path of a file that is nowhere stays as it is."""
     now: dict[str, str] = {}
     for name, entry in entries.items():
         for path in _made(entry):
@@ -26,14 +38,7 @@ def find_again(output: Path) -> None:
     for entry in entries.values():
         for file in _traced(entry):
             now.setdefault(file["path"], _elsewhere(file, output))
-    changed = {name: _renamed(entry, now) for name, entry in entries.items()}
-    moved = [name for name in entries if changed[name] != entries[name]]
-    if not moved:
-        return
-    manifest = RunManifest(output / "run.json")
-    for name in moved:
-        manifest.note(name, changed[name])
-    print(f"{manifest.path}: the files of {', '.join(moved)} are found in other places", flush=True)
+    return {name: _renamed(entry, now) for name, entry in entries.items()}
 
 
 def same_content(entry: Mapping[str, Any], recipe: Part) -> set[str]:

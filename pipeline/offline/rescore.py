@@ -24,7 +24,8 @@ JudgeAll = Callable[[Sequence[tuple[Problem, str]]], Sequence[Verdict]]
 Row = Mapping[str, Any]
 
 ACCURACY = "accuracy"  # the component that a problem's own verifier judges, in every stage
-SOURCE = b"rollouts_sha256"  # metadata key: hash of the rollout file that was judged
+# Metadata keys: the hash of the rollout file that was judged, and the sandbox and limits.
+SOURCE, CONDITIONS = b"rollouts_sha256", b"conditions"
 _READ = ("group", "problem_id", "prompt", "verifier", "reference", "facts", "response", "advantage")
 _OLD = {"reward": "score", "status": "status", "answer": "answer", "detail": "detail"}
 _NEW = {
@@ -45,6 +46,7 @@ class Rejudgement:
     version: str  # fingerprint: the verifier's version and the hash of its sources
     component: str
     reference: Row = field(default_factory=dict)  # of the component's own; not of ACCURACY
+    conditions: Row = field(default_factory=dict)  # sandbox and limits; JSON values
 
     def folder(self, run: Path, stage: str) -> Path:
         """Folder of the new verdicts for a stage of a run."""
@@ -59,18 +61,20 @@ def rescored(run: Path) -> Path:
 def rescore(
     path: Path, target: Path, rejudgement: Rejudgement, judge_all: JudgeAll
 ) -> list[dict[str, Any]]:
-    """Judge the rollouts in `path`, unless `target` already holds verdicts on the same file.
+    """Judge the rollouts in `path`, unless `target` already holds verdicts on the same file, under
+    the same conditions.
 
     Returns one row per rollout in file order, with the recorded verdict as `old_score`,
     `old_status` and so on. Infrastructure failures (status "error") are judged again. `status` is
     None for rows without a recorded verdict and for references that the verifier cannot read.
     """
-    digest = file_hash(path)
+    conditions = json.dumps(dict(rejudgement.conditions), sort_keys=True)
+    metadata = {SOURCE: file_hash(path).encode(), CONDITIONS: conditions.encode()}
     rows = read_rows(path, rejudgement.component)
-    verdicts = _read_verdicts(target, digest)
+    verdicts = _read_verdicts(target, metadata)
     if verdicts is None or any(verdict["status"] == "error" for verdict in verdicts):
         verdicts = _judge(rows, rejudgement, judge_all, verdicts)
-        schema = pa.schema(_NEW, metadata={SOURCE: digest.encode()})
+        schema = pa.schema(_NEW, metadata=metadata)
         table = pa.Table.from_pylist(verdicts, schema=schema)
         write_atomically(target, lambda fresh: pq.write_table(table, fresh, compression="zstd"))
     return [row | verdict for row, verdict in zip(rows, verdicts, strict=True)]
@@ -160,14 +164,15 @@ def _storable(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "backslashreplace").decode()
 
 
-def _read_verdicts(target: Path, digest: str) -> list[dict[str, Any]] | None:
-    """Verdicts in an existing file if they are about the rollout file with that hash."""
+def _read_verdicts(target: Path, metadata: Mapping[bytes, bytes]) -> list[dict[str, Any]] | None:
+    """Verdicts in an existing file if its metadata say the same."""
     if not target.is_file():
         return None
     with reading(target):
         table = pq.ParquetFile(target).read()
-    metadata = table.schema.metadata or {}
-    return table.to_pylist() if metadata.get(SOURCE) == digest.encode() else None
+    written = table.schema.metadata or {}
+    same = all(written.get(key) == value for key, value in metadata.items())
+    return table.to_pylist() if same else None
 
 
 def positions(rows: Sequence[Row]) -> Iterator[tuple[int, int]]:

@@ -13,6 +13,7 @@ from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.json_file import read_object
 from veriloop.pipeline.runs.manifest import recorded
 from veriloop.stages.commands.parse import parse_options
+from veriloop.stages.moved_run import found_again
 
 SHORT = 10  # digits shown of a hash
 
@@ -49,7 +50,7 @@ def described(folder: Path) -> dict[str, dict[str, Any]]:
     The state of a file is "" if it is as recorded, "missing", "changed", or "of an earlier run":
     the stage that wrote it has since been run again, with another outcome.
     """
-    entries = recorded(folder / "run.json")
+    entries = found_again(recorded(folder / "run.json"), folder)
     sources = {
         file["path"]: (f"{name}.{output}", file["sha256"])
         for name, entry in entries.items()

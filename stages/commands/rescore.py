@@ -10,6 +10,7 @@ import tyro
 
 from veriloop.pipeline.config.fields import Count, Positive, Whole
 from veriloop.pipeline.errors import RecipeError, Stopped
+from veriloop.sandbox.backends import resolve
 from veriloop.stages.commands.parse import JudgeOptions, parse_options
 from veriloop.verifiers.registry import fingerprint, with_settings
 
@@ -77,7 +78,16 @@ def _rejudgement(options: Options) -> "Rejudgement":
             f"--verifier {options.verifier}: {name} is version {verifier.version!r} here, in full "
             f"{version!r}; another version needs another checkout"
         )
-    return Rejudgement(verifier=verifier, version=version, component=options.component)
+    return Rejudgement(
+        verifier=verifier,
+        version=version,
+        component=options.component,
+        conditions={
+            "sandbox": resolve(options.sandbox_backend),
+            "limit_s": options.limit_s,
+            "memory_mb": options.memory_mb,
+        },
+    )
 
 
 def _stages(run: "Run", options: Options) -> list["Stage"]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,7 @@ def run(tmp_path, monkeypatch):
     known = {"versions": {"veriloop": "1"}, "machine": {}, "git": git}
     monkeypatch.setattr(run_json, "identity", lambda: known)
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "run"
+    folder = Path("run")
     manifest = RunManifest(folder / "run.json")
 
     def checkpoint(name):
@@ -101,6 +102,16 @@ def test_what_is_gone_is_marked(run, capsys):
     (run / "data.jsonl").unlink()
     code, told = shown(run, capsys)
     assert code == 1 and told.count("data.jsonl  MISSING") == 2
+
+
+def test_a_run_is_described_from_another_directory(run, tmp_path, monkeypatch, capsys):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    code, told = shown(Path("..") / run, capsys)
+    assert code == 0 and "../run/sft/step_1" in told and "MISSING" not in told
+    (tmp_path / run / "data.jsonl").unlink()
+    assert shown(Path("..") / run, capsys)[0] == 1
 
 
 def test_an_input_whose_stage_was_done_again_is_of_an_earlier_run(run, capsys):

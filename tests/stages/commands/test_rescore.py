@@ -160,6 +160,9 @@ def test_it_continues_after_the_last_step_that_was_written(run, capsys, monkeypa
     assert command.main(words) == 0
     assert calls == [4, 4, 4] and first.stat().st_mtime_ns == written
     assert len(list(rescored(run).rglob("*.parquet"))) == 2
+    assert command.main([*words, "--limit-s", "4"]) == 0
+    assert command.main([*words, "--limit-s", "4", "--sandbox.backend", "reduced"]) == 0
+    assert calls == [4] * 7
 
 
 @pytest.mark.parametrize(
