@@ -388,10 +388,3 @@ def _on_gpu(recipe: Planned, config: SamplerConfig) -> bool:
         return config.device != "cpu"
     named = recipe.trainer.device.startswith("cuda")
     return named or config.dtype == "bfloat16" or half_on_gpu(recipe.trainer)
-
-
-def evaluated(problems: int, sources: Sequence[str]) -> str:
-    """How many problems an evaluation has: so many of each source."""
-    if len(sources) == 1:
-        return f"{problems:,}"
-    return f"{problems:,} of each of {len(sources)} sources = {problems * len(sources):,}"

@@ -18,8 +18,9 @@ from veriloop.pipeline.config.r1_stages import StageSelection, Step, steps
 from veriloop.pipeline.config.registry import Recipe, StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sft import SupervisedRecipe
-from veriloop.pipeline.dry_run.budget import Planned, Shapes, budget_rows, evaluated, require_memory
+from veriloop.pipeline.dry_run.budget import Planned, Shapes, budget_rows, require_memory
 from veriloop.pipeline.dry_run.cluster import cluster_rows
+from veriloop.pipeline.dry_run.evaluations import Questions, both_ends
 from veriloop.pipeline.dry_run.inputs import missing_tags
 from veriloop.pipeline.dry_run.memory import MIB, Rows, Shape, shape_of, tiny_shape
 from veriloop.pipeline.dry_run.tuning import (
@@ -188,14 +189,12 @@ def _reference(recipe: RLRecipe, updates: int) -> str:
 
 def _evaluation(recipe: RLRecipe) -> str:
     evaluation = recipe.evaluation
-    ends = (
-        f"{evaluated(evaluation.problems, evaluation.sources)} held-out problems x "
-        f"({evaluation.samples} samples + 1 greedy) at both ends"
-    )
+    questions = Questions.of(evaluation, recipe.sets)
+    ends = both_ends(evaluation, questions)
     if not evaluation.every:
         return ends
     times = (recipe.steps - 1) // evaluation.every
-    problems = min(evaluation.during, evaluation.problems * len(evaluation.sources))
+    problems = min(evaluation.during, questions.number)
     return f"{ends}, {problems} x 1 sample every {evaluation.every} steps between, {times} times"
 
 

@@ -21,7 +21,7 @@ from veriloop.pipeline.config.sft import (
     SupervisedRecipe,
     WorkedDataConfig,
 )
-from veriloop.pipeline.dry_run.budget import evaluated
+from veriloop.pipeline.dry_run.evaluations import Questions, both_ends
 from veriloop.pipeline.dry_run.memory import Rows
 
 
@@ -31,8 +31,8 @@ def supervised_rows(recipe: SupervisedRecipe) -> Rows:
     rows += _optimizer(recipe)
     rows.append(("held out", f"{recipe.data.held_out} rows"))
     if recipe.examine:
-        problems = evaluated(recipe.evaluation.problems, recipe.evaluation.sources)
-        rows.append(("evaluation", f"{problems} problems at both ends"))
+        questions = Questions.of(recipe.evaluation, recipe.sets)
+        rows.append(("evaluation", both_ends(recipe.evaluation, questions)))
     return rows
 
 

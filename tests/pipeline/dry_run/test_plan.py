@@ -498,6 +498,26 @@ def test_problems_of_an_evaluation_are_counted_for_each_source():
     assert "60 x 1 sample every 3 steps" in told
 
 
+def test_a_source_with_fewer_problems_and_one_without_greedy_answers_are_counted_as_they_are(
+    tmp_path,
+):
+    file = tmp_path / "few.jsonl"
+    lines = [{"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"} for n in range(40)]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    sets = {"few": {"path": str(file), "of": "gsm8k", "held_out": 0.3}}
+    asked = {"sources": ["arithmetic", "few"], "problems": 30, "during": 60, "every": 3}
+    told = rows(zero(evaluation=asked, sets=sets))["evaluation"]
+    held_out = int(told.split()[2])
+    assert told.startswith(f"30 + {held_out} of 2 sources = {30 + held_out} held-out problems x (")
+    assert 0 < held_out < 30 and f"{30 + held_out} x 1 sample every 3 steps" in told
+    general = {"sources": ["arithmetic", "general"], "problems": 30}
+    told = rows(zero(evaluation=general))["evaluation"]
+    assert told.startswith("30 of each of 2 sources") and "+ 1 greedy, none of general)" in told
+    hub = {"sources": ["arithmetic", "gsm8k"], "problems": 30}
+    told = rows(zero(evaluation=hub))["evaluation"]
+    assert told.startswith("at most 30 of each of 2 sources = 60 held-out problems")
+
+
 def test_the_run_folder_is_reported_when_there_is_one(tmp_path):
     assert rows(zero(), tmp_path)["run folder"] == str(tmp_path)
     assert "run folder" not in rows(zero())

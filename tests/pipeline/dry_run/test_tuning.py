@@ -75,7 +75,8 @@ def test_a_file_its_steps_and_its_cosine():
     assert told["data"] == "448 rows of arithmetic"
     assert told["optimizer steps"] == "of 32 rows each, 3 epochs"
     assert told["learning rate"] == "0.001, on a cosine to 0.0001"
-    assert told["held out"] == "48 rows" and told["evaluation"].startswith("256 problems")
+    assert told["held out"] == "48 rows"
+    assert told["evaluation"].startswith("256 held-out problems x (4 samples + 1 greedy)")
     assert told["parameters"] == "578,400"
 
 
