@@ -156,15 +156,27 @@ def _lacks(folder: Path) -> str:
         return "config.json"
     if not (folder / SINGLE).is_file():
         try:
-            shards = json.loads((folder / INDEX).read_bytes())["weight_map"].values()
+            shards = shards_of(folder)
         except FileNotFoundError:
             return f"{SINGLE}, or {INDEX} and its shards"
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except RecipeError:
             return f"a readable {INDEX}"
-        for shard in sorted(set(shards)):
+        for shard in sorted(shards):
             if not (folder / shard).is_file():
                 return shard
     return "" if any(any(folder.glob(form)) for form in TOKENIZERS) else "a tokenizer"
+
+
+def shards_of(folder: Path) -> set[str]:
+    """The names of the files in a folder's index of shards. Raises FileNotFoundError without an
+    index, and RecipeError for one that names none."""
+    try:
+        return {*json.loads((folder / INDEX).read_bytes())["weight_map"].values()}
+    except (ValueError, KeyError, TypeError, AttributeError) as failure:
+        raise RecipeError(
+            f"{folder / INDEX} has no weight_map from tensors to files. Copy the folder again from "
+            "its source"
+        ) from failure
 
 
 def commit_of(folder: Path) -> str:

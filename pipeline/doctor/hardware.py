@@ -15,6 +15,9 @@ INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")  # of x86, relevan
 MEMORY_INFO = Path("/proc/meminfo")
 CGROUPS = Path("/proc/self/cgroup")
 CGROUP_TREE = Path("/sys/fs/cgroup")
+# Files of a cgroup with its limit and what it holds, and the row of memory.stat that can be freed.
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
 
 def processor(machine: Machine) -> Iterator[Finding]:
@@ -60,8 +63,8 @@ def memory(machine: Machine) -> Iterator[Finding]:
     """Available memory, container limits included."""
     del machine
     total, available = _total_and_available()
-    limit = _cgroup_limit()
-    usable = min(available, limit) / GIB
+    limit, left = _cgroup_room()
+    usable = min(available, left) / GIB
     measured = f"{usable:.1f} GiB available of {total / GIB:.1f} GiB"
     if limit < total:
         measured += f", limited to {limit / GIB:.1f} GiB"
@@ -82,18 +85,31 @@ def _total_and_available() -> tuple[int, int]:
     return total, total
 
 
-def _cgroup_limit() -> float:
-    """Memory limit in bytes of this process's cgroup and its ancestors; inf without a limit."""
-    limits = [float("inf")]
+def _cgroup_room() -> tuple[float, float]:
+    """The least memory limit, in bytes, of this process's cgroup and its ancestors, and the least
+    that one of them leaves, page cache being given back; inf without a limit."""
+    limits, left = [float("inf")], [float("inf")]
     for line in CGROUPS.read_text().splitlines() if CGROUPS.is_file() else []:
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):  # "" marks version 2, which has a single tree
             continue
         top = CGROUP_TREE / controllers
         group = top / path.lstrip("/")
-        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        most, used, cache = VERSION_1 if controllers else VERSION_2
         for folder in (group, *group.parents):
-            if folder.is_relative_to(top) and (folder / name).is_file():
-                limit = (folder / name).read_text().strip()
-                limits += [float(limit)] if limit.isdigit() else []
-    return min(limits)
+            if not folder.is_relative_to(top) or not (folder / most).is_file():
+                continue
+            if (limit := (folder / most).read_text().strip()).isdigit():
+                limits.append(float(limit))
+                left.append(float(limit) - _used(folder, used, cache))
+    return min(limits), max(0.0, min(left))
+
+
+def _used(folder: Path, used: str, cache: str) -> int:
+    """Bytes that a cgroup holds besides page cache that no one reads."""
+    counter, statistics = folder / used, folder / "memory.stat"
+    if not counter.is_file():
+        return 0
+    lines = statistics.read_text().splitlines() if statistics.is_file() else []
+    values = dict(line.split(" ", 1) for line in lines)
+    return int(counter.read_text()) - int(values.get(cache, 0))

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -60,15 +61,23 @@ def _differing_from_file(checkpoint: CheckpointUnderTest) -> list[str]:
 
 
 def vocabulary(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
-    """Every token needs a row; rows without a token must have negligible probability."""
+    """Every token that a text can have needs a row; rows without a token must have negligible
+    probability."""
     name, ids = "vocabulary", set(checkpoint.tokenizer.get_vocab().values())
     rows = checkpoint.policy.get_output_embeddings().weight.shape[0]
     embeddings = checkpoint.policy.get_input_embeddings().weight.shape[0]
     measured = f"{len(ids)} tokens, {rows} rows"
-    if max(ids) >= min(rows, embeddings):
+    least = min(rows, embeddings)
+    if max(ids) >= least:
         fix = "resize_token_embeddings(len(tokenizer)), and train the new rows first"
-        excess = max(ids) + 1 - min(rows, embeddings)
-        yield fail(name, f"{measured}: ids up to {max(ids)} have no row", fix, excess)
+        measured += f": ids up to {max(ids)} have no row"
+        unused = _unused_marks(checkpoint.tokenizer)
+        if {i for i in ids if i >= least} <= unused.keys():  # image marks of text models
+            told = ", ".join(repr(text) for i, text in sorted(unused.items()) if i >= least)
+            yield warn(name, f"{measured}, and only a text that writes {told} has one",
+                       "keep these words out of prompts", max(ids) + 1 - least)  # fmt: skip
+            return
+        yield fail(name, measured, fix, max(ids) + 1 - least)
         return
     empty = sorted(set(range(rows)) - ids)
     probability = _mean_probability(checkpoint, empty)
@@ -78,6 +87,14 @@ def vocabulary(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
         yield warn(name, measured, fix, probability)
     else:
         yield ok(name, measured, probability)
+
+
+def _unused_marks(tokenizer: Any) -> dict[int, str]:
+    """The special tokens that neither the chat template nor the tokenizer writes, by id."""
+    own = {getattr(tokenizer, f"{role}_token", None) for role in ("bos", "eos", "pad", "unk")}
+    template = str(tokenizer.chat_template or "")
+    marks = {i: str(t) for i, t in tokenizer.added_tokens_decoder.items() if t.special}
+    return {i: text for i, text in marks.items() if text not in own and text not in template}
 
 
 @torch.no_grad()

@@ -7,7 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from veriloop.data.sources import SOURCES
-from veriloop.pipeline.config.checkpoints import config_file, config_of
+from veriloop.pipeline.config.checkpoints import (
+    INDEX,
+    SINGLE,
+    config_file,
+    config_of,
+    shards_of,
+)
 from veriloop.pipeline.config.datasets import SetConfig, gym_task
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
@@ -229,9 +235,15 @@ def tiny_parameters(model: TinyModel) -> int:
 
 
 def parameters(folder: Path) -> int | None:
-    """Parameter count of the safetensors in a folder; None without any."""
-    files = sorted(folder.glob("*.safetensors"))
-    return sum(map(_safetensors_parameters, files)) if files else None
+    """Parameter count of a checkpoint's safetensors, the files that transformers reads; None where
+    they are not all there."""
+    names = {SINGLE}
+    if not (folder / SINGLE).is_file() and (folder / INDEX).is_file():
+        names = shards_of(folder)
+    files = [folder / name for name in sorted(names)]
+    if not files or not all(file.is_file() for file in files):
+        return None
+    return sum(map(_safetensors_parameters, files))
 
 
 def _safetensors_parameters(path: Path) -> int:

@@ -67,7 +67,7 @@ def test_no_gpu_is_no_failure(machine, finding, here):
 )
 def test_little_memory_is_reported_by_what_is_available(monkeypatch, finding, free, verdict):
     monkeypatch.setattr(hardware, "_total_and_available", lambda: (64 * GIB, int(free * GIB)))
-    monkeypatch.setattr(hardware, "_cgroup_limit", lambda: float("inf"))
+    monkeypatch.setattr(hardware, "_cgroup_room", lambda: (float("inf"),) * 2)
     found = finding(memory, None)
     assert found.verdict == verdict and found.number == pytest.approx(free, abs=1e-3)
     assert "of 64.0 GiB" in found.measured and "limited" not in found.measured
@@ -89,6 +89,28 @@ def test_the_tightest_limit_above_the_process_counts(monkeypatch, tmp_path, find
     found = finding(memory, None)
     assert found.verdict == "fail"
     assert found.measured == "1.0 GiB available of 64.0 GiB, limited to 1.0 GiB"
+
+
+@pytest.mark.parametrize(
+    ("line", "limit", "used", "cache"),
+    [
+        ("0::/a", "memory.max", "memory.current", "inactive_file"),
+        ("9:memory:/a", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ],
+)
+def test_what_a_limited_group_holds_is_not_available(
+    monkeypatch, tmp_path, finding, line, limit, used, cache
+):
+    group = tmp_path / "tree" / line.split(":")[1] / "a"
+    group.mkdir(parents=True)
+    held = {limit: 16 * GIB, used: 12 * GIB, "memory.stat": f"anon 7\n{cache} {2 * GIB}"}
+    for name, value in held.items():
+        (group / name).write_text(f"{value}\n")
+    (tmp_path / "cgroup").write_text(f"{line}\n")
+    monkeypatch.setattr(hardware, "CGROUP_TREE", tmp_path / "tree")
+    monkeypatch.setattr(hardware, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(hardware, "_total_and_available", lambda: (64 * GIB, 32 * GIB))
+    assert finding(memory, None).measured == ("6.0 GiB available of 64.0 GiB, limited to 16.0 GiB")
 
 
 def test_this_machine_has_memory(finding):

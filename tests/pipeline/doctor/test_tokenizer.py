@@ -71,6 +71,16 @@ def test_tokens_without_a_row_fail(checkpoint, finding, more):
     assert f"ids up to {399 + more} have no row" in found.measured
 
 
+def test_a_mark_without_a_row_that_no_template_writes_is_warned_of(checkpoint, finding):
+    one = checkpoint()
+    one.tokenizer.add_special_tokens({"extra_special_tokens": ["<image>"]})
+    found = finding(vocabulary, one)
+    assert (found.verdict, found.number) == ("warn", 1)
+    assert "ids up to 400 have no row, and only a text that writes '<image>'" in found.measured
+    one.tokenizer.chat_template += "<image>"
+    assert finding(vocabulary, one).verdict == "fail"
+
+
 @pytest.mark.parametrize(("logit", "verdict"), [(-60.0, "ok"), (60.0, "warn")])
 def test_rows_without_a_token_must_not_be_likely(checkpoint, finding, logit, verdict):
     one = checkpoint()

@@ -315,10 +315,22 @@ def saved(path, **shapes):
     path.write_bytes(struct.pack("<Q", len(text)) + text)
 
 
-def test_headers_are_added_up(tmp_path):
+def test_headers_of_the_files_that_are_loaded_are_added_up(tmp_path):
     saved(tmp_path / "a.safetensors", one=[3, 5], scalar=[])
     saved(tmp_path / "b.safetensors", two=[2, 2, 2], empty=[0, 9])
+    shards = {"one": "a.safetensors", "scalar": "a.safetensors", "two": "b.safetensors"}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": shards}))
+    saved(tmp_path / "consolidated.safetensors", one=[3, 5], scalar=[], two=[2, 2, 2])
     assert parameters(tmp_path) == 15 + 1 + 8 + 0
+    saved(tmp_path / "model.safetensors", one=[3, 7])
+    assert parameters(tmp_path) == 21
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "b.safetensors").unlink()
+    assert parameters(tmp_path) is None
+    index.write_text("[]")
+    with pytest.raises(RecipeError, match=r"index.json has no weight_map"):
+        parameters(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x10", b"version https://git-lfs.github.com/spec/v1\n"])
