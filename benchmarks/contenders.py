@@ -5,10 +5,12 @@ step for each line on its standard input and answers with one line of JSON.
 """
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -148,14 +150,20 @@ class Process:
             os.killpg(self.process.pid, number)
 
 
-def in_turn(running: Sequence[Process], warm_up: int, rounds: int) -> list[dict[str, Any]]:
+def in_turn(
+    running: Sequence[Process], warm_up: int, rounds: int, *, seconds: float = math.inf
+) -> list[dict[str, Any]]:
     """Step all contenders in turn, A B C A B C. Medians are over the steps after the first
-    `warm_up` of each; `first` is the answer to the very first step."""
+    `warm_up` of each; `first` is the answer to the very first step. No round but the first begins
+    after so many seconds."""
     first: dict[str, dict[str, Any]] = {}
+    began = time.monotonic()
     with ExitStack() as ending:
         for process in running:
             ending.callback(process.kill)
         for turn in range(warm_up + rounds):
+            if turn > warm_up and time.monotonic() - began > seconds:
+                break
             for process in running:
                 step = process.step()
                 first.setdefault(process.name, step)

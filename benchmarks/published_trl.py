@@ -1,7 +1,7 @@
 """GRPO of a published model on a CPU, in veriloop and in TRL: rewards and wall time.
 
-    python benchmarks/published_trl.py --start FOLDER [--steps N] [--quick] [--json FILE]
-                                       [--folder DIR]
+    python benchmarks/published_trl.py --start FOLDER [--steps N] [--minutes M] [--quick]
+                                       [--json FILE] [--folder DIR]
 
 FOLDER is a checkpoint of `recipes/real/smollm2/cold_start.yaml`. From there both sides learn sums
 of two and three numbers: the same questions in the same order, 16 x 8 answers of at most 64 tokens
@@ -13,6 +13,7 @@ sides reach. The bar is our wall time over that of TRL, searched.
 """
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -115,6 +116,7 @@ def main() -> int:
         __doc__ or "",
         start={"type": Path, "required": True, "help": "the checkpoint after the cold start"},
         steps={"type": int, "default": STEPS},
+        minutes={"type": float, "default": math.inf, "help": "no later step begins"},
         folder={"type": Path, "help": "of models and logs; default: a new one"},
     )
     folder = work_folder(options.folder, "published-trl")
@@ -125,7 +127,7 @@ def main() -> int:
     if options.quick:
         del sides[INSTALLED]
     running = [started(name, *side, model, folder) for name, side in sides.items()]
-    rows = in_turn(running, 0, steps)
+    rows = in_turn(running, 0, steps, seconds=60 * options.minutes)
     target = best_of_all(rows)
     for row in rows:
         row["seconds"] = sum(step["s"] for step in row["steps"])

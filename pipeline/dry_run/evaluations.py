@@ -35,12 +35,12 @@ class Questions:
 
     def __str__(self) -> str:
         counts = [f"{count:,}" for count in self.by_source.values()]
-        told = f"{self.number:,}"
+        text = f"{self.number:,}"
         if len(counts) > 1 and len({*counts}) == 1:
-            told = f"{counts[0]} of each of {len(counts)} sources = {told}"
+            text = f"{counts[0]} of each of {len(counts)} sources = {text}"
         elif len(counts) > 1:
-            told = f"{' + '.join(counts)} of {len(counts)} sources = {told}"
-        return f"at most {told}" if self.at_most else told
+            text = f"{' + '.join(counts)} of {len(counts)} sources = {text}"
+        return f"at most {text}" if self.at_most else text
 
 
 def both_ends(evaluation: EvaluationConfig, questions: Questions) -> str:
@@ -58,7 +58,7 @@ def _is_at_hand(name: str, sets: Sets) -> bool:
     if is_generated(name, sets):
         return gym_task(name, sets) is None
     config = sets.get(name, SetConfig())
-    return all(one.path for one in (config, *(sets.get(n, SetConfig()) for n in config.against)))
+    return all(s.path for s in (config, *(sets.get(n, SetConfig()) for n in config.against)))
 
 
 def _count(name: str, evaluation: EvaluationConfig, sets: Sets) -> int:

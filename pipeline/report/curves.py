@@ -146,7 +146,7 @@ def curves(stage: Stage, stats: RolloutStats, points: int = POINTS) -> dict[str,
     """
     rows = _rows(stage, stats)
     every = -(-len(rows) // points) if rows else 1
-    kept = [rows[place] for place in _drawn_rows(rows, points)]
+    kept = [rows[index] for index in _drawn_rows(rows, points)]
     names = list(dict.fromkeys(name for row in kept for name in drawn_names(row)))
     groups = layout(names, stage.evaluations)
     for series in (s for group in groups for chart in group["charts"] for s in chart["series"]):
@@ -161,14 +161,14 @@ def _drawn_rows(rows: Sequence[Row], points: int) -> list[int]:
     """Indices of the rows to draw: every n-th, and every m-th of those with a metric that most rows
     lack; the last one too."""
     having: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for name in drawn_names(row):
-            having.setdefault(name, []).append(place)
-    sparse = [places for places in having.values() if 2 * len(places) < len(rows)]
+            having.setdefault(name, []).append(index)
+    sparse = [indices for indices in having.values() if 2 * len(indices) < len(rows)]
     drawn = {
-        place
-        for places in (range(len(rows)), *sparse)
-        for place in (*places[:: -(-len(places) // points) or 1], *places[-1:])
+        index
+        for indices in (range(len(rows)), *sparse)
+        for index in (*indices[:: -(-len(indices) // points) or 1], *indices[-1:])
     }
     return sorted(drawn)
 

@@ -52,13 +52,13 @@ def received(next_one: Callable[[], Staged | None]) -> Iterator[tuple[str, Tenso
     """In the other process: a copy of each weight, as an engine may keep those of a layer until the
     layer is complete. `next_one` lets the first process overwrite the memory."""
     memory: Any = None
-    while (one := next_one()) is not None:
-        if one.memory is not None:
+    while (part := next_one()) is not None:
+        if part.memory is not None:
             memory = None
-            memory = pickle.loads(one.memory)
-        weight = memory[: one.size].clone().view(one.dtype).view(one.shape)
+            memory = pickle.loads(part.memory)
+        weight = memory[: part.size].clone().view(part.dtype).view(part.shape)
         _wait_for(memory.device)
-        yield one.name, weight
+        yield part.name, weight
         del weight
 
 
@@ -67,7 +67,7 @@ def peeked(
 ) -> tuple[torch.device | None, Iterator[tuple[str, Tensor]]]:
     """The device of the first weight, and all of them; none is held here."""
     rest = iter(weights)
-    first = [one for one in (next(rest, None),) if one is not None]
+    first = [pair for pair in (next(rest, None),) if pair is not None]
     device = first[0][1].device if first else None
 
     def all_of() -> Iterator[tuple[str, Tensor]]:

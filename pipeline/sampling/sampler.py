@@ -65,9 +65,9 @@ class Sampling:
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p={self.top_p} must be in (0, 1]; 1 cuts nothing")
 
-    def seed_of(self, place: int) -> int:
-        """The seed of the response at this place of a call, below 2^63: engines take no more."""
-        return (self.seed * RESPONSES + place) % 2**63
+    def seed_of(self, number: int) -> int:
+        """The seed of one of the responses of a call, below 2^63: engines take no more."""
+        return (self.seed * RESPONSES + number) % 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,8 +146,8 @@ class ServedSampler:
         count = sampling.per_prompt
         groups: list[list[Completion | None]] = [[None] * count for _ in prompts]
 
-        def answered(place: int, completion: Completion) -> None:
-            index, k = divmod(place, count)
+        def answered(number: int, completion: Completion) -> None:
+            index, k = divmod(number, count)
             groups[index][k] = self._requests.cut(completion, sampling.stop)
             if on_complete is not None and None not in groups[index]:
                 on_complete(index, _complete(groups[index]))
@@ -165,20 +165,20 @@ class ServedSampler:
             require_room([response.prompt], response.until, self._max_length)
         once = replace(sampling, per_prompt=1)
 
-        def body(place: int, response: Unfinished) -> dict[str, Any]:
+        def body(number: int, response: Unfinished) -> dict[str, Any]:
             fewer = replace(once, max_tokens=response.until - len(response.ids))
             ids = (*response.prompt, *response.ids)
-            return self._requests.of_response(ids, fewer, place, self._label)
+            return self._requests.of_response(ids, fewer, number, self._label)
 
         completions: list[Completion | None] = [None] * len(responses)
 
-        def answered(place: int, completion: Completion) -> None:
-            whole = self._requests.cut(continued(responses[place], completion), sampling.stop)
-            completions[place] = whole
+        def answered(number: int, completion: Completion) -> None:
+            whole = self._requests.cut(continued(responses[number], completion), sampling.stop)
+            completions[number] = whole
             if on_continued is not None:
-                on_continued(place, whole)
+                on_continued(number, whole)
 
-        bodies = (body(place, response) for place, response in enumerate(responses))
+        bodies = (body(number, response) for number, response in enumerate(responses))
         self._run(lambda: self._ask_all(bodies, len(responses), answered))
         return _complete(completions)
 
@@ -225,14 +225,14 @@ class ServedSampler:
         count: int,
         answered: Callable[[int, Completion], None],
     ) -> None:
-        """Ask `count` requests, and give each answer with its place. A request is taken when a
+        """Ask `count` requests, and give each answer with its number. A request is taken when a
         server has room for it: those of a whole step take longer to make than the first answer."""
         self.fleet.require_one()
         waiting = enumerate(bodies)
 
         async def ask() -> None:
-            for place, body in waiting:
-                answered(place, await self.ask(body))
+            for number, body in waiting:
+                answered(number, await self.ask(body))
 
         await _gathered(ask() for _ in range(min(count, self.fleet.places)))
 

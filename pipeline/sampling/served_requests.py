@@ -26,15 +26,15 @@ class ServedRequests:
         Raises RecipeError for a prompt that leaves no room for `max_tokens`.
         """
         require_room(prompts, sampling.max_tokens, self._max_length)
-        places = enumerate(prompt for prompt in prompts for _ in range(sampling.per_prompt))
-        return (self.of_response(prompt, sampling, place, label) for place, prompt in places)
+        numbered = enumerate(prompt for prompt in prompts for _ in range(sampling.per_prompt))
+        return (self.of_response(prompt, sampling, number, label) for number, prompt in numbered)
 
     def of_response(
-        self, ids: Sequence[int], sampling: Sampling, place: int, label: str
+        self, ids: Sequence[int], sampling: Sampling, number: int, label: str
     ) -> dict[str, Any]:
-        """The request for one response of a call, which is the `place`th. `label`: of the weights
+        """The request for one response of a call, counted by `number`. `label`: of the weights
         that have to answer."""
-        seed = sampling.seed_of(place)
+        seed = sampling.seed_of(number)
         parameters = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,

@@ -109,7 +109,7 @@ def exam_plans(options: Options, scribe: RolloutGenerator, positions: int | None
     except ValueError as mistake:
         raise RecipeError(f"--template: {mistake}") from mistake
     try:
-        asked = Sampling(
+        shared = Sampling(
             per_prompt=1 if options.samples is None else options.samples,
             temperature=options.temperature,
             top_p=options.top_p,
@@ -119,7 +119,7 @@ def exam_plans(options: Options, scribe: RolloutGenerator, positions: int | None
         )
     except ValueError as mistake:
         raise RecipeError(f"flags: {mistake}") from mistake
-    return [_exam_plan(word, options, asked, scribe, positions) for word in options.set]
+    return [_exam_plan(word, options, shared, scribe, positions) for word in options.set]
 
 
 def answers_path(folder: Path, facts: dict[str, Any]) -> Path:
@@ -129,14 +129,14 @@ def answers_path(folder: Path, facts: dict[str, Any]) -> Path:
 
 
 def _exam_plan(
-    word: str, options: Options, asked: Sampling, scribe: RolloutGenerator, positions: int | None
+    word: str, options: Options, shared: Sampling, scribe: RolloutGenerator, positions: int | None
 ) -> ExamPlan:
     name, _, path = word.partition("=")
     try:
         whole = load_benchmark_set(name, path, options.split)
         prompt = max(len(scribe.prompt(problem)) for problem in whole.problems)
         sampling = replace(
-            asked,
+            shared,
             per_prompt=_samples(options, len(whole.problems)),
             max_tokens=_max_tokens(options, prompt, positions),
         )

@@ -202,3 +202,13 @@ def test_contenders_take_turns_and_their_first_steps_are_left_out(script, tmp_pa
     assert (first["name"], second["name"]) == ("A", "B")
     assert first["s"] == 3 and first["peak_gib"] == 3 and len(first["steps"]) == 3
     assert first["first"]["s"] == 1 and first["tokens_per_s"] == pytest.approx(10 / 3)
+
+
+def test_no_later_round_begins_when_the_time_is_up(script):
+    contenders = script("contenders")
+    step = {"s": 1, "cpu_s": 1, "tokens": 10, "peak_gib": 1}
+    one = SimpleNamespace(
+        name="one", step=lambda: step, steps=[], kill=lambda: None, close=lambda: None
+    )
+    (row,) = contenders.in_turn([one], 1, 5, seconds=0.0)
+    assert len(row["steps"]) == 1

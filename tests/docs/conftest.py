@@ -43,15 +43,18 @@ LINES = {
     "samples.jsonl": ROWS,
     "general.jsonl": ROWS,
     "questions.jsonl": {"question": "What do 4 pens of 3 euros cost?", "answer": "12"},
-    "svamp.jsonl": {
-        "ID": "1",
-        "Body": "Ann has 1.",
-        "Question": "And 1?",
-        "Equation": "1 + 1",
-        "Answer": 2.0,
-        "Type": "Addition",
-    },
 }
+WORDED = [  # as SVAMP, of which a share is held out
+    {
+        "ID": str(n),
+        "Body": f"Ann has {n}.",
+        "Question": "And 1?",
+        "Equation": f"{n} + 1",
+        "Answer": n + 1.0,
+        "Type": "Addition",
+    }
+    for n in range(20)
+]
 
 
 def rollout(group, right):
@@ -126,6 +129,7 @@ def workplace(tmp_path, monkeypatch, long_checkpoint, recorded):
         shutil.copy(recorded / "run.json", tmp_path / "outputs/tiny-zero-1/run.json")
         for name, row in LINES.items():
             (tmp_path / name).write_text(json.dumps(row) + "\n")
+        (tmp_path / "svamp.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in WORDED))
         shutil.copy(ROOT / "recipes/tiny/zero.yaml", tmp_path / "mine.yaml")
         shutil.copytree(ROOT / "tests/sandbox/cases", tmp_path / "my/attacks")
         (tmp_path / "mine").mkdir()

@@ -20,6 +20,7 @@ NAMES = sorted(
 )
 WHOLE = [name for name in NAMES if read(name).stage == "r1"]
 STAGES = [name for name in NAMES if name not in WHOLE]
+ALONE = [name for name in STAGES if name not in {s.recipe for w in WHOLE for s in read(w).stages}]
 QUICK = ("real/zero_gsm8k_qwen2.5_0.5b", "real/dpo_ultrafeedback")  # all together take a while
 
 
@@ -55,27 +56,33 @@ def test_every_stage_of_a_whole_run_is_planned(name, place, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in STAGES]
+    "name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in ALONE]
 )
-def test_it_trains(name, miniature, place):
+def test_a_stage_that_no_whole_run_has_trains(name, miniature, place):
     assert main(miniature(name)) == 0
     (told,) = json.loads((place / "run/run.json").read_text())["stages"]
     assert told["status"] == "done"
-    before = load_file(place / read(name).start / "model.safetensors")
-    after = load_file(Path(told["outputs"]["checkpoint"]) / "model.safetensors")
+    require_trained(place / read(name).start, Path(told["outputs"]["checkpoint"]))
+
+
+def require_trained(start, checkpoint):
+    before, after = (load_file(folder / "model.safetensors") for folder in (start, checkpoint))
     shared = before.keys() & after.keys()
     assert len(shared) > 10 and any(not before[k].equal(after[k]) for k in shared)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_whole_run_hands_on_from_stage_to_stage(name, miniature, place):
+def test_a_whole_run_trains_every_stage_and_hands_on(name, miniature, place):
     assert main(miniature(name)) == 0
     told = json.loads((place / "run/run.json").read_text())["stages"]
     assert [one["name"] for one in told] == [one.name for one in read(name).stages]
     assert {one["status"] for one in told} == {"done"}
     by_name = {one["name"]: one for one in told}
     for stage in read(name).stages:
+        own = by_name[stage.name]
+        start = own["inputs"]["recipe"].get("student") or own["inputs"]["recipe"]["start"]
+        require_trained(place / start, place / own["outputs"]["checkpoint"])
         for key, (source, output) in stage.taken.items():
             taken = by_name[stage.name]["inputs"]["recipe"]
             for part in key.split("."):

@@ -25,20 +25,23 @@ def completion_table(step: int, graded: "Sequence[Graded]") -> CompletionTable:
     the score of each verifier."""
     count = min(len(graded), ROWS)
     sample = [graded[i * len(graded) // count] for i in range(count)]
-    names = list(dict.fromkeys(name for one in sample for name in one.verdicts))
+    names = list(dict.fromkeys(name for answer in sample for name in answer.verdicts))
     return CompletionTable(
         columns=("step", "problem", "prompt", "completion", "finish", "reward", *names),
         rows=[
             [
                 step,
-                _text(one.rollout.problem.id),
-                _text(one.rollout.problem.prompt),
-                _text(one.rollout.response),
-                one.rollout.finish,
-                one.reward,
-                *(one.verdicts[name].score if name in one.verdicts else None for name in names),
+                _text(answer.rollout.problem.id),
+                _text(answer.rollout.problem.prompt),
+                _text(answer.rollout.response),
+                answer.rollout.finish,
+                answer.reward,
+                *(
+                    answer.verdicts[name].score if name in answer.verdicts else None
+                    for name in names
+                ),
             ]
-            for one in sample
+            for answer in sample
         ],
     )
 
