@@ -81,14 +81,6 @@ def test_kills_are_taken_up_by_the_same_command_alone(harness, tmp_path):
             kills.kept(asked, other)
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_a_ray_node_that_is_killed_leaves_nothing_undone(tmp_path):
-    pytest.importorskip("ray")
-    (kill,) = quick("cluster_kills.py", tmp_path, "--parts", "raylet")
-    assert kill["part"] == "raylet" and kill["code"] == 0
-
-
 @pytest.mark.slow
 def test_of_two_commands_on_one_folder_one_is_refused(tmp_path):
     pairs = quick("two_commands.py", tmp_path)

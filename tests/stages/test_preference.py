@@ -180,8 +180,10 @@ def test_a_judge_that_fails_on_most_answers_ends_the_run_and_the_round_is_kept(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("loss", ["dpo", "kto"])
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [*(("dpo", name) for name in SCHEDULES), ("kto", "offline"), ("kto", "online")],
+)
 def test_a_run_that_stops_after_each_step_goes_the_same_way(
     recipe, tmp_path, stopping, judged_by_length, name, loss
 ):

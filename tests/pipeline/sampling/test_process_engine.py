@@ -58,6 +58,14 @@ def apart(tiny_checkpoint):
     sampler._process.stop()
 
 
+@pytest.fixture(scope="module")
+def lasting(tiny_checkpoint):
+    """An engine that every test leaves as it was."""
+    sampler = opened(tiny_checkpoint())
+    yield sampler
+    sampler._process.stop()
+
+
 def test_it_samples_what_an_engine_in_this_process_does(apart, tiny_checkpoint):
     assert isinstance(apart, ApartSampler) and apart._process._process.pid != os.getpid()
     here = opened(tiny_checkpoint(), apart=False)
@@ -73,13 +81,13 @@ def test_it_samples_what_an_engine_in_this_process_does(apart, tiny_checkpoint):
         assert apart.sample(PROMPTS, SAMPLING) == here.sample(PROMPTS, SAMPLING)
 
 
-def test_an_error_of_the_engine_is_raised_here_and_the_next_request_is_answered(apart):
+def test_an_error_of_the_engine_is_raised_here_and_the_next_request_is_answered(lasting):
     with pytest.raises(ValueError, match="prompt 0 has 4000 tokens"):
-        apart.sample([(1,) * 4000], SAMPLING)
-    assert len(apart.sample(PROMPTS, SAMPLING)) == 2
+        lasting.sample([(1,) * 4000], SAMPLING)
+    assert len(lasting.sample(PROMPTS, SAMPLING)) == 2
     with pytest.raises(ValueError, match="22 weights do not match by name"):
-        apart.load_weights([("other", torch.zeros(2))], 1)
-    assert apart.version == 0
+        lasting.load_weights([("other", torch.zeros(2))], 1)
+    assert lasting.version == 0
 
 
 def test_a_checkpoint_that_cannot_be_opened_is_told_at_the_first_use(tmp_path):
@@ -158,10 +166,10 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert ended.returncode == -signal.SIGKILL and gone(int(ended.stdout))
 
 
-def test_an_interrupt_from_the_terminal_is_not_for_the_engine(apart):
-    apart.sample(PROMPTS, SAMPLING)
-    os.kill(apart._process._process.pid, signal.SIGINT)
-    assert len(apart.sample(PROMPTS, SAMPLING)) == 2
+def test_an_interrupt_from_the_terminal_is_not_for_the_engine(lasting):
+    lasting.sample(PROMPTS, SAMPLING)
+    os.kill(lasting._process._process.pid, signal.SIGINT)
+    assert len(lasting.sample(PROMPTS, SAMPLING)) == 2
 
 
 def test_a_process_begun_early_is_taken_where_it_fits_and_ended_where_not(tiny_checkpoint):
@@ -198,10 +206,10 @@ def test_the_halves_are_all_cores_and_share_none(monkeypatch):
         assert early.halves() == (ours, theirs)
 
 
-def test_sleeping_is_for_the_engine_to_do_or_to_refuse(apart):
+def test_sleeping_is_for_the_engine_to_do_or_to_refuse(lasting):
     with pytest.raises(NotImplementedError, match="no GPU memory to release"):
-        apart.sleep()
-    assert len(apart.sample(PROMPTS, SAMPLING)) == 2
+        lasting.sleep()
+    assert len(lasting.sample(PROMPTS, SAMPLING)) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -217,10 +225,10 @@ def test_a_stop_signal_to_the_engine_that_still_starts_is_left_to_the_parent(num
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_signal_to_the_engine_that_samples_is_left_to_the_parent(apart, number):
-    apart.sample(PROMPTS, SAMPLING)
-    os.kill(apart.pid, number)
-    assert len(apart.sample(PROMPTS, SAMPLING)) == 2
+def test_a_stop_signal_to_the_engine_that_samples_is_left_to_the_parent(lasting, number):
+    lasting.sample(PROMPTS, SAMPLING)
+    os.kill(lasting.pid, number)
+    assert len(lasting.sample(PROMPTS, SAMPLING)) == 2
 
 
 def test_a_stuck_engine_is_killed_at_its_deadline_and_named(apart):
