@@ -53,7 +53,7 @@ def answers(recipe):
 
 
 def measured(recipe, config):
-    """Bytes that the allocator had given out at most, from the model on, over three updates."""
+    """Bytes that the allocator had given out at most, from the model on, over two updates."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     rollouts = answers(recipe)
@@ -63,7 +63,7 @@ def measured(recipe, config):
         built = without_dropout(Qwen2ForCausalLM(Qwen2Config(**config))).train()
         policy = prepare(built, recipe.trainer)
         learner = PolicyLearner(recipe, policy, SimpleNamespace(tokenizer=None))
-        for step in range(3):
+        for step in range(2):
             learner.learn(step, rollouts, Random(0))
 
     return memory_peak(train)
