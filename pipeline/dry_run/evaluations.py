@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from veriloop.data.problem import GENERAL
 from veriloop.pipeline.config.datasets import SetConfig, gym_task, is_generated
 from veriloop.pipeline.config.sections import EvaluationConfig
+from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.rollouts.sources import held_out_problems, sources_of
 
 Sets = Mapping[str, SetConfig]
@@ -20,14 +21,16 @@ class Questions:
 
     @classmethod
     def of(cls, evaluation: EvaluationConfig, sets: Sets) -> "Questions":
-        """Counts sources that can be opened offline; others are taken to have enough questions.
-
-        Raises RecipeError for a file that cannot be read or holds no question out.
-        """
-        names = evaluation.sources
-        opened = {name: _count(name, evaluation, sets) for name in names if _is_at_hand(name, sets)}
-        by_source = {name: opened.get(name, evaluation.problems) for name in names}
-        return cls(by_source=by_source, at_most=len(opened) < len(by_source))
+        """Counts sources that can be opened offline; others are taken to have enough questions, as
+        are sets that cannot be read or hold nothing out, which the checks of inputs refuse."""
+        counts = {name: _count(name, evaluation, sets) for name in evaluation.sources}
+        return cls(
+            by_source={
+                name: evaluation.problems if count is None else count
+                for name, count in counts.items()
+            },
+            at_most=None in counts.values(),
+        )
 
     @property
     def number(self) -> int:
@@ -61,6 +64,11 @@ def _is_at_hand(name: str, sets: Sets) -> bool:
     return all(s.path for s in (config, *(sets.get(n, SetConfig()) for n in config.against)))
 
 
-def _count(name: str, evaluation: EvaluationConfig, sets: Sets) -> int:
+def _count(name: str, evaluation: EvaluationConfig, sets: Sets) -> int | None:
+    if not _is_at_hand(name, sets):
+        return None
     alone = evaluation.model_copy(update={"sources": [name]})
-    return len(held_out_problems(alone, sources_of([name], sets)[0]))
+    try:
+        return len(held_out_problems(alone, sources_of([name], sets)[0]))
+    except RecipeError:
+        return None
