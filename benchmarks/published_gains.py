@@ -53,6 +53,8 @@ def record_of(
     result: dict[str, Any] = {"seed": seed}
     for arm in ARMS:
         result[arm] = {side: figures(stages[arm][side]) for side in ("before", "after")}
+        if gains := stages[arm].get("gains"):
+            result[arm]["gains"] = figures(gains)
         result[arm] |= {"seconds": stages[arm]["seconds"], "steps": len(stages[arm]["curve"])}
     if all(WORDS in by_problem["scores"] for by_problem in scores.values()):
         result["scores"] = {arm: by_problem["scores"][WORDS] for arm, by_problem in scores.items()}

@@ -116,7 +116,7 @@ def main() -> int:
         __doc__ or "",
         start={"type": Path, "required": True, "help": "the checkpoint after the cold start"},
         steps={"type": int, "default": STEPS},
-        minutes={"type": float, "default": math.inf, "help": "no later step begins"},
+        minutes={"type": float, "default": math.inf, "help": "after which no step begins"},
         folder={"type": Path, "help": "of models and logs; default: a new one"},
     )
     folder = work_folder(options.folder, "published-trl")

@@ -89,6 +89,12 @@ def positions_of(config: Mapping[str, Any]) -> int | None:
     return max([limit, *(_scaled(kind, limit) for kind in kinds)])
 
 
+def positions_at(name: str) -> int | None:
+    """`positions_of` the config.json in a folder or in the hub's cache; None without one."""
+    config = config_of(name)
+    return None if config is None else positions_of(config)
+
+
 def _scaled(rope: Mapping[str, Any], limit: int) -> int:
     factor = rope.get("factor")
     if rope.get("rope_type", rope.get("type")) not in SCALED or not factor:
@@ -171,7 +177,10 @@ def shards_of(folder: Path) -> set[str]:
     """The names of the files in a folder's index of shards. Raises FileNotFoundError without an
     index, and RecipeError for one that names none."""
     try:
-        return {*json.loads((folder / INDEX).read_bytes())["weight_map"].values()}
+        shards = {*json.loads((folder / INDEX).read_bytes())["weight_map"].values()}
+        if not all(isinstance(shard, str) for shard in shards):
+            raise TypeError(f"weight_map has {shards}")
+        return shards
     except (ValueError, KeyError, TypeError, AttributeError) as failure:
         raise RecipeError(
             f"{folder / INDEX} has no weight_map from tensors to files. Copy the folder again from "

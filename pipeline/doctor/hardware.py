@@ -87,7 +87,7 @@ def _total_and_available() -> tuple[int, int]:
 
 def _cgroup_room() -> tuple[float, float]:
     """The least memory limit, in bytes, of this process's cgroup and its ancestors, and the least
-    that one of them leaves, page cache being given back; inf without a limit."""
+    that one of them leaves if it gives back its inactive page cache; inf without a limit."""
     limits, left = [float("inf")], [float("inf")]
     for line in CGROUPS.read_text().splitlines() if CGROUPS.is_file() else []:
         _, controllers, path = line.split(":", 2)
@@ -106,7 +106,7 @@ def _cgroup_room() -> tuple[float, float]:
 
 
 def _used(folder: Path, used: str, cache: str) -> int:
-    """Bytes that a cgroup holds besides page cache that no one reads."""
+    """Bytes that a cgroup holds besides its inactive page cache."""
     counter, statistics = folder / used, folder / "memory.stat"
     if not counter.is_file():
         return 0

@@ -73,9 +73,9 @@ def vocabulary(checkpoint: CheckpointUnderTest) -> Iterator[Finding]:
         measured += f": ids up to {max(ids)} have no row"
         unused = _unused_marks(checkpoint.tokenizer)
         if {i for i in ids if i >= least} <= unused.keys():  # image marks of text models
-            named = ", ".join(repr(text) for i, text in sorted(unused.items()) if i >= least)
-            yield warn(name, f"{measured}, and only a text that writes {named} has one",
-                       "keep these words out of prompts", max(ids) + 1 - least)  # fmt: skip
+            marks = ", ".join(repr(text) for i, text in sorted(unused.items()) if i >= least)
+            yield warn(name, f"{measured}; only a text that contains {marks} has such ids",
+                       f"keep {marks} out of prompts", max(ids) + 1 - least)  # fmt: skip
             return
         yield fail(name, measured, fix, max(ids) + 1 - least)
         return

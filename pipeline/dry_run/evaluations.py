@@ -50,7 +50,7 @@ def both_ends(evaluation: EvaluationConfig, questions: Questions) -> str:
     """What is asked before and after a stage."""
     greedy = "1 greedy"
     if GENERAL in questions.by_source:
-        greedy += f", none of {GENERAL}"
+        greedy += f" except of {GENERAL}"
     answers = f"({evaluation.samples} samples + {greedy})"
     return f"{questions} held-out problems x {answers} at both ends"
 
@@ -61,7 +61,8 @@ def _is_at_hand(name: str, sets: Sets) -> bool:
     if is_generated(name, sets):
         return gym_task(name, sets) is None
     config = sets.get(name, SetConfig())
-    return all(s.path for s in (config, *(sets.get(n, SetConfig()) for n in config.against)))
+    against = [sets.get(other, SetConfig()) for other in config.against]
+    return all(part.path for part in (config, *against))
 
 
 def _count(name: str, evaluation: EvaluationConfig, sets: Sets) -> int | None:
@@ -70,5 +71,5 @@ def _count(name: str, evaluation: EvaluationConfig, sets: Sets) -> int | None:
     alone = evaluation.model_copy(update={"sources": [name]})
     try:
         return len(held_out_problems(alone, sources_of([name], sets)[0]))
-    except RecipeError:
+    except RecipeError:  # told by the checks of inputs, with its cause
         return None

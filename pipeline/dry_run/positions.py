@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from veriloop.pipeline.config.checkpoints import config_of, positions_of
+from veriloop.pipeline.config.checkpoints import positions_at
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
@@ -63,8 +63,7 @@ def _made_by(recipe: StageRecipe, known: Mapping[str, int | None]) -> int | None
 def _positions_at(name: str) -> int | None:
     if name.endswith((".yaml", ".yml")):
         return BASE_POSITIONS if isinstance(read(name), BaseRecipe) else None
-    config = config_of(name)
-    return None if config is None else positions_of(config)
+    return positions_at(name)
 
 
 def _sampled(recipe: Recipe) -> Iterator[tuple[str, str, dict[str, int]]]:

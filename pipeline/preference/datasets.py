@@ -67,8 +67,8 @@ def load_rows(
             f"data.held_out={config.held_out} need more"
         )
     held_out = rows[train : train + config.held_out]
-    held_out_texts = {repr(row.prompt) for row in held_out}
-    apart = [row for row in rows[:train] if repr(row.prompt) not in held_out_texts]
+    held_out_prompts = {repr(row.prompt) for row in held_out}
+    apart = [row for row in rows[:train] if repr(row.prompt) not in held_out_prompts]
     if len(apart) < train:
         say(f"data: {train - len(apart)} training rows with a held-out prompt are left out")
     if not apart:
@@ -82,11 +82,11 @@ def _arithmetic(config: PreferenceDataConfig, kind: str) -> list[dict[str, Any]]
     drawn = arithmetic_preferences.rows(kind, config.seed, most)  # type: ignore[arg-type]
     first = list(islice(drawn, config.rows + config.held_out))
     held_out = first[config.rows :]
-    held_out_texts = {repr(row["prompt"]) for row in held_out}
+    held_out_prompts = {repr(row["prompt"]) for row in held_out}
     others = (
         row
         for row in chain(first[: config.rows], drawn)
-        if repr(row["prompt"]) not in held_out_texts
+        if repr(row["prompt"]) not in held_out_prompts
     )
     return [*islice(others, config.rows), *held_out]
 

@@ -32,8 +32,8 @@ class ServedRequests:
     def of_response(
         self, ids: Sequence[int], sampling: Sampling, number: int, label: str
     ) -> dict[str, Any]:
-        """The request for one response of a call, counted by `number`. `label`: of the weights
-        that have to answer."""
+        """The request for response `number` of a call. `label`: of the weights that have to
+        answer."""
         seed = sampling.seed_of(number)
         parameters = {
             "temperature": sampling.temperature,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from veriloop.data.problem import Problem
-from veriloop.pipeline.config.checkpoints import config_of, find_checkpoint, positions_of
+from veriloop.pipeline.config.checkpoints import find_checkpoint, positions_at
 from veriloop.pipeline.evaluation.answer_store import AnswerFile, sample_missing
 from veriloop.pipeline.evaluation.benchmark_metrics import (
     JUDGE,
@@ -79,7 +79,7 @@ def run(options: Options) -> dict[str, SetMetrics]:
         options.template,
         options.system,
     )
-    plans = exam_plans(options, scribe, positions_of(config_of(str(checkpoint)) or {}))
+    plans = exam_plans(options, scribe, positions_at(str(checkpoint)))
     weights = checkpoint_hash(checkpoint)
     metrics: dict[str, SetMetrics] = {}
     rows: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from typing import Annotated
 import tyro
 from pydantic import ValidationError
 
-from veriloop.pipeline.config.checkpoints import config_of, find_checkpoint, positions_of
+from veriloop.pipeline.config.checkpoints import find_checkpoint, positions_at
 from veriloop.pipeline.config.fields import Count, Temperature
 from veriloop.pipeline.config.load import explain
 from veriloop.pipeline.config.sections import EvaluationConfig, SamplerConfig, require_known_sources
@@ -80,7 +80,7 @@ def run(options: Options) -> Evaluation:
         raise RecipeError(f"flags: {unknown}") from unknown
     checkpoint = find_checkpoint(options.checkpoint, "CHECKPOINT")
     lengths = {"--max-prompt": options.max_prompt, "--max-tokens": options.max_tokens}
-    require_room(options.checkpoint, positions_of(config_of(str(checkpoint)) or {}), lengths)
+    require_room(options.checkpoint, positions_at(str(checkpoint)), lengths)
     return evaluate_checkpoint(
         checkpoint,
         config,

@@ -119,6 +119,15 @@ def test_the_lead_is_paired_by_question_without_those_that_could_not_be_judged(s
     assert result["scores"] == {arm: scores[arm]["scores"]["greedy/svamp"] for arm in scores}
 
 
+def test_the_gain_of_each_stage_is_kept_with_its_interval(script):
+    gains = {"greedy/svamp": 0.1, "greedy/svamp 95%": [0.05, 0.15], "language": 0.2}
+    stages = stages_of(0.9, 0.2)
+    stages["reasoning_rl"]["gains"] = gains
+    record = script.record_of(0, stages, {arm: scores_of(0.1) for arm in script.COMPARED})
+    assert record["reasoning_rl"]["gains"] == {k: gains[k] for k in gains if k != "language"}
+    assert "gains" not in record["further_sft"]
+
+
 def test_answers_to_different_questions_are_not_compared(script):
     scores = {arm: scores_of(0.1, problems=arm) for arm in script.COMPARED}
     with pytest.raises(SystemExit, match="further_sft were asked different questions"):

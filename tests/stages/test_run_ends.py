@@ -112,6 +112,7 @@ def test_a_run_ends_in_order_or_resumes_bit_for_bit(words, tmp_path):
     stops = {
         "int-group": (to_group(signal.SIGINT), 130),  # as a terminal sends it
         "term": (to_main(signal.SIGTERM), 130),  # as a scheduler does
+        "kill": (to_main(signal.SIGKILL), -signal.SIGKILL),
         "kill-engine": (kill_engine, 1),
         "kill-worker": (kill_worker, 0),
     }

@@ -76,7 +76,7 @@ def test_a_mark_without_a_row_that_no_template_writes_is_warned_of(checkpoint, f
     one.tokenizer.add_special_tokens({"extra_special_tokens": ["<image>"]})
     found = finding(vocabulary, one)
     assert (found.verdict, found.number) == ("warn", 1)
-    assert "ids up to 400 have no row, and only a text that writes '<image>'" in found.measured
+    assert "ids up to 400 have no row; only a text that contains '<image>'" in found.measured
     one.tokenizer.chat_template += "<image>"
     assert finding(vocabulary, one).verdict == "fail"
 
