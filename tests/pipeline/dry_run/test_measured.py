@@ -174,3 +174,9 @@ def test_the_tiny_models_of_recipes_are_counted_as_llama_is():
         "num_attention_heads": 3, "intermediate_size": 200, "tie_word_embeddings": True,
     }  # fmt: skip
     assert shape_of(config) == tiny_shape(tiny, tiny_parameters(tiny))
+
+
+def test_memory_that_was_given_out_before_does_not_count():
+    kept = []
+    memory_peak(lambda: kept.append(torch.zeros(10**6)))
+    assert memory_peak(lambda: (kept.clear(), torch.zeros(3 * 10**6))) == 4 * 3 * 10**6
