@@ -31,6 +31,9 @@ def sections(gpu):
 def test_the_miniature_measures_what_a_processor_can_and_names_the_rest(
     gpu, monkeypatch, capsys, tmp_path
 ):
+    import gpu_sampling
+
+    monkeypatch.setattr(gpu_sampling, "PUBLISHED", tmp_path / "a-model")  # minutes on a CPU
     words = ["benchmarks/gpu.py", "--device", "cpu", "--json", str(tmp_path / "made.json")]
     monkeypatch.setattr(sys, "argv", words)
     assert gpu.main() == 0
@@ -50,10 +53,8 @@ def test_the_miniature_measures_what_a_processor_can_and_names_the_rest(
     own, zero = found["torch:eager"], found["zero"]
     assert own["tokens_s"] > 0 and own["mean_nats"] < 1e-5 and not own["graphs"]
     assert list(zero) == ["cpu"] and len(zero["cpu"]["curve"]) == 2
-    import gpu_sampling
-
     assert not gpu_sampling.shortfalls(found) and "R1-Zero: reward at step" in said
-    assert ("left_out" in found["published"]) != gpu_sampling.PUBLISHED.is_dir()
+    assert "left_out" in found["published"]
 
 
 def test_without_a_card_nothing_runs_unless_the_processor_is_asked_for(gpu, monkeypatch):

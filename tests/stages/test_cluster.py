@@ -16,6 +16,7 @@ import yaml
 from safetensors.torch import load_file
 from torch.distributed.run import get_args_parser
 
+from tests.forked import forked_ranks
 from veriloop.pipeline.cluster import rank_group
 from veriloop.pipeline.config.cluster import (
     ClusterConfig,
@@ -92,23 +93,17 @@ def tuned(tiny_checkpoint, tmp_path, monkeypatch):
     return words
 
 
-def started(words, ranks=2, cwd=ROOT):
+def started(words):
     """The command under torchrun, which can be signalled."""
-    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return subprocess.Popen(
         [sys.executable, "-m", *torchrun, "-m", "veriloop", *words],
-        cwd=cwd,
+        cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def finished(process):
-    said, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, said[-4000:]
-    return said
 
 
 def weights(folder, step=4, stage="zero"):
@@ -144,7 +139,9 @@ def test_only_the_rl_stages_take_servers_that_sample():
 @pytest.mark.slow
 def test_two_ranks_train_as_one_process_and_one_of_them_speaks(words, tmp_path, one_pool):
     del one_pool
-    said = finished(started(words("two", *TWO)))
+    process = started(words("two", *TWO))
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, said[-4000:]
     assert said.count("zero 4/4") == 1 and said.count("checkpoint: ") == 1
     assert main(words("one")) == 0
     one, two = rows(tmp_path / "one"), rows(tmp_path / "two")
@@ -162,7 +159,7 @@ def test_two_ranks_train_as_one_process_and_one_of_them_speaks(words, tmp_path, 
 @pytest.mark.slow
 def test_a_stopped_run_goes_on_bit_for_bit_and_on_one_rank_too(words, tmp_path, one_pool):
     del one_pool
-    finished(started(words("whole", *TWO)))
+    forked_ranks(words("whole", *TWO), 2)
     process = started(words("broken", *TWO))
     while not (tmp_path / "broken/zero/checkpoints/step_000001").exists():
         assert process.poll() is None, process.communicate()[0][-4000:]
@@ -174,7 +171,7 @@ def test_a_stopped_run_goes_on_bit_for_bit_and_on_one_rank_too(words, tmp_path, 
         and process.returncode != 0
     )
     shutil.copytree(tmp_path / "broken", tmp_path / "alone")
-    finished(started(words("broken", *TWO, "--resume")))
+    forked_ranks(words("broken", *TWO, "--resume"), 2)
     assert same(weights(tmp_path / "broken"), weights(tmp_path / "whole"))
     assert main(words("alone", "--resume")) == 0
     assert [row["step"] for row in rows(tmp_path / "alone")] == [1, 2, 3, 4]
@@ -202,7 +199,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(words, tmp_path, one_pool, b
         if ranks == 1:
             assert main(all_words) == 0
         else:
-            finished(started(all_words, ranks))
+            forked_ranks(all_words, ranks)
 
     run("whole", before)
     as_after(2, tmp_path / "whole", tmp_path / "resumed")
@@ -219,9 +216,9 @@ def test_a_run_goes_on_with_another_number_of_ranks(words, tmp_path, one_pool, b
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", EXAMPLES)
 def test_a_stage_that_learns_from_examples_runs_on_two_ranks(tuned, tmp_path, stage):
-    finished(started(tuned(stage, "two", *TWO), cwd=tmp_path))
+    forked_ranks(tuned(stage, "two", *TWO), 2, cwd=tmp_path)
     as_after(2, tmp_path / "two", tmp_path / "resumed")
-    finished(started(tuned(stage, "resumed", *TWO, "--resume"), cwd=tmp_path))
+    forked_ranks(tuned(stage, "resumed", *TWO, "--resume"), 2, cwd=tmp_path)
     folder = stage.replace("-", "_")
     resumed, two = (weights(tmp_path / name, 5, folder) for name in ("resumed", "two"))
     assert same(resumed, two)
@@ -288,7 +285,7 @@ def test_a_stage_that_samples_from_its_model_goes_on_with_two_ranks(
 
     assert main(words("one")) == 0
     as_after(2, tmp_path / "one", tmp_path / "two")
-    finished(started(words("two", *TWO, "--resume"), cwd=tmp_path))
+    forked_ranks(words("two", *TWO, "--resume"), 2, cwd=tmp_path)
     one, two = (weights(tmp_path / name, stage=stage) for name in ("one", "two"))
     assert apart(one, two) <= 1e-6
     assert [row["step"] for row in rows(tmp_path / "two", stage)] == [1, 2, 3, 4]
@@ -344,7 +341,7 @@ def test_a_whole_run_divides_its_stages_and_goes_on_with_one_rank(
     del one_pool
     monkeypatch.chdir(tmp_path)
     recipe = whole_run(tmp_path, tiny_checkpoint())
-    said = finished(started(["r1", recipe, "--output", "two", *TWO], cwd=tmp_path))
+    said = forked_ranks(["r1", recipe, "--output", "two", *TWO], 2, cwd=tmp_path)
     assert said.count("[3/3] zero:") == 1 and said.count("checkpoint: two/zero") == 1
     stages = json.loads(Path("two/run.json").read_text())["stages"]
     ranks = [stage["inputs"]["recipe"]["cluster"]["trainer"]["ranks"] for stage in stages]
@@ -376,7 +373,7 @@ def test_a_rank_that_is_killed_ends_the_run(words, tmp_path):
     os.kill(int(children[-1]), signal.SIGKILL)
     said, _ = process.communicate(timeout=120)
     assert process.returncode != 0 and "SIGKILL" in said
-    finished(started(words("killed", *TWO, "--resume")))
+    forked_ranks(words("killed", *TWO, "--resume"), 2)
 
 
 def recipe(**cluster):

@@ -1,9 +1,6 @@
 """Preference optimisation as a stage: every loss and schedule, resumed to the same bits."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -14,6 +11,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM
 
+from tests.forked import forked_command
 from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.preference import loop as module
@@ -246,19 +244,15 @@ def test_a_run_killed_with_sigkill_resumes_bit_for_bit(recipe, tmp_path, monkeyp
         head = {"by": "reward_model", "reward_model": str(tmp_path / "head")}
         asked = recipe(label=head, **SCHEDULES["iterative"])
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(asked.model_dump(mode="json")))
-    root = Path(__file__).parent.parent.parent
     preference.run(asked, tmp_path / "whole", resume=False)
-    words = ["-m", "veriloop.stages.cli", "preference", "recipe.yaml", "--output", "broken"]
-    process = subprocess.Popen(
-        [sys.executable, *words],
-        stdout=subprocess.DEVNULL, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root / "src")},
-    )  # fmt: skip
+    words = ["preference", "recipe.yaml", "--output", "broken"]
+    process = forked_command(words, cwd=tmp_path)
     path = tmp_path / "broken/preference/metrics.jsonl"
     while not path.exists() or not path.read_text().endswith("}\n"):
-        assert process.poll() is None, "the run ended before it could be killed"
+        assert process.exitcode is None, "the run ended before it could be killed"
         time.sleep(0.002)
     process.kill()
-    process.wait()
+    process.join()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "CACHE", CACHE)
     assert main(["preference", "recipe.yaml", "--output", "broken", "--resume"]) == 0

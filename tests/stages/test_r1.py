@@ -6,9 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
 import weakref
 from importlib import import_module
@@ -18,6 +15,7 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 import yaml
 
+from tests.forked import forked_command
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.r1 import R1Stage
 from veriloop.pipeline.config.r1_stages import StageSelection, Step
@@ -454,16 +452,13 @@ def test_a_run_killed_with_sigkill_in_its_second_rl_stage_resumes_bit_for_bit(he
         {"name": "zero_2", "recipe": "zero.yaml", "take": {"start": "zero.checkpoint"}},
     ]
     r1.run(listed(stages), Path("whole"), resume=False)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "veriloop.stages.cli", "r1", "r1.yaml", "--output", "broken"],
-        stdout=subprocess.DEVNULL, cwd=here, env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-    )  # fmt: skip
+    process = forked_command(["r1", "r1.yaml", "--output", "broken"], cwd=here)
     path = here / "broken/zero_2/metrics.jsonl"
     while not path.exists() or path.read_text().count("}\n") < 2:
-        assert process.poll() is None, "the run ended before it could be killed"
+        assert process.exitcode is None, "the run ended before it could be killed"
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     capsys.readouterr()
     assert main(["r1", "r1.yaml", "--output", "broken", "--resume"]) == 0
     told = capsys.readouterr().out

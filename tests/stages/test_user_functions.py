@@ -1,15 +1,13 @@
 """A loss, an advantage, a reward and a template in files of the user: in the loop, after a kill."""
 
 import json
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.forked import forked_command
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.stages.cli import main
 
@@ -108,13 +106,12 @@ def test_a_run_with_them_is_killed_and_resumes_bit_for_bit(words, tmp_path):
         "reward": {"terms": {"brevity": {"function": f"{tmp_path}/mine.py:brevity"}}},
     }
     assert main(words("whole", **mine)) == 0
-    command = [sys.executable, "-m", "veriloop.stages.cli"]
-    process = subprocess.Popen([*command, *words("broken", **mine)], cwd=ROOT, stdout=-3)
+    process = forked_command(words("broken", **mine))
     while len(metrics(tmp_path / "broken")) < 3:
-        assert process.poll() is None, "the run ended before it could be killed"
+        assert process.exitcode is None, "the run ended before it could be killed"
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert main(words("broken", "--resume", **mine)) == 0
     assert metrics(tmp_path / "broken") == metrics(tmp_path / "whole")
     assert all(row["rewards/brevity/value"] < -1.0 for row in metrics(tmp_path / "whole"))
