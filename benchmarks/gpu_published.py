@@ -7,7 +7,7 @@ Measures held-out sums, SVAMP's held-out questions and GSM8K's test questions be
 stage, its minutes, and for RL the mean seconds of a step by part and the trainer's memory in GiB.
 After S seconds the run is interrupted; a stage that had not ended is reported as far as it came.
 Without files the questions are read from the hub. Needs the model of
-requirements/published-model.sh.
+requirements/published-model.sh and its student of 15 layers (docs/real.md).
 """
 
 import os
@@ -22,7 +22,7 @@ from publish import arguments, publish, table
 from tiny_runs import OPTIONS, work_folder
 
 LIST, SEED = "real/smollm2/r1_card", 0
-STAGES = ("cold_start", "reasoning_rl", "rejection_sft", "dpo", "distill")
+STAGES = ("cold_start", "reasoning_rl", "rejection_sft", "dpo", "student", "distill")
 SOURCES = ("chain_sum", "two_digits", "svamp", "gsm8k")
 FIRST = 2  # steps that compile and record graphs
 FEW: Mapping[str, Any] = {"evaluation.problems": 4, "evaluation.samples": 1}
@@ -31,6 +31,7 @@ QUICK: Settings = {
     "reasoning_rl": FEW | {"steps": 1, "rollout.prompts": 4, "algorithm.minibatches": 1},
     "rejection_sft": FEW | {"collect.questions": 64, "data.held_out": 1},
     "dpo": FEW | {"rollout.prompts": 32},
+    "student": FEW | {"data.held_out": 1, "epochs": 1},
     "distill": FEW | {"steps": 1, "rollout.prompts": 4},
 }
 

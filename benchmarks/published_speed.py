@@ -1,15 +1,16 @@
 """A published model on a CPU: how fast it samples, and how soon a run shows its first answers.
 
-    python benchmarks/published_speed.py [--quick] [--json FILE] [--model FOLDER]
+    python benchmarks/published_speed.py [--svamp FILE] [--quick] [--json FILE] [--model FOLDER]
 
 64 prompts, one answer of up to 128 tokens to each at temperature 1 on all cores: our vLLM sampler
 in bfloat16, and `generate` of transformers on one padded batch, in bfloat16 and float32. Each way
 has a process of its own and warms up once. Tokens are counted up to the end-of-sequence token.
 
-Then `veriloop reasoning-rl real/smollm2/reasoning_rl` on generated questions alone: seconds from
-the command until the first answer of its evaluation, until all answers of the first step are
-sampled and graded, and the longest time without a line of output until the first optimizer step is
-done. Needs the model of requirements/published-model.sh. `--quick` samples 4 answers of 8 tokens.
+Then one step of `veriloop reasoning-rl real/smollm2/reasoning_rl`: seconds from the command until
+its first answers are graded, which are those of the evaluation that it begins with, until those of
+the first step are, and the longest time without a line of output until the first optimizer step is
+done. FILE holds SVAMP's questions; without it they are read from the hub. Needs the model of
+requirements/published-model.sh. `--quick` samples 4 answers of 8 tokens, to generated questions.
 """
 
 import json
@@ -34,14 +35,13 @@ QUICK_SEQUENCES, QUICK_TOKENS = 4, 8
 OURS = "our vLLM sampler, bfloat16"
 RATIO = 3.0  # of our tokens per second over those of generate, at least
 FIRST_S, SILENCE_S = 60.0, 10.0
-FIRST, SILENCE = "the first step's answers are graded", "the longest silence until then"
+FIRST, SILENCE = "the first answers are graded", "the longest silence until then"
 EVALUATED, FIRST_STEP = re.compile(r"evaluating: ([\d,]+)/"), re.compile(r"\S+ 1/1 ")
-RUN = [
-    "reasoning-rl", "real/smollm2/reasoning_rl", "--steps", "1", "--problems.svamp", "0",
-    "--evaluation.sources", "chain_sum", "--trainer.compute", "bfloat16",
+RUN = ["reasoning-rl", "real/smollm2/reasoning_rl", "--steps", "1"]
+LESS = [
+    "--rollout.prompts", "2", "--rollout.per-prompt", "2", "--rollout.max-tokens", "8",
+    "--problems.svamp", "0", "--evaluation.sources", "chain_sum", "--evaluation.problems", "4",
 ]  # fmt: skip
-LESS = ["--rollout.prompts", "2", "--rollout.per-prompt", "2", "--rollout.max-tokens", "8",
-        "--evaluation.problems", "4"]  # fmt: skip
 
 
 def questions(tokenizer: Any, count: int) -> list[list[int]]:
@@ -132,12 +132,12 @@ def rates(folder: str, *, quick: bool) -> dict[str, float]:
     }
 
 
-def beginning(folder: str, *, quick: bool) -> dict[str, float]:
+def beginning(folder: str, flags: Sequence[str]) -> dict[str, float]:
     """Seconds of a run until its first answers, and its longest silence until a step is done.
 
     Raises SystemExit when the command fails."""
     with tempfile.TemporaryDirectory(prefix="beginning-") as name:
-        words = [*RUN, *(LESS if quick else []), "--start", folder, "--output", f"{name}/run"]
+        words = [*RUN, *flags, "--start", folder, "--output", f"{name}/run"]
         began = time.perf_counter()
         run = subprocess.Popen(
             [sys.executable, "-u", "-m", "veriloop.stages.cli", *words],
@@ -159,8 +159,8 @@ def moments(lines: Sequence[tuple[float, str]], step: Mapping[str, float]) -> di
     after = sum(step[f"time/{part}"] for part in ("update", "sync", "record"))
     times = [0.0, *(at for at, _ in lines if at <= done)]
     return {
-        "a line shows evaluated answers": next(counted, done),
-        FIRST: done - after,
+        FIRST: next(counted, done - after),
+        "those of the first step are graded": done - after,
         "the first optimizer step is done": done,
         SILENCE: max(later - earlier for earlier, later in pairwise(times)),
     }
@@ -180,12 +180,14 @@ def main() -> int:
     options = arguments(
         "Measure how fast a published model samples, and how soon a run has its first answers.",
         model={"type": Path, "default": MODEL, "help": "the folder of the model"},
+        svamp={"type": Path, "help": "file with SVAMP's questions; default: from the hub"},
     )
     if not (options.model / "config.json").is_file():
         raise SystemExit(f"{options.model} holds no model: sh requirements/published-model.sh")
     folder = str(options.model)
     sampled = rates(folder, quick=options.quick)
-    began = beginning(folder, quick=options.quick)
+    svamp = ["--sets.svamp.path", str(options.svamp.resolve())] if options.svamp else []
+    began = beginning(folder, LESS if options.quick else svamp)
     rows = [[way, rate, sampled[OURS] / rate] for way, rate in sampled.items()]
     text = "\n\n".join([
         table(["sampler", "tokens/s", "ours is faster by"], rows),

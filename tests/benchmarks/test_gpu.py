@@ -8,6 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.r1 import R1Recipe
+from veriloop.pipeline.config.r1_stages import steps
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -216,11 +220,12 @@ def published(gpu):
 
 
 def run_published(published, monkeypatch, path, *words):
-    """The recipe that the script runs with these words; no stage runs."""
+    """The settings by stage that the script runs with these words; no stage runs."""
     recipes = []
 
     def record(folder, recipe, seed, **_):
         recipes.append(recipe)
+        steps(R1Recipe.model_validate(recipe))  # raises RecipeError where a run would
         return {}
 
     monkeypatch.setattr(published, "run", record)
@@ -242,7 +247,7 @@ def test_chosen_stages_of_a_published_model_read_their_files(published, monkeypa
 
 def test_a_quick_run_of_a_published_model_is_small(published, monkeypatch, tmp_path):
     stages = run_published(published, monkeypatch, tmp_path, "--quick")
-    assert list(stages) == list(published.STAGES)
+    assert list(stages) == [stage.name for stage in read(published.LIST).stages]
     assert stages["reasoning_rl"]["steps"] == 1 and stages["cold_start"]["data.rows"] == 64
 
 

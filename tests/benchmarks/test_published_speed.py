@@ -40,8 +40,8 @@ def test_moments_are_read_from_the_output_up_to_the_first_step(script):
         (90.0, "held out, after step 1: pass@1 0.4\n"),
     ]
     assert script.moments(lines, STEP) == {
-        "a line shows evaluated answers": 19.0,
-        script.FIRST: 42.0,
+        script.FIRST: 19.0,
+        "those of the first step are graded": 42.0,
         "the first optimizer step is done": 50.5,
         script.SILENCE: 31.5,
     }
