@@ -149,6 +149,20 @@ def published_sets(rows: Sequence[Run]) -> list[str]:
     ] for row in rows])  # fmt: skip
 
 
+def published_zero(runs: Sequence[Run]) -> list[str]:
+    """R1-Zero of a published model without a cold start, by seed."""
+    header = ["seed", "pass@1", "greedy", "format, held out", "rewarded for the answer",
+              "for the format", "steps that moved it", "tokens an answer", "minutes"]  # fmt: skip
+    return table(header, [[
+        str(run["seed"]),
+        *(_change(run, key) for key in ("pass@1", "greedy", "format")),
+        *(f"{fmean(step[key] for step in run['steps']):.4f}" for key in ("accuracy", "format")),
+        f"{sum(step['grad_norm'] > 0 for step in run['steps'])} of {len(run['steps'])}",
+        " → ".join(f"{run['steps'][side]['mean_length']:.0f}" for side in (0, -1)),
+        f"{run['seconds'] / 60:.0f}",
+    ] for run in runs])  # fmt: skip
+
+
 def published_trl(result: Run) -> list[str]:
     """GRPO of a published model here and in TRL: the cost of a step, and of the same reward."""
     header = ["", "s a step", "tokens/s", "GiB", "mean reward: first step", "last five steps",
@@ -419,6 +433,7 @@ TABLES = {  # by result: the page, and what it says there
     "published_whole": ("docs/real.md", published_whole),
     "published_sets": ("docs/real.md", published_sets),
     "published_trl": ("docs/real.md", published_trl),
+    "published_zero": ("docs/real.md", published_zero),
     "rlhf": ("docs/rl.md", rlhf),
     "report": ("docs/report.md", report),
     "epochs": ("docs/algorithms.md", epochs),

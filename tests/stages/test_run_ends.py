@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from veriloop.pipeline.rl.metrics import reproducible
+from veriloop.stages.cli import main
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent.parent
@@ -19,9 +20,9 @@ STEPS = 6
 LIMIT_S = 300  # for a command to end; no test measures time
 
 
-@pytest.fixture
-def words(tiny_checkpoint, tmp_path):
-    """Function: what runs a small recipe that samples ahead into `tmp_path`/name."""
+@pytest.fixture(scope="module")
+def words(tiny_checkpoint, tmp_path_factory):
+    """Function: what runs a small recipe that samples ahead into a folder."""
     values = {
         "stage": "zero",
         "name": "test",
@@ -36,9 +37,18 @@ def words(tiny_checkpoint, tmp_path):
         "checkpoint": {"every": 2},
         "tensorboard": False,
     }
-    recipe = tmp_path / "recipe.yaml"
+    recipe = tmp_path_factory.mktemp("recipes") / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(values))
-    return lambda name, *more: ["zero", str(recipe), "--output", str(tmp_path / name), *more]
+    return lambda folder, *more: ["zero", str(recipe), "--output", str(folder), *more]
+
+
+@pytest.fixture(scope="module")
+def whole(words, tmp_path_factory):
+    """The result of a run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    code, said = ended(started(words(folder)))
+    assert code == 0, said
+    return result(folder)
 
 
 def started(words):
@@ -105,35 +115,35 @@ def kill_worker(process):
     os.kill(child(process.pid, "spawn_main"), signal.SIGKILL)
 
 
-def test_a_run_ends_in_order_or_resumes_bit_for_bit(words, tmp_path):
-    code, said = ended(started(words("whole")))
-    assert code == 0, said
-    whole = result(tmp_path / "whole")
-    stops = {
-        "int-group": (to_group(signal.SIGINT), 130),  # as a terminal sends it
-        "term": (to_main(signal.SIGTERM), 130),  # as a scheduler does
-        "kill": (to_main(signal.SIGKILL), -signal.SIGKILL),
-        "kill-engine": (kill_engine, 1),
-        "kill-worker": (kill_worker, 0),
-    }
-    for name, (stop, expected) in stops.items():
-        process = started(words(name))
-        wait_for_steps(process, tmp_path / name, 1)
-        left = children(process.pid)
-        stop(process)
-        code, said = ended(process)
-        assert code == expected, (name, said)
-        assert ("--resume" in said) == (expected == 130), (name, said)
-        in_time(lambda left=left: not any(Path(f"/proc/{pid}").exists() for pid in left))
-        if expected:
-            assert len(lines(tmp_path / name)) < STEPS
-            code, said = ended(started(words(name, "--resume")))
-            assert code == 0, (name, said)
-        assert result(tmp_path / name) == whole, name
+STOPS = {
+    "interrupt": (to_group(signal.SIGINT), 130),  # as a terminal sends it
+    "term": (to_main(signal.SIGTERM), 130),  # as a scheduler does
+    "kill": (to_main(signal.SIGKILL), -signal.SIGKILL),
+    "killed engine": (kill_engine, 1),
+    "killed worker": (kill_worker, 0),
+}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_a_run_ends_in_order_or_resumes_bit_for_bit(words, whole, tmp_path, one_pool, name):
+    del one_pool
+    (stop, expected), folder = STOPS[name], tmp_path / "run"
+    process = started(words(folder))
+    wait_for_steps(process, folder, 1)
+    left = children(process.pid)
+    stop(process)
+    code, said = ended(process)
+    assert code == expected, said
+    assert ("--resume" in said) == (expected == 130), said
+    in_time(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
+    if expected:
+        assert len(lines(folder)) < STEPS
+        assert main(words(folder, "--resume")) == 0
+    assert result(folder) == whole
 
 
 def test_a_second_signal_ends_a_run_with_a_stuck_engine_at_once(words, tmp_path):
-    process = started(words("run"))
+    process = started(words(tmp_path / "run"))
     wait_for_steps(process, tmp_path / "run", 1)
     left = children(process.pid)
     os.kill(child(process.pid, "engine_process"), signal.SIGSTOP)
@@ -146,8 +156,9 @@ def test_a_second_signal_ends_a_run_with_a_stuck_engine_at_once(words, tmp_path)
     in_time(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
 
 
-def test_a_stuck_engine_fails_the_run_at_its_deadline(words, tmp_path):
-    process = started(words("run", "--sampler.deadline-s", "20"))
+def test_a_stuck_engine_fails_the_run_at_its_deadline(words, tmp_path, one_pool):
+    del one_pool
+    process = started(words(tmp_path / "run", "--sampler.deadline-s", "20"))
     wait_for_steps(process, tmp_path / "run", 1)
     engine = child(process.pid, "engine_process")
     os.kill(engine, signal.SIGSTOP)
@@ -155,24 +166,22 @@ def test_a_stuck_engine_fails_the_run_at_its_deadline(words, tmp_path):
     assert code == 1 and f"(pid {engine}) was silent for 20 s" in said
     stage = json.loads((tmp_path / "run" / "run.json").read_text())["stages"][-1]
     assert stage["status"] == "failed"
-    assert ended(started(words("run", "--resume")))[0] == 0
+    assert main(words(tmp_path / "run", "--resume")) == 0
 
 
 @pytest.mark.parametrize("steps", [0, 2], ids="after_{}_steps".format)
 def test_of_two_commands_on_one_folder_one_is_refused_and_the_other_is_whole(
-    words, tmp_path, steps
+    words, whole, tmp_path, steps
 ):
-    whole = started(words("whole"))
-    first = started(words("run", "--resume"))
+    first = started(words(tmp_path / "run", "--resume"))
     wait_for_steps(first, tmp_path / "run", steps)
-    second = started(words("run", "--resume"))
+    second = started(words(tmp_path / "run", "--resume"))
     ends = [ended(first), ended(second)]
     codes = [code for code, _ in ends]
     assert sorted(codes) == [0, 2], ends
     refusal = ends[codes.index(2)][1]
     winner = (first, second)[codes.index(0)]
     assert f"process {winner.pid} on " in refusal and "since" in refusal
-    assert ended(whole)[0] == 0
-    assert result(tmp_path / "run") == result(tmp_path / "whole")
+    assert result(tmp_path / "run") == whole
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["resumed"] == [] and run["stages"][-1]["status"] == "done"
