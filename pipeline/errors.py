@@ -1,6 +1,6 @@
 """Failures that are a message to the user, not a bug: their class decides the exit code."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -18,6 +18,12 @@ class NonFiniteError(StageError, FloatingPointError):
 
 class Stopped(Exception):  # noqa: N818 - not an error: the user asked
     """A run was stopped early by the user, with everything saved."""
+
+
+def some_of(items: Sequence[str], most: int) -> str:
+    """The first `most`, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

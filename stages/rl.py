@@ -316,12 +316,13 @@ def _give_up_prefetching(sampler: Sampler, pool: Judges) -> Callable[..., None]:
 
 
 def unweighted(recipe: RolloutRecipe) -> set[str]:
-    """Reward components whose weight in the recipe is 0, and terms that are penalties."""
+    """Components whose weight in the recipe is 0, terms that are penalties, and functions."""
     if not isinstance(recipe, RLRecipe):
         return set()
     silent = {name for name, weight in recipe.reward if name in WEIGHTED and not weight}
-    # A penalty that is never due is no sign of a mistake.
-    return silent | {name for name, term in recipe.reward.terms.items() if term.weight <= 0}
+    # A penalty that is never due is no sign of a mistake, nor is a value below 0.
+    terms = recipe.reward.terms.items()
+    return silent | {name for name, term in terms if term.weight <= 0 or term.function}
 
 
 def _reserve_sampler_cores(stack: ExitStack) -> tuple[int, ...]:

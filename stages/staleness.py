@@ -8,6 +8,7 @@ from typing import Any
 from veriloop.pipeline.config.load import completed
 from veriloop.pipeline.config.registry import StageRecipe
 from veriloop.pipeline.config.services import Services
+from veriloop.pipeline.errors import some_of
 from veriloop.pipeline.rollouts.grade import open_judges
 from veriloop.pipeline.runs import lineage
 from veriloop.verifiers.registry import fingerprint, with_settings
@@ -39,7 +40,7 @@ def _recipe_changes(
     old = lineage.deciding(completed(recorded, type(recipe)), inputs)
     new = lineage.deciding(values, inputs)
     changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-    changes = ", ".join(f"{key}: {old.get(key)!r} -> {new.get(key)!r}" for key in changed[:3])
+    changes = some_of([f"{key}: {old.get(key)!r} -> {new.get(key)!r}" for key in changed], 3)
     return f"its recipe changed ({changes})" if changes else ""
 
 

@@ -16,9 +16,7 @@ READS: Mapping[Method, tuple[str, ...]] = {  # the settings that only some metho
     "sft": OFFLINE,
     "logits": (*OFFLINE, "top_k", "temperature"),
     "on_policy": (
-        *("problems", "problem_seed", "steps", "minibatches", "divergence", "beta", "rollout"),
-        *("verifier_workers", "verifier_limit_s", "verifier_service", "sandbox"),
-        "verifier_computer_algebra",
+        *("problems", "problem_seed", "rollout", "steps", "minibatches", "divergence", "beta"),
     ),
 }
 

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails, to_jsonable_python
 from veriloop.pipeline.config.fields import EXECUTION_SETTINGS, Part, is_setting
 from veriloop.pipeline.config.reads import FORMER_DEFAULTS
 from veriloop.pipeline.config.registry import STAGES, Recipe
-from veriloop.pipeline.errors import RecipeError, did_you_mean
+from veriloop.pipeline.errors import RecipeError, did_you_mean, some_of
 from veriloop.sandbox.remote.redaction import has_credentials, redacted
 
 FOLDER = Path(__file__).parents[2] / "recipes"
@@ -213,7 +213,7 @@ def refuse_changes(recorded: str, recipe: Part, same: Collection[str] = ()) -> N
         and not is_setting(key, RESUMABLE)
     ]
     if changed:
-        changes = ", ".join(f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in changed[:5])
+        changes = some_of([f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in changed], 5)
         raise RecipeError(
             f"cannot resume with another recipe ({changes}); start a new run with another --output"
         )

@@ -27,7 +27,7 @@ class RewardTerm(Part):
     parts: dict[str, float] = Field({})
     """Weights of the verifier's components, or of named scores."""
     reference: dict[str, Any] = Field({})
-    """Reference of the verifier."""
+    """Reference of the verifier, which does not see that of the problem."""
     when: Literal["always", "right", "wrong"] = "always"
     """Verdicts of accuracy with which the term counts."""
     sources: tuple[str, ...] = ()
@@ -56,15 +56,22 @@ class RewardTerm(Part):
         from veriloop.verifiers.registry import get
 
         try:
-            known = get(self.verifier).components
+            verifier = get(self.verifier)
         except KeyError as unknown:
             raise ValueError(str(unknown.args[0])) from unknown
+        known = verifier.components
         for part in self.parts:
             if part not in known:
                 raise ValueError(
                     f"parts: {self.verifier} has no component {part!r}."
                     f"{did_you_mean(part, known)} Known: {', '.join(known) or 'none'}"
                 )
+        keys = verifier.example.reference
+        if verifier.kind != "text" and keys and not self.reference:
+            raise ValueError(
+                f"verifier={self.verifier}: it compares an answer with its reference, and a term "
+                f"has none but its own; set reference, as {{{', '.join(keys)}: ...}}"
+            )
 
 
 def require_free_names(terms: dict[str, RewardTerm]) -> dict[str, RewardTerm]:

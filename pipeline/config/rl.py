@@ -193,12 +193,15 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
             process = AlgorithmConfig.model_validate(algorithm or {}).advantage == "process"
         except ValueError:  # reported for the field itself
             return values
-        if not process or not isinstance(reward, dict) or reward.get("steps"):
+        if not process or not isinstance(reward, dict):
+            return values
+        steps = reward.get("steps", {})
+        if not isinstance(steps, dict):
             return values
         problems = values.get("problems", {"arithmetic": 1.0})
         if not isinstance(problems, dict) or "arithmetic" not in problems:
             return values
-        return {**values, "reward": {**reward, "steps": {"arithmetic": "unit_chain"}}}
+        return {**values, "reward": {**reward, "steps": {"arithmetic": "unit_chain", **steps}}}
 
     @model_validator(mode="after")
     def _steps_are_scored(self) -> Self:

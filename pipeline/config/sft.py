@@ -47,6 +47,11 @@ class SFTExamplesConfig(Part):
     """Template of messages. r1_zero: the prompt of the RL stages."""
 
 
+class CollectedDataConfig(SFTExamplesConfig):
+    template: Literal["own", "r1_zero"] = "r1_zero"
+    """Template of messages. own: the model's chat template."""
+
+
 class SFTDataConfig(SFTExamplesConfig):
     source: str
     """Source of rows.
@@ -210,7 +215,7 @@ class RewriteConfig(Part):
     """How a chain is rewritten: by a layout, and optionally by another model first."""
 
     layout: str = "<think>{thinking}</think><answer>{answer}</answer>"
-    """Layout of a row. It contains {thinking} and, after it, {answer}."""
+    """Layout of a row. It contains <think>{thinking}</think> and, after it, {answer}."""
     rewriter: str = ""
     """OpenAI-compatible API of the rewriter. As http://host:8000/v1; "": none."""
     model: str = ""
@@ -222,10 +227,14 @@ class RewriteConfig(Part):
 
     @model_validator(mode="after")
     def _layout_is_complete(self) -> Self:
+        from veriloop.verifiers.text.think_format import loosely_matches
+
         thinking, answer = self.layout.find("{thinking}"), self.layout.find("{answer}")
-        if not 0 <= thinking < answer:
+        row = self.layout.replace("{thinking}", "It is 4.").replace("{answer}", "4")
+        if not 0 <= thinking < answer or not loosely_matches(row):
             raise ValueError(
-                f"layout={self.layout!r} must contain {{thinking}} and, after it, {{answer}}"
+                f"layout={self.layout!r} must contain <think>{{thinking}}</think> and, after it, "
+                "{answer}: rows in another format are not kept"
             )
         if bool(self.rewriter) is not bool(self.model):
             raise ValueError("rewriter and model: set both or neither")
@@ -245,7 +254,7 @@ class ColdStartRecipe(Supervised):
     """Filters of samples."""
     rewrite: RewriteConfig = RewriteConfig()
     """How chains are rewritten."""
-    data: SFTExamplesConfig = SFTExamplesConfig(template="r1_zero")
+    data: CollectedDataConfig = CollectedDataConfig()
     """Rows and tokens that the loss covers."""
     epochs: Count = 3
     """Passes over the data."""
@@ -278,7 +287,7 @@ class RejectionRecipe(Supervised):
     """Filters of samples."""
     general: GeneralConfig = GeneralConfig()
     """Rows without reasoning that are added."""
-    data: SFTExamplesConfig = SFTExamplesConfig(template="r1_zero")
+    data: CollectedDataConfig = CollectedDataConfig()
     """Rows and tokens that the loss covers."""
 
 

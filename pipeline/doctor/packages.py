@@ -12,6 +12,7 @@ from pathlib import Path
 
 from veriloop.pipeline.doctor.finding import Finding, fail, ok, skipped, warn
 from veriloop.pipeline.doctor.machine_under_test import Machine
+from veriloop.pipeline.errors import some_of
 
 OLDEST = (3, 11)  # supported Python
 ESSENTIAL = ("torch", "transformers", "tokenizers")  # one line each; no run works without them
@@ -103,8 +104,7 @@ def _others(pins: dict[str, str]) -> Finding:
     measured = f"{len(pins) - len(differing)} of {len(pins)} other packages as locked"
     if not differing:
         return ok("locked versions", measured, 0)
-    more = f" and {len(differing) - LISTED} more" if len(differing) > LISTED else ""
-    return warn("locked versions", f"{measured}; differing: {', '.join(differing[:LISTED])}{more}",
+    return warn("locked versions", f"{measured}; differing: {some_of(differing, LISTED)}",
                 "pip install --no-deps -r requirements/locked.txt", len(differing))  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.errors import RecipeError, some_of
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -289,9 +289,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _listed(names: list[str]) -> str:
-    names = sorted(names)
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    return some_of(sorted(names), SHOWN)
 
 
 def first_line(failure: Exception) -> str:

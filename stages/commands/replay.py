@@ -127,7 +127,8 @@ def with_changes(recorded: RLRecipe, words: Sequence[str]) -> RLRecipe:
     flags = flag_values(words, {name: part.model_dump() for name, part in parts.items()}, after)
     values = recorded.model_dump()
     if "algorithm.preset" in flags:
-        values["algorithm"] = _beyond_preset(recorded.algorithm)
+        kept = {"dynamic_sampling": recorded.algorithm.dynamic_sampling}  # nothing is sampled
+        values["algorithm"] = _beyond_preset(recorded.algorithm) | kept
     changed = validate(with_flags(values, flags), "flags on top of the recorded recipe")
     assert isinstance(changed, RLRecipe), "flags change no stage"
     return changed

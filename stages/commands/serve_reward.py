@@ -33,11 +33,11 @@ from veriloop.stages.commands.parse import parse_options
 from veriloop.stages.commands.serving import serving_on, token_of
 from veriloop.verifiers.service.app import guard
 from veriloop.verifiers.service.metrics import Metrics
-from veriloop.verifiers.service.middleware import Bounds
+from veriloop.verifiers.service.middleware import GateBounds
 from veriloop.verifiers.service.routes import as_json
 
 _SHOWN = 500  # characters of an error
-USUAL = Bounds(body_bytes=1 << 20, queue_items=256)
+USUAL = GateBounds(body_bytes=1 << 20, queue_items=256)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Options:
     hosts: tuple[str, ...] = ()  # further names that clients may use in the Host header
     token_variable: str = ""  # environment variable with the bearer token that clients must send
     token_file: str = ""  # file with the token in its first line
-    bounds: Bounds = field(default_factory=lambda: USUAL)
+    bounds: GateBounds = field(default_factory=lambda: USUAL)
 
 
 class Mistake(BaseModel):
@@ -74,7 +74,7 @@ class RewardServer(HttpServer):
         *,
         hosts: Sequence[str] = (),
         token: str = "",
-        bounds: Bounds = USUAL,
+        bounds: GateBounds = USUAL,
     ) -> None:
         require_token(host, token)
         sock = listen(host, port)

@@ -28,6 +28,8 @@ def serving_on(host: str, port: int) -> Iterator[None]:
     return_freed_bodies()
     try:
         yield
+    except RecipeError:  # of what is served
+        raise
     except (ValueError, OverflowError, OSError) as refusal:
         raise RecipeError(f"cannot serve on {host}:{port}: {refusal}") from refusal
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from veriloop.pipeline.config.load import read
-from veriloop.pipeline.config.rl import RewardConfig
+from veriloop.pipeline.config.rl import RewardConfig, ZeroRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.runs.manifest import RunManifest
@@ -46,6 +46,15 @@ def test_unweighted_components_are_found():
     assert rl.unweighted(read("tiny/zero")) == set()
     assert rl.unweighted(read("real/dapo_math_7b")) == {"format"}
     assert rl.unweighted(read("tiny/distill_on_policy")) == set()
+    terms = {
+        "paid": {"verifier": "language", "weight": 0.5},
+        "penalty": {"verifier": "repetition", "weight": 0.0, "parts": {"penalty": 0.5}},
+        "value": {"function": "math:sqrt"},  # may be below 0
+    }
+    values = read("tiny/zero").model_dump()
+    reward = values["reward"] | {"terms": terms}
+    asked = ZeroRecipe.model_validate(values | {"reward": reward})
+    assert rl.unweighted(asked) == {"penalty", "value"}
 
 
 def test_a_failed_verifier_has_no_reward():

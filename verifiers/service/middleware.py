@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope
 
@@ -18,7 +18,7 @@ PROGRAMS = frozenset({"/run_code", "/test_program", "/test_program_stdio"})  # v
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class GateBounds:
     """What one request may cost. Times in seconds."""
 
     body_bytes: int = 16 << 20  # of one body
@@ -26,13 +26,19 @@ class Bounds:
     body_s: float = 30.0  # for the body to arrive
     request_s: float = 300.0  # until the response begins
     queue_items: int = 4096
-    queue_bytes: int = 128 << 20  # of the items in the queue
-    drain_s: float = 60.0  # for what is in progress when the service goes down
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name, value in asdict(self).items():
+            if not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds(GateBounds):
+    """And what a service with a queue of items may."""
+
+    queue_bytes: int = 128 << 20  # of the items in the queue
+    drain_s: float = 60.0  # for what is in progress when the service goes down
 
 
 class Gate(gate.Gate):
@@ -46,7 +52,7 @@ class Gate(gate.Gate):
         self,
         app: ASGIApp,
         *,
-        bounds: Bounds,
+        bounds: GateBounds,
         metrics: Metrics,
         admit: Callable[[str], Refusal | None],
         host: str = LOCAL,

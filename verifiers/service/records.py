@@ -7,8 +7,6 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, PlainValidator, Wit
 
 from veriloop.verifiers.verdict import Verdict
 
-MAX_ITEMS = 4096  # of one request
-
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
@@ -39,7 +37,7 @@ class VerifyRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    items: Annotated[list[Item], FailFast()] = Field(max_length=MAX_ITEMS)
+    items: Annotated[list[Item], FailFast()]
     request_id: str = Field("", max_length=200)
     stream: bool = Field(False, description="as NDJSON: each verdict when it is ready")
 

@@ -51,7 +51,7 @@ class Settings:
 class RewardService:
     """A service that listens at once, and answers from `start` or `serve` until `close`.
 
-    Raises KeyError for an unknown verifier, ValueError for a default that is not offered, OSError
+    Raises KeyError for an unknown verifier or a default that is not offered, OSError
     for an address in use, and what `open_backend` raises for a sandbox that is not available.
     """
 
@@ -72,7 +72,7 @@ class RewardService:
         for name in (*names, *([settings.default] if settings.default else [])):
             get(name)
         if settings.default and settings.default not in names:
-            raise ValueError(
+            raise KeyError(
                 f"the default verifier {settings.default!r} is not offered; offered: "
                 f"{', '.join(names)}"
             )

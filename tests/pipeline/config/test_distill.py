@@ -50,6 +50,14 @@ def test_what_cannot_work_is_refused_with_the_reason(method, changes, said):
     assert said in str(told.value)
 
 
+@pytest.mark.parametrize("method", WHOLE)
+def test_every_method_judges_the_answers_of_its_examinations(method):
+    judging = {"verifier_workers": 3, "verifier_limit_s": 9.0, "sandbox": {"backend": "docker"}}
+    asked = recipe(method, **judging)
+    assert (asked.verifier_workers, asked.verifier_limit_s) == (3, 9.0)
+    assert asked.sandbox.backend == "docker"
+
+
 @pytest.mark.parametrize(
     ("divergence", "beta"),
     [("forward_kl", 0.0), ("reverse_kl", 1.0), ("jsd", 0.5), ("sampled", 0.5)],

@@ -182,6 +182,10 @@ def test_steps_of_sums_have_a_verifier_and_other_sources_need_one():
     assert ZeroRecipe.model_validate(FIXED | PROCESS).reward.steps == {"arithmetic": "unit_chain"}
     dumped = FIXED | PROCESS | {"reward": {"steps": {}}}
     assert ZeroRecipe.model_validate(dumped).reward.steps == {"arithmetic": "unit_chain"}
+    both = {"problems": {"arithmetic": 1.0, "programs": 1.0}}
+    more = {"reward": {"steps": {"programs": "process_reward"}}}
+    found = ZeroRecipe.model_validate(FIXED | PROCESS | both | more).reward.steps
+    assert found == {"arithmetic": "unit_chain", "programs": "process_reward"}
     assert ZeroRecipe.model_validate(FIXED).reward.steps == {}
     problems = {"problems": {"programs": 1.0}}
     own = {"reward": {"steps": {"programs": "process_reward"}}}

@@ -51,6 +51,11 @@ def test_epochs_and_proportions_are_the_papers_unless_told():
     assert (cold.epochs, rejection.epochs) == (3, 2)
     assert rejection.general.reasoning == 3 and cold.collect.temperature == 1.0
     assert cold.data.template == rejection.data.template == "r1_zero"
+    for kind in (ColdStartRecipe, RejectionRecipe):  # another setting of data leaves it as it is
+        asked = COLLECTS | {"data": {"held_out": 8}}
+        assert kind.model_validate(asked).data.template == "r1_zero"
+        own = COLLECTS | {"data": {"template": "own"}}
+        assert kind.model_validate(own).data.template == "own"
     assert cold.examine and not SFTRecipe.model_validate(SFT | {"data": {"source": "a"}}).examine
 
 

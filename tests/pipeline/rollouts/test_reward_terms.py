@@ -138,6 +138,7 @@ def test_verifiers_of_terms_are_opened():
             {"verifier": "unit_chain", "parts": {"step": 1}},
             "no component 'step'. Did you",
         ),
+        ({"verifier": "unit_chain"}, "none but its own; set reference, as {value: ...}"),
         ({"function": "math:sqrtt"}, "has no function 'sqrtt'. Did you mean 'sqrt'"),
         ({"function": "sqrt"}, "must be path/to/file.py:name"),
         ({"function": "math:sqrt", "reference": {"a": 1}}, "read by verifiers, not by functions"),

@@ -110,8 +110,15 @@ def test_an_unreachable_rewriter_gives_none():
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"layout": "{answer} {thinking}"}, "must contain {thinking} and, after it, {answer}"),
-        ({"layout": "{thinking}"}, "must contain {thinking} and, after it, {answer}"),
+        *(
+            ({"layout": layout}, "must contain <think>{thinking}</think> and, after it, {answer}")
+            for layout in (
+                "{answer} <think>{thinking}</think>",
+                "<think>{thinking}</think>",
+                "|special|{thinking}|special|{answer}",
+                "<think>{thinking}{answer}</think>",
+            )
+        ),
         ({"rewriter": "http://x/v1"}, "rewriter and model: set both or neither"),
     ],
 )

@@ -43,6 +43,11 @@ def test_an_address_out_of_use_is_named(failure):
         raise failure("no")
 
 
+def test_what_is_served_has_messages_of_its_own():
+    with pytest.raises(RecipeError, match=r"^no head in here$"), serving_on("somewhere", 80):
+        raise RecipeError("no head in here")
+
+
 def test_a_token_comes_from_a_variable_or_a_file(monkeypatch, tmp_path):
     path = tmp_path / "token"
     path.write_text("abc\nrest\n")

@@ -114,6 +114,12 @@ def test_what_is_wrong_is_named(ask, service, batch, said):
     assert answer.status == 422 and said in answer.json["detail"], answer.json
 
 
+def test_a_batch_of_more_items_than_the_queue_holds_is_too_large(ask, service):
+    item = {"verifier": "number", "response": "", "gold": "1"}
+    answer = ask(service.url, "/v1/verify", {"items": [item] * 4097})
+    assert answer.status == 413 and "4097 items in one request; at most" in answer.json["detail"]
+
+
 def test_no_items_no_verdicts(ask, service):
     answer = ask(service.url, "/v1/verify", {"items": []})
     assert answer.status == 200 and answer.json["verdicts"] == []
