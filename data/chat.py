@@ -14,10 +14,15 @@ def chat_text(
 
     Templates that write today's date (`strftime_now`, as those of Llama 3 and SmolLM3) get `TODAY`:
     a prompt would otherwise change at midnight, in the middle of a run or of an evaluation.
+
+    Raises ValueError for messages that the template refuses, such as two turns of one side.
     """
-    return tokenizer.apply_chat_template(
-        [dict(message) for message in messages],
-        add_generation_prompt=invites,
-        tokenize=False,
-        strftime_now=TODAY.strftime,
-    )
+    try:
+        return tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            add_generation_prompt=invites,
+            tokenize=False,
+            strftime_now=TODAY.strftime,
+        )
+    except Exception as refusal:  # a template is code of the model
+        raise ValueError(f"the chat template refuses these messages: {refusal}") from refusal

@@ -15,6 +15,7 @@ collect_preferences.yaml` ranks 4 answers to each of 256 sums by the verifiers.
 
 import hashlib
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ from veriloop.pipeline.types import Graded, Rollout
 from veriloop.stages.preference import labeller
 from veriloop.stages.stage_run import StageRun, open_verifiers, run_stage
 from veriloop.stages.teacher_data import data_key, distinct_problems, is_current
+from veriloop.verifiers.llm_judge import MODEL
 
 Row = dict[str, Any]
 
@@ -98,8 +100,13 @@ def _asked(recipe: CollectPreferencesRecipe, start: Path) -> str:
     """Hash of all but the verifiers that the pairs depend on, whoever samples them."""
     reads = lineage.read_by(recipe.model_dump(mode="json", exclude={"cluster"}), start)
     inputs = {key: entry["sha256"] for key, entry in reads["inputs"].items()}
-    text = json.dumps([reads["recipe"], inputs], sort_keys=True)
+    text = json.dumps([reads["recipe"], inputs, *_judge(recipe).values()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _judge(recipe: CollectPreferencesRecipe) -> dict[str, str]:
+    """The name of the model that ranks the answers, for the card of pairs that a judge ranks."""
+    return {"judge": os.environ.get(MODEL, "")} if recipe.label.by == "judge" else {}
 
 
 def _open(stack: ExitStack, recipe: CollectPreferencesRecipe, stage: StageRun) -> Ranking:
@@ -164,6 +171,7 @@ def _write_pairs(path: Path, recipe: CollectPreferencesRecipe, ranking: Ranking,
         "stage": recipe.stage,
         "sampler": ranking.sampler.name,
         "ranked_by": recipe.label.by,
+        **_judge(recipe),
         "verifiers": dict(ranking.verifiers),
         "questions": len(problems),
         "sampled": len(problems) * recipe.rollout.per_prompt,

@@ -16,13 +16,13 @@ responses to each of 800 questions, keeps up to 2, and trains 2 epochs in batche
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from veriloop.data import generated_rows, sft_rows
 from veriloop.data.columns import raw_rows, row_unit
+from veriloop.data.decontaminate import Overlap, texts_of
 from veriloop.pipeline.config.sft import GeneralConfig, RejectionRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.sft import fine_tune
@@ -44,23 +44,30 @@ def run(recipe: RejectionRecipe, output: Path, *, resume: bool, name: str = "") 
 
     def train(stage: StageRun) -> Path:
         outputs = collect_data(
-            recipe, stage, mix=lambda rows: mix_general(rows, recipe.general, recipe.seed)
+            recipe,
+            stage,
+            mix=lambda rows, held_out: mix_general(rows, recipe.general, recipe.seed, held_out),
         )
         return fine_tune(stage, recipe, sft_rows.read(Path(outputs["data"])), outputs)
 
     return run_stage(recipe, output, train, resume=resume, name=name)
 
 
-def mix_general(rows: Rows, config: GeneralConfig, seed: int) -> tuple[Rows, dict[str, Any]]:
-    """Add one general row per `config.reasoning` rows and shuffle.
+def mix_general(
+    rows: Rows, config: GeneralConfig, seed: int, held_out: Overlap
+) -> tuple[Rows, dict[str, Any]]:
+    """Add one general row per `config.reasoning` rows and shuffle. Rows of a file that overlap a
+    text of `held_out` are left out.
 
-    Returns the rows and, for the card, how many general rows were wanted and found.
+    Returns the rows and, for the card, how many general rows were wanted, found, and left out.
     """
     wanted = round(len(rows) / config.reasoning) if config.reasoning else 0
-    general = [{**row, "source": "general"} for row in _general_rows(config, wanted)]
+    drawn, contaminated = _general_rows(config, wanted, held_out)
+    general = [{**row, "source": "general"} for row in drawn]
     mixture = [*rows, *general]
     Random(f"mixture/{seed}").shuffle(mixture)
-    return mixture, {"general": {"wanted": wanted, "found": len(general)}}
+    counts = {"wanted": wanted, "found": len(general), "contaminated": contaminated}
+    return mixture, {"general": counts}
 
 
 def require_general_source(config: GeneralConfig) -> None:
@@ -71,10 +78,12 @@ def require_general_source(config: GeneralConfig) -> None:
         )
 
 
-def _general_rows(config: GeneralConfig, count: int) -> list[dict[str, Any]]:
-    """`count` rows, or as many as the file has, drawn by the seed."""
+def _general_rows(
+    config: GeneralConfig, count: int, held_out: Overlap
+) -> tuple[list[dict[str, Any]], int]:
+    """`count` rows, or as many as the file has, drawn by the seed, and how many were left out."""
     if config.source in GENERATED:
-        return list(GENERATED[config.source](config.seed, count))
+        return list(GENERATED[config.source](config.seed, count)), 0
     path = Path(config.source)
     try:
         rows = list(raw_rows(path))
@@ -83,10 +92,17 @@ def _general_rows(config: GeneralConfig, count: int) -> list[dict[str, Any]]:
         raise RecipeError(f"general.source: {mistake}") from mistake
     Random(f"general/{config.seed}").shuffle(rows)
     columns = {*sft_rows.COLUMNS, "language"}
-    return [
-        {column: value for column, value in row.items() if column in columns}
-        for row in islice(rows, count)
-    ]
+    drawn: list[dict[str, Any]] = []
+    contaminated = 0
+    for row in rows:
+        if len(drawn) == count:
+            break
+        kept = {column: value for column, value in row.items() if column in columns}
+        if held_out.overlaps(*texts_of(kept)):
+            contaminated += 1
+        else:
+            drawn.append(kept)
+    return drawn, contaminated
 
 
 if __name__ == "__main__":

@@ -132,6 +132,8 @@ def _anchors(
         if not all(isinstance(row, Labelled) for row in rows):
             raise ValueError("anchors are single answers: prompt, completion, label")
         good = [row for row in rows if isinstance(row, Labelled) and row.label]
+        if not good:
+            raise ValueError("no row has label true")
         return [encode(row.prompt, row.completion, tokenizer, ends) for row in good]
     except ValueError as mistake:
         raise RecipeError(f"anchors: {recipe.anchors}: {mistake}") from mistake

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -13,6 +13,7 @@ from veriloop.data.card import card_of, hash_of, read_card, write_data
 from veriloop.data.columns import raw_rows
 from veriloop.data.decontaminate import Overlap, texts_of
 from veriloop.data.problem import Problem
+from veriloop.data.sources import source_of
 from veriloop.pipeline.config.checkpoints import find_checkpoint
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe
 from veriloop.pipeline.config.sft import (
@@ -33,10 +34,12 @@ from veriloop.pipeline.sampling.open import open_sampler
 from veriloop.pipeline.sft.rejection_sampling import LAYOUT, CollectedRows, Teacher, collect
 from veriloop.stages.stage_run import StageRun, open_verifiers, sandbox_facts, starting_point
 from veriloop.stages.staleness import current_fingerprints
+from veriloop.verifiers.text.language import language_code
 
 CollectRecipe = ColdStartRecipe | RejectionRecipe
 Rows = Sequence[dict[str, Any]]
-Mixer = Callable[[Rows], tuple[Rows, Mapping[str, Any]]]  # returns all rows, facts for the card
+# adds rows without texts of the evaluation; returns all rows, facts for the card
+Mixer = Callable[[Rows, Overlap], tuple[Rows, Mapping[str, Any]]]
 
 
 def collect_data(
@@ -44,7 +47,7 @@ def collect_data(
     stage: StageRun,
     *,
     rewrite: RewriteConfig | None = None,
-    mix: Mixer = lambda rows: (rows, {}),
+    mix: Mixer = lambda rows, _: (rows, {}),
 ) -> dict[str, str]:
     """Write data.jsonl and its card; returns them as outputs of the stage.
 
@@ -59,8 +62,11 @@ def collect_data(
     if card is not None and (stage.saved is not None or is_current(card, asked, recipe)):
         print(f"data: {card['rows']} rows from an earlier run")
         return _outputs(path)
-    collected, facts = _sample(recipe, stage.directory, teacher, rewrite or RewriteConfig(), asked)
-    rows, more = mix(collected.rows)
+    held_out = _held_out(recipe)
+    collected, facts = _sample(
+        recipe, stage.directory, teacher, rewrite or RewriteConfig(), asked, held_out
+    )
+    rows, more = mix(collected.rows, held_out)
     facts |= {
         "stage": recipe.stage,
         "questions": collected.questions,
@@ -87,7 +93,12 @@ def require_teacher(teacher: str) -> None:
 
 
 def _sample(
-    recipe: CollectRecipe, directory: Path, teacher: Path, rewrite: RewriteConfig, asked: str
+    recipe: CollectRecipe,
+    directory: Path,
+    teacher: Path,
+    rewrite: RewriteConfig,
+    asked: str,
+    held_out: Overlap,
 ) -> tuple[CollectedRows, dict[str, Any]]:
     """The accepted rows and, for the card, how they were sampled."""
     tokenizer = load_tokenizer(teacher)
@@ -103,7 +114,7 @@ def _sample(
         ),
     )
     problems = distinct_problems(config, sources)
-    held_out = _held_out(recipe)
+    _require_languages(problems)
     names = sorted({LAYOUT, *(problem.verifier for problem in problems)})
     with ExitStack() as stack:
         pool = open_verifiers(stack, config, names, directory)
@@ -167,6 +178,16 @@ def distinct_problems(
     return problems
 
 
+def _require_languages(problems: Iterable[Problem]) -> None:
+    """Raise RecipeError for a question in a language whose words cannot be counted."""
+    asked = {(source_of(p), p.facts["language"]) for p in problems if "language" in p.facts}
+    for source, tag in sorted(asked):
+        try:
+            language_code(tag)
+        except ValueError as mistake:
+            raise RecipeError(f"questions of {source}: {mistake}") from mistake
+
+
 def _held_out(recipe: CollectRecipe) -> Overlap:
     """The texts to decontaminate against: evaluation questions of any length, and those of
     `filters.against`."""
@@ -209,7 +230,7 @@ def is_current(card: Mapping[str, Any], asked: str, recipe: object) -> bool:
 
 
 def _asked(recipe: CollectRecipe, teacher: Path) -> str:
-    """Hash of the settings, the content of files and the teacher's weights."""
+    """Hash of the settings, the content of files and the teacher's checkpoint."""
     values = recipe.model_dump(
         mode="json",
         include={
@@ -220,7 +241,7 @@ def _asked(recipe: CollectRecipe, teacher: Path) -> str:
     values["evaluation"] = {key: values["evaluation"][key] for key in ("sources", "problems")}
     reads = lineage.read_by(values)
     files = {key: entry["sha256"] for key, entry in reads["inputs"].items()}
-    text = json.dumps([reads["recipe"], files, weights_hash(teacher)], sort_keys=True)
+    text = json.dumps([reads["recipe"], files, lineage.checkpoint_hash(teacher)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -218,6 +218,13 @@ class AlgorithmConfig(Part):
             )
         return ""
 
+    def _credits_tokens(self) -> str:
+        """What gives single tokens of a response advantages of their own; "" if nothing does."""
+        if self.advantage in ("process", "gae"):
+            return f"advantage={self.advantage}"
+        in_reward = self.kl_placement == "reward" and self.kl_coefficient
+        return "credit=to_go and a KL in the reward" if in_reward and self.credit == "to_go" else ""
+
     def _check_objective(self) -> str:
         updates = self.minibatches * self.epochs
         if self.objective == "policy_gradient" and updates > 1:
@@ -231,6 +238,11 @@ class AlgorithmConfig(Part):
                 f"objective={self.objective} with aggregation={self.aggregation} counts a "
                 "sequence's ratio once per token, which favours long answers; set aggregation: "
                 "sequence_mean"
+            )
+        if self.objective == "gspo" and (credit := self._credits_tokens()):
+            return (
+                f"objective=gspo with {credit}: its ratio of a whole response gives all of its "
+                "tokens one advantage; set objective: gspo_token"
             )
         if problem := self._check_natural_gradient():
             return problem

@@ -15,6 +15,10 @@ FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")  # to downloa
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZERS = ("tokenizer.json", "*.model", "vocab.*")
 LIMITS = ("max_position_embeddings", "n_positions")  # keys of config.json
+VOLATILE = {  # keys of a config that decide no number
+    "transformers_version", "_name_or_path", "name_or_path", "is_local", "local_files_only",
+    "chat_template",
+}  # fmt: skip
 SCALED = ("linear", "dynamic", "yarn")  # RoPE that multiplies the positions that were trained
 _HUB_ID = re.compile(r"(?P<repo>[\w.\-]+/[\w.\-]+)(@(?P<revision>[\w.\-/]+))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")

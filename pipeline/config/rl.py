@@ -293,6 +293,17 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
         return self
 
     @model_validator(mode="after")
+    def _critic_suits(self) -> Self:
+        start, lora = self.algorithm.critic_start, self.trainer.lora
+        if start and lora.rank:
+            raise ValueError(
+                f"algorithm.critic_start={start!r} with trainer.lora.rank={lora.rank}: adapters "
+                "would not train the critic's trunk as a reward model's; set rank: 0, or "
+                "critic_start: ''"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _ranks_suit(self) -> Self:
         if self.cluster.ranks > 1 and self.algorithm.objective == "natural_gradient":
             raise ValueError(

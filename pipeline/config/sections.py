@@ -242,9 +242,10 @@ class AsksQuestions(HasSources):
     def _evaluates_its_own_problems(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        collect, evaluation = values.get("collect"), values.get("evaluation", {})
-        collected = collect.get("problems") if isinstance(collect, dict) else None
-        problems = values.get("problems", collected)
+        evaluation = values.get("evaluation", {})
+        parts = [values, *(values.get(name) for name in ("collect", "data"))]
+        asked = (part.get("problems") for part in parts if isinstance(part, dict))
+        problems = next((found for found in asked if found is not None), None)
         if isinstance(problems, dict) and problems and isinstance(evaluation, dict):
             return {**values, "evaluation": {"sources": tuple(problems), **evaluation}}
         return values

@@ -21,7 +21,7 @@ from veriloop.pipeline.losses.distillation import TopK, top_k_from_hidden
 from veriloop.pipeline.model.device import CPU, onto
 from veriloop.pipeline.model.policy import hidden_states
 from veriloop.pipeline.model.probe import output_head
-from veriloop.pipeline.model.reference import fingerprint
+from veriloop.pipeline.model.reference import deciding_config, fingerprint
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sft.step import Piece, pieces
@@ -40,8 +40,10 @@ class TopKOptions:
 
 
 def pass_key(teacher: Any, examples: Sequence[EncodedExample], options: TopKOptions) -> str:
-    """Hash of the teacher's weights, the examples and the options that change a number."""
+    """Hash of the teacher's weights and config, the examples and the options that change a
+    number."""
     digest = sha256(fingerprint(teacher).encode())
+    digest.update(deciding_config(teacher).encode())
     digest.update(struct.pack("<qqd", options.k, options.ids, options.temperature))
     digest.update(options.trainer.compute.encode())
     for example in examples:

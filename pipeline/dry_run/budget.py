@@ -273,14 +273,16 @@ def _of_natural_step(parts: Sequence[Part], shape: Shape, trainer: TrainerConfig
 
 
 def _reference(recipe: Planned, shape: Shape) -> list[Part]:
-    """With adapters it is the model without them, and only a copy of these."""
+    """With adapters it is the model without them, and only a copy of these. On several ranks it is
+    copied before it comes to the GPU, in float32."""
     held = False
     if isinstance(recipe, RLRecipe):
         held = bool(recipe.algorithm.kl_coefficient)
     elif isinstance(recipe, PreferenceRecipe):
         held = recipe.schedule.name == "online" and recipe.loss.has_reference
     own = adapter_parameters(shape, recipe.trainer) or shape.parameters
-    width, dtype = (2, "bf16") if half_on_gpu(recipe.trainer) else (4, "float32")
+    rounded = half_on_gpu(recipe.trainer) and cluster_of(recipe).ranks == 1
+    width, dtype = (2, "bf16") if rounded else (4, "float32")
     return [Part(name="reference", size=width * own, note=dtype)] if held else []
 
 

@@ -137,7 +137,8 @@ def write_policy(
     """
     stored_as, config = _stored_as(model), lora.adapted(model)
     rounds, adapters = stored_as != torch.float32, lora.adapters(weights)
-    whole = {name: weight for name, weight in weights.items() if name not in adapters}
+    left_out = {*adapters, *_second_names(model)}
+    whole = {name: weight for name, weight in weights.items() if name not in left_out}
     if rounds or config is not None:
         model.save_pretrained(
             folder, state_dict={name: _rounded(w, stored_as) for name, w in whole.items()}
@@ -152,6 +153,17 @@ def write_policy(
         trained = {name: whole[name].detach().contiguous() for name, _ in model.named_parameters()}
         save_file(trained, folder / MASTERS / "model.safetensors")
     save_tokenizer(tokenizer, folder)
+
+
+def _second_names(model: Any) -> set[str]:
+    """All but the first name of each parameter with several, such as the head of a tied embedding:
+    a file holds it once, however often it was copied on its way."""
+    seen, more = set[int](), set[str]()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if id(parameter) in seen:
+            more.add(name)
+        seen.add(id(parameter))
+    return more
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """The frozen reference policy of the KL term, replaced every N optimizer steps."""
 
 import copy
+import json
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from veriloop.pipeline.config.checkpoints import VOLATILE
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.device import device_of
 from veriloop.pipeline.model.probe import compute_dtype
@@ -40,6 +42,13 @@ def fingerprint(model: Any, rounded_like: Any = None) -> str:
     sums_P = summed_like(next(model.parameters()), torch.stack([bits for _, bits in named]))
     digest.update(sums_P.cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def deciding_config(model: Any) -> str:
+    """What of a model's config decides its numbers, such as the base of its positions, as JSON."""
+    values = model.config.to_dict()
+    kept = {key: value for key, value in values.items() if key not in VOLATILE}
+    return json.dumps(kept, sort_keys=True, default=str)
 
 
 def _checksum(parameter: Tensor) -> Tensor:

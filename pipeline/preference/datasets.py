@@ -138,11 +138,10 @@ def _encoded(
     ends: Sequence[int],
 ) -> tuple[list[Example], int]:
     """The examples within the length limits, and how many exceed them."""
+    limits = config.max_prompt, config.max_completion
     if loss.name == "kto":
-        examples = encode_labelled(to_labelled(rows), tokenizer, ends)
-    else:
-        examples = encode_pairs(to_pairs(rows), tokenizer, ends, loss)
-    return within_limits(examples, config.max_prompt, config.max_completion)
+        return encode_labelled(to_labelled(rows), tokenizer, ends, limits)
+    return within_limits(encode_pairs(to_pairs(rows), tokenizer, ends, loss), *limits)
 
 
 def _curriculum(

@@ -122,18 +122,25 @@ def _scores(segments: Sequence[Segment], config: PreferenceLossConfig) -> list[f
     return aspect_score(scores_SA, torch.tensor(weights, dtype=torch.float64)).tolist()
 
 
-def encode_labelled(rows: Sequence[Labelled], tokenizer: Any, ends: Sequence[int]) -> list[Example]:
-    """One example per answer, each with a mismatched one; see `mismatched`.
+def encode_labelled(
+    rows: Sequence[Labelled], tokenizer: Any, ends: Sequence[int], limits: tuple[int, int]
+) -> tuple[list[Example], int]:
+    """One example per answer within the limits of prompt and completion, in tokens, each with a
+    mismatched one (see `mismatched`), and how many answers exceed the limits.
 
     Raises RecipeError, with its number, for an answer that cannot be encoded.
     """
     answers: list[EncodedAnswer] = []
+    labels: list[bool] = []
     for number, row in enumerate(rows, 1):
         try:
-            answers.append(encode(row.prompt, row.completion, tokenizer, ends))
+            answer = encode(row.prompt, row.completion, tokenizer, ends)
         except ValueError as mistake:
             raise RecipeError(f"answer {number}: {mistake}") from mistake
-    return mismatched(answers, [row.label for row in rows])
+        if _fits(answer, *limits):
+            answers.append(answer)
+            labels.append(row.label)
+    return mismatched(answers, labels), len(rows) - len(answers)
 
 
 def mismatched(answers: Sequence[EncodedAnswer], labels: Sequence[bool]) -> list[Example]:
@@ -168,12 +175,12 @@ def within_limits(
     examples: Sequence[Example], prompt: int, completion: int
 ) -> tuple[list[Example], int]:
     """The examples within both limits, in tokens, and how many exceed them."""
-    short = [
-        e
-        for e in examples
-        if all(len(a.prompt) <= prompt and len(a.completion) <= completion for a in e.answers)
-    ]
+    short = [e for e in examples if all(_fits(a, prompt, completion) for a in e.answers)]
     return short, len(examples) - len(short)
+
+
+def _fits(answer: EncodedAnswer, prompt: int, completion: int) -> bool:
+    return len(answer.prompt) <= prompt and len(answer.completion) <= completion
 
 
 def split_by_gap(examples: Sequence[Example], rounds: int) -> list[list[Example]]:

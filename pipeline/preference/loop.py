@@ -17,10 +17,13 @@ from veriloop.pipeline.preference.labelling import read_round, write_round
 from veriloop.pipeline.preference.objective import imbalance, weights
 from veriloop.pipeline.preference.online import OnlineSampler
 from veriloop.pipeline.preference.reference_pass import (
+    ids_key,
+    keep_pass,
     log_probs,
     pass_key,
     read_pass,
     reference_pass,
+    require_scored,
 )
 from veriloop.pipeline.preference.step import PreferenceObjective, learn, measure
 from veriloop.pipeline.rollouts.grade import (
@@ -62,6 +65,7 @@ class PreferenceLoop:
         self.round, self.round_step = 0, 0  # round_step: optimizer steps within the round
         self.reference_key = ""  # of the round's reference pass
         self.held_out_key = ""  # of the start's reference pass over the held-out examples
+        self.ids, self.held_out_ids = "", ""  # what the two passes scored, see `ids_key`
         self.start = start
         self._examples: list[Example] = []
         self._reference: list[Tensor] | None = None
@@ -97,12 +101,16 @@ class PreferenceLoop:
             "done": self.step,
             "key": self.reference_key,
             "held_out_key": self.held_out_key,
+            "ids": self.ids,
+            "held_out_ids": self.held_out_ids,
             "optimizer": self.optimizer.state(),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.round, self.round_step, self.step = state["round"], state["at"], state["done"]
         self.reference_key, self.held_out_key = state["key"], state["held_out_key"]
+        # earlier versions recorded no ids
+        self.ids, self.held_out_ids = state.get("ids", ""), state.get("held_out_ids", "")
         self.optimizer.load(state["optimizer"])
 
     def _optimizer_steps(self) -> Iterator[None]:
@@ -135,20 +143,28 @@ class PreferenceLoop:
                 log_probs, self.start, self._examples, self.recipe.trainer
             )
             return
-        folder = CACHE if self.recipe.schedule.name == "offline" else self._path("reference")
+        shared = self.recipe.schedule.name == "offline"  # the start's numbers serve other runs too
         if resumed:
-            self._reference = read_pass(self._examples, folder / self.reference_key)
+            require_scored(self._examples, self.ids, "the training examples")
+            folder = self._path("reference") / self.reference_key
+            if shared and not folder.is_dir():  # as earlier versions left it
+                folder = CACHE / self.reference_key
+            self._reference = read_pass(self._examples, folder)
             return
         ranks = self.deps.ranks
         self.reference_key = pass_key(self.policy, self.deps.tokenizer, self._examples, ranks)
+        self.ids = ids_key(self._examples)
+        folder = (CACHE if shared else self._path("reference")) / self.reference_key
         self._reference = reference_pass(
             self.policy,
             self._examples,
             self.recipe.trainer,
-            folder / self.reference_key,
+            folder,
             self.deps.console.note,
             ranks,
         )
+        if shared:
+            keep_pass(folder, self._path("reference") / self.reference_key)
 
     def _sync(self, online: OnlineSampler) -> None:
         for warning in online.sync(self.step):
@@ -236,8 +252,11 @@ class PreferenceLoop:
         held_out, ranks, trainer = self.dataset.held_out, self.deps.ranks, self.recipe.trainer
         reference = None
         if self.recipe.loss.has_reference:
-            if not self.step:
+            if self.step:
+                require_scored(held_out, self.held_out_ids, "the held-out examples")
+            else:
                 self.held_out_key = pass_key(self.policy, self.deps.tokenizer, held_out, ranks)
+                self.held_out_ids = ids_key(held_out)
             folder = self._path("held_out") / self.held_out_key
             reference = (
                 read_pass(held_out, folder)

@@ -17,7 +17,7 @@ from veriloop.pipeline.cluster.deal import counted, gathered_values
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.probe import compute_dtype
-from veriloop.pipeline.model.reference import fingerprint
+from veriloop.pipeline.model.reference import deciding_config, fingerprint
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.preference.examples import Example
 from veriloop.pipeline.preference.logps import example_groups, segment_counts, segment_logps
@@ -31,10 +31,19 @@ class ReferenceLostError(StageError):
 
 
 def pass_key(model: Any, tokenizer: Any, examples: Sequence[Example], ranks: Ranks = SINGLE) -> str:
-    """Hash of the model's weights, what it computes in, the tokenizer and the examples' ids."""
+    """Hash of the model's weights and config, what it computes in, the tokenizer and the examples'
+    ids."""
     digest = sha256(ranks.together(_weights_key, model).encode())
+    digest.update(deciding_config(model).encode())
     digest.update(str(compute_dtype(model)).encode())
     digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    digest.update(ids_key(examples).encode())
+    return digest.hexdigest()[:16]
+
+
+def ids_key(examples: Sequence[Example]) -> str:
+    """Hash of the ids of the examples, in their order."""
+    digest = sha256()
     for example in examples:
         for answer in example.answers:
             for ids in (answer.prompt, answer.completion, answer.segments):
@@ -82,6 +91,23 @@ def read_pass(examples: Sequence[Example], folder: Path) -> list[Tensor]:
             )
         logps += torch.load(path, weights_only=True)
     return logps
+
+
+def require_scored(examples: Sequence[Example], ids: str, name: str) -> None:
+    """Raise ReferenceLostError if these examples are not those with the key `ids` ("": not known),
+    whose log-probs would be taken for theirs."""
+    if ids and ids_key(examples) != ids:
+        raise ReferenceLostError(
+            f"{name} are not those that the reference scored when this run began: restore the data "
+            "it began with, or start a new run"
+        )
+
+
+def keep_pass(folder: Path, copy: Path) -> None:
+    """A copy of a complete pass, for a run that goes on elsewhere or after the cache is emptied."""
+    for part in sorted(folder.glob("part_*.pt")):
+        logps = part.read_bytes()
+        write_atomically(copy / part.name, lambda fresh, logps=logps: fresh.write_bytes(logps))
 
 
 @torch.no_grad()

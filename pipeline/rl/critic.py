@@ -90,14 +90,18 @@ class Critic:
         self.optimizer.forget()
 
     def state(self) -> dict[str, Any]:
-        trunk = None if self.trunk is None else self.trunk.state_dict()
+        trunk = None
+        if self.trunk is not None:  # without frozen weights, which are the policy's
+            frozen = {name for name, p in self.trunk.named_parameters() if not p.requires_grad}
+            trunk = {k: v for k, v in self.trunk.state_dict().items() if k not in frozen}
         (optimizer,) = self.optimizer.state()
         return {"head": self.head.state_dict(), "trunk": trunk, "optimizer": optimizer}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.head.load_state_dict(sharded_state(self.head, state["head"]))
         if self.trunk is not None:
-            self.trunk.load_state_dict(sharded_state(self.trunk, state["trunk"]))
+            own = self.trunk.state_dict()
+            self.trunk.load_state_dict(own | sharded_state(self.trunk, state["trunk"]))
         self.optimizer.load([state["optimizer"]])
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from veriloop.pipeline.cluster.deal import empty_batch, exchanged
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.user_code import Options, is_function, load_function
-from veriloop.pipeline.errors import StageError
+from veriloop.pipeline.errors import NonFiniteError, StageError
 from veriloop.pipeline.losses.advantages import (
     RunningMean,
     batch_advantages,
@@ -36,6 +36,11 @@ from veriloop.pipeline.types import Batch, Graded, Signals
 
 # Response tokens of a step that are always scored: they verify the sampler's weights.
 MIN_FORWARD_TOKENS = 512
+_SCORES = {
+    "old_M": "log-probs of the policy",
+    "reference_M": "log-probs of the reference",
+    "values_M": "values of the critic",
+}
 OUTCOMES = ("group", "leave_one_out", "batch", "running", "none")  # advantages of whole responses
 
 
@@ -335,6 +340,22 @@ def score_parts(
     scores = [onto(signals, CPU) for signals in scores]
     signals = iter(exchanged(ranks, batches, scores) if deals else scores)
     return [replace(part, signals=tuple(islice(signals, len(part.batches)))) for part in parts]
+
+
+def require_finite(parts: Sequence[Minibatch], done: int) -> None:
+    """Raise NonFiniteError if a model's score of a token before the first update is NaN or
+    infinite."""
+    for name, scores in _SCORES.items():
+        wrong = sum(
+            int((~values_M.isfinite()).sum())
+            for part in parts
+            for signals in part.signals
+            if (values_M := getattr(signals, name)) is not None
+        )
+        if wrong:
+            raise NonFiniteError(
+                f"{wrong} {scores} are not finite before optimizer step {done + 1}"
+            )
 
 
 def _rewards(graded: Sequence[Graded]) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from random import Random
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from veriloop.pipeline.config.checkpoints import find_checkpoint
@@ -24,6 +25,7 @@ from veriloop.pipeline.rl.critic import Critic, critic_optimizer
 from veriloop.pipeline.rl.estimator import (
     AdvantageEstimator,
     forwarded,
+    require_finite,
     score_parts,
     without_gradient,
 )
@@ -119,6 +121,13 @@ class PolicyLearner:
             parts = score_parts(
                 self.policy, reference, self.critic, parts, algorithm, chunk, self.ranks
             )
+        try:
+            require_finite(parts, self.done)
+        except NonFiniteError as failure:
+            if self.recipe.nonfinite == "stop":
+                raise
+            self.refused.append(str(failure))
+            return [], torch.zeros(len(graded))
         parts, advantages_N = self.estimator(
             graded,
             parts,

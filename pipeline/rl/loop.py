@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from veriloop.pipeline.errors import NonFiniteError, StageError
@@ -152,8 +153,11 @@ class Loop:
         if self.recipe.sampler.sleep:
             self.deps.sampler.sleep()
         self._prefetch(self.step + 1)
+        learns = collected.missing < self.recipe.rollout.prompts
         with clock("update"):
-            updates, advantages_N = self._learn(graded)
+            updates, advantages_N = (
+                self._learn(graded) if learns else ([], torch.zeros(len(graded)))
+            )
         if self.prefetcher is not None:
             self.prefetcher.finish(clock)
         with clock("sync"):
@@ -166,9 +170,8 @@ class Loop:
             self._warn(report)
             self.learner.renew_reference()
         with clock("record"):
-            self.deps.record.write_rollouts(
-                self.step + 1, graded, advantages_N.tolist(), self.learner.token_trace()
-            )
+            trace = self.learner.token_trace() if learns else {}
+            self.deps.record.write_rollouts(self.step + 1, graded, advantages_N.tolist(), trace)
         self.step += 1
         peaks = memory_peaks(self.deps.sampler.pid)
         self._log(

@@ -41,7 +41,8 @@ class CollectedStep:
 
     graded: list[Graded]
     asked: int  # questions sampled, including those of dropped groups
-    missing: int  # groups still without a learning signal after the last attempt
+    missing: int  # groups still without a learning signal after the last attempt; if all are, the
+    # step learns nothing
 
 
 class RolloutCollector:
@@ -100,7 +101,7 @@ class RolloutCollector:
             refill = record_attempt(refill, _sorted_groups(graded))
         self.next_question += refill.sampled
         mixed = [g for g in collected if _question_index(g) in refill.kept]
-        # Without a mixed group the step still records its rollouts; their advantages are 0.
+        # Without a mixed group the step still records its rollouts, and learns nothing.
         return CollectedStep(
             graded=mixed or collected, asked=refill.sampled, missing=refill.missing
         )

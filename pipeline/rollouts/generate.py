@@ -140,8 +140,8 @@ def _chat(question: str, tokenizer: Any, system: str) -> str:
     messages.append({"role": "user", "content": question})
     try:
         text = chat_text(messages, tokenizer, invites=True)
-    except Exception as refusal:  # a template is code of the model
-        raise RecipeError(f"the chat template refuses these messages: {refusal}") from refusal
+    except ValueError as refusal:
+        raise RecipeError(str(refusal)) from refusal
     if system.strip() not in text:
         raise RecipeError("the chat template leaves the system message out; set system to ''")
     return text

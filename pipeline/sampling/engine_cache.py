@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from veriloop.pipeline.config.checkpoints import VOLATILE
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.model.policy import (
     eos_ids,
@@ -39,10 +40,6 @@ from veriloop.pipeline.sampling.sync import WeightSync
 
 WEIGHTS = (".safetensors", ".bin", ".index.json")
 CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")
-VOLATILE = {  # config keys that do not affect an engine
-    "transformers_version", "_name_or_path", "name_or_path", "is_local", "local_files_only",
-    "chat_template",
-}  # fmt: skip
 PROBES = ("1+2=", "9", "What is 3+4-5?", "<think>")  # prompts of the weight check
 
 

@@ -22,7 +22,7 @@ from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.sft.rewrite import rewrite_all, split_response
 from veriloop.pipeline.types import Rollout
-from veriloop.verifiers.text.language import share
+from veriloop.verifiers.text.language import language_code, share
 from veriloop.verifiers.text.prose import prose
 from veriloop.verifiers.text.repetition import distinct_share, pieces
 from veriloop.verifiers.text.words import words
@@ -226,7 +226,7 @@ def _write(path: Path, answers: Sequence[Mapping[str, Any]]) -> None:
 def _sample(batch: Sequence[Problem], answer: Mapping[str, Any], ngram: int) -> Sample:
     problem, response = batch[answer["problem"]], str(answer["response"])
     thinking = split_response(response).thinking
-    language = problem.facts.get("language")
+    tag = problem.facts.get("language")
     failed = answer["accuracy"] is None or answer["format"] is None
     return Sample(
         question=problem.prompt,
@@ -237,7 +237,7 @@ def _sample(batch: Sequence[Problem], answer: Mapping[str, Any], ngram: int) -> 
         right=None if failed else answer["accuracy"] == 1.0,
         readable=answer["format"] == 1.0,
         words=len(words(prose(thinking))),
-        consistency=None if language is None else share(thinking, language)[0],
+        consistency=None if tag is None else share(thinking, language_code(tag))[0],
         distinct=distinct_share(pieces(response), ngram),
         facts={"problem": answer["problem"]},
     )

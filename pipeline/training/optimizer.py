@@ -23,7 +23,12 @@ class Optimizer:
     def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
         self.config = config
         matrices, others = _divided(model.named_parameters(), bool(config.muon_learning_rate))
-        self._parts = [_adamw(others, config)]
+        if config.muon_learning_rate and not matrices:
+            raise RecipeError(
+                f"optimizer.muon_learning_rate={config.muon_learning_rate:g}: no matrix of a "
+                f"transformer block of {type(model).__name__} is trained; set 0"
+            )
+        self._parts: list[Any] = [_adamw(others, config)] if others else []
         if matrices:
             self._parts.append(
                 Muon(matrices, lr=config.muon_learning_rate, weight_decay=config.muon_weight_decay)
@@ -149,6 +154,7 @@ def _divided(
     for name, parameter in parameters:
         if not parameter.requires_grad:
             continue
-        inside = ".layers." in name and parameter.ndim == 2
+        # A block has a number in a list of blocks, such as layers.3 or h.3.
+        inside = parameter.ndim == 2 and any(part.isdigit() for part in name.split("."))
         (matrices if muon and inside else others).append(parameter)
     return matrices, others

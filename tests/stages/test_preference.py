@@ -1,6 +1,7 @@
 """Preference optimisation as a stage: every loss and schedule, resumed to the same bits."""
 
 import json
+import shutil
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -273,10 +274,47 @@ def test_the_offline_reference_is_scored_once_for_all_runs(recipe, tmp_path, cac
 
 
 @pytest.mark.slow
+def test_a_run_goes_on_with_its_own_reference_where_the_cache_is_empty(
+    recipe, tmp_path, stopping, cache
+):
+    preference.run(recipe(), tmp_path / "whole", resume=False)
+    with stopping(), pytest.raises(Stopped):
+        preference.run(recipe(), tmp_path / "run", resume=False)
+    shutil.rmtree(cache)
+    preference.run(recipe(), tmp_path / "run", resume=True)
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole") and not cache.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "name"), [(0, "the training examples"), (7, "the held-out examples")]
+)
+def test_other_rows_are_not_trained_on_against_the_reference_of_the_first(
+    recipe, tmp_path, stopping, capsys, line, name
+):
+    pairs = [
+        json.dumps({"prompt": f"{i}+{i}=", "chosen": f"{2 * i}.", "rejected": f"{2 * i + 1}."})
+        for i in range(9)
+    ]
+    path, file = tmp_path / "pairs.jsonl", tmp_path / "recipe.yaml"
+    path.write_text("\n".join(pairs))
+    asked = recipe(data={"source": str(path), "rows": 6, "held_out": 2})
+    file.write_text(yaml.safe_dump(asked.model_dump(mode="json")))
+    words = ["preference", str(file), "--output", str(tmp_path / "run")]
+    with stopping():
+        assert main(words) == 130
+    path.write_text("\n".join([*pairs[:line], *pairs[line + 1 :]]))
+    capsys.readouterr()
+    assert main([*words, "--resume", "--allow-changed", "file"]) == 1
+    assert f"{name} are not those that the reference scored" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_a_lost_reference_is_not_made_up(recipe, tmp_path, stopping, cache):
     with stopping(), pytest.raises(Stopped):
         preference.run(recipe(), tmp_path / "run", resume=False)
-    for path in cache.rglob("*.pt"):
+    shutil.rmtree(cache)
+    for path in (tmp_path / "run/preference/reference").rglob("*.pt"):
         path.unlink()
     with pytest.raises(ReferenceLostError, match="is missing"):
         preference.run(recipe(), tmp_path / "run", resume=True)

@@ -6,11 +6,13 @@ from collections import Counter
 import pytest
 
 from veriloop.data.card import read_card
+from veriloop.data.decontaminate import Overlap
 from veriloop.pipeline.config.sft import GeneralConfig, RejectionRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.stages import rejection_sft
 from veriloop.stages.rejection_sft import mix_general
 
+NOTHING = Overlap(())
 ROWS = [{"text": str(n), "source": "arithmetic"} for n in range(12)]
 
 
@@ -48,33 +50,42 @@ def test_it_learns_both_kinds_from_the_base(recipe, tmp_path):
     data = tmp_path / "rejection_sft" / "data.jsonl"
     card = read_card(data)
     assert card["sources"] == {"arithmetic": 12, "general": 4} and card["rows"] == 16
-    assert card["general"] == {"wanted": 4, "found": 4} and card["dropped"] == {"wrong": 12}
+    assert card["general"] == {"wanted": 4, "found": 4, "contaminated": 0}
+    assert card["dropped"] == {"wrong": 12}
     kinds = [json.loads(line)["source"] for line in data.read_text().splitlines()]
     assert kinds != sorted(kinds)  # not one kind after the other
 
 
 @pytest.mark.parametrize(("reasoning", "wanted"), [(3, 4), (1, 12), (5, 2), (0, 0)])
 def test_the_proportion_is_the_recipes(reasoning, wanted):
-    rows, facts = mix_general(ROWS, GeneralConfig(reasoning=reasoning), 0)
+    rows, facts = mix_general(ROWS, GeneralConfig(reasoning=reasoning), 0, NOTHING)
     assert sources(rows)["arithmetic"] == 12 and sources(rows)["general"] == wanted
-    assert facts == {"general": {"wanted": wanted, "found": wanted}}
+    assert facts == {"general": {"wanted": wanted, "found": wanted, "contaminated": 0}}
 
 
 def test_general_rows_come_from_a_file_too_drawn_by_their_seed(general):
     config = GeneralConfig(source=general(40))
-    rows, _ = mix_general(ROWS, config, 0)
+    rows, _ = mix_general(ROWS, config, 0, NOTHING)
     drawn = [row for row in rows if row["source"] == "general"]
     assert len(drawn) == 4 and all(
         row.keys() == {"prompt", "completion", "source"} for row in drawn
     )
-    assert mix_general(ROWS, config, 0)[0] == rows
-    other = mix_general(ROWS, GeneralConfig(source=config.source, seed=1), 0)[0]
+    assert mix_general(ROWS, config, 0, NOTHING)[0] == rows
+    other = mix_general(ROWS, GeneralConfig(source=config.source, seed=1), 0, NOTHING)[0]
     assert {r["prompt"] for r in other if "prompt" in r} != {row["prompt"] for row in drawn}
 
 
 def test_a_file_with_too_few_rows_gives_what_it_has_and_the_card_says_so(general):
-    rows, facts = mix_general(ROWS, GeneralConfig(source=general(3)), 0)
-    assert sources(rows)["general"] == 3 and facts == {"general": {"wanted": 4, "found": 3}}
+    rows, facts = mix_general(ROWS, GeneralConfig(source=general(3)), 0, NOTHING)
+    counts = {"wanted": 4, "found": 3, "contaminated": 0}
+    assert sources(rows)["general"] == 3 and facts == {"general": counts}
+
+
+def test_general_rows_of_a_file_that_hold_evaluation_texts_are_left_out(general):
+    rows, facts = mix_general(ROWS, GeneralConfig(source=general(4)), 0, Overlap(["Hello 2"], 2))
+    prompts = {row["prompt"] for row in rows if "prompt" in row}
+    assert prompts == {"Hello 0", "Hello 1", "Hello 3"}
+    assert facts == {"general": {"wanted": 4, "found": 3, "contaminated": 1}}
 
 
 def test_a_source_that_is_not_there_or_holds_something_else_is_refused(recipe, general, tmp_path):
@@ -85,4 +96,4 @@ def test_a_source_that_is_not_there_or_holds_something_else_is_refused(recipe, g
     with open(path, "a") as file:
         file.write('{"question": "?"}\n')
     with pytest.raises(RecipeError, match=r"general\.source: .*line 2: needs prompt"):
-        mix_general(ROWS, GeneralConfig(source=path), 0)
+        mix_general(ROWS, GeneralConfig(source=path), 0, NOTHING)

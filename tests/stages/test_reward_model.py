@@ -84,6 +84,9 @@ def test_anchors_can_be_a_file_of_their_own(recipe, tmp_path, stage):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     reward_model.run(recipe(anchors=str(path)), tmp_path / "run", resume=False)
     assert stage(tmp_path / "run")["outputs"]["anchors"] == 2  # the good ones
+    path.write_text("".join(json.dumps(row | {"label": False}) + "\n" for row in rows))
+    with pytest.raises(RecipeError, match=r"anchors: .*no row has label true"):
+        reward_model.run(recipe(anchors=str(path)), tmp_path / "none", resume=False)
     path.write_text(json.dumps({"prompt": "p", "chosen": "a", "rejected": "b"}) + "\n")
     with pytest.raises(RecipeError, match=r"anchors: .*anchors are single answers"):
         reward_model.run(recipe(anchors=str(path)), tmp_path / "other", resume=False)

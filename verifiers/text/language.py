@@ -46,14 +46,19 @@ def part_of(response: str, part: str, *, prefilled_think: bool = False) -> str |
 
 
 def _settings(reference: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, str]:
-    language = str(reference.get("language", facts.get("language", ""))).lower()
-    language = language.replace("_", "-").partition("-")[0]
+    language = language_code(str(reference.get("language", facts.get("language", ""))))
     part = reference.get("part", facts.get("language_part", "thinking"))
     if part not in PARTS:
         raise ValueError(f"part must be one of {PARTS}, got {part!r}")
-    if not is_supported(language):
-        raise ValueError(f"language {language!r} is not an ISO 639-1 code of a supported language")
     return language, part
+
+
+def language_code(tag: str) -> str:
+    """The ISO 639-1 code of a tag such as en-US. Raises ValueError for an unsupported language."""
+    code = tag.lower().replace("_", "-").partition("-")[0]
+    if not is_supported(code):
+        raise ValueError(f"language {tag!r} is not an ISO 639-1 code of a supported language")
+    return code
 
 
 @verifier(

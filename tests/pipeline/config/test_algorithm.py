@@ -66,6 +66,20 @@ def test_the_models_that_have_to_be_in_memory(preset, held):
         ({"objective": "policy_gradient"}, "no ratio to correct for 2 updates"),
         ({"preset": "rloo", "epochs": 3}, r"3 updates per rollout \(minibatches=1, epochs=3\)"),
         ({"objective": "gspo", "aggregation": "token_mean"}, "favours long answers"),
+        (
+            {"objective": "gspo", "advantage": "process", "aggregation": "sequence_mean"},
+            "advantage=process: its ratio of a whole response gives all of its tokens",
+        ),
+        (
+            {
+                "objective": "gspo",
+                "aggregation": "sequence_mean",
+                "kl_placement": "reward",
+                "kl_estimator": "k1",
+                "credit": "to_go",
+            },
+            "credit=to_go and a KL in the reward",
+        ),
         ({"objective": "natural_gradient"}, "natural_gradient needs trust_region > 0"),
         (NATURAL | {"critic": "shared"}, "objective=natural_gradient with critic=shared"),
         (NATURAL | {"ptx_coefficient": 0.1}, "natural_gradient with ptx_coefficient=0.1"),

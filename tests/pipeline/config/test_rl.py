@@ -7,7 +7,7 @@ from veriloop.data.sources import SOURCES
 from veriloop.data.template import INSTRUCTION
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, ReasoningRecipe, RLRecipe, ZeroRecipe
 from veriloop.pipeline.config.sections import EvaluationConfig
-from veriloop.pipeline.config.sft import ColdStartRecipe
+from veriloop.pipeline.config.sft import ColdStartRecipe, SFTRecipe
 
 FIXED = {
     "name": "n",
@@ -85,6 +85,13 @@ def test_a_reward_model_needs_its_folder_and_something_to_judge(changes, said):
         preference(**changes)
 
 
+def test_a_critic_from_a_reward_model_has_no_adapters():
+    algorithm = {"preset": "ppo", "critic_start": "models/reward"}
+    assert preference(algorithm=algorithm).algorithm.critic_start == "models/reward"
+    with pytest.raises(ValidationError, match=r"critic_start='models/reward' with trainer\.lora\."):
+        preference(algorithm=algorithm, trainer={"lora": {"rank": 4}})
+
+
 def test_without_a_reward_model_there_is_no_secondary_stage():
     with pytest.raises(ValidationError, match="reward\n  Field required"):
         PreferenceRLRecipe.model_validate(FIXED | {"problems": MIXED})
@@ -153,6 +160,9 @@ def test_a_stage_that_collects_is_measured_on_what_it_collects():
     rest = {name: FIXED[name] for name in ("name", "start", "optimizer")} | {"teacher": "t"}
     recipe = ColdStartRecipe.model_validate(rest | {"collect": collect})
     assert recipe.evaluation.sources == ("programs", "arithmetic")
+    worked = {key: rest[key] for key in ("name", "start", "optimizer")}
+    worked |= {"data": {"problems": {"programs": 1.0}, "rows": 4}}
+    assert SFTRecipe.model_validate(worked).evaluation.sources == ("programs",)
 
 
 @pytest.mark.parametrize(

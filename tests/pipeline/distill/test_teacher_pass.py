@@ -101,14 +101,17 @@ def test_the_key_depends_on_everything_that_changes_a_number(tiny_llama, some_ex
     assert re.fullmatch("[0-9a-f]{16}", key)
     assert pass_key(tiny_llama(seed=1), list(examples), OPTIONS) == key
     flipped = replace(examples[0], learned=(*examples[0].learned[:-1], False))
+    read_otherwise = tiny_llama(seed=1)
+    read_otherwise.config.rms_norm_eps = 0.1
     others = [
         pass_key(tiny_llama(seed=2), examples, OPTIONS),
+        pass_key(read_otherwise, examples, OPTIONS),
         pass_key(teacher, examples[:-1], OPTIONS),
         pass_key(teacher, [flipped, *examples[1:]], OPTIONS),
         *(pass_key(teacher, examples, replace(OPTIONS, **{name: value}))
           for name, value in (("k", 4), ("ids", 39), ("temperature", 1.0),
                               ("trainer", TrainerConfig(compute="bfloat16")))),
     ]  # fmt: skip
-    assert len({key, *others}) == 8
+    assert len({key, *others}) == 9
     rows = replace(OPTIONS, trainer=TrainerConfig(row=99))
     assert pass_key(teacher, examples, rows) == key  # how it is cut up changes no number

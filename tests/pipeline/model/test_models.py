@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
@@ -313,6 +314,8 @@ def test_a_checkpoint_in_bfloat16_is_trained_in_float32_and_saved_as_it_was(
     save_policy(policy, AutoTokenizer.from_pretrained(start), tmp_path / "saved")
     assert AutoConfig.from_pretrained(tmp_path / "saved").dtype == torch.bfloat16
     assert json.loads((tmp_path / "saved" / "config.json").read_text())["dtype"] == "bfloat16"
+    names = load_file(tmp_path / "saved" / "model.safetensors").keys()
+    assert names == load_file(start / "model.safetensors").keys()  # the tied head is there once
     stored = AutoModelForCausalLM.from_pretrained(tmp_path / "saved", dtype="auto")
     for (name, want), got in zip(policy.named_parameters(), stored.parameters(), strict=True):
         assert got.dtype == torch.bfloat16 and torch.equal(want.bfloat16(), got), name

@@ -55,7 +55,21 @@ def test_encoded_pairs_keep_their_gap_and_name_the_one_that_fails(tokenizer):
     with pytest.raises(RecipeError, match=r"pair 2: .*end-of-sequence id"):
         encode_pairs([good, bad], tokenizer, (2,), DPO)
     with pytest.raises(RecipeError, match=r"answer 1: .*end-of-sequence id"):
-        encode_labelled(to_labelled([bad]), tokenizer, (2,))
+        encode_labelled(to_labelled([bad]), tokenizer, (2,), (99, 99))
+
+
+def test_a_labelled_answer_is_measured_by_its_own_length(tokenizer):
+    """Not by that of the answer to another prompt that it is compared with."""
+    texts = ["a", "a " * 40, "b", "b " * 40, "c"]
+    rows = [Labelled(prompt=str(i), completion=text, label=i % 2 == 0)
+            for i, text in enumerate(texts)]  # fmt: skip
+    examples, dropped = encode_labelled(rows, tokenizer, (2,), (8, 8))
+    assert dropped == 2 and [example.label for example in examples] == [True, True, True]
+    own = [encode(str(i), texts[i], tokenizer, (2,)) for i in (0, 2, 4)]
+    assert [example.answers[0] for example in examples] == own
+    assert [e.answers[1].completion for e in examples] == [
+        one.completion for one in (own[1], own[2], own[0])
+    ]
 
 
 def segments(*scores):

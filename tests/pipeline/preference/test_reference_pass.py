@@ -97,15 +97,18 @@ def in_other_segments(example):
     return replace(example, answers=(replace(first, segments=segments), *others))
 
 
-def test_the_key_is_of_the_weights_the_ids_and_the_tokenizer(tiny_llama, pairs, tokenizer):
+def test_the_key_is_of_the_model_the_ids_and_the_tokenizer(tiny_llama, pairs, tokenizer):
     examples = pairs(3)
     key = pass_key(tiny_llama(), tokenizer, examples)
     assert pass_key(tiny_llama(), tokenizer, pairs(3)) == key and re.fullmatch("[0-9a-f]{16}", key)
     moved = tiny_llama()
     with torch.no_grad():
         next(iter(moved.parameters()))[0, 0] += 1e-3
+    read_otherwise = tiny_llama()
+    read_otherwise.config.rms_norm_eps = 0.1
     others = [
         pass_key(moved, tokenizer, examples),
+        pass_key(read_otherwise, tokenizer, examples),
         pass_key(tiny_llama(), tokenizer, examples[:2]),
         pass_key(tiny_llama(), tokenizer, examples[::-1]),
         pass_key(tiny_llama(), tokenizer, pairs(3, seed=1)),
@@ -113,7 +116,7 @@ def test_the_key_is_of_the_weights_the_ids_and_the_tokenizer(tiny_llama, pairs, 
             tiny_llama(), tokenizer, [examples[0], examples[1], in_other_segments(examples[2])]
         ),
     ]
-    assert len({key, *others}) == 6
+    assert len({key, *others}) == 7
 
 
 def test_another_precision_is_another_key(tiny_llama, pairs, tokenizer):

@@ -13,6 +13,7 @@ from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.model.policy import load_policy
+from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.model.sharded import Ranks
 from veriloop.pipeline.rl.critic import Critic, critic_optimizer
@@ -289,3 +290,19 @@ def test_the_learner_gives_it_the_same_place_in_the_schedule_as_the_policy(
     assert [rest for rest, _ in policys] == [rest for rest, _ in critics[2:]]
     for (_, rate), (_, policys_rate) in zip(critics[2:], policys, strict=True):
         assert rate == pytest.approx(5 * policys_rate)
+
+
+def test_a_state_leaves_out_the_frozen_weights_that_are_the_policys(tiny_llama, sampled, whole):
+    model = prepare(tiny_llama(), TrainerConfig(lora={"rank": 2}))
+    (batch,) = whole(sampled(tiny_llama(), 2), torch.ones(2)).batches
+    critic, fresh = (
+        Critic(model, own_trunk=True, optimizer=OptimizerConfig(learning_rate=0.01))
+        for _ in range(2)
+    )
+    for _ in range(2):
+        critic.values(model, batch).square().mean().backward()
+        critic.step(0.0, 0)
+    state = copy.deepcopy(critic.state())
+    assert state["trunk"] and all("lora_" in name for name in state["trunk"])
+    fresh.load(state)
+    assert torch.equal(fresh.values(model, batch), critic.values(model, batch))

@@ -12,6 +12,7 @@ import torch
 
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.errors import NonFiniteError, StageError, Stopped
+from veriloop.pipeline.rl import learner
 from veriloop.pipeline.rl.loop import Loop
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.rl.update import MismatchError
@@ -605,3 +606,42 @@ def test_a_run_that_skips_them_continues(train, tmp_path, prepare, capsys):
     assert all(p.isfinite().all() for p in loop.policy.parameters())
     assert (tmp_path / "a/refused/step_000002.parquet").exists()
     assert "WARNING: " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nonfinite", ["stop", "skip"])
+def test_scores_before_the_first_update_are_refused_as_gradients_are(
+    train, tmp_path, monkeypatch, nonfinite
+):
+    plain, turns = learner.score_parts, []
+
+    def poisoned(*arguments):
+        first, *others = plain(*arguments)
+        turns.append(first)
+        if len(turns) != 2:
+            return [first, *others]
+        signals, *more = first.signals
+        lost = replace(signals, reference_M=signals.reference_M * float("nan"))
+        return [replace(first, signals=(lost, *more)), *others]
+
+    monkeypatch.setattr(learner, "score_parts", poisoned)
+    if nonfinite == "stop":
+        with pytest.raises(NonFiniteError, match=r"of the reference are not finite before .*3"):
+            train("a", recipe(nonfinite=nonfinite))
+    else:
+        rows = metrics(train("a", recipe(nonfinite=nonfinite)))
+        assert ["grad_norm" in row for row in rows] == [True, False, True, True]
+    assert (tmp_path / "a/refused/step_000002.parquet").exists()
+
+
+@pytest.mark.slow
+def test_a_step_without_a_mixed_group_is_recorded_and_teaches_nothing(train, tmp_path):
+    begun = {}
+    told = recipe(steps=2, algorithm={"dynamic_sampling": 1})  # no answer is right, all differ
+    loop = train("a", told, lambda loop: begun.update(bits(loop.policy)))
+    assert same(bits(loop.policy), begun)
+    for row in metrics(loop):
+        assert row["groups_missing"] == 4 and row["optimizer_steps"] == 0
+        assert "grad_norm" not in row and row["reward_std"] > 0
+    rows = read_rollouts(tmp_path / "a/rollouts/step_000002.parquet")
+    assert len(rows) == 2 * 4 * 4 and {row["advantage"] for row in rows} == {0.0}

@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.losses import kl
 from veriloop.pipeline.losses.gspo import gspo, gspo_token, mean_log_ratio
 from veriloop.pipeline.losses.mismatch import geometric_mean_mask, masked_importance_weight
@@ -19,7 +20,7 @@ from veriloop.pipeline.losses.policy_gradient import (
     truncated_importance_weight,
 )
 from veriloop.pipeline.losses.trust_region import penalised_surrogate
-from veriloop.pipeline.rl.objective import correction, drift, objective
+from veriloop.pipeline.rl.objective import _of_user, correction, drift, objective
 from veriloop.pipeline.types import Signals
 
 
@@ -162,3 +163,16 @@ def test_estimators_of_the_drift(tokens):
     assert all(not torch.allclose(a, b) for i, a in enumerate(values) for b in values[:i])
     signals = Signals(advantages_M=one.advantages_M, old_M=one.old_M)
     assert signals.reference_M is None
+
+
+def test_a_function_of_the_user_is_blamed_for_its_own_numbers_alone(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "def plain(inputs):\n    return 2 * inputs.logp_M\n\n"
+        "def broken(inputs):\n    return inputs.logp_M * float('inf')\n"
+    )
+    finite_M = torch.tensor([-1.0, -2.0], requires_grad=True)
+    with pytest.raises(StageError, match="broken returns values that are not finite"):
+        _of_user(f"{path}:broken", SimpleNamespace(logp_M=finite_M))
+    lost_M = torch.tensor([-1.0, float("nan")], requires_grad=True)
+    assert _of_user(f"{path}:plain", SimpleNamespace(logp_M=lost_M)).values_M[0] == -2.0

@@ -1,8 +1,10 @@
 """Rows as examples: too long ones are counted or refused, and no held-out question is learned."""
 
+import copy
+
 import pytest
 
-from veriloop.data.sft_rows import PlainText, parse_rows
+from veriloop.data.sft_rows import Conversation, PlainText, parse_rows
 from veriloop.pipeline.config.sft import SFTExamplesConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.policy import load_tokenizer
@@ -65,6 +67,15 @@ def test_a_row_that_cannot_be_encoded_is_named(tokenizer):
     rows = [*ROWS, PlainText(prompt="p", completion="a<eos>b")]
     with pytest.raises(RecipeError, match=r"data: row 19: .*end-of-sequence"):
         build_dataset(rows, SFTExamplesConfig(), tokenizer, (2,), 0)
+
+
+def test_a_row_that_the_chat_template_refuses_is_named(tokenizer):
+    strict = copy.deepcopy(tokenizer)
+    strict.chat_template = "{{ raise_exception('roles must alternate') }}"
+    talk = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
+    rows = [*ROWS, Conversation(messages=talk)]
+    with pytest.raises(RecipeError, match=r"data: row 19: the chat template refuses .*alternate"):
+        build_dataset(rows, SFTExamplesConfig(), strict, (2,), 0)
 
 
 def test_a_conversation_and_its_continuation_are_held_out_together():

@@ -354,6 +354,13 @@ def test_a_question_without_a_language_may_be_thought_about_in_any(collecting):
     assert {row["language"] for row in found.rows} == {""}
 
 
+def test_a_tag_of_a_language_and_a_region_is_read_as_the_verifier_reads_it(collecting):
+    tagged = [replace(p, facts=p.facts | {"language": p.facts["language"] + "-XX"})
+              for p in PROBLEMS]  # fmt: skip
+    plain, found = collecting(), collecting(problems=tagged)
+    assert found.dropped == plain.dropped and len(found.rows) == len(plain.rows)
+
+
 def test_a_resumed_run_asks_the_rewriter_for_what_failed_and_nothing_else(collecting, monkeypatch):
     asked = []
 

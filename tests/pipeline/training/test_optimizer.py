@@ -8,7 +8,9 @@ import torch
 from torch import nn
 from transformers import get_cosine_schedule_with_warmup
 
-from veriloop.pipeline.config.sections import OptimizerConfig
+from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
+from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.training.optimizer import Optimizer, schedule
 
 
@@ -64,6 +66,25 @@ def test_muon_gets_exactly_the_matrices_of_the_blocks(tiny_llama):
     rest = {names[id(p)] for group in adam.param_groups for p in group["params"]}
     assert rest == set(names.values()) - given
     assert {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"} <= rest
+
+
+def test_muon_alone_trains_adapters_and_is_refused_where_it_would_train_nothing(tiny_llama):
+    adapted = prepare(tiny_llama(), TrainerConfig(lora={"rank": 2}))
+    optimizer = Optimizer(adapted, BOTH)
+    (muon,) = optimizer._parts
+    assert isinstance(muon, torch.optim.Muon)
+    sum(p.square().sum() for p in optimizer.parameters).backward()
+    assert optimizer.step(0.0, 0)[1] == pytest.approx(BOTH.muon_learning_rate)
+    with pytest.raises(RecipeError, match=r"muon_learning_rate=.* of Linear is trained; set 0"):
+        Optimizer(torch.nn.Linear(4, 4), BOTH)
+
+
+def test_the_blocks_of_other_families_are_found():
+    blocks = torch.nn.ModuleDict({"h": torch.nn.ModuleList([torch.nn.Linear(4, 4)])})
+    model = torch.nn.ModuleDict({"transformer": blocks, "lm_head": torch.nn.Linear(4, 9)})
+    adam, muon = Optimizer(model, BOTH)._parts
+    assert [p.shape for p in muon.param_groups[0]["params"]] == [(4, 4)]
+    assert len(adam.param_groups[0]["params"]) == 3
 
 
 def test_without_muon_adamw_has_every_parameter_once(tiny_llama):
