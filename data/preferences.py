@@ -7,7 +7,7 @@ of messages. Pairs with a `group` get metrics per group. Other columns are ignor
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class Pair:
     group: str = ""  # metrics are reported per group
     chosen_segments: tuple[Segment, ...] = ()  # concatenated, they are the answer
     rejected_segments: tuple[Segment, ...] = ()
+    place: str = field(default="", compare=False)  # where it was read, for messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class Labelled:
     prompt: Text
     completion: Text
     label: bool
+    place: str = field(default="", compare=False)  # where it was read, for messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class Ranked:
 
     prompt: Text
     answers: tuple[Text, ...]
+    place: str = field(default="", compare=False)  # where it was read, for messages
 
 
 Row = Pair | Labelled | Ranked
@@ -76,7 +79,7 @@ def parse_rows(raw: Iterable[Any], where: str) -> list[Row]:
                 f"{where} {number}: a {type(row).__name__} among rows that are "
                 f"{type(rows[0]).__name__}; one file holds one kind"
             )
-    return rows
+    return [replace(row, place=f"{where} {number}") for number, row in enumerate(rows, 1)]
 
 
 def _parse(values: Any) -> Row:

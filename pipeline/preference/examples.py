@@ -55,7 +55,7 @@ def to_pairs(rows: Sequence[Row]) -> list[Pair]:
             continue
         best, *rest = row.answers
         pairs += [
-            Pair(prompt=row.prompt, chosen=best, rejected=worse, gap=float(rank))
+            Pair(prompt=row.prompt, chosen=best, rejected=worse, gap=float(rank), place=row.place)
             for rank, worse in enumerate(rest, 1)
         ]
     return pairs
@@ -66,7 +66,7 @@ def to_labelled(rows: Sequence[Row]) -> list[Labelled]:
     if rows and isinstance(rows[0], Labelled):
         return [row for row in rows if isinstance(row, Labelled)]
     return [
-        Labelled(prompt=pair.prompt, completion=text, label=label)
+        Labelled(prompt=pair.prompt, completion=text, label=label, place=pair.place)
         for pair in to_pairs(rows)
         for text, label in ((pair.chosen, True), (pair.rejected, False))
     ]
@@ -75,13 +75,13 @@ def to_labelled(rows: Sequence[Row]) -> list[Labelled]:
 def encode_pairs(
     pairs: Sequence[Pair], tokenizer: Any, ends: Sequence[int], config: PreferenceLossConfig
 ) -> list[Example]:
-    """One example per pair. Raises RecipeError, with its number, for one that cannot be encoded."""
+    """One example per pair. Raises RecipeError, with its place, for one that cannot be encoded."""
     examples: list[Example] = []
     for number, pair in enumerate(pairs, 1):
         try:
             examples.append(_encode_pair(pair, tokenizer, ends, config))
         except ValueError as mistake:
-            raise RecipeError(f"pair {number}: {mistake}") from mistake
+            raise RecipeError(f"{pair.place or f'pair {number}'}: {mistake}") from mistake
     return examples
 
 
@@ -128,7 +128,7 @@ def encode_labelled(
     """One example per answer within the limits of prompt and completion, in tokens, each with a
     mismatched one (see `mismatched`), and how many answers exceed the limits.
 
-    Raises RecipeError, with its number, for an answer that cannot be encoded.
+    Raises RecipeError, with its place, for an answer that cannot be encoded.
     """
     answers: list[EncodedAnswer] = []
     labels: list[bool] = []
@@ -136,7 +136,7 @@ def encode_labelled(
         try:
             answer = encode(row.prompt, row.completion, tokenizer, ends)
         except ValueError as mistake:
-            raise RecipeError(f"answer {number}: {mistake}") from mistake
+            raise RecipeError(f"{row.place or f'answer {number}'}: {mistake}") from mistake
         if _fits(answer, *limits):
             answers.append(answer)
             labels.append(row.label)

@@ -50,7 +50,7 @@ def encode_answers(
         try:
             answer = encode(row.prompt, row.completion, tokenizer, ends)
         except ValueError as mistake:
-            raise RecipeError(f"answer {number}: {mistake}") from mistake
+            raise RecipeError(f"{row.place or f'answer {number}'}: {mistake}") from mistake
         answers.append(LabelledAnswer(answer=answer, good=row.label))
     prompt, completion = limits
     short = [

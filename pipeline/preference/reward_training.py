@@ -33,20 +33,21 @@ def encode_rankings(
 ) -> tuple[list[Ranking], int]:
     """Rows as ids, and how many exceed `limits`, the tokens of a prompt and of an answer.
 
-    Raises RecipeError, with the row's number, for a single label or a row that cannot be encoded.
+    Raises RecipeError, with the row's place, for a single label or a row that cannot be encoded.
     """
     rankings: list[Ranking] = []
     for number, row in enumerate(rows, 1):
         if isinstance(row, Labelled):
             raise RecipeError(
-                f"row {number}: loss: pairwise learns from pairs (prompt, chosen, rejected) or "
-                "rankings (prompt, ranked), not from single labels; set loss: pointwise"
+                f"{row.place or f'row {number}'}: loss: pairwise learns from pairs (prompt, "
+                "chosen, rejected) or rankings (prompt, ranked), not from single labels; set loss: "
+                "pointwise"
             )
         texts = (row.chosen, row.rejected) if isinstance(row, Pair) else row.answers
         try:
             rankings.append(tuple(encode(row.prompt, text, tokenizer, ends) for text in texts))
         except ValueError as mistake:
-            raise RecipeError(f"row {number}: {mistake}") from mistake
+            raise RecipeError(f"{row.place or f'row {number}'}: {mistake}") from mistake
     prompt, completion = limits
     short = [
         ranking

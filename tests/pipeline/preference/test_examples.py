@@ -58,6 +58,19 @@ def test_encoded_pairs_keep_their_gap_and_name_the_one_that_fails(tokenizer):
         encode_labelled(to_labelled([bad]), tokenizer, (2,), (99, 99))
 
 
+def test_what_cannot_be_encoded_is_named_by_its_place_in_the_file(tokenizer):
+    rows = [{"prompt": "p", "chosen": "a", "rejected": "b"}] * 2
+    rows.append({"prompt": "p", "chosen": "a<eos>b", "rejected": "b"})
+    _, _, last = parse_rows(rows, "pairs.jsonl, line")
+    with pytest.raises(RecipeError, match=r"^pairs\.jsonl, line 3: .*end-of-sequence id"):
+        encode_pairs([last], tokenizer, (2,), DPO)
+    with pytest.raises(RecipeError, match=r"^pairs\.jsonl, line 3: .*end-of-sequence id"):
+        encode_labelled(to_labelled([last]), tokenizer, (2,), (99, 99))
+    ranked = parse_rows([{"prompt": "p", "ranked": ["a", "b<eos>c"]}], "pairs.jsonl, line")
+    with pytest.raises(RecipeError, match=r"^pairs\.jsonl, line 1: .*end-of-sequence id"):
+        encode_pairs(to_pairs(ranked), tokenizer, (2,), DPO)
+
+
 def test_a_labelled_answer_is_measured_by_its_own_length(tokenizer):
     """Not by that of the answer to another prompt that it is compared with."""
     texts = ["a", "a " * 40, "b", "b " * 40, "c"]
