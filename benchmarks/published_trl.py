@@ -7,9 +7,10 @@ FOLDER is a checkpoint of `recipes/real/smollm2/cold_start.yaml`. From there bot
 of two and three numbers: the same questions in the same order, 16 x 8 answers of at most 64 tokens
 a step, the same loss, rate and rewards, one optimizer step each. TRL is measured as it installs,
 and with the best settings that a search on one step each finds: gradient checkpointing off,
-micro-batches, a static cache. The sides take turns, each on all cores and stopped meanwhile. A side
-has reached a reward when its mean over WINDOW steps has; the one asked for is the highest that all
-sides reach. The bar is our wall time over that of TRL, searched.
+micro-batches, a static cache. The sides take turns, each on all cores and stopped meanwhile; all
+stay in memory, which takes most of 24 GiB. A side has reached a reward when its mean over WINDOW
+steps has; the one asked for is the highest that all sides reach. The bar is our wall time over that
+of TRL, searched.
 """
 
 import json
