@@ -85,7 +85,8 @@ def estimate(values: Sequence[float]) -> Estimate:
     if not n:
         raise ValueError("an estimate needs at least one problem")
     p = sum(values) / n
-    variance = sum((v - p) ** 2 for v in values) / max(n - 1, 1) / n
+    equal = min(values) == max(values)  # whose mean may differ from them by rounding
+    variance = 0.0 if equal else sum((v - p) ** 2 for v in values) / max(n - 1, 1) / n
     trials = max(n, p * (1 - p) / variance) if variance > 0 else n
     centre = (p + Z * Z / (2 * trials)) / (1 + Z * Z / trials)
     spread = Z * math.sqrt(p * (1 - p) / trials + Z * Z / (4 * trials**2)) / (1 + Z * Z / trials)

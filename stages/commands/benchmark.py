@@ -35,7 +35,7 @@ from veriloop.stages.commands.benchmark_options import (
     answers_path,
     exam_plans,
 )
-from veriloop.stages.commands.parse import parse_options, system_message
+from veriloop.stages.commands.parse import parse_options, require_outside, system_message
 from veriloop.stages.summary import text_table
 from veriloop.verifiers.verdict import Verdict
 
@@ -73,6 +73,7 @@ def run(options: Options) -> dict[str, SetMetrics]:
     options = replace(options, system=system_message(options.system, options.template))
     options.require_error_share()
     checkpoint = find_checkpoint(options.checkpoint, "CHECKPOINT")
+    require_outside(checkpoint, "--json", options.json)
     scribe = RolloutGenerator(
         load_tokenizer(checkpoint),
         load_generation_config(checkpoint),

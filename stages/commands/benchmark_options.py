@@ -76,6 +76,7 @@ class ExamPlan:
     sampling: Sampling
     ks: Sequence[int]  # each at most the samples
     room: int  # tokens of the longest prompt plus an answer
+    prompts_sha256: str  # of the ids of all prompts of the set
 
     def facts(self, options: Options, checkpoint_sha256: str) -> dict[str, Any]:
         """Everything that determines an answer, except its number."""
@@ -83,6 +84,7 @@ class ExamPlan:
             "set": self.exam.name,
             "split": self.exam.split,
             "questions_sha256": self.exam.sha256,
+            "prompts_sha256": self.prompts_sha256,
             "checkpoint_sha256": checkpoint_sha256,
             "template": template_identity(options.template),
             "system": options.system,
@@ -134,7 +136,8 @@ def _exam_plan(
     name, _, path = word.partition("=")
     try:
         whole = load_benchmark_set(name, path, options.split)
-        prompt = max(len(scribe.prompt(problem)) for problem in whole.problems)
+        prompts = [list(scribe.prompt(problem)) for problem in whole.problems]
+        prompt = max(map(len, prompts))
         sampling = replace(
             shared,
             per_prompt=_samples(options, len(whole.problems)),
@@ -148,6 +151,7 @@ def _exam_plan(
         sampling=sampling,
         ks=ks,
         room=prompt + sampling.max_tokens,
+        prompts_sha256=hashlib.sha256(json.dumps(prompts).encode()).hexdigest(),
     )
 
 

@@ -21,7 +21,12 @@ from veriloop.pipeline.config.user_code import check_template
 from veriloop.pipeline.dry_run.positions import require_room
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.evaluation.evaluate import Evaluation
-from veriloop.stages.commands.parse import BoundedJudgeOptions, parse_options, system_message
+from veriloop.stages.commands.parse import (
+    BoundedJudgeOptions,
+    parse_options,
+    require_outside,
+    system_message,
+)
 from veriloop.stages.held_out import evaluate_checkpoint
 
 
@@ -79,6 +84,7 @@ def run(options: Options) -> Evaluation:
     except ValueError as unknown:
         raise RecipeError(f"flags: {unknown}") from unknown
     checkpoint = find_checkpoint(options.checkpoint, "CHECKPOINT")
+    require_outside(checkpoint, "--json", options.json)
     lengths = {"--max-prompt": options.max_prompt, "--max-tokens": options.max_tokens}
     require_room(options.checkpoint, positions_at(str(checkpoint)), lengths)
     return evaluate_checkpoint(

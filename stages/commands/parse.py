@@ -185,6 +185,15 @@ def _checked(options: Options) -> Options:
     return options
 
 
+def require_outside(checkpoint: Path, flag: str, value: str) -> None:
+    """Raise RecipeError for an output in the folder of a checkpoint, whose hash is of its files."""
+    if value and Path(value).resolve().parent == checkpoint.resolve():
+        raise RecipeError(
+            f"{flag} {value}: is in the folder of the checkpoint, which is known by its files; "
+            "name another place"
+        )
+
+
 def _require_place(flag: str, path: Path) -> None:
     """Raise RecipeError for a file that cannot be written where it is named."""
     if not path.parent.is_dir():

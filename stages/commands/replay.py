@@ -17,9 +17,11 @@ from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.report.read_run import Run, Stage, read_run
 from veriloop.pipeline.runs import lineage
+from veriloop.pipeline.runs.manifest import recorded
 from veriloop.pipeline.runs.run_lock import RunLockedError, locked
 from veriloop.stages.commands.parse import parse_known_options
 from veriloop.stages.launch import flag_values, unchecked
+from veriloop.stages.moved_run import found_again
 
 CAVEAT = """\
 This is not training: the responses were sampled from the recorded policies and do not depend on
@@ -195,9 +197,12 @@ def _steps(stage: Stage, options: Options) -> list[int]:
 
 
 def _start(stage: Stage) -> Path:
-    """The checkpoint that the stage started from; raises RecipeError if it is gone or changed."""
-    start = stage.entry.get("inputs", {}).get("start")
-    traced: Mapping[str, Any] = stage.entry.get("lineage", {}).get("inputs", {}).get("start", {})
+    """The checkpoint that the stage started from, wherever its run is now; raises RecipeError if it
+    is gone or changed."""
+    run = stage.folder.parent
+    entry = found_again(recorded(run / "run.json"), run)[stage.name]
+    start = entry.get("inputs", {}).get("start")
+    traced: Mapping[str, Any] = entry.get("lineage", {}).get("inputs", {}).get("start", {})
     if not start or not (Path(start) / "config.json").is_file():
         raise RecipeError(f"{stage.name} started from {start}, which holds no checkpoint now")
     if traced and lineage.state(traced):

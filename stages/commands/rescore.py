@@ -108,15 +108,16 @@ def _stages(run: "Run", options: Options) -> list["Stage"]:
 
 
 def _components(stage: "Stage") -> list[str]:
-    """The reward components of recorded rollouts, from the columns of the first file."""
+    """The reward components of recorded rollouts. A file has columns of those alone that judged an
+    answer of its step."""
     import pyarrow.parquet as pq
 
     from veriloop.pipeline.runs.rollout_file import reading
 
-    columns: list[str] = []
-    for _, path in stage.rollout_files[:1]:
+    columns = dict[str, None]()
+    for _, path in stage.rollout_files:
         with reading(path):
-            columns = pq.ParquetFile(path).schema_arrow.names
+            columns |= dict.fromkeys(pq.read_schema(path).names)
     return [name.removeprefix("status/") for name in columns if name.startswith("status/")]
 
 

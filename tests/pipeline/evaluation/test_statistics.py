@@ -127,6 +127,13 @@ def test_unanimous_problems_still_leave_room_for_doubt(value):
     assert 0.0 <= got.low <= got.high <= 1.0
 
 
+def test_equal_shares_leave_room_for_doubt_however_they_are_rounded():
+    """The mean of three 0.1 is 0.1 plus rounding, which is no variance between problems."""
+    for share in (0.1, 0.25):
+        got = estimate([share] * 3)
+        assert got.value == pytest.approx(share) and got.high - got.low > 0.3
+
+
 def test_shares_are_worth_as_many_trials_as_their_spread_between_problems_tells():
     """Shares of 1/4 and 3/4: s^2 = 1/12 over 4 problems, so variance 1/48, that of 12 trials."""
     got = estimate([0.25, 0.75, 0.25, 0.75])

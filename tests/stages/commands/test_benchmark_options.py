@@ -1,6 +1,7 @@
 """What flags and sets come to: samples by size, room for answers, and refusals."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -100,3 +101,7 @@ def test_answers_lie_together_exactly_where_nothing_that_they_hang_on_differs(pl
         place(split="train"),
     ]  # fmt: skip
     assert len({place(), *others}) == 10 and place().name.startswith("gsm8k-")
+    made = plan()
+    facts = made.facts(Options(checkpoint="m", set=()), "w")
+    asked = replace(made, prompts_sha256="of other prompts to the same questions")
+    assert asked.facts(Options(checkpoint="m", set=()), "w") != facts

@@ -78,6 +78,14 @@ def test_a_folder_without_a_checkpoint_is_refused_by_name(words, tmp_path):
         evaluate.command(["evaluate", str(tmp_path), *words[2:]])
 
 
+@pytest.mark.parametrize("sets", [(), ("--set", "gsm8k=absent.jsonl")])
+def test_results_in_the_folder_of_the_checkpoint_are_refused(words, sets):
+    file = f"{words[1]}/gsm8k.json"
+    more = ["--set", *sets[1:], "--samples", "1"] if sets else words[2:]
+    with pytest.raises(RecipeError, match=r"gsm8k\.json: is in the folder of the checkpoint"):
+        evaluate.command([*words[:2], *more, "--json", file])
+
+
 def test_an_answer_that_the_model_has_no_positions_for_is_refused(words):
     message = "--max-prompt=256 .* --max-tokens=4,000 = 4,256 tokens, and .* has 1,024 positions"
     with pytest.raises(RecipeError, match=message):

@@ -95,7 +95,8 @@ def test_another_verifier_is_compared_with_what_was_recorded(run, kinder, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_reward_term_is_judged_by_the_reference_of_its_recipe(run, tmp_path):
+@pytest.mark.parametrize("steps", [(1, 2), (2,)], ids=["every step", "not the first"])
+def test_a_reward_term_is_judged_by_the_reference_of_its_recipe(run, tmp_path, steps):
     told = json.loads((run / "run.json").read_text())
     term = {"verifier": "length", "reference": {"length": {"at_most": 1, "slack": 1}}}
     told["stages"][0]["inputs"] = {"recipe": {"reward": {"terms": {"brevity": term}}}}
@@ -112,13 +113,13 @@ def test_a_reward_term_is_judged_by_the_reference_of_its_recipe(run, tmp_path):
         )
         for text in texts
     ]
-    for step in (1, 2):
+    for step in steps:
         StageRecord(run / "zero", tensorboard=False).write_rollouts(step, judged, [0.0] * 2)
     counts = tmp_path / "counts.json"
     words = ["--verifier", "length", "--component", "brevity", "--json", str(counts)]
     assert command.main(["rescore", str(run), *words]) == 0
     stage = json.loads(counts.read_text())["stages"]["zero"]
-    assert (stage["rollouts"], stage["errors"]) == (4, 0)
+    assert (stage["rollouts"], stage["errors"]) == (2 * len(steps), 0)
 
 
 def test_the_report_has_a_table_of_flips(run, kinder):
