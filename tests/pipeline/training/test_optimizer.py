@@ -74,7 +74,7 @@ def test_muon_alone_trains_adapters_and_is_refused_where_it_would_train_nothing(
     (muon,) = optimizer._parts
     assert isinstance(muon, torch.optim.Muon)
     sum(p.square().sum() for p in optimizer.parameters).backward()
-    assert optimizer.step(0.0, 0)[1] == pytest.approx(BOTH.muon_learning_rate)
+    assert optimizer.step(0.0, BOTH.warmup_steps)[1] == pytest.approx(BOTH.muon_learning_rate)
     with pytest.raises(RecipeError, match=r"muon_learning_rate=.* of Linear is trained; set 0"):
         Optimizer(torch.nn.Linear(4, 4), BOTH)
 
