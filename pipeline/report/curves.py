@@ -249,14 +249,20 @@ def _matching(
 
 
 def _held_out_series(evaluations: Sequence[Row]) -> Iterable[dict[str, Any]]:
-    """Held-out metrics with their intervals, of those with at least two evaluations."""
-    for name in ("pass@1", "greedy"):
-        rows = [row for row in evaluations if "pass@1" in row and name in row]
+    """Held-out metrics with their intervals, of those with at least two evaluations. Those between
+    the ends may ask a part of the questions, in which sources have other shares."""
+    parts = [row for row in evaluations if row.get("full") is False]
+    whole = [row for row in evaluations if row.get("full") is not False]
+    asked = f"{max((row.get('problems', 0) for row in parts), default=0)} questions"
+    kinds = [("pass@1", whole, "", ""), ("greedy", whole, "", "")]
+    kinds += [(name, parts, " of a part", f", {asked}") for name in ("pass@1", "greedy")]
+    for name, found, key, remark in kinds:
+        rows = [row for row in found if "pass@1" in row and name in row]
         if len(rows) < 2:
             continue
         yield {
-            "name": f"eval/{name}",
-            "label": name,
+            "name": f"eval/{name}{key}",
+            "label": f"{name}{remark}",
             "x": [row["step"] for row in rows],
             "y": [short(row[name]) for row in rows],
             "low": [short(row.get(f"{name} 95%", [row[name]] * 2)[0]) for row in rows],

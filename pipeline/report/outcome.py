@@ -59,10 +59,23 @@ def _change(run: Run) -> str:
     pair = ends(run)
     if pair is None:
         return "No held-out pass@1 before and after training"
-    (_, first), (stage, last) = pair
+    (begun, first), (stage, last) = pair
     before = with_interval(first.before, first.before_95)
     after = with_interval(last.after, last.after_95)
-    return f"Held-out pass@1 {before} → {after} after {stage.name}"
+    change = f"Held-out pass@1 {before} → {after} after {stage.name}"
+    asked, asked_last = _exam(begun), _exam(stage)
+    return change if asked == asked_last else f"{change} (asked {asked}, then {asked_last})"
+
+
+def _exam(stage: Stage) -> str:
+    """What the evaluations of a stage ask."""
+    recipe = stage.recipe
+    evaluation = recipe.get("evaluation", {})
+    length = recipe.get("rollout", recipe).get("max_tokens", "?")
+    return (
+        f"{', '.join(evaluation.get('sources', ['?']))} at temperature "
+        f"{evaluation.get('temperature', '?')}, {length} tokens"
+    )
 
 
 def with_interval(value: float | None, bounds: tuple[float, float] | None) -> str:

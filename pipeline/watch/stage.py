@@ -161,6 +161,9 @@ def parse_evaluation(line: bytes | None) -> dict[str, Any]:
     """The step, metrics and intervals of a line of evaluations.jsonl. Raises ValueError."""
     row = _parse_row(line)
     evaluation: dict[str, Any] = {"step": row["step"]}
+    if row.get("full") is False:
+        problems = row.get("problems")
+        evaluation |= {"full": False, "problems": problems if _is_finite(problems) else 0}
     for name in HELD_OUT:
         bounds = row.get(f"{name} 95%")
         if _is_finite(row.get(name)):

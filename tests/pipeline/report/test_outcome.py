@@ -57,6 +57,19 @@ def test_the_line_goes_from_the_first_stage_to_the_last_that_trains_the_policy(s
     )
 
 
+def test_the_line_says_where_the_last_evaluation_asked_something_else(several):
+    folder = several(("zero", LOW, HIGH, {}), ("again", LOW, HIGH, {}))
+    told = json.loads((folder / "run.json").read_text())
+    for stage, temperature in zip(told["stages"], (1.0, 0.7), strict=True):
+        evaluation = {"sources": ["gsm8k", "math500"], "temperature": temperature}
+        stage["inputs"]["recipe"] |= {"evaluation": evaluation, "rollout": {"max_tokens": 96}}
+    (folder / "run.json").write_text(json.dumps(told))
+    assert (
+        "after again (asked gsm8k, math500 at temperature 1.0, 96 tokens, then gsm8k, math500 at "
+        "temperature 0.7, 96 tokens); 2 stages"
+    ) in outcome.line(read_run(folder))
+
+
 def test_a_run_that_only_distils_ends_with_its_student(several):
     assert "→ 0.500 [0.450, 0.550] after distill" in outcome.line(
         read_run(several(("distill", LOW, STUDENT, {})))

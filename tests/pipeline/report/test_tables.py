@@ -90,6 +90,20 @@ def test_held_out_figures_come_with_their_intervals(stage):
     assert (series["low"], series["high"]) == ([0.1, 0.4], [0.3, 0.6])
 
 
+def test_evaluations_of_a_part_of_the_questions_are_a_line_of_their_own(stage):
+    """Sources have other shares in a part: the policy may be the same where the figure is not."""
+    rows = [
+        {"step": step, "full": full, "problems": 530 if full else 128, "pass@1": value}
+        for step, full, value in ((0, True, 0.6), (5, False, 0.4), (9, False, 0.5), (14, True, 0.7))
+    ]
+    series = charts(curves(replace(stage(), evaluations=rows), RolloutStats()))["held-out"][
+        "series"
+    ]
+    assert [(one["label"], one["x"], one["y"]) for one in series] == [
+        ("pass@1", [0, 14], [0.6, 0.7]), ("pass@1, 128 questions", [5, 9], [0.4, 0.5]),
+    ]  # fmt: skip
+
+
 def test_figures_have_their_gain_where_it_was_recorded(stage):
     before = {"pass@1": 0.2, "pass@1 95%": [0.1, 0.3], "format": 0.5, "format 95%": [0.4, 0.6]}
     after = {"pass@1": 0.5, "pass@1 95%": [0.4, 0.6], "format": 0.6, "format 95%": [0.5, 0.7]}
