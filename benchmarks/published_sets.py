@@ -2,11 +2,12 @@
 
     python benchmarks/published_sets.py [--gsm8k FILE] [--svamp FILE] [--quick] [--json FILE]
                                         [--model FOLDER] [--dtype bfloat16] [--folder DIR]
+                                        [--ways greedy sampled]
 
 `veriloop evaluate --set gsm8k svamp` in the model's own chat template, without examples or a system
 message: greedy, and one answer to each question at temperature 0.6 and top-p 0.95, of at most 256
-tokens. All 1,319 test questions of GSM8K, and those of SVAMP that veriloop holds out. Without a
-FILE questions are read from the hub. What is right is judged by `math_answer`; intervals are
+tokens. All 1,319 test questions of GSM8K, and all of SVAMP's FILE. Without a FILE the test questions
+are read from the hub. What is right is judged by `math_answer`; intervals are
 Wilson's, 95 %. Needs the model of requirements/published-model.sh. Answers are kept in DIR, and the
 same command goes on with them. `--quick` asks 4 questions.
 
@@ -28,8 +29,9 @@ MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
 TOKENS, QUICK = 256, ["--limit", "4", "--max-tokens", "32"]
 WAYS: Mapping[str, Sequence[str]] = {
     "greedy": ("--temperature", "0"),
-    "T=0.6, top-p 0.95": ("--temperature", "0.6", "--top-p", "0.95"),
+    "sampled": ("--temperature", "0.6", "--top-p", "0.95"),
 }
+SHOWN = {"greedy": "greedy", "sampled": "T=0.6, top-p 0.95"}
 
 
 def evaluated(
@@ -61,6 +63,7 @@ def main() -> int:
         model={"type": Path, "default": MODEL},
         dtype={"choices": ["float32", "bfloat16"], "default": "float32"},
         folder=OPTIONS["folder"],
+        ways={"nargs": "+", "choices": WAYS, "default": list(WAYS)},
     )
     files = {"gsm8k": options.gsm8k, "svamp": options.svamp}
     sets = [f"{name}={file.resolve()}" if file else name for name, file in files.items()]
@@ -68,9 +71,9 @@ def main() -> int:
     flags = ["--sampler.dtype", options.dtype]
     flags += QUICK if options.quick else ["--max-tokens", str(TOKENS)]
     results = [
-        row(name, way, record)
-        for way, more in WAYS.items()
-        for name, record in evaluated(options.model, sets, [*flags, *more], folder).items()
+        row(name, SHOWN[way], record)
+        for way in options.ways
+        for name, record in evaluated(options.model, sets, [*flags, *WAYS[way]], folder).items()
     ]
     return publish(options, "\n".join(published_sets(results)), results)
 
