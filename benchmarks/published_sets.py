@@ -6,10 +6,10 @@
 
 `veriloop evaluate --set gsm8k svamp` in the model's own chat template, without examples or a system
 message: greedy, and one answer to each question at temperature 0.6 and top-p 0.95, of at most 256
-tokens. All 1,319 test questions of GSM8K, and all of SVAMP's FILE. Without a FILE the test questions
-are read from the hub. What is right is judged by `math_answer`; intervals are
-Wilson's, 95 %. Needs the model of requirements/published-model.sh. Answers are kept in DIR, and the
-same command goes on with them. `--quick` asks 4 questions.
+tokens. All 1,319 test questions of GSM8K, and all of SVAMP's FILE. Without a FILE the test
+questions are read from the hub. What is right is judged by `math_answer`; intervals are Wilson's,
+95 %. Needs the model of requirements/published-model.sh. Answers are kept in DIR, and the same
+command goes on with them. `--quick` asks 4 questions.
 
 The model's card has 1.4 % for GSM8K, of greedy answers after five worked examples.
 """

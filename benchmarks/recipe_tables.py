@@ -266,11 +266,12 @@ def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _sets(rows: Sequence[Run]) -> tuple[str, str]:
-    right = ["{:.3f} ({:.3f} to {:.3f})".format(*r["right"]) for r in rows if r["set"] == "gsm8k"]
+    asked = [r for r in rows if r["set"] == "gsm8k"]
     return (
-        "SmolLM2-135M-Instruct as it is, GSM8K's test questions: right, greedy and sampled "
+        "SmolLM2-135M-Instruct as it is, GSM8K's test questions: right, "
+        f"{'; '.join(r['answers'] for r in asked)} "
         "([table](real.md#smollm2-135m-instruct-on-a-cpu))",
-        ", ".join(right),
+        "; ".join("{:.3f} ({:.3f} to {:.3f})".format(*r["right"]) for r in asked),
     )
 
 

@@ -62,5 +62,5 @@ def test_both_sets_are_asked_greedily_and_sampled(script, monkeypatch, tmp_path)
     ((what, figures, name),) = importlib.import_module("recipe_tables").proofs(
         {"published_sets": rows}
     )
-    assert name == "published_sets" and "GSM8K" in what
-    assert figures == "0.050 (0.040 to 0.070), 0.050 (0.040 to 0.070)"
+    assert name == "published_sets" and "right, greedy; T=0.6, top-p 0.95" in what
+    assert figures == "0.050 (0.040 to 0.070); 0.050 (0.040 to 0.070)"
