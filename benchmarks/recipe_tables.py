@@ -266,12 +266,12 @@ def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _sets(rows: Sequence[Run]) -> tuple[str, str]:
-    asked = [r for r in rows if r["set"] == "gsm8k"]
+    gsm8k = [r for r in rows if r["set"] == "gsm8k"]
     return (
         "SmolLM2-135M-Instruct as it is, GSM8K's test questions: right, "
-        f"{'; '.join(r['answers'] for r in asked)} "
+        f"{'; '.join(r['answers'] for r in gsm8k)} "
         "([table](real.md#smollm2-135m-instruct-on-a-cpu))",
-        "; ".join("{:.3f} ({:.3f} to {:.3f})".format(*r["right"]) for r in asked),
+        "; ".join("{:.3f} ({:.3f} to {:.3f})".format(*r["right"]) for r in gsm8k),
     )
 
 

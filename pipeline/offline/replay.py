@@ -41,6 +41,11 @@ class Turn:
     rows: Sequence[Row]
     recorded: Numbers  # its row of metrics.jsonl, with the off-policy metrics
 
+    def taught(self, prompts: int) -> bool:
+        """Whether the run learned from the turn: not where dynamic sampling found none of the
+        `prompts` groups to learn from. Earlier versions did, and have a loss on record."""
+        return "loss" in self.recorded or self.recorded.get("groups_missing", 0.0) < prompts
+
 
 def first_state(stage: Path, step: int) -> tuple[Path, dict[str, Any]] | None:
     """Checkpoint folder of `step` and its training state; None for step 0, the run's start.
@@ -118,7 +123,9 @@ class Replay:
         self.turns = 0
 
     def __call__(self, turn: Turn) -> Numbers:
-        """Train on one turn; returns the metrics of its updates."""
+        """Train on one turn, if the run did; returns the metrics of its updates."""
+        if not turn.taught(self.recipe.rollout.prompts):
+            return self.learner.metrics()
         shuffle = turn_random("minibatches", self.recipe.seed, turn.step - 1)
         updates, _ = self.learner.learn(turn.step - 1, self._with_steps(turn), shuffle)
         self.learner.renew_reference()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 from veriloop.pipeline.report.read_run import Stage
@@ -253,11 +254,10 @@ def _held_out_series(evaluations: Sequence[Row]) -> Iterable[dict[str, Any]]:
     the ends may ask a part of the questions, in which sources have other shares."""
     parts = [row for row in evaluations if row.get("full") is False]
     whole = [row for row in evaluations if row.get("full") is not False]
-    asked = f"{max((row.get('problems', 0) for row in parts), default=0)} questions"
-    kinds = [("pass@1", whole, "", ""), ("greedy", whole, "", "")]
-    kinds += [(name, parts, " of a part", f", {asked}") for name in ("pass@1", "greedy")]
-    for name, found, key, remark in kinds:
-        rows = [row for row in found if "pass@1" in row and name in row]
+    size = max((row.get("problems", 0) for row in parts), default=0)
+    kinds = [(whole, "", ""), (parts, " of a part", f", {size} questions")]
+    for (sample, key, remark), name in product(kinds, ("pass@1", "greedy")):
+        rows = [row for row in sample if "pass@1" in row and name in row]
         if len(rows) < 2:
             continue
         yield {

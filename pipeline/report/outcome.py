@@ -63,8 +63,8 @@ def _change(run: Run) -> str:
     before = with_interval(first.before, first.before_95)
     after = with_interval(last.after, last.after_95)
     change = f"Held-out pass@1 {before} → {after} after {stage.name}"
-    asked, asked_last = _exam(begun), _exam(stage)
-    return change if asked == asked_last else f"{change} (asked {asked}, then {asked_last})"
+    exam, last_exam = _exam(begun), _exam(stage)
+    return change if exam == last_exam else f"{change} (asked {exam}, then {last_exam})"
 
 
 def _exam(stage: Stage) -> str:

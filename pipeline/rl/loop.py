@@ -153,6 +153,7 @@ class Loop:
         if self.recipe.sampler.sleep:
             self.deps.sampler.sleep()
         self._prefetch(self.step + 1)
+        # Dynamic sampling may find no group to learn from.
         learns = collected.missing < self.recipe.rollout.prompts
         with clock("update"):
             updates, advantages_N = (

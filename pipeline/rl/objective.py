@@ -116,7 +116,7 @@ def _of_user(function: str, inputs: ObjectiveInputs) -> ObjectiveTerms:
         )
     if inputs.logp_M.requires_grad and not values_M.requires_grad:
         raise StageError(f"objective {function} returns values without a gradient to logp_M")
-    # What follows from numbers of the model is told with those, see `NonFiniteError`.
+    # Of the model's own numbers the update raises NonFiniteError.
     if inputs.logp_M.isfinite().all() and not values_M.isfinite().all():
         raise StageError(f"objective {function} returns values that are not finite")
     return terms

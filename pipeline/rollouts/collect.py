@@ -37,12 +37,12 @@ Sample = Callable[[OnGroup], list[Rollout]]  # the rollouts of a step; calls it 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedStep:
-    """The rollouts a step is trained on, and what they cost."""
+    """The rollouts of a step, and what they cost. If all of its groups are missing it learns
+    nothing from them."""
 
     graded: list[Graded]
     asked: int  # questions sampled, including those of dropped groups
-    missing: int  # groups still without a learning signal after the last attempt; if all are, the
-    # step learns nothing
+    missing: int  # groups still without a learning signal after the last attempt
 
 
 class RolloutCollector:

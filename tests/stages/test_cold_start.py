@@ -1,6 +1,8 @@
 """Cold start as a stage: chains collected once, carded, and learned by the base."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from veriloop.data import arithmetic
 from veriloop.data.card import card_of, read_card
 from veriloop.data.decontaminate import formulas
 from veriloop.data.jsonl import read_rows
+from veriloop.data.problem import Problem
 from veriloop.pipeline.config.sft import ColdStartRecipe
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.rollouts.generate import prompt_ids
@@ -109,6 +112,19 @@ def test_other_filters_or_another_teacher_ask_for_other_data(recipe, teacher, tm
     assert teacher_data._asked(recipe(collect=collect), teacher[0]) in keys
     (tmp_path / "model.safetensors").write_bytes(b"others")
     assert teacher_data._asked(recipe(), tmp_path) not in keys
+    corrected = tmp_path / "teacher"
+    shutil.copytree(teacher[0], corrected)
+    assert teacher_data._asked(recipe(), corrected) in keys
+    (corrected / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    assert teacher_data._asked(recipe(), corrected) not in keys
+
+
+def test_questions_in_a_language_that_cannot_be_counted_are_refused_before_any_is_asked():
+    facts = {"source": "mine", "language": "tlh-KX"}
+    asked = [Problem(id="mine/0", prompt="?", verifier="number", reference={}, facts=facts)]
+    with pytest.raises(RecipeError, match="questions of mine: language 'tlh-KX' is not an ISO"):
+        teacher_data._require_languages(asked)
+    teacher_data._require_languages([replace(asked[0], facts={"language": "pt_BR"})])
 
 
 @pytest.mark.slow

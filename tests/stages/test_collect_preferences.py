@@ -351,6 +351,17 @@ def test_servers_go_on_with_the_rounds_of_an_engine(recipe, tiny_checkpoint):
     assert collect_preferences._asked(recipe(sampler={}, seed=1), start) != key
 
 
+def test_pairs_of_another_judge_are_other_data(recipe, tiny_checkpoint, monkeypatch):
+    start, keys = tiny_checkpoint(), set()
+    for model in ("small", "large"):
+        monkeypatch.setenv("VERILOOP_JUDGE_MODEL", model)
+        asked = recipe(label={"by": "judge"})
+        assert collect_preferences._judge(asked) == {"judge": model}
+        keys.add(collect_preferences._asked(asked, start))
+    assert len(keys) == 2
+    assert collect_preferences._judge(recipe()) == {}  # verifiers have fingerprints
+
+
 def test_the_command_plans_the_calls_to_the_judge(capsys, tiny_checkpoint):
     words = ["--start", str(tiny_checkpoint()), "--label.by", "judge", "--dry-run"]
     assert main(["collect-preferences", "tiny/collect_preferences", *words]) == 0

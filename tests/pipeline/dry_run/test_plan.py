@@ -126,6 +126,13 @@ def test_a_cluster_is_planned_by_rank(tmp_path):
     assert "over" not in alone["- weights"]
 
 
+def test_the_reference_of_several_ranks_is_planned_in_float32(tmp_path):
+    half = {"trainer": {"compute": "bfloat16", "device": "cuda"}}
+    found, parameters = of_eight(tmp_path, **half)
+    assert found["- reference"].startswith(f"{shown(4 * parameters / 8)}: float32")
+    assert ": bf16" in rows(zero(tmp_path, **half))["- reference"]
+
+
 def test_a_rank_of_adapters_holds_no_whole_gradients(tmp_path):
     found, _ = of_eight(tmp_path, trainer={"lora": {"rank": 4}})
     assert found["- whole units"].startswith(f"{shown(4 * (2 * BLOCK + ENDS))}: ")

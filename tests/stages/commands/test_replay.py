@@ -30,6 +30,7 @@ ALGORITHMS = {
     "lora": {"minibatches": 2},
     "process": {"minibatches": 2, "advantage": "process"},
 }
+UNMIXED = {"dynamic_sampling": 1}  # an untrained model answers no question right
 
 
 def values(start, algorithm):
@@ -46,7 +47,7 @@ def values(start, algorithm):
             "schedule": "cosine",
             "muon_learning_rate": 0.001 if algorithm == "muon" else 0.0,
         },
-        "algorithm": ALGORITHMS[algorithm],
+        "algorithm": (ALGORITHMS | {"unmixed": UNMIXED})[algorithm],
         "reward": {"control": "random"},  # an untrained model earns nothing else
         "sampler": {"engine": "torch"},
         "evaluation": {"problems": 2, "samples": 1},
@@ -127,6 +128,27 @@ def test_with_nothing_changed_numbers_and_weights_are_the_recorded_ones_bit_for_
     shown = capsys.readouterr().out
     assert f"every number of {4 - step} turns is the recorded one, bit for bit" in shown
     assert "This is not training" in shown and shown.count("equal bit for bit") == 4 - step
+
+
+@pytest.mark.slow
+def test_what_taught_nothing_teaches_nothing_again(recorded, tmp_path, capsys):
+    code, told = replayed(recorded("unmixed"), tmp_path / "again", step=0)
+    assert code == 0 and [turn["weights_apart"] for turn in told["turns"]] == [0.0] * 4
+    assert all(turn["replayed"] == {"optimizer_steps": 0.0} for turn in told["turns"])
+    assert "every number of 4 turns is the recorded one" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_start_of_a_moved_run_is_found_in_it(copied, tmp_path):
+    told = json.loads((copied / "run.json").read_text())
+    (zero,) = told["stages"]
+    inside, gone = (folder / "base/checkpoints/step_000001" for folder in (copied, tmp_path / "x"))
+    shutil.copytree(zero["inputs"]["start"], inside)
+    file = zero["lineage"]["inputs"]["start"] | {"path": str(gone)}
+    zero["inputs"]["start"], zero["lineage"]["inputs"]["start"] = str(gone), file
+    base = {"name": "base", "status": "done", "lineage": {"outputs": {"checkpoint": file}}}
+    (copied / "run.json").write_text(json.dumps(told | {"stages": [base, zero]}))
+    assert replayed(copied, tmp_path / "again", "--stage", "zero", step=0)[0] == 0
 
 
 @pytest.mark.slow

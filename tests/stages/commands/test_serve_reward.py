@@ -13,6 +13,7 @@ from veriloop.data.preference_ids import encode
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.model.scalar_head import ZERO_POINT, load_classifier
+from veriloop.stages.commands import serve_reward
 from veriloop.stages.commands.serve_reward import RewardServer
 from veriloop.verifiers.registry import get, judge
 from veriloop.verifiers.reward_model import squashed
@@ -51,6 +52,13 @@ def test_messages_and_texts_are_scored_as_the_model_was_trained(server):
     body = json.dumps({"text_1": "Greet.", "text_2": "Hello!"}).encode()
     plain = expected(server, "Greet.", "Hello!")
     assert asked(server, "/score", body)["score"] == pytest.approx(plain, abs=1e-6) != wanted
+
+
+@pytest.mark.parametrize("bound", ["drain-s", "queue-bytes"])
+def test_a_bound_that_nothing_reads_is_refused(bound, capsys):
+    with pytest.raises(SystemExit) as ended:
+        serve_reward.command(["serve-reward", "head", f"--bounds.{bound}", "9"])
+    assert ended.value.code == 2 and f"--bounds.{bound}" in capsys.readouterr().err
 
 
 def test_the_verifier_is_served(server, monkeypatch):
