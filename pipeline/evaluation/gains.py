@@ -9,6 +9,7 @@ from veriloop.pipeline.evaluation.statistics import mean_change
 
 Scores = dict[str, list[float | None]]  # of each problem that a metric covers; None: not judged
 KEY = "by_problem"  # of an evaluation's record
+PROBLEMS_HASH = "problems_hash"  # of its summary
 
 
 def by_problem(problems: Sequence[Problem], scores: Scores) -> dict[str, Any]:
@@ -36,5 +37,6 @@ def gains(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]
 
 
 def summary(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded evaluation without the scores of single problems."""
-    return {name: value for name, value in record.items() if name != KEY}
+    """A recorded evaluation without the scores of single problems; their hash is PROBLEMS_HASH."""
+    kept = {name: value for name, value in record.items() if name != KEY}
+    return kept | ({PROBLEMS_HASH: scored["problems"]} if (scored := record.get(KEY)) else {})

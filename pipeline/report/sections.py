@@ -264,7 +264,8 @@ def comparison(runs: Sequence[Run]) -> Html:
     curves = "dashed" if len(others) == 1 else "coloured by run"
     lead = (
         f"{run.name} beside {names}: stages of the same name and kind. Intervals are compared with "
-        f"those of {run.name}; in the charts the curves of other runs are {curves}."
+        f"those of {run.name}, where both runs asked the same problems and judged by the same "
+        f"versions of verifiers; in the charts the curves of other runs are {curves}."
     )
     return section("comparison", "Comparison", lead, *parts)
 
@@ -278,16 +279,6 @@ def _compared(stage: Stage, others: Sequence[Run]) -> Iterator[list[str]]:
         if figure.after is None or all(v is None or v.after is None for v in values):
             continue
         row = [f"{stage.name} {figure.name}", tables.number(figure.after)]
-        for value in values:
-            row += _beside(figure, value)
+        for one, value in zip(same, values, strict=True):
+            row += ("–", "–") if one is None else tables.beside(stage, one, figure, value)
         yield row
-
-
-def _beside(figure: tables.Figure, other: tables.Figure | None) -> tuple[str, str]:
-    """The other's value, and whether the intervals overlap."""
-    if other is None or other.after is None:
-        return "–", "–"
-    if figure.after_95 is None or other.after_95 is None:
-        return tables.number(other.after), "–"
-    apart = tables.disjoint(figure.after_95, other.after_95)
-    return tables.number(other.after), "disjoint" if apart else "overlap"

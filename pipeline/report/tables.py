@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from veriloop.pipeline.evaluation.gains import PROBLEMS_HASH
 from veriloop.pipeline.report.identity_facts import rows_of, seconds
 from veriloop.pipeline.report.read_run import Run, Stage
 
@@ -40,6 +41,23 @@ def disjoint(first: tuple[float, float] | None, second: tuple[float, float] | No
     if first is None or second is None:
         return False
     return first[1] < second[0] or second[1] < first[0]
+
+
+def beside(stage: Stage, other: Stage, figure: Figure, others: Figure | None) -> tuple[str, str]:
+    """The other stage's figure after it, and whether the intervals of the two overlap; or what
+    forbids comparing them, where the problems or the verifiers are on record as different."""
+    if others is None or others.after is None:
+        return "–", "–"
+    if figure.after_95 is None or others.after_95 is None:
+        return number(others.after), "–"
+    asked = [one.entry["after"].get(PROBLEMS_HASH) for one in (stage, other)]
+    if all(asked) and asked[0] != asked[1]:
+        return number(others.after), "other problems"
+    judged = [one.versions.get("verifiers") for one in (stage, other)]
+    if all(judged) and judged[0] != judged[1]:
+        return number(others.after), "other verifiers"
+    apart = disjoint(figure.after_95, others.after_95)
+    return number(others.after), "disjoint" if apart else "overlap"
 
 
 def figures(stage: Stage) -> list[Figure]:

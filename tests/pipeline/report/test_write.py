@@ -254,6 +254,26 @@ def test_all_runs_lie_in_one_picture_and_one_comparison(three):
     assert "- two: Held-out pass@1" in text and "| sft | three | failed |" in text
 
 
+def test_runs_that_asked_other_problems_or_were_judged_otherwise_are_not_compared(run):
+    """Hash of the problems and version of the verifiers of each run, and what is said of it."""
+    told = {
+        "first": ("a", "1", None), "same": ("a", "1", "overlap"),
+        "others": ("b", "1", "other problems"), "judge": ("a", "2", "other verifiers"),
+    }  # fmt: skip
+    folders = []
+    for name, (problems, version, _) in told.items():
+        after = {**passed(0.5), "problems_hash": problems}
+        folders.append(run(name, before=passed(0.2), after=after, steps=2))
+        versions = json.dumps({"verifiers": {"number": version}})
+        (folders[-1] / "zero/versions.json").write_text(versions)
+    write_report(*folders)
+    html = (folders[0] / "report.html").read_text(encoding="utf-8")
+    compared = html[html.index('<section id="comparison"') :]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", compared[: compared.index("</table>")])
+    expected = [cell for _, _, said in told.values() if said for cell in ("0.5", said)]
+    assert cells == ["0.5", *expected]
+
+
 def test_runs_of_one_name_are_named_by_their_folders_and_none_is_given_twice(run, tmp_path):
     folders = [run(name, steps=1) for name in ("a/demo", "b/demo", "c")]
     assert [one.name for one in read_runs(folders)] == [
