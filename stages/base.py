@@ -48,7 +48,7 @@ from veriloop.pipeline.rollouts.generate import prompt_ids, response_text
 from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import fsync
 from veriloop.pipeline.runs.console import activity, say
-from veriloop.pipeline.runs.manifest import RunManifest, failure_recorded, typed
+from veriloop.pipeline.runs.manifest import RunManifest, failure_recorded, recorded, typed
 from veriloop.pipeline.runs.provenance import identity
 from veriloop.pipeline.sampling.sampler import Sampling
 from veriloop.pipeline.training.muon import Muon
@@ -70,9 +70,15 @@ def run(recipe: BaseRecipe, output: Path, *, resume: bool, name: str = "") -> Pa
 
 
 def record_base(recipe: BaseRecipe, manifest: RunManifest, name: str = "base") -> Path:
-    """`ensure`, recorded as a stage of a run."""
+    """`ensure`, recorded as a stage of a run, unless the run has it on record."""
     began = time.monotonic()
     values = recipe.model_dump(mode="json")
+    entry = recorded(manifest.path).get(name, {})
+    folder = _entry_of(recipe)
+    same = entry.get("status") == "done" and entry["inputs"]["recipe"] == values
+    if same and entry["outputs"]["checkpoint"] == str(folder) and _is_whole(folder):
+        say(f"base model: cached in {folder}")
+        return folder
     manifest.begin_stage(name, {"recipe": values}, lineage.read_by(values))
     with failure_recorded(manifest, name, lambda: time.monotonic() - began):
         folder = ensure(recipe)
@@ -92,17 +98,29 @@ def ensure(recipe: BaseRecipe) -> Path:
     A cached checkpoint whose files changed is moved aside and trained again. Raises WeakBaseError,
     and caches nothing, if the model is too weak for RL.
     """
-    folder = CACHE / f"{recipe.name.replace('/', '-')}-{fingerprint(recipe)}"
+    folder = _entry_of(recipe)
+    if _is_whole(folder):
+        say(f"base model: cached in {folder}")
+        return folder
     if (folder / "base.json").is_file():
-        sha256 = json.loads((folder / "base.json").read_text()).get("sha256")
-        if sha256 in (None, lineage.checkpoint_hash(folder)):  # old caches have no hash
-            say(f"base model: cached in {folder}")
-            return folder
         with suppress(FileNotFoundError):  # another run has moved it
             aside = _move_aside(folder)
             say(f"base model: {folder} changed since it was cached; moved to {aside}")
     with _new_draft(folder) as draft:
         return _trained(recipe, folder, draft)
+
+
+def _entry_of(recipe: BaseRecipe) -> Path:
+    """Where the cache has the recipe's checkpoint, if it has one."""
+    return CACHE / f"{recipe.name.replace('/', '-')}-{fingerprint(recipe)}"
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a checkpoint is cached here and as it was when it was cached."""
+    if not (folder / "base.json").is_file():
+        return False
+    sha256 = json.loads((folder / "base.json").read_text()).get("sha256")
+    return sha256 in (None, lineage.checkpoint_hash(folder))  # old caches have no hash
 
 
 @contextmanager

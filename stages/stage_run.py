@@ -246,7 +246,8 @@ def begin_stage(
     reads["inputs"] = lineage.begun_with(entry, reads["inputs"])
     engine = entry.get("sampler")
     prelaunch.keep(engine)
-    manifest.begin_stage(name, {"start": str(start), "recipe": values}, reads, changes)
+    inputs = {"start": str(start), "recipe": values}
+    manifest.begin_stage(name, inputs, reads, changes, time.monotonic() - began)
     stage = StageRun(
         name=name, manifest=manifest, directory=directory, start=start, saved=saved, began=began
     )
@@ -352,11 +353,15 @@ def sandbox_facts(config: Judged, names: Sequence[str]) -> dict[str, Any]:
         raise StageError(str(refusal)) from refusal
 
 
-def starting_point(start: str, manifest: RunManifest) -> Path:
-    """The checkpoint to start from: a folder, a model on the hub, or what a base recipe makes."""
+def starting_point(start: str, manifest: RunManifest, name: str = "base") -> Path:
+    """The checkpoint to start from: a folder, a model on the hub, or what a base recipe makes.
+
+    A base is recorded as the stage "base", or as `name` where the run has another base of that."""
     if not start.endswith((".yaml", ".yml")):
         return find_checkpoint(start, "start")
     recipe = read(start)
     if not isinstance(recipe, BaseRecipe):
         raise RecipeError(f"start: {start} is a recipe for {recipe.stage!r}, not a base recipe")
-    return base.record_base(recipe, manifest)
+    known = recorded(manifest.path).get("base", {}).get("inputs", {}).get("recipe")
+    is_first = known in (None, recipe.model_dump(mode="json"))
+    return base.record_base(recipe, manifest, "base" if is_first else name)

@@ -54,7 +54,7 @@ def collect_data(
     Complete data of the same recipe, teacher and files are reused. Raises StageError if no
     completion was accepted.
     """
-    teacher = starting_point(recipe.teacher, stage.manifest)
+    teacher = starting_point(recipe.teacher, stage.manifest, "teacher_base")
     path = stage.directory / "data.jsonl"
     asked = _asked(recipe, teacher)
     card = read_card(path)

@@ -11,6 +11,7 @@ from veriloop.pipeline.errors import did_you_mean
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 ASIDE = "aside"  # folder of a run for the outputs of stages that are run again
+RESERVED = (ASIDE, "evaluations", "rescored", "replays", "sent")  # what else a run's folder holds
 
 
 class Goal(Part):
@@ -99,8 +100,8 @@ class R1Recipe(Pushed):
         for index, stage in enumerate(self.stages):
             if stage.name in names[:index]:
                 raise ValueError(f"two stages are called {stage.name!r}; rename one")
-            if stage.name == ASIDE:
-                raise ValueError(f"no stage can be called {ASIDE!r}: the folder is reserved")
+            if stage.name in RESERVED:
+                raise ValueError(f"no stage can be called {stage.name!r}: the folder is reserved")
             for key, (source, output) in stage.taken.items():
                 where = f"{stage.name}: take {key}: {stage.take[key]!r}"
                 _check_source(where, source, output, names, index)

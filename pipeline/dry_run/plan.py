@@ -165,16 +165,21 @@ def _rl_rows(recipe: RLRecipe) -> Rows:
     minibatches = algorithm.minibatches
     depth = minibatches * algorithm.epochs  # optimizer steps a rollout
     updates = recipe.steps * depth
+    late = rollout.ahead * depth  # those of the steps that a rollout is begun before
+    tries = 1 + algorithm.dynamic_sampling
+    prompts = recipe.steps * rollout.prompts
+    replaced = f"; up to {tries} times as many sampled, with dynamic_sampling" * (tries > 1)
     return [
         ("rollouts a step", f"{rollout.prompts} prompts x {rollout.per_prompt} responses = "
                             f"{rollouts:,}"),
         ("optimizer steps", f"{depth} a rollout of {rollouts // minibatches} responses each"
                             + f", in {algorithm.epochs} epochs" * (algorithm.epochs > 1)),
-        ("off-policy depth", f"{depth - 1} updates between sampling and the last mini-batch"),
+        ("off-policy depth", f"{late + depth - 1} updates between sampling and the last mini-batch"
+                             + f", {late} of them as rollout.ahead={rollout.ahead}" * (late > 0)),
         ("whole run", f"{recipe.steps} steps = {recipe.steps * rollouts:,} rollouts, "
-                      f"{recipe.steps * rollout.prompts:,} prompts, {updates:,} optimizer steps"),
-        ("tokens", f"at most {rollouts * rollout.max_tokens:,} sampled a step, "
-                   f"{recipe.steps * rollouts * rollout.max_tokens:,} in all"),
+                      f"{prompts:,} prompts, {updates:,} optimizer steps{replaced}"),
+        ("tokens", f"at most {tries * rollouts * rollout.max_tokens:,} sampled a step, "
+                   f"{tries * recipe.steps * rollouts * rollout.max_tokens:,} in all"),
         ("reference", _reference(recipe, updates)),
         ("evaluation", _evaluation(recipe)),
         *set_rows([*recipe.problems, *recipe.evaluation.sources], recipe.sets),

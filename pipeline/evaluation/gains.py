@@ -9,7 +9,7 @@ from veriloop.pipeline.evaluation.statistics import mean_change
 
 Scores = dict[str, list[float | None]]  # of each problem that a metric covers; None: not judged
 KEY = "by_problem"  # of an evaluation's record
-PROBLEMS_HASH = "problems_hash"  # of its summary
+SAMPLED = ("samples", "temperature")
 
 
 def by_problem(problems: Sequence[Problem], scores: Scores) -> dict[str, Any]:
@@ -20,9 +20,12 @@ def by_problem(problems: Sequence[Problem], scores: Scores) -> dict[str, Any]:
 
 def gains(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """The mean rise of each metric between two recorded evaluations, its 95 % interval as
-    "NAME 95%". Only problems that both could judge count; {} if they asked different ones."""
+    "NAME 95%". Only problems that both could judge count; {} if they asked different ones, or in
+    another way: a change of SAMPLED would be in the rise."""
     first, last = before.get(KEY), after.get(KEY)
     if not first or not last or first["problems"] != last["problems"]:
+        return {}
+    if any(before.get(setting) != after.get(setting) for setting in SAMPLED):
         return {}
     rises: dict[str, Any] = {}
     for name, scores in first["scores"].items():
@@ -37,6 +40,6 @@ def gains(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]
 
 
 def summary(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded evaluation without the scores of single problems; their hash is PROBLEMS_HASH."""
+    """A recorded evaluation with the hash of its problems instead of their single scores."""
     kept = {name: value for name, value in record.items() if name != KEY}
-    return kept | ({PROBLEMS_HASH: scored["problems"]} if (scored := record.get(KEY)) else {})
+    return kept | ({"problems_hash": scored["problems"]} if (scored := record.get(KEY)) else {})

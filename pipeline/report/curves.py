@@ -45,10 +45,11 @@ GROUPS: Mapping[str, Sequence[Chart]] = {
     ),
     "Signal": (
         Chart("zero-variance", "Groups that are all alike",
-              {"frac_groups_all_right": "all right", "frac_groups_all_wrong": "all wrong",
-               "frac_groups_alike": "equal otherwise"},
-              "Under 60 %. All wrong: the prompts are too hard. All right: they are solved; use "
-              "harder ones.", unit="share of groups", style="stack", top=1.0, limit=0.6),
+              {"frac_reward_zero_std": "equal rewards", "frac_groups_all_right": "all right",
+               "frac_groups_all_wrong": "all wrong"},
+              "Each under 60 %. Equal rewards: no gradient. All wrong: the prompts are too hard, "
+              "and only the rest of the reward is learned. All right: they are solved; use harder "
+              "ones.", unit="share of groups", top=1.0, limit=0.6),
         Chart("praised", "Praised failures", {"frac_praised_failures": "wrong, advantage > 0"},
               "Falls to 0. A wrong answer has a positive advantage if it beats worse ones.",
               unit="share of answers"),
@@ -73,8 +74,10 @@ GROUPS: Mapping[str, Sequence[Chart]] = {
         Chart("entropy", "Entropy", {"entropy": "entropy"},
               "Falls slowly and stays above 0. At 0 the policy no longer explores.",
               unit="nats per token"),
-        Chart("kl", "KL to the reference", {"kl": "kl", "old_kl": "to the old policy"},
-              "Grows smoothly. A jump is a step that was too large.", unit="nats per token"),
+        Chart("kl", "KL",
+              {"kl": "to the reference, or the teacher", "old_kl": "to the old policy"},
+              "To the reference it grows smoothly, and a jump is a step that was too large. To the "
+              "teacher of on-policy distillation it falls.", unit="nats per token"),
         Chart("mismatch", "Sampler against trainer",
               {"sampling/sampling_logp_difference/mean": "mean",
                "sampling/sampling_logp_difference/max": "largest", "sync/max": "at the sync"},
@@ -85,7 +88,7 @@ GROUPS: Mapping[str, Sequence[Chart]] = {
               "A few per thousand. If more, the steps are too large for the clip range.",
               unit="share of tokens"),
         Chart("ratio", "Importance ratio", {"importance_ratio/mean": "mean"},
-              "Stays at 1.", unit="current policy / sampling policy"),
+              "Stays at 1.", unit="current policy / old policy"),
         Chart("gradient", "Gradient norm", {"grad_norm": "before clipping"},
               "No spikes above five times its median."),
         Chart("rate", "Learning rate", {"learning_rate": "learning rate"}, "As set in the recipe."),
@@ -202,9 +205,6 @@ def derived(row: Row) -> dict[str, float]:
     values = dict[str, float]()
     if row.get("step_time") and "num_tokens" in row:
         values["derived/tokens_per_second"] = row["num_tokens"] / row["step_time"]
-    if "frac_reward_zero_std" in row:
-        decided = row.get("frac_groups_all_right", 0.0) + row.get("frac_groups_all_wrong", 0.0)
-        values["frac_groups_alike"] = max(row["frac_reward_zero_std"] - decided, 0.0)
     return values
 
 

@@ -99,15 +99,13 @@ def outputs(stage: Stage) -> list[tuple[str, str]]:
 
 
 def rows_of(stage: Stage) -> tuple[int, int, dict[str, int]] | None:
-    """(rows in, rows kept, dropped by reason), from the data card or from the rows that the stage
-    read; None if the stage has neither."""
+    """(rows in, rows learned from, left out by reason), from the data card and from the rows that
+    the stage read, or kept so far if it has read none; None if the stage has neither."""
     card, counts = stage.card, stage.entry.get("outputs", {})
-    if "kept" in card:
-        dropped = {str(reason): int(n) for reason, n in card.get("dropped", {}).items()}
-        return int(card["kept"]) + sum(dropped.values()), int(card["kept"]), dropped
-    rows = counts.get("rows", counts.get("examples"))
+    rows = counts.get("rows", counts.get("examples", card.get("rows", card.get("kept"))))
     if not isinstance(rows, int):
         return None
+    dropped = {str(reason): int(n) for reason, n in card.get("dropped", {}).items()}
     names = {"too_long": "too long", "held_out": "held out"}
-    dropped = {reason: counts[key] for key, reason in names.items() if counts.get(key)}
+    dropped |= {reason: counts[key] for key, reason in names.items() if counts.get(key)}
     return rows + sum(dropped.values()), rows, dropped

@@ -17,6 +17,7 @@ from veriloop.pipeline.config.load import flat
 from veriloop.pipeline.config.registry import STAGES
 from veriloop.pipeline.report import identity_facts, tables
 from veriloop.pipeline.report.markdown import cell, table, with_interval
+from veriloop.pipeline.report.outcome import OTHER_MODEL
 from veriloop.pipeline.report.read_run import Row, Run, Stage
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.console import plain
@@ -225,8 +226,9 @@ def _data(stage: Stage) -> list[str]:
         blocks.append(f"Of {total:,} rows {kept:,} are learned from; left out: {out}.")
     if stage.learns_from_rewards:
         questions, failed = (sum(stage.column(name)) for name in ("questions", "unscored"))
-        blocks.append(f"{questions:,.0f} questions were asked; {failed:,.0f} answers could not be "
-                      "judged and were left out of training.")  # fmt: skip
+        text = f"{questions:,.0f} questions were asked; {failed:,.0f} answers could not be judged"
+        learned = stage.kind == OTHER_MODEL  # from the teacher's distributions, judged or not
+        blocks.append(f"{text}." if learned else f"{text} and were left out of training.")
     for name in ("sources", "languages"):
         counts = (stage.card.get(name) or {}).items()
         parts = ", ".join(f"{cell(str(key))} {count:,}" for key, count in counts)

@@ -107,8 +107,8 @@ def _column(x: float, width: float, pair: Measured) -> Iterator[Html]:
     (stage, figure), left, right = pair, x + 0.25 * width, x + 0.7 * width
     goal = (stage.entry.get("goals") or {}).get(METRIC) or {}
     if goal.get("at_least") is not None:
-        y = _y(goal["at_least"])
-        yield _line(x + 2, y, x + width - 2, y, "goal" if goal["met"] else "goal missed")
+        y, reached = _y(goal["at_least"]), (goal.get("value") or 0.0) >= goal["at_least"]
+        yield _line(x + 2, y, x + width - 2, y, "goal" if reached else "goal missed")
     if figure.before is not None and figure.after is not None:
         yield _line(left, _y(figure.before), right, _y(figure.after), "slope")
     yield from _point(left, figure.before, figure.before_95, "hollow")

@@ -83,7 +83,9 @@ def zero_variance(stage: Stage, _: RolloutStats) -> Assessment | None:
         wrong = trend(stage.column("frac_groups_all_wrong"))
         right = trend(stage.column("frac_groups_all_right"))
         split = (
-            f" ({right.last:.0%} all right, {wrong.last:.0%} all wrong)" if right and wrong else ""
+            f" (of all groups {right.last:.0%} all right, {wrong.last:.0%} all wrong)"
+            if right and wrong
+            else ""
         )
         level = _level(thirds.last, 0.6, 0.8)
         if wrong and wrong.last >= 0.6:

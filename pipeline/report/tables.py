@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from veriloop.pipeline.evaluation.gains import PROBLEMS_HASH
 from veriloop.pipeline.report.identity_facts import rows_of, seconds
 from veriloop.pipeline.report.read_run import Run, Stage
 
@@ -50,7 +49,7 @@ def beside(stage: Stage, other: Stage, figure: Figure, others: Figure | None) ->
         return "–", "–"
     if figure.after_95 is None or others.after_95 is None:
         return number(others.after), "–"
-    asked = [one.entry["after"].get(PROBLEMS_HASH) for one in (stage, other)]
+    asked = [one.entry["after"].get("problems_hash") for one in (stage, other)]
     if all(asked) and asked[0] != asked[1]:
         return number(others.after), "other problems"
     judged = [one.versions.get("verifiers") for one in (stage, other)]

@@ -69,18 +69,19 @@ class RunManifest:
         inputs: Mapping[str, Any],
         reads: Mapping[str, Any] | None = None,
         allowed_changes: Sequence[Mapping[str, str]] = (),
+        seconds: float = 0.0,
     ) -> None:
         """Record that a stage runs on `inputs` (JSON values: paths, counts, the recipe).
 
         `reads` is the result of `lineage.read_by`; the version of the code is added.
-        `allowed_changes` are those in spite of which it is resumed. An earlier entry of that name
-        is replaced in its position.
+        `allowed_changes` are those in spite of which it is resumed, `seconds` the wall time that it
+        ran before. An earlier entry of that name is replaced in its position.
         """
         entry = {
             "name": name,
             "status": "running",
             "started": _now(),
-            "seconds": 0.0,
+            "seconds": float(seconds),
             "sampler": None,
             "before": {},
             "after": {},
@@ -202,12 +203,16 @@ def failure_recorded(
 ) -> Iterator[None]:
     """Record the stage `name`, which has begun, as failed when an exception passes through.
 
-    A stop is no failure, and a stage that is done stays done. If the record cannot be written, for
-    example because the disk is full, a line on stderr says so; the exception is raised unchanged.
+    A stop is no failure, its time alone is recorded, and a stage that is done stays done. If the
+    record cannot be written, for example because the disk is full, a line on stderr says so; the
+    exception is raised unchanged.
     """
     try:
         yield
-    except Stopped:
+    except (Stopped, KeyboardInterrupt, SystemExit):
+        if not manifest.is_done(name):
+            stopped = {"seconds": float(seconds())}
+            _record(manifest, f"lacks the time of {name}", lambda: manifest.note(name, stopped))
         raise
     except Exception as failure:
         if not manifest.is_done(name):
@@ -218,12 +223,20 @@ def failure_recorded(
 def _record_failure(manifest: RunManifest, name: str, seconds: float, failure: Exception) -> None:
     (sampler,) = (entry["sampler"] for entry in manifest.stages if entry["name"] == name)
     outputs = {"failure": reason(failure)}
+    _record(
+        manifest,
+        f"still says that {name} is running",
+        lambda: manifest.end_stage(name, seconds, sampler, {}, {}, outputs, status="failed"),
+    )
+
+
+def _record(manifest: RunManifest, what: str, write: Callable[[], None]) -> None:
+    """`write`; where it fails, a line on stderr says what is wrong with the manifest."""
     try:
-        manifest.end_stage(name, seconds, sampler, {}, {}, outputs, status="failed")
+        write()
     except Exception as second:  # noqa: BLE001  the first failure is the one to report
         print(
-            f"WARNING: {manifest.path} still says that {name} is running, as it could not be "
-            f"written: {reason(second)}",
+            f"WARNING: {manifest.path} {what}, as it could not be written: {reason(second)}",
             file=sys.stderr,
         )
 

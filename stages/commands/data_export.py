@@ -48,13 +48,15 @@ def decontaminate(options: Decontaminate) -> int:
     exams = {name: open_rows(_named(name)) for name in options.against}
     held_out = {name: Overlap(_texts(exam), options.size) for name, exam in exams.items()}
     reading = open_rows(options)
-    contaminated: Counter[str] = Counter()
+    contaminated: Counter[str] = Counter()  # rows by the set they share a text with, or by several
+    shared = Counter[str]()  # a row that shows two sets is in both counts
     clean: list[dict[str, Any]] = []
     lines: list[str] = []
     for entry in reading:
         grams = {name: gram for name, texts in held_out.items() if (gram := _shared(entry, texts))}
-        contaminated.update(grams.keys())
+        shared.update(grams.keys())
         if grams:
+            contaminated[", ".join(sorted(grams))] += 1
             lines += [f"{_id(entry)} shows {name}: {gram}" for name, gram in grams.items()]
         else:
             clean.append(trainer_formats.trl(entry.problem) if isinstance(entry, Entry) else entry)
@@ -63,7 +65,7 @@ def decontaminate(options: Decontaminate) -> int:
     for name, overlap in held_out.items():
         of = f"split {exams[name].split}, {overlap.texts:,} texts"
         texts = f"{options.size} words or a formula with {name} ({of})"
-        print(f"  {contaminated[name]:,} share {texts}")
+        print(f"  {shared[name]:,} share {texts}")
     print("".join(f"{line}\n" for line in lines[:SHOWN]), end="")
     if output is not None:
         _write_clean(output, clean, reading, contaminated, options.size)

@@ -16,7 +16,7 @@ from veriloop.pipeline.offline.replay import Replay, Turn, first_difference, fir
 from veriloop.pipeline.report.read_run import Run, Stage
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.atomic_write import write_atomically
-from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.pipeline.runs.manifest import RunManifest, failure_recorded
 from veriloop.pipeline.runs.provenance import identity
 from veriloop.pipeline.runs.record import StageRecord
 from veriloop.pipeline.sampling.prelaunch import halves
@@ -57,19 +57,21 @@ def replayed(
     first = next(turns)
     replay.check(first)
     manifest = _begun(stage, recipe, start, output)
-    print(f"{'step':>6} {'':<4}" + "".join(f"{title:>12}" for title in SHOWN.values()))
-    with StageRecord(output / stage.name, tensorboard=False) as record:
-        rows = [_turn(replay, turn, stage, record) for turn in (first, *turns)]
-    saved = _saved(replay, steps[-1], output / stage.name)
-    summary = {
-        "run": str(run.folder),
-        "stage": stage.name,
-        "from_step": steps[0] - 1,
-        "changes": {key: [old, new] for key, old, new in changes},
-        "turns": rows,
-    }
-    write_atomically(output / "replay.json", lambda fresh: fresh.write_text(_json(summary)))
-    manifest.end_stage(stage.name, monotonic() - began, None, {}, {}, {"checkpoint": str(saved)})
+    with failure_recorded(manifest, stage.name, lambda: monotonic() - began):
+        print(f"{'step':>6} {'':<4}" + "".join(f"{title:>12}" for title in SHOWN.values()))
+        with StageRecord(output / stage.name, tensorboard=False) as record:
+            rows = [_turn(replay, turn, stage, record) for turn in (first, *turns)]
+        saved = _saved(replay, steps[-1], output / stage.name)
+        summary = {
+            "run": str(run.folder),
+            "stage": stage.name,
+            "from_step": steps[0] - 1,
+            "changes": {key: [old, new] for key, old, new in changes},
+            "turns": rows,
+        }
+        write_atomically(output / "replay.json", lambda fresh: fresh.write_text(_json(summary)))
+        made = {"checkpoint": str(saved)}
+        manifest.end_stage(stage.name, monotonic() - began, None, {}, {}, made)
     equal = _verdict(replay, rows, run)
     print(f"\ncheckpoint: {saved}\nrecorded and new numbers: {output / 'replay.json'}")
     return 0 if equal or not replay.same else 1

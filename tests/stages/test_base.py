@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from veriloop.data import corpus
@@ -13,6 +14,7 @@ from veriloop.data.template import R1_ZERO
 from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.runs.manifest import RunManifest
 from veriloop.stages import base
+from veriloop.stages.stage_run import starting_point
 from veriloop.verifiers.verdict import Verdict
 
 
@@ -177,6 +179,32 @@ def test_it_is_noted_in_the_run(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_run_that_has_its_base_on_record_is_not_written_again(tmp_path):
+    """So a command that is refused changes nothing, and the run keeps the time of the training."""
+    path = tmp_path / "run.json"
+    folder = base.record_base(recipe(), RunManifest(path, command=["veriloop", "zero"]))
+    before = path.read_bytes()
+    again = RunManifest(path, command=["veriloop", "zero", "--resume"])
+    assert base.record_base(recipe(), again) == folder and path.read_bytes() == before
+    (folder / "config.json").write_text("{}")  # no longer what was cached
+    assert base.record_base(recipe(), again) == folder and path.read_bytes() != before
+
+
+@pytest.mark.slow
+def test_the_base_of_a_teacher_has_its_own_entry_beside_that_of_the_start(tmp_path):
+    paths = []
+    for seed in (0, 1):
+        paths.append(tmp_path / f"{seed}.yaml")
+        paths[-1].write_text(yaml.safe_dump(recipe(seed=seed).model_dump(mode="json")))
+    manifest = RunManifest(tmp_path / "run.json")
+    start = starting_point(str(paths[0]), manifest)
+    assert starting_point(str(paths[0]), manifest, "teacher_base") == start
+    teacher = starting_point(str(paths[1]), manifest, "teacher_base")
+    made = {entry["name"]: entry["outputs"]["checkpoint"] for entry in manifest.stages}
+    assert made == {"base": str(start), "teacher_base": str(teacher)} and start != teacher
+
+
 def test_batches_are_whole_documents_that_end_and_differ_from_step_to_step():
     tokenizer = AutoTokenizer.from_pretrained(base.ensure(recipe()))
     steps = list(base.batches(recipe(), tokenizer))

@@ -140,6 +140,7 @@ def test_two_stages_of_one_kind_go_by_their_names():
         ([], "stages: at least one"),
         ([BASE, BASE], "two stages are called 'base'"),
         ([BASE | {"name": "aside"}], "no stage can be called 'aside'"),
+        ([BASE | {"name": "evaluations"}], "no stage can be called 'evaluations'"),
         ([BASE | {"name": "A b"}], "stages.0.name: "),
         (
             [BASE | {"recepi": "x"}],

@@ -52,6 +52,16 @@ def test_batch_arithmetic_by_hand():
     assert told["tokens"] == "at most 1,200 sampled a step, 12,000 in all"
 
 
+def test_sampling_ahead_and_replaced_groups_are_counted():
+    """Rollouts are begun before the 3 updates of the step before; a group is asked 3 times."""
+    told = rows(zero(rollout={"prompts": 6, "per_prompt": 4, "max_tokens": 50, "ahead": 1}))
+    assert told["off-policy depth"].startswith("5 updates")
+    assert told["off-policy depth"].endswith("3 of them as rollout.ahead=1")
+    told = rows(zero(algorithm={"dynamic_sampling": 2}))
+    assert told["tokens"] == "at most 3,600 sampled a step, 36,000 in all"
+    assert told["whole run"].endswith("; up to 3 times as many sampled, with dynamic_sampling")
+
+
 def test_epochs_multiply_the_optimizer_steps():
     told = rows(zero(algorithm={"epochs": 2, "reference_every": 7}))
     assert told["optimizer steps"] == "6 a rollout of 8 responses each, in 2 epochs"

@@ -47,6 +47,14 @@ def test_other_problems_are_not_paired(problems):
     assert gains(recorded(greedy=[0.0] * 4), recorded(problems, greedy=scores)) == {}
 
 
+@pytest.mark.parametrize("changed", [{"temperature": 0.0}, {"samples": 1}])
+def test_answers_that_were_sampled_otherwise_are_not_paired(changed):
+    asked = {"temperature": 1.0, "samples": 4}
+    before, after = recorded(greedy=[0.0] * 4) | asked, recorded(greedy=[1.0] * 4) | asked
+    assert gains(before, after)["greedy"] == 1.0
+    assert gains(before, after | changed) == {}
+
+
 def test_records_without_scores_of_problems_have_no_gains():
     assert gains({"pass@1": 0.1}, recorded(greedy=[1.0] * 4)) == {}
     assert gains(recorded(greedy=[1.0] * 4), {}) == {}

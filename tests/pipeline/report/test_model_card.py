@@ -25,7 +25,7 @@ MARKUP = re.compile(r"(?<!\\)[<>`\[\]]")
 def carded(tmp_path):
     """Function: the card of a stage whose entry in run.json has these keys."""
 
-    def write(entry=None, *, run=None, files=None, recipe=None):
+    def write(entry=None, *, run=None, files=None, recipe=None, read=None):
         folder = tmp_path / "run"
         checkpoint = folder / "one/checkpoints/step_000003"
         checkpoint.mkdir(parents=True)
@@ -34,7 +34,7 @@ def carded(tmp_path):
             "name": "one",
             "started": "2026-01-02T10:00:00+00:00",
             "inputs": {"recipe": values},
-            "outputs": {"checkpoint": str(checkpoint)},
+            "outputs": {"checkpoint": str(checkpoint), **(read or {})},
         }
         told = {"name": "run", "resumed": [], "stages": [whole | (entry or {})], **(run or {})}
         (folder / "run.json").write_text(json.dumps(told))
@@ -104,6 +104,28 @@ def test_front_matter_is_yaml_that_runs_nothing(carded):
     text = carded(recipe={"name": "!!python/object/apply:os.system ['x']"}).read_text()
     told = yaml.safe_load(text.split("---\n")[1])
     assert told["model_name"] == "!!python/object/apply:os.system ['x']"
+
+
+def test_rows_learned_from_are_those_that_were_read(carded):
+    """Not those accepted: general rows are added, and some are held out or too long."""
+    card = {"kept": 1200, "rows": 1600, "dropped": {"wrong": 2000}}
+    read = {"rows": 1540, "held_out": 52, "too_long": 8}
+    text = carded(files={"data.card.json": json.dumps(card)}, read=read).read_text()
+    said = "Of 3,600 rows 1,540 are learned from; left out: 2,000 wrong, 8 too long, 52 held out."
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("zero", "4 answers could not be judged and were left out of training."),
+     ("distill", "4 answers could not be judged.")],
+)  # fmt: skip
+def test_answers_without_a_verdict_teach_where_no_reward_is_read(carded, kind, said):
+    rows = "".join(
+        json.dumps({"step": n, "reward": 0.5, "questions": 8, "unscored": 2}) + "\n" for n in (1, 2)
+    )
+    text = carded(recipe={"stage": kind}, files={"metrics.jsonl": rows}).read_text()
+    assert f"16 questions were asked; {said}\n" in text
 
 
 def test_goals_are_reported_met_or_missed(carded):

@@ -100,6 +100,13 @@ def test_the_picture_has_each_stage_with_its_intervals_and_goal(several):
     assert ">again</text>" in section and ">sft</text>" not in section
 
 
+def test_a_level_that_was_reached_is_drawn_as_met_where_the_gain_was_missed(several):
+    goal = {"at_least": 0.5, "gain": 0.9, "value": 0.9, "met": False}
+    section = outcome_picture.section([read_run(several(("zero", LOW, HIGH, {"pass@1": goal})))])
+    assert section is not None
+    assert section.count('class="goal"') == 2 and 'class="goal missed"' not in section  # and key
+
+
 def test_a_run_without_pass_at_1_has_no_picture(several):
     folder = several(("sft", {}, {}, {}))
     assert outcome_picture.section([read_run(folder)]) is None

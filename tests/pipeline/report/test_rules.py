@@ -53,7 +53,7 @@ def test_groups_without_variance_and_those_all_wrong(stage):
     assert level(rules.zero_variance, of(0.81, 0.1)) == "bad"
     assert level(rules.zero_variance, of(0.61, 0.61)) == "bad"
     told = rules.zero_variance(of(0.5, 0.2), NONE)
-    assert told.number == "50% (30% all right, 20% all wrong)"
+    assert told.number == "50% (of all groups 30% all right, 20% all wrong)"
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.19, "good"), (0.2, "watch"), (0.4, "bad")])

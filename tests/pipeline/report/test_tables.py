@@ -29,14 +29,16 @@ def test_every_picture_says_what_a_good_one_looks_like():
     assert len({chart.id for chart in every}) == len(every) and all(c.good for c in every)
 
 
-def test_groups_that_are_alike_and_neither_right_nor_wrong_are_the_rest(stage):
+def test_groups_without_a_gradient_are_a_line_beside_those_all_right_and_all_wrong(stage):
+    """Which may have one by the rest of their reward: more are all wrong here than are equal."""
     told = stage(
-        frac_reward_zero_std=[0.5], frac_groups_all_right=[0.2], frac_groups_all_wrong=[0.1]
+        frac_reward_zero_std=[0.25], frac_groups_all_right=[0.0], frac_groups_all_wrong=[1.0]
     )
-    series = charts(curves(told, RolloutStats()))["zero-variance"]["series"]
-    assert [(s["label"], s["y"]) for s in series] == [
-        ("all right", [0.2]), ("all wrong", [0.1]), ("equal otherwise", [0.2]),
+    chart = charts(curves(told, RolloutStats()))["zero-variance"]
+    assert [(s["label"], s["y"]) for s in chart["series"]] == [
+        ("equal rewards", [0.25]), ("all right", [0.0]), ("all wrong", [1.0]),
     ]  # fmt: skip
+    assert chart["style"] == "lines"
 
 
 def test_a_metric_that_some_steps_lack_has_gaps(stage):

@@ -119,6 +119,12 @@ def test_what_another_set_shows_is_reported_and_left_out(gsm8k, capsys, tmp_path
     assert [row["id"] for row in raw_rows(clean)] == ["gsm8k/train/1"]
     card = json.loads((tmp_path / "clean.card.json").read_text())
     assert card["dropped"] == {f"shows gsm8k={exam}": 1} and card["ngram"] == 8
+    other = gsm8k(("Ann has three pears and buys two more, why?", 5), name="other.jsonl")
+    words.append(f"gsm8k={other}")
+    assert main([*words, "--size", "8", "--output", str(tmp_path / "both.jsonl")]) == 0
+    card = json.loads((tmp_path / "both.card.json").read_text())
+    assert card["dropped"] == {f"shows gsm8k={exam}, gsm8k={other}": 1}  # one row, once
+    capsys.readouterr()
     assert main([*words, "--size", "9"]) == 0
     assert "2 of them clean" in capsys.readouterr().out
     assert main(["data", "show", str(clean)]) == 0

@@ -374,3 +374,11 @@ def chosen_before(choose, folder):
     """`choose`, but its first two answers are `folder`, as before another command made it."""
     answers = [folder, folder]
     return lambda run, named: answers.pop() if answers else choose(run, named)
+
+
+@pytest.mark.slow
+def test_a_replay_that_fails_is_on_record_as_failed(copied, tmp_path):
+    (copied / "zero/rollouts/step_000003.parquet").write_bytes(b"spoiled")
+    assert main(["replay", str(copied), "--from-step", "1", "--output", str(tmp_path / "b")]) != 0
+    (stage,) = json.loads((tmp_path / "b/run.json").read_text())["stages"]
+    assert stage["status"] == "failed" and "step_000003" in stage["outputs"]["failure"]
