@@ -8,11 +8,12 @@ from typing import Any
 
 from veriloop.data.problem import Problem
 from veriloop.verifiers.answer import after_think, final_answer, unboxed
+from veriloop.verifiers.asked_wrong import asks_wrong
 from veriloop.verifiers.hidden import visible
 from veriloop.verifiers.invisible import without_invisible
 from veriloop.verifiers.registry import verifier
 from veriloop.verifiers.verdict import Verdict, no_answer
-from veriloop.verifiers.withdrawal import asks_wrong, withdrawn
+from veriloop.verifiers.withdrawal import withdrawn
 
 MAX_CHARS = 2_000
 LETTERS = "ABCDEFGHIJ"  # labels of options that have none, and of questions without options
@@ -22,7 +23,13 @@ _NUMBERS = """
     sixteen seventeen eighteen nineteen twenty
 """
 _NUMBER_WORDS = {word: str(value) for value, word in enumerate(_NUMBERS.split())}
-_STYLE = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|sf)|mbox)\s*\{([^{}]*)\}")
+_STYLE = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|up|md|sc|normal)?|math(?:rm|bf|sf|it|tt|normal)|mbox|hbox|"
+    r"boldsymbol|bm|emph|underline)\s*\{([^{}]*)\}"
+)
+_BLANK = re.compile(r"\\[,;:! ]|~|\\q?quad\b")
+_FRACTION = re.compile(r"\\[dt]?frac\s*(?:(\d)\s*(\d)(?!\d)|(?=\s*\{))")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _MARKUP = re.compile(r"[$*`\"“”]|(?m:^\s*#+\s)|\\[()\[\]]|(?<!\w)_|_(?!\w)")
 _IS = r"\b(?:is|are|was|would be|should be|must be|will be|has to be|might be|could be|may be)\b"
 _NOUN = r"\b(?:answer|option|choice|letter|response|selection)"
@@ -85,12 +92,22 @@ _TAKEN_BACK = re.compile(
 )
 
 
+def _unstyled(text: str) -> str:
+    """The text with the content of LaTeX styles, plain blanks, and one spelling of fractions."""
+    while (inside := _STYLE.sub(r"\1", text)) != text:
+        text = inside
+    text = _BLANK.sub(" ", text)
+    return _FRACTION.sub(lambda m: rf"\frac{{{m[1]}}}{{{m[2]}}}" if m[1] else r"\frac", text)
+
+
 def plain(text: str) -> str:
     """The form in which option texts are compared.
 
-    Case, articles, spacing and a closing period are dropped; number words become digits.
+    Case, articles, spacing, commas of thousands and a closing period are dropped; number words
+    become digits.
     """
-    text = unicodedata.normalize("NFKC", _STYLE.sub(r"\1", text)).casefold().replace("$", "")
+    text = unicodedata.normalize("NFKC", _unstyled(text)).casefold().replace("$", "")
+    text = _THOUSANDS.sub("", text)
     words = text.translate(_STOPS).strip().strip(".").split()
     normalised = [_NUMBER_WORDS.get(word, word) for word in words if word not in ("a", "an", "the")]
     return " ".join(normalised or words)
@@ -98,8 +115,8 @@ def plain(text: str) -> str:
 
 def _bare(text: str) -> str:
     """The text without markup; styles of LaTeX are reduced to their content."""
-    styled = _STYLE.sub(r"\1", without_invisible(unboxed(text)))
-    bare = unicodedata.normalize("NFKC", _MARKUP.sub("", styled)).replace("’", "'")
+    unstyled = _unstyled(without_invisible(unboxed(text)))
+    bare = unicodedata.normalize("NFKC", _MARKUP.sub("", unstyled)).replace("’", "'")
     return bare.translate(_STOPS).strip()
 
 
@@ -125,7 +142,7 @@ def _without_lead(text: str) -> str:
 
 def _named(text: str, options: Mapping[str, str]) -> str | None:
     """The label that the text begins with, or the option whose text it is."""
-    text = text.strip()
+    text = _patterns(tuple(options))[3].sub("", text.strip())
     label = _labelled(text, options)
     if label is not None:
         return label
@@ -139,8 +156,9 @@ def _named(text: str, options: Mapping[str, str]) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _patterns(labels: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """A label at the start of a text, a label in a sentence, and a label at the end in brackets."""
+def _patterns(labels: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    """A label at the start of a text, a label in a sentence, a label at the end in brackets, and
+    one at the end that is ruled out."""
     names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
     first = (
         rf"[(\[{{]?\s*({names})\s*([)\]}}]?)(\s*[.:,;!–—-]?)"
@@ -152,10 +170,15 @@ def _patterns(labels: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]
         rf"|\s((?i:{names}))(?=\)\s)"
     )
     last = rf"(.+?)[\s,]*[(\[]({names})[)\]]\s*\.?"
+    out = (
+        r"(?<=[\w)\]])[\s,]*(?:(?:and|but)\s+)?(?:(?<=[\s,])not|rather\s+than|instead\s+of)\s+"
+        rf"(?:{_NOUN}\s+)?[(\[]?(?-i:{names})[)\]]?\s*[.!]?\Z"
+    )
     return (
         re.compile(first, re.DOTALL | re.IGNORECASE),
         re.compile(inside),
         re.compile(last, re.DOTALL),
+        re.compile(out, re.IGNORECASE),
     )
 
 
@@ -304,7 +327,7 @@ def _read(
 
 @verifier(
     "choice",
-    version="3",
+    version="4",
     reference={"answer": "C", "options": ["one Apple", "a pear", "the plum", "plums"]},
     accepts="<think>sweet</think><answer>(c) plum</answer>",
     rejects=(

@@ -13,6 +13,7 @@ from veriloop.verifiers.registry import verifier
 from veriloop.verifiers.verdict import Verdict, no_answer
 
 MAX_CHARS = 200_000
+MAX_DEPTH = 200  # below the recursion limit of the validation
 EXTRA = ("refuse", "fence")
 
 _MARKED = re.compile(r"</?answer>|\\boxed")
@@ -36,11 +37,22 @@ def strict_loads(text: str) -> Any:
             object_pairs_hook=_reject_duplicates,
         )
         json.dumps(value, ensure_ascii=False).encode()
+        if _depth(value) > MAX_DEPTH:
+            raise ValueError(f"nested more than {MAX_DEPTH} deep")
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except UnicodeEncodeError as error:
         raise ValueError("a lone surrogate is not JSON") from error
     return value
+
+
+def _depth(value: Any) -> int:
+    """How deeply arrays and objects are nested; 0 for a scalar."""
+    depth, level = 0, [value]
+    while level := [v for v in level if isinstance(v, list | dict)]:
+        depth += 1
+        level = [item for v in level for item in (v.values() if isinstance(v, dict) else v)]
+    return depth
 
 
 def _finite(number: str) -> float:
@@ -150,7 +162,7 @@ def _extra_text(reference: Mapping[str, Any]) -> str:
 
 @verifier(
     "json_answer",
-    version="3",
+    version="4",
     reference={
         "value": {"name": "Ada", "born": 1815},
         "schema": {"type": "object", "required": ["name", "born"]},

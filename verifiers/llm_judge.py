@@ -183,6 +183,7 @@ def _choice(
     components=("raw",),
     kind="text",
     needs=f"an endpoint: {URL}, {MODEL}",
+    environment={"model": MODEL},
 )
 def check(problem: Problem, response: str) -> Verdict:
     """The judge's score of the text after the reasoning, from 0 to 1.

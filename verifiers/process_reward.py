@@ -83,6 +83,7 @@ def _scores(reply: Any) -> list[float]:
     components=("steps", "least", "mean"),
     kind="text",
     needs=f"an endpoint: {URL}, {MODEL}",
+    environment={"model": MODEL, "mark": MARK},
     steps=step_scores,
 )
 def check(problem: Problem, response: str) -> Verdict:

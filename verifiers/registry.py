@@ -13,6 +13,7 @@ import importlib.util
 import math
 import os
 import pkgutil
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,6 +68,7 @@ class Verifier:
     steps: Steps | None = None  # scores of single steps, for process supervision
     parts: tuple[str, ...] = ()  # further modules that are hashed into the fingerprint
     settings: Mapping[str, str] = field(default_factory=dict)  # facts of a whole run, with defaults
+    environment: Mapping[str, str] = field(default_factory=dict)  # what decides -> variable with it
 
     @property
     def runs_programs(self) -> bool:
@@ -88,6 +90,7 @@ class Verifier:
         return dict.fromkeys(self.components, 0.0)
 
 
+_UNSAFE = re.compile(r"[^-.\w]")  # in the name of a file
 _REGISTRY: dict[str, Verifier] = {}
 _LOADED: dict[str, None] = {}  # plugins given to `load_plugin`, in order; files by absolute path
 _BROKEN: dict[str, str] = {}  # installed plugins that cannot be imported, with the reason
@@ -108,6 +111,7 @@ def verifier(
     steps: Steps | None = None,
     parts: Sequence[str] = (),
     settings: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Check], Check]:
     """Decorator that registers `check(problem, response) -> Verdict` under `name`.
 
@@ -133,6 +137,8 @@ def verifier(
         modules from elsewhere, and files that are loaded without an import.
     settings: facts that a run sets for all problems, with their defaults; other values are part of
         the fingerprint.
+    environment: maps what decides the verdicts besides the code, such as "model" for the model
+        that judges, to the environment variable that names it; a value is part of the fingerprint.
 
     Raises ValueError for an unknown kind, and when `name` is already registered.
     """
@@ -159,6 +165,7 @@ def verifier(
             steps=steps,
             parts=tuple(parts),
             settings=dict(settings),
+            environment=dict(environment),
         )
         return check
 
@@ -326,10 +333,10 @@ def describe(error: BaseException) -> str:
 
 
 def fingerprint(names: Iterable[str]) -> dict[str, str]:
-    """Identifies the code that judged a run: name -> "<version>+<12 hex digits of its sources>".
+    """Identifies what judged a run: name -> "<version>+<12 hex digits of its sources>".
 
     The sources are the verifier's module, all modules of `veriloop.verifiers` that it imports, and
-    its `parts`.
+    its `parts`. The values of its `environment` follow as ",key=value", as a file name can have it.
     """
     fingerprints: dict[str, str] = {}
     for name in names:
@@ -337,7 +344,12 @@ def fingerprint(names: Iterable[str]) -> dict[str, str]:
         digest = hashlib.sha256()
         for path in source_files((verifier.check.__module__, *verifier.parts)):
             digest.update(path.read_bytes())
-        fingerprints[name] = f"{verifier.version}+{digest.hexdigest()[:12]}"
+        judged_by = [
+            f",{key}={_UNSAFE.sub('_', value)}"
+            for key, variable in verifier.environment.items()
+            if (value := os.environ.get(variable, ""))
+        ]
+        fingerprints[name] = f"{verifier.version}+{digest.hexdigest()[:12]}{''.join(judged_by)}"
     return fingerprints
 
 

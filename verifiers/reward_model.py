@@ -71,6 +71,7 @@ def squashed(value: float, *, middle: float = 0.0, scale: float = 1.0) -> float:
     components=("raw", "squashed"),
     kind="text",
     needs=f"an endpoint: {URL}, {MODEL}",
+    environment={"model": MODEL},
 )
 def check(problem: Problem, response: str) -> Verdict:
     """The model's scalar, squashed into [0, 1]; the component `raw` is the scalar itself.

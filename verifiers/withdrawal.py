@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from veriloop.verifiers.asked_wrong import WRONG, asks_wrong, counts_wrong
 from veriloop.verifiers.math.units import UNITS
 from veriloop.verifiers.math.wording import SMALL_NUMBERS
 
@@ -54,20 +55,7 @@ _EXCLUDED_FROM = re.compile(  # no solution other than 3, all real numbers excep
     r"reals?|values?|integers?|points?|[xn])\b[^,;.]{0,20})\Z",
     re.IGNORECASE,
 )
-_WRONG = r"incorrect|wrong|false|untrue|mistaken|erroneous|invalid"
-_ASKS_WRONG = tuple(  # a question for what is not so, in one sentence and in this order
-    re.compile(rf"\b(?:{words})\b", re.IGNORECASE)
-    for words in (
-        "which|what|find|identify|choose|select|pick|name|mark",
-        "following|these|statements?|options?|choices?|answers?|claims?|sentences?|alternatives?",
-        f"{_WRONG}|not|never|except|excluded",
-    )
-)
-_NAMES_WRONG = re.compile(
-    rf"\b(?:{_WRONG})\s+(?:one|option|statement|answer|choice|claim|sentence|alternative)\b|"
-    r"\bexcept\s*[:?.]|不正确|错误的|不是",
-    re.IGNORECASE,
-)
+_SINGLE = re.compile(r"\W*(?:(?:which|that|this|it)\s+)?(?:is|was|seems|looks|has|must)\b", re.I)
 _WRONG_ONE = re.compile(
     r"\b(?:wrong|incorrect|false)\s*:\s*\Z|"
     r"(?:^|,\s*)(?:(?:the|an?|one|my|our|this|that|some)\s+)?(?:\w+\s+)?(?:wrong|incorrect|false|mistaken|erroneous|"
@@ -195,7 +183,7 @@ _DENIED_AFTER = re.compile(
     r"|(?:wrong|incorrect|not (?:the answer|correct|right))\b)",
     re.IGNORECASE,
 )
-_CALLED_WRONG = re.compile(rf"\b(?:{_WRONG}|not\s+(?:true|correct|right|valid))\b", re.IGNORECASE)
+_CALLED_WRONG = re.compile(rf"\b(?:{WRONG}|not\s+(?:true|correct|right|valid))\b", re.IGNORECASE)
 _QUESTION = re.compile(r"\?")
 _REFUSED = re.compile(r"\?\W*(?:no|nope|nein|non)\b", re.IGNORECASE)
 _WORDED = re.compile(r"\\(?:text|mbox)\s*\{([^{}]*)\}|\\q?quad(?![a-zA-Z])")
@@ -323,26 +311,11 @@ def _plain(text: str) -> Fraction | str | None:
     return Fraction(over) / (int(under) or 1) if under else Fraction(over)
 
 
-def asks_wrong(prompt: str) -> bool:
-    """Whether the question asks for what is wrong, false or excluded."""
-    sentences = re.split(r"[.?!]", prompt)
-    return _NAMES_WRONG.search(prompt) is not None or any(map(_asks_wrong, sentences))
-
-
-def _asks_wrong(sentence: str) -> bool:
-    end = 0
-    for words in _ASKS_WRONG:
-        found = words.search(sentence, end)
-        if found is None:
-            return False
-        end = found.end()
-    return True
-
-
 def denied(before: str, answer: str, same: Same = same_number, prompt: str = "") -> bool:
     """Whether the words before an answer deny it, disown it or name another answer instead.
 
-    `prompt`: where the question asks for the wrong one, "the wrong option is" is no denial.
+    `prompt`: where the question asks for the wrong one, or how many are wrong, "the wrong option
+    is" is no denial.
     """
     near = before[-BEFORE_CHARS:]
     sentence = " ".join(_SENTENCE_END.split(near)[-1].split()).replace("\u2019", "'")
@@ -351,7 +324,8 @@ def denied(before: str, answer: str, same: Same = same_number, prompt: str = "")
     clause = bare[max((turn.end() for turn in _TURN.finditer(bare)), default=0) :]
     if _negated(bare) or _OR_BEFORE.search(near) or applied(bare):
         return True
-    if any(map(_WRONG_ONE.search, (bare, clause))) and not asks_wrong(prompt):
+    called_wrong = any(map(_WRONG_ONE.search, (bare, clause)))
+    if called_wrong and not (asks_wrong(prompt) or counts_wrong(prompt)):
         return True
     if any(pattern.search(clause) for pattern in (_DISCLAIMED, _OTHERS_SAY)):
         return True
@@ -402,7 +376,7 @@ def withdrawn(
     if not text.strip():
         return False
     refuted = _DENIED_AFTER.match(text)
-    expected = refuted and _CALLED_WRONG.search(refuted.group()) and asks_wrong(prompt)
+    expected = refuted is not None and _is_asked_for(refuted.group(), prompt)
     if (refuted and not expected) or _APPLIED_AFTER.match(text):
         return True
     if _QUESTION.match(text):
@@ -420,6 +394,13 @@ def withdrawn(
         if not _about_another(text, taken, answer, same):
             return not _confirmed(text[taken.end() :], answer, same)
     return False
+
+
+def _is_asked_for(refuted: str, prompt: str) -> bool:
+    """Whether "is wrong" after an answer is what the question asks for, and no denial."""
+    if not _CALLED_WRONG.search(refuted):
+        return False
+    return asks_wrong(prompt) or (counts_wrong(prompt) and not _SINGLE.match(refuted))
 
 
 def _about_another(text: str, taken: re.Match[str], answer: str, same: Same) -> bool:

@@ -63,14 +63,15 @@ def _change(run: Run) -> str:
     before = with_interval(first.before, first.before_95)
     after = with_interval(last.after, last.after_95)
     change = f"Held-out pass@1 {before} → {after} after {stage.name}"
-    exam, last_exam = _exam(begun), _exam(stage)
+    exam, last_exam = _exam(begun, "before"), _exam(stage, "after")
     return change if exam == last_exam else f"{change} (asked {exam}, then {last_exam})"
 
 
-def _exam(stage: Stage) -> str:
-    """What the evaluations of a stage ask."""
-    recipe = stage.recipe
-    evaluation = recipe.get("evaluation", {})
+def _exam(stage: Stage, side: str) -> str:
+    """What the evaluation before or after a stage asked, and how: a resumed stage may ask its last
+    one otherwise."""
+    recipe, told = stage.recipe, stage.entry.get(side) or {}
+    evaluation = recipe.get("evaluation", {}) | {k: v for k, v in told.items() if k == "temperature"}
     length = recipe.get("rollout", recipe).get("max_tokens", "?")
     return (
         f"{', '.join(evaluation.get('sources', ['?']))} at temperature "

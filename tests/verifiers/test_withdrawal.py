@@ -3,7 +3,8 @@
 import pytest
 
 from tests.cpu_budget import cpu_budget
-from veriloop.verifiers.withdrawal import asks_wrong, denied, same_number, withdrawn
+from veriloop.verifiers.asked_wrong import asks_wrong
+from veriloop.verifiers.withdrawal import denied, same_number, withdrawn
 
 
 @pytest.mark.parametrize(

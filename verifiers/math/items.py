@@ -8,7 +8,7 @@ from typing import Literal
 
 from veriloop.verifiers.math.equality import constant, decimal, equal, free, same_number
 from veriloop.verifiers.math.evaluate import Evaluation, is_complex
-from veriloop.verifiers.math.tree import Chain, Form, Node, contains
+from veriloop.verifiers.math.tree import EMPTY, Chain, Form, Node, contains, symbol
 
 _COORDINATES = frozenset("xyz")
 
@@ -92,7 +92,7 @@ def _single(item: Item) -> Items | None:
     node = item.node
     if node.op == "seq" and node.name in ("(]", "[)"):
         return None  # can only be an interval
-    if node.op == "set" and node.args:
+    if node.op == "set" and node.args and EMPTY not in node.args:  # {∅} is not its member
         members = (member for arg in node.args for member in _spread(Item(arg)))
         return Items("set", tuple(members))
     if node.op == "seq" and contains(node, "pm", "mp"):
@@ -138,13 +138,25 @@ def assigned(chain: Chain) -> Item | None:
         if named and rounded is not None:
             return Item(rounded, exact[0])
         return Item(exact[0], rounded=rounded)
-    first, last = exact[0], exact[-1]
+    first, last = _derivative(exact[0]), exact[-1]
     if last.op == "sym" and free(last) and not free(first):
         first, last = last, first
     if not _definition(first, last) or (first == last and free(first)):
         return None  # x = x says nothing
     named = _is_open(first) or (free(first) and not (len(exact) > 2 and is_compound(first)))
     return Item(last, first if named else None, rounded)
+
+
+def _derivative(node: Node) -> Node:
+    """y' for dy/dx on the left of an equation, where d is no factor; other nodes as they are."""
+    if node.op != "div" or not all(map(_is_differential, node.args)):
+        return node
+    return symbol(f"{node.args[0].args[1].name}'")
+
+
+def _is_differential(node: Node) -> bool:
+    letters = node.args if node.op == "mul" else ()
+    return len(letters) == 2 and letters[0] == symbol("d") and letters[1].op == "sym"
 
 
 def is_name(node: Node) -> bool:

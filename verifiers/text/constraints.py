@@ -69,7 +69,10 @@ def read_instructions(reference: Mapping[str, Any]) -> list[tuple[str, Mapping[s
     """
     truth = reference.get("ground_truth")
     if isinstance(truth, str):
-        truth = ast.literal_eval(truth) if "'" in truth else json.loads(truth)
+        try:
+            truth = json.loads(truth)
+        except ValueError:  # open-instruct also writes Python's notation
+            truth = ast.literal_eval(truth)
     if truth is not None:
         reference = truth[0] if isinstance(truth, list) else truth
     ids = reference.get("instruction_id_list", reference.get("instruction_id"))

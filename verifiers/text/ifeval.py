@@ -22,7 +22,7 @@ from veriloop.verifiers.text.instruction_text import (
     sentences,
     words,
 )
-from veriloop.verifiers.text.word_language import identify
+from veriloop.verifiers.text.word_language import identify, is_supported
 
 OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
@@ -58,7 +58,10 @@ def letter_frequency(text: str, letter: str, let_frequency: float, let_relation:
 
 @instruction("language:response_language")
 def response_language(text: str, language: str) -> bool:
-    return identify(text) == language.lower().partition("-")[0]
+    wanted = language.lower().partition("-")[0]
+    if not is_supported(wanted):
+        raise ValueError(f"language {language!r} cannot be identified; see `word_language`")
+    return identify(text) == wanted
 
 
 @instruction("length_constraints:number_sentences")
@@ -110,7 +113,8 @@ def postscript(text: str, postscript_marker: str) -> bool:
         spelled = r"\.\s?".join(re.findall("[A-Za-z]", marker)) + r"\b\.?"
     else:
         spelled = re.escape(marker)
-    return re.search(rf"(?:^|\s){spelled}\s*[^\s.]", text, re.IGNORECASE) is not None
+    after = r"[*_)\]]*\s*[*_]*[^\s.*_)\]]"  # text, which Markdown may set off
+    return re.search(rf"(?<![^\W_])(?<!\.){spelled}{after}", text, re.IGNORECASE) is not None
 
 
 @instruction("detectable_format:number_bullet_lists")

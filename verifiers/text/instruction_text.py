@@ -10,13 +10,14 @@ from difflib import get_close_matches
 from typing import Any
 
 from veriloop.verifiers.invisible import is_blank, without_invisible
-from veriloop.verifiers.text.words import CJK
+from veriloop.verifiers.text.words import CJK, MARKS
 
 Check = Callable[..., bool]
 
 CHECKS: dict[str, Check] = {}  # instruction id -> check(text, **kwargs)
 
-_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
+_RUN = rf"(?:[^\W_][{MARKS}]*)+"
+_WORD = re.compile(rf"{_RUN}(?:['’.-]{_RUN})*")
 _LONGEST = 40  # characters before a period that are searched for an abbreviation
 _ABBREVIATIONS = re.compile(
     r"mr|mrs|ms|dr|prof|st|sr|jr|vs|inc|ltd|co|vol|e\.g|i\.e|u\.s|u\.k|p\.s|p\.p\.s|approx|gen|sen"
@@ -154,8 +155,8 @@ def occurrences(text: str, keyword: str) -> int:
     if not bare:
         raise ValueError("a keyword must not be empty")
     letter = rf"[^\W_{CJK}]"
-    before = rf"(?<!{letter})" if re.match(letter, bare) else ""
-    after = rf"(?!{letter})" if re.search(rf"{letter}\Z", bare) else ""
+    before = rf"(?<!{letter})(?<![{MARKS}])" if re.match(letter, bare) else ""
+    after = rf"(?!{letter}|[{MARKS}])" if re.search(rf"(?:{letter}|[{MARKS}])\Z", bare) else ""
     pattern = re.escape(bare).replace(r"\ ", r"\s+")
     return len(re.findall(f"{before}{pattern}{after}", folded(text)))
 

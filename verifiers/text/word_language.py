@@ -21,19 +21,23 @@ SCRIPTS: dict[str, str] = {  # script -> its letters, as the inside of a charact
     "hebrew": "א-ת",
     "devanagari": "ऀ-ॿ",
     "bengali": "ঀ-৿",
+    "gurmukhi": "\u0a00-\u0a7f",
+    "gujarati": "\u0a80-\u0aff",
     "tamil": "஀-௿",
     "telugu": "ఀ-౿",
+    "kannada": "\u0c80-\u0cff",
+    "malayalam": "\u0d00-\u0d7f",
     "thai": "ก-๛",
     "hangul": "ᄀ-ᇿ가-힣",
 }
 ONE_SCRIPT: dict[str, str] = {  # languages that are the only one with their script
     "el": "greek", "he": "hebrew", "bn": "bengali", "ta": "tamil", "te": "telugu", "th": "thai",
-    "ko": "hangul",
+    "ko": "hangul", "pa": "gurmukhi", "gu": "gujarati", "kn": "kannada", "ml": "malayalam",
 }  # fmt: skip
 SHARED: dict[str, tuple[str, ...]] = {  # scripts with several languages, which are distinguished
     "latin": (
         "en", "de", "es", "fr", "it", "pt", "nl", "sv", "da", "fi", "pl", "cs", "tr", "vi", "id",
-        "ro", "hu",
+        "ro", "hu", "sw",
     ),
     "cyrillic": ("ru", "uk", "bg", "sr", "be", "mk"),
     "arabic": ("ar", "fa", "ur"),

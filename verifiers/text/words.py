@@ -1,13 +1,31 @@
 """The words of a text in any script.
 
-A word is a run of letters of an alphabet, or a single ideograph or kana, since no spaces separate
-words there.
+A word is a run of letters of an alphabet, with the vowel signs and other marks that combine with
+them, or a single ideograph or kana, since no spaces separate words there.
 """
 
 import re
+import unicodedata
+from itertools import groupby
 
 CJK = "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
-WORD = re.compile(rf"[{CJK}]|[^\W\d_{CJK}]+(?:['’][^\W\d_{CJK}]+)*")
+
+
+def _ranges(categories: tuple[str, ...], last: int = 0x1FFFF) -> str:
+    """The characters of these categories outside CJK, as the inside of a character class."""
+    found = [
+        n
+        for n in range(last + 1)
+        if unicodedata.category(chr(n)) in categories and not re.match(f"[{CJK}]", chr(n))
+    ]
+    numbered = groupby(enumerate(found), key=lambda pair: pair[1] - pair[0])  # a key for each run
+    runs = ([n for _, n in run] for _, run in numbered)
+    return "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
+
+
+MARKS = _ranges(("Mn", "Mc"))  # that combine with the letter before them
+_LETTERS = rf"(?:[^\W\d_{CJK}][{MARKS}]*)+"
+WORD = re.compile(rf"[{CJK}]|{_LETTERS}(?:['’]{_LETTERS})*")
 
 
 def words(text: str) -> list[str]:
