@@ -171,8 +171,8 @@ def _patterns(labels: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     )
     last = rf"(.+?)[\s,]*[(\[]({names})[)\]]\s*\.?"
     out = (
-        r"(?<=[\w)\]])[\s,]*(?:(?:and|but)\s+)?(?:(?<=[\s,])not|rather\s+than|instead\s+of)\s+"
-        rf"(?:{_NOUN}\s+)?[(\[]?(?-i:{names})[)\]]?\s*[.!]?\Z"
+        r"(?<=[\w)\]])[\s,(]*(?:(?:and|but)\s+)?(?:(?<=[\s,(])not|rather\s+than|instead\s+of)\s+"
+        rf"(?:{_NOUN}\s+)?[(\[]?(?-i:{names})[)\]]*\s*[.!]?\Z"
     )
     return (
         re.compile(first, re.DOTALL | re.IGNORECASE),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from veriloop.data.problem import Problem
@@ -18,6 +19,7 @@ from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.lineage import file_hash
 from veriloop.pipeline.runs.rollout_file import problem_of, reading
 from veriloop.verifiers.registry import Verifier
+from veriloop.verifiers.text.length import counts_tokens
 from veriloop.verifiers.verdict import Verdict
 
 JudgeAll = Callable[[Sequence[tuple[Problem, str]]], Sequence[Verdict]]
@@ -87,15 +89,18 @@ def read_rows(path: Path, component: str) -> list[dict[str, Any]]:
         if f"status/{component}" not in file.schema_arrow.names:
             return []
         rows = file.read([*_READ, *(f"{name}/{component}" for name in _OLD)]).to_pylist()
+        lengths = pc.list_value_length(file.read(["response_ids"]).column(0)).to_pylist()
     return [
         {name: row[name] for name in _READ}
         | {f"old_{new}": row[f"{old}/{component}"] for old, new in _OLD.items()}
-        for row in rows
+        | {"response_tokens": length}
+        for row, length in zip(rows, lengths, strict=True)
     ]
 
 
 def problem_for(row: Row, rejudgement: Rejudgement) -> Problem | None:
-    """The row's problem as the new verifier needs it; None if it cannot judge the row.
+    """The row's problem as the new verifier needs it, with the length of the response if it asks
+    for that; None if it cannot judge the row.
 
     A reference is written for the problem's own verifier. Another verifier receives it if the
     reference has the first key of that verifier's example, or if it has a single value, which is
@@ -103,6 +108,13 @@ def problem_for(row: Row, rejudgement: Rejudgement) -> Problem | None:
     """
     if row["old_status"] is None:
         return None
+    problem = _asked(row, rejudgement)
+    if problem is None or not counts_tokens(problem):
+        return problem
+    return replace(problem, facts={**problem.facts, "response_tokens": row["response_tokens"]})
+
+
+def _asked(row: Row, rejudgement: Rejudgement) -> Problem | None:
     problem = problem_of(row)
     verifier = rejudgement.verifier
     if rejudgement.component != ACCURACY:

@@ -71,7 +71,9 @@ def _exam(stage: Stage, side: str) -> str:
     """What the evaluation before or after a stage asked, and how: a resumed stage may ask its last
     one otherwise."""
     recipe, told = stage.recipe, stage.entry.get(side) or {}
-    evaluation = recipe.get("evaluation", {}) | {k: v for k, v in told.items() if k == "temperature"}
+    evaluation = recipe.get("evaluation", {}) | {
+        k: v for k, v in told.items() if k == "temperature"
+    }
     length = recipe.get("rollout", recipe).get("max_tokens", "?")
     return (
         f"{', '.join(evaluation.get('sources', ['?']))} at temperature "

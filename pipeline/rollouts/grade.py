@@ -22,6 +22,7 @@ from veriloop.verifiers.service.caller import (
     ServiceRefusedError,
 )
 from veriloop.verifiers.service.client import ServicePool
+from veriloop.verifiers.text.length import counts_tokens
 from veriloop.verifiers.verdict import Verdict
 
 
@@ -175,8 +176,8 @@ def rule_verdicts(rollouts: Sequence[Rollout], verifiers: Verifiers, pool: Judge
         for key, r in unique.items()
     }
     tasks = [
-        (_problem_for(verifiers[component], unique[key].problem), key[1])
-        for key in unique
+        (_problem_for(verifiers[component], rollout), key[1])
+        for key, rollout in unique.items()
         for component in components[key]
     ]
     verdicts = iter(pool.judge_all(tasks))
@@ -187,13 +188,17 @@ def _judges(use: str | VerifierUse | None, problem: Problem) -> bool:
     return not isinstance(use, VerifierUse) or use.judges(problem)
 
 
-def _problem_for(use: str | VerifierUse | None, problem: Problem) -> Problem:
-    """The problem as a verifier sees it; only its own verifier sees the problem's reference."""
-    if use is None:
-        return problem
+def _problem_for(use: str | VerifierUse | None, rollout: Rollout) -> Problem:
+    """The problem as a verifier sees it, with the length of the response if it asks for that; only
+    its own verifier sees the problem's reference."""
+    problem = rollout.problem
     if isinstance(use, VerifierUse):
-        return replace(problem, verifier=use.name, reference=use.reference)
-    return replace(problem, verifier=use, reference={})
+        problem = replace(problem, verifier=use.name, reference=use.reference)
+    elif use is not None:
+        problem = replace(problem, verifier=use, reference={})
+    if not counts_tokens(problem):
+        return problem
+    return replace(problem, facts={**problem.facts, "response_tokens": len(rollout.response_ids)})
 
 
 def verdicts_of(graded: Sequence[Graded]) -> list[Verdicts]:

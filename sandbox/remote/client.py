@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from veriloop.sandbox.executor import Call, Dialogue, Invocation, Program, Stdin
+from veriloop.sandbox.languages.polyglot import compile_seconds
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.remote.connection import Address, BusyError, Connection
 from veriloop.sandbox.remote.fields import FieldError, dump, load
@@ -142,7 +143,7 @@ class RemoteExecutor:
             code=source,
             language=program.language,
             stdin=text,
-            compile_timeout=limits.wall,
+            compile_timeout=compile_seconds(program.language) or limits.wall,
             run_timeout=limits.wall,
             memory_limit_MB=limits.memory_mb,
             limits=limits,

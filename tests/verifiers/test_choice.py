@@ -17,7 +17,9 @@ UNKNOWN = dict.fromkeys("ABCDE", "")
     [
         "C", "c", "(C)", "C.", "C)", "**C**", "$C$", r"\text{C}", r"\boxed{\text{(C)}}", "Option C",
         "The answer is C.", "answer: C", "C: three", "C. 3", "(C) Three", "3", "three", "Three.",
-        "C - three", "the correct choice is (C)", "Ｃ", "C) (three)",
+        "C - three", "the correct choice is (C)", "Ｃ", "C) (three)", r"\boxed{\textbf{(C)}~3}",
+        r"\mathrm{(C)}\,3", r"\boldsymbol{C}", r"\textsf{C}", r"\textbf{\text{C}}", "C, not B",
+        "C rather than A.", "C (not D)", "option C, and not option B",
     ],
 )  # fmt: skip
 def test_the_option_is_named(answer):
@@ -29,7 +31,7 @@ def test_the_option_is_named(answer):
     [
         "", "C or A", "A, C", "AC", "not C", "C. Paris", "С", "Paris or Rome", "Paris, Rome", "all",
         "C?", "E", "the answer is not C", "A and C", "C A", "C/A", "neither", "Paris London", "(C",
-        "C because of A", "three or four",
+        "C because of A", "three or four", "C or not B", "C, not B or A", "C, nothing",
     ],
 )  # fmt: skip
 def test_anything_else_names_none(answer):
@@ -51,6 +53,18 @@ def test_options_with_the_same_text_are_distinguished_by_letter_only():
     options = {"A": "one", "B": "1", "C": "two"}
     assert chosen("one", options) is None
     assert chosen("B", options) == "B" == chosen("B) one", options)
+
+
+@pytest.mark.parametrize(
+    ("answer", "label"),
+    [
+        (r"7\,\text{m}", "B"), (r"B. 7\ \text{m}", "B"), ("3000", "C"), ("3,000", "C"),
+        (r"\dfrac14", "D"), (r"\tfrac{1}{4}", "D"), (r"\frac{1}{4}", "D"), ("30,00", None),
+    ],
+)  # fmt: skip
+def test_an_option_is_known_by_any_spelling_of_its_mathematics(answer, label):
+    options = {"A": "3 m", "B": "7 m", "C": "3,000", "D": r"\frac{1}{4}"}
+    assert chosen(answer, options) == label
 
 
 def test_text_is_compared_without_case_articles_and_number_words():

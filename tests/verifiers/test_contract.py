@@ -231,6 +231,15 @@ def test_the_fingerprint_follows_version_and_source(scratch, tmp_path):
     assert fingerprint(["one"]) == {"one": fingerprints["one"]}
 
 
+def test_the_fingerprint_names_the_model_that_judges(monkeypatch):
+    monkeypatch.delenv("VERILOOP_JUDGE_MODEL", raising=False)
+    without = fingerprint(["llm_judge"])["llm_judge"]
+    monkeypatch.setenv("VERILOOP_JUDGE_MODEL", "org/One-7B")
+    assert fingerprint(["llm_judge"]) == {"llm_judge": f"{without},model=org_One-7B"}
+    monkeypatch.setenv("VERILOOP_PROCESS_MARK", "<+>")
+    assert fingerprint(["process_reward"])["process_reward"].endswith(",mark=___")
+
+
 def test_the_fingerprint_follows_the_parts_too(scratch, tmp_path, monkeypatch):
     package = tmp_path / "graded_parts"
     package.mkdir()

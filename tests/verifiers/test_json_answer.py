@@ -12,9 +12,10 @@ from veriloop.verifiers.registry import get, judge
     [
         "", "{", "{'a': 1}", '{"a": 1,}', '{"a": 1, "a": 1}', '[{"b": {"a": 1, "a": 2}}]', "NaN",
         "[Infinity]", "-Infinity", '{"a": 1} {}', "// x\n1", "9" * 5_000, "[" * 100_000,
+        "[" * 201 + "]" * 201, '{"a": ' * 150 + "[" * 51 + "]" * 51 + "}" * 150,
         '"' + "a" * 300_000 + '"', "1e400", "[-1.5e999]", r'"\ud800"', r'{"\udfff": 1}', '"\ud800"',
     ],
-    ids=range(19),
+    ids=range(21),
 )  # fmt: skip
 def test_what_is_no_json_is_refused(text):
     with pytest.raises(
@@ -171,3 +172,10 @@ def test_strings_of_json_may_hold_latex_and_markup(reference, response):
 )  # fmt: skip
 def test_json_that_is_hidden_denied_or_one_of_several_is_refused(reference, response):
     assert judge(get("json_answer").problem(reference), f"<think>x</think>{response}").score == 0.0
+
+
+def test_no_depth_of_an_answer_is_a_failure_of_the_judge():
+    """So that none can escape its verdict."""
+    problem = get("json_answer").problem({"schema": {"type": "array"}})
+    verdicts = [judge(problem, "[" * depth + "]" * depth) for depth in (1, 200, 201, 256, 5000)]
+    assert [v.score for v in verdicts] == [1.0, 1.0, 0.0, 0.0, 0.0]

@@ -212,6 +212,19 @@ def test_a_question_for_the_wrong_one_makes_wrong_no_denial():
     assert denied("The incorrect option is not ", "B", prompt=asked[0])
 
 
+def test_where_the_question_counts_wrong_ones_they_are_no_denial():
+    asked = ["How many questions did she miss?", "How many of the statements are false?",
+             "What percentage of the pupils failed?", "Find the number of errors."]  # fmt: skip
+    for prompt in asked:
+        for after in (" wrong.", " are false.", " were incorrect."):
+            assert not withdrawn(after, "12", prompt=prompt)
+        assert withdrawn(" is wrong.", "12", prompt=prompt)
+        assert withdrawn(". Wait, that is wrong.", "12", prompt=prompt)
+        assert not denied("The wrong answers: ", "12", prompt=prompt)
+    for prompt in ("How many questions did she get right?", "How many apples are left?", ""):
+        assert withdrawn(" wrong.", "12", prompt=prompt)
+
+
 @pytest.mark.parametrize(
     ("left", "right", "same"),
     [

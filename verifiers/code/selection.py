@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from veriloop.sandbox.languages.table import LANGUAGES
 from veriloop.verifiers.code.fences import Block
 
+MAX_QUOTES = 50  # programs among which parts of another are looked for
+
 _BUILTINS = frozenset(dir(builtins))
 _KEYWORDS = frozenset((*keyword.kwlist, *keyword.softkwlist))
 _STRING = re.compile(
@@ -30,6 +32,8 @@ _BINDING = re.compile(
 _CALL = re.compile(r"(?<![\w.])([A-Za-z_]\w*)[ \t]*\(")
 _WORK = re.compile(r"\w[ \t]*\(|\b(?:def|class|lambda)\b")  # what every useful program has
 _DEFINES = re.compile(r"\b(?:def|class|lambda)\b|\bimport[ \t]*\*")
+_USED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(?![ \t]*=(?!=))(?!\w)")  # names, but no keywords
+_PRINTS = re.compile(r"(?<!\w)print[ \t]*\(|\.write(?:lines)?[ \t]*\(")
 _SESSION = re.compile(r"^[ \t]*>>>", re.MULTILINE)
 _DEFINITIONS = {  # of a name, by language
     "python": r"^[ \t]*(?:async[ \t]+def|def|class)[ \t]+{0}\b|^{0}[ \t]*(?::[^=\n]*)?=(?!=)",
@@ -46,8 +50,9 @@ def select_program(blocks: Sequence[Block], language: str, function: str = "") -
     Blocks that name the language precede those that name none, and these all others. Blocks that
     define `function` precede others, and so do C and C++ programs with `main`. A Python block is no
     program if it only calls what an earlier block defines, or what no block defines, is an
-    interactive session, calls and defines nothing, or is indented as a whole. If no block is a
-    program, the last one counts that does not only call.
+    interactive session, calls and defines nothing, is indented as a whole, or quotes lines of an
+    earlier program that would do nothing alone. If no block is a program, the last one counts that
+    does not only call.
     """
     entry = next((entry for entry in LANGUAGES.values() if language in entry.aliases), None)
     name, names = (entry.name, entry.aliases) if entry else (language, frozenset({language}))
@@ -57,7 +62,7 @@ def select_program(blocks: Sequence[Block], language: str, function: str = "") -
     for pool in [
         defining for pool in pools if (defining := _defining(pool, name, function))
     ] + pools:
-        programs = _python_programs(pool, blocks) if name == "python" else pool
+        programs = _python_programs(pool, blocks, function) if name == "python" else pool
         if programs:
             return programs[-1].source
     if not pools:
@@ -86,7 +91,9 @@ def _defining(blocks: Sequence[Block], language: str, function: str) -> list[Blo
     return [block for block in blocks if definition.search(block.source)]
 
 
-def _python_programs(blocks: Iterable[Block], shown: Iterable[Block]) -> list[Block]:
+def _python_programs(
+    blocks: Iterable[Block], shown: Iterable[Block], function: str = ""
+) -> list[Block]:
     """The blocks that are programs; `shown`: all blocks, which define names for later ones."""
     programs: list[Block] = []
     defined: set[str] = set()
@@ -96,7 +103,7 @@ def _python_programs(blocks: Iterable[Block], shown: Iterable[Block]) -> list[Bl
         if block.start in starts and _stands_alone(block.source, code, defined):
             programs.append(block)
         defined.update(_TOP_LEVEL.findall(code))
-    return programs
+    return _without_quotes(programs, function) if len(programs) <= MAX_QUOTES else programs
 
 
 def _stands_alone(source: str, code: str, defined: set[str]) -> bool:
@@ -107,6 +114,28 @@ def _stands_alone(source: str, code: str, defined: set[str]) -> bool:
     if _only_uses(source):
         return False
     return not (_called(code) & defined) - _bound(code)
+
+
+def _without_quotes(programs: list[Block], function: str) -> list[Block]:
+    """The blocks that are not a part of the longest, which alone has no result or lacks names."""
+    texts = ["\n".join(["", *_lines(block.source), ""]) for block in programs]
+    whole = max(texts, key=len, default="")
+    return [
+        block
+        for block, text in zip(programs, texts, strict=True)
+        if len(text) == len(whole) or text not in whole or _has_result(block.source, function)
+    ]
+
+
+def _has_result(source: str, function: str) -> bool:
+    code = _STRING.sub(_formatted, source)
+    used = set(_USED.findall(code)) - _BUILTINS - _KEYWORDS
+    shows = _PRINTS.search(code) or (function and _DEFINES.search(code))
+    return bool(shows) and not used - _bound(code)
+
+
+def _lines(source: str) -> list[str]:
+    return [line.strip() for line in source.splitlines() if line.strip()]
 
 
 def _only_uses(source: str) -> bool:

@@ -201,7 +201,7 @@ class _Trial:
 
 @verifier(
     "code_tests",
-    version="3",
+    version="4",
     components=tuple(NO_PROGRAM),
     reference={
         "tests": [{"args": [2, 3], "expected": 5}, {"args": [-1, 1], "expected": 0}],

@@ -17,7 +17,10 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._verdicts = Counter(
-            "veriloop_verdicts", "Verdicts given", ["verifier", "status"], registry=self.registry
+            "veriloop_verdicts",
+            "Verdicts reached, second attempts and probes of labels included",
+            ["verifier", "status"],
+            registry=self.registry,
         )
         self._judging = Histogram(
             "veriloop_judging_seconds",

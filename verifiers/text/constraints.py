@@ -84,7 +84,7 @@ def read_instructions(reference: Mapping[str, Any]) -> list[tuple[str, Mapping[s
 
 @verifier(
     "constraints",
-    version="2",
+    version="3",
     reference={**REFERENCE, "scoring": "all"},
     **EXAMPLE,
     components=("instructions", "share_followed", "all_followed"),

@@ -10,6 +10,7 @@ from veriloop.verifiers.text.language import PARTS, part_of
 from veriloop.verifiers.text.words import words
 from veriloop.verifiers.verdict import Verdict, no_answer
 
+NAMES = ("length", "overlong")  # of settings
 UNITS = ("words", "characters", "tokens")
 
 
@@ -27,6 +28,12 @@ def soft_overlong(length: float, *, limit: int, cache: int) -> float:
 def outside(length: float, *, at_least: float, at_most: float) -> float:
     """The distance of a length from its bounds; 0 within them."""
     return max(at_least - length, length - at_most, 0.0)
+
+
+def counts_tokens(problem: Problem) -> bool:
+    """Whether a length is asked for in tokens, which `facts["response_tokens"]` has to say."""
+    settings = (values.get(name) for values in (problem.reference, problem.facts) for name in NAMES)
+    return any(isinstance(value, Mapping) and value.get("unit") == "tokens" for value in settings)
 
 
 def _settings(problem: Problem, name: str) -> Mapping[str, Any]:
@@ -54,13 +61,15 @@ def _measure(problem: Problem, response: str, settings: Mapping[str, Any]) -> in
     if not words(text):
         return None
     if unit == "tokens":
+        if "response_tokens" not in problem.facts:
+            raise ValueError("unit 'tokens' needs facts['response_tokens'], the number of tokens")
         return int(problem.facts["response_tokens"])
     return len(words(text)) if unit == "words" else len(" ".join(text.split()))
 
 
 @verifier(
     "length",
-    version="2",
+    version="3",
     reference={"length": {"at_least": 4, "at_most": 6, "slack": 2}},
     accepts="<think>Think a bit</think>then answer",
     rejects=("<think>much</think>", "<think>a</think> one two three four five six seven eight", ""),
@@ -73,7 +82,7 @@ def check(problem: Problem, response: str) -> Verdict:
 
     The settings are in `reference["length"]`, or else in `facts["length"]`: `at_least`, `at_most`,
     `slack` (0: a hard limit), `unit` ("words", "characters", or "tokens", which the caller counts
-    in `facts["response_tokens"]`) and `part` ("all", "thinking" or "answer").
+    in `facts["response_tokens"]`, as every stage does) and `part` ("all", "thinking" or "answer").
     """
     settings = _settings(problem, "length")
     low, high = settings.get("at_least", 0), settings.get("at_most", float("inf"))
@@ -91,7 +100,7 @@ def check(problem: Problem, response: str) -> Verdict:
 
 @verifier(
     "overlong",
-    version="2",
+    version="3",
     reference={"overlong": {"limit": 8, "cache": 4}},
     accepts="<think>Two words</think>no more",
     rejects=("<think>on and on</think> and on and on and on",),

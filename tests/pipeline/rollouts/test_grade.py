@@ -51,6 +51,18 @@ def test_a_reference_is_shown_to_its_own_verifier_alone(rollouts):
     assert (other.verifier, other.reference, other.id) == ("language", {}, OWN.id)
 
 
+@pytest.mark.parametrize("name", ["length", "overlong"])
+def test_a_length_in_tokens_is_counted_for_the_verifier(rollouts, name):
+    pool, asked = Pool(), [replace(r, response_ids=(1,) * n) for n, r in enumerate(rollouts, 3)]
+    tokens = VerifierUse(name=name, reference={name: {"at_most": 9, "unit": "tokens"}}, sources=())
+    words = VerifierUse(name=name, reference={name: {"at_most": 9}}, sources=())
+    grade(asked, {"tokens": tokens, "words": words}, pool, total)
+    counts = [
+        (p.facts.get("response_tokens"), p.reference == tokens.reference) for p, _ in pool.asked
+    ]
+    assert counts == [(3, True), (None, False), (4, True), (None, False), (5, True), (None, False)]
+
+
 def test_a_batch_judge_sees_every_rollout_and_may_leave_some_out(rollouts):
     seen = []
 

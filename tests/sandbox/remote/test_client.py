@@ -12,6 +12,7 @@ import pytest
 
 from tests.clock import Clock
 from veriloop.sandbox.executor import Call, Program, Stdin
+from veriloop.sandbox.languages.polyglot import compile_seconds
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.remote.client import RemoteExecutor
 from veriloop.sandbox.result import Execution
@@ -47,6 +48,12 @@ def test_a_request_holds_what_the_api_names_and_our_limits_next_to_it(fake, clie
     }  # fmt: skip
     assert fake.heads[0].startswith("POST /run_code HTTP/1.1")
     assert "authorization" not in fake.heads[0].lower()
+
+
+def test_a_program_that_is_compiled_has_the_compiler_s_own_time(fake, client):
+    client().run(Program(source="int main(){}", language="cpp"), Stdin(), LIMITS)
+    assert fake.asked[0]["compile_timeout"] == compile_seconds("cpp") > LIMITS.wall
+    assert fake.asked[0]["run_timeout"] == LIMITS.wall
 
 
 def test_what_a_call_expects_and_any_language_but_python_stay_here(fake, client):

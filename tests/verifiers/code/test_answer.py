@@ -231,6 +231,32 @@ def test_what_shows_the_use_of_a_program_does_not_replace_it(shown, tag):
 
 
 @pytest.mark.parametrize(
+    "quoted",
+    [
+        "n = int(input())",
+        "print(f(n))",
+        "def f(x):\n    return x + 1",
+        "for _ in range(2):\n    n += 1",
+    ],
+)
+def test_lines_quoted_from_a_program_do_not_replace_it(quoted):
+    lines = ["def f(x):", "    return x + 1", "", "n = int(input())", "for _ in range(2):",
+             "    n += 1", "print(f(n))"]  # fmt: skip
+    program = "\n".join(lines)
+    response = f"{fenced(program)}\nThe key line is\n{fenced(quoted)}\n"
+    assert extract_program(response) == program + "\n"
+
+
+@pytest.mark.parametrize(
+    "final", ["n = int(input())\nprint(n + 1)", "import sys\nprint(len(sys.stdin.read()))"]
+)
+def test_a_program_that_an_earlier_one_contains_replaces_it(final):
+    """As after a line for tracing was taken out."""
+    draft = f"{final}\nprint('done')"
+    assert extract_program(f"{fenced(draft)}\nBetter:\n{fenced(final)}") == final + "\n"
+
+
+@pytest.mark.parametrize(
     "final",
     [
         "def f(x):\n    return x + 2",

@@ -15,6 +15,7 @@ from veriloop.verifiers.text.constraints import (
     variants,
 )
 from veriloop.verifiers.text.instruction_text import CHECKS, follows, sentences, words
+from veriloop.verifiers.text.words import words as all_words
 
 ASK = "Write a poem about rain."
 UNRELATED = "Lorem ipsum"  # two words of no language, which follow no instruction of the table
@@ -266,6 +267,62 @@ def test_ideographs_have_no_word_boundaries():
         assert follows(text, "keywords:word_count_different_numbers", kwargs)
 
 
+HINDI = "हिन्दी भाषा सुन्दर है"  # four words; vowel signs and the virama are no letters to Python
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (HINDI, 4), ("বাংলা ভাষা", 2), ("தமிழ் மொழி", 2), ("شَمْسٌ وَقَمَرٌ", 2), ("שָׁלוֹם", 1),
+        ("cafe\u0301 x", 2),
+    ],
+)  # fmt: skip
+def test_marks_belong_to_the_word_of_their_letter(text, count):
+    assert len(words(text)) == len(all_words(text)) == count
+
+
+def test_a_keyword_is_no_whole_word_before_a_vowel_sign():
+    for keyword, found in (("भाषा", True), ("भाष", False), ("ाषा", True)):
+        arguments = {"keywords": [keyword]}
+        assert follows(HINDI, "keywords:existence", arguments) == found
+    assert follows(HINDI, "length_constraints:number_words",
+                   {"num_words": 5, "relation": "less than"})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("mr", "मराठी ही एक महत्त्वाची भाषा आहे. ती महाराष्ट्रात बोलली जाते आणि तिचा इतिहास खूप जुना आहे."),
+        ("kn", "ಕನ್ನಡ ಭಾಷೆ ಸುಂದರವಾಗಿದೆ"),
+        ("gu", "ગુજરાતી ભાષા સુંદર છે"),
+        ("pa", "ਪੰਜਾਬੀ ਭਾਸ਼ਾ ਸੁੰਦਰ ਹੈ"),
+        ("ml", "മലയാളം മനോഹരമാണ്"),
+        ("sw", "Habari za asubuhi. Mimi ninasoma kitabu kizuri na ninapenda kuandika kila siku."),
+    ],
+)  # fmt: skip
+def test_the_languages_of_the_benchmark_are_told_apart(language, text):
+    assert follows(text, "language:response_language", {"language": language})
+    assert not follows("Das ist ein Haus.", "language:response_language", {"language": language})
+
+
+def test_a_language_that_cannot_be_identified_is_our_error():
+    with pytest.raises(ValueError, match="language 'xx' cannot be identified"):
+        follows("A text.", "language:response_language", {"language": "xx"})
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("**P.S.** more", True), ("*P.S.* more", True), ("_P.S._ more", True),
+        ("**P.S. more**", True), ("(P.S. more)", True), ("P.S.", False), ("**P.S.**", False),
+        ("P.S. **", False), ("UPS. more", False), ("P.P.S. more", False),
+    ],
+)  # fmt: skip
+def test_a_postscript_may_be_set_off_by_markdown_and_needs_a_text(text, right):
+    arguments = {"postscript_marker": "P.S."}
+    assert follows(text, "detectable_content:postscript", arguments) == right
+
+
 def test_the_table_has_all_54_ids():
     assert set(CASES) == set(CHECKS) and len(CASES) == 54
 
@@ -360,6 +417,10 @@ def test_references_of_both_benchmarks_are_read():
     assert read_instructions(plain) == expected
     for truth in (nested, json.dumps(nested), str(nested)):
         assert read_instructions({"ground_truth": truth}) == expected
+    quoted = [{"instruction_id": ["a", "b"], "kwargs": [None, {"end_phrase": "That's all"}]}]
+    assert read_instructions({"ground_truth": json.dumps(quoted)}) == [
+        ("a", {}), ("b", {"end_phrase": "That's all"}),
+    ]  # fmt: skip
     with pytest.raises(ValueError, match="needs as many kwargs"):
         read_instructions({"instruction_id_list": ["a", "b"], "kwargs": [{}]})
 
