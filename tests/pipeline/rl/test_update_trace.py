@@ -69,6 +69,18 @@ def test_a_new_step_begins_empty(traced, tiny_llama, sampled):
     assert not trace.seen
 
 
+def test_what_is_forgotten_leaves_the_rest(tiny_llama, sampled, whole):
+    model, trace = tiny_llama(), TokenTrace()
+    part = whole(sampled(model, 6), torch.ones(6), row=12, rows=1)
+    learner = UpdateContext(
+        policy=model, optimizer=Still(), algorithm=AlgorithmConfig(), chunk=5, trace=trace
+    )
+    update(learner, part, progress=0.0, done=0)
+    trace.forget(part.batches[:1])
+    gone = set(part.batches[0].rollout_B.tolist())
+    assert 0 < len(gone) < 6 and trace.seen.keys() == set(range(6)) - gone
+
+
 class Half(Ranks):
     """The first of two ranks, whose micro-batches are every second one; the other sees as much."""
 

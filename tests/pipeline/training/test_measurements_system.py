@@ -117,8 +117,10 @@ def test_the_gpu_is_sampled_between_two_steps_and_not_after_the_end(measured, no
     with measured:
         first = measured.metrics()
         assert first["system/gpu/memory"] == 70.0
-        while not (sampled := measured.metrics().get("system/gpu/utilization")):
+        sampled, deadline = None, time.monotonic() + 20
+        while sampled is None and time.monotonic() < deadline:
             time.sleep(0.001)
+            sampled = measured.metrics().get("system/gpu/utilization")
         assert sampled == 0.5 and notes == []
     assert not measured._gpu._thread.is_alive()
 
