@@ -12,7 +12,9 @@ import pytest
 from veriloop.pipeline.training import measurements
 from veriloop.pipeline.training.measurements import (
     GpuSampler,
+    ProcessUse,
     SystemUse,
+    _cpu_seconds,
     descendants,
     process_use,
 )
@@ -91,6 +93,22 @@ def test_a_child_that_has_ended_counts_for_the_step_in_which_it_ran(measured):
     assert measured.metrics()["system/cpu/children"] * STEP_S >= 0.5 - TICKS_S
     assert measured.metrics().get("system/cpu/children", 0.0) * STEP_S < 0.5 - TICKS_S
     assert process_use(2**22 + 1) is None
+
+
+@pytest.mark.slow
+def test_times_in_proc_are_those_that_the_kernel_tells_a_process():
+    subprocess.run([sys.executable, "-c", BURN], check=True)
+    use, times = process_use(os.getpid()), os.times()
+    assert use.cpu_s == pytest.approx(times.user + times.system, abs=0.1)
+    ended = times.children_user + times.children_system
+    assert use.ended_children_s == pytest.approx(ended, abs=0.1) and ended >= 0.5
+
+
+def test_children_count_with_their_own_that_have_ended():
+    def use(cpu_s, ended):
+        return ProcessUse(cpu_s=cpu_s, ended_children_s=ended, resident_gib=0.0)
+
+    assert _cpu_seconds(use(1.0, 2.0), [use(4.0, 8.0), use(16.0, 32.0)]) == (1.0, 62.0)
 
 
 class Card:
