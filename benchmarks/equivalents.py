@@ -283,6 +283,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         path="pipeline/evaluation/evaluate.py",
+        before="0",
+        after="(1)",
+        within="_vote(group, k) for group in judged",
+        reason="the samples of a group answer one problem, and a group that votes has two or more",
+    ),
+    Equivalent(
+        path="pipeline/evaluation/evaluate.py",
         before="64",
         after="(65)",
         reason="how many problems are kept for reading is a choice",

@@ -174,6 +174,7 @@ def run_tests(tree: Path, path: str) -> int:
     importlib.invalidate_caches()
     options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--rootdir", str(tree)]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is imported already
+    options += ["-W", "ignore:unclosed scandir:ResourceWarning"]  # pytest's own, of two at a time
     options += ["--tb=line", "--hypothesis-profile=unshrunk"]
     options += ["-m", " and ".join(f"not {marker}" for marker in NOT_HERE)]
     options += ["-c", str(tree / "pyproject.toml"), *tests_of(tree, path)]

@@ -404,6 +404,11 @@ def test_what_was_asked_before_is_not_asked_again(ask_once):
     again, asked = ask_once(store)
     assert not asked and again == first and again.flat() == first.flat()
     assert ask_once(None)[1]
+    facts = [{**p.facts, "a": 1, "b": 2} for p in ask_once.problems]
+    for order in (list, lambda items: [*items][::-1]):  # of facts, which says nothing
+        problems = [replace(p, facts=dict(order(f.items()))) for p, f in zip(
+            ask_once.problems, facts, strict=True)]  # fmt: skip
+        assert bool(ask_once(store, problems=problems)[1]) == (order is list)
 
 
 def test_any_other_question_is_asked(ask_once, pool, monkeypatch):

@@ -13,6 +13,7 @@ from veriloop.pipeline.model import reference
 from veriloop.pipeline.model.reference import (
     Reference,
     StaleReferenceError,
+    deciding_config,
     fingerprint,
     frozen_copy,
     sharing_copy,
@@ -43,6 +44,22 @@ def test_a_reference_is_a_frozen_copy_in_evaluation_mode(tiny_llama):
     move(policy)
     assert not same(policy, reference.model)
     reference.check(0)
+
+
+def test_a_reference_is_divided_among_the_ranks(tiny_llama):
+    divided = []
+    ranks = SimpleNamespace(shard=divided.append)
+    assert divided == [Reference(tiny_llama(), every=5, ranks=ranks).model]
+
+
+def test_a_config_is_the_same_whatever_its_order_and_where_it_decides_no_number():
+    def config(**values):
+        return deciding_config(SimpleNamespace(config=SimpleNamespace(to_dict=lambda: values)))
+
+    plain = config(rope_theta=1e4, dtype=torch.float32)
+    assert plain == config(dtype=torch.float32, rope_theta=1e4)
+    assert plain == config(rope_theta=1e4, dtype=torch.float32, transformers_version="1")
+    assert plain != config(rope_theta=1e5, dtype=torch.float32)
 
 
 def test_the_kl_is_exactly_zero_until_the_policy_moves_and_again_after_a_swap(

@@ -13,6 +13,7 @@ from veriloop.pipeline.rollouts.grade import (
     grade,
     open_judges,
     score_of,
+    verdicts_of,
     verifier_names,
 )
 from veriloop.sandbox.backends import AUTO
@@ -185,4 +186,13 @@ def test_a_service_is_asked_for_its_verifiers_and_left_where_it_lacks_one(monkey
     assert pool.warmed == ["number"] and not pool.closed
     with pytest.raises(RecipeError, match="verifier_service http://x: no verifier 'unknown'"):
         open_judges(["unknown"], "http://x")
+    with pytest.raises(RecipeError, match="verifier_service http://x http://y: no verifier"):
+        open_judges(["unknown"], ("http://x", "http://y"))
     assert opened[-1].closed
+
+
+def test_accuracy_is_named_after_the_verifier_of_its_problem(graded):
+    verdicts = {"accuracy": Verdict(score=1.0), "format": FAILED}
+    assert verdicts_of([graded(problem=OWN, verdicts=verdicts)]) == [
+        {"accuracy (number)": Verdict(score=1.0), "format": FAILED}
+    ]
