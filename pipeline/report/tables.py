@@ -49,11 +49,11 @@ def beside(stage: Stage, other: Stage, figure: Figure, others: Figure | None) ->
         return "–", "–"
     if figure.after_95 is None or others.after_95 is None:
         return number(others.after), "–"
-    asked = [one.entry["after"].get("problems_hash") for one in (stage, other)]
-    if all(asked) and asked[0] != asked[1]:
+    problems = [s.entry["after"].get("problems_hash") for s in (stage, other)]
+    if all(problems) and problems[0] != problems[1]:
         return number(others.after), "other problems"
-    judged = [one.versions.get("verifiers") for one in (stage, other)]
-    if all(judged) and judged[0] != judged[1]:
+    verifiers = [s.versions.get("verifiers") for s in (stage, other)]
+    if all(verifiers) and verifiers[0] != verifiers[1]:
         return number(others.after), "other verifiers"
     apart = disjoint(figure.after_95, others.after_95)
     return number(others.after), "disjoint" if apart else "overlap"
