@@ -235,7 +235,7 @@ def _asked(recipe: CollectRecipe, teacher: Path) -> str:
         mode="json",
         include={
             "stage", "seed", "collect", "sets", "filters", "rewrite", "general", "max_tokens",
-            "evaluation", "plugins",
+            "evaluation", "plugins", "sampler",
         },
     )  # fmt: skip
     values["evaluation"] = {key: values["evaluation"][key] for key in ("sources", "problems")}

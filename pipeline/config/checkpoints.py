@@ -19,7 +19,9 @@ VOLATILE = {  # keys of a config that decide no number
     "transformers_version", "_name_or_path", "name_or_path", "is_local", "local_files_only",
     "chat_template",
 }  # fmt: skip
-SCALED = ("linear", "dynamic", "yarn")  # RoPE that multiplies the positions that were trained
+SCALED = ("linear", "yarn")  # RoPE that multiplies the positions that were trained
+# RoPE whose frequencies follow the longest sequence of a batch, once one is longer than these:
+UNSTEADY = ("dynamic", "longrope")
 _HUB_ID = re.compile(r"(?P<repo>[\w.\-]+/[\w.\-]+)(@(?P<revision>[\w.\-/]+))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -83,13 +85,25 @@ def config_of(name: str) -> dict[str, Any] | None:
 
 
 def positions_of(config: Mapping[str, Any]) -> int | None:
-    """The positions in the values of a config.json, RoPE scaling included; None without a limit."""
+    """The positions in the values of a config.json, RoPE scaling included; None without a limit.
+
+    With an UNSTEADY RoPE they are those the model was first trained on: beyond them the log-probs
+    of a sequence depend on the others of its batch.
+    """
     config = config.get("text_config") or config
     limit = next((config[key] for key in LIMITS if isinstance(config.get(key), int)), None)
     rope = config.get("rope_parameters") or config.get("rope_scaling")
     if limit is None or not isinstance(rope, dict):
         return limit
     kinds = [rope, *(inner for inner in rope.values() if isinstance(inner, dict))]  # by layer type
+    original = config.get("original_max_position_embeddings")
+    unsteady = [
+        kind.get("original_max_position_embeddings") or original or limit
+        for kind in kinds
+        if kind.get("rope_type", kind.get("type")) in UNSTEADY
+    ]
+    if unsteady:
+        return min(limit, *unsteady)
     return max([limit, *(_scaled(kind, limit) for kind in kinds)])
 
 

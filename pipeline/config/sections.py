@@ -118,7 +118,7 @@ class SamplerConfig(Part):
     cache_gib: Positive = 1.0
     """GiB of the engine's key-value cache."""
     max_batch: Count = 512
-    """Sequences decoded at once."""
+    """Sequences decoded at once; the torch sampler always decodes those of a prompt together."""
     tolerance: Positive = 1e-4
     """Nats of difference to the trainer that stop the run.
 

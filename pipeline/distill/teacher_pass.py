@@ -8,6 +8,7 @@ packed piece, X learned tokens of one example, K top ids.
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def teacher_pass(
             path, part = folder / f"part_{number:05d}.pt", examples[first : first + PART]
             if not path.is_file():
                 tensors = [_to_file(top_k) for top_k in score_top_k(teacher, part, options)]
-                write_atomically(path, lambda fresh, tensors=tensors: torch.save(tensors, fresh))
+                write_atomically(path, partial(torch.save, tensors), shared=True)
                 computed += len(part)
             targets += map(_from_file, torch.load(path, weights_only=True))
             scoring.advance(len(part))

@@ -1,4 +1,4 @@
-"""The positions of a model against the prompts and answers that a recipe samples from it."""
+"""The positions of a model against the rows that it learns from, and what is sampled from it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -17,13 +17,13 @@ BASE_POSITIONS = 1024  # of the model of a base recipe, as in stages/base.py
 
 
 def require_positions(recipe: Recipe, known: Mapping[str, int | None] = {}) -> None:
-    """Raise RecipeError if a prompt with its answer can be longer than the model that samples it
-    has positions.
+    """Raise RecipeError if a row, or a prompt with its answer, can be longer than the model that
+    learns from it or samples it has positions.
 
     `known` has the positions of models that earlier stages make, by STAGE.checkpoint. A model
     without a config.json on this machine has no known limit.
     """
-    for key, name, lengths in _sampled(recipe):
+    for key, name, lengths in (*_learned(recipe), *_sampled(recipe)):
         limit = known[name] if name in known else _positions_at(name)
         require_room(f"{key}: {name}", limit, lengths)
 
@@ -64,6 +64,13 @@ def _positions_at(name: str) -> int | None:
     if name.endswith((".yaml", ".yml")):
         return BASE_POSITIONS if isinstance(read(name), BaseRecipe) else None
     return positions_at(name)
+
+
+def _learned(recipe: Recipe) -> Iterator[tuple[str, str, dict[str, int]]]:
+    """(key, name, lengths by setting) of the model that learns from rows of data."""
+    longest = getattr(getattr(recipe, "data", None), "max_tokens", None)
+    if longest is not None:
+        yield "start", recipe.start, {"data.max_tokens": longest}  # type: ignore[union-attr]
 
 
 def _sampled(recipe: Recipe) -> Iterator[tuple[str, str, dict[str, int]]]:

@@ -19,7 +19,7 @@ from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.lineage import file_hash
 from veriloop.pipeline.runs.rollout_file import problem_of, reading
 from veriloop.verifiers.registry import Verifier
-from veriloop.verifiers.text.length import counts_tokens
+from veriloop.verifiers.text.length import with_tokens
 from veriloop.verifiers.verdict import Verdict
 
 JudgeAll = Callable[[Sequence[tuple[Problem, str]]], Sequence[Verdict]]
@@ -108,13 +108,11 @@ def problem_for(row: Row, rejudgement: Rejudgement) -> Problem | None:
     """
     if row["old_status"] is None:
         return None
-    problem = _asked(row, rejudgement)
-    if problem is None or not counts_tokens(problem):
-        return problem
-    return replace(problem, facts={**problem.facts, "response_tokens": row["response_tokens"]})
+    problem = _translated_problem(row, rejudgement)
+    return None if problem is None else with_tokens(problem, lambda: row["response_tokens"])
 
 
-def _asked(row: Row, rejudgement: Rejudgement) -> Problem | None:
+def _translated_problem(row: Row, rejudgement: Rejudgement) -> Problem | None:
     problem = problem_of(row)
     verifier = rejudgement.verifier
     if rejudgement.component != ACCURACY:

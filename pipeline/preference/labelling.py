@@ -2,6 +2,7 @@
 pairing."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -47,10 +48,16 @@ def by_rewards(
         values = rewards([(ids or ids_of)(rollout) for rollout in rollouts])
         return [
             Graded(rollout=rollout, verdicts={}, reward=value)
+            if math.isfinite(value)
+            else Graded(rollout=rollout, verdicts={"reward": _not_finite(value)}, reward=None)
             for rollout, value in zip(rollouts, values, strict=True)
         ]
 
     return label
+
+
+def _not_finite(value: float) -> Verdict:
+    return Verdict(score=None, status="error", detail=f"the reward model says {value}")
 
 
 def by_judge(config: LabelConfig, text: Callable[[Rollout], str]) -> Labeller:

@@ -6,6 +6,7 @@ all ids, so that an interrupted pass continues and a complete one is only read. 
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,8 @@ def reference_pass(
         path = folder / f"part_{number:05d}.pt"
         if not path.is_file():
             part_logps = ranks.together(log_probs, model, part, trainer)
-            write_atomically(path, lambda fresh, logps=part_logps: torch.save(logps, fresh))
+            save = partial(torch.save, part_logps)
+            write_atomically(path, save, shared=True)
             computed += len(part)
     say(f"reference: {computed} of {len(examples)} examples scored now; cached in {folder}")
     return read_pass(examples, folder)

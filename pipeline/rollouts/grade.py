@@ -22,7 +22,7 @@ from veriloop.verifiers.service.caller import (
     ServiceRefusedError,
 )
 from veriloop.verifiers.service.client import ServicePool
-from veriloop.verifiers.text.length import counts_tokens
+from veriloop.verifiers.text.length import with_tokens
 from veriloop.verifiers.verdict import Verdict
 
 
@@ -45,7 +45,8 @@ BatchJudge = Callable[[Sequence[Rollout]], Sequence[Verdict | None]]  # None: no
 StepScores = Callable[[Problem, str], Sequence[tuple[int, float]]]  # (end, score) of each step
 Regrade = Callable[[list[Graded], Random], list[Graded]]
 Judges = VerifierPool | ServicePool
-RuleVerdicts = dict[tuple[str, str], dict[str, Verdict]]  # (group, response) -> component
+Answer = tuple[str, str, int]  # group, response, number of its tokens: what decides verdicts
+RuleVerdicts = dict[Answer, dict[str, Verdict]]  # by component
 Verdicts = Mapping[str, Verdict]  # on one answer, by component or verifier
 
 FEWEST = 8  # answers to which the bound on failures applies
@@ -146,7 +147,7 @@ def grade(
     by_component = {component: judge(rollouts) for component, judge in batch_judges.items()}
     graded: list[Graded] = []
     for i, rollout in enumerate(rollouts):
-        judged = dict(verdicts[rollout.group, rollout.response])
+        judged = dict(verdicts[_answer(rollout)])
         for component, batch in by_component.items():
             if (verdict := batch[i]) is not None:
                 judged[component] = verdict
@@ -170,7 +171,7 @@ def score_of(verdicts: Mapping[str, Verdict], component: str) -> float:
 
 def rule_verdicts(rollouts: Sequence[Rollout], verifiers: Verifiers, pool: Judges) -> RuleVerdicts:
     """The pool's verdicts on each rollout. Equal responses of a group are judged once."""
-    unique = {(r.group, r.response): r for r in rollouts}  # small models repeat themselves
+    unique = {_answer(r): r for r in rollouts}  # small models repeat themselves
     components = {
         key: [c for c, use in verifiers.items() if _judges(use, r.problem)]
         for key, r in unique.items()
@@ -182,6 +183,10 @@ def rule_verdicts(rollouts: Sequence[Rollout], verifiers: Verifiers, pool: Judge
     ]
     verdicts = iter(pool.judge_all(tasks))
     return {key: {c: next(verdicts) for c in judged} for key, judged in components.items()}
+
+
+def _answer(rollout: Rollout) -> Answer:
+    return rollout.group, rollout.response, len(rollout.response_ids)
 
 
 def _judges(use: str | VerifierUse | None, problem: Problem) -> bool:
@@ -196,9 +201,7 @@ def _problem_for(use: str | VerifierUse | None, rollout: Rollout) -> Problem:
         problem = replace(problem, verifier=use.name, reference=use.reference)
     elif use is not None:
         problem = replace(problem, verifier=use, reference={})
-    if not counts_tokens(problem):
-        return problem
-    return replace(problem, facts={**problem.facts, "response_tokens": len(rollout.response_ids)})
+    return with_tokens(problem, lambda: len(rollout.response_ids))
 
 
 def verdicts_of(graded: Sequence[Graded]) -> list[Verdicts]:

@@ -4,10 +4,13 @@ import errno
 import os
 import re
 import resource
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 
+_REMAINS_S = 86_400
 _NUMBER = re.compile(r"(?:os error|errno) (\d+)")  # in messages of safetensors and torch
 # Of torch's writer: its source file, its name, and what a C++ stream says.
 _TORCH_WRITER = re.compile("inline_container|PytorchStreamWriter|iostream error")
@@ -30,14 +33,21 @@ def make_folder(path: Path) -> None:
         fsync(folder.parent)
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object], *, shared: bool = False) -> None:
     """Let `write` fill a hidden temporary file next to `path`, then rename it to `path`.
 
     The temporary name is fixed, so the next writer overwrites the remains of a killed one; a file
-    must have only one writer. If `write` raises, `path` is unchanged.
+    must have only one writer. With `shared` it may have several at a time, of the same content, and
+    remains older than a day are removed. If `write` raises, `path` is unchanged.
     """
     draft = unfinished(path)
     make_folder(path.parent)
+    if shared:
+        for remains in path.parent.glob(f"{draft.name}-*"):
+            with suppress(OSError):  # another writer was faster
+                if time.time() - remains.stat().st_mtime > _REMAINS_S:
+                    remains.unlink()
+        draft = draft.with_name(f"{draft.name}-{token_hex(8)}")
     try:
         with writing(path):
             write(draft)

@@ -170,6 +170,7 @@ class Decoding:
     ) -> None:
         self.model, self.tokenizer = engine._model, engine._tokenizer
         self.ends, self.sampling, self.noise = engine._ends, sampling, noise
+        self.last = None if engine._room is None else engine._room - 1  # position
         self.n = sampling.per_prompt
         self.tokens: list[list[int]] = [[] for _ in range(len(prompts) * self.n)]
         self.logp: list[list[float]] = [[] for _ in self.tokens]
@@ -202,7 +203,8 @@ class Decoding:
         self.logits_NV = logits_PV.repeat_interleave(self.n, dim=0)
 
     def _forward(self, ids_NT: Tensor, attended_NT: Tensor) -> Tensor:
-        positions_NT = (attended_NT.cumsum(1) - 1).clamp(min=0)[:, -ids_NT.shape[1] :]
+        positions_NT = (attended_NT.cumsum(1) - 1)[:, -ids_NT.shape[1] :]
+        positions_NT = positions_NT.clamp(min=0, max=self.last)  # of padding, of finished rows
         return self.model(
             input_ids=ids_NT,
             attention_mask=attended_NT,

@@ -23,6 +23,7 @@ from veriloop.pipeline.sampling.sampler import Sampler, Sampling
 from veriloop.pipeline.sft.rewrite import rewrite_all, split_response
 from veriloop.pipeline.types import Rollout
 from veriloop.verifiers.text.language import language_code, share
+from veriloop.verifiers.text.length import with_tokens
 from veriloop.verifiers.text.prose import prose
 from veriloop.verifiers.text.repetition import distinct_share, pieces
 from veriloop.verifiers.text.words import words
@@ -97,7 +98,7 @@ def collect(
         kept = sample_filter(samples)
         responses = _rewritten(path.with_name(f"rewritten_{path.name}"), kept, rewrite)
         accepted = _complete(kept, responses, batch, sample_filter.dropped)
-        verdicts = _verdicts(accepted, teacher.pool)
+        verdicts = _verdicts(_counted(accepted, teacher), teacher.pool)
         check_failures(
             f"round {number + 1}, answers as they will be learned",
             _named(accepted, verdicts),
@@ -138,7 +139,10 @@ def _judge_round(
     else:
         _write(unjudged, _sampled(teacher, problems, config, number, on_question))
     answers = list(read_rows(unjudged))
-    pairs = [(problems[answer["problem"]], answer["response"]) for answer in answers]
+    pairs = [
+        (with_tokens(problems[answer["problem"]], lambda n=answer["tokens"]: n), answer["response"])
+        for answer in answers
+    ]
     verdicts = _verdicts(pairs, teacher.pool)
     try:
         check_failures(f"round {number + 1}", _named(pairs, verdicts), config.verifier_error_share)
@@ -200,6 +204,15 @@ def _verdicts(pairs: Sequence[tuple[Problem, str]], pool: Judges) -> list[tuple[
     """The verdicts of accuracy and format on each response."""
     verdicts = pool.judge_all([task for pair in pairs for task in _tasks(*pair)])
     return list(zip(verdicts[::2], verdicts[1::2], strict=True))
+
+
+def _counted(pairs: Sequence[tuple[Problem, str]], teacher: Teacher) -> list[tuple[Problem, str]]:
+    """The problems with the tokens of their responses, where they set a length in tokens."""
+
+    def count(text: str) -> int:
+        return len(teacher.generator.tokenizer(text, add_special_tokens=False).input_ids)
+
+    return [(with_tokens(problem, lambda t=text: count(t)), text) for problem, text in pairs]
 
 
 def _named(

@@ -105,9 +105,10 @@ def test_other_filters_or_another_teacher_ask_for_other_data(recipe, teacher, tm
             recipe(filters={"min_words": 3}),
             recipe(seed=1),
             recipe(rewrite={"layout": "<think>{thinking}</think> {answer}"}),
+            recipe(sampler={"engine": "torch", "dtype": "bfloat16"}),
         )
     }
-    assert len(keys) == 4
+    assert len(keys) == 5
     collect = recipe().collect.model_dump() | {"verifier_workers": 4}
     assert teacher_data._asked(recipe(collect=collect), teacher[0]) in keys
     (tmp_path / "model.safetensors").write_bytes(b"others")

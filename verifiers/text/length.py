@@ -1,6 +1,7 @@
 """The length of a response: within bounds, or DAPO's soft overlong penalty before a limit."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from veriloop.data.problem import Problem
@@ -30,10 +31,13 @@ def outside(length: float, *, at_least: float, at_most: float) -> float:
     return max(at_least - length, length - at_most, 0.0)
 
 
-def counts_tokens(problem: Problem) -> bool:
-    """Whether a length is asked for in tokens, which `facts["response_tokens"]` has to say."""
+def with_tokens(problem: Problem, count: Callable[[], int]) -> Problem:
+    """The problem with the number of tokens of a response, by `count`, in
+    `facts["response_tokens"]`, if it sets a length in tokens; else as it is."""
     settings = (values.get(name) for values in (problem.reference, problem.facts) for name in NAMES)
-    return any(isinstance(value, Mapping) and value.get("unit") == "tokens" for value in settings)
+    if not any(isinstance(s, Mapping) and s.get("unit") == "tokens" for s in settings):
+        return problem
+    return replace(problem, facts={**problem.facts, "response_tokens": count()})
 
 
 def _settings(problem: Problem, name: str) -> Mapping[str, Any]:

@@ -33,6 +33,11 @@ YARN = {"factor": 4.0, "original_max_position_embeddings": 32_768}
         ({"max_position_embeddings": 131_072, "rope_scaling": {
             "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}},
          131_072),
+        ({"max_position_embeddings": 131_072, "original_max_position_embeddings": 4096,
+          "rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [2]}}, 4096),
+        ({"max_position_embeddings": 131_072, "rope_parameters": {
+            "rope_type": "longrope", "original_max_position_embeddings": 8192}}, 8192),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "dynamic", "factor": 2}}, 4096),
         ({"max_position_embeddings": 4096, "rope_scaling": None}, 4096),
         ({"max_position_embeddings": 8192, "rope_parameters": {
             "full_attention": {"rope_type": "linear", "factor": 2.0},
@@ -83,6 +88,21 @@ def test_a_model_in_a_folder_has_the_positions_of_its_config(name, key, tmp_path
         require_positions(recipe)
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 368}))
     require_positions(recipe)
+
+
+@pytest.mark.parametrize("longest", [1024, 1025])
+def test_rows_longer_than_the_model_are_refused(longest, tmp_path):
+    recipe = read("tiny/sft")
+    start = tmp_path / "model"
+    start.mkdir()
+    (start / "config.json").write_text(json.dumps({"n_positions": 1024}))
+    data = recipe.data.model_copy(update={"max_tokens": longest})
+    asked = recipe.model_copy(update={"start": str(start), "data": data})
+    if longest <= 1024:
+        require_positions(asked)
+        return
+    with pytest.raises(RecipeError, match=r"data.max_tokens=1,025 = 1,025 tokens, and start: "):
+        require_positions(asked)
 
 
 def test_an_offline_stage_samples_nothing(tmp_path):

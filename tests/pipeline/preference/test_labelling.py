@@ -110,6 +110,14 @@ def test_a_reward_model_reads_the_sampled_ids(graded):
     assert [g.rollout for g in label(rollouts)] == rollouts
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_reward_that_is_not_finite_is_none(graded, value):
+    rollouts = [graded(response=(i, 0)).rollout for i in (3, 9)]
+    first, last = by_rewards(lambda _: [value, 0.5])(rollouts)
+    assert first.reward is None and first.verdicts["reward"].status == "error"
+    assert f"says {value}" in first.verdicts["reward"].detail and last.reward == 0.5
+
+
 def test_pairs_of_very_different_length_are_refused(graded):
     long, short = graded((1, 5), tuple(range(10, 19))), graded((1, 5), (7, 8, 9))
     pair = replace(long, reward=1.0), replace(short, reward=0.0)

@@ -53,7 +53,7 @@ def test_a_group_is_judged_before_the_last_one_comes(groups):
             threading.Event().wait(0.01)
         assert pool.asked == [["a", "a", "bb", "bb"]]
         judge.submit(groups[1])
-        assert ("1/1", "a") in judge.verdicts()
+        assert ("1/1", "a", 2) in judge.verdicts()
 
 
 def test_what_waits_is_judged_together(groups):

@@ -64,6 +64,16 @@ def test_a_length_in_tokens_is_counted_for_the_verifier(rollouts, name):
     assert counts == [(3, True), (None, False), (4, True), (None, False), (5, True), (None, False)]
 
 
+def test_equal_texts_of_other_lengths_in_tokens_have_their_own_verdicts(rollouts):
+    class Lengths:
+        def judge_all(self, tasks):
+            return [Verdict(score=p.facts["response_tokens"] / 10) for p, _ in tasks]
+
+    use = VerifierUse(name="length", reference={"length": {"unit": "tokens"}}, sources=())
+    answers = [replace(rollouts[0], response_ids=(1,) * n) for n in (3, 9, 3)]
+    assert [g.reward for g in grade(answers, {"length": use}, Lengths(), total)] == [0.3, 0.9, 0.3]
+
+
 def test_a_batch_judge_sees_every_rollout_and_may_leave_some_out(rollouts):
     seen = []
 

@@ -78,6 +78,28 @@ def test_what_a_killed_writer_left_is_written_over(tmp_path):
     assert path.read_text() == "new" and os.listdir(tmp_path) == ["a.txt"]
 
 
+def test_two_writers_of_a_shared_file_do_not_meet(tmp_path):
+    path = tmp_path / "a.txt"
+
+    def slow(fresh):
+        fresh.write_text("the same")
+        write_atomically(path, lambda other: other.write_text("the same"), shared=True)
+        assert path.read_text() == "the same"
+
+    write_atomically(path, slow, shared=True)
+    assert path.read_text() == "the same" and os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_what_killed_writers_of_a_shared_file_left_is_removed_a_day_later(tmp_path):
+    path = tmp_path / "a.txt"
+    old, new = (tmp_path / f"{unfinished(path).name}-{name}" for name in ("old", "new"))
+    for remains in (old, new):
+        remains.write_text("torn")
+    os.utime(old, (0, 0))
+    write_atomically(path, lambda fresh: fresh.write_text("whole"), shared=True)
+    assert sorted(os.listdir(tmp_path)) == sorted([new.name, "a.txt"])
+
+
 def as_text(path):
     path.write_text("x" * SIZE)
 

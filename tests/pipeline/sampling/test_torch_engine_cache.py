@@ -73,3 +73,18 @@ def test_a_stop_string_is_found_in_whichever_letters_it_is_written(tiny_checkpoi
         tokenizer=tokenizer,
     )
     assert Decoding._stopped(answers).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("last", "expected"), [(3, 3), (None, 5)])
+def test_a_finished_row_takes_no_position_that_the_model_lacks(last, expected):
+    """It stays in the batch until enough others have finished."""
+    seen = []
+
+    def model(**given):
+        seen.append(given["position_ids"].tolist())
+        return SimpleNamespace(logits=torch.zeros(2, 1, 4))
+
+    state = SimpleNamespace(last=last, model=model, cache=None)
+    attended_NT = torch.tensor([[1] * 6, [0, 0, 0, 1, 1, 1]])
+    Decoding._forward(state, torch.zeros(2, 1, dtype=torch.int64), attended_NT)
+    assert seen == [[[expected], [2]]]

@@ -1,6 +1,7 @@
 """Collecting: asked, judged, sifted, written anew, judged again; no round is sampled twice."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -105,6 +106,23 @@ def collecting(tmp_path):
         )
 
     return run
+
+
+def test_a_length_in_tokens_is_counted_for_samples_and_for_what_is_learned(collecting):
+    counts = []
+
+    class Counting(Pool):
+        def judge_all(self, tasks):
+            counts.append({p.facts.get("response_tokens") for p, _ in tasks[::2]})
+            return super().judge_all(tasks)
+
+    generator = RolloutGenerator()
+    generator.tokenizer = lambda text, **_: SimpleNamespace(input_ids=[1] * len(text))
+    lengths = {"length": {"unit": "tokens"}}
+    problems = [replace(p, reference={**p.reference, **lengths}) for p in PROBLEMS]
+    found = collecting(generator, Counting(), problems=problems, at_once=5)
+    learned = {len(row["completion"][0]["content"]) for row in found.rows}
+    assert counts[0] == {9} and learned and counts[1] >= learned
 
 
 def test_the_longest_good_answer_of_each_question_is_kept_and_the_rest_counted(collecting):
