@@ -232,7 +232,7 @@ def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
             * len(whole)
             + ["" if arm == "rl" else f"{gap:+.3f} ± {noise:.3f}"]
         )
-    return table(["student by", *digits, "CPU seconds", *whole, "pass@1 less RL's, 95 %"], rows)
+    return table(["student by", *digits, "CPU seconds", *whole, "pass@1 minus RL's, 95 %"], rows)
 
 
 def cluster_zero(result: Mapping[str, Any]) -> list[str]:

@@ -215,7 +215,7 @@ def staleness(result: Mapping[str, Any]) -> list[str]:
             str(max(row["oldest"] for row in own)),
             f"{fmean(row['staleness'] for row in own):.2f}",
         ]
-    against = "less in turn (95 %)"
+    against = "minus in turn (95 %)"
     return table(
         ["S", "time, × in turn", "pass@1", against, "second half of the turns", against,
          "oldest token", "mean age"], cells,
@@ -239,13 +239,13 @@ def cluster_sim(result: Mapping[str, Any]) -> list[str]:
                 "weights by files, s",
                 "by groups, s",
                 "sampling, s",
-                "of it the driver, s",
+                "the driver's share, s",
                 "of linear",
             ],
             cells,
         ),
         "",
-        f"A tenth of a turn take, in this order: {'; '.join(result['breaks']) or 'nothing'}.",
+        f"These take a tenth of a step first, in this order: {'; '.join(result['breaks']) or 'nothing'}.",
     ]
 
 

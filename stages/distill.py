@@ -62,10 +62,12 @@ def run(recipe: DistillRecipe, output: Path, *, resume: bool, name: str = "") ->
             build_learner=partial(build_distiller, recipe),
         )
 
+    rows = sft.load_rows(recipe.data)
+
     def train(stage: StageRun) -> Path:
         outputs = {"data": recipe.data.source, "teacher": recipe.teacher, "method": recipe.method}
         build_objective = partial(_teacher_objective, stage, recipe) if recipe.teacher else None
-        return sft.fine_tune(stage, recipe, sft.load_rows(recipe.data), outputs, build_objective)
+        return sft.fine_tune(stage, recipe, rows, outputs, build_objective)
 
     return run_stage(recipe, output, train, resume=resume, name=name)
 

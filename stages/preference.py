@@ -30,7 +30,13 @@ from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.model.reference import frozen_copy
 from veriloop.pipeline.model.scalar_head import ScalarHead
 from veriloop.pipeline.model.sharded import current_ranks
-from veriloop.pipeline.preference.datasets import PreferenceDataset, build_dataset
+from veriloop.pipeline.preference.datasets import (
+    PreferenceDataset,
+    Splits,
+    build_dataset,
+    kind_of,
+    load_rows,
+)
 from veriloop.pipeline.preference.labelling import (
     VERIFIERS,
     Labeller,
@@ -57,12 +63,13 @@ def run(recipe: PreferenceRecipe, output: Path, *, resume: bool, name: str = "")
 
     Resumes as `run_stage` does. Raises Stopped after Ctrl-C, with everything saved.
     """
-    return run_stage(recipe, output, partial(_train, recipe), resume=resume, name=name)
+    rows = load_rows(recipe.data, kind_of(recipe.schedule), print)
+    return run_stage(recipe, output, partial(_train, recipe, rows), resume=resume, name=name)
 
 
-def _train(recipe: PreferenceRecipe, stage: StageRun) -> Path:
+def _train(recipe: PreferenceRecipe, rows: Splits, stage: StageRun) -> Path:
     with ExitStack() as stack:
-        loop = open_loop(stack, recipe, stage)
+        loop = open_loop(stack, recipe, stage, rows)
         sampler = None if loop.online is None else loop.online.deps.sampler.name
         if sampler is not None:
             stage.note_sampler(sampler)
@@ -71,15 +78,19 @@ def _train(recipe: PreferenceRecipe, stage: StageRun) -> Path:
     return stage.finish(loop.step, sampler, before, after, loop.dataset.facts)
 
 
-def open_loop(stack: ExitStack, recipe: PreferenceRecipe, stage: StageRun) -> PreferenceLoop:
-    """The loop and, for recipes with problems, its sampler; closed by `stack`, resumed if saved."""
+def open_loop(
+    stack: ExitStack, recipe: PreferenceRecipe, stage: StageRun, rows: Splits | None = None
+) -> PreferenceLoop:
+    """The loop and, for recipes with problems, its sampler; closed by `stack`, resumed if saved.
+    `rows`: those of the data, if they are loaded already."""
     empty = current_ranks().count > 1
     policy = prepare(load_policy(stage.start, empty=empty), recipe.trainer)
     start = frozen_copy(policy) if recipe.keeps_start else None
     stage.divided(recipe, *filter(None, (start, policy)))
     tokenizer = load_tokenizer(stage.start)
     ends = eos_ids(policy.generation_config, tokenizer)
-    dataset = build_dataset(recipe.data, recipe.loss, recipe.schedule, tokenizer, ends, print)
+    data, loss, schedule = recipe.data, recipe.loss, recipe.schedule
+    dataset = build_dataset(data, loss, schedule, tokenizer, ends, print, rows)
     deps = stage.open_deps(stack, recipe, tokenizer, _steps(recipe, dataset), KEY_METRICS)
     online = None
     if recipe.problems:

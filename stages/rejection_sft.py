@@ -71,11 +71,13 @@ def mix_general(
 
 
 def require_general_source(config: GeneralConfig) -> None:
-    """Raise RecipeError unless `general.source` is a generator or a file."""
+    """Raise RecipeError unless `general.source` is a generator, or a file of rows."""
     if config.source not in GENERATED and not Path(config.source).is_file():
         raise RecipeError(
             f"general.source: {config.source!r} is no file, and not one of {sorted(GENERATED)}"
         )
+    if config.source not in GENERATED:
+        _file_rows(config)
 
 
 def _general_rows(
@@ -84,12 +86,7 @@ def _general_rows(
     """`count` rows, or as many as the file has, drawn by the seed, and how many were left out."""
     if config.source in GENERATED:
         return list(GENERATED[config.source](config.seed, count)), 0
-    path = Path(config.source)
-    try:
-        rows = list(raw_rows(path))
-        sft_rows.parse_rows(rows, f"{path}, {row_unit(path)}")
-    except ValueError as mistake:
-        raise RecipeError(f"general.source: {mistake}") from mistake
+    rows = _file_rows(config)
     Random(f"general/{config.seed}").shuffle(rows)
     columns = {*sft_rows.COLUMNS, "language"}
     drawn: list[dict[str, Any]] = []
@@ -103,6 +100,17 @@ def _general_rows(
         else:
             drawn.append(kept)
     return drawn, contaminated
+
+
+def _file_rows(config: GeneralConfig) -> list[dict[str, Any]]:
+    """The rows of the file, as they are. Raises RecipeError for one that cannot be read."""
+    path = Path(config.source)
+    try:
+        rows = list(raw_rows(path))
+        sft_rows.parse_rows(rows, f"{path}, {row_unit(path)}")
+    except ValueError as mistake:
+        raise RecipeError(f"general.source: {mistake}") from mistake
+    return rows
 
 
 if __name__ == "__main__":

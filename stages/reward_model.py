@@ -39,7 +39,7 @@ from veriloop.pipeline.model.scalar_head import (
 )
 from veriloop.pipeline.model.sharded import current_ranks
 from veriloop.pipeline.preference import pointwise
-from veriloop.pipeline.preference.datasets import load_rows
+from veriloop.pipeline.preference.datasets import Splits, load_rows
 from veriloop.pipeline.preference.reward_training import (
     RewardLoop,
     encode_rankings,
@@ -56,12 +56,13 @@ def run(recipe: RewardModelRecipe, output: Path, *, resume: bool, name: str = ""
 
     Resumes as `run_stage` does. Raises Stopped after Ctrl-C, with everything saved.
     """
-    return run_stage(recipe, output, partial(_train, recipe), resume=resume, name=name)
+    rows = load_rows(recipe.data, recipe.kind, print)
+    return run_stage(recipe, output, partial(_train, recipe, rows), resume=resume, name=name)
 
 
-def _train(recipe: RewardModelRecipe, stage: StageRun) -> Path:
+def _train(recipe: RewardModelRecipe, rows: Splits, stage: StageRun) -> Path:
     with ExitStack() as stack:
-        loop, held_out, facts = _open_loop(stack, recipe, stage)
+        loop, held_out, facts = _open_loop(stack, recipe, rows, stage)
         ends = loop.model.config.eos_token_id
         anchors = _anchors(recipe, held_out, loop.deps.tokenizer, ends)
         together, trainer = loop.deps.ranks.together, recipe.trainer
@@ -78,12 +79,12 @@ def _train(recipe: RewardModelRecipe, stage: StageRun) -> Path:
 
 
 def _open_loop(
-    stack: ExitStack, recipe: RewardModelRecipe, stage: StageRun
+    stack: ExitStack, recipe: RewardModelRecipe, rows: Splits, stage: StageRun
 ) -> tuple[RewardLoop, list[Any], dict[str, int]]:
     """The loop, the held-out examples and counts of the rows; resumed if the stage is."""
     tokenizer = load_tokenizer(stage.start)
     ends = eos_ids(load_generation_config(stage.start), tokenizer)
-    train, held_out, facts = _examples(recipe, tokenizer, ends)
+    train, held_out, facts = _examples(recipe, rows, tokenizer, ends)
     empty = current_ranks().count > 1
     model = prepare(load_classifier(stage.start, tokenizer, empty=empty), recipe.trainer)
     stage.divided(recipe, model)
@@ -97,23 +98,23 @@ def _open_loop(
 
 
 def _examples(
-    recipe: RewardModelRecipe, tokenizer: Any, ends: Sequence[int]
+    recipe: RewardModelRecipe, splits: Splits, tokenizer: Any, ends: Sequence[int]
 ) -> tuple[list[Any], list[Any], dict[str, int]]:
-    """Training and held-out examples as ids, and counts of them for run.json: rankings, or single
+    """Training and held-out rows as ids, and counts of them for run.json: rankings, or single
     answers for `loss: pointwise`."""
     limits = (recipe.data.max_prompt, recipe.data.max_completion)
     encoded = pointwise.encode_answers if recipe.loss == "pointwise" else encode_rankings
-    splits: list[list[Any]] = []
+    examples: list[list[Any]] = []
     too_long = 0
-    for rows in load_rows(recipe.data, recipe.kind, print):
+    for rows in splits:
         rankings, dropped = encoded(rows, tokenizer, ends, limits)
         if dropped:
             print(f"data: {dropped} of {len(rows)} rows exceed {limits} tokens; left out")
         if not rankings:
             raise RecipeError(f"data: every row exceeds {limits} tokens (prompt, completion)")
-        splits.append(rankings)
+        examples.append(rankings)
         too_long += dropped
-    train, held_out = splits
+    train, held_out = examples
     facts = {"rows": len(train), "held_out": len(held_out), "too_long": too_long}
     return train, held_out, facts
 

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal
 
 Row = Mapping[str, Any]
@@ -21,7 +22,9 @@ class WrongColumnsError(ValueError):
     """A row lacks the column that its layout names."""
 
     def __init__(self, column: str, row: Row) -> None:
-        super().__init__(f"no column {column!r}; the rows have {', '.join(row)}")
+        close = get_close_matches(column, row, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        super().__init__(f"no column {column!r}.{hint} The rows have {', '.join(row)}")
         self.reason = f"no column {column}"  # it is counted under, beyond the first row
 
 

@@ -76,6 +76,11 @@ def locate(name: str) -> Path:
             return path
     known = [p.relative_to(FOLDER).with_suffix("").as_posix() for p in shipped()]
     hint = did_you_mean(name.removeprefix("recipes/").removesuffix(".yaml"), known)
+    if not hint and name.endswith((".yaml", ".yml")):
+        raise RecipeError(
+            f"no recipe {name!r}: {Path(name).absolute()} is no file; `veriloop recipes ls` lists "
+            "those that are shipped"
+        )
     raise RecipeError(f"no recipe {name!r}.{hint} Shipped: {', '.join(known)}")
 
 
@@ -86,7 +91,8 @@ def parse_value(text: str) -> Any:
     except RecursionError as failure:
         raise RecipeError("not YAML: it nests too deeply") from failure
     except (yaml.YAMLError, ValueError) as failure:  # ValueError: of numbers with 4,300 digits
-        raise RecipeError(f"not YAML: {failure}") from failure
+        text = str(failure).replace('in "<unicode string>", line', "in line")
+        raise RecipeError(f"not YAML: {text}") from failure
 
 
 def read(name: str) -> Recipe:
@@ -114,6 +120,8 @@ def validate(values: Mapping[str, Any], where: str) -> Recipe:
     """The recipe with these values, read from `where`. Raises RecipeError as `read` does."""
     _refuse_credentials(values, where)
     kind = STAGES.get(str(values.get("stage")))
+    if "stage" not in values:
+        raise RecipeError(f"{where}: it has no key 'stage', which is one of {sorted(STAGES)}")
     if kind is None:
         hint = did_you_mean(str(values.get("stage")), STAGES)
         raise RecipeError(

@@ -172,7 +172,7 @@ def _rl_rows(recipe: RLRecipe) -> Rows:
     return [
         ("rollouts a step", f"{rollout.prompts} prompts x {rollout.per_prompt} responses = "
                             f"{rollouts:,}"),
-        ("optimizer steps", f"{depth} a rollout of {rollouts // minibatches} responses each"
+        ("optimizer steps", f"{depth} a step, of {rollouts // minibatches} responses each"
                             + f", in {algorithm.epochs} epochs" * (algorithm.epochs > 1)),
         ("off-policy depth", f"{late + depth - 1} updates between sampling and the last mini-batch"
                              + f", {late} of them as rollout.ahead={rollout.ahead}" * (late > 0)),

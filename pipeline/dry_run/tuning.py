@@ -74,7 +74,7 @@ def _on_policy(recipe: DistillRecipe) -> Rows:
         ("loss", divergence),
         ("rollouts a step", f"{rollout.prompts} prompts x {rollout.per_prompt} responses = "
                             f"{rollouts:,}"),
-        ("optimizer steps", f"{minibatches} a rollout of {rollouts // minibatches} responses each"),
+        ("optimizer steps", f"{minibatches} a step, of {rollouts // minibatches} responses each"),
         ("whole run", f"{recipe.steps} steps = {recipe.steps * rollouts:,} rollouts"),
     ]  # fmt: skip
 

@@ -37,9 +37,12 @@ class PreferenceDataset:
     facts: dict[str, int] = field(default_factory=dict)  # counts, for run.json
 
 
+Splits = tuple[list[Row], list[Row]]  # training and held-out rows
+
+
 def load_rows(
     config: PreferenceDataConfig, kind: str = "pairs", say: Callable[[str], None] = lambda _: None
-) -> tuple[list[Row], list[Row]]:
+) -> Splits:
     """Training and held-out rows, whose prompts differ. Raises RecipeError with line and column of
     a malformed one."""
     try:
@@ -91,6 +94,11 @@ def _arithmetic(config: PreferenceDataConfig, kind: str) -> list[dict[str, Any]]
     return [*islice(others, config.rows), *held_out]
 
 
+def kind_of(schedule: ScheduleConfig) -> str:
+    """The kind of rows that a schedule needs."""
+    return "ranked" if schedule.name == "curriculum" else "pairs"
+
+
 def build_dataset(
     config: PreferenceDataConfig,
     loss: PreferenceLossConfig,
@@ -98,10 +106,11 @@ def build_dataset(
     tokenizer: Any,
     ends: Sequence[int],
     say: Callable[[str], None] = lambda _: None,
+    rows: Splits | None = None,
 ) -> PreferenceDataset:
-    """Load and encode the data; examples over the length limits are left out, with a message."""
-    kind = "ranked" if schedule.name == "curriculum" else "pairs"
-    train, held_out = load_rows(config, kind, say)
+    """Encode the data, loaded here if `rows` is None; examples over the length limits are left out,
+    with a message."""
+    train, held_out = rows or load_rows(config, kind_of(schedule), say)
     if schedule.name == "curriculum":
         rounds, dropped = _curriculum(train, config, loss, schedule, tokenizer, ends)
     elif schedule.samples:

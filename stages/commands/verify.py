@@ -86,18 +86,21 @@ def command(words: Sequence[str]) -> int:
     default = find(options.verifier).name if options.verifier else ""
     judging = options.judging()
     source = _standard_input() if options.file == "-" else _open_lines(options.file)
-    agreement = Agreement()
+    agreement, verified = Agreement(), 0
     with (
         source if source is not sys.stdin else nullcontext(),
         VerifierPool(options.workers, options.limit_s, options.memory_mb, **judging) as pool,
     ):
         lines = read(source, default, prefilled_think=options.prefilled_think)
         while batch := list(islice(lines, BATCH)):
+            verified += len(batch)
             for line, verdict in zip(batch, _verdicts(pool, batch), strict=True):
                 print(
                     json.dumps(_row(line, verdict, agreement), ensure_ascii=False, allow_nan=False)
                 )
             sys.stdout.flush()
+    if not verified:
+        raise RecipeError(f"{options.file} holds no lines to verify")
     if agreement.lines:
         print(agreement, file=sys.stderr)
     return 0
@@ -124,7 +127,7 @@ def _open_lines(path: str) -> TextIO:
 
 
 def read(lines: TextIO, default: str = "", *, prefilled_think: bool = False) -> Iterator[Line]:
-    """The lines that are not blank. Raises RecipeError naming a bad line.
+    """The lines that are not blank. Raises RecipeError naming the file and a bad line.
 
     A line names its `verifier`, or is judged by `default`. `gold` is the reference if it is a
     mapping, else the value of the reference's first key, as in {"value": gold} for `number`.
@@ -135,7 +138,8 @@ def read(lines: TextIO, default: str = "", *, prefilled_think: bool = False) -> 
             try:
                 line = _line(json.loads(_utf8(text)), f"line/{number}", default)
             except (ValueError, RecursionError) as wrong:
-                raise RecipeError(f"line {number}: {wrong}") from wrong
+                name = getattr(lines, "name", "input")
+                raise RecipeError(f"{name}, line {number}: {wrong}") from wrong
             if prefilled_think or line.problem.prompt.rstrip().endswith("<think>"):
                 facts = {"prefilled_think": True, **line.problem.facts}
                 problem = dataclasses.replace(line.problem, facts=facts)

@@ -31,7 +31,7 @@ CHECKPOINTS = (
     "outputs/mine/zero/checkpoints/step_000050",
     "outputs/tiny-zero-1/zero/checkpoints/step_000050",
     "outputs/tiny-reward_model-1/reward_model/checkpoints/step_000064",
-    "outputs/r1/zero/checkpoints/step_000050",
+    "outputs/demo/zero/checkpoints/step_000030",
     "outputs/cold/sft/checkpoints/step_000048",
 )
 RUNS = ("first", "mine", "other", "whole", "demo", "backwards-1")

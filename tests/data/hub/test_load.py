@@ -220,7 +220,7 @@ def test_a_row_that_cannot_be_used_is_counted_by_its_reason(name, change, reason
 
 
 def test_another_file_than_the_set_is_a_mistake_and_not_many_bad_rows(written):
-    with pytest.raises(ValueError, match=r"no column 'question'; the rows have prompt, answer"):
+    with pytest.raises(ValueError, match=r"no column 'question'\. The rows have prompt, answer"):
         list(read("gsm8k", path=written([{"prompt": "p", "answer": "#### 1"}])))
 
 

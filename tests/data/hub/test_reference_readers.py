@@ -69,7 +69,7 @@ def test_columns_are_found_in_structs_lists_and_alternatives():
     row = {"a": {"b": [{"c": 1}]}, "x": "", "y": 2, "n.m": 3}
     assert value(row, "a.b.0.c") == 1 and value(row, "x|y") == 2 and value(row, "n.m") == 3
     assert value(row, "a.b.7.c") is None and value(row, "a.z") is None
-    with pytest.raises(WrongColumnsError, match=r"no column 'z\|w'; the rows have a, x, y"):
+    with pytest.raises(WrongColumnsError, match=r"no column 'z\|w'\. The rows have a, x, y"):
         value(row, "z|w")
 
 

@@ -1,6 +1,7 @@
 """Reading recipes: whatever is wrong is named, with what would be right."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -111,9 +112,15 @@ def test_a_missing_recipe_names_the_nearest_one(asked, meant):
         read(asked)
 
 
-@pytest.mark.parametrize("asked", ["", "qqqq", "/no/such/file.yaml", "recipes", "tiny"])
+@pytest.mark.parametrize("asked", ["", "qqqq", "recipes", "tiny"])
 def test_a_recipe_that_resembles_nothing_gets_the_list(asked):
     with pytest.raises(RecipeError, match=r"Shipped: .*tiny/base, .*tiny/zero"):
+        read(asked)
+
+
+@pytest.mark.parametrize("asked", ["/no/such/file.yaml", "mine/recipe.yml"])
+def test_a_file_that_is_missing_is_named_with_its_folder(asked):
+    with pytest.raises(RecipeError, match=f"{Path(asked).absolute()} is no file; `veriloop recip"):
         read(asked)
 
 
@@ -121,6 +128,10 @@ def test_a_recipe_that_resembles_nothing_gets_the_list(asked):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (
+            "stage: [zero\nb: 2",
+            r"(?s)is not YAML.*[^>]\", in line 2|(?s)is not YAML.*\n *in line 2",
+        ),
         ("stage: [zero", "is not YAML"),
         (b"stage: \xff\xfe", "is not YAML"),
         ("[" * 5000, "is not YAML: it nests too deeply"),

@@ -46,7 +46,7 @@ def zero(start="nowhere", steps=10, algorithm=(), kind=ZeroRecipe, **parts):
 def test_batch_arithmetic_by_hand():
     told = rows(zero())
     assert told["rollouts a step"] == "6 prompts x 4 responses = 24"
-    assert told["optimizer steps"] == "3 a rollout of 8 responses each"
+    assert told["optimizer steps"] == "3 a step, of 8 responses each"
     assert told["off-policy depth"].startswith("2 updates")
     assert told["whole run"] == "10 steps = 240 rollouts, 60 prompts, 30 optimizer steps"
     assert told["tokens"] == "at most 1,200 sampled a step, 12,000 in all"
@@ -64,7 +64,7 @@ def test_sampling_ahead_and_replaced_groups_are_counted():
 
 def test_epochs_multiply_the_optimizer_steps():
     told = rows(zero(algorithm={"epochs": 2, "reference_every": 7}))
-    assert told["optimizer steps"] == "6 a rollout of 8 responses each, in 2 epochs"
+    assert told["optimizer steps"] == "6 a step, of 8 responses each, in 2 epochs"
     assert told["off-policy depth"].startswith("5 updates")
     assert told["whole run"].endswith("60 optimizer steps")
     assert told["reference"].startswith("replaced every 12 optimizer steps")

@@ -23,7 +23,7 @@ def test_on_policy_by_hand():
     assert told["teacher"] == "large"
     assert told["loss"] == "reverse KL, estimated from the sampled token"
     assert told["rollouts a step"] == "6 prompts x 4 responses = 24"
-    assert told["optimizer steps"] == "3 a rollout of 8 responses each"
+    assert told["optimizer steps"] == "3 a step, of 8 responses each"
     assert told["whole run"] == "10 steps = 240 rollouts"
 
 
