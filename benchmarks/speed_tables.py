@@ -245,7 +245,8 @@ def cluster_sim(result: Mapping[str, Any]) -> list[str]:
             cells,
         ),
         "",
-        f"These take a tenth of a step first, in this order: {'; '.join(result['breaks']) or 'nothing'}.",
+        "These take a tenth of a step first, in this order: "
+        f"{'; '.join(result['breaks']) or 'nothing'}.",
     ]
 
 

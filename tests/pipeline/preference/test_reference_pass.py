@@ -15,6 +15,8 @@ from veriloop.pipeline.preference import reference_pass as module
 from veriloop.pipeline.preference.logps import segment_logps
 from veriloop.pipeline.preference.reference_pass import (
     ReferenceLostError,
+    ids_key,
+    keep_pass,
     log_probs,
     pass_key,
     read_pass,
@@ -69,6 +71,8 @@ def test_it_is_computed_once_and_then_read(tiny_llama, pairs, tmp_path):
         f"reference: {count} of 10 examples scored now; cached in {tmp_path}" for count in (10, 0)
     ]
     assert all(map(torch.equal, read_pass(examples, tmp_path), first))
+    keep_pass(tmp_path, tmp_path / "run/reference")
+    assert all(map(torch.equal, read_pass(examples, tmp_path / "run/reference"), first))
 
 
 def test_an_interrupted_pass_continues(tiny_llama, pairs, tmp_path):
@@ -100,6 +104,8 @@ def in_other_segments(example):
 def test_the_key_is_of_the_model_the_ids_and_the_tokenizer(tiny_llama, pairs, tokenizer):
     examples = pairs(3)
     key = pass_key(tiny_llama(), tokenizer, examples)
+    assert ids_key(examples) == ids_key(pairs(3)) != ids_key(examples[:2])
+    assert re.fullmatch("[0-9a-f]{16}", ids_key(examples)) and ids_key([]) == "e3b0c44298fc1c14"
     assert pass_key(tiny_llama(), tokenizer, pairs(3)) == key and re.fullmatch("[0-9a-f]{16}", key)
     moved = tiny_llama()
     with torch.no_grad():

@@ -11,7 +11,14 @@ import pytest
 import torch
 
 from veriloop.pipeline.runs import checkpoint_files
-from veriloop.pipeline.runs.checkpoint import latest, load_latest, load_state, of_step, save
+from veriloop.pipeline.runs.checkpoint import (
+    complete,
+    latest,
+    load_latest,
+    load_state,
+    of_step,
+    save,
+)
 from veriloop.pipeline.runs.checkpoint_files import DamagedCheckpointError
 from veriloop.pipeline.training import rng
 
@@ -41,6 +48,15 @@ def test_the_checkpoint_of_a_step_is_the_newest_one(tmp_path):
     assert of_step(tmp_path, 3) == second and of_step(tmp_path, 2) is None
     (second / "model.safetensors").write_bytes(b"cut")
     assert of_step(tmp_path, 3) is None
+
+
+def test_the_checkpoint_that_a_stage_ends_with_is_complete(tmp_path):
+    path = put(tmp_path, 10)
+    put(tmp_path, 20)
+    assert complete(tmp_path, 10) == path == tmp_path / "checkpoints/step_000010"
+    (path / "model.safetensors").unlink()
+    with pytest.raises(DamagedCheckpointError, match="model.safetensors"):
+        complete(tmp_path, 10)
 
 
 def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path):
