@@ -55,7 +55,7 @@ def test_the_checkpoint_that_a_stage_ends_with_is_complete(tmp_path):
     put(tmp_path, 20)
     assert complete(tmp_path, 10) == path == tmp_path / "checkpoints/step_000010"
     (path / "model.safetensors").unlink()
-    with pytest.raises(DamagedCheckpointError, match="model.safetensors"):
+    with pytest.raises(DamagedCheckpointError, match=r"model\.safetensors"):
         complete(tmp_path, 10)
 
 

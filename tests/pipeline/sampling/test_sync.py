@@ -251,6 +251,22 @@ def test_a_weight_of_another_name_is_refused(tiny_checkpoint):
         sampler.load_weights([("lm_head.wait", torch.zeros(1))], 1)
 
 
+def test_weights_are_compared_in_float32_and_rounding_in_the_trainer_s_own_precision(
+    tiny_checkpoint,
+):
+    plain = load_policy(tiny_checkpoint())
+    policy = prepare(load_policy(tiny_checkpoint()), TrainerConfig(compute="bfloat16"))
+    sequences, lengths = [(1, 40, 41, 42, 50, 51), (1, 50, 60, 61)], [4, 2]
+
+    def scores(model, **exact):
+        sync = WeightSync(model, None, temperature=1.0, tolerance=1e-4)
+        return sync._score(sequences, lengths, **exact)[0]
+
+    right, own = scores(plain), scores(policy, exact=False)
+    torch.testing.assert_close(scores(policy), right, atol=1e-5, rtol=0)
+    assert 1e-5 < (own - right).abs().max() < 0.1
+
+
 def test_a_trainer_in_bfloat16_proves_its_weights_as_exactly_as_one_in_float32(tiny_checkpoint):
     folder = tiny_checkpoint()
     policy = prepare(load_policy(folder), TrainerConfig(compute="bfloat16"))
