@@ -184,6 +184,7 @@ def command(words: Sequence[str]) -> int:
     require_installed(getattr(options.recipe, "trackers", ()))
     with activity("looking up the data sets"):
         require_data(options.recipe)
+    require_service(options.recipe)
     if repo is not None:
         require_access(repo)
     with held_folder(options.recipe, options.output, resume=options.resume) as output:
@@ -343,6 +344,16 @@ def refusals(recipe: Recipe, taken: Collection[str] | None = None) -> list[str]:
         except RecipeError as reason:
             reasons.append(str(reason))
     return reasons
+
+
+def require_service(recipe: Recipe) -> None:
+    """Raise RecipeError unless the recipe's reward services, if it names any, offer verifiers."""
+    from veriloop.pipeline.rollouts.grade import open_judges  # loads the verifiers' workers
+
+    for section in (recipe, getattr(recipe, "collect", None)):
+        if services := getattr(section, "verifier_service", ""):
+            with activity("asking the reward service"):  # which may be starting
+                open_judges(["number"], services).close()
 
 
 def require_none(refused: Sequence[str]) -> None:

@@ -81,6 +81,8 @@ def _show(options: Show) -> int:
         print(f"\n{shown(entry, tokens)}")
     for reason, count in reading.dropped.most_common():
         print(f"\nnot used: {count:,} {reason}")
+    if options.rows and not reading.rows:
+        raise ValueError(f"{reading.name}, split {reading.split}: it holds no rows")
     return 0
 
 

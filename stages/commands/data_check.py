@@ -8,6 +8,7 @@ from veriloop.data.hub.load import Entry
 from veriloop.data.hub.reference_answers import reference_answers
 from veriloop.data.problem import Problem
 from veriloop.pipeline.rollouts.grade import Judges
+from veriloop.verifiers.registry import get
 from veriloop.verifiers.verdict import Verdict
 
 Task = tuple[Problem, str]
@@ -39,24 +40,36 @@ def check(
     fits: Callable[[Problem], bool] = lambda _: True,
     most: int = 1,
 ) -> Checked:
-    """Verify at most `most` own answers of each problem, and one answer of another problem."""
+    """Verify at most `most` own answers of each problem, and one answer of another problem. Of the
+    problems without an own answer one for each verifier shows whether it can read the references.
+    """
     owns = [reference_answers(entry, most) for entry in entries]
     tasks = [
         (entry.problem, answer) for entry, own in zip(entries, owns, strict=True) for answer in own
     ]
     judged = list(zip(tasks, judges.judge_all(tasks), strict=True))
+    unanswered = [entry.problem for entry, own in zip(entries, owns, strict=True) if not own]
+    probes = [(p, get(p.verifier).example.accepts) for p in _one_of_each_verifier(unanswered)]
+    probed = zip(probes, judges.judge_all(probes), strict=True)
     pairs = _neighbours([(e.problem, own[0]) for e, own in zip(entries, owns, strict=True) if own])
     return Checked(
         problems=len(entries),
         answers=len(tasks),
-        unanswered=sum(not own for own in owns),
+        unanswered=len(unanswered),
         refused=tuple(_reason(p, v) for (p, _), v in judged if v.score is not None and v.score < 1),
-        failed=tuple(_reason(p, v) for (p, _), v in judged if v.score is None),
+        failed=tuple(_reason(p, v) for (p, _), v in (*judged, *probed) if v.score is None),
         strangers=len(pairs),
         mistaken=_mistaken(pairs, judges),
         duplicates=_repeated([entry.problem for entry in entries]),
         too_long=tuple(entry.problem.id for entry in entries if not fits(entry.problem)),
     )
+
+
+def _one_of_each_verifier(problems: Iterable[Problem]) -> list[Problem]:
+    first: dict[str, Problem] = {}
+    for problem in problems:
+        first.setdefault(problem.verifier, problem)
+    return list(first.values())
 
 
 def _neighbours(own: Iterable[Task]) -> list[tuple[Task, Task]]:

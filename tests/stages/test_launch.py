@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -16,9 +17,11 @@ from veriloop.pipeline.config.load import locate, read, shipped
 from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.pipeline.errors import RecipeError, Stopped
+from veriloop.pipeline.rollouts import grade
 from veriloop.stages import launch
-from veriloop.stages.cli import COMMANDS
+from veriloop.stages.cli import COMMANDS, main
 from veriloop.stages.launch import Options, parse, run_folder
+from veriloop.verifiers.service.client import ServicePool
 
 pytestmark = pytest.mark.usefixtures("here")
 ZERO = ["zero", "tiny/zero"]
@@ -475,3 +478,13 @@ def test_parts_of_a_preference_recipe_are_flags():
     assert (loss.desirable_weight, loss.undesirable_weight) == (2.0, 1.0)
     with pytest.raises(RecipeError, match=r"loss: tau=0\.5 is not read by kto"):
         parse("preference", ["tiny/kto", "--loss.tau", "0.5"])
+
+
+def test_a_reward_service_that_does_not_answer_is_refused_before_a_base_is_trained(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(grade, "ServicePool", partial(ServicePool, patience_s=0.1))
+    assert main(["zero", "tiny/zero", "--verifier-service", "http://127.0.0.1:9"]) == 2
+    assert "verifier_service http://127.0.0.1:9: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

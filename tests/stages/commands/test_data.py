@@ -103,6 +103,22 @@ def test_long_prompts_are_counted_where_a_tokenizer_is_given(gsm8k, lent, capsys
     assert "prompt too long: gsm8k/train/0" in capsys.readouterr().out
 
 
+def test_a_file_without_rows_is_refused(tmp_path, capsys):
+    (tmp_path / "empty.jsonl").touch()
+    words = [
+        "--question",
+        "{question}",
+        "--answer",
+        "a",
+        "--verifier",
+        "number",
+        "--read",
+        "number",
+    ]
+    assert main(["data", "show", str(tmp_path / "empty.jsonl"), *words]) == 2
+    assert "empty, split train: it holds no rows" in capsys.readouterr().err
+
+
 def test_what_another_set_shows_is_reported_and_left_out(gsm8k, capsys, tmp_path):
     rows = gsm8k(
         ("Ann has three pears and buys two more of them.", 5),
