@@ -15,6 +15,8 @@ class Equivalent:
     untestable: bool = False  # it computes otherwise where no test looks, or is as good a choice
 
 
+_BOTH_EXACT = "floats and fractions decide alike where floats are exact; fractions take longer"
+
 EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
         path="pipeline/model/logprob.py",
@@ -541,6 +543,46 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         before="maxima_K.to(by_rank.device)",
         after="(maxima_K)",
         reason="it takes a second device to tell",
+        untestable=True,
+    ),
+    Equivalent(
+        path="verifiers/code/compare.py",
+        before="2.0**53",
+        after="(2.0 * 53)",
+        reason=_BOTH_EXACT,
+        untestable=True,
+    ),
+    Equivalent(
+        path="verifiers/code/compare.py",
+        before="abs(actual) <= _EXACT",
+        after="(abs(actual) < _EXACT)",
+        reason=_BOTH_EXACT,
+    ),
+    Equivalent(
+        path="verifiers/code/compare.py",
+        before="abs(expected) <= _EXACT",
+        after="(abs(expected) < _EXACT)",
+        reason=_BOTH_EXACT,
+    ),
+    Equivalent(
+        path="verifiers/code/compare.py",
+        before="float if small or type(actual) is type(expected) is float else Fraction",
+        after="(Fraction)",
+        reason=_BOTH_EXACT,
+        untestable=True,
+    ),
+    Equivalent(
+        path="verifiers/code/compare.py",
+        before="small or type(actual) is type(expected) is float",
+        after="(small and type(actual) is type(expected) is float)",
+        reason=_BOTH_EXACT,
+        untestable=True,
+    ),
+    Equivalent(
+        path="verifiers/code/compare.py",
+        before='rounded if abs(rounded) < _EXACT else Fraction(word.decode("ascii"))',
+        after="(Fraction(word.decode('ascii')))",
+        reason=_BOTH_EXACT,
         untestable=True,
     ),
 )

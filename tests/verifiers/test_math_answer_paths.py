@@ -168,3 +168,21 @@ def test_more_than_forty_letters_are_enough_to_show_a_language(letters, score):
 def test_the_language_is_that_of_the_last_words_of_a_long_text():
     assert decimal_comma("the " * 2_000 + "der " * 1_000)
     assert not decimal_comma("der " * 2_000 + "the " * 1_000)
+
+
+@pytest.mark.parametrize(
+    ("gold", "prompt", "response", "score"),
+    [
+        ("B", "Which of the following is incorrect?", r"The incorrect option is \boxed{B}.", 1.0),
+        ("B", "Which of the following is correct?", r"The incorrect option is \boxed{B}.", 0.0),
+        ("3", "How many dozen eggs are there?", r"\boxed{3\text{ dozen}}", 1.0),
+        ("36", "How many dozen eggs are there?", r"\boxed{3\text{ dozen}}", 1.0),
+        ("3", "How many eggs are there?", r"\boxed{3\text{ dozen}}", 0.0),
+        ("x^2 + C", "The points A, B and C have weights. What is it?", r"\boxed{x^2 + K}", 0.0),
+        ("x^2 + C", "The points A, B and C have weights. What is it?", r"\boxed{x^2 + C}", 1.0),
+        ("x^2 + C", "Which functions have the slope 2x?", r"\boxed{x^2 + K}", 1.0),
+        ("x^2", "The points A, B and C have weights. What is it?", r"\boxed{x^2 + 1}", 0.0),
+    ],
+)
+def test_the_prompt_decides_what_an_answer_means(gold, prompt, response, score):
+    assert judge(replace(problem_of(gold), prompt=prompt), response).score == score

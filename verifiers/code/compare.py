@@ -164,4 +164,4 @@ def _number(word: bytes) -> float | Fraction:
     if _INTEGER.fullmatch(word):
         return int(word)
     rounded = float(word)
-    return rounded if abs(rounded) <= _EXACT else Fraction(word.decode("ascii"))
+    return rounded if abs(rounded) < _EXACT else Fraction(word.decode("ascii"))

@@ -367,3 +367,19 @@ def test_time_grows_with_length_alone(piece):
         extract_program(piece * 5_000)
         extract_program(f"<answer>{piece * 5_000}x</answer>")
         extract_program(f"```python\n{piece * 5_000}\n```\n", function="f")
+
+
+def test_a_late_fence_and_the_tags_of_a_language_open_a_block_of_that_language():
+    for tag, language in (("[PYTHON]", "python"), ("[PYTHON]", "javascript")):
+        response = f"Here: {tag}\nx = 1\n[/PYTHON]\nand more"
+        expected = "x = 1\n"
+        assert extract_program(response, language=language) == expected
+    both = "Here: [PYTHON]\nx = 1\n[/PYTHON]\nor:```\nx = 2\n```\n"
+    assert extract_program(both) == "x = 1\n"  # the other names no language
+
+
+@pytest.mark.parametrize(("thoughts", "program"), [(2, "x = 1\n"), (3, "x = 1\n"), (4, "x = 1\n")])
+def test_after_three_thoughts_the_last_end_counts(thoughts, program):
+    response = "<think>a</think>b" * thoughts + fenced("x = 1")
+    assert extract_program(response) == program
+    assert extract_program(f"{response}<think>") is None

@@ -204,6 +204,10 @@ def test_the_tolerance_is_absolute_below_one_and_relative_above():
         (b"1e9999", "1e9998", False),
         (b"1e309", "1e308", False),
         (b"-1e-9999", "0", True),
+        (b"9007199254740992.5", "9007199254740992", False),  # 2^53 is the nearest float
+        (b"9007199254740992.0", "9007199254740993", False),
+        (b"9007199254740992.0", "9007199254740992", True),
+        (b"9007199254740991.0", "9007199254740991", True),
     ],
 )
 def test_printed_numbers_beyond_the_exact_floats_are_compared_by_their_digits(
