@@ -585,4 +585,30 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         reason=_BOTH_EXACT,
         untestable=True,
     ),
+    Equivalent(
+        path="verifiers/code/answer.py",
+        before="tag.start() < block.start",
+        after="(tag.start() <= block.start)",
+        reason="a block starts with its fence and a tag with <, so they never start together",
+    ),
+    Equivalent(
+        path="verifiers/code/answer.py",
+        before='text.find("<think>", block.start, tag.start()) >= 0',
+        after="(text.find('<think>', block.start, tag.start()) > 0)",
+        reason="a block starts with its fence, so nothing is found at the start of the text",
+    ),
+    Equivalent(
+        path="verifiers/code/answer.py",
+        before="0",
+        after="(1)",
+        within="tag.start()) >= (1)",
+        reason="a block starts with its fence, so nothing is found at the start of the text",
+    ),
+    Equivalent(
+        path="verifiers/code/answer.py",
+        before="0",
+        after="(1)",
+        within='rfind("\\n", (1), tag',
+        reason="the line of the fence ends before any tag in its block",
+    ),
 )

@@ -369,13 +369,15 @@ def test_time_grows_with_length_alone(piece):
         extract_program(f"```python\n{piece * 5_000}\n```\n", function="f")
 
 
-def test_a_late_fence_and_the_tags_of_a_language_open_a_block_of_that_language():
-    for tag, language in (("[PYTHON]", "python"), ("[PYTHON]", "javascript")):
-        response = f"Here: {tag}\nx = 1\n[/PYTHON]\nand more"
-        expected = "x = 1\n"
-        assert extract_program(response, language=language) == expected
-    both = "Here: [PYTHON]\nx = 1\n[/PYTHON]\nor:```\nx = 2\n```\n"
-    assert extract_program(both) == "x = 1\n"  # the other names no language
+def test_the_tags_of_a_language_open_a_block_of_that_language():
+    draft = "Here:```py\nx = 2\n```\nBetter: [PYTHON]\nx = 1\n[/PYTHON]\n"
+    assert extract_program(draft) == "x = 1\n"
+
+
+@pytest.mark.parametrize("line", ["a</think>", "</think> b"])
+def test_the_end_of_a_thought_in_a_line_of_a_program_belongs_to_it(line):
+    program = f"s = '''\n{line}\n'''\n"
+    assert extract_program(fenced(program)) == program
 
 
 @pytest.mark.parametrize(("thoughts", "program"), [(2, "x = 1\n"), (3, "x = 1\n"), (4, "x = 1\n")])
@@ -383,3 +385,5 @@ def test_after_three_thoughts_the_last_end_counts(thoughts, program):
     response = "<think>a</think>b" * thoughts + fenced("x = 1")
     assert extract_program(response) == program
     assert extract_program(f"{response}<think>") is None
+    cut = extract_program("<think>a</think>b\n" * thoughts + fenced("x = '</think>'"))
+    assert cut == (None if thoughts > 3 else "x = '</think>'\n")

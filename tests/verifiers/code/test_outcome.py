@@ -49,7 +49,7 @@ def test_one_failure_of_ours_is_no_verdict_whatever_the_others_did():
 
 def test_only_when_everything_is_late_it_is_a_timeout():
     assert frozenset({"cpu", "wall", "no_time"}) == OUT_OF_TIME
-    for ends in (["cpu"], ["wall", "no_time"], ["cpu", "cpu", "wall"]):
+    for ends in (["cpu"], ["wall", "no_time"], ["cpu", "cpu", "wall"], ["cpu", "wall", "no_time"]):
         result = verdict(*ends, answer="y")
         assert (result.score, result.status, result.answer) == (0.0, "timeout", "y")
         assert result.detail.startswith(f"0 of {len(ends)} tests passed; ended otherwise: ")

@@ -252,6 +252,16 @@ def test_a_checker_gets_half_of_the_time_that_is_left(clock):
     assert [limit.wall for limit in box.limits] == [3.0, 3.0, 1.0] and clock.now <= 58.0
 
 
+def test_a_checker_that_fails_is_tried_on_the_expected_output_within_the_time_that_is_left(clock):
+    box = Timed(clock, "ok", "error", "error", cpu=True)
+    reference = CodeReference.read(
+        {**FUNCTION, "tests": FUNCTION["tests"][:1], "checker": "x", "limits": {"wall_s": 3.0},
+         "total_s": 7.5}
+    )  # fmt: skip
+    assert judge_program(box, "x", reference).status == "error"
+    assert [limit.wall for limit in box.limits] == [3.0, 3.0, 1.5]
+
+
 @pytest.mark.parametrize(
     "change", [{}, {"limits": {"cpu_s": 2.0}}, {"limits": {"wall_s": 0.5}}, {"total_s": 7.0},
                {"limits": None}, {"total_s": 0.0, "limits": {"cpu_s": 1.0}}],
