@@ -3,7 +3,7 @@
 import pytest
 
 from veriloop.data import arithmetic
-from veriloop.data.decontaminate import Overlap, formulas, words
+from veriloop.data.decontaminate import Overlap, formulas, texts_of, words
 
 LONG = "A farmer has seventeen sheep and all but nine of them run away; how many are left?"
 
@@ -84,3 +84,20 @@ def test_a_text_shorter_than_an_ngram_is_shared_with_its_whole_prompt_alone():
     assert held_out.overlaps(same) and held_out.shared("[1, 2, 95] 98", same) == ""
     asked = prompt.format("[44, 19, 35]", 98)
     assert held_out.shared("[44, 19, 35] 98", asked) == "44 19 35 98"
+    known, other = "one two three", "four five six"
+    held_out = Overlap([known], 3)
+    assert held_out.shared(other, known) == ""  # as long as an n-gram, and not one of them
+    assert held_out.shared("four five", known) == "four five"
+
+
+def test_the_texts_of_a_row_are_those_of_its_messages_and_of_all_else_it_holds():
+    row = {
+        "prompt": [
+            {"role": "user", "content": "one"},
+            {"role": "tool", "content": ["two", "three"]},
+        ],
+        "answer": {"a": "four", "b": ["five", 6, None]},
+        "n": 7,
+    }
+    assert list(texts_of(row)) == ["one", "two", "three", "four", "five"]
+    assert list(texts_of("alone")) == ["alone"] and list(texts_of(8)) == []
