@@ -611,4 +611,11 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         within='rfind("\\n", (1), tag',
         reason="the line of the fence ends before any tag in its block",
     ),
+    Equivalent(
+        path="pipeline/evaluation/statistics.py",
+        before="0.0",
+        after="(1.0)",
+        within="if equal else",
+        reason="p (1 - p) is at most 1/4, so n is the larger with this variance too",
+    ),
 )
