@@ -1,19 +1,23 @@
 """Detects training texts that contain evaluation questions or reference solutions.
 
-As in the paper, a text overlaps if it shares a 10-gram of words with an evaluation text. An
+As in the paper, a text overlaps if it shares a 10-gram of words with an evaluation text. N-grams of
+several evaluation texts are of the template that they are written in, and do not count. An
 evaluation text with fewer words matches a text of exactly these words. A formula of two or more
 operations matches anywhere, also in a chain of thought, unless it is part of a longer formula.
 """
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 SIZE = 10  # words of an n-gram
+TEMPLATE = 3  # evaluation texts with an n-gram that is of none of them
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|\d+|[^\W\d_{_CJK}]+")
 _SIGN = re.compile(r"\s*([-+*/^])\s*")
+_DATE = re.compile(r"(?<!\d)(?:\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}([-/])\d{1,2}\2\d{4})(?!\d)")
 _FORMULA = re.compile(r"\d+(?:\.\d+)?(?:[-+*/^]\d+(?:\.\d+)?){2,}")
 
 
@@ -23,8 +27,9 @@ def words(text: str) -> list[str]:
 
 
 def formulas(text: str) -> set[str]:
-    """The maximal chains of two or more operations on numbers, without spaces."""
-    return set(_FORMULA.findall(_SIGN.sub(r"\1", text.replace("−", "-").replace("×", "*"))))
+    """The maximal chains of two or more operations on numbers, without spaces; dates are none."""
+    spelled = _DATE.sub(" ", text.replace("−", "-").replace("×", "*"))
+    return set(_FORMULA.findall(_SIGN.sub(r"\1", spelled)))
 
 
 def texts_of(value: Any) -> Iterator[str]:
@@ -51,10 +56,16 @@ class Overlap:
         self.texts = 0
         self._known: set[bytes] = set()
         self._formulas: set[str] = set()
+        counts: Counter[bytes] = Counter()
         for text in texts:
             self.texts += 1
-            self._known |= set(self._hashes(words(text)))
+            tokens = words(text)
+            if len(tokens) < size:
+                self._known |= set(self._hashes(tokens))
+            else:
+                counts.update(set(self._hashes(tokens)))
             self._formulas |= formulas(text)
+        self._known |= {gram for gram, count in counts.items() if count < TEMPLATE}
 
     def overlaps(self, *texts: str) -> bool:
         """Whether any of the texts, each checked separately, overlaps an evaluation text."""

@@ -48,7 +48,7 @@ from veriloop.pipeline.rollouts.generate import prompt_ids, response_text
 from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import fsync
 from veriloop.pipeline.runs.console import activity, say
-from veriloop.pipeline.runs.manifest import RunManifest, failure_recorded, recorded, typed
+from veriloop.pipeline.runs.manifest import AGAIN, RunManifest, failure_recorded, recorded, typed
 from veriloop.pipeline.runs.provenance import identity
 from veriloop.pipeline.sampling.sampler import Sampling
 from veriloop.pipeline.training.muon import Muon
@@ -75,7 +75,8 @@ def record_base(recipe: BaseRecipe, manifest: RunManifest, name: str = "base") -
     values = recipe.model_dump(mode="json")
     entry = recorded(manifest.path).get(name, {})
     folder = _entry_of(recipe)
-    same = entry.get("status") == "done" and entry["inputs"]["recipe"] == values
+    done = entry.get("status") == "done" and AGAIN not in entry
+    same = done and entry["inputs"]["recipe"] == values
     if same and entry["outputs"]["checkpoint"] == str(folder) and _is_whole(folder):
         say(f"base model: cached in {folder}")
         return folder

@@ -4,7 +4,7 @@ import importlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -184,7 +184,7 @@ def command(words: Sequence[str]) -> int:
     require_installed(getattr(options.recipe, "trackers", ()))
     with activity("looking up the data sets"):
         require_data(options.recipe)
-    require_service(options.recipe)
+    require_services([options.recipe])
     if repo is not None:
         require_access(repo)
     with held_folder(options.recipe, options.output, resume=options.resume) as output:
@@ -346,12 +346,13 @@ def refusals(recipe: Recipe, taken: Collection[str] | None = None) -> list[str]:
     return reasons
 
 
-def require_service(recipe: Recipe) -> None:
-    """Raise RecipeError unless the recipe's reward services, if it names any, offer verifiers."""
+def require_services(recipes: Iterable[Recipe]) -> None:
+    """Raise RecipeError unless the reward services that the recipes name offer verifiers."""
     from veriloop.pipeline.rollouts.grade import open_judges  # loads the verifiers' workers
 
-    for section in (recipe, getattr(recipe, "collect", None)):
-        if services := getattr(section, "verifier_service", ""):
+    sections = (part for recipe in recipes for part in (recipe, getattr(recipe, "collect", None)))
+    for services in dict.fromkeys(getattr(part, "verifier_service", "") for part in sections):
+        if services:
             with activity("asking the reward service"):  # which may be starting
                 open_judges(["number"], services).close()
 

@@ -1,8 +1,9 @@
 """What a run uploads when it ends, and what `veriloop push` uploads later."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.r1_stages import Step
@@ -79,12 +80,18 @@ def finished(run: Path, stage: str = "") -> str:
         if entry["status"] == "done" and "checkpoint" in entry["outputs"]
     ]  # fmt: skip
     if stage in done or (done and not stage):
-        return stage or done[-1]
+        trained = [name for name in done if not _is_base(entries[name])]
+        return stage or (trained or done)[-1]
     hint = did_you_mean(stage, done) if stage not in entries else ""
     raise RecipeError(
         f"{run} has no finished stage {stage!r} with a checkpoint.{hint} Finished: "
         f"{', '.join(done) or 'none'}"
     )
+
+
+def _is_base(entry: Mapping[str, Any]) -> bool:
+    """Whether a stage made a base, which is recorded when another stage has begun with it."""
+    return entry.get("inputs", {}).get("recipe", {}).get("stage") == "base"
 
 
 def _checkpoint(run: Path, name: str) -> Path:

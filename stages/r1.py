@@ -28,7 +28,7 @@ from veriloop.pipeline.model.device import trim_heap
 from veriloop.pipeline.model.sharded import alone
 from veriloop.pipeline.report import model_card
 from veriloop.pipeline.report.read_run import read_run
-from veriloop.pipeline.runs.manifest import RunManifest, recorded
+from veriloop.pipeline.runs.manifest import AGAIN, RunManifest, recorded
 from veriloop.pipeline.sampling.engine_cache import warm_samplers
 from veriloop.pipeline.training.gc_freeze import collect_all
 from veriloop.stages.launch import module_of
@@ -36,7 +36,6 @@ from veriloop.stages.moved_run import find_again
 from veriloop.stages.staleness import stale_reason
 
 Action = Literal["resume", "restart", "skip"]  # restart: after moving earlier results aside
-AGAIN = "again"  # key of an entry in run.json: the finished stage was asked for again
 
 
 class MissedGoalError(StageError):

@@ -6,6 +6,7 @@ unchanged is hashed once per process.
 
 import errno
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from hashlib import file_digest, sha256
@@ -34,6 +35,7 @@ CHECKPOINTS = {"start", "teacher", "reward_model", "critic_start"}
 FUNCTIONS = {"objective", "advantage", "function"}
 RECORDS = {"metrics"}  # outputs that no stage reads as input
 
+_SET_PATH = re.compile(r"sets\..+\.path")  # a file, or a folder of files
 State = Literal["", "missing", "changed"]
 
 
@@ -72,6 +74,17 @@ def traced(path: Path) -> dict[str, str] | None:
     return None
 
 
+def traced_data(path: Path) -> dict[str, str] | None:
+    """The same with the kind "data" for a folder, whose files are hashed with their names; None
+    for any other path."""
+    if not path.is_dir():
+        return None
+    digest = sha256()
+    for file in sorted(file for file in path.rglob("*") if file.is_file()):
+        digest.update(f"{file.relative_to(path).as_posix()}\0{file_hash(file)}\0".encode())
+    return {"path": str(path), "kind": "data", "sha256": digest.hexdigest()}
+
+
 def _is_file(path: Path) -> bool:
     """Also of a text that is too long for a path, such as a system message."""
     try:
@@ -84,7 +97,8 @@ def _is_file(path: Path) -> bool:
 
 def state(recorded: Mapping[str, str]) -> State:
     """Whether a path recorded by `traced` is missing, changed, or ("") unchanged."""
-    current = traced(Path(recorded["path"]))
+    trace = traced_data if recorded.get("kind") == "data" else traced
+    current = trace(Path(recorded["path"]))
     if current is None:
         return "missing"
     return "" if current["sha256"] == recorded["sha256"] else "changed"
@@ -104,6 +118,8 @@ def inputs(recipe: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             paths[f"{key} (file)"] = _traced_source(source)
         elif key.startswith("plugins."):
             paths[key] = _traced_source(text)
+        elif _SET_PATH.fullmatch(key) and paths[key] is None:
+            paths[key] = traced_data(Path(text))
     return {key: entry for key, entry in paths.items() if entry is not None}
 
 

@@ -17,6 +17,7 @@ from veriloop.pipeline.runs.json_file import RESTORE, read_manifest
 from veriloop.pipeline.runs.provenance import identity
 from veriloop.sandbox.remote.redaction import redacted
 
+AGAIN = "again"  # key of an entry: the finished stage was asked for again and has not begun
 _opened: set[tuple[Path, str]] = set()  # (manifest, command) opened by this process
 
 

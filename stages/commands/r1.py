@@ -30,6 +30,7 @@ from veriloop.stages.launch import (
     leading_ranks,
     refusals,
     require_none,
+    require_services,
     require_start,
     run_folder,
     stopped,
@@ -120,6 +121,7 @@ def command(words: Sequence[str]) -> int:
     for step in todo:
         with activity("looking up the data sets"):
             require_data(step.recipe, step.stage.take)
+    require_services(step.recipe for step in todo)
     for _, repo in pushes:
         require_access(repo)
     with (

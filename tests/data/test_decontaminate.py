@@ -101,3 +101,20 @@ def test_the_texts_of_a_row_are_those_of_its_messages_and_of_all_else_it_holds()
     }
     assert list(texts_of(row)) == ["one", "two", "three", "four", "five"]
     assert list(texts_of("alone")) == ["alone"] and list(texts_of(8)) == []
+
+
+def test_the_words_of_a_template_are_no_overlap_and_those_that_fill_it_are():
+    template = (
+        "Of {} write a chain of plus and minus and times alone that is equal to {} at the end."
+    )
+    held_out = Overlap(template.format(f"[{n}, {n + 7}, 35]", 98 + n) for n in range(3))
+    assert held_out.texts == 3
+    assert not held_out.overlaps(template.format("[1, 2, 95]", 6))
+    assert held_out.overlaps(template.format("[1, 8, 35]", 99))
+    two = Overlap(template.format(f"[{n}, {n + 7}, 35]", 98 + n) for n in range(2))
+    assert two.overlaps(template.format("[1, 2, 95]", 6))  # two may be one question asked twice
+
+
+def test_dates_are_no_formulas():
+    assert formulas("Due on 2024-01-15 or 2024/1/5, not 15/01/2024.") == set()
+    assert formulas("2024-01+15 and 12-10-2") == {"2024-01+15", "12-10-2"}

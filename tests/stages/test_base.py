@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from veriloop.data import corpus
 from veriloop.data.template import R1_ZERO
 from veriloop.pipeline.config.pretraining import BaseRecipe
-from veriloop.pipeline.runs.manifest import RunManifest
+from veriloop.pipeline.runs.manifest import AGAIN, RunManifest
 from veriloop.stages import base
 from veriloop.stages.stage_run import starting_point
 from veriloop.verifiers.verdict import Verdict
@@ -187,7 +187,10 @@ def test_a_run_that_has_its_base_on_record_is_not_written_again(tmp_path):
     before = path.read_bytes()
     again = RunManifest(path, command=["veriloop", "zero", "--resume"])
     assert base.record_base(recipe(), again) == folder and path.read_bytes() == before
+    again.note("base", {AGAIN: True})
+    assert base.record_base(recipe(), again) == folder and AGAIN not in again.stages[0]
     (folder / "config.json").write_text("{}")  # no longer what was cached
+    before = path.read_bytes()
     assert base.record_base(recipe(), again) == folder and path.read_bytes() != before
 
 

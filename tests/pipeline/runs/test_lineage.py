@@ -116,6 +116,22 @@ def test_inputs_are_the_paths_in_a_recipe_anywhere(model, tmp_path, monkeypatch)
     assert found["data.source"]["path"] == "rows.jsonl"
 
 
+def test_a_folder_of_a_data_set_is_an_input_by_the_names_and_bytes_of_its_files(tmp_path):
+    folder = tmp_path / "rows"
+    (folder / "train").mkdir(parents=True)
+    (folder / "train/a.jsonl").write_text("1")
+    recipe = {"sets": {"mine": {"path": str(folder)}}, "data": {"source": str(folder)}}
+    [(key, entry)] = lineage.inputs(recipe).items()
+    assert (key, entry["kind"], lineage.state(entry)) == ("sets.mine.path", "data", "")
+    (folder / "train/a.jsonl").write_text("2")
+    assert lineage.state(entry) == "changed"
+    (folder / "train/a.jsonl").write_text("1")
+    (folder / "train/a.jsonl").rename(folder / "train/b.jsonl")
+    assert lineage.state(entry) == "changed"
+    shutil.rmtree(folder)
+    assert lineage.state(entry) == "missing"
+
+
 def test_the_files_of_functions_and_plugins_in_modules_are_inputs(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     package = tmp_path / "lineage_of_mine"

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -10,9 +11,11 @@ import yaml
 
 from veriloop.pipeline.config.r1_stages import StageSelection
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
+from veriloop.pipeline.rollouts import grade
 from veriloop.stages import cli as command
 from veriloop.stages.commands import r1 as r1_command
 from veriloop.stages.commands.r1 import settings
+from veriloop.verifiers.service.client import ServicePool
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -47,6 +50,18 @@ def started(monkeypatch):
 
 def r1(*words):
     return r1_command.command(["r1", "tiny/r1", *words])
+
+
+def test_a_reward_service_that_does_not_answer_is_refused_before_anything_runs(
+    started, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(grade, "ServicePool", partial(ServicePool, patience_s=0.1))
+    services = [
+        f"{stage}.verifier_service=http://127.0.0.1:9" for stage in ("zero", "reasoning_rl")
+    ]
+    with pytest.raises(RecipeError, match="verifier_service http://127.0.0.1:9: "):
+        r1("--set", services[0], "--set", services[1])
+    assert started[0] == []
 
 
 def test_a_run_gets_the_recipe_the_folder_and_what_was_asked(started, capsys):
