@@ -56,11 +56,9 @@ def test_a_reward_service_that_does_not_answer_is_refused_before_anything_runs(
     started, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(grade, "ServicePool", partial(ServicePool, patience_s=0.1))
-    services = [
-        f"{stage}.verifier_service=http://127.0.0.1:9" for stage in ("zero", "reasoning_rl")
-    ]
-    with pytest.raises(RecipeError, match="verifier_service http://127.0.0.1:9: "):
-        r1("--set", services[0], "--set", services[1])
+    service = "verifier_service=http://127.0.0.1:9"
+    with pytest.raises(RecipeError, match=r"verifier_service http://127\.0\.0\.1:9: "):
+        r1("--set", f"zero.{service}", "--set", f"reasoning_rl.{service}")
     assert started[0] == []
 
 
