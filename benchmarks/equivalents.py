@@ -618,4 +618,33 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         within="if equal else",
         reason="p (1 - p) is at most 1/4, so n is the larger with this variance too",
     ),
+    Equivalent(
+        path="verifiers/pool.py",
+        before="[f for f, sent in self.pending.items() if sent.pool in broken] if broken else []",
+        after="([f for f, sent in self.pending.items() if sent.pool in broken])",
+        reason="no pool is in an empty set",
+    ),
+    Equivalent(
+        path="verifiers/pool.py",
+        before="ended.append(self.done.get(timeout=_WAKE_S))",
+        after="pass",
+        reason="the same verdicts after more turns of the loop that collects them",
+        untestable=True,
+    ),
+    Equivalent(
+        path="verifiers/pool.py",
+        before="True",
+        after="(False)",
+        within="ended.append(self.done.get_nowait())",
+        reason="the same verdicts after more turns of the loop that collects them",
+        untestable=True,
+    ),
+    Equivalent(
+        path="verifiers/pool.py",
+        before="self.pending",
+        after="(not (self.pending))",
+        within="ended.append(self.done.get(timeout=_WAKE_S))",
+        reason="the same verdicts after more turns of the loop that collects them",
+        untestable=True,
+    ),
 )
