@@ -334,7 +334,8 @@ def _language(runs: Sequence[Run]) -> tuple[str, str]:
 def _taught(results: Sequence[Mapping[str, Run]]) -> tuple[str, str]:
     gap, noise = lead(results, "distill")
     return (
-        "pass@1 of a distilled student minus the same student trained by RL at equal compute "
+        "pass@1 of a distilled student minus the same student trained by RL with twice its CPU "
+        "time, the teacher's not counted "
         "([table](distillation.md#against-reinforcement-learning))",
         f"{gap:+.2f} ± {noise:.2f}",
     )

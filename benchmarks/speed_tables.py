@@ -222,13 +222,24 @@ def staleness(result: Mapping[str, Any]) -> list[str]:
     )  # fmt: skip
 
 
+def with_sync(turns: Sequence[Mapping[str, float]]) -> list[list[float]]:
+    """Tokens per second and server relative to the smallest fleet's, with the time in which weights
+    are sent: by files, and by process groups."""
+    shares = []
+    for sent in ("sync_s", "groups_s"):
+        rates = [t["tokens"] / (t["sampling_s"] + t[sent]) / t["servers"] for t in turns]
+        shares.append([rate / rates[0] for rate in rates])
+    return shares
+
+
 def cluster_sim(result: Mapping[str, Any]) -> list[str]:
     """The measured run and its simulation; then one row per size of the simulated fleet."""
     two = result["two_servers"]
     cells = [
-        [f"{turn['servers']:,}", *(f"{turn[part]:,.1f}" for part in PARTS), f"{turn['share']:.2f}"]
-        for turn in result["turns"]
-    ]
+        [f"{turn['servers']:,}", *(f"{turn[part]:,.1f}" for part in PARTS), f"{turn['share']:.2f}",
+         *(f"{share:.2f}" for share in whole)]
+        for turn, *whole in zip(result["turns"], *with_sync(result["turns"]), strict=True)
+    ]  # fmt: skip
     return [
         f"Two servers, {two['asks']} asks, {two['tokens']:,} tokens: {two['measured_s']:.1f} s "
         f"measured, {two['simulated_s']:.1f} s simulated.",
@@ -240,7 +251,9 @@ def cluster_sim(result: Mapping[str, Any]) -> list[str]:
                 "by groups, s",
                 "sampling, s",
                 "the driver's share, s",
-                "of linear",
+                "sampling, of linear",
+                "with weights by files",
+                "with weights by groups",
             ],
             cells,
         ),
@@ -352,7 +365,8 @@ def _verify_share(rows: Rows) -> tuple[str, str]:
 
 def _prefix(rows: Rows) -> tuple[str, str]:
     return (
-        "time of 16 answers to one prompt of 1,000 tokens relative to 16 prompts with one each "
+        "time of 16 answers of 16 tokens to one prompt of 1,000 tokens relative to 16 prompts with "
+        "one each "
         "([table](speed.md#a-prompt-is-read-once))",
         "; ".join(f"{row['sampler']}: {row['share']:.2f}" for row in rows),
     )
@@ -429,7 +443,8 @@ def _staleness(result: Mapping[str, Any]) -> tuple[str, str]:
 def _cluster_sim(result: Mapping[str, Any]) -> tuple[str, str]:
     kept = [f"{turn['servers']:,}: {turn['share']:.2f}" for turn in result["turns"][1:]]
     return (
-        "tokens per second of simulated servers under one driver, share of linear "
+        "tokens per second of simulated servers under one driver while they sample, share of "
+        "linear "
         "([table](speed.md#many-servers-simulated))",
         "; ".join(kept),
     )

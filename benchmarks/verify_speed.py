@@ -6,7 +6,8 @@ Golds are generated in the mix that a MATH training set has; half of the answers
 another spelling, and half are the gold answer of some other problem. Both judges take turns on
 slices of the same pairs, in one process; each pair is new to both. In the first two rows both have
 parsed the golds beforehand, as a trainer has that judges many responses to each problem; the goals
-are for these. In the others each pair includes its gold.
+are for these. In the others each pair includes its gold. A response is one sentence, or several
+lines of work that end in prose around the box, as models write them ("worked").
 """
 
 import logging
@@ -105,7 +106,44 @@ def gsm8k(rng: Random) -> Pair:
     return str(value), rng.choice([str(value), str(value), f"{value:,}"])
 
 
-def pairs(draw: Callable[[Random], Pair], count: int, seed: int) -> list[Pair]:
+SENTENCE = "The final answer is $\\boxed{{{}}}$."
+LAST = (  # lines of worked responses
+    SENTENCE,
+    "Therefore, the total is \\boxed{{{}}}.",
+    "Thus, she has \\boxed{{{}}} at the end of the week.",
+    "So the answer is $\\boxed{{{}}}$.",
+    "Hence the value we are looking for is\n\\[\n\\boxed{{{}}}\n\\]",
+)
+
+
+def sentence(answer: str, rng: Random) -> str:
+    del rng
+    return SENTENCE.format(answer)
+
+
+def worked(answer: str, rng: Random) -> str:
+    """A response of a few lines with formulas, and prose around the box."""
+    lines = ["Let us work this out step by step."]
+    for n in range(rng.randint(2, 5)):
+        a, b = rng.randint(2, 60), rng.randint(2, 60)
+        lines.append(
+            rng.choice(
+                (
+                    f"{n + 1}. First we multiply: ${a} \\times {b} = {a * b}$.",
+                    f"The remaining {a} and the {b} from before make {a + b} in all.",
+                    f"As {a} of them cost \\${b} each, that is ${a} \\cdot {b} = {a * b}$ dollars.",
+                )
+            )
+        )
+    return "\n".join([*lines, "", rng.choice(LAST).format(answer)])
+
+
+def pairs(
+    draw: Callable[[Random], Pair],
+    count: int,
+    seed: int,
+    write: Callable[[str, Random], str] = sentence,
+) -> list[Pair]:
     """(gold, response): odd ones are right in another spelling, even ones have another problem's
     answer."""
     rng = Random(seed)
@@ -113,7 +151,7 @@ def pairs(draw: Callable[[Random], Pair], count: int, seed: int) -> list[Pair]:
     chosen: list[Pair] = []
     for n, (gold, same) in enumerate(drawn):
         answer = same if n % 2 else drawn[rng.randrange(count)][0]
-        chosen.append((gold, rf"The final answer is $\boxed{{{answer}}}$."))
+        chosen.append((gold, write(answer, rng)))
     return chosen
 
 
@@ -207,10 +245,12 @@ def main() -> int:
         results[f"GSM8K-like{mark}"] = race(
             pairs(gsm8k, 2 * count, seed + 1), golds_parsed=golds_parsed
         )
+    for kind, draw, seed in (("MATH-like", mixed, 21), ("GSM8K-like", gsm8k, 22)):
+        results[f"{kind}, worked"] = race(pairs(draw, count, seed, worked), golds_parsed=True)
     header = ["work", "golds", "pairs", "ours per CPU s", "math-verify per CPU s", "times"]
     rows = [
-        [name.partition(",")[0], r["golds"], r["pairs"], r["ours_per_cpu_s"],
-         r["math_verify_per_cpu_s"], r["times_faster"]]
+        [name.removesuffix(", golds parsed with each pair"), r["golds"], r["pairs"],
+         r["ours_per_cpu_s"], r["math_verify_per_cpu_s"], r["times_faster"]]
         for name, r in results.items()
     ]  # fmt: skip
     lines = [table(header, rows), ""]

@@ -120,19 +120,19 @@ def test_the_time_ahead_is_over_that_in_turn_of_the_same_seed(tables):
 
 def test_the_simulated_fleet_stands_beside_its_measured_run(tables):
     two = {"asks": 8, "tokens": 4000, "measured_s": 10.04, "simulated_s": 9.5}
-    turn = {
-        "servers": 1000,
-        "sync_s": 1.5,
-        "groups_s": 2.5,
-        "sampling_s": 30.0,
-        "driver_s": 4.25,
-        "share": 0.914,
-    }
-    result = {"two_servers": two, "turns": [turn], "breaks": ["a", "b"]}
+    one = {"servers": 1, "sync_s": 0.0, "groups_s": 2.5, "sampling_s": 22.5, "driver_s": 0.0,
+           "tokens": 100.0, "share": 1.0}  # fmt: skip
+    many = {"servers": 1000, "sync_s": 15.0, "groups_s": 2.5, "sampling_s": 30.0,
+            "driver_s": 4.25, "tokens": 100_000.0, "share": 0.914}  # fmt: skip
+    result = {"two_servers": two, "turns": [one, many], "breaks": ["a", "b"]}
     lines = tables["cluster_sim"](result)
     assert lines[0] == "Two servers, 8 asks, 4,000 tokens: 10.0 s measured, 9.5 s simulated."
-    assert lines[4] == "| 1,000 | 1.5 | 2.5 | 30.0 | 4.2 | 0.91 |"
-    assert lines[-1] == "A tenth of a turn take, in this order: a; b."
+    assert lines[4].endswith("| 1.00 | 1.00 | 1.00 |")
+    by_files, by_groups = 22.5 / 45, 25 / 32.5
+    assert lines[5] == (
+        f"| 1,000 | 15.0 | 2.5 | 30.0 | 4.2 | 0.91 | {by_files:.2f} | {by_groups:.2f} |"
+    )
+    assert lines[-1] == "These take a tenth of a step first, in this order: a; b."
 
 
 def test_a_published_model_is_compared_with_the_faster_generate(tables):
