@@ -4,6 +4,7 @@ import atexit
 import hashlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -200,6 +201,8 @@ class Command:
         code = 70
         try:
             os.setsid()
+            # A shell that starts this script in the background ignores it, and so would the run.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.chdir(self.folder)
             log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             null = os.open(os.devnull, os.O_RDONLY)
