@@ -43,6 +43,12 @@ def problem_for(
     )
 
 
+def names_verifier(label: Any) -> bool:
+    """Whether a label, as an object or as JSON text, names its verifier."""
+    plain = _plain(label)
+    return isinstance(plain, Mapping) and "verifier" in plain
+
+
 def find_label(row: Mapping[str, Any], column: str = "") -> Any:
     """The label of a row: from `column`, else from the first of COLUMNS that exists, else None.
 

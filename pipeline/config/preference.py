@@ -182,7 +182,8 @@ class LabelConfig(Part):
     @model_validator(mode="after")
     def _labeller_reads_its_settings(self) -> Self:
         unread = ("queries", "workers", "seconds") if self.by != "judge" else ()
-        for name in (*unread, *(("reads",) if self.by == "verifiers" else ())):
+        unread += ("reads",) if self.by == "verifiers" else ("accuracy", "format")
+        for name in unread:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not read by {self.by}")
         if self.queries % 2:

@@ -36,6 +36,14 @@ class TinyModel(Part):
         return self
 
 
+SHARED = (  # shares of the corpus that divide one whole
+    ("own_language", "other_language"),
+    ("programs", "general"),
+    ("general_good", "general_wrong"),
+    ("fact_lists", "bare_sums", "worked"),
+)
+
+
 class BaseRecipe(Part):
     """Pre-training of the tiny base model."""
 
@@ -72,4 +80,12 @@ class BaseRecipe(Part):
         for name, value in asdict(self.corpus).items():
             if not all(0.0 <= v <= 1.0 for v in (value if isinstance(value, tuple) else (value,))):
                 raise ValueError(f"corpus.{name}={value}: a share or rate must be in [0, 1]")
+        for names in SHARED:
+            shares = {name: getattr(self.corpus, name) for name in names}
+            if sum(shares.values()) > 1.0 + 1e-9:
+                told = " + ".join(f"corpus.{name}={value}" for name, value in shares.items())
+                raise ValueError(f"{told}: these shares of one whole exceed 1")
+        for name in ("habits", "layouts"):
+            if not any(getattr(self.corpus, name)):
+                raise ValueError(f"corpus.{name}: one of its shares must be above 0")
         return self

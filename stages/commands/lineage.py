@@ -86,11 +86,14 @@ def _traced(entry: Mapping[str, Any], side: str) -> dict[str, dict[str, str]]:
 
 
 def _card(key: str, file: Mapping[str, str]) -> dict[str, Any]:
-    """The row counts of a data card; empty for other files."""
+    """The row counts of a data card; empty for other files, and for one that cannot be read."""
     path = Path(file["path"])
     if key != "card" or not path.is_file():
         return {}
-    card = read_object(path)
+    try:
+        card = read_object(path)
+    except RecipeError:  # its state says that it has changed
+        return {}
     return {"kept": card.get("kept"), "dropped": card.get("dropped", {})}
 
 

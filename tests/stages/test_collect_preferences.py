@@ -330,6 +330,7 @@ def test_a_reward_model_ranks_by_its_own_scores(recipe, tmp_path, tiny_checkpoin
         ({"problems": {"aritmetic": 1.0}}, "Did you mean 'arithmetic'"),
         ({"label": {"by": "judge", "queries": 3}}, "queries=3: .* even"),
         ({"label": {"queries": 6}}, "queries=6 is not read by verifiers"),
+        ({"label": {"by": "judge", "accuracy": 5.0}}, "accuracy=5.0 is not read by judge"),
         ({"label": {"reads": "summary"}}, "reads='summary' is not read by verifiers"),
         ({"label": {"length_ratio": 0.5}}, "length_ratio=0.5"),
         ({"cluster": {"trainer": {"ranks": 2}}}, "2 ranks, and collect_preferences trains nothing"),

@@ -2,7 +2,8 @@
 
 verl averages the keys of the first sample over all samples, so every sample has the same numeric
 keys, and an exception would end the run. What cannot be judged is therefore 0 with `error` 1.
-`reward_kwargs: {verifier: ...}` names the verifier. verl does not pass the prompt: it is read from
+`reward_kwargs: {verifier: ...}` names the verifier; without it the label counts that exported rows
+have in `extra_info`, and else `math_answer`. verl does not pass the prompt: it is read from
 `extra_info`, from `prompt` or, as in verl's own data sets, `question`. Without it an answer that
 repeats the problem is judged like any other.
 """
@@ -12,7 +13,7 @@ from typing import Any
 
 from veriloop.verifiers.adapters.grading import judge_tasks
 from veriloop.verifiers.conversation import user_text
-from veriloop.verifiers.labels import problem_for
+from veriloop.verifiers.labels import names_verifier, problem_for
 from veriloop.verifiers.registry import describe
 
 KEYS = ("score", "no_answer", "timeout", "error")
@@ -23,14 +24,16 @@ def compute_score(
     solution_str: str,
     ground_truth: Any,
     extra_info: Mapping[str, Any] | None = None,
-    verifier: str = "math_answer",
+    verifier: str = "",
     **unused: Any,
 ) -> dict[str, float]:
     """The score, and each status as 0 or 1. Never raises."""
     del data_source, unused
     try:
         row = extra_info or {}
-        problem = problem_for(ground_truth, verifier, prompt=_prompt(row), facts=row.get("facts"))
+        exported = not verifier and names_verifier(row.get("label"))
+        gold, name = row["label"] if exported else ground_truth, verifier or "math_answer"
+        problem = problem_for(gold, name, prompt=_prompt(row), facts=row.get("facts"))
         (verdict,) = judge_tasks([(problem, solution_str)])
     except Exception as failure:  # noqa: BLE001  an exception would end the whole run
         print(f"veriloop: {describe(failure)}", flush=True)

@@ -171,6 +171,19 @@ def test_shares_of_the_corpus_lie_between_zero_and_one(corpus):
         base(corpus=corpus)
 
 
+@pytest.mark.parametrize(
+    ("corpus", "said"),
+    [({"own_language": 0.9, "other_language": 0.9}, "own_language=0.9 .* exceed 1"),
+     ({"programs": 0.6, "general": 0.5}, "programs=0.6 .* exceed 1"),
+     ({"fact_lists": 0.5, "bare_sums": 0.5, "worked": 0.1}, "fact_lists=0.5 .* exceed 1"),
+     ({"habits": (0, 0, 0)}, "habits: one of its shares must be above 0")],
+)  # fmt: skip
+def test_shares_of_one_whole_add_up_to_one_at_most(corpus, said):
+    with pytest.raises(ValidationError, match=rf"corpus\.{said}"):
+        base(corpus=corpus)
+    assert base(corpus={"fact_lists": 0.18, "bare_sums": 0.08, "worked": 0.74})
+
+
 def test_the_corpus_can_be_at_its_bounds():
     corpus = base(corpus={"conversations": 1, "worked": 0, "step_errors": (0, 1)}).corpus
     assert (corpus.conversations, corpus.worked, corpus.step_errors) == (1, 0, (0, 1))

@@ -136,6 +136,12 @@ def test_it_is_reported_as_json_too(run, capsys):
     assert stages == described(run)
 
 
+def test_a_damaged_card_is_reported_as_changed(run, capsys):
+    (run / "data.card.json").write_text('{"kept": 9')
+    code, tree = shown(run, capsys)
+    assert code == 1 and "data.card.json  CHANGED" in tree
+
+
 def test_a_run_from_before_there_was_a_lineage_is_reported_as_far_as_it_goes(run, capsys):
     told = json.loads((run / "run.json").read_text())
     for stage in told["stages"]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import json
 import multiprocessing
 import pickle
 import subprocess
@@ -108,6 +109,15 @@ def test_verl_sees_an_answer_that_repeats_the_problem_where_the_row_has_it(row, 
     made = {"solution_str": r"\boxed{3+2}", "ground_truth": "5", "extra_info": row}
     told = verl_batch([made])
     assert (told["score"][0], told["error"][0]) == (score, 0.0)
+
+
+def test_verl_reads_the_label_of_an_exported_row_unless_a_verifier_is_named():
+    label = json.dumps({"verifier": "number", "reference": {"value": "12"}, "facts": {}})
+    row = {"solution_str": r"\boxed{12 apples}", "ground_truth": "12"}
+    exported = row | {"extra_info": {"label": label}}
+    assert verl_batch([exported])["score"][0] == 0.0  # a number and nothing else
+    assert verl_batch([exported], verifier="math_answer")["score"][0] == 1.0
+    assert verl_batch([row | {"extra_info": {"label": "positive"}}])["score"][0] == 1.0
 
 
 def test_openrlhf_gets_lists_and_an_exception_for_a_failure_of_ours():
