@@ -1,7 +1,6 @@
 """Detects training texts that contain evaluation questions or reference solutions.
 
-As in the paper, a text overlaps if it shares a 10-gram of words with an evaluation text. N-grams of
-several evaluation texts are of the template that they are written in, and do not count. An
+As in the paper, a text overlaps if it shares a 10-gram of words with an evaluation text. An
 evaluation text with fewer words matches a text of exactly these words. A formula of two or more
 operations matches anywhere, also in a chain of thought, unless it is part of a longer formula.
 """
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 SIZE = 10  # words of an n-gram
-TEMPLATE = 3  # evaluation texts with an n-gram that is of none of them
+TEMPLATE = 3  # questions with one n-gram, which is then of their template and of none of them
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|\d+|[^\W\d_{_CJK}]+")
 _SIGN = re.compile(r"\s*([-+*/^])\s*")
@@ -48,23 +47,29 @@ def texts_of(value: Any) -> Iterator[str]:
 class Overlap:
     """The evaluation texts, as hashes of their n-grams, and their formulas."""
 
-    def __init__(self, texts: Iterable[str], size: int = SIZE) -> None:
-        """`texts`: questions and reference solutions. Raises ValueError for a size below 1."""
+    def __init__(
+        self, texts: Iterable[str], size: int = SIZE, *, questions: Iterable[str] = ()
+    ) -> None:
+        """`texts`: questions and reference solutions. `questions`: different ones, of which some may
+        be written in one template: an n-gram of TEMPLATE of them or more is the template's.
+
+        Raises ValueError for a size below 1.
+        """
         if size < 1:
             raise ValueError(f"an n-gram has at least 1 word, got {size}")
         self.size = size
         self.texts = 0
         self._known: set[bytes] = set()
         self._formulas: set[str] = set()
-        counts: Counter[bytes] = Counter()
         for text in texts:
             self.texts += 1
-            tokens = words(text)
-            if len(tokens) < size:
-                self._known |= set(self._hashes(tokens))
-            else:
-                counts.update(set(self._hashes(tokens)))
+            self._known |= set(self._hashes(words(text)))
             self._formulas |= formulas(text)
+        counts: Counter[bytes] = Counter()
+        for question in questions:
+            self.texts += 1
+            counts.update(set(self._hashes(words(question))))
+            self._formulas |= formulas(question)
         self._known |= {gram for gram, count in counts.items() if count < TEMPLATE}
 
     def overlaps(self, *texts: str) -> bool:

@@ -193,16 +193,18 @@ def _held_out(recipe: CollectRecipe) -> Overlap:
     `filters.against`."""
     filters = recipe.filters
     exam, _ = sources_of(recipe.evaluation.sources, recipe.sets)
-    texts = [problem.prompt for problem in held_out_problems(recipe.evaluation, exam)]
+    questions = [problem.prompt for problem in held_out_problems(recipe.evaluation, exam)]
+    texts: list[str] = []
     if filters.against:
         try:
-            own = list(_texts_in(Path(filters.against)))
+            texts = list(_texts_in(Path(filters.against)))
         except (ValueError, AttributeError) as mistake:
             raise RecipeError(f"filters.against: {mistake}") from mistake
-        if not own:
+        if not texts:
             raise RecipeError(f"filters.against: {filters.against} holds no text")
-        texts += own
-    return Overlap(texts if filters.overlap else (), filters.overlap or 1)
+    if not filters.overlap:
+        return Overlap(())
+    return Overlap(texts, filters.overlap, questions=questions)
 
 
 def _texts_in(path: Path) -> Iterator[str]:

@@ -107,12 +107,15 @@ def test_the_words_of_a_template_are_no_overlap_and_those_that_fill_it_are():
     template = (
         "Of {} write a chain of plus and minus and times alone that is equal to {} at the end."
     )
-    held_out = Overlap(template.format(f"[{n}, {n + 7}, 35]", 98 + n) for n in range(3))
+    asked = [template.format(f"[{n}, {n + 7}, 35]", 98 + n) for n in range(3)]
+    held_out = Overlap([], questions=asked)
     assert held_out.texts == 3
     assert not held_out.overlaps(template.format("[1, 2, 95]", 6))
     assert held_out.overlaps(template.format("[1, 8, 35]", 99))
-    two = Overlap(template.format(f"[{n}, {n + 7}, 35]", 98 + n) for n in range(2))
-    assert two.overlaps(template.format("[1, 2, 95]", 6))  # two may be one question asked twice
+    other = template.format("[1, 2, 95]", 6)
+    assert Overlap([], questions=asked[:2]).overlaps(other)  # two may be one question asked twice
+    assert Overlap(asked).overlaps(other)  # of any texts, which may all hold one question
+    assert Overlap(asked[:1], questions=asked).overlaps(other)
 
 
 def test_dates_are_no_formulas():
