@@ -50,7 +50,7 @@ class Overlap:
     def __init__(
         self, texts: Iterable[str], size: int = SIZE, *, questions: Iterable[str] = ()
     ) -> None:
-        """`texts`: questions and reference solutions. `questions`: different ones, of which some may
+        """`texts`: questions and reference solutions. `questions`: different ones, some of which may
         be written in one template: an n-gram of TEMPLATE of them or more is the template's.
 
         Raises ValueError for a size below 1.
