@@ -50,8 +50,8 @@ class Overlap:
     def __init__(
         self, texts: Iterable[str], size: int = SIZE, *, questions: Iterable[str] = ()
     ) -> None:
-        """`texts`: questions and reference solutions. `questions`: different ones, some of which may
-        be written in one template: an n-gram of TEMPLATE of them or more is the template's.
+        """`texts`: questions and reference solutions. `questions`: different ones, which may be
+        written in one template: an n-gram of TEMPLATE of them or more is the template's.
 
         Raises ValueError for a size below 1.
         """
