@@ -135,7 +135,7 @@ def _has_result(source: str, function: str) -> bool:
 
 
 def _lines(source: str) -> list[str]:
-    return [line.strip() for line in source.splitlines() if line.strip()]
+    return [line.strip() for line in source.split("\n") if line.strip()]
 
 
 def _only_uses(source: str) -> bool:
