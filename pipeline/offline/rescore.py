@@ -89,7 +89,8 @@ def read_rows(path: Path, component: str) -> list[dict[str, Any]]:
         if f"status/{component}" not in file.schema_arrow.names:
             return []
         rows = file.read([*_READ, *(f"{name}/{component}" for name in _OLD)]).to_pylist()
-        lengths = pc.list_value_length(file.read(["response_ids"]).column(0)).to_pylist()
+        ids = file.read(["response_ids"]).column(0)
+        lengths = pc.call_function("list_value_length", [ids]).to_pylist()
     return [
         {name: row[name] for name in _READ}
         | {f"old_{new}": row[f"{old}/{component}"] for old, new in _OLD.items()}
