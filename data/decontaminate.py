@@ -16,7 +16,11 @@ TEMPLATE = 3  # questions with one n-gram, which is then of their template and o
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|\d+|[^\W\d_{_CJK}]+")
 _SIGN = re.compile(r"\s*([-+*/^])\s*")
-_DATE = re.compile(r"(?<!\d)(?:\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}([-/])\d{1,2}\2\d{4})(?!\d)")
+_DAY = r"(?:0?[1-9]|[12]\d|3[01])"
+_DATE = re.compile(  # 2024-01-15, 15/1/2024
+    rf"(?<![\d.*+^/-])(?:(?:19|20)\d\d([-/])(?:0?[1-9]|1[0-2])\1{_DAY}"
+    rf"|{_DAY}([-/]){_DAY}\2(?:19|20)\d\d)(?![\d*+^/-])"
+)
 _FORMULA = re.compile(r"\d+(?:\.\d+)?(?:[-+*/^]\d+(?:\.\d+)?){2,}")
 
 
@@ -51,7 +55,8 @@ class Overlap:
         self, texts: Iterable[str], size: int = SIZE, *, questions: Iterable[str] = ()
     ) -> None:
         """`texts`: questions and reference solutions. `questions`: different ones, which may be
-        written in one template: an n-gram of TEMPLATE of them or more is the template's.
+        written in one template: an n-gram of TEMPLATE of them or more is the template's, unless
+        it is among the rarest of a question.
 
         Raises ValueError for a size below 1.
         """
@@ -65,12 +70,14 @@ class Overlap:
             self.texts += 1
             self._known |= set(self._hashes(words(text)))
             self._formulas |= formulas(text)
-        counts: Counter[bytes] = Counter()
-        for question in questions:
+        different = {tuple(words(question)): question for question in questions}
+        grams = [set(self._hashes(tokens)) for tokens in different]
+        counts = Counter(gram for own in grams for gram in own)
+        for question, own in zip(different.values(), grams, strict=True):
             self.texts += 1
-            counts.update(set(self._hashes(words(question))))
             self._formulas |= formulas(question)
-        self._known |= {gram for gram, count in counts.items() if count < TEMPLATE}
+            rarest = min((counts[gram] for gram in own), default=0)
+            self._known |= {gram for gram in own if counts[gram] < max(TEMPLATE, rarest + 1)}
 
     def overlaps(self, *texts: str) -> bool:
         """Whether any of the texts, each checked separately, overlaps an evaluation text."""

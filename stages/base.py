@@ -77,7 +77,8 @@ def record_base(recipe: BaseRecipe, manifest: RunManifest, name: str = "base") -
     folder = _entry_of(recipe)
     done = entry.get("status") == "done" and AGAIN not in entry
     same = done and entry["inputs"]["recipe"] == values
-    if same and entry["outputs"]["checkpoint"] == str(folder) and _is_whole(folder):
+    made = entry.get("lineage", {}).get("outputs", {}).get("checkpoint")
+    if same and made and made["path"] == str(folder) and not lineage.state(made):
         say(f"base model: cached in {folder}")
         return folder
     manifest.begin_stage(name, {"recipe": values}, lineage.read_by(values))

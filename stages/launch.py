@@ -354,7 +354,7 @@ def require_services(recipes: Iterable[Recipe]) -> None:
     for services in dict.fromkeys(getattr(part, "verifier_service", "") for part in sections):
         if services:
             with activity("asking the reward service"):  # which may be starting
-                open_judges(["number"], services).close()
+                open_judges([], services).close()
 
 
 def require_none(refused: Sequence[str]) -> None:

@@ -50,7 +50,9 @@ def _input_changes(
     changed = [
         key
         for key in sorted(before.keys() | now.keys())
-        if key not in before or key not in now or before[key]["sha256"] != now[key]["sha256"]
+        if (key not in before and now[key].get("kind") != "data")  # which older runs did not hash
+        or (key in before and key not in now)
+        or (key in before and before[key]["sha256"] != now[key]["sha256"])
     ]
     return f"its inputs changed ({', '.join(changed)})" if changed else ""
 

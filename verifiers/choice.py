@@ -27,7 +27,7 @@ _STYLE = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|up|md|sc|normal)?|math(?:rm|bf|sf|it|tt|normal)|mbox|hbox|"
     r"boldsymbol|bm|emph|underline)\s*\{([^{}]*)\}"
 )
-_BLANK = re.compile(r"\\[,;:! ]|~|\\q?quad\b")
+_BLANK = re.compile(r"\\[,;:! ]|(?<=[\w)\]}])~|\\q?quad\b")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:(\d)\s*(\d)(?!\d)|(?=\s*\{))")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _MARKUP = re.compile(r"[$*`\"“”]|(?m:^\s*#+\s)|\\[()\[\]]|(?<!\w)_|_(?!\w)")
@@ -103,11 +103,9 @@ def _unstyled(text: str) -> str:
 def plain(text: str) -> str:
     """The form in which option texts are compared.
 
-    Case, articles, spacing, commas of thousands and a closing period are dropped; number words
-    become digits.
+    Case, articles, spacing and a closing period are dropped; number words become digits.
     """
     text = unicodedata.normalize("NFKC", _unstyled(text)).casefold().replace("$", "")
-    text = _THOUSANDS.sub("", text)
     words = text.translate(_STOPS).strip().strip(".").split()
     normalised = [_NUMBER_WORDS.get(word, word) for word in words if word not in ("a", "an", "the")]
     return " ".join(normalised or words)
@@ -142,17 +140,34 @@ def _without_lead(text: str) -> str:
 
 def _named(text: str, options: Mapping[str, str]) -> str | None:
     """The label that the text begins with, or the option whose text it is."""
-    text = _patterns(tuple(options))[3].sub("", text.strip())
+    whole = text.strip()
+    label = _named_whole(whole, options)
+    if label is None and (shorter := _patterns(tuple(options))[3].sub("", whole)) != whole:
+        label = _named_whole(shorter, options)
+    return label
+
+
+def _named_whole(text: str, options: Mapping[str, str]) -> str | None:
     label = _labelled(text, options)
     if label is not None:
         return label
     reason = _REASON.search(text)
     pairs = [(text, "")] + ([(text[: reason.start()], text[reason.start() :])] if reason else [])
     for head, tail in pairs:
-        same = [label for label, own in options.items() if own and plain(own) == plain(head)]
+        same = _equal(head, options)
         if len(same) == 1 and _is_reason(tail, same[0], options):
             return same[0]
     return _label_last(text, options)
+
+
+def _equal(text: str, options: Mapping[str, str]) -> list[str]:
+    """The labels of the options with this text; if there are none, of those that differ by commas
+    of thousands."""
+    texts = {label: plain(own) for label, own in options.items() if own}
+    bare = plain(text)
+    exact = [label for label, own in texts.items() if own == bare]
+    digits = _THOUSANDS.sub("", bare)
+    return exact or [label for label, own in texts.items() if _THOUSANDS.sub("", own) == digits]
 
 
 @lru_cache(maxsize=256)

@@ -55,7 +55,11 @@ _EXCLUDED_FROM = re.compile(  # no solution other than 3, all real numbers excep
     r"reals?|values?|integers?|points?|[xn])\b[^,;.]{0,20})\Z",
     re.IGNORECASE,
 )
-_SINGLE = re.compile(r"\W*(?:(?:which|that|this|it)\s+)?(?:is|was|seems|looks|has|must)\b", re.I)
+_COUNTED_AS = re.compile(  # "12 wrong.", "12 are false"
+    rf"[\s}}$*]*(?:(?:are|were)\s+)?(?:{WRONG})(?=\s*(?:[.!\n]|\Z|\s(?:and|in|on|out)\b))",
+    re.IGNORECASE,
+)
+_SEVERAL = re.compile(r":\s*\Z|\b(?:answers|results|values|solutions|choices|options)\b", re.I)
 _WRONG_ONE = re.compile(
     r"\b(?:wrong|incorrect|false)\s*:\s*\Z|"
     r"(?:^|,\s*)(?:(?:the|an?|one|my|our|this|that|some)\s+)?(?:\w+\s+)?(?:wrong|incorrect|false|mistaken|erroneous|"
@@ -324,9 +328,10 @@ def denied(before: str, answer: str, same: Same = same_number, prompt: str = "")
     clause = bare[max((turn.end() for turn in _TURN.finditer(bare)), default=0) :]
     if _negated(bare) or _OR_BEFORE.search(near) or applied(bare):
         return True
-    called_wrong = any(map(_WRONG_ONE.search, (bare, clause)))
-    if called_wrong and not (asks_wrong(prompt) or counts_wrong(prompt)):
-        return True
+    if called_wrong := _WRONG_ONE.search(bare) or _WRONG_ONE.search(clause):
+        several = _SEVERAL.search(called_wrong.group()) and counts_wrong(prompt)
+        if not (several or asks_wrong(prompt)):
+            return True
     if any(pattern.search(clause) for pattern in (_DISCLAIMED, _OTHERS_SAY)):
         return True
     return _pretended(near, answer, same)
@@ -376,7 +381,7 @@ def withdrawn(
     if not text.strip():
         return False
     refuted = _DENIED_AFTER.match(text)
-    expected = refuted is not None and _is_asked_for(refuted.group(), prompt)
+    expected = refuted is not None and _is_asked_for(text, refuted.group(), prompt)
     if (refuted and not expected) or _APPLIED_AFTER.match(text):
         return True
     if _QUESTION.match(text):
@@ -396,11 +401,11 @@ def withdrawn(
     return False
 
 
-def _is_asked_for(refuted: str, prompt: str) -> bool:
+def _is_asked_for(text: str, refuted: str, prompt: str) -> bool:
     """Whether "is wrong" after an answer is what the question asks for, and no denial."""
-    if not _CALLED_WRONG.search(refuted):
-        return False
-    return asks_wrong(prompt) or (counts_wrong(prompt) and not _SINGLE.match(refuted))
+    if _CALLED_WRONG.search(refuted) and asks_wrong(prompt):
+        return True
+    return _COUNTED_AS.match(text) is not None and counts_wrong(prompt)
 
 
 def _about_another(text: str, taken: re.Match[str], answer: str, same: Same) -> bool:

@@ -184,7 +184,7 @@ class LabelConfig(Part):
         unread = ("queries", "workers", "seconds") if self.by != "judge" else ()
         unread += ("reads",) if self.by == "verifiers" else ("accuracy", "format")
         for name in unread:
-            if getattr(self, name) != type(self).model_fields[name].default:
+            if getattr(self, name) not in (0, type(self).model_fields[name].default):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not read by {self.by}")
         if self.queries % 2:
             raise ValueError(

@@ -69,8 +69,11 @@ def _positions_at(name: str) -> int | None:
 def _learned(recipe: Recipe) -> Iterator[tuple[str, str, dict[str, int]]]:
     """(key, name, lengths by setting) of the model that learns from rows of data."""
     longest = getattr(getattr(recipe, "data", None), "max_tokens", None)
-    if longest is not None:
-        yield "start", recipe.start, {"data.max_tokens": longest}  # type: ignore[union-attr]
+    if longest is None or (isinstance(recipe, DistillRecipe) and recipe.method == "on_policy"):
+        return
+    yield "start", recipe.start, {"data.max_tokens": longest}  # type: ignore[union-attr]
+    if isinstance(recipe, DistillRecipe) and recipe.teacher:
+        yield "teacher", recipe.teacher, {"data.max_tokens": longest}
 
 
 def _sampled(recipe: Recipe) -> Iterator[tuple[str, str, dict[str, int]]]:

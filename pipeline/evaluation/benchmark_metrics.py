@@ -15,6 +15,7 @@ from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.evaluation.answer_store import Answer
 from veriloop.pipeline.evaluation.statistics import Estimate, estimate, pass_at_k, vote_at_k
 from veriloop.pipeline.rollouts.grade import Judges
+from veriloop.verifiers.text.length import with_tokens
 from veriloop.verifiers.verdict import Verdict
 
 JUDGE = "math_answer"  # decides whether two answers are equal
@@ -54,10 +55,14 @@ def judge_answers(
 ) -> list[list[Verdict]]:
     """The verdict on each answer to each problem. Equal responses to one are judged once."""
     numbered = list(enumerate(zip(problems, answers, strict=True)))
-    distinct = {(n, a.response): problem for n, (problem, group) in numbered for a in group}
-    tasks = [(problem, response) for (_, response), problem in distinct.items()]
+    distinct = {
+        (n, a.response, a.tokens): with_tokens(problem, lambda a=a: a.tokens)
+        for n, (problem, group) in numbered
+        for a in group
+    }
+    tasks = [(problem, response) for (_, response, _), problem in distinct.items()]
     verdicts = dict(zip(distinct, pool.judge_all(tasks), strict=True))
-    return [[verdicts[n, a.response] for a in group] for n, (_, group) in numbered]
+    return [[verdicts[n, a.response, a.tokens] for a in group] for n, (_, group) in numbered]
 
 
 def set_metrics(

@@ -143,14 +143,14 @@ def _judge(
 ) -> list[dict[str, Any]]:
     """New verdicts by row. Equal responses of a group are judged once."""
     verdicts = [dict(row) for row in earlier or [dict.fromkeys(_NEW) for _ in rows]]
-    tasks: dict[tuple[str, str], tuple[Problem, str]] = {}
-    pending: list[tuple[int, tuple[str, str]]] = []
+    tasks: dict[tuple[Any, ...], tuple[Problem, str]] = {}  # by what decides a verdict
+    pending: list[tuple[int, tuple[Any, ...]]] = []
     for i, row in enumerate(rows):
         if earlier is not None and earlier[i]["status"] != "error":
             continue
         problem = problem_for(row, rejudgement)
         if problem is not None:
-            key = row["group"], row["response"]
+            key = row["group"], row["response"], problem.facts.get("response_tokens")
             tasks[key] = (problem, row["response"])
             pending.append((i, key))
     judged = dict(zip(tasks, judge_all(list(tasks.values())), strict=True)) if tasks else {}

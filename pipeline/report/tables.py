@@ -52,8 +52,8 @@ def beside(stage: Stage, other: Stage, figure: Figure, others: Figure | None) ->
     problems = [s.entry["after"].get("problems_hash") for s in (stage, other)]
     if all(problems) and problems[0] != problems[1]:
         return number(others.after), "other problems"
-    verifiers = [s.versions.get("verifiers") for s in (stage, other)]
-    if all(verifiers) and verifiers[0] != verifiers[1]:
+    own, theirs = (s.versions.get("verifiers", {}) for s in (stage, other))
+    if any(own[name] != theirs[name] for name in own.keys() & theirs.keys()):
         return number(others.after), "other verifiers"
     apart = disjoint(figure.after_95, others.after_95)
     return number(others.after), "disjoint" if apart else "overlap"

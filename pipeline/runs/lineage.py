@@ -75,13 +75,15 @@ def traced(path: Path) -> dict[str, str] | None:
 
 
 def traced_data(path: Path) -> dict[str, str] | None:
-    """The same with the kind "data" for a folder, whose files are hashed with their names; None
-    for any other path."""
+    """The same with the kind "data" for a folder, whose files are hashed with their names, but for
+    hidden ones; None for any other path."""
     if not path.is_dir():
         return None
     digest = sha256()
     for file in sorted(file for file in path.rglob("*") if file.is_file()):
-        digest.update(f"{file.relative_to(path).as_posix()}\0{file_hash(file)}\0".encode())
+        name = file.relative_to(path)
+        if not any(part.startswith(".") for part in name.parts):
+            digest.update(f"{name.as_posix()}\0{file_hash(file)}\0".encode())
     return {"path": str(path), "kind": "data", "sha256": digest.hexdigest()}
 
 

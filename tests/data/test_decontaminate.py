@@ -118,6 +118,17 @@ def test_the_words_of_a_template_are_no_overlap_and_those_that_fill_it_are():
     assert Overlap(asked[:1], questions=asked).overlaps(other)
 
 
+def test_a_question_of_nothing_but_common_words_is_found_by_its_rarest():
+    context = "and then he drove for a long while through the green hills of the county with"
+    question = f"A farmer called Ben had {{}} crates in his van {context} {{}} crates of them left."
+    asked = [question.format(a, b) for a in range(6) for b in range(6)]
+    held_out = Overlap([], questions=asked)
+    assert all(map(held_out.overlaps, asked))
+    assert Overlap([], questions=[asked[0]] * 3).overlaps(asked[0])
+
+
 def test_dates_are_no_formulas():
     assert formulas("Due on 2024-01-15 or 2024/1/5, not 15/01/2024.") == set()
     assert formulas("2024-01+15 and 12-10-2") == {"2024-01+15", "12-10-2"}
+    for formula in ("1000-10-5", "9000/10/3", "2000-10-50", "2000-13-5", "5+2000-10-20+7"):
+        assert formulas(formula) == {formula}

@@ -67,6 +67,21 @@ def test_an_option_is_known_by_any_spelling_of_its_mathematics(answer, label):
     assert chosen(answer, options) == label
 
 
+@pytest.mark.parametrize(
+    ("answer", "options", "label"),
+    [
+        ("~p", {"A": "p", "B": "~p", "C": "q"}, "B"),
+        ("p", {"A": "p", "B": "~p", "C": "q"}, "A"),
+        ("1,100", {"A": "1,100", "B": "1100"}, "A"),
+        ("(1200)", {"A": "(1,200)", "B": "(1200)"}, "B"),
+        ("keep y, not C", {"A": "keep x", "B": "keep y, not C", "C": "z"}, "B"),
+        ("A. use x rather than A", {"A": "use x rather than A", "B": "y"}, "A"),
+    ],
+)
+def test_the_text_of_an_option_stands_for_it_as_it_is_written(answer, options, label):
+    assert chosen(answer, options) == label
+
+
 def test_text_is_compared_without_case_articles_and_number_words():
     assert plain(" The  Seven Hills. ") == "7 hills" == plain(r"\text{seven hills}")
     assert plain("a") == "a"  # an article alone is all there is

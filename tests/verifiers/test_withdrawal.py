@@ -216,9 +216,13 @@ def test_where_the_question_counts_wrong_ones_they_are_no_denial():
     asked = ["How many questions did she miss?", "How many of the statements are false?",
              "What percentage of the pupils failed?", "Find the number of errors."]  # fmt: skip
     for prompt in asked:
-        for after in (" wrong.", " are false.", " were incorrect."):
+        for after in (" wrong.", " are false.", " were incorrect.", " wrong and 88 right."):
             assert not withdrawn(after, "12", prompt=prompt)
-        assert withdrawn(" is wrong.", "12", prompt=prompt)
+        void = (" is wrong.", " (wrong)", " would be wrong; 6", ", wrong: it is 6",
+                " wrong, it is 6", ", not correct, 6 is", " turns out to be wrong")  # fmt: skip
+        for after in void:
+            assert withdrawn(after, "12", prompt=prompt), after
+        assert denied("The wrong answer is ", "12", prompt=prompt)
         assert withdrawn(". Wait, that is wrong.", "12", prompt=prompt)
         assert not denied("The wrong answers: ", "12", prompt=prompt)
     for prompt in ("How many questions did she get right?", "How many apples are left?", ""):

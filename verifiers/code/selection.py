@@ -32,8 +32,8 @@ _BINDING = re.compile(
 _CALL = re.compile(r"(?<![\w.])([A-Za-z_]\w*)[ \t]*\(")
 _WORK = re.compile(r"\w[ \t]*\(|\b(?:def|class|lambda)\b")  # what every useful program has
 _DEFINES = re.compile(r"\b(?:def|class|lambda)\b|\bimport[ \t]*\*")
-_USED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(?![ \t]*=(?!=))(?!\w)")  # names, but no keywords
-_PRINTS = re.compile(r"(?<!\w)print[ \t]*\(|\.write(?:lines)?[ \t]*\(")
+_PRINTS = re.compile(r"print\b|\.write(?:lines)?\b")
+_BINDS = re.compile(r"(?<![=!<>])=(?!=)|\b(?:def|class|for|as|import|lambda)\b")
 _SESSION = re.compile(r"^[ \t]*>>>", re.MULTILINE)
 _DEFINITIONS = {  # of a name, by language
     "python": r"^[ \t]*(?:async[ \t]+def|def|class)[ \t]+{0}\b|^{0}[ \t]*(?::[^=\n]*)?=(?!=)",
@@ -128,10 +128,12 @@ def _without_quotes(programs: list[Block], function: str) -> list[Block]:
 
 
 def _has_result(source: str, function: str) -> bool:
+    """Whether a block shows or defines something, and gets what it shows from somewhere."""
     code = _STRING.sub(_formatted, source)
-    used = set(_USED.findall(code)) - _BUILTINS - _KEYWORDS
-    shows = _PRINTS.search(code) or (function and _DEFINES.search(code))
-    return bool(shows) and not used - _bound(code)
+    if function and _DEFINES.search(code):
+        return True
+    used = set(_NAME.findall(code)) - _BUILTINS - _KEYWORDS
+    return _PRINTS.search(code) is not None and (not used or _BINDS.search(code) is not None)
 
 
 def _lines(source: str) -> list[str]:

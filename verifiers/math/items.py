@@ -148,10 +148,11 @@ def assigned(chain: Chain) -> Item | None:
 
 
 def _derivative(node: Node) -> Node:
-    """y' for dy/dx on the left of an equation, where d is no factor; other nodes as they are."""
+    """y' for dy/dx on the left of an equation, y't for dy/dt; other nodes as they are."""
     if node.op != "div" or not all(map(_is_differential, node.args)):
         return node
-    return symbol(f"{node.args[0].args[1].name}'")
+    of, by = (differential.args[1].name for differential in node.args)
+    return symbol(f"{of}'{by if by != 'x' else ''}")
 
 
 def _is_differential(node: Node) -> bool:

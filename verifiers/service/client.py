@@ -86,7 +86,7 @@ class ServicePool:
         service listens.
         """
         required = list(dict.fromkeys(names))
-        if all(name in self._offered for name in required):
+        if required and all(name in self._offered for name in required):
             return
         for url, offered in self._link().services.lists().items():
             self._note(url, offered)

@@ -113,7 +113,7 @@ def postscript(text: str, postscript_marker: str) -> bool:
         spelled = r"\.\s?".join(re.findall("[A-Za-z]", marker)) + r"\b\.?"
     else:
         spelled = re.escape(marker)
-    after = r"[*_)\]]*\s*[*_]*[^\s.*_)\]]"  # text, which Markdown may set off
+    after = r"[*_)\]\s]*+[^\s.*_)\]]"  # text, which Markdown may set off
     return re.search(rf"(?<![^\W_])(?<!\.){spelled}{after}", text, re.IGNORECASE) is not None
 
 

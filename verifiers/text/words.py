@@ -16,14 +16,15 @@ def _ranges(categories: tuple[str, ...], last: int = 0x1FFFF) -> str:
     found = [
         n
         for n in range(last + 1)
-        if unicodedata.category(chr(n)) in categories and not re.match(f"[{CJK}]", chr(n))
+        if unicodedata.category(chr(n)) in categories
+        and not re.match(f"[{CJK}\ufe00-\ufe0f]", chr(n))
     ]
     numbered = groupby(enumerate(found), key=lambda pair: pair[1] - pair[0])  # a key for each run
     runs = ([n for _, n in run] for _, run in numbered)
     return "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
 
 
-MARKS = _ranges(("Mn", "Mc"))  # that combine with the letter before them
+MARKS = _ranges(("Mn", "Mc"))  # that combine with the letter before them, not with an emoji
 _LETTERS = rf"(?:[^\W\d_{CJK}][{MARKS}]*)+"
 WORD = re.compile(rf"[{CJK}]|{_LETTERS}(?:['’]{_LETTERS})*")
 

@@ -260,3 +260,8 @@ def test_the_papers_list_goes_from_the_base_to_the_base_and_on():
     assert found["distill"].data.source == "rejection_sft.data"
     judge = found["reward_model"]
     assert (judge.data.rows, judge.batch, judge.optimizer.learning_rate) == (66_000, 256, 6e-6)
+
+
+def test_the_pairs_of_iterated_rlhf_can_be_ranked_by_a_judge():
+    found = steps(read("tiny/rlhf_iterated"), {"pairs": {"label.by": "judge"}})
+    assert next(step.recipe for step in found if step.name == "pairs").label.by == "judge"

@@ -105,6 +105,15 @@ def test_rows_longer_than_the_model_are_refused(longest, tmp_path):
         require_positions(asked)
 
 
+def test_on_policy_distillation_reads_no_rows(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 400}))
+    require_positions(recipe_of("tiny/distill_on_policy", start=str(tmp_path)))
+    logits = recipe_of("tiny/distill_logits", teacher=str(tmp_path))
+    logits = logits.model_copy(update={"data": logits.data.model_copy(update={"max_tokens": 401})})
+    with pytest.raises(RecipeError, match="tokens, and teacher: .* has 400 positions"):
+        require_positions(logits)
+
+
 def test_an_offline_stage_samples_nothing(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 4}))
     require_positions(recipe_of("tiny/dpo", start=str(tmp_path), problems={}))

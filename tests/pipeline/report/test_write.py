@@ -264,7 +264,7 @@ def test_runs_that_asked_other_problems_or_were_judged_otherwise_are_not_compare
     for name, (problems, version, _) in told.items():
         after = {**passed(0.5), "problems_hash": problems}
         folders.append(run(name, before=passed(0.2), after=after, steps=2))
-        versions = json.dumps({"verifiers": {"number": version}})
+        versions = json.dumps({"verifiers": {"number": version, name: "1"}})  # and one of its own
         (folders[-1] / "zero/versions.json").write_text(versions)
     write_report(*folders)
     html = (folders[0] / "report.html").read_text(encoding="utf-8")

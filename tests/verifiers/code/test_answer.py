@@ -248,12 +248,34 @@ def test_lines_quoted_from_a_program_do_not_replace_it(quoted):
 
 
 @pytest.mark.parametrize(
-    "final", ["n = int(input())\nprint(n + 1)", "import sys\nprint(len(sys.stdin.read()))"]
+    "final",
+    [
+        "n = int(input())\nprint(n + 1)",
+        "import sys\nprint(len(sys.stdin.read()))",
+        "n, m = map(int, input().split())\nprint(n + m)",
+        "import sys\nw = sys.stdout.write\nw(input())",
+        "from pprint import pprint\npprint(input())",
+    ],
 )
 def test_a_program_that_an_earlier_one_contains_replaces_it(final):
     """As after a line for tracing was taken out."""
     draft = f"{final}\nprint('done')"
     assert extract_program(f"{fenced(draft)}\nBetter:\n{fenced(final)}") == final + "\n"
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        "def add(a: int, b: int) -> int:\n    c, d = a, b\n    return c + d",
+        "class Solution:\n    def add(self, a: int, b: int) -> int:\n        return a + b",
+    ],
+)
+def test_a_function_that_an_earlier_block_contains_replaces_it(final):
+    draft = f"{final}\n\nassert add(1, 1) == 3"
+    assert (
+        extract_program(f"{fenced(draft)}\nBetter:\n{fenced(final)}", function="add")
+        == final + "\n"
+    )
 
 
 @pytest.mark.parametrize(

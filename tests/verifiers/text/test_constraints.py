@@ -323,6 +323,19 @@ def test_a_postscript_may_be_set_off_by_markdown_and_needs_a_text(text, right):
     assert follows(text, "detectable_content:postscript", arguments) == right
 
 
+def test_a_word_beside_an_emoji_is_whole():
+    for text in ("\u26a0\ufe0fnote this", "note\ufe0f"):
+        assert follows(text, "keywords:existence", {"keywords": ["note"]})
+
+
+@pytest.mark.slow
+def test_a_postscript_of_asterisks_takes_no_longer_than_its_length():
+    with cpu_budget(1.0):
+        follows(
+            "P.S." + "*" * 200_000, "detectable_content:postscript", {"postscript_marker": "P.S."}
+        )
+
+
 def test_the_table_has_all_54_ids():
     assert set(CASES) == set(CHECKS) and len(CASES) == 54
 
