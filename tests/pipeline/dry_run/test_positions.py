@@ -110,7 +110,7 @@ def test_on_policy_distillation_reads_no_rows(tmp_path):
     require_positions(recipe_of("tiny/distill_on_policy", start=str(tmp_path)))
     logits = recipe_of("tiny/distill_logits", teacher=str(tmp_path))
     logits = logits.model_copy(update={"data": logits.data.model_copy(update={"max_tokens": 401})})
-    with pytest.raises(RecipeError, match="tokens, and teacher: .* has 400 positions"):
+    with pytest.raises(RecipeError, match=r"tokens, and teacher: .* has 400 positions"):
         require_positions(logits)
 
 
