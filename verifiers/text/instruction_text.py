@@ -10,13 +10,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from veriloop.verifiers.invisible import is_blank, without_invisible
-from veriloop.verifiers.text.words import CJK, MARKS
+from veriloop.verifiers.text.words import CJK, MARKED, MARKS
 
 Check = Callable[..., bool]
 
 CHECKS: dict[str, Check] = {}  # instruction id -> check(text, **kwargs)
 
-_RUN = rf"(?:[^\W_][{MARKS}]*)+"
+_RUN = rf"[^\W_]+(?:{MARKED}[^\W_]*)*"
 _WORD = re.compile(rf"{_RUN}(?:['’.-]{_RUN})*")
 _LONGEST = 40  # characters before a period that are searched for an abbreviation
 _ABBREVIATIONS = re.compile(

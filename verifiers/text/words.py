@@ -25,7 +25,8 @@ def _ranges(categories: tuple[str, ...], last: int = 0x1FFFF) -> str:
 
 
 MARKS = _ranges(("Mn", "Mc"))  # that combine with the letter before them, not with an emoji
-_LETTERS = rf"(?:[^\W\d_{CJK}][{MARKS}]*)+"
+MARKED = rf"(?![\0-\u02ff])[{MARKS}]+"  # a run of marks; the range is checked first, which is quick
+_LETTERS = rf"[^\W\d_{CJK}]+(?:{MARKED}[^\W\d_{CJK}]*)*"
 WORD = re.compile(rf"[{CJK}]|{_LETTERS}(?:['’]{_LETTERS})*")
 
 
