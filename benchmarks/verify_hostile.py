@@ -92,6 +92,9 @@ def inputs() -> dict[str, str]:
     return deep | large | long
 
 
+RIGHT = ("full stops after a box", "empty lines after a box", "questions before a box")
+
+
 def problem() -> Problem:
     return Problem(id="h/0", prompt="", verifier="math_answer", reference={"answer": GOLD})
 
@@ -133,7 +136,7 @@ def alone(responses: dict[str, str]) -> dict[str, float]:
 
 def failures(rows: list[dict[str, Any]], most: float) -> list[str]:
     late = [row["name"] for row in rows if row["wall_ms"] > 1000 * (LIMIT_S + GRACE_S)]
-    paid = [row["name"] for row in rows[:-1] if row["score"]]
+    paid = [row["name"] for row in rows[:-1] if row["score"] and row["name"] not in RIGHT]
     ours = [row["name"] for row in rows if row["status"] == "error"]
     messages = [f"{len(late)} answered late: {late}"] if late else []
     messages += [f"{len(paid)} paid: {paid}"] if paid else []
