@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from veriloop.sandbox.executor import Call, Dialogue, Invocation, Program, Stdin
-from veriloop.sandbox.languages.polyglot import compile_seconds
+from veriloop.sandbox.languages.polyglot import COMPILE, compile_seconds
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.remote.connection import Address, BusyError, Connection
 from veriloop.sandbox.remote.fields import FieldError, dump, load
@@ -36,6 +36,14 @@ class _Request:
     body: bytes
     seconds: float  # for the response
     mark: str  # of a call; "" for a script
+
+
+def _compile_timeout(language: str) -> float:
+    """As here; of a language that only the server may know, as of a compiled one."""
+    try:
+        return compile_seconds(language)
+    except ValueError:
+        return COMPILE.wall
 
 
 class RemoteExecutor:
@@ -143,7 +151,7 @@ class RemoteExecutor:
             code=source,
             language=program.language,
             stdin=text,
-            compile_timeout=compile_seconds(program.language) or limits.wall,
+            compile_timeout=_compile_timeout(program.language) or limits.wall,
             run_timeout=limits.wall,
             memory_limit_MB=limits.memory_mb,
             limits=limits,

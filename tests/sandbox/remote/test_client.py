@@ -54,6 +54,8 @@ def test_a_program_that_is_compiled_has_the_compiler_s_own_time(fake, client):
     client().run(Program(source="int main(){}", language="cpp"), Stdin(), LIMITS)
     assert fake.asked[0]["compile_timeout"] == compile_seconds("cpp") > LIMITS.wall
     assert fake.asked[0]["run_timeout"] == LIMITS.wall
+    client().run(Program(source="package main", language="go"), Stdin(), LIMITS)  # not one of ours
+    assert fake.asked[-1]["compile_timeout"] == compile_seconds("cpp")
 
 
 def test_what_a_call_expects_and_any_language_but_python_stay_here(fake, client):
