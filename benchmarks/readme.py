@@ -170,9 +170,10 @@ def proofs() -> list[tuple[str, str, str]]:
         ),
         (
             "single changes (mutants) of losses, packing, batch assembly, update and code "
-            "verifiers that make a test fail",
+            "verifiers that make a test fail; those left out as equivalent or untestable, each "
+            "with its reason",
             f"{mutation['killed']:,} of {mutation['mutants']:,}, in {len(mutation['per_file'])} "
-            "files",
+            f"files; {len(mutation['excluded'])}",
             "mutation",
         ),
         ("time of `veriloop --help`", f"{startup:.2f} s", "startup"),
