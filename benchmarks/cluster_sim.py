@@ -261,10 +261,11 @@ def main() -> int:
     text = "\n".join([
         f"two servers, {two['asks']} asks: measured {two['measured_s']:.2f} s, "
         f"simulated {two['simulated_s']:.2f} s ({gap:+.1%})", "",
-        table(["servers", "files s", "groups s", "sampling s", "driver s", "share of linear"],
+        table(["servers", "files s", "groups s", "sampling s", "driver s", "sampling, of linear"],
               [[str(t["servers"]), t["sync_s"], t["groups_s"], t["sampling_s"], t["driver_s"],
                 t["share"]] for t in turns]), "",
-        f"a tenth of a turn take, in this order: {'; '.join(broken(turns)) or 'nothing'}",
+        "these take a tenth of a turn first, in this order: "
+        f"{'; '.join(broken(turns)) or 'nothing'}",
     ])  # fmt: skip
     failed = [f"two servers: simulated {gap:+.1%} of measured, wanted within {AGREE:.0%}"
               ] if abs(gap) > AGREE else []  # fmt: skip

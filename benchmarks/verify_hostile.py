@@ -137,9 +137,11 @@ def alone(responses: dict[str, str]) -> dict[str, float]:
 def failures(rows: list[dict[str, Any]], most: float) -> list[str]:
     late = [row["name"] for row in rows if row["wall_ms"] > 1000 * (LIMIT_S + GRACE_S)]
     paid = [row["name"] for row in rows[:-1] if row["score"] and row["name"] not in RIGHT]
+    unpaid = [row["name"] for row in rows if row["score"] != 1.0 and row["name"] in RIGHT]
     ours = [row["name"] for row in rows if row["status"] == "error"]
     messages = [f"{len(late)} answered late: {late}"] if late else []
     messages += [f"{len(paid)} paid: {paid}"] if paid else []
+    messages += [f"{len(unpaid)} right and not paid: {unpaid}"] if unpaid else []
     messages += [f"{len(ours)} ended in an error: {ours}"] if ours else []
     messages += ["the pool was not whole afterwards"] if rows[-1]["score"] != 1.0 else []
     return messages + ([f"{most:.0f} MB used"] if most > MEMORY_MB else [])

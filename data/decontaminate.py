@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 SIZE = 10  # words of an n-gram
-TEMPLATE = 3  # questions with one n-gram, which is then of their template and of none of them
+TEMPLATE = 3  # an n-gram of so many questions comes from their template
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|\d+|[^\W\d_{_CJK}]+")
 _SIGN = re.compile(r"\s*([-+*/^])\s*")

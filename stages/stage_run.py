@@ -356,7 +356,8 @@ def sandbox_facts(config: Judged, names: Sequence[str]) -> dict[str, Any]:
 def starting_point(start: str, manifest: RunManifest, name: str = "base") -> Path:
     """The checkpoint to start from: a folder, a model on the hub, or what a base recipe makes.
 
-    A base is recorded as the stage "base", or as `name` where the run has another base of that."""
+    A base is recorded as the stage "base", or as `name` where the run has another base of that.
+    """
     if not start.endswith((".yaml", ".yml")):
         return find_checkpoint(start, "start")
     recipe = read(start)

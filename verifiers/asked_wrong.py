@@ -42,8 +42,8 @@ def counts_wrong(prompt: str) -> bool:
 def _in_order(sentence: str, patterns: Sequence[re.Pattern[str]]) -> bool:
     end = 0
     for words in patterns:
-        found = words.search(sentence, end)
-        if found is None:
+        match = words.search(sentence, end)
+        if match is None:
             return False
-        end = found.end()
+        end = match.end()
     return True

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from veriloop.data.problem import Problem
 from veriloop.verifiers.answer import after_think, final_answer, unboxed
@@ -142,7 +142,8 @@ def _named(text: str, options: Mapping[str, str]) -> str | None:
     """The label that the text begins with, or the option whose text it is."""
     whole = text.strip()
     label = _named_whole(whole, options)
-    if label is None and (shorter := _patterns(tuple(options))[3].sub("", whole)) != whole:
+    shorter = _patterns(tuple(options)).ruled_out.sub("", whole) if label is None else whole
+    if shorter != whole:
         label = _named_whole(shorter, options)
     return label
 
@@ -170,10 +171,17 @@ def _equal(text: str, options: Mapping[str, str]) -> list[str]:
     return exact or [label for label, own in texts.items() if _THOUSANDS.sub("", own) == digits]
 
 
+class _Labels(NamedTuple):
+    """Where a text names one of the labels."""
+
+    first: re.Pattern[str]  # at its start
+    inside: re.Pattern[str]  # in a sentence
+    last: re.Pattern[str]  # at its end, in brackets
+    ruled_out: re.Pattern[str]  # at its end, as not chosen
+
+
 @lru_cache(maxsize=256)
-def _patterns(labels: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    """A label at the start of a text, a label in a sentence, a label at the end in brackets, and
-    one at the end that is ruled out."""
+def _patterns(labels: tuple[str, ...]) -> _Labels:
     names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
     first = (
         rf"[(\[{{]?\s*({names})\s*([)\]}}]?)(\s*[.:,;!–—-]?)"
@@ -185,21 +193,21 @@ def _patterns(labels: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
         rf"|\s((?i:{names}))(?=\)\s)"
     )
     last = rf"(.+?)[\s,]*[(\[]({names})[)\]]\s*\.?"
-    out = (
+    ruled_out = (
         r"(?<=[\w)\]])[\s,(]*(?:(?:and|but)\s+)?(?:(?<=[\s,(])not|rather\s+than|instead\s+of)\s+"
         rf"(?:{_NOUN}\s+)?[(\[]?(?-i:{names})[)\]]*\s*[.!]?\Z"
     )
-    return (
-        re.compile(first, re.DOTALL | re.IGNORECASE),
-        re.compile(inside),
-        re.compile(last, re.DOTALL),
-        re.compile(out, re.IGNORECASE),
+    return _Labels(
+        first=re.compile(first, re.DOTALL | re.IGNORECASE),
+        inside=re.compile(inside),
+        last=re.compile(last, re.DOTALL),
+        ruled_out=re.compile(ruled_out, re.IGNORECASE),
     )
 
 
 def _labelled(text: str, options: Mapping[str, str]) -> str | None:
     """The label at the start of the text, if only the text of its option and a reason follow."""
-    match = _patterns(tuple(options))[0].fullmatch(text)
+    match = _patterns(tuple(options)).first.fullmatch(text)
     if match is None:
         return None
     label, closing, mark, rest = match.groups()
@@ -242,7 +250,7 @@ def _is_reason(text: str, label: str, options: Mapping[str, str]) -> bool:
         return False
     labels = {
         next(filter(None, match.groups())).upper()
-        for match in _patterns(tuple(options))[1].finditer(text)
+        for match in _patterns(tuple(options)).inside.finditer(text)
     }
     own, loose = plain(options.get(label, "")), f" {_loose(text)} "
     others = (plain(other) for name, other in options.items() if name != label and other)
@@ -258,7 +266,7 @@ def _loose(text: str) -> str:
 
 def _label_last(text: str, options: Mapping[str, str]) -> str | None:
     """The label in brackets after its option's text: Rome (C)."""
-    match = _patterns(tuple(options))[2].fullmatch(text)
+    match = _patterns(tuple(options)).last.fullmatch(text)
     if match is None:
         return None
     return match.group(2) if plain(match.group(1)) == plain(options[match.group(2)]) else None

@@ -145,31 +145,38 @@ def verifier(
     if kind not in get_args(Kind):
         raise ValueError(f"kind of verifier {name!r} must be one of {get_args(Kind)}, got {kind!r}")
 
+    example = Example(reference=reference, accepts=accepts, rejects=tuple(rejects), other=other)
+
     def register(check: Check) -> Check:
-        if name in _REGISTRY:
-            owner = _REGISTRY[name].check.__module__
-            raise ValueError(
-                f"verifier {name!r} of {check.__module__} is already registered by {owner}: "
-                "choose another name"
+        _add(
+            Verifier(
+                name=name,
+                version=version,
+                check=check,
+                example=example,
+                kind=kind,
+                components=tuple(components),
+                needs=needs,
+                seconds=seconds,
+                steps=steps,
+                parts=tuple(parts),
+                settings=dict(settings),
+                environment=dict(environment),
             )
-        example = Example(reference=reference, accepts=accepts, rejects=tuple(rejects), other=other)
-        _REGISTRY[name] = Verifier(
-            name=name,
-            version=version,
-            check=check,
-            example=example,
-            kind=kind,
-            components=tuple(components),
-            needs=needs,
-            seconds=seconds,
-            steps=steps,
-            parts=tuple(parts),
-            settings=dict(settings),
-            environment=dict(environment),
         )
         return check
 
     return register
+
+
+def _add(verifier: Verifier) -> None:
+    name, module = verifier.name, verifier.check.__module__
+    if name in _REGISTRY:
+        owner = _REGISTRY[name].check.__module__
+        raise ValueError(
+            f"verifier {name!r} of {module} is already registered by {owner}: choose another name"
+        )
+    _REGISTRY[name] = verifier
 
 
 @cache

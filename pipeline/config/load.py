@@ -119,14 +119,13 @@ def read_values(name: str) -> dict[str, Any]:
 def validate(values: Mapping[str, Any], where: str) -> Recipe:
     """The recipe with these values, read from `where`. Raises RecipeError as `read` does."""
     _refuse_credentials(values, where)
-    kind = STAGES.get(str(values.get("stage")))
     if "stage" not in values:
         raise RecipeError(f"{where}: it has no key 'stage', which is one of {sorted(STAGES)}")
+    stage = values["stage"]
+    kind = STAGES.get(str(stage))
     if kind is None:
-        hint = did_you_mean(str(values.get("stage")), STAGES)
-        raise RecipeError(
-            f"{where}: stage {values.get('stage')!r} is not one of {sorted(STAGES)}.{hint}"
-        )
+        hint = did_you_mean(str(stage), STAGES)
+        raise RecipeError(f"{where}: stage {stage!r} is not one of {sorted(STAGES)}.{hint}")
     try:
         return kind.model_validate(values)
     except ValidationError as failure:

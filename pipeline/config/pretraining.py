@@ -83,8 +83,8 @@ class BaseRecipe(Part):
         for names in SHARED:
             shares = {name: getattr(self.corpus, name) for name in names}
             if sum(shares.values()) > 1.0 + 1e-9:
-                told = " + ".join(f"corpus.{name}={value}" for name, value in shares.items())
-                raise ValueError(f"{told}: these shares of one whole exceed 1")
+                summed = " + ".join(f"corpus.{name}={value}" for name, value in shares.items())
+                raise ValueError(f"{summed}: these shares of one whole exceed 1")
         for name in ("habits", "layouts"):
             if not any(getattr(self.corpus, name)):
                 raise ValueError(f"corpus.{name}: one of its shares must be above 0")

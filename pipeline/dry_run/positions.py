@@ -17,8 +17,8 @@ BASE_POSITIONS = 1024  # of the model of a base recipe, as in stages/base.py
 
 
 def require_positions(recipe: Recipe, known: Mapping[str, int | None] = {}) -> None:
-    """Raise RecipeError if a row, or a prompt with its answer, can be longer than the model that
-    learns from it or samples it has positions.
+    """Raise RecipeError if a row, or a prompt with its answer, can have more tokens than the model
+    that learns from it or samples it has positions.
 
     `known` has the positions of models that earlier stages make, by STAGE.checkpoint. A model
     without a config.json on this machine has no known limit.

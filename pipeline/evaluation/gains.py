@@ -20,8 +20,11 @@ def by_problem(problems: Sequence[Problem], scores: Scores) -> dict[str, Any]:
 
 def gains(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """The mean rise of each metric between two recorded evaluations, its 95 % interval as
-    "NAME 95%". Only problems that both could judge count; {} if they asked different ones, or in
-    another way: a change of SAMPLED would be in the rise."""
+    "NAME 95%".
+
+    Only problems that both could judge count. Returns {} if the evaluations asked different
+    problems, or differ in one of the settings SAMPLED, whose effect would count as a rise.
+    """
     first, last = before.get(KEY), after.get(KEY)
     if not first or not last or first["problems"] != last["problems"]:
         return {}

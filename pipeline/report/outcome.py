@@ -70,9 +70,9 @@ def _change(run: Run) -> str:
 def _exam(stage: Stage, side: str) -> str:
     """What the evaluation before or after a stage asked, and how: a resumed stage may ask its last
     one otherwise."""
-    recipe, told = stage.recipe, stage.entry.get(side) or {}
+    recipe, recorded = stage.recipe, stage.entry.get(side) or {}
     evaluation = recipe.get("evaluation", {}) | {
-        k: v for k, v in told.items() if k == "temperature"
+        k: v for k, v in recorded.items() if k == "temperature"
     }
     length = recipe.get("rollout", recipe).get("max_tokens", "?")
     return (

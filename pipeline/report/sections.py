@@ -272,13 +272,16 @@ def comparison(runs: Sequence[Run]) -> Html:
 
 def _compared(stage: Stage, others: Sequence[Run]) -> Iterator[list[str]]:
     """A row per metric that the stage and one of the others' have after it."""
-    same = [tables.counterpart(stage, other) for other in others]
-    theirs = [{} if one is None else {f.name: f for f in tables.figures(one)} for one in same]
+    counterparts = [tables.counterpart(stage, other) for other in others]
+    theirs = [
+        {} if match is None else {f.name: f for f in tables.figures(match)}
+        for match in counterparts
+    ]
     for figure in tables.figures(stage):
         values = [by_name.get(figure.name) for by_name in theirs]
         if figure.after is None or all(v is None or v.after is None for v in values):
             continue
         row = [f"{stage.name} {figure.name}", tables.number(figure.after)]
-        for one, value in zip(same, values, strict=True):
-            row += ("–", "–") if one is None else tables.beside(stage, one, figure, value)
+        for match, value in zip(counterparts, values, strict=True):
+            row += ("–", "–") if match is None else tables.beside(stage, match, figure, value)
         yield row

@@ -39,7 +39,10 @@ class _Request:
 
 
 def _compile_timeout(language: str) -> float:
-    """As here; of a language that only the server may know, as of a compiled one."""
+    """The seconds that compiling may take: 0 for a language without a compiler.
+
+    A language that only the server knows has as long as one that is compiled here.
+    """
     try:
         return compile_seconds(language)
     except ValueError:

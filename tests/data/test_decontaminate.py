@@ -107,24 +107,24 @@ def test_the_words_of_a_template_are_no_overlap_and_those_that_fill_it_are():
     template = (
         "Of {} write a chain of plus and minus and times alone that is equal to {} at the end."
     )
-    asked = [template.format(f"[{n}, {n + 7}, 35]", 98 + n) for n in range(3)]
-    held_out = Overlap([], questions=asked)
+    exam = [template.format(f"[{n}, {n + 7}, 35]", 98 + n) for n in range(3)]
+    held_out = Overlap([], questions=exam)
     assert held_out.texts == 3
     assert not held_out.overlaps(template.format("[1, 2, 95]", 6))
     assert held_out.overlaps(template.format("[1, 8, 35]", 99))
     other = template.format("[1, 2, 95]", 6)
-    assert Overlap([], questions=asked[:2]).overlaps(other)  # two may be one question asked twice
-    assert Overlap(asked).overlaps(other)  # of any texts, which may all hold one question
-    assert Overlap(asked[:1], questions=asked).overlaps(other)
+    assert Overlap([], questions=exam[:2]).overlaps(other)  # two may be one question asked twice
+    assert Overlap(exam).overlaps(other)  # of any texts, which may all hold one question
+    assert Overlap(exam[:1], questions=exam).overlaps(other)
 
 
 def test_a_question_of_nothing_but_common_words_is_found_by_its_rarest():
     context = "and then he drove for a long while through the green hills of the county with"
     question = f"A farmer called Ben had {{}} crates in his van {context} {{}} crates of them left."
-    asked = [question.format(a, b) for a in range(6) for b in range(6)]
-    held_out = Overlap([], questions=asked)
-    assert all(map(held_out.overlaps, asked))
-    assert Overlap([], questions=[asked[0]] * 3).overlaps(asked[0])
+    exam = [question.format(a, b) for a in range(6) for b in range(6)]
+    held_out = Overlap([], questions=exam)
+    assert all(map(held_out.overlaps, exam))
+    assert Overlap([], questions=[exam[0]] * 3).overlaps(exam[0])
 
 
 def test_dates_are_no_formulas():

@@ -169,9 +169,9 @@ def test_a_stage_is_found_by_name_or_is_the_last_that_ended():
     with pytest.raises(RecipeError, match=r"no finished stage '' with a checkpoint. .*none"):
         finished(leave_run("other", sft=("failed", {})))
     run = leave_run("taught", cold_start=("done", done), teacher_base=("done", done))
-    told = json.loads((run / "run.json").read_text())
-    told["stages"][1]["inputs"] = {"recipe": {"stage": "base"}}  # recorded when it was needed
-    (run / "run.json").write_text(json.dumps(told))
+    record = json.loads((run / "run.json").read_text())
+    record["stages"][1]["inputs"] = {"recipe": {"stage": "base"}}  # recorded when it was needed
+    (run / "run.json").write_text(json.dumps(record))
     assert (finished(run), finished(run, "teacher_base")) == ("cold_start", "teacher_base")
     with pytest.raises(RecipeError, match="none holds no run"):
         finished(Path("none"))

@@ -213,9 +213,9 @@ def test_a_question_for_the_wrong_one_makes_wrong_no_denial():
 
 
 def test_where_the_question_counts_wrong_ones_they_are_no_denial():
-    asked = ["How many questions did she miss?", "How many of the statements are false?",
-             "What percentage of the pupils failed?", "Find the number of errors."]  # fmt: skip
-    for prompt in asked:
+    prompts = ["How many questions did she miss?", "How many of the statements are false?",
+               "What percentage of the pupils failed?", "Find the number of errors."]  # fmt: skip
+    for prompt in prompts:
         for after in (" wrong.", " are false.", " were incorrect.", " wrong and 88 right."):
             assert not withdrawn(after, "12", prompt=prompt)
         void = (" is wrong.", " (wrong)", " would be wrong; 6", ", wrong: it is 6",

@@ -2,10 +2,10 @@
 
 verl averages the keys of the first sample over all samples, so every sample has the same numeric
 keys, and an exception would end the run. What cannot be judged is therefore 0 with `error` 1.
-`reward_kwargs: {verifier: ...}` names the verifier; without it the label counts that exported rows
-have in `extra_info`, and else `math_answer`. verl does not pass the prompt: it is read from
-`extra_info`, from `prompt` or, as in verl's own data sets, `question`. Without it an answer that
-repeats the problem is judged like any other.
+`reward_kwargs: {verifier: ...}` names the verifier. Without it, the label in `extra_info` of
+exported rows names it, and `math_answer` judges rows that have none. verl does not pass the
+prompt: it is read from `extra_info`, from `prompt` or, as in verl's own data sets, `question`.
+Without it an answer that repeats the problem is judged like any other.
 """
 
 from collections.abc import Mapping

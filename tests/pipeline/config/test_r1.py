@@ -263,5 +263,5 @@ def test_the_papers_list_goes_from_the_base_to_the_base_and_on():
 
 
 def test_the_pairs_of_iterated_rlhf_can_be_ranked_by_a_judge():
-    found = steps(read("tiny/rlhf_iterated"), {"pairs": {"label.by": "judge"}})
-    assert next(step.recipe for step in found if step.name == "pairs").label.by == "judge"
+    plan = steps(read("tiny/rlhf_iterated"), {"pairs": {"label.by": "judge"}})
+    assert next(step.recipe for step in plan if step.name == "pairs").label.by == "judge"

@@ -54,12 +54,12 @@ def test_batch_arithmetic_by_hand():
 
 def test_sampling_ahead_and_replaced_groups_are_counted():
     """Rollouts are begun before the 3 updates of the step before; a group is asked 3 times."""
-    told = rows(zero(rollout={"prompts": 6, "per_prompt": 4, "max_tokens": 50, "ahead": 1}))
-    assert told["off-policy depth"].startswith("5 updates")
-    assert told["off-policy depth"].endswith("3 of them as rollout.ahead=1")
-    told = rows(zero(algorithm={"dynamic_sampling": 2}))
-    assert told["tokens"] == "at most 3,600 sampled a step, 36,000 in all"
-    assert told["whole run"].endswith("; up to 3 times as many sampled, with dynamic_sampling")
+    table = rows(zero(rollout={"prompts": 6, "per_prompt": 4, "max_tokens": 50, "ahead": 1}))
+    assert table["off-policy depth"].startswith("5 updates")
+    assert table["off-policy depth"].endswith("3 of them as rollout.ahead=1")
+    table = rows(zero(algorithm={"dynamic_sampling": 2}))
+    assert table["tokens"] == "at most 3,600 sampled a step, 36,000 in all"
+    assert table["whole run"].endswith("; up to 3 times as many sampled, with dynamic_sampling")
 
 
 def test_epochs_multiply_the_optimizer_steps():
@@ -138,8 +138,8 @@ def test_a_cluster_is_planned_by_rank(tmp_path):
 
 def test_the_reference_of_several_ranks_is_planned_in_float32(tmp_path):
     half = {"trainer": {"compute": "bfloat16", "device": "cuda"}}
-    found, parameters = of_eight(tmp_path, **half)
-    assert found["- reference"].startswith(f"{shown(4 * parameters / 8)}: float32")
+    memory, parameters = of_eight(tmp_path, **half)
+    assert memory["- reference"].startswith(f"{shown(4 * parameters / 8)}: float32")
     assert ": bf16" in rows(zero(tmp_path, **half))["- reference"]
 
 

@@ -49,8 +49,8 @@ def test_other_problems_are_not_paired(problems):
 
 @pytest.mark.parametrize("changed", [{"temperature": 0.0}, {"samples": 1}])
 def test_answers_that_were_sampled_otherwise_are_not_paired(changed):
-    asked = {"temperature": 1.0, "samples": 4}
-    before, after = recorded(greedy=[0.0] * 4) | asked, recorded(greedy=[1.0] * 4) | asked
+    settings = {"temperature": 1.0, "samples": 4}
+    before, after = recorded(greedy=[0.0] * 4) | settings, recorded(greedy=[1.0] * 4) | settings
     assert gains(before, after)["greedy"] == 1.0
     assert gains(before, after | changed) == {}
 

@@ -255,13 +255,13 @@ def test_all_runs_lie_in_one_picture_and_one_comparison(three):
 
 
 def test_runs_that_asked_other_problems_or_were_judged_otherwise_are_not_compared(run):
-    """Hash of the problems and version of the verifiers of each run, and what is said of it."""
-    told = {
+    """Hash of the problems and version of the verifiers of each run, and the reason given."""
+    cases = {
         "first": ("a", "1", None), "same": ("a", "1", "overlap"),
         "others": ("b", "1", "other problems"), "judge": ("a", "2", "other verifiers"),
     }  # fmt: skip
     folders = []
-    for name, (problems, version, _) in told.items():
+    for name, (problems, version, _) in cases.items():
         after = {**passed(0.5), "problems_hash": problems}
         folders.append(run(name, before=passed(0.2), after=after, steps=2))
         versions = json.dumps({"verifiers": {"number": version, name: "1"}})  # and one of its own
@@ -270,7 +270,7 @@ def test_runs_that_asked_other_problems_or_were_judged_otherwise_are_not_compare
     html = (folders[0] / "report.html").read_text(encoding="utf-8")
     compared = html[html.index('<section id="comparison"') :]
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", compared[: compared.index("</table>")])
-    expected = [cell for _, _, said in told.values() if said for cell in ("0.5", said)]
+    expected = [cell for *_, reason in cases.values() if reason for cell in ("0.5", reason)]
     assert cells == ["0.5", *expected]
 
 

@@ -54,10 +54,10 @@ def test_a_reference_is_shown_to_its_own_verifier_alone(rollouts):
 
 @pytest.mark.parametrize("name", ["length", "overlong"])
 def test_a_length_in_tokens_is_counted_for_the_verifier(rollouts, name):
-    pool, asked = Pool(), [replace(r, response_ids=(1,) * n) for n, r in enumerate(rollouts, 3)]
+    pool, responses = Pool(), [replace(r, response_ids=(1,) * n) for n, r in enumerate(rollouts, 3)]
     tokens = VerifierUse(name=name, reference={name: {"at_most": 9, "unit": "tokens"}}, sources=())
     words = VerifierUse(name=name, reference={name: {"at_most": 9}}, sources=())
-    grade(asked, {"tokens": tokens, "words": words}, pool, total)
+    grade(responses, {"tokens": tokens, "words": words}, pool, total)
     counts = [
         (p.facts.get("response_tokens"), p.reference == tokens.reference) for p, _ in pool.asked
     ]

@@ -305,8 +305,8 @@ def test_a_stop_is_no_failure_and_its_time_is_recorded(failing, stop):
 def test_a_stage_that_begins_again_has_the_time_it_ran_before(tmp_path):
     manifest = RunManifest(tmp_path / "run.json")
     manifest.begin_stage("zero", {}, seconds=40)
-    told = json.loads((tmp_path / "run.json").read_text())
-    assert told["seconds"] == told["stages"][0]["seconds"] == 40.0
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["seconds"] == record["stages"][0]["seconds"] == 40.0
 
 
 def test_what_fails_after_the_end_leaves_the_stage_done(failing):

@@ -120,8 +120,8 @@ def test_a_length_in_tokens_is_counted_for_samples_and_for_what_is_learned(colle
     generator.tokenizer = lambda text, **_: SimpleNamespace(input_ids=[1] * len(text))
     lengths = {"length": {"unit": "tokens"}}
     problems = [replace(p, reference={**p.reference, **lengths}) for p in PROBLEMS]
-    found = collecting(generator, Counting(), problems=problems, at_once=5)
-    learned = {len(row["completion"][0]["content"]) for row in found.rows}
+    collected = collecting(generator, Counting(), problems=problems, at_once=5)
+    learned = {len(row["completion"][0]["content"]) for row in collected.rows}
     assert counts[0] == {9} and learned and counts[1] >= learned
 
 

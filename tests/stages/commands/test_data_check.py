@@ -56,9 +56,9 @@ def test_a_verifier_that_cannot_read_the_references_of_rows_without_answers_is_n
     made = [
         replace(e, problem=replace(e.problem, verifier="code_tests")) for e in entries("1", "2")
     ]
-    found = check(made, Judging())
-    assert (found.unanswered, found.answers, len(found.failed)) == (2, 0, 1) and not found.sound
-    assert found.failed[0].startswith("s/train/0: error, ValueError: no reference key 'value'")
+    result = check(made, Judging())
+    assert (result.unanswered, result.answers, len(result.failed)) == (2, 0, 1) and not result.sound
+    assert result.failed[0].startswith("s/train/0: error, ValueError: no reference key 'value'")
 
 
 def test_a_verifier_that_takes_one_answer_too_many_is_found():

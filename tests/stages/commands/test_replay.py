@@ -132,22 +132,22 @@ def test_with_nothing_changed_numbers_and_weights_are_the_recorded_ones_bit_for_
 
 @pytest.mark.slow
 def test_what_taught_nothing_teaches_nothing_again(recorded, tmp_path, capsys):
-    code, told = replayed(recorded("unmixed"), tmp_path / "again", step=0)
-    assert code == 0 and [turn["weights_apart"] for turn in told["turns"]] == [0.0] * 4
-    assert all(turn["replayed"] == {"optimizer_steps": 0.0} for turn in told["turns"])
+    code, report = replayed(recorded("unmixed"), tmp_path / "again", step=0)
+    assert code == 0 and [turn["weights_apart"] for turn in report["turns"]] == [0.0] * 4
+    assert all(turn["replayed"] == {"optimizer_steps": 0.0} for turn in report["turns"])
     assert "every number of 4 turns is the recorded one" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_the_start_of_a_moved_run_is_found_in_it(copied, tmp_path):
-    told = json.loads((copied / "run.json").read_text())
-    (zero,) = told["stages"]
+    record = json.loads((copied / "run.json").read_text())
+    (zero,) = record["stages"]
     inside, gone = (folder / "base/checkpoints/step_000001" for folder in (copied, tmp_path / "x"))
     shutil.copytree(zero["inputs"]["start"], inside)
     file = zero["lineage"]["inputs"]["start"] | {"path": str(gone)}
     zero["inputs"]["start"], zero["lineage"]["inputs"]["start"] = str(gone), file
     base = {"name": "base", "status": "done", "lineage": {"outputs": {"checkpoint": file}}}
-    (copied / "run.json").write_text(json.dumps(told | {"stages": [base, zero]}))
+    (copied / "run.json").write_text(json.dumps(record | {"stages": [base, zero]}))
     assert replayed(copied, tmp_path / "again", "--stage", "zero", step=0)[0] == 0
 
 
