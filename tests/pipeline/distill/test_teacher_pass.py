@@ -68,6 +68,21 @@ def test_a_complete_pass_is_only_read_and_an_interrupted_one_continues(
     ]
 
 
+def test_two_runs_that_score_the_same_rows_do_not_meet(
+    tiny_llama, some_examples, tmp_path, monkeypatch
+):
+    teacher, examples, others, save = tiny_llama(seed=1), some_examples(3), [], torch.save
+
+    def saved_while_another_run_saves(part, draft):
+        save(part, draft)
+        if not others:
+            others.append(draft)
+            teacher_pass(teacher, examples, OPTIONS, tmp_path)
+
+    monkeypatch.setattr(torch, "save", saved_while_another_run_saves)
+    assert len(teacher_pass(teacher, examples, OPTIONS, tmp_path)) == 3 and others
+
+
 def test_ids_take_four_bytes_in_a_file(tiny_llama, some_examples, tmp_path):
     teacher_pass(tiny_llama(seed=1), some_examples(3), OPTIONS, tmp_path)
     stored = torch.load(tmp_path / "part_00000.pt", weights_only=True)

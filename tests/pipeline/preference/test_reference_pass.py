@@ -88,6 +88,22 @@ def test_an_interrupted_pass_continues(tiny_llama, pairs, tmp_path):
     assert "2 of 10 examples scored now" in said[0] and 0 < model.asked < asked / 2
 
 
+def test_two_runs_that_score_the_same_examples_do_not_meet(
+    tiny_llama, pairs, tmp_path, monkeypatch
+):
+    model, examples, others, save = tiny_llama(), pairs(3), [], torch.save
+
+    def saved_while_another_run_saves(part, draft):
+        save(part, draft)
+        if not others:
+            others.append(draft)
+            reference_pass(model, examples, TRAINER, tmp_path)
+
+    monkeypatch.setattr(torch, "save", saved_while_another_run_saves)
+    found = reference_pass(model, examples, TRAINER, tmp_path)
+    assert all(map(torch.equal, read_pass(examples, tmp_path), found)) and others
+
+
 def test_a_cached_part_that_holds_more_than_tensors_is_refused(pairs, tmp_path):
     torch.save([tmp_path], tmp_path / "part_00000.pt")
     with pytest.raises(pickle.UnpicklingError):

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.small_disk import FULL, small_disk
+from veriloop.pipeline.runs import atomic_write
 from veriloop.pipeline.runs.atomic_write import unfinished, write_atomically, writing
 
 SIZE = 1 << 20
@@ -90,14 +91,16 @@ def test_two_writers_of_a_shared_file_do_not_meet(tmp_path):
     assert path.read_text() == "the same" and os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_what_killed_writers_of_a_shared_file_left_is_removed_a_day_later(tmp_path):
+def test_what_killed_writers_of_a_shared_file_left_is_removed_a_day_later(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
-    old, new = (tmp_path / f"{unfinished(path).name}-{name}" for name in ("old", "new"))
-    for remains in (old, new):
+    now, day = 1e9, 24 * 3600
+    monkeypatch.setattr(atomic_write.time, "time", lambda: now)
+    left = {age: tmp_path / f"{unfinished(path).name}-{age}" for age in (0, day, day + 1)}
+    for age, remains in left.items():
         remains.write_text("torn")
-    os.utime(old, (0, 0))
+        os.utime(remains, (now - age, now - age))
     write_atomically(path, lambda fresh: fresh.write_text("whole"), shared=True)
-    assert sorted(os.listdir(tmp_path)) == sorted([new.name, "a.txt"])
+    assert sorted(os.listdir(tmp_path)) == sorted([left[0].name, left[day].name, "a.txt"])
 
 
 def as_text(path):

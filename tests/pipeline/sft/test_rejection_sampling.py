@@ -116,8 +116,11 @@ def test_a_length_in_tokens_is_counted_for_samples_and_for_what_is_learned(colle
             counts.append({p.facts.get("response_tokens") for p, _ in tasks[::2]})
             return super().judge_all(tasks)
 
+    def tokens(text, *, add_special_tokens=True):  # as of most models, whose first is <bos>
+        return SimpleNamespace(input_ids=[0] * add_special_tokens + [1] * len(text))
+
     generator = RolloutGenerator()
-    generator.tokenizer = lambda text, **_: SimpleNamespace(input_ids=[1] * len(text))
+    generator.tokenizer = tokens
     lengths = {"length": {"unit": "tokens"}}
     problems = [replace(p, reference={**p.reference, **lengths}) for p in PROBLEMS]
     collected = collecting(generator, Counting(), problems=problems, at_once=5)
