@@ -61,7 +61,7 @@ class Mutant:
 
 def mutants(path: str, source: str) -> list[Mutant]:
     """Every distinct mutant of a file, in the order of its lines."""
-    code, original = source.encode(), ast.dump(ast.parse(source))
+    code = source.encode()
     lines = code.splitlines(keepends=True)
     starts = [sum(map(len, lines[:i])) for i in range(len(lines))]
     by_source: dict[str, Mutant] = {}
@@ -71,7 +71,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
             first = starts[part.lineno - 1] + part.col_offset
             last = starts[part.end_lineno - 1] + part.end_col_offset
             mutated = (code[:first] + after.encode() + code[last:]).decode()
-            if ast.dump(ast.parse(mutated)) != original and mutated not in by_source:
+            if not _same(part, after) and mutated not in by_source:
                 by_source[mutated] = Mutant(
                     path=path,
                     line=part.lineno,
@@ -81,6 +81,15 @@ def mutants(path: str, source: str) -> list[Mutant]:
                     source=mutated,
                 )
     return sorted(by_source.values(), key=lambda m: m.line)
+
+
+def _same(part: ast.expr | ast.stmt, after: str) -> bool:
+    """Whether the new source says what the old one does, in other words as parentheses."""
+    if isinstance(part, ast.stmt):
+        return [ast.dump(statement) for statement in ast.parse(after).body] == [ast.dump(part)]
+    (subscript,) = ast.parse(f"_[{after}]").body  # where slices are allowed, too
+    assert isinstance(subscript, ast.Expr) and isinstance(subscript.value, ast.Subscript)
+    return ast.dump(subscript.value.slice) == ast.dump(part)
 
 
 def _places(node: ast.AST) -> Iterator[ast.AST]:
