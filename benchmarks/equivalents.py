@@ -196,6 +196,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         path="data/decontaminate.py",
+        before="0",
+        after="(1)",
+        within="default=(1)",
+        reason="a question without words has no n-gram to compare its count with",
+    ),
+    Equivalent(
+        path="data/decontaminate.py",
         before="hashlib.blake2b(gram.encode(), digest_size=8)",
         after="(hashlib.blake2b(gram.encode()))",
         reason="how long a digest is, is a choice",

@@ -127,6 +127,17 @@ def test_a_question_of_nothing_but_common_words_is_found_by_its_rarest():
     assert Overlap([], questions=[exam[0]] * 3).overlaps(exam[0])
 
 
+def test_a_word_is_the_template_s_unless_no_other_of_its_question_is_rarer():
+    exam = ["ant bee", "bee ant", "ant ant bee", "ant cow"]  # four have the ant, three the bee
+    held_out = Overlap([], 1, questions=exam)
+    assert [held_out.overlaps(word) for word in ("ant", "bee", "cow")] == [False, True, True]
+
+
+def test_formulas_of_different_questions_are_found_and_questions_without_words_do_no_harm():
+    held_out = Overlap([], questions=["What is 3 + 4 - 5?", "", "?"])
+    assert held_out.overlaps("First 3+4-5, then the rest.") and not held_out.overlaps("", "?")
+
+
 def test_dates_are_no_formulas():
     assert formulas("Due on 2024-01-15 or 2024/1/5, not 15/01/2024.") == set()
     assert formulas("2024-01+15 and 12-10-2") == {"2024-01+15", "12-10-2"}
