@@ -26,11 +26,12 @@ from veriloop.pipeline.config.registry import MAKES, StageRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
 from veriloop.pipeline.model.device import trim_heap
 from veriloop.pipeline.model.sharded import alone
+from veriloop.pipeline.offline.rescore import rescored
 from veriloop.pipeline.report import model_card
 from veriloop.pipeline.report.read_run import read_run
 from veriloop.pipeline.runs.manifest import AGAIN, RunManifest, recorded
 from veriloop.pipeline.sampling.engine_cache import warm_samplers
-from veriloop.pipeline.training.gc_freeze import collect_all
+from veriloop.pipeline.training.gc_freeze import collecting
 from veriloop.stages.launch import module_of
 from veriloop.stages.moved_run import find_again
 from veriloop.stages.staleness import stale_reason
@@ -101,9 +102,8 @@ def _run_step(step: Step, output: Path, say: Callable[..., None]) -> None:
     if action == "restart":
         _move_aside(step.name, output, entries.get(step.name))
     stage = module_of(recipe.stage)
-    with alone() if cluster_of(recipe).ranks == 1 else nullcontext():
+    with collecting(), alone() if cluster_of(recipe).ranks == 1 else nullcontext():
         stage.run(recipe, output, resume=action == "resume", name=step.name)
-    collect_all()
     trim_heap()
     outputs = recorded(output / "run.json")[step.name]["outputs"]
     missing = [name for name in MAKES[recipe.stage] if name not in outputs]
@@ -146,7 +146,8 @@ def _inputs(step: Step, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, d
 
 
 def _move_aside(name: str, output: Path, entry: Mapping[str, Any] | None) -> None:
-    """Move a stage's folder to `output`/aside/<name>-N and write its run.json entry there."""
+    """Move a stage's folder, and new verdicts on its rollouts, to `output`/aside/<name>-N and write
+    its run.json entry there."""
     (output / ASIDE).mkdir(exist_ok=True)
     numbered = (output / ASIDE / f"{name}-{n}" for n in count(1))
     target = next(path for path in numbered if not path.exists())
@@ -155,6 +156,10 @@ def _move_aside(name: str, output: Path, entry: Mapping[str, Any] | None) -> Non
         print(f"  earlier results: {target}", flush=True)
     else:
         target.mkdir()  # a base model is in the cache and has no folder here
+    for verdicts in rescored(output).glob(f"*/{name}"):
+        kept = rescored(target) / verdicts.parent.name
+        kept.parent.mkdir(exist_ok=True)
+        verdicts.rename(kept)
     if entry is not None:
         (target / "stage.json").write_text(json.dumps(entry, indent=2, ensure_ascii=False))
 

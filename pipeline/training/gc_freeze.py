@@ -9,10 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_freezes = 0  # of `lasting`, in this process
+
 
 @contextmanager
 def lasting() -> Iterator[None]:
     """No collection inside; where a module was imported, what is there is never walked again."""
+    global _freezes
     before, enabled = len(sys.modules), gc.isenabled()
     gc.disable()
     try:
@@ -20,15 +23,21 @@ def lasting() -> Iterator[None]:
     finally:
         if len(sys.modules) > before:
             gc.freeze()
+            _freezes += 1
         if enabled:
             gc.enable()
 
 
-def collect_all() -> None:
-    """Collect what nothing reaches any more, what `lasting` set aside too: the trainer of a stage
-    in which a library was imported would otherwise stay for good.
+@contextmanager
+def collecting() -> Iterator[None]:
+    """Collect at the end what nothing reaches any more, what `lasting` set aside inside too: the
+    trainer of a stage in which a library was imported would otherwise stay for good.
 
-    Nothing is set aside again: a sampler that is there now may be closed before the process ends.
+    Then nothing is set aside again: a sampler that is there now may be closed before the process
+    ends.
     """
-    gc.unfreeze()
+    before = _freezes
+    yield
+    if _freezes > before:
+        gc.unfreeze()
     gc.collect()

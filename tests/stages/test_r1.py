@@ -1,6 +1,6 @@
 """A whole run in order: goals, resumption at and inside a stage, what a change does again."""
 
-import gc
+import importlib
 import inspect
 import json
 import os
@@ -24,6 +24,7 @@ from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.preference import loop as preference_loop
 from veriloop.pipeline.runs import manifest as run_json
 from veriloop.pipeline.runs.manifest import recorded
+from veriloop.pipeline.training.gc_freeze import lasting
 from veriloop.pipeline.training.trainer import Trainer
 from veriloop.stages import base, r1, reward_model, staleness
 from veriloop.stages.cli import main
@@ -433,6 +434,19 @@ def test_a_folder_that_run_json_knows_nothing_of_is_put_aside(calls):
     assert '"step": 1}' not in Path("run/judge/metrics.jsonl").read_text()
 
 
+def test_new_verdicts_on_rollouts_go_aside_with_them(calls):
+    go()
+    for stage in ("judge", "zero"):
+        Path("run/rescored/number@2+f00", stage).mkdir(parents=True)
+        Path("run/rescored/number@2+f00", stage, "accuracy.json").write_text(stage)
+    shutil.rmtree("run/judge/checkpoints")
+    go()
+    assert aside() == ["judge-1"]
+    assert Path("run/aside/judge-1/rescored/number@2+f00/accuracy.json").read_text() == "judge"
+    (left,) = Path("run/rescored/number@2+f00").iterdir()
+    assert left.name == "zero"
+
+
 ROOT = Path(__file__).parent.parent.parent
 ZERO = {
     "stage": "zero", "name": "test/zero", "start": "nowhere", "steps": 4,
@@ -479,13 +493,19 @@ def test_a_run_killed_with_sigkill_in_its_second_rl_stage_resumes_bit_for_bit(he
 
 
 @pytest.mark.slow
-def test_a_stage_leaves_no_trainer_behind_that_was_there_when_a_library_was_imported(monkeypatch):
+def test_a_stage_leaves_no_trainer_behind_that_was_there_when_a_library_was_imported(
+    monkeypatch, tmp_path
+):
     seen, begun = [], Trainer.__init__
+    monkeypatch.syspath_prepend(tmp_path)
 
     def noted(self, *words, **named):
         begun(self, *words, **named)
         seen.append(weakref.ref(self))
-        gc.freeze()  # as after an import, which rests the collector
+        name = f"library_{len(seen)}"
+        (tmp_path / f"{name}.py").touch()
+        with lasting():
+            importlib.import_module(name)
 
     monkeypatch.setattr(Trainer, "__init__", noted)
     go(listed(LIST[::2]))

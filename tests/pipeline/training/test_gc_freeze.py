@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from veriloop.pipeline.training.gc_freeze import collect_all, lasting
+from veriloop.pipeline.training.gc_freeze import collecting, lasting
 
 
 @pytest.fixture
@@ -51,14 +51,22 @@ def test_what_was_there_inside_is_collected_when_nothing_reaches_it_any_more(mod
 
     model, sampler = Model(), Model()
     model.itself, sampler.itself = model, sampler
-    with lasting():
-        importlib.import_module(module)
     first, second = weakref.ref(model), weakref.ref(sampler)
-    del model
-    gc.collect()
-    assert first() is not None
-    collect_all()
+    with collecting():
+        with lasting():
+            importlib.import_module(module)
+        del model
+        gc.collect()
+        assert first() is not None
     assert first() is None
     del sampler
     gc.collect()
     assert second() is None
+
+
+def test_what_was_set_aside_before_is_not_walked_again():
+    kept = [[]]
+    gc.freeze()
+    with collecting():
+        pass
+    assert not any(one is kept for one in gc.get_objects())
