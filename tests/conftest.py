@@ -5,6 +5,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -130,6 +131,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Nor need it go through that, and what was imported since, after a stage that unfroze it."""
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A report's keywords hold folder names too, so what a test exercises is told apart."""
     marked = [part for part in OPTIONAL if item.get_closest_marker(part)]
@@ -200,6 +209,23 @@ def one_pool(lent_pool, monkeypatch):
     from veriloop.pipeline.rollouts import grade
 
     monkeypatch.setattr(grade, "VerifierPool", lambda *_, **__: lent_pool)
+
+
+@pytest.fixture(scope="module")
+def forked_engines():
+    """Samplers in a process of their own have torch imported when they begin."""
+    from types import SimpleNamespace
+
+    from tests.forked import begun_engine
+    from veriloop.pipeline.sampling import process_engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            process_engine,
+            "subprocess",
+            SimpleNamespace(**{**vars(subprocess), "Popen": begun_engine}),
+        )
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,12 @@ import atexit
 import multiprocessing
 import os
 import socket
+import subprocess
 import sys
 import time
+from multiprocessing.reduction import DupFd
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkstemp
 
 CONTEXT = multiprocessing.get_context("forkserver")
 ROOT = Path(__file__).parents[1]
@@ -30,44 +32,128 @@ def forked(target, *arguments):
 
 def forked_command(words, cwd=ROOT, said=os.devnull, **variables):
     """The process of `veriloop WORDS`, whose output goes to the file `said`."""
-    CONTEXT.set_forkserver_preload(IMPORTED)
-    named = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), **variables}
-    arguments = ([*map(str, words)], str(cwd), str(said), {**os.environ, **named})
-    process = CONTEXT.Process(target=_command, args=arguments)
-    process.start()
-    return process
+    return _process(veriloop, [*map(str, words)], cwd, said, variables)
+
+
+class ForkedGroup:
+    """`veriloop WORDS` as the leader of a group of processes, as a shell starts it."""
+
+    def __init__(self, words, folder):
+        """`folder`: where its output is kept."""
+        descriptor, name = mkstemp(suffix=".said", dir=folder)
+        os.close(descriptor)
+        self._said = Path(name)
+        self._process = _process(_leader, [*map(str, words)], ROOT, name, {})
+        self.pid = self._process.pid
+
+    @property
+    def code(self):
+        """None while it runs."""
+        return self._process.exitcode
+
+    @property
+    def said(self):
+        return self._said.read_text()
+
+    def signal(self, number, *, group=False):
+        (os.killpg if group else os.kill)(self.pid, number)
+
+    def ended(self, seconds):
+        """Its exit code and what it said."""
+        self._process.join(seconds)
+        assert self.code is not None, self.said
+        return self.code, self.said
+
+
+def begun_engine(words, *, pass_fds, env, stdin, stdout, stderr):
+    """In place of the `subprocess.Popen` with which `process_engine` starts a sampler. Engines of
+    vLLM begin in a new interpreter all the same."""
+    killed, engine, *cores = words[5:]  # after python -m MODULE SOCKET LIFE
+    if engine != "torch":
+        return subprocess.Popen(
+            words, pass_fds=pass_fds, env=env, stdin=stdin, stdout=stdout, stderr=stderr
+        )
+    return ForkedEngine([killed, engine, *cores], [*pass_fds, stdout.fileno()], env)
+
+
+class ForkedEngine:
+    """A sampler's process, as `subprocess.Popen` has it."""
+
+    def __init__(self, words, descriptors, environment):
+        CONTEXT.set_forkserver_preload(IMPORTED)
+        passed = [_Passed(descriptor) for descriptor in descriptors]
+        arguments = (words, passed, environment)
+        self._process = CONTEXT.Process(target=_engine, args=arguments, daemon=True)
+        self._process.start()
+        self.pid, self.kill = self._process.pid, self._process.kill
+
+    def wait(self, timeout=None):
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("engine", timeout)
+        return self._process.exitcode
+
+
+class _Passed:
+    """A file descriptor that arrives in the process as one of its own."""
+
+    def __init__(self, fd):
+        self.fd = fd
+
+    def __reduce__(self):
+        return _own, (DupFd(self.fd),)
+
+
+def _own(passed):
+    return passed.detach()
 
 
 def forked_ranks(words, count, cwd=ROOT, seconds=240):
     """What `count` ranks of `veriloop WORDS` say, as a launcher starts them; each ends with 0."""
+    return called_on_ranks(veriloop, [*map(str, words)], count, cwd, seconds)
+
+
+def called_on_ranks(function, arguments, count, cwd=ROOT, seconds=240):
+    """What `count` ranks say that each call a function of a module; each ends with 0."""
+    codes, said = ends_of_ranks(function, arguments, count, cwd, seconds)
+    assert codes == [0] * count, said[-4000:]
+    return said
+
+
+def ends_of_ranks(function, arguments, count, cwd=ROOT, seconds=240):
+    """The exit codes of `count` ranks that each call a function of a module, and what they say. The
+    first that fails is the end of the others, as under a launcher."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     whole = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1",
              "MASTER_PORT": port}  # fmt: skip
     with TemporaryDirectory() as folder:
         said = Path(folder) / "said"
-        ranks = [
-            forked_command(
-                words, cwd, said,
-                **{n: str(v) for n, v in {**whole, "RANK": rank, "LOCAL_RANK": rank}.items()},
-            )
-            for rank in range(count)
-        ]  # fmt: skip
+        ranks = []
+        for rank in range(count):
+            variables = {**whole, "RANK": rank, "LOCAL_RANK": rank}
+            named = {name: str(value) for name, value in variables.items()}
+            ranks.append(_process(function, arguments, cwd, said, named))
         deadline = time.monotonic() + seconds
         while any(rank.exitcode is None for rank in ranks):
             if any(rank.exitcode for rank in ranks) or time.monotonic() > deadline:
                 for rank in ranks:
                     rank.kill()
             time.sleep(0.05)
-        text = said.read_text()
-    assert [rank.exitcode for rank in ranks] == [0] * count, text[-4000:]
-    return text
+        return [rank.exitcode for rank in ranks], said.read_text()
 
 
-def _command(words, cwd, said, environment):
+def _process(function, arguments, cwd, said, variables):
+    CONTEXT.set_forkserver_preload(IMPORTED)
+    named = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), **variables}
+    settings = (str(cwd), str(said), {**os.environ, **named})
+    process = CONTEXT.Process(target=_called, args=(function, arguments, *settings))
+    process.start()
+    return process
+
+
+def _called(function, arguments, cwd, said, environment):
     import torch
-
-    from veriloop.stages.cli import entry
 
     output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
@@ -76,9 +162,34 @@ def _command(words, cwd, said, environment):
     os.environ.update(environment)
     torch.set_num_threads(1)
     os.chdir(cwd)
-    sys.argv = ["veriloop", *words]
     try:
-        code = entry()
+        code = function(*arguments)
     finally:
         atexit._run_exitfuncs()  # which multiprocessing leaves out
     sys.exit(code)
+
+
+def _engine(words, open_here, environment):
+    import torch
+
+    from veriloop.pipeline.sampling import engine_process
+
+    socket, life, output = open_here
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.environ.update(environment)
+    torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", "1")))
+    engine_process.main([str(socket), str(life), *words])
+
+
+def _leader(*words):
+    os.setsid()
+    return veriloop(*words)
+
+
+def veriloop(*words):
+    """Run the command in this process; its exit code."""
+    from veriloop.stages.cli import entry
+
+    sys.argv = ["veriloop", *words]
+    return entry()

@@ -131,7 +131,7 @@ def served_hub():
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         hub.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield hub

@@ -170,7 +170,7 @@ def serving(stand_in, port=0, host="127.0.0.1"):
     server = _Server((host, port), _Handler)
     server.stand_in = stand_in
     stand_in.url = f"http://{host}:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield stand_in
     finally:

@@ -1,39 +1,20 @@
-"""Ranks under torchrun that join late, or cannot read what the others read."""
+"""Ranks that join late, or cannot read what the others read."""
 
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
-JOINS = """
-import os, time
+from tests.forked import called_on_ranks, ends_of_ranks, veriloop
 from veriloop.pipeline.cluster.rank_group import join, leave
-if os.environ["RANK"] == "0":
-    time.sleep(5)
-group = join("cpu", 2.0)
-if group.rank:
-    print("heard", group.receive())
-else:
-    group.command("go")
-leave()
-"""
-CANNOT_READ = """
-import sys
 from veriloop.pipeline.model.loading import BadCheckpointError
 from veriloop.stages import rank_worker
-from veriloop.stages.cli import entry
 
-def cut_off(start):
-    raise BadCheckpointError(start, "tokenizer.json is cut off here")
-
-rank_worker.load_tokenizer = cut_off  # of the second rank alone: the first does not use it
-if __name__ == "__main__":
-    sys.exit(entry())
-"""
+ROOT = Path(__file__).parents[2]
 REFUSES = """
 import os, sys, time
 from pathlib import Path
@@ -55,24 +36,28 @@ sys.exit(rank_worker.run_worker("cpu", RanksConfig()))
 pytestmark = pytest.mark.slow
 
 
-def ran(script, *words):
-    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    return subprocess.run(
-        [sys.executable, "-m", *torchrun, *words],
-        cwd=script.parent,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+def joins_late():
+    if os.environ["RANK"] == "0":
+        time.sleep(5)
+    group = join("cpu", 2.0)
+    if group.rank:
+        print("heard", group.receive())
+    else:
+        group.command("go")
+    leave()
 
 
-def test_ranks_wait_for_a_first_one_that_downloads_for_longer_than_a_rank_may_be_late(tmp_path):
-    script = tmp_path / "joins.py"
-    script.write_text(JOINS)
-    result = ran(script)
-    assert result.returncode == 0, result.stderr[-4000:]
-    assert "heard ('go',)" in result.stdout
+def test_ranks_wait_for_a_first_one_that_downloads_for_longer_than_a_rank_may_be_late():
+    assert "heard ('go',)" in called_on_ranks(joins_late, (), 2)
+
+
+def cannot_read(*words):
+    rank_worker.load_tokenizer = cut_off  # of the second rank alone: the first does not use it
+    return veriloop(*words)
+
+
+def cut_off(start):
+    raise BadCheckpointError(start, "tokenizer.json is cut off here")
 
 
 def test_a_rank_that_alone_cannot_read_a_checkpoint_ends_the_run_with_its_reason(
@@ -89,18 +74,26 @@ def test_a_rank_that_alone_cannot_read_a_checkpoint_ends_the_run_with_its_reason
         "tensorboard": False,
         "cluster": {"trainer": {"ranks": 2}, "deadlines": {"rank_s": 8}},
     }
-    recipe, script = tmp_path / "recipe.yaml", tmp_path / "cannot_read.py"
+    recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(values))
-    script.write_text(CANNOT_READ)
-    result = ran(script, "sft", str(recipe), "--output", str(tmp_path / "run"))
-    assert result.returncode != 0
+    words = ["sft", str(recipe), "--output", str(tmp_path / "run")]
+    codes, said = ends_of_ranks(cannot_read, words, 2)
+    assert codes[0] > 0
     reason = f"veriloop: rank 1 ends: checkpoint {values['start']}: tokenizer.json is cut off here"
-    assert reason in " ".join(result.stderr.split())
+    assert reason in " ".join(said.split())
 
 
 def test_ranks_that_wait_for_a_first_one_that_refuses_end_at_once(tmp_path):
     script = tmp_path / "refuses.py"
     script.write_text(REFUSES)
-    result = ran(script)
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    result = subprocess.run(
+        [sys.executable, "-m", *torchrun],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert result.returncode != 0 and "no such set" in result.stderr
     assert "Unable to shutdown process" not in result.stderr  # which torchrun kills after 30 s

@@ -3,19 +3,17 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.forked import ForkedGroup
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.stages.cli import main
 
-pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parent.parent.parent
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_engines")]
 STEPS = 6
 LIMIT_S = 300  # for a command to end; no test measures time
 
@@ -45,22 +43,10 @@ def words(tiny_checkpoint, tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(words, tmp_path_factory):
     """The result of a run that nothing disturbs."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    code, said = ended(started(words(folder)))
+    folder = tmp_path_factory.mktemp("whole")
+    code, said = ForkedGroup(words(folder / "run"), folder).ended(LIMIT_S)
     assert code == 0, said
-    return result(folder)
-
-
-def started(words):
-    return subprocess.Popen(
-        [sys.executable, "-m", "veriloop.stages.cli", *words], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-
-
-def ended(process):
-    said, _ = process.communicate(timeout=LIMIT_S)
-    return process.returncode, said
+    return result(folder / "run")
 
 
 def lines(folder):
@@ -76,7 +62,7 @@ def result(folder):
 
 def wait_for_steps(process, folder, count):
     while len(lines(folder)) < count:
-        assert process.poll() is None, process.communicate()[0]
+        assert process.code is None, process.said
         time.sleep(0.005)
 
 
@@ -100,11 +86,11 @@ def in_time(condition):
 
 
 def to_main(number):
-    return lambda process: process.send_signal(number)
+    return lambda process: process.signal(number)
 
 
 def to_group(number):
-    return lambda process: os.killpg(process.pid, number)
+    return lambda process: process.signal(number, group=True)
 
 
 def kill_engine(process):
@@ -128,11 +114,11 @@ STOPS = {
 def test_a_run_ends_in_order_or_resumes_bit_for_bit(words, whole, tmp_path, one_pool, name):
     del one_pool
     (stop, expected), folder = STOPS[name], tmp_path / "run"
-    process = started(words(folder))
+    process = ForkedGroup(words(folder), tmp_path)
     wait_for_steps(process, folder, 1)
     left = children(process.pid)
     stop(process)
-    code, said = ended(process)
+    code, said = process.ended(LIMIT_S)
     assert code == expected, said
     assert ("--resume" in said) == (expected == 130), said
     in_time(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
@@ -143,14 +129,14 @@ def test_a_run_ends_in_order_or_resumes_bit_for_bit(words, whole, tmp_path, one_
 
 
 def test_a_second_signal_ends_a_run_with_a_stuck_engine_at_once(words, tmp_path):
-    process = started(words(tmp_path / "run"))
+    process = ForkedGroup(words(tmp_path / "run"), tmp_path)
     wait_for_steps(process, tmp_path / "run", 1)
     left = children(process.pid)
     os.kill(child(process.pid, "engine_process"), signal.SIGSTOP)
-    process.send_signal(signal.SIGTERM)
+    process.signal(signal.SIGTERM)
     time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
-    code, said = ended(process)
+    process.signal(signal.SIGTERM)
+    code, said = process.ended(LIMIT_S)
     # A run that has stopped in order by then is taking its interpreter down, without handlers.
     assert code == 130 or (code == -signal.SIGTERM and "go on with" in said), said
     in_time(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
@@ -158,11 +144,11 @@ def test_a_second_signal_ends_a_run_with_a_stuck_engine_at_once(words, tmp_path)
 
 def test_a_stuck_engine_fails_the_run_at_its_deadline(words, tmp_path, one_pool):
     del one_pool
-    process = started(words(tmp_path / "run", "--sampler.deadline-s", "20"))
+    process = ForkedGroup(words(tmp_path / "run", "--sampler.deadline-s", "20"), tmp_path)
     wait_for_steps(process, tmp_path / "run", 1)
     engine = child(process.pid, "engine_process")
     os.kill(engine, signal.SIGSTOP)
-    code, said = ended(process)
+    code, said = process.ended(LIMIT_S)
     assert code == 1 and f"(pid {engine}) was silent for 20 s" in said
     stage = json.loads((tmp_path / "run" / "run.json").read_text())["stages"][-1]
     assert stage["status"] == "failed"
@@ -173,14 +159,14 @@ def test_a_stuck_engine_fails_the_run_at_its_deadline(words, tmp_path, one_pool)
 def test_of_two_commands_on_one_folder_one_is_refused_and_the_other_is_whole(
     words, whole, tmp_path, steps
 ):
-    first = started(words(tmp_path / "run", "--resume"))
+    first = ForkedGroup(words(tmp_path / "run", "--resume"), tmp_path)
     wait_for_steps(first, tmp_path / "run", steps)
     if steps:
-        first.send_signal(signal.SIGSTOP)  # or it may be done before the second has begun
-    second = started(words(tmp_path / "run", "--resume"))
-    last = ended(second) if steps else None
-    first.send_signal(signal.SIGCONT)
-    ends = [ended(first), last or ended(second)]
+        first.signal(signal.SIGSTOP)  # or it may be done before the second has begun
+    second = ForkedGroup(words(tmp_path / "run", "--resume"), tmp_path)
+    last = second.ended(LIMIT_S) if steps else None
+    first.signal(signal.SIGCONT)
+    ends = [first.ended(LIMIT_S), last or second.ended(LIMIT_S)]
     codes = [code for code, _ in ends]
     assert sorted(codes) == [0, 2], ends
     refusal = ends[codes.index(2)][1]

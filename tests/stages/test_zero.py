@@ -3,14 +3,13 @@
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.forked import ForkedGroup
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.rl import RewardConfig, ZeroRecipe
 from veriloop.pipeline.errors import RecipeError
@@ -21,8 +20,6 @@ from veriloop.stages import rl, zero
 from veriloop.stages.cli import main
 from veriloop.stages.stage_run import starting_point
 from veriloop.verifiers.verdict import Verdict
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 def verdicts(accuracy, layout):
@@ -91,11 +88,6 @@ def words(tiny_checkpoint, tmp_path, one_pool):
     return lambda name, *more: ["zero", str(recipe), "--output", str(tmp_path / name), *more]
 
 
-def started(words, **how):
-    """The command in a process of its own, that can be killed."""
-    return subprocess.Popen([sys.executable, "-m", "veriloop.stages.cli", *words], cwd=ROOT, **how)
-
-
 def lines(folder):
     path = folder / "zero" / "metrics.jsonl"
     rows = path.read_text().splitlines() if path.exists() else []
@@ -150,16 +142,16 @@ def test_a_hole_in_the_record_is_never_silent(
 @pytest.mark.slow
 def test_a_run_killed_with_sigkill_resumes_bit_for_bit(words, tmp_path, capsys):
     assert main(words("whole")) == 0
-    process = started(words("broken"), stdout=subprocess.DEVNULL)
+    process = ForkedGroup(words("broken"), tmp_path)
     while len(lines(tmp_path / "broken")) < 3:
-        assert process.poll() is None, "the run ended before it could be killed"
+        assert process.code is None, "the run ended before it could be killed"
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.signal(signal.SIGKILL)
+    assert process.ended(60)[0] == -signal.SIGKILL
     assert main(words("broken")) == 2
     assert "already holds a run: --resume" in capsys.readouterr().err
-    resumed = started(words("broken", "--resume"), stdout=subprocess.PIPE, text=True)
-    assert "zero 6/6" in resumed.communicate()[0] and resumed.returncode == 0
+    code, said = ForkedGroup(words("broken", "--resume"), tmp_path).ended(240)
+    assert "zero 6/6" in said and code == 0
     assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
     one, other = (
         (tmp_path / name / "zero/checkpoints/step_000006/model.safetensors").read_bytes()
@@ -177,13 +169,13 @@ def test_a_run_killed_with_sigkill_resumes_bit_for_bit(words, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(words, tmp_path):
-    process = started(words("run"), stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT)
+    process = ForkedGroup(words("run"), tmp_path)
     while not lines(tmp_path / "run"):
-        assert process.poll() is None, "the run ended before it could be stopped"
+        assert process.code is None, "the run ended before it could be stopped"
         time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 130 and "--resume" in said
+    process.signal(signal.SIGINT)
+    code, said = process.ended(60)
+    assert code == 130 and "--resume" in said
     assert main(words("run", "--resume")) == 0
     assert [row["step"] for row in lines(tmp_path / "run")] == list(range(1, 7))
 

@@ -1,9 +1,6 @@
-"""Run by torchrun: compares what several ranks read of checkpoints with what one process loads.
+"""Called on every rank: compares what several ranks read of checkpoints with what one process
+loads."""
 
-`torchrun ... tests/pipeline/cluster/loading.py FILE [CASE ...]` writes what ranks.py writes.
-"""
-
-import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -14,7 +11,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from tests.pipeline.cluster.ranks import joint_gap, main
+from tests.pipeline.cluster.ranks import joint_gap, write_differences
 from veriloop.data.preference_ids import EncodedAnswer
 from veriloop.data.sft_ids import EncodedExample
 from veriloop.pipeline.config.preference import RewardModelRecipe
@@ -223,5 +220,5 @@ def started_as_one(folder, trainer, group):
     return heads and same(whole_state(own.trunk), expected.trunk.state_dict())
 
 
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:], CASES, compare)
+def main(file, cases):
+    write_differences(file, cases, compare)

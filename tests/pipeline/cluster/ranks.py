@@ -1,12 +1,7 @@
-"""Run by torchrun: compares what several ranks learn with what one process learns.
-
-`torchrun ... tests/pipeline/cluster/ranks.py FILE [CASE ...]` writes {case: {quantity: relative
-difference}} to FILE.
-"""
+"""Called on every rank: compares what several ranks learn with what one process learns."""
 
 import copy
 import json
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -229,13 +224,17 @@ def orthogonal(x_BMN, coefficients, steps, eps):
     return x_BMN
 
 
-def main(file, cases, known=CASES, compare=compare):
+def main(file, cases):
+    write_differences(file, cases, compare)
+
+
+def write_differences(file, cases, compare):
+    """Write {case: {quantity: relative difference}} to the file, as JSON."""
     end = ProcessEnd()
-    torch.set_num_threads(1)
     group = join("cpu", 300.0)
     muon.orthogonal = orthogonal
     results = {}
-    for case in cases or known:
+    for case in cases:
         try:
             results[case] = compare(case, group)
         except Exception as failure:
@@ -246,7 +245,3 @@ def main(file, cases, known=CASES, compare=compare):
         Path(file).write_text(json.dumps(results))
     leave()
     end.code = 0
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.forked import called_on_ranks
+from tests.pipeline.cluster import loading, ranks, tuning
 from tests.pipeline.cluster.cases import CASES
-from tests.pipeline.cluster.loading import CASES as CHECKPOINTS
-from tests.pipeline.cluster.tuning import CASES as EXAMPLES
 
 ROOT = Path(__file__).parents[3]
 CLOSE = 1e-6  # relative, in float32
@@ -21,58 +21,56 @@ TABLE = [(2, case) for case in CASES]
 SOME = ("grpo", "tied", "reference", "separate critic", "adapters", "muon", "one row in all")
 SOME += ("epochs", "distillation", "distillation by jsd")
 TABLE += [(count, case) for count in (1, 3) for case in SOME]
-TUNING = [(2, case) for case in EXAMPLES] + [
+TUNING = [(2, case) for case in tuning.CASES] + [
     (3, case) for case in ("rows", "dpo", "kto", "rankings")
 ]
-LOADING = [(3, case) for case in CHECKPOINTS]
+LOADING = [(3, case) for case in loading.CASES]
 pytestmark = pytest.mark.slow
 SLACK = 32 * 2**20  # bytes of what is not weights, as kernels and communication
 LATER = 1e-4  # once AdamW has divided by gradients near 0, whose rounding differs
 
 
 @cache
-def results(script, count, *cases, **variables):
+def results(module, count, *cases):
     """{case: {quantity: relative difference}} of `count` ranks."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    paths = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
     with TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
-        ran = subprocess.run(
-            [
-                *torchrun,
-                "--nproc-per-node",
-                str(count),
-                Path(__file__).with_name(script),
-                file,
-                *cases,
-            ],
-            cwd=ROOT,
-            env={**os.environ, **paths, **variables},
-            capture_output=True,
-            text=True,
-        )
-        assert ran.returncode == 0, ran.stderr
+        called_on_ranks(module.main, (file, cases), count)
         return json.loads(file.read_text())
 
 
 @pytest.mark.parametrize(("count", "case"), TABLE)
 def test_ranks_learn_what_one_process_learns(count, case):
-    require_close(results("ranks.py", count, *of(count, TABLE))[case])
+    require_close(results(ranks, count, *of(count, TABLE))[case])
 
 
 @pytest.mark.parametrize(("count", "case"), TUNING)
 def test_ranks_learn_from_examples_what_one_process_learns(count, case):
-    require_close(results("tuning.py", count, *of(count, TUNING))[case])
+    require_close(results(tuning, count, *of(count, TUNING))[case])
 
 
 @pytest.mark.parametrize(("count", "case"), LOADING)
 def test_ranks_read_of_a_checkpoint_what_one_process_loads(count, case):
-    require_close(results("loading.py", count, *of(count, LOADING))[case])
+    require_close(results(loading, count, *of(count, LOADING))[case])
 
 
-def test_a_rank_holds_its_shards_and_one_tensor_while_it_reads():
-    count = 2
-    memory = results("memory.py", count, MALLOC_MMAP_THRESHOLD_="65536")  # what is freed is gone
+def test_a_rank_holds_its_shards_and_one_tensor_while_it_reads(tmp_path):
+    count, file = 2, tmp_path / "memory.json"
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    variables = {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": f"{ROOT}/src:{ROOT}",
+        "MALLOC_MMAP_THRESHOLD_": "65536",  # what is freed is gone
+    }
+    ran = subprocess.run(
+        [sys.executable, "-m", *torchrun, Path(__file__).with_name("memory.py"), file],
+        cwd=ROOT,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    memory = json.loads(file.read_text())
     shard = memory["model"] / count
     assert len(memory["ranks"]) == count
     for rank in memory["ranks"]:

@@ -1,15 +1,12 @@
-"""Run by torchrun: compares what several ranks learn from examples with what one process learns.
+"""Called on every rank: compares what several ranks learn from examples with what one process
+learns."""
 
-`torchrun ... tests/pipeline/cluster/tuning.py FILE [CASE ...]` writes what ranks.py writes.
-"""
-
-import sys
 from functools import partial
 from random import Random
 
 import torch
 
-from tests.pipeline.cluster.ranks import VOCABULARY, joint_gap, main, model_of
+from tests.pipeline.cluster.ranks import VOCABULARY, joint_gap, model_of, write_differences
 from veriloop.data.preference_ids import EncodedAnswer
 from veriloop.data.sft_ids import EncodedExample
 from veriloop.pipeline.config.preference import PreferenceLossConfig, RewardModelRecipe
@@ -207,5 +204,5 @@ def compare(case, group):
     return result
 
 
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:], CASES, compare)
+def main(file, cases):
+    write_differences(file, cases, compare)

@@ -25,7 +25,7 @@ from veriloop.pipeline.training.measurements import MemoryBoundError
 from veriloop.stages import rl, zero
 from veriloop.verifiers.verdict import Verdict
 
-pytestmark = pytest.mark.usefixtures("one_pool")
+pytestmark = pytest.mark.usefixtures("one_pool", "forked_engines")
 
 
 def recipe(**changes):

@@ -89,8 +89,9 @@ def test_shared_memory_of_a_card_is_no_expandable_segment(monkeypatch):
 
 
 @pytest.fixture
-def apart(tiny_checkpoint, monkeypatch):
+def apart(tiny_checkpoint, monkeypatch, forked_engines):
     """A separate engine that is sent weights as on a card."""
+    del forked_engines
 
     def as_on_card(given):
         return SimpleNamespace(type="cuda"), peeked(given)[1]

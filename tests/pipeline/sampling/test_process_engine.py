@@ -24,7 +24,7 @@ from veriloop.pipeline.sampling.process_engine import (
 )
 from veriloop.pipeline.sampling.sampler import Sampling
 
-pytestmark = pytest.mark.slow  # each starts a process
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_engines")]  # each has a process
 PROMPTS = [(1, 40, 41, 42), (1, 50)]
 SAMPLING = Sampling(per_prompt=3, temperature=1.0, max_tokens=12, seed=7)
 
@@ -52,6 +52,12 @@ def gone(pid, within=20.0):
 
 
 @pytest.fixture
+def as_installed(monkeypatch):
+    """Engines begin as they do for a user, in a new interpreter."""
+    monkeypatch.setattr(process_engine, "subprocess", subprocess)
+
+
+@pytest.fixture
 def apart(tiny_checkpoint):
     sampler = opened(tiny_checkpoint())
     yield sampler
@@ -66,7 +72,8 @@ def lasting(tiny_checkpoint):
     sampler._process.stop()
 
 
-def test_it_samples_what_an_engine_in_this_process_does(apart, tiny_checkpoint):
+def test_it_samples_what_an_engine_in_this_process_does(as_installed, apart, tiny_checkpoint):
+    del as_installed
     assert isinstance(apart, ApartSampler) and apart._process._process.pid != os.getpid()
     here = opened(tiny_checkpoint(), apart=False)
     assert apart.sample(PROMPTS, SAMPLING) == here.sample(PROMPTS, SAMPLING)
@@ -148,7 +155,8 @@ def test_closing_does_not_wait_for_an_engine_that_loads_for_long(tiny_checkpoint
     assert time.monotonic() - began < 60.0 and gone(sampler.pid)
 
 
-def test_closing_ends_the_process(apart):
+def test_closing_ends_the_process(as_installed, apart):
+    del as_installed
     pid = apart._process._process.pid
     apart.close()
     assert gone(pid)
@@ -213,7 +221,8 @@ def test_sleeping_is_for_the_engine_to_do_or_to_refuse(lasting):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_signal_to_the_engine_that_still_starts_is_left_to_the_parent(number):
+def test_a_stop_signal_to_the_engine_that_still_starts_is_left_to_the_parent(as_installed, number):
+    del as_installed
     engine = EngineProcess("torch")
     try:
         os.kill(engine.pid, number)  # before its first line of Python

@@ -21,6 +21,7 @@ from veriloop.stages.commands import replay as command
 from veriloop.stages.commands import replay_run
 from veriloop.stages.commands.replay import differences, with_changes
 
+pytestmark = pytest.mark.usefixtures("forked_engines")
 WEIGHTS = "model.safetensors"
 ALGORITHMS = {
     "grpo": {"minibatches": 2, "reference_every": 3},  # the reference is replaced on the way
