@@ -144,6 +144,7 @@ def proofs() -> list[tuple[str, str, str]]:
     """(what, measured, the script that printed it)."""
     sync, resume = (load(n)["results"] for n in ("sync", "resume"))
     faults, mutation = load("faults/planted")["results"], load("mutation")["results"]
+    untestable = sum(one["untestable"] for one in mutation["excluded"])
     startup = load("startup")["results"]["veriloop --help"]["median_s"]
     widest = max(max(r["fresh_max"], r["batch_max"]) for r in sync)
     mean = max(max(r["fresh_mean"], r["batch_mean"]) for r in sync)
@@ -169,11 +170,11 @@ def proofs() -> list[tuple[str, str, str]]:
             "faults/planted",
         ),
         (
-            "single changes (mutants) of losses, packing, batch assembly, update and code "
-            "verifiers that make a test fail; those left out as equivalent or untestable, each "
+            "single changes (mutants) of losses, updates, stages, checkpoints, data filters and "
+            "judges that make a test fail; those left out as equivalent, and as untestable, each "
             "with its reason",
             f"{mutation['killed']:,} of {mutation['mutants']:,}, in {len(mutation['per_file'])} "
-            f"files; {len(mutation['excluded'])}",
+            f"files; {len(mutation['excluded']) - untestable}, {untestable}",
             "mutation",
         ),
         ("time of `veriloop --help`", f"{startup:.2f} s", "startup"),
@@ -517,7 +518,7 @@ def highlights() -> str:
         ("killed twice and resumed, compared with an uninterrupted run", resumed, "resume"),
         ("sandbox attacks with any effect", f"{effects} of {attacks}", "sandbox_suite"),
         (
-            "single changes of losses, updates and code verifiers that make a test fail",
+            "single changes of losses, updates, checkpoints and judges that make a test fail",
             killed,
             "mutation",
         ),
