@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -94,7 +95,7 @@ def test_two_writers_of_a_shared_file_do_not_meet(tmp_path):
 def test_what_killed_writers_of_a_shared_file_left_is_removed_a_day_later(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     now, day = 1e9, 24 * 3600
-    monkeypatch.setattr(atomic_write.time, "time", lambda: now)
+    monkeypatch.setattr(atomic_write, "time", SimpleNamespace(time=lambda: now))
     left = {age: tmp_path / f"{unfinished(path).name}-{age}" for age in (0, day, day + 1)}
     for age, remains in left.items():
         remains.write_text("torn")
