@@ -131,10 +131,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_imports_seen = 0
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Nor need it go through that, and what was imported since, after a stage that unfroze it."""
-    if not gc.get_freeze_count():
+    """Nor need it go through that, and what was imported since, after a stage that unfroze it, as
+    those in which something is imported do."""
+    global _imports_seen
+    module = sys.modules.get("veriloop.pipeline.training.gc_freeze")
+    if module is not None and module._freezes != _imports_seen:
+        _imports_seen = module._freezes
         gc.collect()
         gc.freeze()
 
