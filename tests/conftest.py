@@ -223,9 +223,10 @@ def forked_engines():
     """Samplers in a process of their own have torch imported when they begin."""
     from types import SimpleNamespace
 
-    from tests.forked import begun_engine
+    from tests.forked import begun_engine, start_server
     from veriloop.pipeline.sampling import process_engine
 
+    start_server()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             process_engine,

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkstemp
@@ -20,9 +21,16 @@ IMPORTED = [
 ]  # fmt: skip
 
 
+def start_server():
+    """Start the process that the others are forked from, if it does not run. They have its mask of
+    signals, which is that of this thread now."""
+    CONTEXT.set_forkserver_preload(IMPORTED)
+    forkserver.ensure_running()
+
+
 def forked(target, *arguments):
     """(process, connection) of `target(connection, *arguments)`, a function of a module."""
-    CONTEXT.set_forkserver_preload(IMPORTED)
+    start_server()
     own, others = CONTEXT.Pipe()
     process = CONTEXT.Process(target=target, args=(others, *arguments), daemon=True)
     process.start()
@@ -67,7 +75,8 @@ class ForkedGroup:
 
 def begun_engine(words, *, pass_fds, env, stdin, stdout, stderr):
     """In place of the `subprocess.Popen` with which `process_engine` starts a sampler. Engines of
-    vLLM begin in a new interpreter all the same."""
+    vLLM begin in a new interpreter all the same. Signals are blocked meanwhile: `start_server` must
+    have been called."""
     killed, engine, *cores = words[5:]  # after python -m MODULE SOCKET LIFE
     if engine != "torch":
         return subprocess.Popen(
@@ -80,7 +89,6 @@ class ForkedEngine:
     """A sampler's process, as `subprocess.Popen` has it."""
 
     def __init__(self, words, descriptors, environment):
-        CONTEXT.set_forkserver_preload(IMPORTED)
         passed = [_Passed(descriptor) for descriptor in descriptors]
         arguments = (words, passed, environment)
         self._process = CONTEXT.Process(target=_engine, args=arguments, daemon=True)
@@ -144,7 +152,7 @@ def ends_of_ranks(function, arguments, count, cwd=ROOT, seconds=240):
 
 
 def _process(function, arguments, cwd, said, variables):
-    CONTEXT.set_forkserver_preload(IMPORTED)
+    start_server()
     named = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), **variables}
     settings = (str(cwd), str(said), {**os.environ, **named})
     process = CONTEXT.Process(target=_called, args=(function, arguments, *settings))
