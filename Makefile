@@ -8,10 +8,9 @@ BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 BY_TEST := --dist load --maxschedchunk 1
 FAST := "not slow and not docker and not vllm and not browser and not trackers"
 QUICK := quick-pipeline quick-rest
-BUSY := test-core test-sandbox test-vllm
-WAITING := test-docker test-browser test-trackers
+PARTS := test-core test-browser test-trackers test-sandbox test-docker test-vllm
 
-.PHONY: install languages docker browser trackers demo test $(BUSY) $(WAITING) check $(QUICK) style lint docs mutation peers clean
+.PHONY: install languages docker browser trackers demo test $(PARTS) check $(QUICK) style lint docs mutation peers clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
@@ -42,10 +41,7 @@ trackers: install  ## wandb, mlflow and trackio beside .venv, to test their mirr
 	@sh requirements/trackers.sh
 
 test: install languages docker browser trackers  ## everything; each part runs though another failed
-	@code=0; \
-	$(MAKE) --no-print-directory --keep-going lint $(BUSY) || code=1; \
-	$(MAKE) --no-print-directory --keep-going -j 3 --output-sync=target $(WAITING) || code=1; \
-	exit $$code
+	@$(MAKE) --no-print-directory --keep-going lint $(PARTS)
 
 test-core:
 	VERILOOP_EXERCISE=ranks,ray $(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
@@ -59,7 +55,7 @@ test-trackers:
 test-sandbox:  # in part what measures time
 	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 6 $(BY_TEST) -m "not docker" tests/sandbox
 
-test-docker:
+test-docker:  # alone, as it measures time too
 	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker tests/sandbox
 
 test-vllm:
