@@ -84,7 +84,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
 
 
 def _same(part: ast.expr | ast.stmt, after: str) -> bool:
-    """Whether the new source says what the old one does, in other words as parentheses."""
+    """Whether the new source parses to the old part: spaces and parentheses alone differ."""
     if isinstance(part, ast.stmt):
         return [ast.dump(statement) for statement in ast.parse(after).body] == [ast.dump(part)]
     (subscript,) = ast.parse(f"_[{after}]").body  # where slices are allowed, too

@@ -176,7 +176,7 @@ def run_tests(tree: Path, path: str) -> int:
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is imported already
     options += ["-W", "ignore:unclosed scandir:ResourceWarning"]  # pytest's own, of two at a time
     options += ["--tb=line", "--hypothesis-profile=unshrunk"]
-    options += ["--basetemp", str(tree / "made")]  # whose cleaning no other session disturbs
+    options += ["--basetemp", str(tree / "made")]  # no other pytest cleans it
     options += ["-m", " and ".join(f"not {marker}" for marker in NOT_HERE)]
     options += ["-c", str(tree / "pyproject.toml"), *tests_of(tree, path)]
     code = int(pytest.main(options, plugins=[_QuickFirst()]))

@@ -144,7 +144,7 @@ def proofs() -> list[tuple[str, str, str]]:
     """(what, measured, the script that printed it)."""
     sync, resume = (load(n)["results"] for n in ("sync", "resume"))
     faults, mutation = load("faults/planted")["results"], load("mutation")["results"]
-    untestable = sum(one["untestable"] for one in mutation["excluded"])
+    untestable = sum(entry["untestable"] for entry in mutation["excluded"])
     startup = load("startup")["results"]["veriloop --help"]["median_s"]
     widest = max(max(r["fresh_max"], r["batch_max"]) for r in sync)
     mean = max(max(r["fresh_mean"], r["batch_mean"]) for r in sync)
@@ -170,9 +170,9 @@ def proofs() -> list[tuple[str, str, str]]:
             "faults/planted",
         ),
         (
-            "single changes (mutants) of losses, updates, stages, checkpoints, data filters and "
-            "judges that make a test fail; those left out as equivalent, and as untestable, each "
-            "with its reason",
+            "single changes (mutants) of losses, updates, evaluation, checkpoints, data filters, "
+            "code verifiers, `math_answer.py` and the pool that make a test fail; those left out "
+            "as equivalent, and as untestable, each with its reason",
             f"{mutation['killed']:,} of {mutation['mutants']:,}, in {len(mutation['per_file'])} "
             f"files; {len(mutation['excluded']) - untestable}, {untestable}",
             "mutation",
@@ -518,7 +518,8 @@ def highlights() -> str:
         ("killed twice and resumed, compared with an uninterrupted run", resumed, "resume"),
         ("sandbox attacks with any effect", f"{effects} of {attacks}", "sandbox_suite"),
         (
-            "single changes of losses, updates, checkpoints and judges that make a test fail",
+            "single changes of losses, updates, checkpoints and code verifiers that make a test "
+            "fail",
             killed,
             "mutation",
         ),

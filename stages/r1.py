@@ -151,15 +151,14 @@ def _move_aside(name: str, output: Path, entry: Mapping[str, Any] | None) -> Non
     (output / ASIDE).mkdir(exist_ok=True)
     numbered = (output / ASIDE / f"{name}-{n}" for n in count(1))
     target = next(path for path in numbered if not path.exists())
-    if (output / name).exists():
-        (output / name).rename(target)
+    folder = output / name
+    if folder.exists():
         print(f"  earlier results: {target}", flush=True)
-    else:
-        target.mkdir()  # a base model is in the cache and has no folder here
-    for verdicts in rescored(output).glob(f"*/{name}"):
-        kept = rescored(target) / verdicts.parent.name
-        kept.parent.mkdir(exist_ok=True)
-        verdicts.rename(kept)
+    folder.mkdir(exist_ok=True)  # a base model is in the cache and has no folder here
+    for verdicts in rescored(output).glob(f"*/{name}"):  # first: a kill in between loses none
+        rescored(folder).mkdir(exist_ok=True)
+        verdicts.rename(rescored(folder) / verdicts.parent.name)
+    folder.rename(target)
     if entry is not None:
         (target / "stage.json").write_text(json.dumps(entry, indent=2, ensure_ascii=False))
 

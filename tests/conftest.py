@@ -136,8 +136,7 @@ _imports_seen = 0
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Nor need it go through that, and what was imported since, after a stage that unfroze it, as
-    those in which something is imported do."""
+    """Freeze the heap again: a stage in which something was imported unfreezes it at its end."""
     global _imports_seen
     module = sys.modules.get("veriloop.pipeline.training.gc_freeze")
     if module is not None and module._freezes != _imports_seen:
@@ -223,7 +222,7 @@ def forked_engines():
     """Samplers in a process of their own have torch imported when they begin."""
     from types import SimpleNamespace
 
-    from tests.forked import begun_engine, start_server
+    from tests.forked import forked_popen, start_server
     from veriloop.pipeline.sampling import process_engine
 
     start_server()
@@ -231,7 +230,7 @@ def forked_engines():
         patch.setattr(
             process_engine,
             "subprocess",
-            SimpleNamespace(**{**vars(subprocess), "Popen": begun_engine}),
+            SimpleNamespace(**{**vars(subprocess), "Popen": forked_popen}),
         )
         yield
 

@@ -3,6 +3,7 @@
 import atexit
 import multiprocessing
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -69,11 +70,13 @@ class ForkedGroup:
     def ended(self, seconds):
         """Its exit code and what it said."""
         self._process.join(seconds)
-        assert self.code is not None, self.said
+        if self.code is None:
+            self.signal(signal.SIGKILL, group=True)
+            raise AssertionError(f"it runs after {seconds} s: {self.said}")
         return self.code, self.said
 
 
-def begun_engine(words, *, pass_fds, env, stdin, stdout, stderr):
+def forked_popen(words, *, pass_fds, env, stdin, stdout, stderr):
     """In place of the `subprocess.Popen` with which `process_engine` starts a sampler. Engines of
     vLLM begin in a new interpreter all the same. Signals are blocked meanwhile: `start_server` must
     have been called."""
@@ -109,11 +112,11 @@ class _Passed:
         self.fd = fd
 
     def __reduce__(self):
-        return _own, (DupFd(self.fd),)
+        return _received, (DupFd(self.fd),)
 
 
-def _own(passed):
-    return passed.detach()
+def _received(duplicate):
+    return duplicate.detach()
 
 
 def forked_ranks(words, count, cwd=ROOT, seconds=240):
@@ -177,12 +180,12 @@ def _called(function, arguments, cwd, said, environment):
     sys.exit(code)
 
 
-def _engine(words, open_here, environment):
+def _engine(words, descriptors, environment):
     import torch
 
     from veriloop.pipeline.sampling import engine_process
 
-    socket, life, output = open_here
+    socket, life, output = descriptors
     for stream in (1, 2):
         os.dup2(output, stream)
     os.environ.update(environment)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_freezes = 0  # of `lasting`, in this process
+_freezes = 0  # by `lasting`, in this process
 
 
 @contextmanager
@@ -30,11 +30,11 @@ def lasting() -> Iterator[None]:
 
 @contextmanager
 def collecting() -> Iterator[None]:
-    """Collect at the end what nothing reaches any more, what `lasting` set aside inside too: the
-    trainer of a stage in which a library was imported would otherwise stay for good.
+    """Collect garbage at the end, including what `lasting` set aside inside: otherwise the trainer
+    of a stage in which a library was imported would stay for good.
 
-    Then nothing is set aside again: a sampler that is there now may be closed before the process
-    ends.
+    What was unfrozen is not set aside again: a sampler that is there now may be closed before the
+    process ends.
     """
     before = _freezes
     yield

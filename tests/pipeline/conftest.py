@@ -247,3 +247,20 @@ def four_bits(operations_of_four_bits, monkeypatch):
     """A library for weights in 4 bits."""
     if operations_of_four_bits:
         monkeypatch.setitem(sys.modules, "bitsandbytes", ModuleType("bitsandbytes"))
+
+
+@pytest.fixture
+def beside_first_save(monkeypatch):
+    """Function: have `work` run between the first `torch.save` and what its caller does next."""
+
+    def arrange(work):
+        waiting, save = [work], torch.save
+
+        def saved(value, path):
+            save(value, path)
+            if waiting:
+                waiting.pop()()
+
+        monkeypatch.setattr(torch, "save", saved)
+
+    return arrange

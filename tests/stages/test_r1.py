@@ -434,12 +434,13 @@ def test_a_folder_that_run_json_knows_nothing_of_is_put_aside(calls):
     assert '"step": 1}' not in Path("run/judge/metrics.jsonl").read_text()
 
 
-def test_new_verdicts_on_rollouts_go_aside_with_them(calls):
+@pytest.mark.parametrize("lost", ["judge/checkpoints", "judge"])
+def test_new_verdicts_on_rollouts_go_aside_with_them(calls, lost):
     go()
     for stage in ("judge", "zero"):
         Path("run/rescored/number@2+f00", stage).mkdir(parents=True)
         Path("run/rescored/number@2+f00", stage, "accuracy.json").write_text(stage)
-    shutil.rmtree("run/judge/checkpoints")
+    shutil.rmtree(Path("run", lost))
     go()
     assert aside() == ["judge-1"]
     assert Path("run/aside/judge-1/rescored/number@2+f00/accuracy.json").read_text() == "judge"

@@ -271,14 +271,14 @@ def test_replaced_workers_are_counted(pool):
 def test_many_hangs_leave_the_pool_whole():
     with VerifierPool(workers=2, limit_s=0.05, plugins=[PLUGIN]) as pool:
         pool.warm(["misbehaves"])
-        verdicts = pool.judge_all([acts("hang", name=n) for n in range(12)])
+        verdicts = pool.judge_all([acts("hang", name=n) for n in range(30)])
         assert {(v.score, v.status) for v in verdicts} == {(None, "error")}
         pool.limit_s = 5.0
         assert_whole(pool)
-        assert pool.restarts >= 12
+        assert pool.restarts >= 30
         children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
         if children.exists():
-            assert len(children.read_text().split()) < 10  # nobody is left behind
+            assert len(children.read_text().split()) < 20  # nobody is left behind
 
 
 def test_an_unknown_verifier_is_refused_before_anything_runs(pool):

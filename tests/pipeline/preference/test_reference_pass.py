@@ -89,19 +89,12 @@ def test_an_interrupted_pass_continues(tiny_llama, pairs, tmp_path):
 
 
 def test_two_runs_that_score_the_same_examples_do_not_meet(
-    tiny_llama, pairs, tmp_path, monkeypatch
+    tiny_llama, pairs, tmp_path, beside_first_save
 ):
-    model, examples, others, save = tiny_llama(), pairs(3), [], torch.save
-
-    def saved_while_another_run_saves(part, draft):
-        save(part, draft)
-        if not others:
-            others.append(draft)
-            reference_pass(model, examples, TRAINER, tmp_path)
-
-    monkeypatch.setattr(torch, "save", saved_while_another_run_saves)
+    model, examples, other = tiny_llama(), pairs(3), []
+    beside_first_save(lambda: other.extend(reference_pass(model, examples, TRAINER, tmp_path)))
     found = reference_pass(model, examples, TRAINER, tmp_path)
-    assert all(map(torch.equal, read_pass(examples, tmp_path), found)) and others
+    assert len(other) == 3 and all(map(torch.equal, found, other))
 
 
 def test_a_cached_part_that_holds_more_than_tensors_is_refused(pairs, tmp_path):
