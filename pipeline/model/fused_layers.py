@@ -109,6 +109,7 @@ def onednn_linear_available() -> bool:
 
 
 ONEDNN_LINEAR = onednn_linear_available()
+SMALL_GRADIENT = 2**16  # elements; oneDNN's threads share the result, others' the sum over N too
 
 
 def linear_forward(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
@@ -127,7 +128,7 @@ def linear_input_grad(grad_NO: Tensor, weight_OI: Tensor) -> Tensor:
 
 def linear_weight_grad(grad_NO: Tensor, x_NI: Tensor) -> Tensor:
     """g' x, [O, I]: the gradient of the weight."""
-    if not _uses_onednn(grad_NO, x_NI):
+    if not _uses_onednn(grad_NO, x_NI) or grad_NO.shape[1] * x_NI.shape[1] <= SMALL_GRADIENT:
         return grad_NO.t() @ x_NI
     # oneDNN is faster when the wider side is passed as the outputs.
     if grad_NO.shape[1] >= x_NI.shape[1]:

@@ -399,11 +399,12 @@ def _borrowing(flat: Sequence[Tensor], where: Segments, scaling: float | None) -
 def _alone(flat: Sequence[Tensor], where: Segments, scaling: float | None) -> Tensor:
     """[N, H * E], for rows in which every sequence is whole."""
     heads, size = flat[0].shape[1:]
-    spread = [_Spread.apply(x.flatten(1), where) for x in flat]
-    outputs, start = list[Tensor](), 0
-    for count, length in where.buckets:
-        slots = slice(start, start := start + count * length)
-        query, key, value = (x[slots].view(count, length, -1, size).transpose(1, 2) for x in spread)
+    sizes = [count * length for count, length in where.buckets]
+    # One split, and not a slice for each bucket, whose gradient would be as large as all of them.
+    spread = [_Spread.apply(x.flatten(1), where).split(sizes) for x in flat]
+    outputs = list[Tensor]()
+    for (count, length), *parts in zip(where.buckets, *spread, strict=True):
+        query, key, value = (x.view(count, length, -1, size).transpose(1, 2) for x in parts)
         grouped = heads != key.shape[1]
         if grouped and query.device.type == "cuda":  # float32 kernels lack grouped heads
             key, value = (x.repeat_interleave(heads // x.shape[1], 1) for x in (key, value))

@@ -2,13 +2,15 @@
 
 Inside `with warm_samplers():` a closed sampler is parked and reused for a checkpoint of the same
 shape, with that checkpoint's weights, verified as after every sync, and version 0. At most one
-engine is parked, and no second one is started while one waits. On a machine with a GPU an engine
-that can sleep is parked asleep and any other is closed: the next stage needs the memory.
+engine of this process is parked and one in a process of its own: stages that sample ahead and
+stages that do not take turns. No second one of a kind is started while one waits. On a machine
+with a GPU an engine that can sleep is parked asleep and any other is closed: the next stage needs
+the memory.
 """
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from hashlib import sha256
@@ -65,6 +67,11 @@ class Fit:
             ends=eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint)),
         )
 
+    @property
+    def apart(self) -> bool:
+        """Whether the recipe has the engine in a process of its own."""
+        return self.settings.apart or bool(self.cores)
+
 
 def _shape(checkpoint: Path) -> str:
     """Hash of everything in a model folder except its weights."""
@@ -82,26 +89,26 @@ def _shape(checkpoint: Path) -> str:
 
 
 class _Park:
-    """Holds at most one engine."""
+    """Holds at most one engine of this process and one apart."""
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.waiting: _Kept | None = None
+        self._waiting: dict[bool, _Kept] = {}  # by whether it is apart
 
     def take(self, fit: Fit, max_length: int) -> "_Kept | None":
-        """The parked engine if it fits; otherwise it is closed."""
-        kept, self.waiting = self.waiting, None
+        """The parked engine of this kind if it fits; otherwise it is closed."""
+        kept = self._waiting.pop(fit.apart, None)
         if kept is not None and (kept.fit != fit or kept.max_length < max_length):
             kept.engine.close()
             return None
         return kept
 
     def leave(self, kept: "_Kept", *, asleep: bool) -> None:
-        """Park an engine; if one is parked already, close both. Closing one of two vLLM engines
-        would end both anyway."""
-        if self.waiting is not None:
-            self.waiting.engine.close()
-            self.waiting = None
+        """Park an engine; if one of its kind is parked already, close both. Closing one of two vLLM
+        engines of a process would end both anyway."""
+        other = self._waiting.pop(kept.fit.apart, None)
+        if other is not None:
+            other.engine.close()
             kept.engine.close()
         elif (isinstance(kept.engine, ApartSampler) and kept.engine.given_up) or (
             torch.cuda.is_available() and not kept.fit.settings.sleep
@@ -110,7 +117,13 @@ class _Park:
         else:
             if kept.fit.settings.sleep and not asleep:
                 kept.engine.sleep()
-            self.waiting = kept
+            self._waiting[kept.fit.apart] = kept
+
+    def close(self) -> None:
+        with ExitStack() as stack:
+            for kept in self._waiting.values():
+                stack.callback(kept.engine.close)
+        self._waiting.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,8 +213,7 @@ def warm_samplers(room: int = 0) -> Iterator[None]:
         yield
     finally:
         _park.reset(token)
-        if park.waiting is not None:
-            park.waiting.engine.close()
+        park.close()
 
 
 def kept_warm(

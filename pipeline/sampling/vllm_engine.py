@@ -211,8 +211,19 @@ class VllmSampler:
 
 def _started(checkpoint: str, **settings: Any) -> Any:
     """vLLM's engine without progress bars."""
-    with _undeprecated():
+    with _undeprecated(), _settable_threads():
         return imported()(checkpoint, disable_log_stats=True, use_tqdm_on_load=False, **settings)
+
+
+@contextmanager
+def _settable_threads() -> Iterator[None]:
+    """Undo that vLLM, on a CPU, makes `torch.set_num_threads` do nothing in the whole process:
+    stages that run later give one half of the cores to their sampler."""
+    set_num_threads = torch.set_num_threads
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_num_threads
 
 
 def _ready(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -31,6 +32,10 @@ def config(engine="torch", **changes):
 
 def opened(folder, engine="torch", *, max_length=96, **changes):
     return open_sampler(config(engine, **changes), str(folder), max_length=max_length, say=print)
+
+
+def ids(answers):
+    return [[answer.ids for answer in group] for group in answers]
 
 
 @pytest.fixture
@@ -114,6 +119,29 @@ def test_an_engine_in_use_is_not_given_out_a_second_time(tiny_checkpoint, starte
         assert all(told["closed"] for told in started)  # of two, none is kept
         opened(tiny_checkpoint())
         assert len(started) == 3
+
+
+@pytest.mark.slow
+def test_an_engine_apart_and_one_of_this_process_wait_for_stages_that_take_turns(
+    tiny_checkpoint, trained, started, forked_engines
+):
+    """As in the whole recipe: RL samples ahead, apart, and evaluations and teachers do not."""
+    del forked_engines
+    first, second = tiny_checkpoint(), trained()
+    with warm_samplers():
+        apart = opened(first, apart=True)
+        process = apart.pid
+        before = ids(apart.sample(PROMPTS, SAMPLING))
+        apart.close()
+        opened(first).close()
+        again, here = opened(second, apart=True), opened(second)
+        answers = [ids(sampler.sample(PROMPTS, SAMPLING)) for sampler in (again, here)]
+        again.close()
+        here.close()
+        assert again.pid == process and len(started) == 1
+        assert answers[0] == answers[1] != before
+        assert not started[0]["closed"] and psutil.pid_exists(process)
+    assert started[0]["closed"] and not psutil.pid_exists(process)
 
 
 def test_what_was_closed_cannot_be_used_though_its_engine_lives(tiny_checkpoint, started):

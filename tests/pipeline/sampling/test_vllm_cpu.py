@@ -209,14 +209,16 @@ def test_norms_that_the_kernels_do_not_compute_are_computed_by_vllm(ops):
 
 @pytest.mark.slow
 @pytest.mark.vllm
-def test_an_engine_on_a_cpu_uses_both(tiny_checkpoint):
+def test_an_engine_on_a_cpu_uses_both_and_leaves_torch_as_it_was(tiny_checkpoint):
     pytest.importorskip("vllm")
     from vllm import ir
 
     from veriloop.pipeline.sampling.vllm_engine import VllmSampler
 
+    threads, setter = torch.get_num_threads(), torch.set_num_threads
     sampler = VllmSampler(str(tiny_checkpoint()), max_length=32, cache_gib=0.1)
     try:
+        assert torch.set_num_threads is setter and torch.get_num_threads() == threads
         assert ir.ops.rms_norm.get_priority()[0] == vllm_cpu.PROVIDER
         assert ir.ops.fused_add_rms_norm.get_priority()[0] == vllm_cpu.PROVIDER
         (name,) = sampler._engine.collective_rpc(_forward_of)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -96,6 +97,25 @@ def test_chunked_prefill_is_for_cards_and_small_blocks_for_cpus():
     elsewhere = vllm_engine._settings(on_gpu=False, sleep=False, max_length=40_000)
     assert elsewhere.pop("block_size") == 32
     assert elsewhere == {"enable_chunked_prefill": False, "max_num_batched_tokens": 40_000}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_engine_leaves_this_process_its_number_of_threads(monkeypatch, fails):
+    """On a CPU vLLM makes torch's setter do nothing: trainers that run later would keep all cores,
+    and sampler and trainer would compete for them."""
+
+    def start(checkpoint, **settings):
+        del checkpoint, settings
+        monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+        if fails:
+            raise RuntimeError("no memory for the cache")
+        return "engine"
+
+    setter = torch.set_num_threads
+    monkeypatch.setattr(vllm_engine, "imported", lambda: start)
+    with pytest.raises(RuntimeError, match="no memory") if fails else nullcontext():
+        assert vllm_engine._started("checkpoint") == "engine"
+    assert torch.set_num_threads is setter
 
 
 @pytest.mark.vllm
