@@ -211,19 +211,24 @@ class VllmSampler:
 
 def _started(checkpoint: str, **settings: Any) -> Any:
     """vLLM's engine without progress bars."""
-    with _undeprecated(), _settable_threads():
+    with _undeprecated(), _process_as_it_was():
         return imported()(checkpoint, disable_log_stats=True, use_tqdm_on_load=False, **settings)
 
 
 @contextmanager
-def _settable_threads() -> Iterator[None]:
-    """Undo that vLLM, on a CPU, makes `torch.set_num_threads` do nothing in the whole process:
-    stages that run later give one half of the cores to their sampler."""
-    set_num_threads = torch.set_num_threads
+def _process_as_it_was() -> Iterator[None]:
+    """Undo what vLLM changes in the whole process as it starts.
+
+    On a CPU it makes `torch.set_num_threads` do nothing: later stages could not give half of the
+    cores to their sampler. It seeds every generator with 0: a user's functions would draw other
+    numbers after a start than with an engine that was kept.
+    """
+    set_num_threads, generators = torch.set_num_threads, rng.capture()
     try:
         yield
     finally:
         torch.set_num_threads = set_num_threads
+        rng.restore(generators)
 
 
 def _ready(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

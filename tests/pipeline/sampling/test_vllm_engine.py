@@ -1,5 +1,6 @@
 """What vLLM is handed, against an engine that only looks."""
 
+import random
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ import torch
 from veriloop.pipeline.sampling import vllm_engine
 from veriloop.pipeline.sampling.sampler import Sampling
 from veriloop.pipeline.sampling.vllm_engine import VllmSampler
+from veriloop.pipeline.training import rng
 
 
 def test_weights_are_handed_over_one_by_one():
@@ -100,22 +102,29 @@ def test_chunked_prefill_is_for_cards_and_small_blocks_for_cpus():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_engine_leaves_this_process_its_number_of_threads(monkeypatch, fails):
+def test_an_engine_that_starts_leaves_this_process_its_threads_and_generators(monkeypatch, fails):
     """On a CPU vLLM makes torch's setter do nothing: trainers that run later would keep all cores,
     and sampler and trainer would compete for them."""
 
     def start(checkpoint, **settings):
         del checkpoint, settings
         monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+        rng.seed(0)
         if fails:
             raise RuntimeError("no memory for the cache")
         return "engine"
 
+    def drawn():
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    rng.seed(7)
+    wanted = drawn()
+    rng.seed(7)
     setter = torch.set_num_threads
     monkeypatch.setattr(vllm_engine, "imported", lambda: start)
     with pytest.raises(RuntimeError, match="no memory") if fails else nullcontext():
         assert vllm_engine._started("checkpoint") == "engine"
-    assert torch.set_num_threads is setter
+    assert torch.set_num_threads is setter and drawn() == wanted
 
 
 @pytest.mark.vllm
