@@ -15,6 +15,7 @@ from torch._dynamo import config as dynamo
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.device import give_back_unused
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
+from veriloop.pipeline.sampling.memory_policy import memory_policy_kept
 from veriloop.pipeline.sampling.sampler import (
     Completion,
     Digest,
@@ -220,12 +221,14 @@ def _process_as_it_was() -> Iterator[None]:
     """Undo what vLLM changes in the whole process as it starts.
 
     On a CPU it makes `torch.set_num_threads` do nothing: later stages could not give half of the
-    cores to their sampler. It seeds every generator with 0: a user's functions would draw other
-    numbers after a start than with an engine that was kept.
+    cores to their sampler. It binds all memory to one NUMA node, where a trainer may need more than
+    one has. It seeds every generator with 0: a user's functions would draw other numbers after a
+    start than with an engine that was kept.
     """
     set_num_threads, generators = torch.set_num_threads, rng.capture()
     try:
-        yield
+        with memory_policy_kept():
+            yield
     finally:
         torch.set_num_threads = set_num_threads
         rng.restore(generators)

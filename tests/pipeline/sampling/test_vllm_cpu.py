@@ -1,7 +1,10 @@
 """vLLM on a CPU: tokens are drawn by one uniform number, and norms run in its own kernels."""
 
+import os
+import random
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -215,16 +218,28 @@ def test_an_engine_on_a_cpu_uses_both_and_leaves_torch_as_it_was(tiny_checkpoint
 
     from veriloop.pipeline.sampling.vllm_engine import VllmSampler
 
-    threads, setter = torch.get_num_threads(), torch.set_num_threads
-    sampler = VllmSampler(str(tiny_checkpoint()), max_length=32, cache_gib=0.1)
+    checkpoint = str(tiny_checkpoint())
+    before = process_wide()
+    sampler = VllmSampler(checkpoint, max_length=32, cache_gib=0.1)
     try:
-        assert torch.set_num_threads is setter and torch.get_num_threads() == threads
+        assert process_wide() == before
         assert ir.ops.rms_norm.get_priority()[0] == vllm_cpu.PROVIDER
         assert ir.ops.fused_add_rms_norm.get_priority()[0] == vllm_cpu.PROVIDER
         (name,) = sampler._engine.collective_rpc(_forward_of)
         assert name == "draw_by_uniforms.<locals>.forward"
     finally:
         sampler.close()
+
+
+def process_wide():
+    """Settings and states of this process that its trainer depends on."""
+    return {
+        "memory": Path("/proc/thread-self/numa_maps").read_text().split(maxsplit=2)[1],  # default
+        "affinity": os.sched_getaffinity(0),
+        "threads": (torch.set_num_threads, torch.get_num_threads()),
+        "generators": (random.getstate(), torch.get_rng_state().tolist()),
+        "type": torch.get_default_dtype(),
+    }
 
 
 def _forward_of(worker):
