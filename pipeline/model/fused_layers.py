@@ -3,8 +3,9 @@
 Activations carry the compute dtype and weights follow it: if the embedding emits bfloat16, each
 layer rounds its float32 weights for the product and accumulates its gradient in float32.
 Linear layers use oneDNN where torch would use another library, which on AMD CPUs multiplies
-float32 at half to four fifths of oneDNN's speed. torch.compile sees plain operations instead of
-these functions and fuses them itself.
+float32 at half to four fifths of oneDNN's speed; the gradient of a small weight is torch's product,
+which divides the sum over positions among threads, where oneDNN divides the small result.
+torch.compile sees plain operations instead of these functions and fuses them itself.
 Axes: N positions, D width, I inputs, O outputs.
 """
 
@@ -109,7 +110,7 @@ def onednn_linear_available() -> bool:
 
 
 ONEDNN_LINEAR = onednn_linear_available()
-SMALL_GRADIENT = 2**16  # elements; oneDNN's threads share the result, others' the sum over N too
+SMALL_GRADIENT = 2**16  # elements of a weight whose gradient is not oneDNN's
 
 
 def linear_forward(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:

@@ -69,7 +69,7 @@ class Fit:
 
     @property
     def apart(self) -> bool:
-        """Whether the recipe has the engine in a process of its own."""
+        """Whether the recipe asks for an engine in a process of its own."""
         return self.settings.apart or bool(self.cores)
 
 

@@ -74,28 +74,26 @@ class VllmSampler:
         from transformers import AutoConfig
 
         self.on_gpu = _on_gpu(sleep=sleep)
-        graphs = graphs and self.on_gpu
-        # Compiling one small function takes 2 s at the first token and gains nothing on a CPU.
-        # CUDA graphs need compiled functions.
-        dynamo.disable = not graphs
+        self._graphs = graphs and self.on_gpu
         self._tied = bool(AutoConfig.from_pretrained(checkpoint).tie_word_embeddings)
         ends = eos_ids(load_generation_config(checkpoint), load_tokenizer(checkpoint))
         self._stop_ids = list(ends)
         self._max_length = max_length
         self.dtype = dtype
-        self._engine = _started(
-            checkpoint,
-            dtype=dtype,
-            max_model_len=max_length,
-            max_num_seqs=max_batch,
-            kv_cache_memory_bytes=int(cache_gib * 2**30),
-            enforce_eager=not graphs,  # compiling takes 10-20 s or more and gains little on a CPU
-            logprobs_mode="processed_logprobs",  # after the temperature, as in the trainer
-            **_settings(on_gpu=self.on_gpu, sleep=sleep, max_length=max_length),
-            **({} if self.on_gpu else norm_settings()),
-        )
-        if not self.on_gpu:
-            self._engine.collective_rpc(draw_by_uniforms)
+        with self._compiling():
+            self._engine = _started(
+                checkpoint,
+                dtype=dtype,
+                max_model_len=max_length,
+                max_num_seqs=max_batch,
+                kv_cache_memory_bytes=int(cache_gib * 2**30),
+                enforce_eager=not self._graphs,  # 10-20 s or more, and on a CPU for little
+                logprobs_mode="processed_logprobs",  # after the temperature, as in the trainer
+                **_settings(on_gpu=self.on_gpu, sleep=sleep, max_length=max_length),
+                **({} if self.on_gpu else norm_settings()),
+            )
+            if not self.on_gpu:
+                self._engine.collective_rpc(draw_by_uniforms)
         self._asleep = False
         self.version = 0
 
@@ -127,7 +125,7 @@ class VllmSampler:
     ) -> list[list[Completion]]:
         require_room(prompts, sampling.max_tokens, self._max_length)
         parameters = [self._parameters(sampling, i) for i in range(len(prompts))]
-        with self._seeded(sampling.seed):
+        with self._seeded(sampling.seed), self._compiling():
             return self._sampled(prompts, parameters, on_complete)
 
     def extend(
@@ -150,9 +148,17 @@ class VllmSampler:
             if on_continued is not None:
                 on_continued(index, continued(responses[index], group[0]))
 
-        with self._seeded(sampling.seed):
+        with self._seeded(sampling.seed), self._compiling():
             groups = self._sampled(prompts, parameters, report)
         return [continued(r, group[0]) for r, group in zip(responses, groups, strict=True)]
+
+    def _compiling(self) -> AbstractContextManager[None]:
+        """Whether torch compiles functions of the engine; those of the trainer it always does.
+
+        Compiling one small function takes 2 s at the first token and gains nothing on a CPU. CUDA
+        graphs need compiled functions.
+        """
+        return dynamo.patch(disable=not self._graphs)
 
     def _seeded(self, seed: int) -> AbstractContextManager[None]:
         """On a GPU, the seed of vLLM's generators in this process."""

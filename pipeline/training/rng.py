@@ -31,7 +31,7 @@ def capture() -> dict[str, Any]:
     """State of python's `random`, numpy's global generator, and torch on CPU and this GPU.
 
     Holds only tensors, numbers, strings, tuples and dicts, so `torch.load(weights_only=True)`
-    reads it back. "cuda" is the current device's state, None without CUDA.
+    reads it back. "cuda" is the current device's state, None where this process does not use it.
     """
     numpy = np.random.get_state(legacy=False)
     return {
@@ -44,7 +44,7 @@ def capture() -> dict[str, Any]:
             "gauss": float(numpy["gauss"]),
         },
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
     }
 
 

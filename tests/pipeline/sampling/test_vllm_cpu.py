@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch._dynamo import config as dynamo
 
 from veriloop.pipeline.sampling import vllm_cpu
 from veriloop.pipeline.sampling.vllm_cpu import Draw, uniforms
@@ -233,8 +234,10 @@ def test_an_engine_on_a_cpu_uses_both_and_leaves_torch_as_it_was(tiny_checkpoint
 
 def process_wide():
     """Settings and states of this process that its trainer depends on."""
+    nodes = Path("/proc/thread-self/numa_maps")  # where the kernel knows of them
     return {
-        "memory": Path("/proc/thread-self/numa_maps").read_text().split(maxsplit=2)[1],  # default
+        "memory": nodes.read_text().split(maxsplit=2)[1] if nodes.is_file() else "",
+        "compiles": not dynamo.disable,
         "affinity": os.sched_getaffinity(0),
         "threads": (torch.set_num_threads, torch.get_num_threads()),
         "generators": (random.getstate(), torch.get_rng_state().tolist()),

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch._dynamo import config as dynamo
 
 from veriloop.pipeline.sampling import vllm_engine
 from veriloop.pipeline.sampling.sampler import Sampling
@@ -55,6 +56,7 @@ class Seeded:
         return bool(self.waiting)
 
     def step(self):
+        assert dynamo.disable
         place, seed = self.waiting.pop()
         drawn = int(np.random.randint(2**20)), int(torch.randint(2**20, ()))
         choice = SimpleNamespace(
@@ -69,6 +71,7 @@ def asked(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=SimpleNamespace))
     sampler = object.__new__(VllmSampler)
     sampler._engine, sampler._stop_ids, sampler._max_length = Seeded(), [], 96
+    sampler._graphs = False
 
     def ask(*, on_gpu, seed, temperature=1.0):
         sampler.on_gpu = on_gpu
@@ -76,6 +79,13 @@ def asked(monkeypatch):
         return [group[0] for group in sampler.sample([(1, 2), (3,)], sampling)]
 
     return ask
+
+
+def test_outside_an_engine_that_is_not_compiled_torch_still_compiles(asked):
+    """Such as the steps of an optimizer with moments of 8 bits."""
+    for on_gpu in (False, True):
+        asked(on_gpu=on_gpu, seed=3)  # the engine looks at it in each step
+        assert not dynamo.disable
 
 
 def test_on_a_card_one_seed_makes_all_tokens_of_a_call(asked):

@@ -67,6 +67,7 @@ def test_functions_are_compiled_for_graphs_alone(monkeypatch, tiny_checkpoint):
         for gpu, graphs in ((True, True), (True, False), (False, True)):
             monkeypatch.setattr(vllm_engine, "_on_gpu", lambda gpu=gpu, **_: gpu)
             VllmSampler(str(tiny_checkpoint()), max_length=32, graphs=graphs)
+            assert dynamo.disable is None  # for the trainer
     assert opened == [(False, False), (True, True), (True, True)]
 
 

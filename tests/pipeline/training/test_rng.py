@@ -82,9 +82,17 @@ def test_a_gpu_state_goes_back_without_it_where_there_is_none(monkeypatch):
     assert draws() == expected
 
 
+def test_a_gpu_that_this_process_does_not_use_is_not_started_for_its_state(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: pytest.fail("it was started"))
+    assert rng.capture()["cuda"] is None
+
+
 def test_a_gpu_state_goes_back_to_the_gpu(monkeypatch):
     held = [torch.arange(16, dtype=torch.uint8)]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: held[-1].clone())
     monkeypatch.setattr(torch.cuda, "set_rng_state", held.append)
     state = rng.capture()
