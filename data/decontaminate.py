@@ -7,6 +7,7 @@ operations matches anywhere, also in a chain of thought, unless it is part of a 
 
 import hashlib
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,8 +26,16 @@ _FORMULA = re.compile(r"\d+(?:\.\d+)?(?:[-+*/^]\d+(?:\.\d+)?){2,}")
 
 
 def words(text: str) -> list[str]:
-    """Words and numbers in lower case; every ideograph or kana is a word."""
-    return _WORD.findall(text.lower())
+    """Words and numbers in lower case, without accents, vowel signs and other combining marks, of
+    which a text may have either form (NFD); every ideograph or kana is a word."""
+    return _WORD.findall(_without_marks(text).lower())
+
+
+def _without_marks(text: str) -> str:
+    if text.isascii():
+        return text
+    parts = unicodedata.normalize("NFD", text)
+    return "".join(part for part in parts if not unicodedata.category(part).startswith("M"))
 
 
 def formulas(text: str) -> set[str]:

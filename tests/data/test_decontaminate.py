@@ -13,6 +13,16 @@ def test_words_are_counted_in_both_scripts():
     assert words("请计算3+4等于") == [*"请计算", "3", "4", *"等于"]
 
 
+def test_marks_that_combine_with_letters_end_no_word():
+    hindi = "राम के पास तीन सेब हैं और वह दो सेब सीता को देता है"
+    assert len(words(hindi)) == len(hindi.split()) == 14
+    assert words("Café, İzmir") == words("CAFE\u0301, I\u0307ZMIR") == ["cafe", "izmir"]
+    assert words("10² Łódź") == ["10", "²", "łodz"]
+    held_out = Overlap([hindi])
+    nine, ten = (" ".join(hindi.split()[:count]) for count in (9, 10))
+    assert held_out.overlaps(f"कहते हैं कि {ten}") and not held_out.overlaps(f"कहते हैं कि {nine}")
+
+
 def test_ten_words_in_a_row_are_enough_and_nine_are_not():
     held_out = Overlap([LONG])
     ten, nine = (" ".join(words(LONG)[2 : 2 + n]) for n in (10, 9))
