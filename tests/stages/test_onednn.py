@@ -1,0 +1,61 @@
+"""oneDNN keeps few products, so that a long process keeps its memory in one piece."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from veriloop.pipeline.model.fused_layers import ONEDNN_LINEAR
+from veriloop.stages.onednn import KEPT, VARIABLES, choose_kept
+
+# Products of many numbers of positions; prints the bytes that malloc holds for them afterwards.
+WORK = """
+import ctypes, json, sys
+from veriloop.stages import onednn
+if sys.argv[1] == "chosen":
+    onednn.choose_kept()
+import torch
+from veriloop.pipeline.model.fused_layers import linear_forward
+fields = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in fields.split()]
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Info
+weight = torch.randn(96, 96)
+first = linear_forward(torch.ones(1, 7, 96), weight).sum().item()
+before = mallinfo().uordblks
+for positions in range(8, 608):
+    linear_forward(torch.ones(1, positions, 96), weight)
+held = mallinfo().uordblks - before
+print(json.dumps([held, first == linear_forward(torch.ones(1, 7, 96), weight).sum().item()]))
+"""
+
+
+def _held(way):
+    """(bytes, whether a forgotten product is computed to the same bits) after many shapes."""
+    environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+    words = [sys.executable, "-c", WORK, way]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(
+    not (ONEDNN_LINEAR and hasattr(ctypes.CDLL(None), "mallinfo2")),
+    reason="products are not oneDNN's, or malloc is not glibc's",
+)
+def test_what_is_kept_of_many_shapes_is_bounded():
+    (chosen, same), (default, _) = _held("chosen"), _held("default")
+    assert same and 0 < chosen < default / 3
+
+
+@pytest.mark.parametrize("given", VARIABLES)
+def test_what_the_environment_says_is_kept_stays(monkeypatch, given):
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, "")  # or what is set here would stay
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv(given, "1024")
+    choose_kept()
+    assert {v: os.environ[v] for v in VARIABLES} == {v: KEPT for v in VARIABLES} | {given: "1024"}
