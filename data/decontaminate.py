@@ -26,8 +26,11 @@ _FORMULA = re.compile(r"\d+(?:\.\d+)?(?:[-+*/^]\d+(?:\.\d+)?){2,}")
 
 
 def words(text: str) -> list[str]:
-    """Words and numbers in lower case, without accents, vowel signs and other combining marks, of
-    which a text may have either form (NFD); every ideograph or kana is a word."""
+    """Words and numbers in lower case; every ideograph or kana is a word.
+
+    Accents, vowel signs and other marks that combine with letters are left out: they may be encoded
+    in two ways, and they end no word.
+    """
     return _WORD.findall(_without_marks(text).lower())
 
 

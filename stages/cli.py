@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
 from veriloop.pipeline.training.stop import CommandSignals, ProcessEnd, uninterrupted_exit
 from veriloop.sandbox.remote.redaction import redact_logs, redacted
-from veriloop.stages.onednn import choose_kept
+from veriloop.stages.onednn import limit_caches
 from veriloop.stages.openmp import choose_waiting
 from veriloop.verifiers.verdict import JudgingError
 
@@ -161,7 +161,7 @@ def _run(words: list[str]) -> int:
     """Run a known command; turn the errors that it documents into messages and exit codes."""
     if words[0] in COMPUTING:
         choose_waiting()
-        choose_kept()
+        limit_caches()
     redact_logs()  # huggingface_hub logs addresses, HF_ENDPOINT's credentials included
     try:
         return importlib.import_module(COMMANDS[words[0]][0]).command(words)

@@ -1,19 +1,19 @@
-"""How many compiled products oneDNN keeps: it is set before torch is imported."""
+"""The size of oneDNN's caches: it is set before torch is imported."""
 
 import os
 
-KEPT = "128"  # instead of 1,024
-# Of primitives, by oneDNN; of their descriptions, by ideep, through which torch calls oneDNN.
+CAPACITY = "128"  # entries of each cache, instead of 1,024
+# Compiled products, in oneDNN; their descriptions, in ideep, through which torch calls oneDNN.
 VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 
 
-def choose_kept() -> None:
-    """Set how many are kept, unless the environment says it.
+def limit_caches() -> None:
+    """Set the capacity of both caches, unless the environment does.
 
-    oneDNN compiles a product for every number of positions, and RL has another number in almost
-    every pass. What is kept of each are dozens of small blocks, between which freed memory stays
-    in pieces: later stages of the process search them at each allocation. Compiling takes less
-    than a millisecond. The choice changes no result.
+    oneDNN compiles a matrix product for every number of positions, and RL has another number in
+    almost every pass, so full caches are many small blocks all over the heap. The memory freed
+    between them cannot be joined, and allocations search its pieces. The capacity changes no
+    result: a product that has left the cache is compiled again.
     """
     for variable in VARIABLES:
-        os.environ.setdefault(variable, KEPT)
+        os.environ.setdefault(variable, CAPACITY)

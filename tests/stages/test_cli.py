@@ -302,3 +302,15 @@ def test_a_package_missing_beside_a_checkout_that_is_not_installed_is_named(monk
     monkeypatch.setattr(metadata, "requires", unknown)
     said = command._missing_package(ModuleNotFoundError("No module named 'x'", name="x"))
     assert said == "No module named 'x'; install what veriloop needs with pip install veriloop"
+
+
+@pytest.mark.parametrize("setting", ["choose_waiting", "limit_caches"])
+@pytest.mark.parametrize(("word", "computes"), [("zero", True), ("recipes", False)])
+def test_a_command_that_computes_is_set_up_before_torch_is_imported(setting, word, computes):
+    assert (word in command.COMPUTING) is computes
+    code = (
+        f"import sys; from veriloop.stages import cli; cli.{setting} = lambda: "
+        f"print('set', 'torch' in sys.modules); cli.main([{word!r}, '--help'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ("set False" in done.stdout) is computes

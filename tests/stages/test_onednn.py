@@ -1,4 +1,4 @@
-"""oneDNN keeps few products, so that a long process keeps its memory in one piece."""
+"""The caches of oneDNN are small, so that a long process does not scatter its memory."""
 
 import ctypes
 import json
@@ -9,14 +9,14 @@ import sys
 import pytest
 
 from veriloop.pipeline.model.fused_layers import ONEDNN_LINEAR
-from veriloop.stages.onednn import KEPT, VARIABLES, choose_kept
+from veriloop.stages.onednn import CAPACITY, VARIABLES, limit_caches
 
 # Products of many numbers of positions; prints the bytes that malloc holds for them afterwards.
 WORK = """
 import ctypes, json, sys
 from veriloop.stages import onednn
-if sys.argv[1] == "chosen":
-    onednn.choose_kept()
+if sys.argv[1] == "limited":
+    onednn.limit_caches()
 import torch
 from veriloop.pipeline.model.fused_layers import linear_forward
 fields = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
@@ -35,7 +35,7 @@ print(json.dumps([held, first == linear_forward(torch.ones(1, 7, 96), weight).su
 
 
 def _held(way):
-    """(bytes, whether a forgotten product is computed to the same bits) after many shapes."""
+    """(bytes, whether a product that left the cache has the same bits) after many shapes."""
     environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
     words = [sys.executable, "-c", WORK, way]
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
@@ -46,16 +46,18 @@ def _held(way):
     not (ONEDNN_LINEAR and hasattr(ctypes.CDLL(None), "mallinfo2")),
     reason="products are not oneDNN's, or malloc is not glibc's",
 )
-def test_what_is_kept_of_many_shapes_is_bounded():
-    (chosen, same), (default, _) = _held("chosen"), _held("default")
-    assert same and 0 < chosen < default / 3
+def test_products_of_many_shapes_hold_little_memory():
+    (limited, same), (default, _) = _held("limited"), _held("default")
+    assert same and 0 < limited < default / 3
 
 
 @pytest.mark.parametrize("given", VARIABLES)
-def test_what_the_environment_says_is_kept_stays(monkeypatch, given):
+def test_a_capacity_in_the_environment_stays(monkeypatch, given):
     for variable in VARIABLES:
         monkeypatch.setenv(variable, "")  # or what is set here would stay
         monkeypatch.delenv(variable)
     monkeypatch.setenv(given, "1024")
-    choose_kept()
-    assert {v: os.environ[v] for v in VARIABLES} == {v: KEPT for v in VARIABLES} | {given: "1024"}
+    limit_caches()
+    assert {v: os.environ[v] for v in VARIABLES} == {v: CAPACITY for v in VARIABLES} | {
+        given: "1024"
+    }

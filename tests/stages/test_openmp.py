@@ -1,13 +1,11 @@
 """How threads of OpenMP wait: by what runs beside the command, unless the environment says it."""
 
 import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
-from veriloop.stages import cli, openmp
+from veriloop.stages import openmp
 
 CORES = 4
 
@@ -61,15 +59,3 @@ def test_what_the_environment_says_stays(machine, given, count):
 def test_another_system_without_this_statistic_spins(machine, monkeypatch, tmp_path):
     monkeypatch.setattr(openmp, "STATISTICS", tmp_path / "none")
     assert machine(9, 9, 9, 9, 9) == openmp.SPIN
-
-
-@pytest.mark.parametrize(("word", "chosen"), [("zero", True), ("recipes", False)])
-def test_a_command_that_computes_chooses_before_torch_is_imported(word, chosen):
-    assert (word in cli.COMPUTING) is chosen
-    code = (
-        "import os, sys; from veriloop.stages import cli; cli.choose_waiting = lambda: "
-        "print('chosen', 'torch' in sys.modules); "
-        f"cli.main([{word!r}, '--help'])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ("chosen False" in done.stdout) is chosen
