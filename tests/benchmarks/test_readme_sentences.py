@@ -89,7 +89,8 @@ def test_a_result_is_held_against_the_bars_of_today(sentences, monkeypatch):
 def test_a_run_beside_a_busy_process_is_named_apart_from_the_others(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     tables = importlib.import_module("recipe_tables")
-    result = json.loads((ROOT / "benchmarks/results/whole.json").read_text())["results"]
+    published = json.loads((ROOT / "benchmarks/results/whole.json").read_text())["results"]
+    result = [run for run in published if not run.get("busy_loops")]
     busy = result[0] | {"seconds": 9999.0, "peak_gib": 99.0, "busy_loops": 1}
     both = [*result, busy]
     assert tables.quiet(both) == result and tables.whole(both) == tables.whole(result)
