@@ -30,8 +30,9 @@ from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
 
 SCRIPT = "grpo_turns.py"
-WARM_UP = 2  # steps of each that are not counted
-TRIAL = (1, 2)  # of a setting in the search: steps that are not counted, and that are
+WARM_UP = {"1M": 2, "10M": 2, "60M": 1}  # steps of each that are not counted
+# Of a setting in the search: steps that are not counted, and that are. One of 60M takes minutes.
+TRIAL = {"1M": (1, 2), "10M": (1, 2), "60M": (1, 1)}
 BARS = {"1M": 2.0, "10M": 3.5, "60M": 3.5}  # times TRL's best at equal precision
 MICRO_BATCHES = {"1M": (128, 32, 16), "10M": (128, 32, 16), "60M": (16, 8)}  # 128 exceed memory
 PRECISIONS = ("float32", "bfloat16")
@@ -90,6 +91,7 @@ def searched(size: str, precision: str, measure: Measure) -> tuple[Contender, li
             rate = 0.0
             print(f"{size}: {settings} does not run: {str(failure)[-300:]}", flush=True)
         trials.append({**settings, "tokens_per_s": rate})
+        print(f"{size}: {settings}: {rate:.0f} tokens a second", flush=True)
         return rate
 
     # Micro-batches come first, since some sizes run with them only.
@@ -125,7 +127,7 @@ def measured(
     model = with_trl_template(model_of(folder / size, SIZES[size]))
 
     def trial(contender: Contender) -> float:
-        (row,) = in_turn([Process(contender, SCRIPT, model, folder)], *TRIAL)
+        (row,) = in_turn([Process(contender, SCRIPT, model, folder)], *TRIAL[size])
         return row["tokens_per_s"]
 
     searches = [searched(size, precision, trial) for precision in precisions]
@@ -144,7 +146,7 @@ def measured(
             **({"trials": trials[row["name"]]} if row["name"] in trials else {}),
             **({"precision": PRECISION[row["name"]]} if row["name"] in PRECISION else {}),
         }
-        for row in in_turn(running, WARM_UP, rounds)
+        for row in in_turn(running, WARM_UP[size], rounds)
     ]
 
 
