@@ -21,7 +21,7 @@ from typing import Any
 from contenders import SIZES, Contender, Process, in_turn, model_of
 from paired import differs, interval
 from publish import arguments, publish, table
-from tiny_runs import OPTIONS, Ended, all_of, run, work_folder
+from tiny_runs import OPTIONS, PRECISELY, Ended, all_of, run, work_folder
 
 BAR = 1.7  # times the tokens a second of one core
 MARGIN = 0.02  # of held-out accuracy, within which both ways count as equal
@@ -32,8 +32,8 @@ WAYS: Mapping[str, tuple[int, Mapping[str, Any]]] = {  # cores, settings
     "two cores, in turn": (2, BASIC | {"trainer.threads": 2}),
     "two cores, ahead": (2, BASIC | {"rollout.ahead": 1}),
 }
-SEEDS = (0, 1, 2, 3, 4, 5)
-FLAGS = ("--algorithm.preset", "grpo", "--algorithm.minibatches", "4")
+SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)
+FLAGS = ("--algorithm.preset", "grpo", "--algorithm.minibatches", "4", *PRECISELY)
 
 
 def speeds(size: str, rounds: int, folder: Path) -> list[dict[str, Any]]:

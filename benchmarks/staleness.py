@@ -24,7 +24,7 @@ from typing import Any
 
 from paired import differs, interval
 from publish import arguments, publish, table
-from tiny_runs import OPTIONS, Ended, all_of, run, work_folder
+from tiny_runs import OPTIONS, PRECISELY, Ended, all_of, run, work_folder
 
 from veriloop.pipeline.runs.rollout_file import read_rollouts
 
@@ -32,9 +32,8 @@ TAIL = 10  # times as slow as a usual answer
 TAIL_SHARE = 20  # one answer in so many
 BAR = 0.6  # times the time of S = 0, for the largest S
 MARGIN = 0.02  # of held-out accuracy, as in overlap.py, within which two ways count as equal
-SEEDS = (3, 4, 5)
-PLAIN = ("--algorithm.minibatches", "1", "--optimizer.learning-rate", "2e-4",
-         "--evaluation.every", "0")  # fmt: skip
+SEEDS = (2, 3, 4, 5, 6)
+PLAIN = ("--algorithm.minibatches", "1", "--optimizer.learning-rate", "2e-4", *PRECISELY)
 CORRECTED = ("--algorithm.old-logp", "trainer")
 UNCORRECTED = ("--algorithm.objective", "policy_gradient", "--algorithm.allow-biased")
 WAYS: Mapping[str, tuple[int, Sequence[str]]] = {  # S, flags

@@ -30,6 +30,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 QUICK = ("--steps", "2", "--rollout.prompts", "8", "--evaluation.problems", "16",
          "--evaluation.every", "0")  # fmt: skip
+# 4,096 held-out answers, once at the end: two of those accuracies differ by chance by some 0.006.
+PRECISELY = ("--evaluation.problems", "1024", "--evaluation.samples", "4",
+             "--evaluation.every", "0")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
