@@ -34,10 +34,10 @@ def differs(name: str, gap: tuple[float, float], margin: float) -> list[str]:
     return [f"{name}: {mean:+.4f} ± {noise:.4f} (95 %) is not within ±{margin:g}"]
 
 
-def lead(results: Sequence[Mapping[str, Any]], arm: str) -> tuple[float, float]:
+def lead(results: Sequence[Mapping[str, Any]], arm: str, other: str = "rl") -> tuple[float, float]:
     """The lead of a distillation over RL in pass@1, paired by seed, and half of its 95 %
     interval."""
-    return interval([r[arm]["after"]["pass@1"] - r["rl"]["after"]["pass@1"] for r in results])
+    return interval([r[arm]["after"]["pass@1"] - r[other]["after"]["pass@1"] for r in results])
 
 
 def gain(results: Sequence[Mapping[str, Any]], arm: str, figure: str) -> tuple[float, float]:

@@ -215,7 +215,8 @@ def _over(values: Sequence[float], digits: int) -> str:
 
 def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
     """One row per method of teaching the student, over all seeds. What it costs with the training
-    of the teacher is shown where it was measured."""
+    of the teacher, and RL of that cost, are shown where they were measured."""
+    others = [arm for arm in ("rl", "rl_longer") if arm in results[0]]
     whole = ["with the teacher's training"] * any(
         "cpu_with_teacher" in r["distill"] for r in results
     )
@@ -223,16 +224,17 @@ def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
     rows: list[list[str]] = []
     for arm in results[0]:
         ends = [r[arm]["after"] for r in results]
-        gap, noise = lead(results, arm)
+        leads = ["{:+.3f} ± {:.3f}".format(*lead(results, arm, other)) for other in others]
         rows.append(
             [arm]
             + [spread([end[name] for end in ends], d) for name, d in digits.items()]
             + [spread([r[arm]["cpu"] for r in results], 0)]
             + [spread([r[arm].get("cpu_with_teacher", r[arm]["cpu"]) for r in results], 0)]
             * len(whole)
-            + ["" if arm == "rl" else f"{gap:+.3f} ± {noise:.3f}"]
+            + ([""] * len(others) if arm in others else leads)
         )
-    return table(["student by", *digits, "CPU seconds", *whole, "pass@1 minus RL's, 95 %"], rows)
+    minus = [f"pass@1 minus `{other}`, 95 %" for other in others]
+    return table(["student by", *digits, "CPU seconds", *whole, *minus], rows)
 
 
 def cluster_zero(result: Mapping[str, Any]) -> list[str]:

@@ -74,6 +74,42 @@ def test_the_teachers_training_is_added_to_what_it_taught_and_shown(distillation
     assert "| 50 (50 to 50) | 50 (50 to 50) |" in last
 
 
+def test_rl_is_given_the_teachers_compute_too_where_it_is_known(distillation, monkeypatch):
+    monkeypatch.setattr(distillation, "samples", lambda *_, **__: {"cpu": 5.0, "rows": 9.0})
+    asked, rl = commands(each=2.0)
+
+    def command(folder, name, words, *, quick):
+        if words[0] == "zero":
+            return rl(folder, name, words, quick=quick) | {"after": {"pass@1": 0.3}}
+        return {"cpu": 36.0, "after": {"pass@1": 0.6}}
+
+    monkeypatch.setattr(distillation, "command", command)
+    paths = [Path("folder"), Path("student"), Path("teacher")]
+    alone = distillation.compared(*paths, None, 0, quick=False)
+    assert [*alone] == [*distillation.ARMS, "rl"]
+    arms = distillation.compared(*paths, 200.0, 0, quick=False)
+    assert arms["distill"]["cpu_with_teacher"] == 241.0
+    # Without a pilot of its own: the shorter run tells what a step costs.
+    assert [name for name, _ in asked[2:]] == ["rl-0-pilot", "rl-0-1", "rl_longer-0-1"]
+    assert 41.0 <= arms["rl"]["cpu"] <= 1.15 * 41.0
+    assert 241.0 <= arms["rl_longer"]["cpu"] <= 1.15 * 241.0
+
+
+def test_the_lead_over_longer_rl_is_shown_beside_that_over_rl_of_equal_compute(distillation):
+    end = dict.fromkeys(distillation.SHOWN, 0.5)
+    of = {"distill": 0.6, "rl": 0.4, "rl_longer": 0.9}
+    arms = {
+        name: {"cpu": 50.0, "before": end, "after": end | {"pass@1": of.get(name, 0.5)}}
+        for name in (*distillation.ARMS, "rl", "rl_longer")
+    }
+    tables = importlib.import_module("recipe_tables")
+    header, _, first, *_, last = tables.distillation([arms, arms])
+    assert header.endswith("| pass@1 minus `rl`, 95 % | pass@1 minus `rl_longer`, 95 % |")
+    assert "| +0.200 ± 0.000 | -0.300 ± 0.000 |" in first
+    assert last.startswith("| rl_longer |") and last.endswith("| 50 (50 to 50) |  |  |")
+    assert "+0.200 ± 0" in distillation.summary([arms, arms])
+
+
 def test_a_quick_run_takes_the_pilots_steps_and_no_more(distillation, monkeypatch):
     asked, command = commands(each=1.0)
     monkeypatch.setattr(distillation, "command", command)
